@@ -1,0 +1,226 @@
+"""A real language model in a child process, behind a loopback HTTP port that only we can use.
+
+The native library can run out of memory, trip over a broken file or be killed; in a child of its own that is an outage to report and
+`restart()` from, and not the end of a run. The same file is both sides: the class is the parent's, `main` is what the child runs.
+
+    parent --stdin: one line of JSON settings, then silence; EOF means "the parent is gone"--> child
+    parent <--stdout: one line of JSON, the address, once the model answers--                  child
+    the library's own output goes to the log file, by descriptor, so that none of it reaches the user's terminal
+
+The API key travels through stdin because everybody on the machine may read argv. The child has two reasons to die with its parent: the
+kernel's death signal, which also works while the library loads a model and holds Python's lock, and EOF on stdin, which also works where
+there is no such signal. Linux sends that signal when the *thread* that started the child ends, so start a server from a thread that
+lives as long as you need it (an event loop's own thread does).
+"""
+
+import asyncio
+import contextlib
+import importlib.util
+import json
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from pathlib import Path
+from typing import IO, Any
+
+from simia.errors import UserError
+
+START_SECONDS = 120.0  # a cold disk and a busy machine; half a gigabyte loads in about a second otherwise
+STOP_SECONDS = 3.0
+PR_SET_PDEATHSIG = 1
+
+
+class EmbeddedServer:
+    """Start, watch, restart and stop one child. Not for use from several tasks at once: `start` and `stop` belong to the owner."""
+
+    def __init__(
+        self,
+        model_path: Path,
+        *,
+        threads: int | None = None,
+        context: int = 8192,
+        slots: int = 1,
+        log: Path | None = None,
+        start_seconds: float = START_SECONDS,
+    ) -> None:
+        self.model_path = Path(model_path)
+        self.threads = threads or available_cores()
+        self.context = context  # tokens that one slot can hold: prompt and answer together
+        self.slots = slots
+        self.log = log
+        self.start_seconds = start_seconds
+        self.api_key = secrets.token_urlsafe(24)
+        self.base_url = ""
+        self._child: subprocess.Popen[bytes] | None = None
+        self._log_file: IO[bytes] | None = None
+
+    @property
+    def alive(self) -> bool:
+        return self._child is not None and self._child.poll() is None
+
+    @property
+    def pid(self) -> int | None:
+        return self._child.pid if self._child else None
+
+    async def start(self) -> str:
+        """Return the base URL, once the model is loaded and the server answers."""
+        if self.alive:
+            return self.base_url
+        if importlib.util.find_spec("xllamacpp") is None:
+            raise UserError("the embedded model needs xllamacpp: pip install 'simia[embedded]'")
+        if not self.model_path.is_file():
+            raise UserError(f"there is no model file {self.model_path}")
+        await self.stop()  # a child that died leaves pipes behind
+        try:
+            self.base_url = await self._spawn()
+        except BaseException:  # cancelled too: never leave a child that nobody owns
+            await asyncio.shield(self.stop())
+            raise
+        return self.base_url
+
+    async def restart(self) -> str:
+        await self.stop()
+        return await self.start()
+
+    async def stop(self) -> None:
+        child, self._child = self._child, None
+        if child is not None:
+            child.terminate()
+            try:
+                await asyncio.to_thread(child.wait, STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                child.kill()
+                await asyncio.to_thread(child.wait)
+            for pipe in (child.stdin, child.stdout):
+                if pipe is not None:
+                    with contextlib.suppress(OSError):
+                        pipe.close()
+        if self._log_file is not None:
+            self._log_file.close()
+            self._log_file = None
+
+    async def __aenter__(self) -> "EmbeddedServer":
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    async def _spawn(self) -> str:
+        self._log_file = self._open_log()
+        child = self._child = subprocess.Popen(
+            [sys.executable, "-m", "simia.llm.embedded_server"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log_file,
+            start_new_session=True,  # Ctrl-C is for the parent, which then decides
+        )
+        assert child.stdin is not None and child.stdout is not None
+        settings = {
+            "model": str(self.model_path),
+            "threads": self.threads,
+            "context": self.context,
+            "slots": self.slots,
+            "api_key": self.api_key,
+            "parent": os.getpid(),
+        }
+        with contextlib.suppress(
+            BrokenPipeError
+        ):  # it died at once: the missing answer below says so, with the log
+            child.stdin.write(json.dumps(settings).encode() + b"\n")
+            child.stdin.flush()
+        try:
+            line = await asyncio.wait_for(asyncio.to_thread(child.stdout.readline), self.start_seconds)
+        except TimeoutError:
+            raise UserError(self._failure(f"did not answer within {self.start_seconds:.0f} s")) from None
+        if not line:
+            raise UserError(self._failure("ended while it started"))
+        return str(json.loads(line)["address"]) + "/v1"
+
+    def _open_log(self) -> IO[bytes]:
+        if self.log is None:
+            return tempfile.TemporaryFile()  # no name, so nothing is left behind however we end
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        return self.log.open("ab+")
+
+    def _failure(self, what: str) -> str:
+        where = f" (log: {self.log})" if self.log else ""
+        return f"the embedded model server {what}: {self.last_log_line() or 'it wrote no log'}{where}"
+
+    def last_log_line(self) -> str:
+        """Read by position: the child shares our file offset, and moving it would make it write over its own log."""
+        if self._log_file is None:
+            return ""
+        descriptor = self._log_file.fileno()
+        end = os.fstat(descriptor).st_size
+        tail = os.pread(descriptor, 4096, max(0, end - 4096)).decode(errors="replace")
+        lines = [line.strip() for line in tail.splitlines() if line.strip()]
+        return lines[-1] if lines else ""
+
+
+def available_cores() -> int:
+    """The cores that this process may use: a container's share, and not the machine's count."""
+    if sys.platform == "linux":
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+# --- the child --------------------------------------------------------------------------------------------------------------------
+
+
+def main() -> None:
+    answer = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # from here on, whatever the library prints lands in the log
+    settings = json.loads(sys.stdin.readline())
+    _die_with(settings["parent"])
+    server = _serve(settings)
+    print(json.dumps({"address": server.listening_address}), file=answer, flush=True)
+    answer.close()
+    threading.Event().wait()
+
+
+def _serve(settings: dict[str, Any]) -> Any:
+    import xllamacpp
+
+    params = xllamacpp.CommonParams()
+    params.model.path = settings["model"]
+    params.model_alias = {
+        Path(settings["model"]).stem
+    }  # the name in replies; without it they show a path of this machine
+    params.hostnames = ["127.0.0.1"]
+    params.port = 0  # the kernel picks a free one, so there is no race for it
+    params.api_keys = [settings["api_key"]]
+    params.n_gpu_layers = 0
+    params.fit_params = False  # do what we say and do not measure the device first
+    params.cache_ram_mib = 0  # the host prompt cache grew by more than a gigabyte
+    params.n_parallel = settings["slots"]
+    params.n_ctx = settings["context"] * settings["slots"]  # the library splits it evenly over the slots
+    params.cpuparams.n_threads = settings["threads"]
+    params.cpuparams_batch.n_threads = settings["threads"]
+    params.ui = False
+    params.verbosity = 2  # warnings; at 3 it writes several lines for each request
+    return xllamacpp.Server(params)  # returns when the model is loaded and the port answers
+
+
+def _die_with(parent: int) -> None:
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # it died before we asked for the signal
+            os._exit(0)
+
+    def watch() -> None:
+        while sys.stdin.buffer.read(4096):
+            pass
+        os._exit(0)  # no clean-up: the library's threads would only hold us up
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+if __name__ == "__main__":
+    main()

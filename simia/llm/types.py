@@ -1,0 +1,92 @@
+"""What goes to a model and what comes back, and the protocol that every back end writes.
+
+A back end makes exactly one attempt: retries, limits, the store and the accounts live in the engine, once.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from simia.errors import Code
+from simia.trajectory import Usage, digest
+
+
+class Request(BaseModel):
+    """One chat completion, in OpenAI's terms. Everything here is identity: it enters the reply's key."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    messages: list[dict[str, Any]]
+    temperature: float | None = None
+    top_p: float | None = None
+    max_tokens: int | None = None
+    stop: list[str] | None = None
+    seed: int | None = None
+    reasoning_effort: str | None = None
+    response_format: dict[str, Any] | None = None
+    extra_body: dict[str, Any] = Field(default_factory=dict)
+
+    def canonical(self) -> dict[str, Any]:
+        return self.model_dump(mode="json", exclude_none=True, exclude_defaults=True) | {
+            "messages": self.messages
+        }
+
+
+def reply_key(alias: str, model: str, request: Request, draw: str) -> str:
+    """Law 2: (endpoint alias, model, canonical request, draw). The draw names the sample, not the try."""
+    return digest([alias, model, request.canonical(), draw])
+
+
+class Reply(BaseModel):
+    """A reply as received. `body` is the endpoint's whole JSON, kept for later stages that may read it differently."""
+
+    text: str = ""
+    reasoning: str | None = None
+    finish: str | None = None
+    usage: Usage = Field(default_factory=Usage)
+    model: str | None = None
+    body: dict[str, Any] = Field(default_factory=dict)
+
+    @property
+    def truncated(self) -> bool:
+        return self.finish in ("length", "max_tokens")
+
+
+class LLMFault(Exception):  # noqa: N818
+    """One attempt failed. `retry`: the same request may succeed later; `retry_after`: seconds the endpoint asked for."""
+
+    def __init__(
+        self,
+        code: Code,
+        detail: str = "",
+        *,
+        retry: bool,
+        retry_after: float | None = None,
+        status: int | None = None,
+    ) -> None:
+        super().__init__(f"{code}: {detail}")
+        self.code, self.detail, self.retry, self.retry_after, self.status = (
+            code,
+            detail,
+            retry,
+            retry_after,
+            status,
+        )
+
+
+class Backend(Protocol):
+    """One way to reach a model."""
+
+    alias: str
+    model: str
+    structured: bool  # can constrain a reply to a JSON Schema through `response_format`
+
+    async def start(self) -> None:
+        """Open connections or processes. Raises `UserError` when the user must change something first."""
+
+    async def complete(self, request: Request, *, draw: str) -> Reply:
+        """One attempt. Raises `LLMFault`. `draw` is for back ends that answer from records."""
+
+    async def close(self) -> None: ...
