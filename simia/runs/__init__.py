@@ -1,0 +1,6 @@
+"""The durable work ledger: runs that lose nothing when they die, and can be resumed, listed and checked again."""
+
+from simia.runs.ledger import FAILED, OPEN, PASSED, REJECTED, Item, Ledger
+from simia.runs.run import Run, folders, locate
+
+__all__ = ["FAILED", "OPEN", "PASSED", "REJECTED", "Item", "Ledger", "Run", "folders", "locate"]

@@ -1,0 +1,191 @@
+"""The ledger of a run: items planned, attempts asked, replies received, results derived, acceptances decided.
+
+It is the `Journal` of the engine (law 2): an attempt is on disk before it is sent, a reply before it is used. What was
+in flight when a process died shows as an attempt without an answer and is counted as possibly paid twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+import zstandard
+
+from simia.llm.types import LLMFault, Reply, Request
+from simia.runs.database import Database
+from simia.trajectory import Usage
+
+OPEN, PASSED, REJECTED, FAILED = "open", "passed", "rejected", "failed"
+
+
+@dataclass(slots=True)
+class Item:
+    """One planned unit of work. `ord` decides the order of acceptance; `spec` says what to make."""
+
+    id: str
+    ord: int
+    spec: dict[str, Any]
+    status: str = OPEN
+    reason: str | None = None
+    detail: str | None = None
+
+
+class Ledger:
+    """Reads and writes of one run's two files."""
+
+    def __init__(self, database: Database) -> None:
+        self.db = database
+        self._attempts: dict[str, int] = dict(
+            self.db.ledger.execute("SELECT item, MAX(n) FROM attempt GROUP BY item").fetchall()
+        )
+        self._pending: dict[str, tuple[str, Request]] = {}
+        self._pack = zstandard.ZstdCompressor(level=3)
+        self._unpack = zstandard.ZstdDecompressor()
+
+    # -- the engine's journal ------------------------------------------------------------------------------------
+
+    def recall(self, key: str) -> Reply | None:
+        row = self.db.replies.execute("SELECT body FROM reply WHERE key = ?", (key,)).fetchone()
+        return Reply.model_validate_json(self._unpack.decompress(row[0])) if row else None
+
+    async def asked(self, key: str, item: str, draw: str, request: Request) -> None:
+        self._pending[key] = (draw, request)
+        n = self._attempts[item] = self._attempts.get(item, -1) + 1
+        await self._write(
+            "INSERT INTO attempt (item, n, reply_key, status, asked_at) VALUES (?, ?, ?, 'sent', ?)",
+            (item, n, key, time.time()),
+        )
+
+    async def answered(self, key: str, item: str, reply: Reply) -> None:
+        draw, request = self._pending.pop(key)
+        usage = reply.usage
+        body = self._pack.compress(reply.model_dump_json(exclude_defaults=True).encode())
+        asked = self._pack.compress(orjson.dumps(request.canonical()))
+        stored = self.db.write(
+            "replies", "INSERT OR IGNORE INTO reply VALUES (?, ?, ?, ?, ?)", (key, draw, asked, body, time.time())
+        )
+        noted = self._write(
+            "UPDATE attempt SET status = 'got', got_at = ?, prompt = ?, completion = ?, cached = ?, cost = ?"
+            " WHERE item = ? AND n = ?",
+            (time.time(), usage.prompt, usage.completion, usage.cached, usage.cost, item, self._attempts.get(item, 0)),
+        )
+        await asyncio.gather(asyncio.wrap_future(stored), noted)
+
+    async def failed(self, key: str, item: str, fault: LLMFault) -> None:
+        self._pending.pop(key, None)
+        await self._write(
+            "UPDATE attempt SET status = 'failed', code = ?, got_at = ? WHERE item = ? AND n = ?",
+            (str(fault.code), time.time(), item, self._attempts.get(item, 0)),
+        )
+
+    # -- items and results ---------------------------------------------------------------------------------------
+
+    def plan(self, item: Item) -> None:
+        """Not awaited: an item that is lost in a kill is planned again, the same, from its ord."""
+        self.db.write(
+            "ledger",
+            "INSERT OR IGNORE INTO item (id, stage, ord, spec, status) VALUES (?, 'amplify', ?, ?, ?)",
+            (item.id, item.ord, orjson.dumps(item.spec).decode(), item.status),
+        )
+
+    def conclude(self, item: Item, content_hash: str | None, body: dict[str, Any]) -> None:
+        """Derived from a stored reply, hence not awaited either: `recheck` or a resume derives it again."""
+        self.db.write(
+            "ledger",
+            "UPDATE item SET status = ?, reason = ?, detail = ? WHERE id = ?",
+            (item.status, item.reason, item.detail, item.id),
+        )
+        self.db.write(
+            "ledger",
+            "INSERT OR REPLACE INTO result VALUES (?, ?, ?)",
+            (item.id, content_hash, self._pack.compress(orjson.dumps(body))),
+        )
+
+    def accept(self, item: Item, content_hash: str) -> None:
+        self.db.write("ledger", "INSERT OR IGNORE INTO accepted VALUES (?, ?, ?)", (item.ord, item.id, content_hash))
+
+    def set_status(self, item: Item) -> None:
+        self.db.write(
+            "ledger",
+            "UPDATE item SET status = ?, reason = ?, detail = ? WHERE id = ?",
+            (item.status, item.reason, item.detail, item.id),
+        )
+
+    def clear_acceptances(self) -> None:
+        self.db.write("ledger", "DELETE FROM accepted")
+
+    def items(self) -> Iterator[Item]:
+        rows = self.db.ledger.execute("SELECT id, ord, spec, status, reason, detail FROM item ORDER BY ord")
+        for id_, ord_, spec, status, reason, detail in rows:
+            yield Item(id_, ord_, orjson.loads(spec), status, reason, detail)
+
+    def hashes(self) -> dict[int, str]:
+        """ord → content hash of every result that passed."""
+        rows = self.db.ledger.execute(
+            "SELECT ord, content_hash FROM item JOIN result ON item = id WHERE status = 'passed'"
+        )
+        return dict(rows.fetchall())
+
+    def accepted(self) -> Iterator[dict[str, Any]]:
+        """Bodies of the accepted results, in ord order."""
+        rows = self.db.ledger.execute("SELECT body FROM accepted JOIN result USING (item) ORDER BY ord")
+        for (body,) in rows:
+            yield orjson.loads(self._unpack.decompress(body))
+
+    def result(self, item: str) -> dict[str, Any] | None:
+        row = self.db.ledger.execute("SELECT body FROM result WHERE item = ?", (item,)).fetchone()
+        return orjson.loads(self._unpack.decompress(row[0])) if row else None
+
+    def reply_keys(self, item: str) -> list[str]:
+        rows = self.db.ledger.execute("SELECT DISTINCT reply_key FROM attempt WHERE item = ? ORDER BY n", (item,))
+        return [key for (key,) in rows]
+
+    def replies(self) -> Iterator[dict[str, Any]]:
+        """Every stored completion with its request: what `replay` reads."""
+        for key, draw, request, body in self.db.replies.execute(
+            "SELECT key, draw, request, body FROM reply ORDER BY at"
+        ):
+            yield {
+                "key": key,
+                "draw": draw,
+                "request": orjson.loads(self._unpack.decompress(request)),
+                "reply": orjson.loads(self._unpack.decompress(body)),
+            }
+
+    # -- figures -------------------------------------------------------------------------------------------------
+
+    def counts(self) -> dict[str, int]:
+        return dict(self.db.ledger.execute("SELECT status, COUNT(*) FROM item GROUP BY status").fetchall())
+
+    def accepted_count(self) -> int:
+        return int(self.db.ledger.execute("SELECT COUNT(*) FROM accepted").fetchone()[0])
+
+    def reasons(self) -> dict[str, int]:
+        rows = self.db.ledger.execute(
+            "SELECT reason, COUNT(*) FROM item WHERE reason IS NOT NULL GROUP BY reason ORDER BY 2 DESC, 1"
+        )
+        return dict(rows.fetchall())
+
+    def spent(self) -> tuple[Usage, dict[str, int]]:
+        """Tokens and cost of all replies of all sessions, and counts of attempts by status."""
+        row = self.db.ledger.execute(
+            "SELECT COALESCE(SUM(prompt), 0), COALESCE(SUM(completion), 0), COALESCE(SUM(cached), 0), SUM(cost) FROM attempt"
+        ).fetchone()
+        statuses = dict(self.db.ledger.execute("SELECT status, COUNT(*) FROM attempt GROUP BY status").fetchall())
+        return Usage(prompt=row[0], completion=row[1], cached=row[2], cost=row[3]), statuses
+
+    def meta(self, name: str) -> Any:
+        row = self.db.ledger.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
+        return orjson.loads(row[0]) if row else None
+
+    def set_meta(self, name: str, value: Any) -> None:
+        self.db.write(
+            "ledger", "INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, orjson.dumps(value).decode())
+        ).result()
+
+    async def _write(self, sql: str, values: tuple[Any, ...]) -> None:
+        await asyncio.wrap_future(self.db.write("ledger", sql, values))
