@@ -1,0 +1,32 @@
+"""Which back ends there are: the union that a config's `llm:` section is read as, and the one place that opens it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated
+
+from pydantic import Field
+
+from simia.llm.embedded import EmbeddedBackend, EmbeddedSettings
+from simia.llm.openai import OpenAIBackend, OpenAISettings
+from simia.llm.prices import FREE, Price, price_of
+from simia.llm.replay import ReplayBackend, ReplaySettings
+from simia.llm.types import Backend
+
+LLMSettings = Annotated[OpenAISettings | EmbeddedSettings | ReplaySettings, Field(discriminator="kind")]
+
+
+def open_backend(settings: LLMSettings, *, say: Callable[[str], None] | None = None) -> Backend:
+    """The back end, not started. `say` gets the lines a user should see while it starts (a download, a warning)."""
+    if isinstance(settings, OpenAISettings):
+        return OpenAIBackend(settings)
+    if isinstance(settings, EmbeddedSettings):
+        return EmbeddedBackend(settings, say=say)
+    return ReplayBackend(settings)
+
+
+def price_for(settings: LLMSettings) -> Price | None:
+    """What its replies cost; None if nobody knows."""
+    if isinstance(settings, OpenAISettings):
+        return settings.price or price_of(settings.model)
+    return FREE

@@ -1,0 +1,165 @@
+"""A small model in a child process of our own: no key, no network, no cost.
+
+The child speaks OpenAI's protocol on a loopback port, so this back end is an `OpenAIBackend` with a life cycle: fetch the weights, start
+the child, and start it again when it died. The fault of the broken call still goes to the engine, whose retry meets the new child.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from simia.errors import Code, UserError
+from simia.llm import models
+from simia.llm.embedded_server import EmbeddedServer
+from simia.llm.openai import OpenAIBackend, OpenAISettings
+from simia.llm.openai_settings import OPERATIONAL
+from simia.llm.types import LLMFault, Reply, Request
+
+log = logging.getLogger(__name__)
+
+HASH_SHOWN = 8
+DEATH_SECONDS = 2.0  # a killed process closes its sockets a moment before its parent can see it dead
+LOOK_SECONDS = 0.02
+
+
+class EmbeddedSettings(BaseModel):
+    """A model that runs on this machine, started and stopped with the run."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    kind: Literal["embedded"] = "embedded"
+    model: str = Field(models.DEFAULT, description="The name of a known model, or the path of a GGUF file.")
+    context: int = Field(8192, ge=256, description="Tokens that one request may hold, prompt and completion together.")
+    threads: int | None = Field(None, ge=1, description="Threads; every core if unset.", json_schema_extra=OPERATIONAL)
+    slots: int = Field(1, ge=1, description="Requests computed at once.", json_schema_extra=OPERATIONAL)
+    timeout: float = Field(1200, gt=0, description="Seconds for one attempt.", json_schema_extra=OPERATIONAL)
+    restarts: int = Field(
+        3, ge=0, description="Times to start the model again if it dies.", json_schema_extra=OPERATIONAL
+    )
+    log: Path | None = Field(
+        None, description="Where the model library writes its own log.", json_schema_extra=OPERATIONAL
+    )
+
+
+class EmbeddedBackend:
+    """`model` becomes final in `start`: the name, and a short hash of the weights that were really found."""
+
+    alias = "embedded"
+    structured = True
+
+    def __init__(self, settings: EmbeddedSettings, *, say: Callable[[str], None] | None = None) -> None:
+        self.settings = settings
+        known = models.KNOWN.get(settings.model)
+        self.model = f"{known.name}@{known.sha256[:HASH_SHOWN]}" if known else Path(settings.model).stem
+        self.restarts = 0
+        self._say = say or _to_stderr
+        self._server: EmbeddedServer | None = None
+        self._client: OpenAIBackend | None = None
+        self._slots = asyncio.Semaphore(settings.slots)  # waiting for a slot must not count against the attempt's time
+        self._reviving = asyncio.Lock()
+
+    @property
+    def server(self) -> EmbeddedServer | None:
+        return self._server
+
+    async def start(self) -> None:
+        if self._client is not None:
+            return
+        path, self.model = await asyncio.to_thread(_weights, self.settings.model, self._say)
+        self._server = EmbeddedServer(
+            path,
+            threads=self.settings.threads,
+            context=self.settings.context,
+            slots=self.settings.slots,
+            log=self.settings.log,
+        )
+        try:
+            await self._connect(await self._server.start())
+        except BaseException:
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        client, self._client = self._client, None
+        server, self._server = self._server, None
+        if client is not None:
+            await client.close()
+        if server is not None:
+            await server.stop()
+
+    async def complete(self, request: Request, *, draw: str) -> Reply:
+        async with self._slots:
+            client = self._client
+            if client is None:
+                raise RuntimeError("EmbeddedBackend.start() was not awaited")
+            try:
+                return await client.complete(request, draw=draw)
+            except LLMFault as fault:
+                if fault.code is Code.CONNECTION:
+                    await self._revive(client)
+                raise
+
+    async def _connect(self, url: str) -> None:
+        assert self._server is not None
+        name = self.model.partition("@")[0]
+        settings = OpenAISettings(model=name, base_url=url, timeout=self.settings.timeout, reasoning_model=False)
+        client = OpenAIBackend(settings, key=self._server.api_key)
+        await client.start()
+        self._client = client
+
+    async def _revive(self, broken: OpenAIBackend) -> None:
+        """Start the child again, once for all the calls that its death broke."""
+        async with self._reviving:
+            server = self._server
+            if server is None or self._client is not broken:
+                return
+            for _ in range(round(DEATH_SECONDS / LOOK_SECONDS)):
+                if not server.alive:
+                    break
+                await asyncio.sleep(LOOK_SECONDS)
+            else:
+                return  # it lives: the connection alone broke
+            last = server.last_log_line()
+            if self.restarts >= self.settings.restarts:
+                raise LLMFault(
+                    Code.CONNECTION,
+                    f"the embedded model died {self.restarts + 1} times, its last words: {last or 'none'}",
+                    retry=False,
+                )
+            self.restarts += 1
+            log.warning(
+                "the embedded model died (%s): starting it again, %d of %d", last, self.restarts, self.settings.restarts
+            )
+            try:
+                url = await server.restart()
+            except UserError as error:
+                raise LLMFault(Code.CONNECTION, str(error), retry=False) from error
+            await self._connect(url)
+            await broken.close()
+
+
+def _to_stderr(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _weights(name: str, say: Callable[[str], None]) -> tuple[Path, str]:
+    """The file, and the model's identity: its name and a short hash of the bytes."""
+    if name == models.DEFAULT:
+        path, known = models.fetch_best(say)
+        return path, f"{known.name}@{known.sha256[:HASH_SHOWN]}"
+    path = models.fetch(name, say=say)
+    by_name = models.KNOWN.get(name)
+    if by_name is not None and not Path(name).expanduser().is_file():
+        return path, f"{by_name.name}@{by_name.sha256[:HASH_SHOWN]}"
+    with path.open("rb") as file:
+        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+    same = next((model for model in models.KNOWN.values() if model.sha256 == sha256), None)
+    return path, f"{same.name if same else path.stem}@{sha256[:HASH_SHOWN]}"

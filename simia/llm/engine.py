@@ -1,0 +1,298 @@
+"""Ask a model and get a reply that is paid for once: the store first, then limits, retries and the budget around one back end.
+
+Order of events for one key, and why: recall (a reply we own costs nothing) → a place at the gate → the budget → `journal.asked`, durable
+before the first byte is sent, so that a kill leaves a trace of what may have been paid → attempts → `journal.answered`, durable before
+anybody sees the reply. A retry belongs to the same sample and the same key. Two concurrent asks with one key are one call.
+
+The engine starts no tasks of its own: cancelling the asker cancels the call, and nothing dangles.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections import Counter, deque
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from simia.errors import Code, UserError
+from simia.llm.gate import Gate
+from simia.llm.prices import Price
+from simia.llm.types import Backend, LLMFault, Reply, Request, reply_key
+from simia.trajectory import Usage
+
+log = logging.getLogger(__name__)
+
+LATENCIES_KEPT = 10_000
+ROUNDING = 1 + 1e-9  # sums of dollars in binary
+
+
+class Limits(BaseModel):
+    """How hard to push an endpoint, how patient to be with it, and how much to spend. All operational: a resume may change them."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    concurrency: int = Field(16, ge=1, description="Requests in flight at once.")
+    retries: int = Field(6, ge=0, description="Tries after the first, for faults that may pass.")
+    backoff: float = Field(1.0, gt=0, description="Seconds; the n-th retry waits a random share of backoff times 2^n.")
+    backoff_max: float = Field(60.0, gt=0, description="The longest such wait.")
+    retry_after_max: float = Field(600.0, gt=0, description="If the endpoint asks to wait longer than this, give up.")
+    max_cost: float | None = Field(None, ge=0, description="Dollars to spend at most.")
+    max_tokens: int | None = Field(None, ge=0, description="Tokens, prompt and completion, to use at most.")
+    max_requests: int | None = Field(None, ge=0, description="HTTP requests to send at most, retries included.")
+
+
+class BudgetReached(Exception):  # noqa: N818 - an ending, not a mistake
+    """The next request would pass a cap of the budget. Nothing was sent; a run stops here and can be resumed with a higher cap."""
+
+    def __init__(self, cap: str, limit: float, spent: float) -> None:
+        super().__init__(f"budget reached: {cap} is {limit:g} and {spent:g} is spent; raise {cap} and resume to go on")
+        self.cap, self.limit, self.spent = cap, limit, spent
+
+
+class Journal(Protocol):
+    """The durable record of what was asked and answered; the run's ledger is one.
+
+    `answered` must hand its reply over before it first suspends, so that a cancelled asker cannot lose a paid reply.
+    """
+
+    def recall(self, key: str) -> Reply | None: ...
+
+    async def asked(self, key: str, item: str, draw: str, request: Request) -> None:
+        """Returns once it is durable; the request is sent after that."""
+
+    async def answered(self, key: str, item: str, reply: Reply) -> None:
+        """Returns once it is durable; the reply is used after that."""
+
+    async def failed(self, key: str, item: str, fault: LLMFault) -> None:
+        """The last try failed, or there is no money for another."""
+
+
+class MemoryJournal:
+    """A journal that forgets with the process: for one-off questions and tests."""
+
+    def __init__(self) -> None:
+        self.requests: dict[str, tuple[str, str, Request]] = {}
+        self.replies: dict[str, Reply] = {}
+        self.faults: dict[str, LLMFault] = {}
+
+    def recall(self, key: str) -> Reply | None:
+        return self.replies.get(key)
+
+    async def asked(self, key: str, item: str, draw: str, request: Request) -> None:
+        self.requests[key] = (item, draw, request)
+
+    async def answered(self, key: str, item: str, reply: Reply) -> None:
+        self.replies[key] = reply
+
+    async def failed(self, key: str, item: str, fault: LLMFault) -> None:
+        self.faults[key] = fault
+
+
+@dataclass
+class Stats:
+    """What an engine did since it was made. Preset `usage`, `answered` and `sent` to let a budget span a resumed run."""
+
+    asked: int = 0  # keys that went to the endpoint
+    answered: int = 0
+    failed: int = 0
+    recalled: int = 0  # served by the journal, at no cost
+    shared: int = 0  # waited for the same key of another asker
+    sent: int = 0  # requests, retries included
+    in_flight: int = 0
+    retries: Counter[Code] = field(default_factory=Counter)
+    usage: Usage = field(default_factory=Usage)
+    unpriced: int = 0  # replies whose cost nobody knows
+    started_at: float = field(default_factory=time.time)
+    latencies: deque[float] = field(default_factory=lambda: deque(maxlen=LATENCIES_KEPT), repr=False)
+
+    def latency(self) -> dict[str, float]:
+        """Seconds of the latest answered attempts: median, 95th percentile, longest. Empty before the first."""
+        ordered = sorted(self.latencies)
+        if not ordered:
+            return {}
+        last = len(ordered) - 1
+        return {"p50": ordered[last // 2], "p95": ordered[round(last * 0.95)], "max": ordered[-1]}
+
+
+class Engine:
+    """`async with Engine(...) as engine: reply = await engine.ask(request, item=..., draw=...)`. One event loop, any number of tasks."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        journal: Journal | None = None,
+        limits: Limits | None = None,
+        price: Price | None = None,
+    ) -> None:
+        self.backend = backend
+        self.journal: Journal = journal if journal is not None else MemoryJournal()
+        self.limits = limits or Limits()
+        self.price = price
+        if self.limits.max_cost is not None and price is None:
+            raise UserError(
+                f"max_cost needs a price and none is known for {backend.model}: set price in the model's config, or use max_tokens"
+            )
+        self._capped = self.limits.max_tokens is not None or self.limits.max_cost is not None
+        self.stats = Stats()
+        self.gate = Gate(self.limits.concurrency, self._has_room)
+        self._sharing: dict[str, list[asyncio.Future[Reply | None]]] = {}
+        self._random = random.Random()  # timing only: no result depends on it
+
+    async def start(self) -> None:
+        await self.backend.start()
+
+    async def __aenter__(self) -> Engine:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        self.gate.close()
+        await self.backend.close()
+
+    async def ask(self, request: Request, *, item: str, draw: str) -> Reply:
+        """The reply of this sample. Raises `LLMFault` after the last try, and `BudgetReached` without sending."""
+        key = reply_key(self.backend.alias, self.backend.model, request, draw)
+        while True:
+            known = self.journal.recall(key)
+            if known is not None:
+                self.stats.recalled += 1
+                return known
+            others = self._sharing.get(key)
+            if others is None:
+                break
+            place: asyncio.Future[Reply | None] = asyncio.get_running_loop().create_future()
+            others.append(place)
+            shared = await place
+            if shared is not None:
+                self.stats.shared += 1
+                return shared  # None: the asker we waited for was cancelled, so one of us takes over
+        others = self._sharing[key] = []
+        reply: Reply | None = None
+        failure: Exception | None = None
+        try:
+            reply = await self._call(key, request, item, draw)
+        except Exception as error:
+            failure = error
+            raise
+        finally:
+            del self._sharing[key]
+            for place in others:
+                if place.done():
+                    continue
+                if failure is not None:
+                    place.set_exception(failure)
+                else:
+                    place.set_result(reply)
+        return reply
+
+    async def _call(self, key: str, request: Request, item: str, draw: str) -> Reply:
+        stats, tries = self.stats, 0
+        fault: LLMFault | None = None
+        while True:
+            await self.gate.enter(first=tries > 0)
+            try:
+                try:
+                    self._check_budget()
+                except BudgetReached:
+                    if fault is not None:
+                        stats.failed += 1
+                        await self.journal.failed(key, item, fault)
+                    raise
+                stats.sent += 1
+                if tries == 0:
+                    stats.asked += 1
+                    await self.journal.asked(key, item, draw, request)
+                stats.in_flight += 1
+                started = time.perf_counter()
+                try:
+                    reply = await self.backend.complete(request, draw=draw)
+                finally:
+                    stats.in_flight -= 1
+                stats.latencies.append(time.perf_counter() - started)
+                self._account(reply)
+                break
+            except LLMFault as error:
+                fault = error
+                delay = self._delay(fault, tries)
+            finally:
+                self.gate.leave()
+            if delay is None:
+                stats.failed += 1
+                await self.journal.failed(key, item, fault)
+                raise fault
+            stats.retries[fault.code] += 1
+            tries += 1
+            await asyncio.sleep(delay)
+        await self.journal.answered(key, item, reply)
+        return reply
+
+    def _delay(self, fault: LLMFault, tries: int) -> float | None:
+        """Seconds until the next try; None: there is none. Called inside the gate, so that a pause holds before the place is free."""
+        asked_for = fault.retry_after or 0.0
+        if not fault.retry or tries >= self.limits.retries or asked_for > self.limits.retry_after_max:
+            return None
+        jitter = self._random.uniform(0, min(self.limits.backoff_max, self.limits.backoff * 2**tries))
+        if fault.retry_after is not None:
+            jitter = min(jitter, self.limits.backoff)  # it said when; only keep the herd from coming all at once
+        if fault.code is Code.RATE_LIMITED or (fault.status == 503 and fault.retry_after is not None):
+            self.gate.pause(asked_for or jitter)
+        return asked_for + jitter
+
+    # --- the budget -------------------------------------------------------------------------------------------------
+
+    def _account(self, reply: Reply) -> None:
+        usage, total = reply.usage, self.stats.usage
+        if self._capped and not usage.prompt and not usage.completion:
+            self._capped = False  # once is enough
+            log.warning("%s reports no token usage: max_tokens and max_cost cannot hold", self.backend.alias)
+        if usage.cost is None and self.price is not None:
+            usage.cost = self.price.of(usage)
+        self.stats.answered += 1
+        total.prompt += usage.prompt
+        total.completion += usage.completion
+        total.cached += usage.cached
+        total.reasoning += usage.reasoning
+        if usage.cost is None:
+            self.stats.unpriced += 1
+        else:
+            total.cost = (total.cost or 0.0) + usage.cost
+
+    def _caps(self) -> list[tuple[str, float, float]]:
+        """Each cap on what replies cost: its name, the limit, what is spent."""
+        limits, usage, caps = self.limits, self.stats.usage, list[tuple[str, float, float]]()
+        if limits.max_tokens is not None:
+            caps.append(("max_tokens", limits.max_tokens, usage.prompt + usage.completion))
+        if limits.max_cost is not None:
+            caps.append(("max_cost", limits.max_cost, usage.cost or 0.0))
+        return caps
+
+    def _has_room(self, in_flight: int) -> bool:
+        """Whether one more call fits beside those in flight, each taken to cost the mean of the replies so far.
+
+        Without this, a full set of calls would be on its way when a cap is reached. Before the first reply there is no mean, so under a
+        cap calls go one by one until it is there.
+        """
+        if in_flight == 0:
+            return True  # `_check_budget` decides
+        answered = self.stats.answered
+        return all(
+            answered > 0 and spent * (1 + (in_flight + 1) / answered) <= limit * ROUNDING
+            for _, limit, spent in self._caps()
+        )
+
+    def _check_budget(self) -> None:
+        limits, stats = self.limits, self.stats
+        if limits.max_requests is not None and stats.sent >= limits.max_requests:
+            raise BudgetReached("max_requests", limits.max_requests, stats.sent)
+        for cap, limit, spent in self._caps():
+            mean = spent / stats.answered if stats.answered else 0.0
+            if spent >= limit or spent + mean > limit * ROUNDING:
+                raise BudgetReached(cap, limit, spent)

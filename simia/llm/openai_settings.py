@@ -1,0 +1,163 @@
+"""How a user names an OpenAI-compatible endpoint, and what `auto` means for it. No network here: a config is read without opening any.
+
+A config holds the name of the variable that holds the key, never the key: what looks like one is refused, and not printed.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic.config import JsonDict
+from yarl import URL
+
+from simia.errors import UserError
+from simia.llm.prices import Price
+
+OPERATIONAL: JsonDict = {"operational": True}  # a resume accepts a change of these fields; all others are identity
+REASONING = re.compile(r"^(o[134](-|$)|gpt-5(?!.*-chat))")
+NO_SCHEMA = re.compile(r"^(gpt-3\.5|gpt-4(-|$)|chatgpt|o1-(mini|preview))")
+A_KEY = re.compile(r"^\s*(Bearer\s+)?sk-")  # refused anywhere in the config
+SURELY_A_KEY = re.compile(r"^(sk|gsk|xai|hf|AIza)[-_]?[A-Za-z0-9_-]{12,}$")  # refused where only a name belongs
+SECRET_FIELDS = {"api_key", "apikey", "key", "token", "secret", "password"}
+SECRET_HEADERS = {"authorization", "api-key", "x-api-key", "proxy-authorization", "cookie"}
+
+
+class OpenAISettings(BaseModel):
+    """How to reach one model behind one OpenAI-compatible endpoint."""
+
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
+
+    kind: Literal["openai"] = "openai"
+    model: str = Field(description="The model's name as the endpoint knows it.")
+    base_url: str = Field(
+        "https://api.openai.com/v1", description="The address up to, not including, /chat/completions."
+    )
+    alias: str | None = Field(
+        None, description="The endpoint's name in the replies' keys; the host of base_url if unset."
+    )
+    key_env: str = Field("OPENAI_API_KEY", description="The NAME of the environment variable that holds the key.")
+    api_version: str | None = Field(
+        None, description="Azure's api-version; setting it selects Azure's addresses and header."
+    )
+    deployment: str | None = Field(None, description="Azure's deployment; the model's name if unset.")
+    structured: Literal["auto"] | bool = Field(
+        "auto", description="Whether the endpoint obeys a JSON Schema in response_format."
+    )
+    timeout: float = Field(
+        500, gt=0, description="Seconds for one whole attempt (the paper's).", json_schema_extra=OPERATIONAL
+    )
+    connect_timeout: float = Field(10, gt=0, description="Seconds to get a connection.", json_schema_extra=OPERATIONAL)
+    extra_body: dict[str, Any] = Field(default_factory=dict, description="Fields added to every request's body.")
+    headers: dict[str, str] = Field(
+        default_factory=dict, description="Headers added to every request; ${NAME} is read from the environment."
+    )
+    token_parameter: Literal["auto", "max_tokens", "max_completion_tokens"] = Field(
+        "auto", description="Which field limits the completion; auto decides by the model's name."
+    )
+    reasoning_model: Literal["auto"] | bool = Field(
+        "auto", description="Leave out sampling fields that reasoning models refuse; auto decides by the model's name."
+    )
+    price: Price | None = Field(
+        None, description="Dollars for a million tokens, for models that configs/prices.yaml lacks."
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _no_secret(cls, data: Any) -> Any:
+        # UserError, not ValueError: pydantic would print the value beside the message.
+        if isinstance(data, dict):
+            for name, value in data.items():
+                if str(name).lower().replace("-", "_") in SECRET_FIELDS:
+                    raise UserError(
+                        f"a config never holds a key: export it and give the variable's name in key_env, not {name}"
+                    )
+                if isinstance(value, str) and A_KEY.match(value):
+                    raise UserError(
+                        f"{name} looks like a key itself: export the key and give the variable's name in key_env"
+                    )
+            for name, value in dict(data.get("headers") or {}).items():
+                secret = str(name).lower() in SECRET_HEADERS or A_KEY.match(str(value))
+                if secret and "$" not in str(value):
+                    raise UserError(
+                        f"header {name} would hold a key in the config: write ${{VARIABLE}} there and export it"
+                    )
+        return data
+
+    @field_validator("key_env")
+    @classmethod
+    def _a_name(cls, value: str) -> str:
+        if SURELY_A_KEY.match(value):
+            raise UserError("key_env looks like a key itself: export the key and give the variable's name here")
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", value):
+            raise UserError("key_env must be the name of an environment variable, such as OPENAI_API_KEY")
+        return value
+
+    @field_validator("base_url")
+    @classmethod
+    def _an_address(cls, value: str) -> str:
+        url = _url(value)
+        if url is None or url.scheme not in ("http", "https") or not url.host:
+            raise UserError("base_url must be an address such as https://api.openai.com/v1")
+        if url.user or url.password or url.query_string:
+            raise UserError("base_url must not hold a user, a password or a query: use key_env, headers or api_version")
+        return value.rstrip("/").removesuffix("/chat/completions")
+
+    @model_validator(mode="after")
+    def _azure(self) -> OpenAISettings:
+        if self.deployment and not self.api_version:
+            raise UserError("deployment is Azure's: set api_version too, such as 2024-10-21")
+        return self
+
+    @property
+    def host(self) -> str:
+        return URL(self.base_url).host or ""
+
+    @property
+    def loopback(self) -> bool:
+        if self.host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+    @property
+    def url(self) -> URL:
+        if self.api_version is None:
+            return URL(f"{self.base_url}/chat/completions")
+        path = f"{self.base_url}/openai/deployments/{self.deployment or self.model}/chat/completions"
+        return URL(path).with_query({"api-version": self.api_version})
+
+    @property
+    def _bare_model(self) -> str:
+        return self.model.rpartition("/")[2].lower()  # routers write openai/gpt-5
+
+    @property
+    def is_reasoning(self) -> bool:
+        if self.reasoning_model == "auto":
+            return bool(REASONING.match(self._bare_model))
+        return self.reasoning_model
+
+    @property
+    def takes_schema(self) -> bool:
+        """`auto` trusts OpenAI, Azure and servers of the user's own machine (vLLM, llama.cpp), save for models from before schemas."""
+        if self.structured == "auto":
+            known = self.loopback or self.api_version is not None or self.host == "api.openai.com"
+            return known and not NO_SCHEMA.match(self._bare_model)
+        return self.structured
+
+    @property
+    def limit_field(self) -> str:
+        if self.token_parameter == "auto":
+            return "max_completion_tokens" if self.is_reasoning else "max_tokens"
+        return self.token_parameter
+
+
+def _url(value: str) -> URL | None:
+    try:
+        return URL(value)
+    except ValueError:
+        return None

@@ -1,0 +1,55 @@
+"""What a reply cost. Prices are data (configs/prices.yaml, which a user's own file replaces), never constants in code.
+
+An unknown price is None and stays None: a run then says that it does not know its cost, which is not the same as free.
+"""
+
+from __future__ import annotations
+
+import re
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from simia.errors import UserError
+from simia.resources import find
+from simia.trajectory import Usage
+
+PER = 1_000_000
+SNAPSHOT = re.compile(r"-\d{4}-?\d{2}-?\d{2}$")
+
+
+class Price(BaseModel):
+    """US dollars for a million tokens."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    input: float = Field(ge=0, description="Prompt tokens that the endpoint had to read.")
+    cached: float = Field(ge=0, description="Prompt tokens that it served from its prefix cache.")
+    output: float = Field(ge=0, description="Completion tokens, reasoning included.")
+
+    def of(self, usage: Usage) -> float:
+        fresh = max(0, usage.prompt - usage.cached)
+        return (fresh * self.input + usage.cached * self.cached + usage.completion * self.output) / PER
+
+
+FREE = Price(input=0, cached=0, output=0)
+
+
+class PriceList(BaseModel):
+    """The file `configs/prices.yaml`."""
+
+    model_config = ConfigDict(extra="forbid", coerce_numbers_to_str=True)
+
+    checked: str
+    models: dict[str, Price]
+
+
+def price_of(model: str) -> Price | None:
+    """The price of a model, of its family for a dated snapshot (`gpt-4o-2024-11-20`), or None if nobody wrote it down."""
+    path = find("configs", "prices.yaml")
+    try:
+        models = PriceList.model_validate(yaml.safe_load(path.read_text())).models
+    except (yaml.YAMLError, ValidationError) as error:
+        raise UserError(f"{path} is not a price list: {' '.join(str(error).split())}") from error
+    name = model.rpartition("/")[2].lower()  # routers write openai/gpt-4o
+    return models.get(name) or models.get(SNAPSHOT.sub("", name))

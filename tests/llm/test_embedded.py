@@ -1,0 +1,165 @@
+"""The embedded back end with a real model behind it: the smallest one, since only the plumbing is at stake."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import TypeAdapter
+
+from simia.errors import Code, UserError
+from simia.llm import models
+from simia.llm.backends import LLMSettings, open_backend, price_for
+from simia.llm.embedded import EmbeddedBackend, EmbeddedSettings
+from simia.llm.engine import Engine, Limits
+from simia.llm.prices import FREE
+from simia.llm.types import LLMFault, Request
+from simia.resources import cache_root
+
+SMALL = models.KNOWN[models.FALLBACK]
+SETTINGS: dict[str, Any] = {"model": SMALL.name, "threads": 1, "context": 1024}
+SCHEMA = {
+    "type": "object",
+    "properties": {"city": {"enum": ["Rome", "Oslo"]}},
+    "required": ["city"],
+    "additionalProperties": False,
+}
+CITY = Request(
+    messages=[{"role": "user", "content": "Name a city as JSON."}],
+    temperature=0.0,
+    max_tokens=20,
+    response_format={"type": "json_schema", "json_schema": {"name": "city", "schema": SCHEMA, "strict": True}},
+)
+
+real_model = pytest.mark.skipif(
+    not (cache_root() / "models" / SMALL.file).is_file(), reason="the weights are not fetched"
+)
+
+
+@pytest.fixture
+async def engine() -> AsyncIterator[Engine]:
+    backend = EmbeddedBackend(EmbeddedSettings(**SETTINGS, restarts=1), say=lambda _: None)
+    async with Engine(backend, limits=Limits(backoff=0.05), price=FREE) as opened:
+        yield opened
+
+
+def kill_child(backend: EmbeddedBackend) -> int:
+    assert backend.server is not None
+    pid = backend.server.pid
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    return pid
+
+
+def backend_of(engine: Engine) -> EmbeddedBackend:
+    assert isinstance(engine.backend, EmbeddedBackend)
+    return engine.backend
+
+
+@real_model
+@pytest.mark.model
+async def test_a_constrained_reply_and_its_identity(engine: Engine) -> None:
+    reply = await engine.ask(CITY, item="i", draw="0")
+    assert json.loads(reply.text)["city"] in ("Rome", "Oslo")
+    assert reply.usage.prompt > 0
+    assert reply.usage.completion > 0
+    assert reply.usage.cost == 0
+    assert engine.backend.alias == "embedded"
+    assert engine.backend.model == f"smollm2-135m@{SMALL.sha256[:8]}"
+
+
+@real_model
+@pytest.mark.model
+async def test_a_killed_child_is_started_again_and_the_retry_succeeds(engine: Engine) -> None:
+    backend = backend_of(engine)
+    before = await engine.ask(CITY, item="i", draw="0")
+    dead = kill_child(backend)
+    after = await engine.ask(CITY, item="i", draw="1")
+    assert after.text == before.text
+    assert backend.restarts == 1
+    assert backend.server is not None
+    assert backend.server.pid != dead
+    assert engine.stats.retries[Code.CONNECTION] >= 1
+
+    kill_child(backend)  # `restarts` is 1
+    with pytest.raises(LLMFault, match="died 2 times") as caught:
+        await engine.ask(CITY, item="i", draw="2")
+    assert caught.value.retry is False
+
+
+@real_model
+@pytest.mark.model
+async def test_calls_broken_by_one_death_cost_one_restart(engine: Engine) -> None:
+    backend = backend_of(engine)
+    kill_child(backend)
+    replies = await asyncio.gather(*(engine.ask(CITY, item="i", draw=str(n)) for n in range(4)))
+    assert len({reply.text for reply in replies}) == 1
+    assert backend.restarts == 1
+
+
+@real_model
+@pytest.mark.model
+async def test_closing_ends_the_child() -> None:
+    backend = EmbeddedBackend(EmbeddedSettings(**SETTINGS), say=lambda _: None)
+    await backend.start()
+    assert backend.server is not None
+    pid = backend.server.pid
+    assert pid is not None
+    await backend.close()
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+    await backend.close()
+
+
+@real_model
+@pytest.mark.model
+async def test_a_path_and_a_name_are_one_identity(tmp_path: Path) -> None:
+    renamed = tmp_path / "renamed.gguf"
+    renamed.symlink_to(cache_root() / "models" / SMALL.file)
+    backend = EmbeddedBackend(EmbeddedSettings(**SETTINGS | {"model": str(renamed)}), say=lambda _: None)
+    await backend.start()
+    assert backend.model == f"smollm2-135m@{SMALL.sha256[:8]}"
+    await backend.close()
+
+
+async def test_the_small_model_stands_in_with_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    weights = tmp_path / "small.gguf"
+    weights.write_bytes(b"not a model")
+
+    def fetch_best(say: Any) -> tuple[Path, models.LocalModel]:
+        say("WARNING: using the small one")
+        return weights, SMALL
+
+    said: list[str] = []
+    monkeypatch.setattr(models, "fetch_best", fetch_best)
+    backend = EmbeddedBackend(EmbeddedSettings(), say=said.append)
+    assert backend.model.startswith(f"{models.DEFAULT}@")
+    with pytest.raises(UserError):  # the library refuses the file, and no child stays behind
+        await backend.start()
+    assert backend.model == f"{SMALL.name}@{SMALL.sha256[:8]}", "the identity is that of the weights really used"
+    assert said == ["WARNING: using the small one"]
+    assert backend.server is None
+
+
+async def test_an_unknown_model_is_the_users_mistake() -> None:
+    with pytest.raises(UserError, match="no-such-model"):
+        await EmbeddedBackend(EmbeddedSettings(model="no-such-model")).start()
+
+
+def test_a_config_chooses_by_kind() -> None:
+    adapter: TypeAdapter[Any] = TypeAdapter(LLMSettings)
+    settings = adapter.validate_python({"kind": "embedded", "slots": 2})
+    assert isinstance(settings, EmbeddedSettings)
+    assert settings.model == models.DEFAULT
+    assert isinstance(open_backend(settings), EmbeddedBackend)
+    assert price_for(settings) == FREE
+    remote = adapter.validate_python({"kind": "openai", "model": "gpt-4o"})
+    price = price_for(remote)
+    assert price is not None
+    assert price.output == 10

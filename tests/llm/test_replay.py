@@ -1,0 +1,145 @@
+"""Recorded completions: exact matches only, misses that explain themselves, and the way from open questions to answers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from simia.errors import Code, UserError
+from simia.llm.backends import open_backend, price_for
+from simia.llm.prices import FREE
+from simia.llm.replay import Recorded, ReplayBackend, ReplaySettings, export_prompts, ingest, read, record
+from simia.llm.types import LLMFault, Reply, Request
+from simia.trajectory import Usage
+
+SYSTEM = "You simulate a shop.\nRule one.\nRule two."
+
+
+def ask(text: str, system: str = SYSTEM, **parameters: Any) -> Request:
+    messages = [{"role": "system", "content": system}, {"role": "user", "content": text}]
+    return Request(messages=messages, **parameters)
+
+
+def backend(path: Path, **settings: Any) -> ReplayBackend:
+    return ReplayBackend(ReplaySettings(path=path, **settings))
+
+
+def write(path: Path, *rows: dict[str, Any]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+async def text_of(replay: ReplayBackend, request: Request, draw: str) -> str:
+    return (await replay.complete(request, draw=draw)).text
+
+
+async def miss(replay: ReplayBackend, request: Request, draw: str = "0") -> str:
+    with pytest.raises(LLMFault) as caught:
+        await replay.complete(request, draw=draw)
+    assert (caught.value.code, caught.value.retry) == (Code.REPLAY_MISS, False)
+    return caught.value.detail
+
+
+async def test_serves_what_was_recorded(tmp_path: Path) -> None:
+    path = tmp_path / "recorded.jsonl"
+    full = Reply(text="yes", reasoning="hm", finish="stop", usage=Usage(prompt=3, completion=1), body={"big": 1})
+    rows = [
+        Recorded(request=ask("a", temperature=1.0), draw="0", reply=full, model="gpt-x"),
+        Recorded(request=ask("a", temperature=1.0), draw="1", reply=Reply(text="no"), model="gpt-x"),
+    ]
+    assert record(rows, path) == 2
+    replay = backend(path)
+    assert (replay.alias, replay.model) == ("replay", "gpt-x")
+    reply = await replay.complete(ask("a", temperature=1.0), draw="0")
+    assert reply == full.model_copy(update={"body": {}})
+    assert await text_of(replay, ask("a", temperature=1.0), "1") == "no"
+    reply.text = "changed"
+    assert await text_of(replay, ask("a", temperature=1.0), "0") == "yes", "a caller cannot change the recording"
+
+
+async def test_rows_without_a_draw_are_served_in_order_and_each_draw_keeps_its_own(tmp_path: Path) -> None:
+    row = {"request": {"messages": ask("a").messages}}
+    replay = backend(write(tmp_path / "r.jsonl", row | {"reply": {"text": "first"}}, row | {"reply": "second"}))
+    assert [await text_of(replay, ask("a"), draw) for draw in ("x", "y", "x")] == ["first", "second", "first"]
+    assert "all 2 completions of this prompt are used, none is left for draw z" in await miss(replay, ask("a"), "z")
+
+
+async def test_a_miss_shows_the_first_line_that_differs(tmp_path: Path) -> None:
+    path = tmp_path / "r.jsonl"
+    record(
+        [Recorded(request=ask(text, temperature=1.0), draw="0", reply=Reply(text="t")) for text in ("a", "b\nc")], path
+    )
+    replay = backend(path)
+    changed = await miss(replay, ask("a", SYSTEM.replace("Rule two", "Rule 2"), temperature=1.0))
+    assert "messages[0] (system) differs at line 3: recorded 'Rule two.', asked 'Rule 2.'" in changed
+    nearest = await miss(replay, ask("b\nd", temperature=1.0))
+    assert "messages[1] (user) differs at line 2: recorded 'c', asked 'd'" in nearest, (
+        "against the nearest, not the first"
+    )
+    assert "temperature differs: recorded '1.0', asked '0.5'" in await miss(replay, ask("a", temperature=0.5))
+    assert "recorded for draw 0, not for draw 7" in await miss(replay, ask("a", temperature=1.0), "7")
+    longer = ask("a", temperature=1.0)
+    longer.messages.append({"role": "assistant", "content": "more"})
+    assert "messages[2] (assistant) is new" in await miss(replay, longer)
+
+
+async def test_from_open_questions_to_answers(tmp_path: Path) -> None:
+    prompts, recording = tmp_path / "prompts.jsonl", tmp_path / "recording.jsonl"
+    assert export_prompts([(ask("a"), "0"), (ask("b", max_tokens=5), "0")], prompts) == 2
+    rows = [json.loads(line) for line in prompts.read_text().splitlines()]
+    assert [row["reply"] for row in rows] == [None, None]
+    assert rows[1]["request"] == {"messages": ask("b").messages, "max_tokens": 5}
+    assert "nobody has answered" in await miss(backend(prompts), ask("a"))
+
+    answers = write(tmp_path / "answers.jsonl", {"key": rows[1]["key"], "reply": "B"}, rows[0])
+    assert ingest(answers, recording, prompts=prompts, model="a-person") == 1
+    assert ingest(answers, recording, prompts=prompts, model="a-person") == 0, "twice adds nothing"
+    replay = backend(recording)
+    assert replay.model == "a-person"
+    assert await text_of(replay, ask("b", max_tokens=5), "0") == "B"
+
+    answered_in_place = write(tmp_path / "in_place.jsonl", rows[0] | {"reply": {"text": "A"}})
+    assert ingest(answered_in_place, recording) == 1
+    assert await text_of(backend(recording), ask("a"), "0") == "A"
+    with pytest.raises(UserError, match="no question has the key 'x'"):
+        ingest(write(tmp_path / "stray.jsonl", {"key": "x", "reply": "?"}), recording)
+
+
+async def test_a_later_answer_replaces_an_earlier_one(tmp_path: Path) -> None:
+    path = tmp_path / "r.jsonl"
+    record([Recorded(request=ask("a"), draw="0", reply=Reply(text=text)) for text in ("old", "new")], path)
+    export_prompts([(ask("a"), "0")], path)
+    assert await text_of(backend(path), ask("a"), "0") == "new"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('{"request": {"messages": []}, "reply": null}\n{not json\n', r"r\.jsonl:2 is not a recorded completion"),
+        ('{"request": {"mesages": []}, "reply": null}\n', r"r\.jsonl:1 .*mesages"),
+        ("\n", "holds no recorded requests"),
+    ],
+)
+def test_a_bad_file_is_the_users_to_mend(tmp_path: Path, content: str, message: str) -> None:
+    path = tmp_path / "r.jsonl"
+    path.write_text(content)
+    with pytest.raises(UserError, match=message):
+        backend(path)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"none\.jsonl"):
+        backend(tmp_path / "none.jsonl")
+
+
+def test_opened_from_settings_and_free(tmp_path: Path) -> None:
+    path = tmp_path / "r.jsonl"
+    record([Recorded(request=ask("a"), draw="0", reply=Reply(text="t"))], path)
+    settings = ReplaySettings(path=path, model="m", alias="api.openai.com")
+    opened = open_backend(settings)
+    assert (opened.alias, opened.model) == ("api.openai.com", "m")
+    assert price_for(settings) == FREE
+    assert len(list(read(path))) == 1
