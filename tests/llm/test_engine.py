@@ -414,7 +414,8 @@ async def test_a_place_given_to_a_cancelled_caller_is_passed_on() -> None:
     await settled()
     gate.leave()  # gives the place to `first` …
     first.cancel()  # … which is cancelled before it runs again
-    await asyncio.gather(first, second, return_exceptions=True)
+    async with asyncio.timeout(10):  # a lost place would be waited for without end
+        await asyncio.gather(first, second, return_exceptions=True)
     assert first.cancelled()
     assert not second.cancelled()
     assert gate.in_flight == 1
