@@ -1,3 +1,22 @@
 """simia: simulated and executable environments for training language-model agents."""
 
+from simia import amplify
+from simia.errors import Code, Issue, UserError
+from simia.pack import Pack
+from simia.reward import Reward
+from simia.tool import ToolSpec
+from simia.trajectory import Message, ToolCall, Trajectory
+
 __version__ = "0.1.0"
+__all__ = [
+    "Code",
+    "Issue",
+    "Message",
+    "Pack",
+    "Reward",
+    "ToolCall",
+    "ToolSpec",
+    "Trajectory",
+    "UserError",
+    "amplify",
+]

@@ -1,8 +1,8 @@
 """One way in: YAML files, `extends`, `--set a.b=c`, unknown keys refused with a suggestion.
 
 Each field of a run's config is either *identity* (what it changes changes the data: model, prompt, seeds, checks; a
-resume refuses a different value and names it) or *operational* (concurrency, budget, patience: free to change). A model
-class lists its operational fields in `OPERATIONAL`. Keys never stand in a config, only the names of their variables.
+resume refuses a different value and names it) or *operational* (concurrency, budget, patience: free to change), which
+the field says with `json_schema_extra=OPERATIONAL`. Keys never stand in a config, only the names of their variables.
 """
 
 from __future__ import annotations
@@ -11,23 +11,22 @@ import difflib
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
 from simia import resources
 from simia.errors import UserError
 
 C = TypeVar("C", bound="Config")
+OPERATIONAL: dict[str, JsonValue] = {"operational": True}
 
 
 class Config(BaseModel):
     """Base of every config section: unknown keys are mistakes, numbers are finite."""
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
-
-    OPERATIONAL: ClassVar[frozenset[str]] = frozenset()
 
 
 def load(cls: type[C], name: str | Path | None, settings: Sequence[str] = (), **overrides: Any) -> C:
@@ -147,12 +146,15 @@ def models_in(annotation: Any) -> list[type[BaseModel]]:
 
 def identity(config: BaseModel) -> dict[str, Any]:
     """The part of a config that a resume may not change."""
-    skip: frozenset[str] = getattr(type(config), "OPERATIONAL", frozenset())
-    return {
-        name: identity(value) if isinstance(value, BaseModel) else config.model_dump(mode="json")[name]
-        for name, value in config
-        if name not in skip
-    }
+    plain = config.model_dump(mode="json")
+    kept: dict[str, Any] = {}
+    for name, field in type(config).model_fields.items():
+        extra = field.json_schema_extra
+        if isinstance(extra, dict) and extra.get("operational"):
+            continue
+        value = getattr(config, name)
+        kept[name] = identity(value) if isinstance(value, BaseModel) else plain[name]
+    return kept
 
 
 def differences(old: Any, new: Any, at: str = "") -> list[str]:

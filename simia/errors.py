@@ -1,6 +1,6 @@
 """The error model of simia: one taxonomy of reason codes, and one exception for the user's own mistakes.
 
-Errors are data (law 1 of docs/design.md): a bad reply, a failed call or a rejected trajectory becomes an
+Errors are data (law 1 of docs/house.md): a bad reply, a failed call or a rejected trajectory becomes an
 `Issue` with a `Code` and travels in the record that it concerns. Only what the user must change (a config,
 a file, a key) raises, as `UserError`, with one line that says what to do.
 """
@@ -54,6 +54,8 @@ class Code(StrEnum):
     # selecting
     DUPLICATE = "duplicate"
     SEED_COPY = "seed_copy"
+    # exporting
+    UNEXPRESSIBLE = "unexpressible"
     # a tool's own error, as an observation the agent can act on
     TOOL_ERROR = "tool_error"
     # the code failed, not the data
@@ -99,6 +101,7 @@ MEANING: dict[Code, str] = {
     Code.UNGROUNDED_ID: "a call uses an identifier that nobody gave",
     Code.DUPLICATE: "the same trajectory was accepted before",
     Code.SEED_COPY: "the trajectory is its seed again",
+    Code.UNEXPRESSIBLE: "the target format or its trainer cannot carry this without loss",
     Code.TOOL_ERROR: "the tool answered with an error",
     Code.INTERNAL: "simia itself failed on this record; please report it",
 }

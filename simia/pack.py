@@ -72,9 +72,7 @@ class Pack(BaseModel):
             changes["system"] = self.policy
         if not seed.tools:
             changes["tools"] = self.tools
-        changes["provenance"] = seed.provenance.model_copy(
-            update={"licence": seed.provenance.licence or self.licence}
-        )
+        changes["provenance"] = seed.provenance.model_copy(update={"licence": seed.provenance.licence or self.licence})
         return seed.model_copy(update=changes)
 
 

@@ -43,9 +43,7 @@ def find(kind: Kind, name: str | Path) -> Path:
         candidate = root / kind / given
         if candidate.exists():
             return candidate
-    raise UserError(
-        f"no {kind} named {str(name)!r}; there are: {', '.join(names(kind)) or 'none'} (or give a path)"
-    )
+    raise UserError(f"no {kind} named {str(name)!r}; there are: {', '.join(names(kind)) or 'none'} (or give a path)")
 
 
 def names(kind: Kind) -> list[str]:

@@ -59,9 +59,7 @@ class Message(BaseModel):
     def text(self) -> str:
         """The readable text of the content: the string itself, or the text parts joined."""
         if isinstance(self.content, list):
-            return "".join(
-                str(part.get("text", "")) for part in self.content if part.get("type", "text") == "text"
-            )
+            return "".join(str(part.get("text", "")) for part in self.content if part.get("type", "text") == "text")
         return self.content or ""
 
 
@@ -177,9 +175,7 @@ def upgrade(row: dict[str, Any]) -> dict[str, Any]:
     """Lift a stored row, step by step, to the present version. Pure; refuses rows from a newer simia."""
     version = row.get("version", VERSION)
     if not isinstance(version, int) or version > VERSION:
-        raise UserError(
-            f"this row has trajectory version {version!r}, newer than {VERSION}: upgrade simia to read it"
-        )
+        raise UserError(f"this row has trajectory version {version!r}, newer than {VERSION}: upgrade simia to read it")
     while version < VERSION:
         row = UPGRADES[version](row)
         version += 1

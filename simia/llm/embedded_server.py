@@ -57,6 +57,7 @@ class EmbeddedServer:
         self.base_url = ""
         self._child: subprocess.Popen[bytes] | None = None
         self._log_file: IO[bytes] | None = None
+        self._log_start = 0
 
     @property
     def alive(self) -> bool:
@@ -111,15 +112,7 @@ class EmbeddedServer:
         await self.stop()
 
     async def _spawn(self) -> str:
-        self._log_file = self._open_log()
-        child = self._child = subprocess.Popen(
-            [sys.executable, "-m", "simia.llm.embedded_server"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._log_file,
-            start_new_session=True,  # Ctrl-C is for the parent, which then decides
-        )
-        assert child.stdin is not None and child.stdout is not None
+        stdin, stdout = self._popen()
         settings = {
             "model": str(self.model_path),
             "threads": self.threads,
@@ -128,18 +121,33 @@ class EmbeddedServer:
             "api_key": self.api_key,
             "parent": os.getpid(),
         }
-        with contextlib.suppress(
-            BrokenPipeError
-        ):  # it died at once: the missing answer below says so, with the log
-            child.stdin.write(json.dumps(settings).encode() + b"\n")
-            child.stdin.flush()
+        with contextlib.suppress(BrokenPipeError):  # it died at once: the missing answer below says so, with the log
+            stdin.write(json.dumps(settings).encode() + b"\n")
+            stdin.flush()
         try:
-            line = await asyncio.wait_for(asyncio.to_thread(child.stdout.readline), self.start_seconds)
+            line = await asyncio.wait_for(asyncio.to_thread(stdout.readline), self.start_seconds)
         except TimeoutError:
             raise UserError(self._failure(f"did not answer within {self.start_seconds:.0f} s")) from None
         if not line:
-            raise UserError(self._failure("ended while it started"))
+            code = await asyncio.to_thread(self._child.wait) if self._child else 0
+            raise UserError(self._failure(f"ended while it started, with {f'signal {-code}' if code < 0 else code}"))
         return str(json.loads(line)["address"]) + "/v1"
+
+    def _popen(self) -> tuple[IO[bytes], IO[bytes]]:
+        self._log_file = self._open_log()
+        self._log_start = os.fstat(self._log_file.fileno()).st_size  # an older start's errors are not this one's
+        here = [str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
+        self._child = subprocess.Popen(
+            [sys.executable, "-P", "-m", "simia.llm.embedded_server"],  # -P: import nothing from the current folder
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(here)},  # the child finds the simia that runs here
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log_file,
+            start_new_session=True,  # Ctrl-C is for the parent, which then decides
+        )
+        assert self._child.stdin is not None
+        assert self._child.stdout is not None
+        return self._child.stdin, self._child.stdout
 
     def _open_log(self) -> IO[bytes]:
         if self.log is None:
@@ -148,28 +156,32 @@ class EmbeddedServer:
         return self.log.open("ab+")
 
     def _failure(self, what: str) -> str:
-        where = f" (log: {self.log})" if self.log else ""
-        return f"the embedded model server {what}: {self.last_log_line() or 'it wrote no log'}{where}"
+        lines = self._log_tail(self._log_start)
+        errors = [line for line in lines if " E " in line]  # the first names the cause, a traceback follows at the end
+        said = (errors or lines[-1:] or ["it wrote no log"])[0]
+        return f"the embedded model server {what}: {said}" + (f" (log: {self.log})" if self.log else "")
 
     def last_log_line(self) -> str:
+        return (self._log_tail() or [""])[-1]
+
+    def _log_tail(self, start: int = 0) -> list[str]:
         """Read by position: the child shares our file offset, and moving it would make it write over its own log."""
         if self._log_file is None:
-            return ""
+            return []
         descriptor = self._log_file.fileno()
         end = os.fstat(descriptor).st_size
-        tail = os.pread(descriptor, 4096, max(0, end - 4096)).decode(errors="replace")
-        lines = [line.strip() for line in tail.splitlines() if line.strip()]
-        return lines[-1] if lines else ""
+        start = max(start, end - 8192)
+        tail = os.pread(descriptor, end - start, start).decode(errors="replace")
+        return [line.strip() for line in tail.splitlines() if line.strip()]
 
 
 def available_cores() -> int:
     """The cores that this process may use: a container's share, and not the machine's count."""
-    if sys.platform == "linux":
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    affinity = getattr(os, "sched_getaffinity", None)  # not everywhere
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
-# --- the child --------------------------------------------------------------------------------------------------------------------
+# --- the child ---
 
 
 def main() -> None:

@@ -29,9 +29,7 @@ class Request(BaseModel):
     extra_body: dict[str, Any] = Field(default_factory=dict)
 
     def canonical(self) -> dict[str, Any]:
-        return self.model_dump(mode="json", exclude_none=True, exclude_defaults=True) | {
-            "messages": self.messages
-        }
+        return self.model_dump(mode="json", exclude_none=True, exclude_defaults=True) | {"messages": self.messages}
 
 
 def reply_key(alias: str, model: str, request: Request, draw: str) -> str:

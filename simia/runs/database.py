@@ -104,6 +104,8 @@ class Database:
                 return
 
     def _commit(self, batch: list[tuple[File, str, Sequence[Any], Future[None]]]) -> None:
+        # A waiter may be cancelled at any moment (Ctrl-C): its row is written all the same, only nobody is told.
+        live = [job for job in batch if job[3].set_running_or_notify_cancel()]
         try:
             for file in ("replies", "ledger"):
                 mine = [job for job in batch if job[0] == file]
@@ -122,9 +124,8 @@ class Database:
         except sqlite3.Error as error:
             # A full disk or a vanished folder: nobody may believe that their row is safe.
             self.failure = UserError(f"cannot write the run in {self.folder}: {error}; free the disk and resume")
-            for *_, future in batch:
+            for *_, future in live:
                 future.set_exception(self.failure)
             return
-        for *_, future in batch:
-            if not future.cancelled():
-                future.set_result(None)
+        for *_, future in live:
+            future.set_result(None)

@@ -164,6 +164,9 @@ class Ledger:
     def accepted_count(self) -> int:
         return int(self.db.ledger.execute("SELECT COUNT(*) FROM accepted").fetchone()[0])
 
+    def answered_count(self) -> int:
+        return int(self.db.ledger.execute("SELECT COUNT(*) FROM attempt WHERE status = 'got'").fetchone()[0])
+
     def reasons(self) -> dict[str, int]:
         rows = self.db.ledger.execute(
             "SELECT reason, COUNT(*) FROM item WHERE reason IS NOT NULL GROUP BY reason ORDER BY 2 DESC, 1"
@@ -186,6 +189,10 @@ class Ledger:
         self.db.write(
             "ledger", "INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, orjson.dumps(value).decode())
         ).result()
+
+    def flush(self) -> None:
+        """Return once everything written so far is on disk."""
+        self.db.write("ledger", "SELECT 1").result()
 
     async def _write(self, sql: str, values: tuple[Any, ...]) -> None:
         await asyncio.wrap_future(self.db.write("ledger", sql, values))

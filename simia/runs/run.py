@@ -137,6 +137,6 @@ def locate(root: Path, run_id: str) -> Path:
 
 
 def folders(root: Path) -> Iterator[Path]:
-    """All runs, oldest first."""
-    found = [path.parent for path in root.glob("*/ledger.db") if (path.parent / "config.yaml").is_file()]
-    yield from sorted(found, key=lambda folder: folder.name)
+    """All runs; the one that was worked on last stands last (its lock file was written last)."""
+    found = [path.parent for path in root.glob("*/ledger.db") if (path.parent / "lock").is_file()]
+    yield from sorted(found, key=lambda folder: ((folder / "lock").stat().st_mtime_ns, folder.name))

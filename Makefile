@@ -1,0 +1,41 @@
+# Two commands do everything on a machine with python3 (>= 3.11) and make: `make quickstart` and `make test`.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: help install quickstart test test-all check bench clean
+help:            ## this text
+	@grep -hE '^[a-z-]+: .*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
+
+install: $(STAMP)  ## .venv with pinned dependencies and simia in it
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "simia needs Python 3.11 or newer: make PYTHON=python3.12 install"; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { echo "python3 cannot make a virtual environment (Debian: apt-get install python3-venv)"; exit 1; }
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[embedded]'
+	@touch $@
+
+quickstart: install  ## real trajectories from a local model in minutes (or from OPENAI_API_KEY's endpoint)
+	$(BIN)/simia amplify
+
+$(VENV)/.dev: $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
+		pytest pytest-asyncio hypothesis mypy ruff pre-commit types-PyYAML types-jsonschema build hatchling
+	@touch $@
+
+check: $(VENV)/.dev  ## lint, format and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test: check  ## all checks and tests of CI, the real model and the real trainer among them
+	$(BIN)/simia model fetch
+	$(BIN)/simia model fetch smollm2-135m
+	$(BIN)/python -m pytest -m "not all"
+
+test-all: check  ## the long ones too
+	$(BIN)/python -m pytest
+
+clean:           ## remove the environment and caches of this clone
+	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis

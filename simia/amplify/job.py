@@ -1,0 +1,289 @@
+"""The amplification job: keep the endpoint busy until n trajectories are accepted or a stated stop is reached.
+
+The coordinator plans items by ord, asks for their replies, judges them and lets `Acceptance` decide in order. It launches
+an item only while accepted, passed and in-flight ones together could still fall short of n, so nothing is bought that
+cannot be used. Everything it holds in memory can be rebuilt from the ledger; a kill at any point loses nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from simia.amplify.acceptance import Acceptance
+from simia.amplify.progress import Progress
+from simia.amplify.seeds import Seeds
+from simia.amplify.settings import AmplifyConfig
+from simia.amplify.simulate import Result, Simulator
+from simia.errors import Code
+from simia.llm.engine import BudgetReached, Engine
+from simia.llm.types import LLMFault, Reply, reply_key
+from simia.runs import FAILED, OPEN, PASSED, REJECTED, Item, Run
+
+FATAL = {Code.AUTH, Code.NOT_FOUND}
+PASSING = {Code.RATE_LIMITED, Code.TIMEOUT, Code.CONNECTION, Code.SERVER_ERROR, Code.BAD_REPLY_BODY}
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Why a run ended: `complete`, `interrupted`, `budget`, `attempts`, `yield`, `endpoint` or `disk`, and a line for people."""
+
+    kind: str
+    detail: str = ""
+
+
+class Job:
+    """One session of work on a run."""
+
+    def __init__(
+        self,
+        run: Run,
+        config: AmplifyConfig,
+        seeds: Seeds,
+        engine: Engine,
+        on_progress: Callable[[Progress], None] | None = None,
+    ) -> None:
+        self.run_dir = run
+        self.ledger = run.ledger
+        self.config = config
+        self.engine = engine
+        self.simulator = Simulator(config, seeds, structured=engine.backend.structured, run_id=run.id)
+        self.acceptance = Acceptance(config.n)
+        self.progress = Progress(run.id, config.n)
+        self._on_progress = on_progress or (lambda _: None)
+        self._stop: Stop | None = None
+        self._retry: deque[Item] = deque()
+        self._tries: Counter[int] = Counter()
+        self._next_ord = 0
+        self._passed = 0
+        self._faults_in_a_row = 0
+        self._latest: deque[bool] = deque(maxlen=config.stop.window)
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._done: asyncio.Queue[int] = asyncio.Queue()
+        self._items: dict[int, Item] = {}
+
+    def stop(self, kind: str, detail: str = "") -> None:
+        """Launch nothing more; what is in flight may still arrive. The first reason stands."""
+        if self._stop is None:
+            self._stop = Stop(kind, detail)
+            self.progress.stopping = kind
+            self._done.put_nowait(-1)
+
+    def let_go(self) -> None:
+        """Do not even wait for what is in flight."""
+        for task in self._tasks.values():
+            task.cancel()
+
+    async def run(self, *, grace: float = 10.0) -> Stop:
+        """Work until a stop. After one, calls in flight get `grace` seconds (a complete run has none)."""
+        self._restore()
+        while True:
+            self._note_limits()
+            if self._stop is None:
+                self._launch()
+            if not self._tasks:
+                break
+            if self._stop is not None:
+                await self._drain(grace)
+                break
+            await self._next()
+            self._on_progress(self._figures())
+        self._on_progress(self._figures())
+        stop = self._stop or Stop("complete")
+        if self.run_dir.failure is None:
+            self.ledger.set_meta("stopped", {"kind": stop.kind, "detail": stop.detail})
+        return stop
+
+    # -- planning ------------------------------------------------------------------------------------------------
+
+    def _restore(self) -> None:
+        """Take up what earlier sessions left: decided results, items to be asked again."""
+        hashes = self.ledger.hashes()
+        for item in self.ledger.items():
+            while self._next_ord < item.ord:  # planned, but killed before its row was on disk
+                self._retry.append(self.simulator.item(self._next_ord))
+                self._next_ord += 1
+            self._next_ord = item.ord + 1
+            again = item.status == OPEN or (item.status == FAILED and item.reason in PASSING | FATAL)
+            if again:
+                self._retry.append(item)
+            elif item.status == PASSED or item.reason == Code.DUPLICATE:
+                self._passed += 1
+                self._decide(item, hashes.get(item.ord), item.reason)
+            else:
+                self._decide(item, None, item.reason)
+        self._latest.clear()
+        usage, _ = self.ledger.spent()
+        self.engine.stats.usage = usage
+        answered = self.ledger.answered_count()
+        self.engine.stats.answered += answered
+        self.engine.stats.sent += answered
+        self.progress.accepted_before = self.acceptance.accepted
+
+    def _note_limits(self) -> None:
+        config, accepted = self.config.stop, self.acceptance.accepted
+        if self.run_dir.failure is not None:
+            self.stop("disk", str(self.run_dir.failure))
+        elif accepted >= self.config.n:
+            self.stop("complete")
+        elif len(self._latest) == config.window and sum(self._latest) < config.min_yield * config.window:
+            worst = self.progress.rejected.most_common(1)
+            reason = f", mostly {worst[0][0]} ({Code(worst[0][0]).meaning})" if worst else ""
+            self.stop("yield", f"only {sum(self._latest)} of the latest {config.window} were accepted{reason}")
+
+    def _launch(self) -> None:
+        most = self.config.stop.attempts or 10 * self.config.n + 50
+        room = 2 * self.config.limits.concurrency  # the engine's gate holds the rest; a few must wait at it
+        while len(self._tasks) < room and self._passed + len(self._tasks) < self.config.n:
+            if self._retry:
+                item = self._retry.popleft()
+            elif self._next_ord >= most:
+                if not self._tasks:
+                    self.stop("attempts", f"{most} items were tried; raise stop.attempts to go on")
+                return
+            else:
+                item = self.simulator.item(self._next_ord)
+                self._next_ord += 1
+                self.ledger.plan(item)
+            self._items[item.ord] = item
+            task = asyncio.create_task(self._work(item), name=item.id)
+            self._tasks[item.ord] = task
+            task.add_done_callback(lambda _, ord_=item.ord: self._done.put_nowait(ord_))
+
+    # -- working -------------------------------------------------------------------------------------------------
+
+    async def _work(self, item: Item) -> None:
+        prompt = self.simulator.prompt(item)
+        request = self.simulator.request(item)
+        draw = self.simulator.draw(item)
+        backend = self.engine.backend
+        try:
+            reply = await self.engine.ask(request, item=item.id, draw=draw)
+        except BudgetReached as reached:
+            self._retry.append(item)
+            self.stop("budget", str(reached))
+            return
+        except LLMFault as fault:
+            self._fault(item, fault)
+            return
+        self._faults_in_a_row = 0
+        key = reply_key(backend.alias, backend.model, request, draw)
+        self._conclude(item, self.simulator.judge(item, reply, model=backend.model, key=key, files=prompt.files))
+
+    def _conclude(self, item: Item, result: Result) -> None:
+        if result.issues:
+            first = result.issues[0]
+            item.status, item.reason, item.detail = REJECTED, str(first.code), str(first)
+        else:
+            item.status, item.reason, item.detail = PASSED, None, None
+            self._passed += 1
+        self.ledger.conclude(item, result.content_hash, result.body())
+        self._decide(item, None if result.issues else result.content_hash, item.reason)
+
+    def _decide(self, item: Item, content_hash: str | None, reason: str | None) -> None:
+        self._items[item.ord] = item
+        for decision in self.acceptance.add(item.ord, content_hash, reason):
+            decided = self._items.pop(decision.ord)
+            if decision.verdict == "accepted" and decision.content_hash:
+                self.ledger.accept(decided, decision.content_hash)
+            elif decision.verdict == "rejected":
+                if decision.reason == Code.DUPLICATE:
+                    self._passed -= 1
+                    decided.status, decided.reason = REJECTED, str(Code.DUPLICATE)
+                    self.ledger.set_status(decided)
+                if decided.status != FAILED:
+                    self.progress.rejected[decision.reason or str(Code.INTERNAL)] += 1
+            self._latest.append(decision.verdict != "rejected")
+
+    def _fault(self, item: Item, fault: LLMFault) -> None:
+        """Infrastructure failed on this item: try it again later, or pass over it; stop when nothing gets through."""
+        self._faults_in_a_row += 1
+        self._tries[item.ord] += 1
+        lost = f"{fault.code}: {fault.detail or fault.code.meaning}"
+        if fault.code in FATAL:
+            self._retry.append(item)
+            self.stop("endpoint", lost)
+        elif self._faults_in_a_row >= self.config.stop.outage and fault.code is not Code.REPLAY_MISS:
+            self._retry.append(item)
+            self.stop("endpoint", f"{self._faults_in_a_row} calls in a row failed, the last one with {lost}")
+        elif fault.code in PASSING and self._tries[item.ord] < self.config.stop.item_tries:
+            self._retry.append(item)
+        else:
+            item.status, item.reason, item.detail = FAILED, str(fault.code), lost[:500]
+            self.ledger.set_status(item)
+            self.progress.failed += 1
+            self._decide(item, None, item.reason)
+
+    # -- ending --------------------------------------------------------------------------------------------------
+
+    async def _next(self) -> None:
+        self._reap(await self._done.get())
+        while not self._done.empty():
+            self._reap(self._done.get_nowait())
+
+    def _reap(self, ord_: int) -> None:
+        task = self._tasks.pop(ord_, None)
+        if task is not None and not task.cancelled():
+            task.result()  # a fault of ours must not vanish
+
+    async def _drain(self, grace: float) -> None:
+        """Replies on their way are paid for: wait a little for them, then let go (they count as possibly paid twice)."""
+        done, late = await asyncio.wait(self._tasks.values(), timeout=grace)
+        for task in late:
+            task.cancel()
+        outcomes = await asyncio.gather(*done, *late, return_exceptions=True)
+        self._tasks.clear()
+        for outcome in outcomes:
+            if isinstance(outcome, Exception):
+                raise outcome
+
+    def _figures(self) -> Progress:
+        stats, progress = self.engine.stats, self.progress
+        progress.accepted = self.acceptance.accepted
+        progress.waiting = self.acceptance.waiting
+        progress.in_flight = stats.in_flight
+        progress.replies = stats.answered
+        progress.usage = stats.usage
+        progress.unpriced = stats.unpriced
+        return progress
+
+
+def recheck(
+    run: Run, config: AmplifyConfig, seeds: Seeds, *, model: str, structured: bool, alias: str
+) -> dict[str, tuple[int, int]]:
+    """Derive every result of a run again from its stored replies, at no cost: {figure: (before, after)}."""
+    ledger = run.ledger
+    simulator = Simulator(config, seeds, structured=structured, run_id=run.id)
+    before, accepted_before = ledger.counts(), ledger.accepted_count()
+    acceptance = Acceptance(config.n)
+    items = list(ledger.items())
+    ledger.clear_acceptances()
+    known: dict[int, Item] = {}
+    for item in items:
+        prompt, request, draw = simulator.prompt(item), simulator.request(item), simulator.draw(item)
+        key = reply_key(alias, model, request, draw)
+        reply: Reply | None = ledger.recall(key)
+        content: str | None = None
+        if reply is not None:
+            result = simulator.judge(item, reply, model=model, key=key, files=prompt.files)
+            content = None if result.issues else result.content_hash
+            item.status = REJECTED if result.issues else PASSED
+            item.reason = str(result.issues[0].code) if result.issues else None
+            item.detail = str(result.issues[0]) if result.issues else None
+            ledger.conclude(item, result.content_hash, result.body())
+        known[item.ord] = item
+        if item.status == OPEN:
+            continue
+        for decision in acceptance.add(item.ord, content, item.reason):
+            decided = known[decision.ord]
+            if decision.verdict == "accepted" and decision.content_hash:
+                ledger.accept(decided, decision.content_hash)
+            elif decision.reason == Code.DUPLICATE:
+                decided.status, decided.reason = REJECTED, str(Code.DUPLICATE)
+                ledger.set_status(decided)
+    ledger.flush()
+    after = ledger.counts()
+    figures = {name: (before.get(name, 0), after.get(name, 0)) for name in sorted(before.keys() | after.keys())}
+    return {"accepted": (accepted_before, acceptance.accepted), **figures}

@@ -1,0 +1,132 @@
+"""Prompt design (paper §2.2): rules, tools with full parameter schemas, policy and form first, then the seed.
+
+Static first (law 7): two prompts for the same pack share everything up to the exemplar, so a prefix cache serves it.
+With `shots` > 1 further seeds stand before the exemplar as finished requests, the same for every item of the pack.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+import jinja2
+import orjson
+from pydantic import Field
+
+from simia import resources
+from simia.config import Config
+from simia.errors import UserError
+from simia.tool import ToolSpec
+from simia.trajectory import Message, Trajectory
+
+Form = Literal["json", "tagged"]
+
+
+class PromptSettings(Config):
+    """Which prompt files are used, and what goes into them."""
+
+    system: str = "amplify/system.j2"
+    """Static part: rules, tools, policy, form of the reply."""
+    request: str = "amplify/request.j2"
+    """Per-item part: the exemplar and what is asked for."""
+    shots: int = Field(default=1, ge=0)
+    """How many seeds stand in the prompt. 1 is the paper's; small models need three."""
+    hints: bool = True
+    """Give each item fresh values to start from, so that samples differ."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """Messages for the endpoint, and the hashes of the files that they were rendered from."""
+
+    messages: list[dict[str, Any]]
+    files: dict[str, str]
+
+
+def render(
+    settings: PromptSettings, seed: Trajectory, *, form: Form, fixed: Sequence[Trajectory] = (), hint: str = ""
+) -> Prompt:
+    """The prompt for one item. `fixed`: the seeds that every item of this pack shows before its own."""
+    form_file = f"amplify/form_{form}.md"
+    form_text, form_hash = text_of(form_file)
+    system, system_hash = template(settings.system)
+    request, request_hash = template(settings.request)
+    files = {settings.system: system_hash, settings.request: request_hash, form_file: form_hash}
+    static = system.render(tools=[compact(tool) for tool in seed.tools], policy=seed.system, form=form_text)
+    messages: list[dict[str, Any]] = [{"role": "system", "content": static}]
+    shown = [other for other in fixed if other.id != seed.id][: max(0, settings.shots - 1)]
+    for other in shown:
+        messages.append({"role": "user", "content": request.render(**asked(other), exemplar=None, hint="")})
+        messages.append({"role": "assistant", "content": exemplar(other, form)})
+    own = exemplar(seed, form) if settings.shots else None
+    messages.append({"role": "user", "content": request.render(**asked(seed), exemplar=own, hint=hint)})
+    return Prompt(messages, files)
+
+
+def asked(seed: Trajectory) -> dict[str, Any]:
+    used = list(dict.fromkeys(call.name for _, _, call in seed.calls()))
+    tools = [compact(tool) for tool in seed.tools if tool.name in used]
+    return {"messages": len(seed.messages), "tools_used": used, "tools": tools}
+
+
+def compact(tool: ToolSpec) -> str:
+    return orjson.dumps(tool.flat()).decode()
+
+
+def exemplar(seed: Trajectory, form: Form) -> str:
+    """A seed in the form that is asked for."""
+    turns = [message for message in seed.messages if message.role != "system"]
+    if form == "json":
+        return orjson.dumps({"messages": [as_json(turn) for turn in turns]}).decode()
+    return "\n".join(as_tagged(turn) for turn in turns)
+
+
+def as_json(message: Message) -> dict[str, Any]:
+    if message.role == "tool":
+        return {"role": "tool", "content": as_value(message.text)}
+    turn: dict[str, Any] = {"role": message.role}
+    if message.reasoning:
+        turn["reasoning"] = message.reasoning
+    if message.text or not message.calls:
+        turn["content"] = message.text
+    if message.calls:
+        turn["calls"] = [{"name": call.name, "arguments": call.arguments} for call in message.calls]
+    return turn
+
+
+def as_value(text: str) -> Any:
+    """A result that is JSON is shown as JSON, not as text within text."""
+    try:
+        value = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return text
+    return value if isinstance(value, dict | list) else text
+
+
+def as_tagged(message: Message) -> str:
+    lines = [f"<think>{message.reasoning}</think>"] if message.reasoning else []
+    if message.text:
+        lines.append(message.text)
+    for call in message.calls:
+        body = orjson.dumps({"name": call.name, "arguments": call.arguments}).decode()
+        lines.append(f"<tool_call>{body}</tool_call>")
+    return "\n".join([f"<{message.role}>", *lines, f"</{message.role}>"])
+
+
+@cache
+def template(name: str) -> tuple[jinja2.Template, str]:
+    text, digest = text_of(name)
+    environment = jinja2.Environment(undefined=jinja2.StrictUndefined, autoescape=False, keep_trailing_newline=False)
+    try:
+        return environment.from_string(text), digest
+    except jinja2.TemplateSyntaxError as error:
+        raise UserError(f"prompt {name}, line {error.lineno}: {error.message}") from None
+
+
+@cache
+def text_of(name: str) -> tuple[str, str]:
+    path: Path = resources.find("prompts", name)
+    return path.read_text(encoding="utf-8").strip(), resources.file_hash(path)

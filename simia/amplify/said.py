@@ -1,0 +1,131 @@
+"""What has been said so far in a conversation, and whether a value was among it.
+
+A value counts if it stands as a whole token: ORD-1 is not in ORD-12, 12 not in 12.50. Letter-case, spaces and hyphens
+may differ, because people write "ord 20417" and "555 123 4567"; a number and its digits as text are the same.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import orjson
+
+# Models like to set typographic hyphens and spaces; nobody means them.
+PLAIN = {ord(c): "-" for c in "‐‑‒–—−"} | {ord(c): " " for c in "\u00a0\u202f\u2007\u2009"}
+EDGES = re.compile(r"^[^\w+]+|[^\w]+$")
+SEPARATOR = r"[\s\-_()]{0,2}"
+PREFIXED_NUMBER = re.compile(r"#?[a-z]{1,6}[-_ #]?(\d{4,})")
+PARTS = re.compile(r"[,;\s]+")
+
+
+class Said:
+    """Texts, lowered. `holds` looks for the value as it is first; only if that fails for its looser forms."""
+
+    __slots__ = ("_texts", "_user")
+
+    def __init__(self, system: str | None = None) -> None:
+        self._texts: list[str] = []
+        self._user: list[str] = []
+        if system:
+            self.add(system)
+
+    def add(self, text: str, *, by_user: bool = False) -> None:
+        plain = normal(text)
+        self._texts.append(plain)
+        if by_user:
+            self._user.append(plain)
+        elif "\\" in text and text[:1] in ("{", "["):
+            # Escapes hide a value from the text search: look at the decoded values too.
+            self._texts.extend(normal(value) for value in decoded(text))
+
+    def holds(self, value: Any) -> bool:
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        needle = EDGES.sub("", normal(str(value)))
+        if not needle or self._exactly(needle) or self._loosely(needle):
+            return True
+        parts = [part for part in PARTS.split(needle) if part]
+        # Several identifiers in one string, as tools that take "A1, B2" want them.
+        return len(parts) > 1 and "," in needle and all(self.holds(part) for part in parts)
+
+    def _exactly(self, needle: str) -> bool:
+        # The newest text first: most identifiers come from the last result.
+        return any(stands_in(needle, text) for text in reversed(self._texts))
+
+    def _loosely(self, needle: str) -> bool:
+        if "@" in needle:
+            return False
+        if number := PREFIXED_NUMBER.fullmatch(needle):
+            # "order 20417" for ORD-20417: only from the user, and never a piece of a date, a price or another code.
+            bare = re.compile(rf"(?<![\w\-.,/:€$£]){number[1]}(?!\w|[\-.,/:]\d)")
+            if any(bare.search(text) for text in self._user):
+                return True
+        kept = "".join(char for char in needle if char.isalnum())
+        if len(kept) < 4 or (kept.isdigit() and len(kept) < 6) or len(kept) > 64:
+            return False
+        loose = re.compile(rf"(?<![^\W_]){SEPARATOR.join(map(re.escape, kept))}(?![^\W_]|[-.]\d)")
+        return any(loose.search(text) for text in reversed(self._texts))
+
+
+def normal(text: str) -> str:
+    return text.lower() if text.isascii() else text.translate(PLAIN).lower()
+
+
+def stands_in(needle: str, text: str) -> bool:
+    """Whether the needle is in the text with token borders on both sides."""
+    at = text.find(needle)
+    while at >= 0:
+        end = at + len(needle)
+        if starts_token(needle, text, at) and ends_token(needle, text, end):
+            return True
+        at = text.find(needle, at + 1)
+    return False
+
+
+def starts_token(needle: str, text: str, at: int) -> bool:
+    if at == 0:
+        return True
+    before = text[at - 1]
+    if is_word(before):
+        # `\n` or `\t` as an escape inside JSON text is no letter of the token.
+        return before in "nrt" and text[at - 2 : at - 1] == "\\"
+    if "@" in needle:
+        return before not in ".+-"
+    return not (before in ".,:/-" and needle.isdigit() and at > 1 and text[at - 2].isdigit())
+
+
+def ends_token(needle: str, text: str, end: int) -> bool:
+    after = text[end : end + 1]
+    if not after:
+        return True
+    if is_word(after):
+        return False
+    follows = text[end + 1 : end + 2]
+    if "@" in needle:
+        return not (after in ".-" and is_word(follows))
+    if after == "-" or (needle.isdigit() and after in ".,:/"):
+        return not follows.isdigit()
+    return True
+
+
+def is_word(char: str) -> bool:
+    return char.isalnum() or char == "_"
+
+
+def decoded(text: str) -> list[str]:
+    try:
+        stack = [orjson.loads(text)]
+    except orjson.JSONDecodeError:
+        return []
+    found = []
+    while stack:
+        node = stack.pop()
+        if isinstance(node, str):
+            found.append(node)
+        elif isinstance(node, dict):
+            stack.extend(node.keys())
+            stack.extend(node.values())
+        elif isinstance(node, list):
+            stack.extend(node)
+    return found

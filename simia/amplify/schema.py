@@ -1,0 +1,107 @@
+"""The JSON Schema that a simulated trajectory must obey, for endpoints that can constrain a reply to one.
+
+`free`: any sequence of turns, each call one branch of an `anyOf` over the tools. `seed`: the seed's own sequence of
+roles and tools, results with the keys of the seed's results. A model of half a billion parameters needs the second;
+a strong one is better left free. Whatever was constrained, the checks look at everything again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import orjson
+
+from simia.tool import ToolSpec
+from simia.trajectory import Message, Trajectory
+
+Shape = Literal["free", "seed"]
+TEXT = {"type": "string", "minLength": 1, "maxLength": 600}
+
+
+def trajectory_schema(tools: Sequence[ToolSpec], seed: Trajectory, shape: Shape, *, reasoning: bool) -> dict[str, Any]:
+    """`{"messages": [...]}` as a schema."""
+    if shape == "seed":
+        used = {tool.name: tool for tool in tools}
+        turns = [turn_like(message, used) for message in seed.messages if message.role != "system"]
+        messages = {"type": "array", "prefixItems": turns, "minItems": len(turns), "maxItems": len(turns)}
+    else:
+        messages = {"type": "array", "items": {"anyOf": free_turns(tools, reasoning=reasoning)}, "minItems": 2}
+    return strict({"messages": messages})
+
+
+def free_turns(tools: Sequence[ToolSpec], *, reasoning: bool) -> list[dict[str, Any]]:
+    calls = {"type": "array", "minItems": 1, "items": {"anyOf": [call_schema(tool) for tool in tools]}}
+    text = {"type": "string", "minLength": 1}
+    thought: dict[str, Any] = {"reasoning": {"type": "string"}} if reasoning else {}
+    turns = [
+        strict({"role": {"const": "user"}, "content": text}),
+        strict({"role": {"const": "assistant"}, **thought, "content": text}, optional=("reasoning",)),
+        strict({"role": {"const": "tool"}, "content": {"type": ["object", "array", "string"]}}),
+    ]
+    if tools:
+        content = {"type": ["string", "null"]}
+        turns.append(
+            strict(
+                {"role": {"const": "assistant"}, **thought, "content": content, "calls": calls},
+                optional=("reasoning", "content"),
+            )
+        )
+    return turns
+
+
+def turn_like(message: Message, tools: dict[str, ToolSpec]) -> dict[str, Any]:
+    """A turn of the same kind as the seed's."""
+    role = {"const": message.role}
+    if message.role == "tool":
+        return strict({"role": role, "content": result_like(message.text)})
+    if not message.calls:
+        return strict({"role": role, "content": TEXT})
+    calls = [call_schema(tools[call.name]) for call in message.calls if call.name in tools]
+    fields = {"calls": {"type": "array", "prefixItems": calls, "minItems": len(calls), "maxItems": len(calls)}}
+    return strict({"role": role, **({"content": TEXT} if message.text else {}), **fields})
+
+
+def call_schema(tool: ToolSpec) -> dict[str, Any]:
+    return strict({"name": {"const": tool.name}, "arguments": tool.parameters})
+
+
+def result_like(content: str) -> dict[str, Any]:
+    """The shape of a result: same keys, same types."""
+    try:
+        return shape_of(orjson.loads(content))
+    except orjson.JSONDecodeError:
+        return TEXT
+
+
+def shape_of(value: Any) -> dict[str, Any]:
+    if isinstance(value, dict):
+        return strict({str(k): shape_of(v) for k, v in value.items()})
+    if isinstance(value, list):
+        if len({type(item) for item in value}) > 1:  # a row of a table: each cell has its own type
+            cells = [shape_of(item) for item in value]
+            return {"type": "array", "prefixItems": cells, "minItems": len(cells), "maxItems": len(cells)}
+        items = shape_of(value[0]) if value else TEXT
+        return {"type": "array", "items": items, "minItems": min(len(value), 1), "maxItems": max(len(value), 2)}
+    if isinstance(value, bool):
+        return {"type": "boolean"}
+    if isinstance(value, int):
+        return {"type": "integer", "minimum": 0, "maximum": 999999} if value >= 0 else {"type": "integer"}
+    if isinstance(value, float):
+        return {"type": "number"}
+    return {"type": "null"} if value is None else string_like(str(value))
+
+
+def string_like(text: str) -> dict[str, Any]:
+    """A code keeps its form (ORD-20417 → three letters of the same, five digits), a date stays a date."""
+    if len(text) == 10 and text[4] == text[7] == "-" and text.replace("-", "").isdigit():
+        return {"type": "string", "pattern": "^20[0-9]{2}-[01][0-9]-[0-3][0-9]$"}
+    prefix, dash, number = text.partition("-")
+    if dash and prefix.isascii() and prefix.isupper() and prefix.isalpha() and number.isdigit():
+        return {"type": "string", "pattern": f"^{prefix}-[0-9]{{{len(number)}}}$"}
+    return TEXT
+
+
+def strict(properties: dict[str, Any], optional: Sequence[str] = ()) -> dict[str, Any]:
+    required = [name for name in properties if name not in optional]
+    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}

@@ -1,0 +1,99 @@
+"""Seeds from packs and from files, pre-filtered, in the order in which items use them.
+
+Packs take turns, so that a small run sees all of them; what was refused, and why, is kept for the report.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from pathlib import Path
+
+from simia import formats, resources
+from simia.amplify.check import Checks
+from simia.amplify.ground import Identifiers, infer
+from simia.amplify.prefilter import prefilter
+from simia.amplify.settings import SeedSettings
+from simia.errors import Issue, UserError
+from simia.pack import Pack
+from simia.trajectory import Trajectory, digest
+
+
+@dataclass(slots=True)
+class RefusedSeed:
+    """A seed that is not used. `name` is its task id, or file and line."""
+
+    name: str
+    issues: list[Issue]
+
+
+@dataclass(slots=True)
+class Seeds:
+    """The seeds of a run: `order` is the cycle of items, `groups` the same by pack, `identifiers` what is to be grounded."""
+
+    order: list[Trajectory] = field(default_factory=list)
+    groups: dict[str, list[Trajectory]] = field(default_factory=dict)
+    identifiers: dict[str, Identifiers] = field(default_factory=dict)
+    refused: list[RefusedSeed] = field(default_factory=list)
+    read: int = 0
+
+    @property
+    def digest(self) -> str:
+        return digest([seed.id for seed in self.order])
+
+    def licences(self) -> list[str]:
+        return sorted({seed.provenance.licence or "unknown" for seed in self.order})
+
+
+def load(settings: SeedSettings, checks: Checks) -> Seeds:
+    """Read, pre-filter and order. Raises `UserError` when nothing is left."""
+    groups: dict[str, list[Trajectory]] = {}
+    seeds = Seeds()
+    for name in settings.packs:
+        pack, refused = read_pack(name, settings.dialect)
+        seeds.refused += refused
+        groups[pack.name] = groups.get(pack.name, []) + pack.seeds
+    return arrange(seeds, groups, settings, checks)
+
+
+def from_trajectories(given: Sequence[Trajectory], settings: SeedSettings, checks: Checks) -> Seeds:
+    """Seeds that the caller of `simia.amplify` holds in memory."""
+    groups: dict[str, list[Trajectory]] = {}
+    for i, seed in enumerate(given, start=1):
+        named = seed if seed.task_id else seed.model_copy(update={"task_id": f"seed-{i}"})
+        groups.setdefault(seed.pack or "seeds", []).append(named)
+    return arrange(Seeds(), groups, settings, checks)
+
+
+def arrange(seeds: Seeds, groups: dict[str, list[Trajectory]], settings: SeedSettings, checks: Checks) -> Seeds:
+    for name, group in groups.items():
+        seeds.read += len(group)
+        kept, refused = prefilter(group[: settings.limit], checks)
+        seeds.refused += [RefusedSeed(seed.task_id or seed.id, issues) for seed, issues in refused]
+        seeds.identifiers[name] = infer([tool for seed in kept for tool in seed.tools], kept)
+        if settings.max_messages:
+            kept = [seed for seed in kept if len(seed.messages) <= settings.max_messages]
+        if kept:
+            seeds.groups[name] = kept
+    turns = zip_longest(*seeds.groups.values())
+    seeds.order = [seed for turn in turns for seed in turn if seed is not None]
+    if not seeds.order:
+        why = f"; the first was refused: {seeds.refused[0].issues[0]}" if seeds.refused else ""
+        raise UserError(f"no seed is left of {seeds.read} read from {', '.join(groups) or 'nothing'}{why}")
+    return seeds
+
+
+def read_pack(name: str, dialect: str | None) -> tuple[Pack, list[RefusedSeed]]:
+    """A pack, or a file of trajectories taken as one."""
+    path = resources.find("seeds", name)
+    if path.is_dir() or path.suffix in (".yaml", ".yml"):
+        return Pack.load(path), []
+    pack, refused = Pack(name=path.stem), []
+    for number, row in enumerate(formats.read(path, dialect), start=1):
+        if isinstance(row, Trajectory):
+            task = row.task_id or f"{Path(path).stem}-{number}"
+            pack.seeds.append(row.model_copy(update={"pack": row.pack or pack.name, "task_id": task}))
+        else:
+            refused.append(RefusedSeed(f"{path.name}, line {row.line}", [Issue(code=row.code, detail=row.detail)]))
+    return pack, refused

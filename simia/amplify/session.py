@@ -1,0 +1,196 @@
+"""One session of an amplification, from config to stop: the same for the command, the Python API and a resume."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from simia.amplify import seeds as seeds_room
+from simia.amplify.job import Job, Stop
+from simia.amplify.progress import Progress
+from simia.amplify.prompt import text_of
+from simia.amplify.seeds import Seeds
+from simia.amplify.settings import AmplifyConfig
+from simia.amplify.simulate import Simulator
+from simia.config import assign, parse
+from simia.llm.backends import open_backend, price_for
+from simia.llm.engine import Engine
+from simia.llm.types import Backend
+from simia.runs import Run
+from simia.runs.run import save_config
+from simia.trajectory import Trajectory
+
+Say = Callable[[str], None]
+OnProgress = Callable[[Progress], None]
+
+
+@dataclass(slots=True)
+class Amplified:
+    """What a session leaves: the run's folder, why it stopped, the last figures."""
+
+    folder: Path
+    stop: Stop
+    progress: Progress
+
+    @property
+    def run_id(self) -> str:
+        return self.folder.name
+
+    def trajectories(self) -> Iterator[Trajectory]:
+        """The accepted trajectories of the run, in order."""
+        run = Run.read_only(self.folder.parent, str(self.folder))
+        try:
+            for body in run.ledger.accepted():
+                yield Trajectory.from_row(body["trajectory"])
+        finally:
+            run.close()
+
+
+async def amplify(
+    config: AmplifyConfig,
+    *,
+    given: Sequence[Trajectory] | None = None,
+    runs: Path = Path("runs"),
+    name: str | None = None,
+    say: Say = print,
+    on_progress: OnProgress | None = None,
+    handle_signals: bool = False,
+) -> Amplified:
+    """Start a run and work on it until n are accepted or a stop. `given`: seeds held in memory, instead of the config's."""
+    seeds = load_seeds(config, given)
+    async with opened(config, say) as backend:
+        run = Run.create(runs, config, name=name, facts=facts_of(config, seeds, backend))
+        run.ledger.set_meta("seeds", seeds_facts(seeds))
+        return await work(run, config, seeds, backend, on_progress, handle_signals)
+
+
+async def resume(
+    run_id: str,
+    *,
+    runs: Path = Path("runs"),
+    changes: dict[str, Any] | None = None,
+    given: Sequence[Trajectory] | None = None,
+    say: Say = print,
+    on_progress: OnProgress | None = None,
+    handle_signals: bool = False,
+) -> Amplified:
+    """Go on with a run. `changes` (dotted names) may touch what is operational: n, limits, stop."""
+    run = Run.open(runs, run_id)
+    try:
+        config = saved(run, changes)
+        seeds = load_seeds(config, given)
+        async with opened(config, say) as backend:
+            run.refuse_other_identity(config, facts_of(config, seeds, backend))
+            save_config(run.folder, config)
+            return await work(run, config, seeds, backend, on_progress, handle_signals)
+    finally:
+        run.close()
+
+
+def saved(run: Run, changes: dict[str, Any] | None = None) -> AmplifyConfig:
+    """The config that a run was made with, and operational changes to it."""
+    data = run.saved_config()
+    for dotted, value in (changes or {}).items():
+        assign(data, dotted.split("."), value)
+    return parse(AmplifyConfig, data, where=f"run {run.id}")
+
+
+def load_seeds(config: AmplifyConfig, given: Sequence[Trajectory] | None) -> Seeds:
+    if given is not None:
+        return seeds_room.from_trajectories(given, config.seeds, config.checks)
+    return seeds_room.load(config.seeds, config.checks)
+
+
+@contextlib.asynccontextmanager
+async def opened(config: AmplifyConfig, say: Say) -> AsyncIterator[Backend]:
+    """The back end, started."""
+    backend = open_backend(config.llm, say=say)
+    await backend.start()
+    try:
+        yield backend
+    finally:
+        await backend.close()
+
+
+def facts_of(config: AmplifyConfig, seeds: Seeds, backend: Backend) -> dict[str, Any]:
+    """Identity beyond the config's own words: the contents behind its names."""
+    files = [config.prompt.system, config.prompt.request, "amplify/form_json.md", "amplify/form_tagged.md"]
+    return {
+        "model": backend.model,
+        "alias": backend.alias,
+        "structured": backend.structured,
+        "seeds": seeds.digest,
+        "prompts": {name: text_of(name)[1] for name in files},
+    }
+
+
+def seeds_facts(seeds: Seeds) -> dict[str, Any]:
+    """What reports and cards want to know of the seeds, kept with the run so that it explains itself later."""
+    used = [
+        {
+            "id": seed.id,
+            "task": seed.task_id,
+            "pack": seed.pack,
+            "licence": seed.provenance.licence,
+            "tools": [call.name for _, _, call in seed.calls()],
+            "row": seed.to_row(),
+        }
+        for seed in seeds.order
+    ]
+    refused = [{"name": r.name, "issues": [str(issue) for issue in r.issues]} for r in seeds.refused]
+    return {"read": seeds.read, "used": used, "refused": refused}
+
+
+async def work(
+    run: Run,
+    config: AmplifyConfig,
+    seeds: Seeds,
+    backend: Backend,
+    on_progress: OnProgress | None,
+    handle_signals: bool,
+) -> Amplified:
+    engine = Engine(backend, run.ledger, config.limits, price_for(config.llm))
+    try:
+        job = Job(run, config, seeds, engine, on_progress)
+        with interruptible(job) if handle_signals else contextlib.nullcontext():
+            stop = await job.run()
+        return Amplified(run.folder, stop, job.progress)
+    finally:
+        engine.gate.close()
+        run.close()
+
+
+@contextlib.contextmanager
+def interruptible(job: Job) -> Iterator[None]:
+    """Ctrl-C once: stop launching and wait shortly for replies on their way. Twice: let go of them."""
+    loop = asyncio.get_running_loop()
+    pressed = 0
+
+    def on_signal() -> None:
+        nonlocal pressed
+        pressed += 1
+        if pressed == 1:
+            job.stop("interrupted", "stopped on request")
+        else:
+            job.let_go()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, on_signal)
+    try:
+        yield
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)
+
+
+def preview(config: AmplifyConfig, *, structured: bool | None = None) -> tuple[Simulator, Seeds]:
+    """For `--dry-run`: everything but the model. `structured`: as the back end would say."""
+    seeds = load_seeds(config, None)
+    if structured is None:
+        structured = open_backend(config.llm, say=lambda _: None).structured
+    return Simulator(config, seeds, structured=structured), seeds

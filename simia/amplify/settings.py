@@ -1,0 +1,86 @@
+"""Settings of an amplification: what `configs/amplify/*.yaml` holds. A string under each field says what it does."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from simia.amplify.check import Checks
+from simia.amplify.prompt import PromptSettings
+from simia.amplify.schema import Shape
+from simia.config import OPERATIONAL, Config
+from simia.llm.backends import LLMSettings
+from simia.llm.embedded import EmbeddedSettings
+from simia.llm.engine import Limits
+
+
+class SeedSettings(Config):
+    """Which seed trajectories are amplified."""
+
+    packs: list[str] = Field(default_factory=lambda: ["customer_service", "office"], min_length=1)
+    """Packs by name or path, or files of trajectories in any dialect that `simia.formats` reads."""
+    dialect: str | None = None
+    """Dialect of the files; recognised from their first rows when left out."""
+    max_messages: int | None = Field(default=None, ge=2)
+    """Only seeds of at most so many messages: what a small model can imitate."""
+    limit: int | None = Field(default=None, ge=1)
+    """Only the first so many seeds of each pack or file."""
+
+
+class SamplingSettings(Config):
+    """How replies are sampled. Temperature 1.0 and the token limit are the paper's (§3.1)."""
+
+    temperature: float | None = Field(default=1.0, ge=0)
+    """Sampling temperature; None leaves it to the endpoint."""
+    top_p: float | None = Field(default=None, gt=0, le=1)
+    """Nucleus sampling; None leaves it to the endpoint."""
+    max_tokens: int | None = Field(default=60_000, ge=1)
+    """Longest reply, reasoning tokens included."""
+    reasoning_effort: str | None = None
+    """For reasoning models that take it: low, medium, high."""
+    extra: dict[str, Any] = Field(default_factory=dict)
+    """Further fields of the request body, as the endpoint knows them (such as min_p)."""
+
+
+class ReplySettings(Config):
+    """The form in which a trajectory is asked for."""
+
+    form: Literal["auto", "json", "tagged"] = "auto"
+    """JSON where the endpoint can constrain it, else tagged text."""
+    shape: Shape = "free"
+    """`seed` holds a small model to its seed's sequence of roles and tools."""
+    reasoning: bool = True
+    """Whether assistant turns may carry a short reasoning."""
+
+
+class StopSettings(Config):
+    """When a run gives up before it has accepted n."""
+
+    attempts: int | None = Field(default=None, ge=1)
+    """Items at most; None: ten times n, and fifty."""
+    min_yield: float = Field(default=0.02, ge=0, le=1)
+    """Stop when less than this share of the latest `window` items was accepted: these seeds yield no more."""
+    window: int = Field(default=100, ge=10)
+    """How many of the latest items the yield is taken over."""
+    item_tries: int = Field(default=3, ge=1)
+    """How often an item is put to the endpoint again after it failed (each time with all retries)."""
+    outage: int = Field(default=8, ge=1)
+    """Stop after so many failures of the endpoint in a row with no reply between them."""
+
+
+class AmplifyConfig(Config):
+    """Everything that a run of `simia amplify` depends on."""
+
+    n: int = Field(default=8, ge=1, json_schema_extra=OPERATIONAL)
+    """How many trajectories to accept."""
+    seed: int = 0
+    """Number from which every random choice derives."""
+    seeds: SeedSettings = Field(default_factory=SeedSettings)
+    llm: LLMSettings = Field(default_factory=EmbeddedSettings)
+    prompt: PromptSettings = Field(default_factory=PromptSettings)
+    sampling: SamplingSettings = Field(default_factory=SamplingSettings)
+    reply: ReplySettings = Field(default_factory=ReplySettings)
+    checks: Checks = Field(default_factory=Checks)
+    limits: Limits = Field(default_factory=Limits, json_schema_extra=OPERATIONAL)
+    stop: StopSettings = Field(default_factory=StopSettings, json_schema_extra=OPERATIONAL)

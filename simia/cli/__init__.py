@@ -1,0 +1,49 @@
+"""The `simia` command: one file a verb. Only the user's mistakes end in one line on stderr and exit code 2."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from simia.errors import UserError
+
+
+def main() -> None:
+    """Entry point of the console command."""
+    try:
+        build()()
+    except UserError as error:
+        print(f"simia: {error}", file=sys.stderr)
+        sys.exit(2)
+    except BrokenPipeError:
+        sys.exit(141)
+
+
+def build() -> typer.Typer:
+    from simia.cli import amplify, export, model, report, runs
+
+    app = typer.Typer(
+        name="simia",
+        help="Seed trajectories in, validated training data out.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(version)
+    app.command()(amplify.amplify)
+    app.command()(export.export)
+    app.command()(report.report)
+    app.add_typer(runs.app, name="runs")
+    app.add_typer(model.app, name="model")
+    return app
+
+
+def version(show: bool = typer.Option(False, "--version", help="Print the version.", is_eager=True)) -> None:
+    """Simulated and executable environments for training language-model agents."""
+    if show:
+        from simia import __version__
+
+        print(__version__)
+        raise typer.Exit

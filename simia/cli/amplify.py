@@ -1,0 +1,94 @@
+"""`simia amplify`: seed trajectories in, validated trajectories out."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from simia.amplify.settings import AmplifyConfig
+from simia.config import load
+
+RUNS = Annotated[Path, typer.Option("--runs", help="Folder of the runs.", envvar="SIMIA_RUNS")]
+err = Console(stderr=True)
+
+
+def amplify(
+    config: Annotated[
+        str | None,
+        typer.Option(
+            "--config", "-c", help="Config by name or path; the default is quickstart, or default with an endpoint."
+        ),
+    ] = None,
+    seeds: Annotated[
+        list[str] | None,
+        typer.Option("--seeds", "-s", help="Pack (name or folder) or file of trajectories; may be repeated."),
+    ] = None,
+    n: Annotated[int | None, typer.Option("--n", "-n", help="How many trajectories to accept.")] = None,
+    settings: Annotated[list[str] | None, typer.Option("--set", help="Any setting, as llm.model=gpt-5-mini.")] = None,
+    name: Annotated[str | None, typer.Option("--name", help="Name of the run.")] = None,
+    runs: RUNS = Path("runs"),
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print one rendered prompt and the projected price; ask nothing.")
+    ] = False,
+) -> None:
+    """Amplify seed trajectories into validated ones.
+
+    Without an endpoint a small local model does it (fetched once). With OPENAI_API_KEY in the environment, or
+    --set llm.base_url=…, that endpoint is used.
+    """
+    resolved = resolve(config, seeds, n, settings or [])
+    if dry_run:
+        show_dry_run(resolved)
+        return
+    from simia.amplify.session import amplify as start
+    from simia.cli.common import finish, panel
+
+    with panel(runs) as show:
+        outcome = asyncio.run(
+            start(resolved, runs=runs, name=name, say=err.print, on_progress=show, handle_signals=True)
+        )
+    finish(outcome, runs)
+
+
+def resolve(config: str | None, seeds: list[str] | None, n: int | None, settings: list[str]) -> AmplifyConfig:
+    """The config of this command line. An endpoint in sight (a key, a base_url) takes the local model's place."""
+    endpoint = any(s.startswith(("llm.base_url=", "llm.kind=openai")) for s in settings)
+    if config is None:
+        key = bool(os.environ.get("OPENAI_API_KEY")) and not any(s.startswith("llm.kind=") for s in settings)
+        config = "amplify/default" if endpoint or key else "amplify/quickstart"
+        if n is None and not any(s.startswith("n=") for s in settings):
+            n = 8
+    if endpoint and not any(s.startswith("llm.kind=") for s in settings):
+        settings = ["llm.kind=openai", *settings]
+    return load(AmplifyConfig, config, settings, n=n, seeds__packs=seeds or None)
+
+
+def show_dry_run(config: AmplifyConfig) -> None:
+    from simia.amplify.check import text_tokens
+    from simia.amplify.session import preview
+    from simia.llm.backends import price_for
+    from simia.trajectory import Usage
+
+    simulator, seeds = preview(config)
+    prompts = [simulator.prompt(simulator.item(i)) for i in range(min(len(seeds.order), 50))]
+    for message in prompts[0].messages:
+        print(f"--- {message['role']} ---\n{message['content']}\n")
+    prompt_tokens = sum(text_tokens(m["content"]) for p in prompts for m in p.messages) // len(prompts)
+    reply_tokens = sum(text_tokens(str(s.to_row()["messages"])) for s in seeds.order) // len(seeds.order)
+    err.print(f"{len(seeds.order)} seeds of {seeds.read} read, {len(seeds.refused)} refused by the pre-filter")
+    for refused in seeds.refused[:5]:
+        err.print(f"  {refused.name}: {refused.issues[0]}", markup=False)
+    err.print(
+        f"about {prompt_tokens:,} prompt and {reply_tokens:,} reply tokens an item, for {config.n:,} items if all are accepted"
+    )
+    price = price_for(config.llm)
+    if price is None:
+        err.print("price: unknown for this model; put it into configs/prices.yaml or llm.price")
+    else:
+        cost = price.of(Usage(prompt=prompt_tokens, completion=reply_tokens)) * config.n
+        err.print(f"price: about ${cost:,.2f}, reasoning tokens and rejected items not counted")

@@ -1,0 +1,61 @@
+"""What several verbs share: the live panel, and the end of a session in words."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import typer
+from rich.console import Console
+
+from simia.amplify.progress import Progress
+from simia.amplify.session import Amplified
+from simia.runs import Run
+
+out = Console()
+
+
+@contextlib.contextmanager
+def panel(runs: Path) -> Iterator[Callable[[Progress], None]]:
+    from simia.report.live import LivePanel
+
+    with LivePanel() as live:
+        yield live.update
+
+
+def finish(outcome: Amplified, runs: Path) -> None:
+    """Report, one trajectory as a conversation, and as the last line what to type next. Exit code 0 only when complete."""
+    from simia.report.facts import gather
+    from simia.report.text import print_report, print_trajectory
+    from simia.trajectory import Trajectory
+
+    run = Run.read_only(runs, str(outcome.folder))
+    try:
+        complete = outcome.stop.kind == "complete"
+        if out.is_terminal or complete:
+            print_report(gather(run), out)
+            shown = next(run.ledger.accepted(), None)
+            if shown:
+                print_trajectory(Trajectory.from_row(shown["trajectory"]), out)
+    finally:
+        run.close()
+    at = "" if runs == Path("runs") else f" --runs {runs}"
+    if complete:
+        out.print(
+            f"next: simia export {outcome.run_id} --to llamafactory --out data/{outcome.run_id}{at}",
+            markup=False,
+            soft_wrap=True,
+            highlight=False,
+        )
+        return
+    progress = outcome.progress
+    detail = f" ({outcome.stop.detail})" if outcome.stop.detail else ""
+    out.print(
+        f"stopped: {outcome.stop.kind}{detail}; {progress.accepted} of {progress.n} accepted, nothing is lost",
+        markup=False,
+        soft_wrap=True,
+        highlight=False,
+    )
+    out.print(f"next: simia runs resume {outcome.run_id}{at}", markup=False, soft_wrap=True, highlight=False)
+    raise typer.Exit(130 if outcome.stop.kind == "interrupted" else 1)

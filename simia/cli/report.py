@@ -1,0 +1,36 @@
+"""`simia report`: a run's tables, and one self-contained HTML page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from simia.cli.amplify import RUNS
+from simia.runs import Run
+
+
+def report(
+    run: Annotated[str, typer.Argument(help="Run: id, unique beginning of it, path, or `last`.")] = "last",
+    html: Annotated[
+        Path | None, typer.Option("--html", help="Where the page goes; the default is report.html in the run's folder.")
+    ] = None,
+    runs: RUNS = Path("runs"),
+) -> None:
+    """What a run made: acceptance, rejections, coverage per tool, overlap with the seeds."""
+    from simia.report.facts import gather
+    from simia.report.html import write_html
+    from simia.report.text import print_report
+
+    out = Console()
+    opened = Run.read_only(runs, run)
+    try:
+        facts = gather(opened)
+        print_report(facts, out)
+        path = html or opened.folder / "report.html"
+        write_html(opened, facts, path)
+        out.print(f"page: {path}", markup=False, highlight=False, soft_wrap=True)
+    finally:
+        opened.close()

@@ -1,0 +1,128 @@
+"""`simia runs`: list, show, resume, recheck."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from simia.cli.amplify import RUNS
+from simia.config import scalar
+from simia.errors import UserError
+from simia.runs import Run, folders
+
+app = typer.Typer(help="Durable jobs: list, show, resume, recheck.", no_args_is_help=True)
+out = Console()
+err = Console(stderr=True)
+RUN = Annotated[str, typer.Argument(help="Run: id, unique beginning of it, path, or `last`.")]
+
+
+@app.command("list")
+def list_runs(runs: RUNS = Path("runs")) -> None:
+    """All runs of the folder, the latest last."""
+    table = Table("run", "accepted", "of", "rejected", "stopped", "model")
+    for folder in folders(runs):
+        run = Run.read_only(runs, str(folder))
+        try:
+            ledger = run.ledger
+            stopped = (ledger.meta("stopped") or {}).get("kind", "running or killed")
+            facts = ledger.meta("facts") or {}
+            n = run.saved_config().get("n", "?")
+            table.add_row(
+                run.id,
+                str(ledger.accepted_count()),
+                str(n),
+                str(ledger.counts().get("rejected", 0)),
+                stopped,
+                str(facts.get("model")),
+            )
+        finally:
+            run.close()
+    out.print(table) if table.row_count else out.print(f"no runs in {runs}; begin with: simia amplify")
+
+
+@app.command()
+def show(
+    run: RUN = "last",
+    item: Annotated[str | None, typer.Option(help="One item: its reply's fate and its trajectory.")] = None,
+    runs: RUNS = Path("runs"),
+) -> None:
+    """A run's figures, or one of its items."""
+    from simia.report.facts import gather
+    from simia.report.text import print_report, print_trajectory
+    from simia.trajectory import Trajectory
+
+    opened = Run.read_only(runs, run)
+    try:
+        if item is None:
+            print_report(gather(opened), out)
+            return
+        body = opened.ledger.result(item)
+        if body is None:
+            raise UserError(f"run {opened.id} has no result for item {item!r} (items are named i000000, i000001, …)")
+        for issue in body["issues"]:
+            out.print(f"{issue['code']} {issue['where']} {issue['detail']}", markup=False)
+        if body["trajectory"]:
+            print_trajectory(Trajectory.from_row(body["trajectory"]), out)
+        else:
+            for key in opened.ledger.reply_keys(item):
+                reply = opened.ledger.recall(key)
+                out.print(reply.text if reply else "(no reply)", markup=False)
+    finally:
+        opened.close()
+
+
+@app.command()
+def resume(
+    run: RUN = "last",
+    n: Annotated[int | None, typer.Option("--n", "-n", help="Accept so many in all.")] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="An operational setting, as limits.max_cost=5.")
+    ] = None,
+    runs: RUNS = Path("runs"),
+) -> None:
+    """Go on with a run: nothing that was received is asked for again."""
+    from simia.amplify.session import resume as go_on
+    from simia.cli.common import finish, panel
+
+    changes = {"n": n} if n is not None else {}
+    for setting in settings or []:
+        name, eq, text = setting.partition("=")
+        if not eq:
+            raise UserError(f"--set {setting!r}: write it as a.b=value")
+        changes[name] = scalar(text)
+    with panel(runs) as progress:
+        outcome = asyncio.run(
+            go_on(run, runs=runs, changes=changes, say=err.print, on_progress=progress, handle_signals=True)
+        )
+    finish(outcome, runs)
+
+
+@app.command()
+def recheck(run: RUN = "last", runs: RUNS = Path("runs")) -> None:
+    """Derive all results again from the stored replies, after a parser or a check has changed. Asks nothing."""
+    from simia.amplify.job import recheck as derive
+    from simia.amplify.session import load_seeds, saved
+
+    opened = Run.open(runs, run)
+    try:
+        config = saved(opened)
+        facts = opened.ledger.meta("facts")
+        figures = derive(
+            opened,
+            config,
+            load_seeds(config, None),
+            model=facts["model"],
+            alias=facts["alias"],
+            structured=facts["structured"],
+        )
+        for name, (before, after) in figures.items():
+            out.print(f"{name}: {before} → {after}" if before != after else f"{name}: {after}", highlight=False)
+        if figures["accepted"][1] < config.n:
+            out.print(f"next: simia runs resume {opened.id}", highlight=False)
+    finally:
+        opened.close()

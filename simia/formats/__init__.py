@@ -1,0 +1,49 @@
+"""Trajectory dialects in and out.
+
+`read` yields a trajectory or a `Refused` for each row of a file; `write` turns trajectories into rows of a dialect.
+What a dialect read it writes back unchanged; what any dialect read, every other one can write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from simia.errors import UserError
+from simia.formats.apigen import Apigen
+from simia.formats.base import Dialect, Limits, Refused, RowError
+from simia.formats.files import read_file
+from simia.formats.hermes import Hermes
+from simia.formats.native import Native
+from simia.formats.openai import OpenAI
+from simia.trajectory import Trajectory
+
+__all__ = ["DIALECTS", "Dialect", "Limits", "Refused", "RowError", "get", "read", "write"]
+
+# In order of preference where a row fits several: text without a single call is as good as any.
+DIALECTS: dict[str, Dialect] = {d.name: d for d in (Native(), Apigen(), OpenAI(), Hermes())}
+
+
+def get(name: str) -> Dialect:
+    """The dialect of that name. Raises `UserError` that lists what there is."""
+    if name not in DIALECTS:
+        raise UserError(f"no dialect is named {name!r}; there are: {', '.join(DIALECTS)}")
+    return DIALECTS[name]
+
+
+def read(
+    path: str | Path, dialect: str | None = None, *, limits: Limits | None = None
+) -> Iterator[Trajectory | Refused]:
+    """Every row of a `.jsonl` or `.json` file, in order. Without a dialect it is made out from the first rows.
+
+    Raises `UserError` at once for a file that cannot be read, an unknown dialect, or rows that fit none.
+    """
+    chosen = None if dialect is None else get(dialect)
+    return read_file(Path(path), list(DIALECTS.values()), chosen, limits or Limits())
+
+
+def write(trajectories: Iterable[Trajectory], dialect: str) -> Iterator[dict[str, Any]]:
+    """The rows of these trajectories, ready to be dumped as JSON (with the standard library where integers are huge)."""
+    chosen = get(dialect)
+    return (chosen.write(t) for t in trajectories)

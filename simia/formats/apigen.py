@@ -1,0 +1,158 @@
+"""`apigen`: ShareGPT as APIGen-MT and LLaMA-Factory have it, with turns of their own for calls and results.
+
+Calls are a JSON object, or a list of them when they are parallel, in a `function_call` turn; results are `observation`
+turns, one each. Reasoning opens the turn as a `<think>` block; text beside a call is a `gpt` turn right before it.
+Read as well, as found in the wild: a system turn, `tool` and `user`/`assistant` roles, tools as text or list, flat or
+nested, calls after one another, results joined in one turn, and text with `<tool_call>` tags in a `function_call` turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from simia.errors import Code
+from simia.formats import calls, tools
+from simia.formats.base import RowError, dumps, optional_text
+from simia.formats.turns import Habit, Head, Shape, Turn, TurnDialect, roles
+from simia.tool import ToolSpec
+from simia.trajectory import Message, ToolCall
+
+SHAPE = Shape(
+    rows="conversations",
+    role="from",
+    text="value",
+    roles={
+        "human": "user",
+        "gpt": "assistant",
+        "function_call": "calls",
+        "observation": "tool",
+        "system": "system",
+        "tool": "tool",
+        "user": "user",
+        "assistant": "assistant",
+        "tool_call": "calls",
+        "tool_response": "tool",
+    },
+)
+JOINT = "\n</tool_response>\n<tool_response>\n"  # LLaMA-Factory's, between the results of parallel calls in one turn
+NAMES = {"user": "human", "assistant": "gpt", "tool": "observation", "system": "system"}
+
+
+class Apigen(TurnDialect):
+    """APIGen-MT / ShareGPT rows."""
+
+    name = "apigen"
+    shape = SHAPE
+    head_fields = ("system", "tools")
+
+    def sniff(self, row: Mapping[str, Any]) -> bool:
+        found = roles(row, SHAPE)
+        return found is not None and (bool(found & {"function_call", "observation"}) or not calls.tagged(row))
+
+    def read_head(self, head: Head) -> tuple[str | None, list[ToolSpec]]:
+        system = optional_text(head.turns[0], "value") if head.turns else optional_text(head.fields, "system")
+        return system, tools.read_tools(head.fields.get("tools"))
+
+    def habit(self, head: Head) -> Habit:
+        turn = {key: value for key, value in head.turns[0].items() if key != "value"} if head.turns else None
+        text, nested = tools.style_of(head.fields.get("tools"))
+        listed = nested is not None and not text
+        return Habit(turn=turn, text=False if listed else None, nested=nested or None)
+
+    def write_head(self, system: str | None, specs: list[ToolSpec], habit: Habit) -> Head:
+        turns: list[Turn] = []
+        fields: dict[str, Any] = {}
+        if system is not None and habit.turn is not None:
+            turns.append({**habit.turn, "value": system})
+        elif system is not None:
+            fields["system"] = system
+        if specs:
+            fields["tools"] = tools.write_tools(specs, text=habit.text is not False, nested=habit.nested is True)
+        return Head(turns, fields)
+
+    def groups(self, turns: list[Turn]) -> Iterator[list[Turn]]:
+        at = 0
+        while at < len(turns):
+            end = at + 1
+            kind = self.kind(turns[at])
+            if kind == "assistant" and end < len(turns) and self.kind(turns[end]) == "calls":
+                kind = "calls"
+            if kind in ("calls", "tool"):
+                while end < len(turns) and self.kind(turns[end]) == kind:
+                    end += 1
+            yield turns[at:end]
+            at = end
+
+    def read_group(self, turns: list[Turn]) -> list[Message]:
+        kind = self.kind(turns[-1])
+        if kind == "tool":
+            return [message for turn in turns for message in self.read_results(turn)]
+        if kind == "calls":
+            return [self.read_calls(turns)]
+        return [self.read_text(turns[0])]
+
+    def read_text(self, turn: Turn) -> Message:
+        role: Any = self.kind(turn)
+        value, extra = self.value(turn), self.turn_extra(turn)
+        if role == "assistant" and isinstance(value, str):
+            reasoning, value = calls.split_think(value)
+            return Message(role=role, content=value, reasoning=reasoning, extra=extra)
+        return Message(role=role, content=value, extra=extra)
+
+    def read_calls(self, turns: list[Turn]) -> Message:
+        """One message out of text (if any) and the calls that follow it."""
+        message = Message(role="assistant")
+        if self.kind(turns[0]) == "assistant":
+            message, turns = self.read_text(turns[0]), turns[1:]
+        for turn in turns:
+            reasoning, text, found = read_call_turn(turn.get("value"))
+            message.reasoning = together(message.reasoning, reasoning)
+            if text is not None and not isinstance(message.content, list):
+                message.content = together(message.content, text)
+            message.calls += found
+            message.extra |= self.turn_extra(turn)
+        return message
+
+    def read_results(self, turn: Turn) -> list[Message]:
+        value, extra = self.value(turn), self.turn_extra(turn)
+        contents = calls.split_results(value) if isinstance(value, str) else None
+        if isinstance(value, str) and contents is None and JOINT in value:
+            contents = value.split(JOINT)
+        if contents is None:
+            return [Message(role="tool", content=value, extra=extra)]
+        first, *rest = contents
+        return [Message(role="tool", content=first, extra=extra), *(Message(role="tool", content=c) for c in rest)]
+
+    def write_group(self, messages: list[Message]) -> list[Turn]:
+        return [turn for message in messages for turn in self.write_message(message)]
+
+    def write_message(self, m: Message) -> list[Turn]:
+        flat = m.content if m.reasoning is None or m.content is None else m.text
+        if not m.calls:
+            return [self.turn(NAMES[m.role], calls.join_think(m.reasoning, flat), m.extra)]
+        written = [calls.write_call(call) for call in m.calls]
+        value = dumps(written[0] if len(written) == 1 else written)
+        if m.content is None:
+            return [self.turn("function_call", calls.join_think(m.reasoning, value), m.extra)]
+        text = self.turn("gpt", calls.join_think(m.reasoning, flat))
+        return [text, self.turn("function_call", value, m.extra)]
+
+
+def read_call_turn(value: Any) -> tuple[str | None, str | None, list[ToolCall]]:
+    """(reasoning, text, calls) of a function_call turn."""
+    if isinstance(value, dict | list):
+        return None, None, calls.read_calls(dumps(value))
+    if not isinstance(value, str):
+        raise RowError(Code.BAD_ROW, "the turn has no call in 'value'")
+    reasoning, rest = calls.split_think(value)
+    if rest is not None and "<tool_call>" in rest:
+        found = calls.read_calls(rest)
+        if found[0].raw == rest:
+            text, found = calls.read_tagged(rest)
+            return reasoning, text, found
+    return reasoning, None, calls.read_calls(rest or "")
+
+
+def together(a: str | None, b: str | None) -> str | None:
+    return f"{a}\n{b}" if a is not None and b is not None else a if b is None else b

@@ -1,0 +1,140 @@
+"""What every dialect shares: how rows are refused, which JSON is accepted, and how a foreign row is remembered.
+
+Foreign rows are data, so a bad one is a `Refused` and never an exception out of a reader. JSON goes through the
+standard library here and not through orjson, which turns integers of more than 64 bits into floats.
+
+Losslessness rests on one rule. What a dialect has and we do not name stays in the `extra` of its noun. Where our
+canonical form of a piece (a turn, the tool list) is not the original one, the original is kept beside it under
+`MEMO`, and a writer uses it only as long as reading it again gives the piece as it now is: edits always win.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Collection, Mapping
+from typing import Any, Protocol
+
+from pydantic import BaseModel, ConfigDict
+
+from simia.errors import Code
+from simia.trajectory import Trajectory
+
+MEMO = "_verbatim"
+MAX_DEPTH = 100
+
+
+class RowError(ValueError):
+    """A row cannot be read: the reason code, and a line that a person can act on."""
+
+    def __init__(self, code: Code, detail: str) -> None:
+        super().__init__(detail)
+        self.code, self.detail = code, detail
+
+
+class Refused(BaseModel):
+    """A row of a file that was not read. `line` is where it starts, `index` its number among the rows, from 1."""
+
+    model_config = ConfigDict(frozen=True)
+
+    line: int
+    index: int
+    code: Code
+    detail: str
+    row: str = ""
+
+
+class Limits(BaseModel):
+    """What a reader accepts of one row."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    row_bytes: int = 20_000_000
+    depth: int = MAX_DEPTH
+
+
+class Dialect(Protocol):
+    """One way to write a trajectory down as a JSON object."""
+
+    @property
+    def name(self) -> str: ...
+
+    def sniff(self, row: Mapping[str, Any]) -> bool:
+        """Does this row look like mine? Cheap; `read` may still refuse it."""
+
+    def read(self, row: Mapping[str, Any]) -> Trajectory:
+        """Raises `RowError`."""
+
+    def write(self, t: Trajectory) -> dict[str, Any]:
+        """The row. What `read` made of a row comes back as that row."""
+
+
+def fault(value: Any, depth: int = MAX_DEPTH) -> RowError | None:
+    """Why a parsed JSON value is not taken in: too deep, not finite, or text that no store or trainer can hold."""
+    stack = [(value, 1)]
+    while stack:
+        node, level = stack.pop()
+        if isinstance(node, str):
+            if "\0" in node:
+                return RowError(Code.BAD_ROW, "a text holds a NUL character")
+            if not node.isascii() and any("\ud800" <= c <= "\udfff" for c in node):
+                return RowError(Code.BAD_JSON, "a text is not valid Unicode: a lone surrogate, or bytes not in UTF-8")
+        elif isinstance(node, float):
+            if not math.isfinite(node):
+                return RowError(Code.BAD_JSON, f"the number {node} is not JSON")
+        elif isinstance(node, dict | list):
+            if level > depth:
+                return RowError(Code.TOO_LARGE, f"the row nests deeper than {depth} levels")
+            if isinstance(node, dict):
+                stack.extend((key, level) for key in node)
+                stack.extend((child, level + 1) for child in node.values())
+            else:
+                stack.extend((child, level + 1) for child in node)
+    return None
+
+
+def parse(text: str) -> Any:
+    """The JSON value in a text. Raises `ValueError` with the reason."""
+    try:
+        value = json.loads(text)
+    except RecursionError:
+        raise ValueError("nested too deep") from None
+    if why := fault(value):
+        raise why
+    return value
+
+
+def dumps(value: Any) -> str:
+    """JSON as ShareGPT files and chat templates print it: readable Unicode, a space after comma and colon."""
+    return json.dumps(value, ensure_ascii=False)
+
+
+def same(a: Any, b: Any) -> bool:
+    """Equal as JSON values. Python holds 1, 1.0 and True for equal, JSON does not."""
+    return bool(a == b) and json.dumps(a, sort_keys=True) == json.dumps(b, sort_keys=True)
+
+
+def unknown(fields: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
+    """What a reader puts into `extra`: the fields that the dialect does not name."""
+    if MEMO in fields:
+        raise RowError(Code.BAD_ROW, f"the field name {MEMO!r} is reserved")
+    return {key: value for key, value in fields.items() if key not in known}
+
+
+def carried(extra: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
+    """What a writer takes out of `extra`: all but our memory, and never a field that the dialect names itself."""
+    return {key: value for key, value in extra.items() if key != MEMO and key not in known}
+
+
+def memory(extra: Mapping[str, Any], dialect: str) -> dict[str, Any]:
+    """What the reader of this dialect left to its writer; empty when there is nothing."""
+    memo = extra.get(MEMO)
+    kept = memo.get(dialect) if isinstance(memo, dict) else None
+    return kept if isinstance(kept, dict) else {}
+
+
+def optional_text(fields: Mapping[str, Any], key: str) -> str | None:
+    value = fields.get(key)
+    if value is not None and not isinstance(value, str):
+        raise RowError(Code.BAD_ROW, f"{key} is not text")
+    return value

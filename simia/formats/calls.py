@@ -1,0 +1,138 @@
+"""Calls and reasoning inside text: what `apigen` and `hermes` share.
+
+A call stands as JSON `{"name", "arguments"}`, alone, in a list, or between `<tool_call>` tags; reasoning as a leading
+`<think>` block. A call that cannot be read is still a call: its text goes to `raw` and the checks judge it later.
+The separators are those of Qwen's chat template, taken apart to the character, so that text comes back as it was.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from simia.formats.base import carried, dumps, parse, unknown
+from simia.trajectory import ToolCall
+
+THINK = re.compile(r"\A\s*<think>\n?(.*?)\n?</think>(\n{0,2})(.*)\Z", re.DOTALL)
+TAGGED = re.compile(r"<tool_call>\s*(.*?)\s*(?:</tool_call>|\Z)", re.DOTALL)
+NAME = re.compile(r"""["']name["']\s*:\s*["']([^"'\\]+)["']""")
+JOINT = re.compile(r"\n?</tool_response>\s*<tool_response>\n?")
+TAGS = re.compile(r"<tool_call>|<tool_response>|<tools>")
+CALL_FIELDS = ("name", "arguments")
+
+
+def read_arguments(value: Any) -> tuple[dict[str, Any] | None, str | None]:
+    """(arguments, raw): an object, also where it stands in a JSON text or in the JSON text of a JSON text."""
+    text = value if isinstance(value, str) else dumps(value)
+    for _ in range(2):
+        if not isinstance(value, str):
+            break
+        try:
+            value = parse(value)
+        except ValueError:
+            break
+    return (value, None) if isinstance(value, dict) else (None, text)
+
+
+def read_call(item: Any) -> ToolCall | None:
+    """The call in a JSON object; None when it names no tool."""
+    if not isinstance(item, dict):
+        return None
+    inner, outer = item, {}
+    if "name" not in item and isinstance(item.get("function"), dict):
+        inner, outer = item["function"], unknown(item, ("type", "function"))
+    name = inner.get("name")
+    if not isinstance(name, str):
+        return None
+    key = "parameters" if "arguments" not in inner and isinstance(inner.get("parameters"), dict) else "arguments"
+    arguments, raw = read_arguments(inner.get(key, ""))
+    extra = {**outer, **unknown(inner, ("name", key))}
+    return ToolCall(id="", name=name, arguments=arguments, raw=raw, extra=extra)
+
+
+def read_calls(text: str) -> list[ToolCall]:
+    """The calls in a JSON text, one object or a list; at least one, unreadable where it must be."""
+    try:
+        value = parse(text)
+    except ValueError:
+        return [unreadable(text)]
+    items = value if isinstance(value, list) and value else [value]
+    return [read_call(item) or unreadable(text if items == [value] else dumps(item)) for item in items]
+
+
+def unreadable(text: str) -> ToolCall:
+    """A call that is not JSON, or not a call; its name where one can be made out."""
+    found = NAME.search(text)
+    return ToolCall(id="", name=found[1] if found else "", raw=text)
+
+
+def write_call(call: ToolCall) -> dict[str, Any]:
+    arguments = call.raw or "" if call.arguments is None else call.arguments
+    return {"name": call.name, "arguments": arguments, **carried(call.extra, CALL_FIELDS)}
+
+
+def read_tagged(text: str) -> tuple[str | None, list[ToolCall]]:
+    """(content, calls) of assistant text with `<tool_call>` blocks."""
+    blocks = list(TAGGED.finditer(text))
+    if not blocks:
+        return text, []
+    calls = [call for block in blocks for call in read_calls(block[1])]
+    before = text[: blocks[0].start()]
+    between = [text[a.end() : b.start()] for a, b in zip(blocks, blocks[1:], strict=False)]
+    after = [piece.strip() for piece in (*between, text[blocks[-1].end() :]) if piece.strip()]
+    content = before.removesuffix("\n") if before.strip() or before == "\n" else None
+    return ("\n".join([content, *after] if content else after) if after else content), calls
+
+
+def write_tagged(content: str | None, calls: list[ToolCall]) -> str | None:
+    """The reverse of `read_tagged`; None for a turn that has neither."""
+    blocks = [f"<tool_call>\n{tag_safe(dumps(write_call(call)))}\n</tool_call>" for call in calls]
+    pieces = [*([] if content is None else [content]), *blocks]
+    return "\n".join(pieces) if pieces else None
+
+
+def tag_safe(json_text: str) -> str:
+    """JSON in which no string can close the tag around it: `\\/` is JSON's other spelling of `/`."""
+    return json_text.replace("</", "<\\/")
+
+
+def split_think(text: str) -> tuple[str | None, str | None]:
+    """(reasoning, rest) of assistant text. The rest is None when nothing follows the block, not even a line break."""
+    found = THINK.match(text)
+    if not found:
+        return None, text
+    return found[1], (found[3] if found[2] or found[3] else None)
+
+
+def join_think(reasoning: str | None, rest: str | None) -> str | None:
+    if reasoning is None:
+        return rest
+    block = f"<think>\n{reasoning}\n</think>"
+    return block if rest is None else f"{block}\n\n{rest}"
+
+
+def split_results(text: str) -> list[str] | None:
+    """The contents of `<tool_response>` blocks that make up a whole turn; None when they do not."""
+    body = text.strip()
+    if not is_results(text):
+        return None
+    inner = body.removeprefix("<tool_response>").removesuffix("</tool_response>")
+    return JOINT.split(inner.removeprefix("\n").removesuffix("\n"))
+
+
+def is_results(text: str) -> bool:
+    body = text.strip()
+    tags = len("<tool_response></tool_response>")
+    return len(body) >= tags and body.startswith("<tool_response>") and body.endswith("</tool_response>")
+
+
+def join_results(contents: list[str]) -> str:
+    return "\n".join(f"<tool_response>\n{content}\n</tool_response>" for content in contents)
+
+
+def tagged(row: Mapping[str, Any]) -> bool:
+    """Do the turns of this row hold calls, results or tools between tags?"""
+    turns = row.get("conversations", row.get("messages"))
+    texts = [v for t in turns if isinstance(t, dict) for v in t.values()] if isinstance(turns, list) else []
+    return any(isinstance(v, str) and TAGS.search(v) for v in texts)

@@ -1,0 +1,211 @@
+"""Files of rows: JSON lines and JSON lists, every row read or refused with its line and the reason.
+
+One bad row never costs another one. In JSON lines that is easy; in a JSON list the reader decodes value by value, and
+steps over one that is broken as long as its brackets still balance. Where they do not, the rest is refused as one.
+JSON lines are streamed; a `.json` file is held in memory whole.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from simia.errors import Code, UserError
+from simia.formats.base import Dialect, Limits, Refused, RowError, fault
+from simia.trajectory import Trajectory
+
+SAMPLE = 20
+SHOWN = 200
+SUFFIXES = (".jsonl", ".json")
+TOKEN = re.compile(r'"(?:[^"\\]++|\\.)*+"|[\[\]{}]', re.DOTALL)
+BLANK = re.compile(r"\s*")
+FOREIGN_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row as found in a file: its value, or why there is none."""
+
+    line: int
+    index: int
+    shown: str
+    value: Any = None
+    error: RowError | None = None
+
+    def refused(self, error: RowError) -> Refused:
+        shown = self.shown.encode("utf-8", "replace").decode("utf-8")
+        return Refused(line=self.line, index=self.index, code=error.code, detail=error.detail, row=shown)
+
+
+def read_file(
+    path: Path, dialects: Sequence[Dialect], chosen: Dialect | None, limits: Limits
+) -> Iterator[Trajectory | Refused]:
+    """The rows of a file. Without a chosen dialect, the one that most of the first readable rows look like."""
+    rows = rows_of(path, limits)
+    if chosen is None:
+        first = sample(rows)
+        chosen = vote(path, [row.value for row in first if row.error is None], dialects)
+        rows = chain(first, rows)
+    return convert(path, rows, chosen)
+
+
+def convert(path: Path, rows: Iterator[Row], dialect: Dialect | None) -> Iterator[Trajectory | Refused]:
+    for row in rows:
+        if row.error is not None or dialect is None:
+            yield row.refused(row.error or RowError(Code.BAD_ROW, "the row is not a JSON object"))
+            continue
+        try:
+            if not isinstance(row.value, dict):
+                raise RowError(Code.BAD_ROW, f"the row is a JSON {type(row.value).__name__}, not an object")
+            trajectory = dialect.read(row.value)
+        except RowError as error:
+            yield row.refused(error)
+            continue
+        if trajectory.provenance.source is None and dialect.name != "simia":
+            trajectory.provenance.source = f"{path.name}:{row.line}"
+        yield trajectory
+
+
+def sample(rows: Iterator[Row]) -> list[Row]:
+    """Rows from the start, until enough of them are objects."""
+    taken: list[Row] = []
+    objects = 0
+    for row in rows:
+        taken.append(row)
+        objects += isinstance(row.value, dict)
+        if objects == SAMPLE:
+            break
+    return taken
+
+
+def vote(path: Path, values: list[Any], dialects: Sequence[Dialect]) -> Dialect | None:
+    """The dialect that most rows look like, the first of `dialects` where several do; None without a single object."""
+    objects = [value for value in values if isinstance(value, dict)]
+    if not objects:
+        return None
+    votes = Counter({d.name: sum(d.sniff(row) for row in objects) for d in dialects})
+    best = max(dialects, key=lambda d: votes[d.name])
+    if not votes[best.name]:
+        names = ", ".join(d.name for d in dialects)
+        raise UserError(f"{path}: its rows look like none of the dialects {names}; name one if it is")
+    return best
+
+
+def rows_of(path: Path, limits: Limits) -> Iterator[Row]:
+    """Opens at once, so that a wrong path is the user's error here and not at the first row."""
+    if path.suffix.lower() not in SUFFIXES:
+        raise UserError(f"{path}: trajectories are read from {' and '.join(SUFFIXES)} files")
+    try:
+        with path.open("rb") as file:
+            mark = file.read(2)
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}") from None
+    if mark in FOREIGN_MARKS:
+        raise UserError(f"{path} is UTF-16: save it as UTF-8")
+    return lines(path, limits) if path.suffix.lower() == ".jsonl" else values(path, limits)
+
+
+def lines(path: Path, limits: Limits) -> Iterator[Row]:
+    """The rows of a JSON Lines file; blank lines count as lines and not as rows."""
+    line = index = 0
+    with path.open("rb") as file:
+        while chunk := file.readline(limits.row_bytes + 1):
+            line += 1
+            if line == 1:
+                chunk = chunk.removeprefix(codecs.BOM_UTF8)
+            if not chunk.strip():
+                continue
+            index += 1
+            shown = chunk[: 4 * SHOWN].decode("utf-8", "replace")[:SHOWN].strip()
+            if len(chunk) > limits.row_bytes and not chunk.endswith(b"\n"):
+                while (more := file.readline(1 << 20)) and not more.endswith(b"\n"):
+                    pass
+                yield Row(line, index, shown, error=too_large(limits))
+                continue
+            try:
+                text = chunk.decode("utf-8")
+                value = json.loads(text)
+            except UnicodeDecodeError as error:
+                yield Row(line, index, shown, error=RowError(Code.BAD_JSON, f"not UTF-8 at byte {error.start + 1}"))
+            except (ValueError, RecursionError) as error:
+                yield Row(line, index, shown, error=broken(error))
+            else:
+                yield Row(line, index, shown, value, fault(value, limits.depth))
+
+
+def values(path: Path, limits: Limits) -> Iterator[Row]:
+    """The rows of a JSON file: a list, or objects after one another. Bytes that are not UTF-8 refuse their row only."""
+    text = path.read_bytes().decode("utf-8-sig", "surrogateescape")
+    decoder = json.JSONDecoder()
+    at = after_blank(text, 0)
+    listed = text.startswith("[", at)
+    at = after_blank(text, at + listed)
+    line, counted, index = 1, 0, 0
+    while at < len(text) and not (listed and text[at] == "]"):
+        index += 1
+        line += text.count("\n", counted, at)
+        counted, start = at, at
+        shown, end = text[start : start + SHOWN], None
+        value, why = None, None
+        try:
+            value, end = decoder.raw_decode(text, start)
+        except (ValueError, RecursionError) as error:
+            why, end = broken(error), balanced_end(text, start)
+        if end is None:
+            yield Row(line, index, shown, error=rest(why, len(text) - start))
+            return
+        if end - start > limits.row_bytes:
+            value, why = None, too_large(limits)
+        yield Row(line, index, shown, value, why or fault(value, limits.depth))
+        at = after_blank(text, end)
+        if listed and at < len(text) and text[at] == ",":
+            at = after_blank(text, at + 1)
+        elif listed and at < len(text) and text[at] != "]":
+            line += text.count("\n", counted, at)
+            lost = RowError(Code.BAD_JSON, "a comma is missing after this row's predecessor")
+            yield Row(line, index + 1, text[at : at + SHOWN], error=rest(lost, len(text) - at))
+            return
+    if listed and at >= len(text):
+        line += text.count("\n", counted)
+        yield Row(line, index + 1, "", error=RowError(Code.BAD_JSON, "the file ends before its list does"))
+
+
+def after_blank(text: str, at: int) -> int:
+    found = BLANK.match(text, at)
+    return found.end() if found else at
+
+
+def balanced_end(text: str, start: int) -> int | None:
+    """Where a broken object or list ends, going by its brackets; None when they do not balance."""
+    if text[start] not in "{[":
+        return None
+    depth = 0
+    for token in TOKEN.finditer(text, start):
+        depth += (token[0] in "{[") - (token[0] in "]}")
+        if depth == 0:
+            return token.end()
+    return None
+
+
+def broken(error: ValueError | RecursionError) -> RowError:
+    if isinstance(error, RecursionError):
+        return RowError(Code.TOO_LARGE, "the row nests too deep to be read")
+    if isinstance(error, json.JSONDecodeError):
+        return RowError(Code.BAD_JSON, f"{error.msg} (column {error.colno})")
+    return RowError(Code.BAD_JSON, str(error))
+
+
+def rest(why: RowError | None, characters: int) -> RowError:
+    reason = why.detail if why else "broken"
+    return RowError(Code.BAD_JSON, f"{reason}; from here on the file cannot be read ({characters} characters)")
+
+
+def too_large(limits: Limits) -> RowError:
+    return RowError(Code.TOO_LARGE, f"the row is larger than {limits.row_bytes} bytes")

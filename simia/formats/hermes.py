@@ -1,0 +1,209 @@
+"""`hermes`: everything as text between tags, the way Qwen's and Hermes' chat templates show it to a model.
+
+`<tools>` in the system turn, `<tool_call>` and `<think>` in assistant text, `<tool_response>` in tool or user turns.
+The canonical form is Qwen2.5's template to the letter, results of parallel calls in one turn. Both containers are read
+and written back: ShareGPT's `conversations` and chat `messages`. A system text with tools in other words around them
+(NousResearch's, for one) keeps those words as the system text, without the tools.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from simia.errors import Code
+from simia.formats import calls, tools
+from simia.formats.base import RowError, carried, dumps, fault, memory, optional_text
+from simia.formats.turns import Habit, Head, Shape, Turn, TurnDialect, roles
+from simia.tool import ToolSpec
+from simia.trajectory import Message, Trajectory
+
+SHAREGPT = Shape(
+    rows="conversations",
+    role="from",
+    text="value",
+    roles={
+        "system": "system",
+        "human": "user",
+        "gpt": "assistant",
+        "tool": "tool",
+        "user": "user",
+        "assistant": "assistant",
+    },
+)
+CHAT = Shape(
+    rows="messages",
+    role="role",
+    text="content",
+    roles={"system": "system", "user": "user", "assistant": "assistant", "tool": "tool"},
+)
+INTRO = """# Tools
+
+You may call one or more functions to assist with the user query.
+
+You are provided with function signatures within <tools></tools> XML tags:
+<tools>
+"""
+OUTRO = """
+</tools>
+
+For each function call, return a json object with function name and arguments within <tool_call></tool_call> XML tags:
+<tool_call>
+{"name": <function-name>, "arguments": <args-json-object>}
+</tool_call>"""
+BLOCK = re.compile(r"<tools>\s*([\[{].*?)\s*</tools>", re.DOTALL)
+BETWEEN = re.compile(r"[\s,]*")
+
+
+class Hermes:
+    """Hermes text in either container; new rows are ShareGPT."""
+
+    name = "hermes"
+
+    def __init__(self) -> None:
+        self.sharegpt, self.chat = Tagged(SHAREGPT), Tagged(CHAT)
+
+    def sniff(self, row: Mapping[str, Any]) -> bool:
+        dialect = self.of(row)
+        found = roles(row, dialect.shape)
+        if found is None or not found <= dialect.shape.roles.keys():
+            return False
+        return not any("tool_calls" in turn for turn in row[dialect.shape.rows])
+
+    def read(self, row: Mapping[str, Any]) -> Trajectory:
+        return self.of(row).read(row)
+
+    def write(self, t: Trajectory) -> dict[str, Any]:
+        chat = memory(t.extra, self.name).get("container") == CHAT.rows
+        return (self.chat if chat else self.sharegpt).write(t)
+
+    def of(self, row: Mapping[str, Any]) -> Tagged:
+        return self.chat if CHAT.rows in row and SHAREGPT.rows not in row else self.sharegpt
+
+
+class Tagged(TurnDialect):
+    """Hermes text in one container."""
+
+    name = "hermes"
+
+    def __init__(self, shape: Shape) -> None:
+        self.shape = shape
+        self.mark = {"container": shape.rows} if shape is CHAT else {}
+        self.names = {role: name for name, role in reversed(shape.roles.items())}
+
+    def read_head(self, head: Head) -> tuple[str | None, list[ToolSpec]]:
+        system = optional_text(head.turns[0], self.shape.text) if head.turns else None
+        column = tools.read_tools(head.fields.get("tools"))
+        if system is None:
+            return None, column
+        system, listed = split_system(system)
+        return system, column if listed is None else listed
+
+    def habit(self, head: Head) -> Habit:
+        turn = {k: v for k, v in head.turns[0].items() if k != self.shape.text} if head.turns else {}
+        text, nested = tools.style_of(head.fields.get("tools"))
+        column = nested is not None
+        return Habit(
+            turn=None if turn in ({}, {self.shape.role: "system"}) else turn,
+            column=column or None,
+            text=text if column else None,
+            nested=nested,
+        )
+
+    def write_head(self, system: str | None, specs: list[ToolSpec], habit: Habit) -> Head:
+        text = join_system(system, specs)
+        turn = {self.shape.role: "system", **(habit.turn or {}), self.shape.text: text}
+        fields: dict[str, Any] = {}
+        if habit.column and specs:
+            fields["tools"] = tools.write_tools(specs, text=habit.text is True, nested=habit.nested is True)
+        return Head([] if text is None else [turn], fields)
+
+    def groups(self, turns: list[Turn]) -> Iterator[list[Turn]]:
+        at = 0
+        while at < len(turns):
+            end = at + 1
+            if self.answers(turns[at]):
+                while end < len(turns) and self.answers(turns[end]):
+                    end += 1
+            yield turns[at:end]
+            at = end
+
+    def answers(self, turn: Turn) -> bool:
+        value, kind = turn.get(self.shape.text), self.kind(turn)
+        return kind == "tool" or (kind == "user" and isinstance(value, str) and calls.is_results(value))
+
+    def read_group(self, turns: list[Turn]) -> list[Message]:
+        if self.answers(turns[0]):
+            return [message for turn in turns for message in self.read_results(turn)]
+        turn = turns[0]
+        role: Any = self.kind(turn)
+        value, extra = self.value(turn), self.turn_extra(turn)
+        if role != "assistant" or not isinstance(value, str):
+            return [Message(role=role, content=value, extra=extra)]
+        reasoning, rest = calls.split_think(value)
+        text, found = calls.read_tagged(rest) if rest is not None else (None, [])
+        return [Message(role=role, content=text, reasoning=reasoning, calls=found, extra=extra)]
+
+    def read_results(self, turn: Turn) -> list[Message]:
+        value, extra = self.value(turn), self.turn_extra(turn)
+        contents = calls.split_results(value) if isinstance(value, str) else None
+        if contents is None:
+            return [Message(role="tool", content=value, extra=extra)]
+        first, *rest = contents
+        return [Message(role="tool", content=first, extra=extra), *(Message(role="tool", content=c) for c in rest)]
+
+    def span(self, messages: list[Message], at: int) -> int:
+        """Results in a row share a turn, unless a later one has fields of its own."""
+        end = at + 1
+        if messages[at].role == "tool" and not isinstance(messages[at].content, list):
+            while end < len(messages) and messages[end].role == "tool" and not carried(messages[end].extra, ()):
+                end += 1
+        return end - at
+
+    def write_group(self, messages: list[Message]) -> list[Turn]:
+        m = messages[0]
+        if m.role == "tool":
+            return [self.turn(self.names["tool"], calls.join_results([r.text for r in messages]), m.extra)]
+        flat = m.text if isinstance(m.content, list) and (m.calls or m.reasoning is not None) else m.content
+        if isinstance(flat, list):
+            return [self.turn(self.names[m.role], flat, m.extra)]
+        text = calls.join_think(m.reasoning, calls.write_tagged(flat, m.calls))
+        return [self.turn(self.names[m.role], text, m.extra)]
+
+
+def split_system(text: str) -> tuple[str | None, list[ToolSpec] | None]:
+    """(system text, tools) of a system turn; tools is None when the text lists none."""
+    if text.endswith(OUTRO) and INTRO in text:
+        before, _, block = text.removesuffix(OUTRO).rpartition(INTRO)
+        if not before or before.endswith("\n\n"):
+            return (before[:-2] if before else None), read_block(block)
+    if found := BLOCK.search(text):
+        around = f"{text[: found.start()].rstrip()}\n\n{text[found.end() :].lstrip()}".strip()
+        return around or None, read_block(found[1])
+    return text, None
+
+
+def join_system(system: str | None, specs: list[ToolSpec]) -> str | None:
+    if not specs:
+        return system
+    listed = "\n".join(calls.tag_safe(dumps(tools.write_tool(spec, nested=True))) for spec in specs)
+    section = f"{INTRO}{listed}{OUTRO}"
+    return section if system is None else f"{system}\n\n{section}"
+
+
+def read_block(block: str) -> list[ToolSpec]:
+    """The tools between the tags: a list, or one object after the other."""
+    decoder, at, found = json.JSONDecoder(), 0, list[Any]()
+    while at < len(block):
+        try:
+            value, at = decoder.raw_decode(block, at)
+        except (ValueError, RecursionError) as error:
+            raise RowError(Code.BAD_TOOLS, f"the <tools> block is not JSON: {error}") from None
+        found += value if isinstance(value, list) else [value]
+        blank = BETWEEN.match(block, at)
+        at = blank.end() if blank else at
+    if why := fault(found):
+        raise RowError(Code.BAD_TOOLS, why.detail)
+    return [tools.read_tool(item) for item in found]

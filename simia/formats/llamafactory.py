@@ -1,0 +1,238 @@
+"""LLaMA-Factory's ShareGPT rows: what its `sharegpt` converter reads without dropping, cutting or re-encoding anything.
+
+Its converter drops rows it cannot pair, dies on others and rewrites a third kind, mostly without a word (measured on
+0.9.5). So everything it would not carry exactly is refused here, as an `Issue`:
+
+- roles must alternate human|observation, gpt|function_call: one turn holds all the results of a parallel call;
+- text beside a call stands in one function_call turn as `text\\n<tool_call>{json}</tool_call>`, thinking as
+  `<think>\\n...\\n</think>\\n\\n`: the trainer takes both apart with regular expressions, which hostile text would
+  derail. In the JSON every `<` is written `\\u003c`: the trainer parses and prints the JSON again, so the tokens are
+  the same, and no marker inside an argument can be mistaken for the real one;
+- tokens like `<|im_end|>` inside any text would become real control tokens;
+- `{{idx}}` in a user turn would be replaced by a number.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from simia.errors import Code, Issue
+from simia.trajectory import Message, ToolCall, Trajectory
+
+RESULT_JOINT = "\n</tool_response>\n<tool_response>\n"
+CONTROL = re.compile(r"<\|[^\s|<>]{1,40}\|>")
+AGENT_MARKERS = re.compile(r"</?(?:tool_call|think|tool_response)>")
+RESULT_MARKERS = re.compile(r"</?tool_response>")
+
+
+class Refused(Exception):  # noqa: N818 - carries data, not a fault
+    """This trajectory (or turn) cannot be trained on without loss; `issue` says why. Never leaves the exporter."""
+
+    def __init__(self, code: Code, where: str, detail: str) -> None:
+        self.issue = Issue(code=code, where=where, detail=detail)
+        super().__init__(str(self.issue))
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One entry of `conversations`. `place` is the index of its (first) message; `calls` how many it makes."""
+
+    role: str
+    value: str
+    place: int
+    calls: int = 0
+    trained: bool = False
+
+    @property
+    def agents(self) -> bool:
+        return self.role in ("gpt", "function_call")
+
+
+@dataclass(frozen=True)
+class Conversation:
+    """A trajectory as LLaMA-Factory has it: what every row made from it shares, and its turns."""
+
+    id: str
+    system: str
+    tools: str
+    turns: tuple[Turn, ...]
+
+    def row(self, end: int | None = None) -> dict[str, Any]:
+        """The row of the first `end` turns (all of them when None). Extra columns are ignored by the trainer."""
+        shown = self.turns[:end]
+        return {
+            "id": self.id,
+            "turn": shown[-1].place,
+            "system": self.system,
+            "tools": self.tools,
+            "conversations": [{"from": turn.role, "value": turn.value} for turn in shown],
+        }
+
+
+def write(t: Trajectory, *, reasoning: bool = False) -> dict[str, Any]:
+    """The whole trajectory as one row, every assistant turn trained. Raises `Refused`."""
+    return whole(conversation(t, reasoning=reasoning))
+
+
+def whole(c: Conversation) -> dict[str, Any]:
+    """One row; its trainer setting is `mask_history: false`, which knows no per-turn switch."""
+    if not c.turns[-1].agents:
+        raise Refused(
+            Code.BAD_ENDING, f"messages[{c.turns[-1].place}]", "the row would end on a turn of the environment"
+        )
+    for turn in c.turns:
+        if turn.agents and not turn.trained:
+            detail = "train: false cannot be said of one turn of a whole trajectory; export with segment=turns"
+            raise Refused(Code.UNEXPRESSIBLE, f"messages[{turn.place}]", detail)
+    return c.row()
+
+
+def ends(c: Conversation) -> list[int]:
+    """Where `segment=turns` cuts: after each assistant turn that is to be trained."""
+    return [n for n, turn in enumerate(c.turns, start=1) if turn.trained]
+
+
+def conversation(t: Trajectory, *, reasoning: bool = False) -> Conversation:
+    """Check and convert. Raises `Refused` with the first thing that the trainer would not carry exactly."""
+    if not t.system:
+        raise Refused(Code.UNEXPRESSIBLE, "system", "no system text: the template would put its own in")
+    tools = json_text([tool.flat() for tool in t.tools], "tools") if t.tools else ""
+    writable(t.system, "system")
+    no_control(t.system, "system")
+    no_control(tools, "tools")
+    turns = paired(t.messages, reasoning)
+    if not any(turn.trained for turn in turns):
+        raise Refused(Code.UNEXPRESSIBLE, "messages", "no turn to train on")
+    try:
+        name = t.id
+    except TypeError as error:  # orjson's, for integers beyond 64 bits
+        raise Refused(Code.BAD_JSON, "", f"cannot be hashed: {error}") from None
+    return Conversation(id=name, system=t.system, tools=tools, turns=tuple(turns))
+
+
+def paired(messages: Sequence[Message], reasoning: bool) -> list[Turn]:
+    """The turns in the trainer's strict alternation; what the agent never saw is left out."""
+    seen = [(i, m) for i, m in enumerate(messages) if m.visible_to is None or "agent" in m.visible_to]
+    turns: list[Turn] = []
+    position = 0
+    while position < len(seen):
+        place, message = seen[position]
+        where = f"messages[{place}]"
+        position += 1
+        if message.role == "tool":
+            asked = messages[turns[-1].place].calls if turns and turns[-1].role == "function_call" else []
+            results = [message]
+            while position < len(seen) and seen[position][1].role == "tool":
+                results.append(seen[position][1])
+                position += 1
+            turns.append(observation(asked, results, place))
+        elif message.role == "assistant":
+            turns.append(agent_turn(message, place, reasoning))
+        elif message.role == "user" and not message.calls:
+            turns.append(user_turn(message, place))
+        else:
+            raise Refused(Code.UNEXPRESSIBLE, where, f"a {message.role} message here has no counterpart")
+        if turns[-1].agents != (len(turns) % 2 == 0):
+            raise Refused(Code.ROLE_ORDER, where, f"a {message.role} message cannot be turn {len(turns)}")
+        if turns[-1].role == "human" and len(turns) > 1 and turns[-2].role == "function_call":
+            raise Refused(Code.UNPAIRED_CALL, where, "a call has no result")
+    return turns
+
+
+def user_turn(message: Message, place: int) -> Turn:
+    where = f"messages[{place}]"
+    text = plain(message, where)
+    if "{{idx}}" in text:
+        raise Refused(Code.UNEXPRESSIBLE, where, "the trainer replaces {{idx}} in a user turn by a number")
+    if RESULT_MARKERS.search(text):
+        raise Refused(Code.LEAK, where, "a user turn with <tool_response> reads as a tool's result")
+    return Turn("human", text, place)
+
+
+def observation(asked: Sequence[ToolCall], results: Sequence[Message], place: int) -> Turn:
+    """All results of one assistant turn, in the order of the calls: the row has no call ids, position is the link."""
+    where = f"messages[{place}]"
+    if len(results) != len(asked):
+        code = Code.UNPAIRED_RESULT if len(results) > len(asked) else Code.UNPAIRED_CALL
+        raise Refused(code, where, f"{len(asked)} calls, {len(results)} results")
+    ordered = list(results)
+    if any(result.call_id is not None for result in results):
+        by_id = {result.call_id: result for result in results}
+        if len(by_id) != len(results) or set(by_id) != {call.id for call in asked}:
+            raise Refused(Code.UNPAIRED_RESULT, where, "the results' call ids are not those of the calls")
+        ordered = [by_id[call.id] for call in asked]
+    texts = [plain(result, where) for result in ordered]
+    if any(RESULT_MARKERS.search(text) for text in texts):
+        raise Refused(Code.LEAK, where, "a result that holds <tool_response> reads as several results")
+    return Turn("observation", RESULT_JOINT.join(texts), place)
+
+
+def agent_turn(message: Message, place: int, reasoning: bool) -> Turn:
+    where = f"messages[{place}]"
+    text = plain(message, where)
+    thought = (message.reasoning or "") if reasoning else ""
+    for words in (text, thought):
+        no_control(words, where)
+        if found := AGENT_MARKERS.search(words):
+            raise Refused(Code.LEAK, where, f"the agent's words hold the marker {found[0]}")
+    head = f"<think>\n{thought}\n</think>\n\n" if thought.strip() else ""
+    trained = message.train is not False
+    if message.calls:
+        written = calls_json(message.calls, where)
+        body = f"{text}\n<tool_call>{written}</tool_call>" if text else written
+        return Turn("function_call", head + body, place, len(message.calls), trained)
+    if not text.strip():
+        raise Refused(Code.EMPTY_TURN, where, "neither text nor calls")
+    return Turn("gpt", head + text, place, 0, trained)
+
+
+def calls_json(calls: Sequence[ToolCall], where: str) -> str:
+    """One call as an object, several as a list, with no `<` in it (see above)."""
+    written = []
+    for n, call in enumerate(calls):
+        at = f"{where}.calls[{n}]"
+        if call.arguments is None:
+            raise Refused(Code.UNPARSABLE_ARGUMENTS, at, "the trainer dies on a call without parsed arguments")
+        text = json_text({"name": call.name, "arguments": call.arguments}, at)
+        no_control(text, at)
+        if "</tool_call>" in text:
+            raise Refused(
+                Code.LEAK, at, "a call that holds </tool_call> could not be read back from the model's output"
+            )
+        written.append(text.replace("<", "\\u003c"))
+    return written[0] if len(written) == 1 else f"[{', '.join(written)}]"
+
+
+def plain(message: Message, where: str) -> str:
+    """The text of a message, if it is nothing but text and can be written as UTF-8."""
+    if isinstance(message.content, list) and any(part.get("type", "text") != "text" for part in message.content):
+        raise Refused(Code.UNEXPRESSIBLE, where, "a message with parts that are not text")
+    text = message.text
+    no_control(text, where)
+    writable(text, where)
+    return text
+
+
+def json_text(value: Any, where: str) -> str:
+    try:
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    except (ValueError, TypeError) as error:
+        raise Refused(Code.BAD_JSON, where, f"not JSON: {error}") from None
+    writable(text, where)
+    return text
+
+
+def writable(text: str, where: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise Refused(Code.BAD_ROW, where, "half a surrogate pair cannot be written as UTF-8") from None
+
+
+def no_control(text: str, where: str) -> None:
+    if found := CONTROL.search(text):
+        raise Refused(Code.LEAK, where, f"{found[0]} would become a control token")

@@ -1,0 +1,58 @@
+"""`simia`: our own row, the version that `Trajectory.to_row` writes and every older one.
+
+Our rows have one canonical form: a field that says nothing (null, empty) is left out when the row is written again.
+A field we do not know would be lost, so the row is refused: what is foreign belongs into an `extra`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from simia.errors import Code, Issue, UserError
+from simia.formats.base import RowError
+from simia.trajectory import VERSION, End, Message, Provenance, Trajectory, Usage
+
+OPEN: dict[str, type[BaseModel]] = {"end": End, "provenance": Provenance, "usage": Usage}
+
+
+class Native:
+    """Simia's own JSON rows."""
+
+    name = "simia"
+
+    def sniff(self, row: Mapping[str, Any]) -> bool:
+        messages = row.get("messages", [])
+        return (
+            isinstance(row.get("version"), int)
+            and row.keys() <= Trajectory.model_fields.keys()
+            and isinstance(messages, list)
+            and all(isinstance(m, dict) and m.keys() <= Message.model_fields.keys() for m in messages)
+        )
+
+    def read(self, row: Mapping[str, Any]) -> Trajectory:
+        version = row.get("version", VERSION)
+        if isinstance(version, bool) or not isinstance(version, int) or version < 1:
+            raise RowError(Code.BAD_ROW, f"{version!r} is no version of a simia row")
+        try:
+            trajectory = Trajectory.from_row(dict(row))
+        except ValidationError as error:
+            first = error.errors()[0]
+            raise RowError(Code.BAD_ROW, f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+        except UserError as error:
+            raise RowError(Code.BAD_ROW, str(error)) from None
+        for where, value, model in nested(row):
+            if strange := sorted(value.keys() - model.model_fields.keys()):
+                raise RowError(Code.BAD_ROW, f"{where}.{strange[0]}: no field of a simia row (version {version})")
+        return trajectory
+
+    def write(self, t: Trajectory) -> dict[str, Any]:
+        return t.to_row()
+
+
+def nested(row: Mapping[str, Any]) -> list[tuple[str, dict[str, Any], type[BaseModel]]]:
+    """The objects of a row whose models would drop an unknown field without a word."""
+    found = [(key, row[key], model) for key, model in OPEN.items() if key in row]
+    return found + [(f"issues[{i}]", issue, Issue) for i, issue in enumerate(row.get("issues", []))]

@@ -1,0 +1,143 @@
+"""`openai`: rows of chat messages as the chat completions API has them, with `tool_calls` and a `tools` list.
+
+Arguments are JSON text; a text that is not JSON stays as it is (`ToolCall.raw`). Read as well, as found in the wild:
+arguments as an object or encoded twice, calls and results without ids, the old `function_call` and role `function`,
+`reasoning` for `reasoning_content`, role `developer`, flat tools, tools as JSON text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from simia.errors import Code
+from simia.formats import tools
+from simia.formats.base import RowError, carried, dumps, optional_text, unknown
+from simia.formats.calls import read_arguments, tagged, unreadable
+from simia.formats.turns import Habit, Head, Shape, Turn, TurnDialect, content, roles
+from simia.tool import ToolSpec
+from simia.trajectory import Message, ToolCall
+
+SHAPE = Shape(
+    rows="messages",
+    role="role",
+    text="content",
+    roles={
+        "system": "system",
+        "user": "user",
+        "assistant": "assistant",
+        "tool": "tool",
+        "developer": "system",
+        "function": "tool",
+    },
+)
+FIELDS = ("role", "content", "tool_calls", "tool_call_id", "name", "reasoning_content", "function_call")
+CALL_FIELDS = ("id", "function")
+
+
+class OpenAI(TurnDialect):
+    """OpenAI chat rows."""
+
+    name = "openai"
+    shape = SHAPE
+    says_ids = True
+
+    def sniff(self, row: Mapping[str, Any]) -> bool:
+        if roles(row, SHAPE) is None:
+            return False
+        return any("tool_calls" in turn for turn in row["messages"]) or not tagged(row)
+
+    def read_head(self, head: Head) -> tuple[str | None, list[ToolSpec]]:
+        system = Message(role="system", content=self.value(head.turns[0])).text if head.turns else None
+        if head.turns and head.turns[0]["content"] is None:
+            system = None
+        return system, tools.read_tools(head.fields.get("tools"))
+
+    def habit(self, head: Head) -> Habit:
+        turn = {key: value for key, value in head.turns[0].items() if key != "content"} if head.turns else None
+        text, nested = tools.style_of(head.fields.get("tools"))
+        return Habit(
+            turn=None if turn == {"role": "system"} else turn,
+            text=True if text and nested is not None else None,
+            nested=False if nested is False else None,
+        )
+
+    def write_head(self, system: str | None, specs: list[ToolSpec], habit: Habit) -> Head:
+        turns = [] if system is None else [{"role": "system", **(habit.turn or {}), "content": system}]
+        fields: dict[str, Any] = {}
+        if specs:
+            fields["tools"] = tools.write_tools(specs, text=habit.text is True, nested=habit.nested is not False)
+        return Head(turns, fields)
+
+    def groups(self, turns: list[Turn]) -> Iterator[list[Turn]]:
+        yield from ([turn] for turn in turns)
+
+    def read_group(self, turns: list[Turn]) -> list[Message]:
+        turn = turns[0]
+        role: Any = self.kind(turn)
+        if role != "assistant" and "content" not in turn:
+            raise RowError(Code.BAD_ROW, "the message has no 'content'")
+        key = "reasoning" if "reasoning_content" not in turn and isinstance(turn.get("reasoning"), str) else None
+        call_id = turn.get("tool_call_id")
+        message = Message(
+            role=role,
+            content=content(turn.get("content"), result=role == "tool"),
+            reasoning=optional_text(turn, key or "reasoning_content"),
+            calls=read_calls(turn),
+            call_id=call_id if isinstance(call_id, str) else "" if role == "tool" else None,
+            name=optional_text(turn, "name"),
+            extra=unknown(turn, (*FIELDS, key)),
+        )
+        return [message]
+
+    def write_group(self, messages: list[Message]) -> list[Turn]:
+        return [write_message(message) for message in messages]
+
+
+def read_calls(turn: Turn) -> list[ToolCall]:
+    """The calls of a message, old style and new."""
+    listed = turn.get("tool_calls")
+    if listed is not None and not isinstance(listed, list):
+        raise RowError(Code.BAD_ROW, "'tool_calls' is not a list")
+    calls = [read_call(item) for item in listed or []]
+    old = turn.get("function_call")
+    return [*calls, read_call({"function": old})] if old is not None else calls
+
+
+def read_call(item: Any) -> ToolCall:
+    if not isinstance(item, dict):
+        return unreadable(dumps(item))
+    inner = item.get("function")
+    outer = unknown(item, (*CALL_FIELDS, "type") if item.get("type") == "function" else CALL_FIELDS)
+    if not isinstance(inner, dict):
+        inner, outer = outer, {}
+    if not isinstance(inner.get("name"), str):
+        return unreadable(dumps(item))
+    given = item.get("id")
+    arguments, raw = read_arguments(inner.get("arguments", ""))
+    return ToolCall(
+        id=given if isinstance(given, str) else "",
+        name=inner["name"],
+        arguments=arguments,
+        raw=raw,
+        extra={**outer, **unknown(inner, ("name", "arguments"))},
+    )
+
+
+def write_message(m: Message) -> Turn:
+    turn: Turn = {"role": m.role, "content": m.content}
+    if m.reasoning is not None:
+        turn["reasoning_content"] = m.reasoning
+    if m.calls:
+        turn["tool_calls"] = [write_call(call) for call in m.calls]
+    if m.call_id is not None:
+        turn["tool_call_id"] = m.call_id
+    if m.name is not None:
+        turn["name"] = m.name
+    return {**turn, **carried(m.extra, FIELDS)}
+
+
+def write_call(call: ToolCall) -> dict[str, Any]:
+    arguments = (call.raw or "") if call.arguments is None else dumps(call.arguments)
+    function = {"name": call.name, "arguments": arguments}
+    return {"id": call.id, "type": "function", "function": function, **carried(call.extra, CALL_FIELDS)}

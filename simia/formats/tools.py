@@ -1,0 +1,74 @@
+"""Tool lists as files have them: JSON text or a list, each tool flat or OpenAI-style under `function`.
+
+`style_of` says which of these a list used, so that it is written back so even after a tool was edited.
+Our own annotation (`ToolSpec.identifiers`) is never written: a model or an endpoint would be shown it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from simia.errors import Code
+from simia.formats.base import RowError, carried, dumps, parse, unknown
+from simia.tool import ToolSpec
+
+FIELDS = ("name", "description", "parameters")
+OUTER = ("type", "function")
+
+
+def read_tools(value: Any) -> list[ToolSpec]:
+    """The specs of a tool list. Raises `RowError` with `bad_tools`."""
+    if isinstance(value, str):
+        if not value.strip():
+            return []
+        try:
+            value = parse(value)
+        except ValueError as error:
+            raise RowError(Code.BAD_TOOLS, f"tools is not JSON: {error}") from None
+    if value is None:
+        return []
+    return [read_tool(item) for item in (value if isinstance(value, list) else [value])]
+
+
+def read_tool(item: Any) -> ToolSpec:
+    """One tool. Raises `RowError`."""
+    if isinstance(item, str):
+        try:
+            item = parse(item)
+        except ValueError as error:
+            raise RowError(Code.BAD_TOOLS, f"a tool is text that is not JSON: {error}") from None
+    if not isinstance(item, dict):
+        raise RowError(Code.BAD_TOOLS, "a tool is not an object")
+    inner = item.get("function")
+    outer: dict[str, Any] = {}
+    if isinstance(inner, dict):
+        outer = unknown(item, OUTER if item.get("type") == "function" else ("function",))
+    else:
+        inner = item
+    name, description, parameters = (inner.get(field) for field in FIELDS)
+    if not isinstance(name, str) or not name:
+        raise RowError(Code.BAD_TOOLS, "a tool has no name")
+    if description is not None and not isinstance(description, str):
+        raise RowError(Code.BAD_TOOLS, f"the description of tool {name!r} is not text")
+    if parameters is not None and not isinstance(parameters, dict):
+        raise RowError(Code.BAD_TOOLS, f"the parameters of tool {name!r} are not a JSON Schema object")
+    own = unknown(inner, (*FIELDS, "type") if inner.get("type") == "function" else FIELDS)
+    spec = ToolSpec(name=name, description=description or "", extra={**outer, **own})
+    return spec if parameters is None else spec.model_copy(update={"parameters": parameters})
+
+
+def write_tool(spec: ToolSpec, *, nested: bool) -> dict[str, Any]:
+    flat = {**spec.flat(), **carried(spec.extra, FIELDS)}
+    return {"type": "function", "function": flat} if nested else flat
+
+
+def write_tools(specs: list[ToolSpec], *, text: bool, nested: bool) -> str | list[dict[str, Any]]:
+    written = [write_tool(spec, nested=nested) for spec in specs]
+    return dumps(written) if text else written
+
+
+def style_of(value: Any) -> tuple[bool, bool | None]:
+    """(text, nested) of a readable tool list; nested as its first tool is, None when it has no tool."""
+    items = parse(value) if isinstance(value, str) and value.strip() else value
+    first = items[0] if isinstance(items, list) and items else items
+    return isinstance(value, str), isinstance(first.get("function"), dict) if isinstance(first, dict) else None

@@ -1,0 +1,268 @@
+"""The frame of every dialect that is a list of turns: it splits a row, remembers it, pairs results, writes it back.
+
+A row is a *head* (what says system text and tools: a leading system turn, row fields, or both), *groups* of turns, and
+fields it does not name. A group is the least run of turns that stands for whole messages: a result run, or text and
+the call beside it. A dialect only says how a head and a group read and how they are written canonically; the frame
+compares, and keeps the original where the canonical form is another one (see `base`).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from simia.errors import Code
+from simia.formats.base import MEMO, RowError, carried, dumps, memory, same, unknown
+from simia.tool import ToolSpec
+from simia.trajectory import Message, Trajectory
+
+Turn = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The field names of turns. `roles` maps every spelling of a role that is read to our role or to a kind of turn."""
+
+    rows: str
+    role: str
+    text: str
+    roles: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Head:
+    """The part of a row that says system text and tools."""
+
+    turns: list[Turn] = field(default_factory=list)
+    fields: dict[str, Any] = field(default_factory=dict)
+
+
+class Habit(BaseModel):
+    """How one row's head differs from the dialect's canonical one. It outlives edits of the system text and the tools.
+
+    `turn`: the system turn without its text; `text` and `nested`: see `tools`; `column`: tools in a field of the row too.
+    """
+
+    turn: dict[str, Any] | None = None
+    text: bool | None = None
+    nested: bool | None = None
+    column: bool | None = None
+
+
+class TurnDialect(ABC):
+    """Subclasses give the shape, and read and write heads and groups."""
+
+    name: str
+    shape: Shape
+    head_fields: tuple[str, ...] = ("tools",)
+    says_ids: bool = False  # the dialect has ids of calls and names of results
+    mark: Mapping[str, Any] = {}  # noqa: RUF012 - what the row's memory always holds; empty and never written to
+
+    @abstractmethod
+    def read_head(self, head: Head) -> tuple[str | None, list[ToolSpec]]: ...
+
+    @abstractmethod
+    def write_head(self, system: str | None, tools: list[ToolSpec], habit: Habit) -> Head: ...
+
+    @abstractmethod
+    def habit(self, head: Head) -> Habit:
+        """Of a head that could be read."""
+
+    @abstractmethod
+    def groups(self, turns: list[Turn]) -> Iterator[list[Turn]]: ...
+
+    @abstractmethod
+    def read_group(self, turns: list[Turn]) -> list[Message]:
+        """At least one message. Ids that the dialect does not have are empty: the frame makes them."""
+
+    @abstractmethod
+    def write_group(self, messages: list[Message]) -> list[Turn]: ...
+
+    def span(self, messages: list[Message], at: int) -> int:
+        """How many messages, from `at` on, the canonical form writes as one group."""
+        return 1
+
+    def read(self, row: Mapping[str, Any]) -> Trajectory:
+        turns = self.turns_of(row)
+        known = (self.shape.rows, *self.head_fields)
+        fields = {key: row[key] for key in self.head_fields if key in row}
+        lead = int(bool(turns) and self.kind(turns[0]) == "system" and fields.get("system") is None)
+        head = Head(turns[:lead], fields)
+        extra = unknown(row, known)
+        memo = dict(self.mark)
+        try:
+            system, tools = self.read_head(head)
+            habit = self.habit(head)
+            if habit != Habit():
+                memo["habit"] = habit.model_dump(exclude_none=True)
+            if not same(plain(self.write_head(system, tools, habit)), plain(head)):
+                memo["head"] = plain(head)
+            messages = self.read_messages(turns[lead:], lead)
+            pair(messages)
+            if memo:
+                extra[MEMO] = {self.name: memo}
+            return Trajectory(system=system, tools=tools, messages=messages, extra=extra)
+        except ValidationError as error:
+            raise RowError(Code.BAD_ROW, error.errors()[0]["msg"]) from None
+
+    def turns_of(self, row: Mapping[str, Any]) -> list[Turn]:
+        """The turns, each an object with a role that the dialect knows."""
+        turns = row.get(self.shape.rows)
+        if not isinstance(turns, list):
+            raise RowError(Code.BAD_ROW, f"the row has no list {self.shape.rows!r}")
+        for i, turn in enumerate(turns):
+            if not isinstance(turn, dict):
+                raise RowError(Code.BAD_ROW, f"{self.shape.rows}[{i}] is not an object")
+            if not isinstance(turn.get(self.shape.role), str):
+                raise RowError(Code.BAD_ROW, f"{self.shape.rows}[{i}] has no {self.shape.role!r}")
+            if turn[self.shape.role] not in self.shape.roles:
+                said = f"{self.shape.rows}[{i}] is from {turn[self.shape.role]!r}"
+                raise RowError(Code.UNKNOWN_ROLE, f"{said}; {self.name} knows {', '.join(self.shape.roles)}")
+        return turns
+
+    def read_messages(self, turns: list[Turn], lead: int) -> list[Message]:
+        messages: list[Message] = []
+        at = lead
+        for group in self.groups(turns):
+            try:
+                part = self.read_group(group)
+            except RowError as error:
+                raise RowError(error.code, f"{self.shape.rows}[{at}]: {error.detail}") from None
+            if not same(self.write_group(part), group) or (self.says_ids and lacks_ids(part)):
+                part[0].extra[MEMO] = {self.name: {"turns": group, "span": len(part)}}
+            messages += part
+            at += len(group)
+        return messages
+
+    def write(self, t: Trajectory) -> dict[str, Any]:
+        memo = memory(t.extra, self.name)
+        head = self.kept_head(memo, t) or self.write_head(t.system, t.tools, habit_of(memo))
+        turns, at = list(head.turns), 0
+        while at < len(t.messages):
+            kept, span = self.kept_turns(t.messages, at)
+            span = span or self.span(t.messages, at)
+            turns += kept or self.write_group(t.messages[at : at + span])
+            at += span
+        known = (self.shape.rows, *self.head_fields)
+        return {self.shape.rows: turns, **head.fields, **carried(t.extra, known)}
+
+    def kept_head(self, memo: Mapping[str, Any], t: Trajectory) -> Head | None:
+        """The head as it was read, as long as it still says this system text and these tools."""
+        kept = memo.get("head")
+        if not isinstance(kept, dict) or not isinstance(kept.get("fields"), dict):
+            return None
+        try:
+            head = Head(self.turns_of({self.shape.rows: kept.get("turns")}), kept["fields"])
+            system, tools = self.read_head(head)
+        except RowError:
+            return None
+        return head if same([system, dump(tools)], [t.system, dump(t.tools)]) else None
+
+    def kept_turns(self, messages: list[Message], at: int) -> tuple[list[Turn] | None, int]:
+        """(turns, span): the turns as they were read, as long as they still say these messages."""
+        memo = memory(messages[at].extra, self.name)
+        turns, span = memo.get("turns"), memo.get("span")
+        if not turns or not isinstance(span, int) or span < 1:
+            return None, 0
+        try:
+            turns = self.turns_of({self.shape.rows: turns})
+            reread = self.read_group(turns)
+        except RowError:
+            return None, 0
+        present = messages[at : at + span]
+        return (turns, span) if same(self.seen(reread, present), self.seen(present, present)) else (None, 0)
+
+    def seen(self, messages: list[Message], present: list[Message]) -> list[Any]:
+        """What the dialect says of messages. Ids that a turn does not say are taken from the present messages."""
+        said: list[Any] = []
+        for i, m in enumerate(messages):
+            now = present[i] if i < len(present) else m
+            calls = []
+            for j, call in enumerate(m.calls):
+                made = now.calls[j].id if j < len(now.calls) else ""
+                calls.append(
+                    [(call.id or made) if self.says_ids else "", call.name, call.arguments, call.raw, call.extra]
+                )
+            ids = [m.call_id or now.call_id, m.name] if self.says_ids else []
+            said.append([m.role, m.content, m.reasoning, calls, ids, carried(m.extra, ())])
+        return said
+
+    def kind(self, turn: Turn) -> str:
+        return self.shape.roles[turn[self.shape.role]]
+
+    def value(self, turn: Turn) -> str | list[dict[str, Any]] | None:
+        """The content of a turn: text, parts, or null."""
+        if self.shape.text not in turn:
+            raise RowError(Code.BAD_ROW, f"the turn has no {self.shape.text!r}")
+        return content(turn[self.shape.text], result=self.kind(turn) == "tool")
+
+    def turn(self, role: str, value: Any, extra: Mapping[str, Any] | None = None) -> Turn:
+        known = (self.shape.role, self.shape.text)
+        return {self.shape.role: role, self.shape.text: value, **carried(extra or {}, known)}
+
+    def turn_extra(self, turn: Turn) -> dict[str, Any]:
+        return unknown(turn, (self.shape.role, self.shape.text))
+
+
+def roles(row: Mapping[str, Any], shape: Shape) -> set[str] | None:
+    """The roles that a row's turns name, in the words of that shape; None when the row has another shape."""
+    turns = row.get(shape.rows)
+    if not isinstance(turns, list) or not all(isinstance(turn, dict) for turn in turns):
+        return None
+    found = {turn.get(shape.role) for turn in turns if isinstance(turn.get(shape.role), str | None)}
+    return found if found and None not in found else None
+
+
+def content(value: Any, *, result: bool) -> str | list[dict[str, Any]] | None:
+    """Text, OpenAI-style parts or null. A tool's result that is any other JSON value is taken as its text."""
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, list) and value and all(isinstance(p, dict) and isinstance(p.get("type"), str) for p in value):
+        return value
+    if result:
+        return dumps(value)
+    raise RowError(Code.BAD_ROW, f"the content is {type(value).__name__}, neither text nor a list of parts")
+
+
+def pair(messages: list[Message]) -> None:
+    """Make the ids that a dialect does not have: call_1, call_2, …; results answer the last calls in order."""
+    taken = {call.id for message in messages for call in message.calls if call.id}
+    number = 0
+    waiting: dict[str, str] = {}
+    for message in messages:
+        if message.calls:
+            waiting = {}
+        for call in message.calls:
+            while not call.id:
+                number += 1
+                if f"call_{number}" not in taken:
+                    call.id = f"call_{number}"
+            waiting[call.id] = call.name
+        if message.role == "tool":
+            if not message.call_id:
+                message.call_id = next(iter(waiting), None)
+            waiting.pop(message.call_id or "", None)
+
+
+def lacks_ids(messages: list[Message]) -> bool:
+    return any(m.call_id == "" or any(not call.id for call in m.calls) for m in messages)
+
+
+def habit_of(memo: Mapping[str, Any]) -> Habit:
+    """The habit that a reader noted. A row of ours that someone else wrote may hold anything: then there is none."""
+    try:
+        return Habit.model_validate(memo.get("habit", {}))
+    except ValidationError:
+        return Habit()
+
+
+def plain(head: Head) -> dict[str, Any]:
+    return {"turns": head.turns, "fields": head.fields}
+
+
+def dump(tools: list[ToolSpec]) -> list[dict[str, Any]]:
+    return [tool.model_dump(exclude={"identifiers"}) for tool in tools]

@@ -1,0 +1,1 @@
+"""Trainers that simia feeds, each in an environment of its own: their requirements exclude one another and ours."""

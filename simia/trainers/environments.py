@@ -1,0 +1,156 @@
+"""Each trainer in a virtual environment of its own, built once from a pinned recipe and kept in the cache.
+
+Trainers exclude one another (LLaMA-Factory wants transformers <= 5.6.0, verl and vLLM newer ones) and are heavy, so
+none is a dependency of simia. A recipe is a list of pip steps; its hash names the environment, so a changed pin makes a
+new one. It is built under a temporary name and renamed when its probe has passed: a killed build never counts.
+`python -m simia.trainers.environments llamafactory` prints the path of the interpreter.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from simia.errors import UserError
+from simia.resources import cache_root
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a trainer is installed. `steps` are pip's arguments; `stubs` empty modules; `probe` code that must run."""
+
+    name: str
+    size: str
+    steps: tuple[tuple[str, ...], ...]
+    stubs: tuple[str, ...]
+    probe: str
+
+    @property
+    def key(self) -> str:
+        """Name and hash of the recipe and of the interpreter that it is for."""
+        facts = {**asdict(self), "python": platform.python_version_tuple()[:2], "machine": platform.machine()}
+        return f"{self.name}-{hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:12]}"
+
+
+RECIPES: dict[str, Recipe] = {
+    "llamafactory": Recipe(
+        name="llamafactory",
+        size="about 1.5 GB, 4 minutes",
+        # torch comes first and is named again: llamafactory's own requirements pull torchvision and torchaudio, which
+        # bring a second torch; hence --no-deps, and an empty torchaudio, which its multi-modal plugin imports.
+        steps=(
+            ("torch==2.13.0",),
+            ("--no-deps", "llamafactory==0.9.5"),
+            (
+                "torch==2.13.0",
+                "transformers==5.6.0",
+                "datasets==4.0.0",
+                "accelerate==1.11.0",
+                "peft==0.18.1",
+                "trl==0.24.0",
+                "pyyaml",
+                "omegaconf",
+                "pillow",
+            ),
+        ),
+        stubs=("torchaudio",),
+        probe="import llamafactory.data, llamafactory.train.tuner",
+    ),
+}
+
+
+def ensure(name: str, say: Say = lambda line: None) -> Path:
+    """The interpreter of that trainer's environment, which is built when it is not there yet.
+
+    Raises `UserError` with one line that names the log when it cannot be built.
+    """
+    recipe = RECIPES.get(name)
+    if recipe is None:
+        raise UserError(f"no trainer environment named {name!r}; there are: {', '.join(sorted(RECIPES))}")
+    root = cache_root() / "envs"
+    home = root / recipe.key
+    if not home.is_dir():
+        root.mkdir(parents=True, exist_ok=True)
+        with locked(root / f"{recipe.key}.lock"):
+            if not home.is_dir():  # another process may have built it while this one waited
+                build(recipe, home, say)
+    return home / "bin" / "python"
+
+
+def build(recipe: Recipe, home: Path, say: Say) -> None:
+    """Build under a temporary name, probe, rename. The caller holds the lock, so leftovers here are of killed builds."""
+    log = home.parent / f"{recipe.key}.log"
+    say(f"building the {recipe.name} environment ({recipe.size}); log: {log}")
+    for leftover in home.parent.glob(f".{recipe.key}.*"):
+        shutil.rmtree(leftover)
+    draft = home.parent / f".{recipe.key}.{os.getpid()}"
+    python = draft / "bin" / "python"
+    with log.open("wb") as out:
+        step(recipe, [sys.executable, "-m", "venv", str(draft)], log, out.fileno())
+        for pins in recipe.steps:
+            say(f"  pip install {' '.join(pins)}")
+            pip = [str(python), "-m", "pip", "install", "--disable-pip-version-check", "--no-input", *pins]
+            step(recipe, pip, log, out.fileno())
+        packages = next(draft.glob("lib/python*/site-packages"))
+        for stub in recipe.stubs:
+            (packages / f"{stub}.py").write_text('"""Empty on purpose: imported, never used."""\n')
+        step(recipe, [str(python), "-c", recipe.probe], log, out.fileno())
+    relocate(draft / "bin", draft, home)
+    draft.rename(home)
+    say(f"built {home}")
+
+
+def step(recipe: Recipe, command: list[str], log: Path, out: int) -> None:
+    """Run one command into the log. The environment of simia's own interpreter must not leak into the trainer's."""
+    env = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")}
+    os.write(out, f"$ {' '.join(command)}\n".encode())
+    code = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=env, check=False).returncode
+    if code:
+        lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
+        raise UserError(f"the {recipe.name} environment could not be built: {lines[-1][:200]} (log: {log})")
+
+
+def relocate(scripts: Path, old: Path, new: Path) -> None:
+    """Console scripts carry the absolute path of their interpreter: let them name the final one."""
+    for script in scripts.iterdir():
+        if script.is_symlink() or not script.is_file():
+            continue
+        text = script.read_bytes()
+        if str(old).encode() in text:
+            script.write_bytes(text.replace(str(old).encode(), str(new).encode()))
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """One builder at a time on this machine; the kernel lets go of the lock when a builder is killed."""
+    with path.open("w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+
+
+def main(arguments: list[str]) -> int:
+    if len(arguments) != 1:
+        print(f"usage: python -m simia.trainers.environments {{{'|'.join(RECIPES)}}}", file=sys.stderr)
+        return 2
+    try:
+        print(ensure(arguments[0], say=lambda line: print(line, file=sys.stderr)))
+    except UserError as error:
+        print(f"simia: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

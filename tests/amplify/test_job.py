@@ -1,0 +1,159 @@
+"""The job against an endpoint that fails: exact counts, stated stops, no surplus bought, two draws two replies."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from simia.amplify.job import recheck
+from simia.amplify.session import Amplified, amplify, load_seeds, resume
+from simia.amplify.settings import AmplifyConfig
+from simia.config import load
+from simia.errors import UserError
+from simia.runs import Run
+from tests.fake_endpoint import FakeEndpoint
+
+
+@pytest.fixture(scope="module")
+def endpoint() -> Any:
+    server = FakeEndpoint("--respond", "tests.replies:trajectory")
+    yield server
+    server.stop()
+
+
+def config(endpoint: FakeEndpoint, *settings: str) -> AmplifyConfig:
+    endpoint.plan()
+    return load(
+        AmplifyConfig,
+        "amplify/default",
+        [
+            f"llm.base_url={endpoint.url}",
+            "llm.model=fake",
+            "llm.structured=true",
+            "seeds.packs=[customer_service]",
+            "seeds.limit=3",
+            "limits.backoff=0.01",
+            *settings,
+        ],
+    )
+
+
+async def start(conf: AmplifyConfig, runs: Path) -> Amplified:
+    return await amplify(conf, runs=runs, name="r", say=lambda _: None)
+
+
+async def test_exactly_n_and_every_rejection_has_a_reason(endpoint: FakeEndpoint, tmp_path: Path) -> None:
+    made = await start(config(endpoint, "n=60"), tmp_path)
+    assert made.stop.kind == "complete"
+    kept = list(made.trajectories())
+    assert len(kept) == len({t.id for t in kept}) == 60
+    assert set(made.progress.rejected) >= {"ungrounded_id", "bad_arguments", "unknown_tool", "bad_ending"}
+    run = Run.read_only(tmp_path, "r")
+    counts = run.ledger.counts()
+    assert counts["passed"] == 60, "nothing was bought that could not be used"
+    assert sum(counts.values()) == endpoint.log()["count"]
+    assert sum(run.ledger.reasons().values()) == counts["rejected"]
+    run.close()
+    first = kept[0]
+    assert first.provenance.seed_ids == ["cs-001"]
+    assert first.provenance.prompts
+    assert first.provenance.reply_keys
+    assert first.usage.prompt > 0
+    assert (first.system or "").startswith("# Pebbleford")
+
+
+async def test_faults_of_the_endpoint_lose_nothing(endpoint: FakeEndpoint, tmp_path: Path) -> None:
+    conf = config(endpoint, "n=60")
+    endpoint.plan(rate=0.35, mix=["500", "429:20ms", "cut", "reset", "garbage"])
+    made = await start(conf, tmp_path / "a")
+    assert (made.stop.kind, made.progress.accepted) == ("complete", 60)
+    endpoint.plan()
+    calm = await start(conf, tmp_path / "b")
+    assert [t.messages for t in made.trajectories()] == [t.messages for t in calm.trajectories()]
+
+
+async def test_a_budget_stops_cleanly_and_goes_on_when_raised(endpoint: FakeEndpoint, tmp_path: Path) -> None:
+    made = await start(config(endpoint, "n=30", "limits.max_requests=12"), tmp_path)
+    assert made.stop.kind == "budget"
+    assert "raise max_requests" in made.stop.detail
+    assert endpoint.log()["count"] == 12
+    more = await resume("r", runs=tmp_path, changes={"limits.max_requests": None}, say=lambda _: None)
+    assert (more.stop.kind, more.progress.accepted) == ("complete", 30)
+    prompts = [str(r["body"]["messages"]) for r in endpoint.requests]
+    assert len(prompts) == len(set(prompts)), "nothing was asked twice"
+
+
+async def test_a_raised_n_goes_on(endpoint: FakeEndpoint, tmp_path: Path) -> None:
+    await start(config(endpoint, "n=5"), tmp_path)
+    more = await resume("r", runs=tmp_path, changes={"n": 9}, say=lambda _: None)
+    assert len(list(more.trajectories())) == 9
+
+
+async def test_an_outage_stops_and_the_run_goes_on_later(endpoint: FakeEndpoint, tmp_path: Path) -> None:
+    conf = config(endpoint, "n=20", "limits.retries=0", "stop.outage=5", "limits.concurrency=4")
+    endpoint.plan(rate=1.0, mix=["503"])
+    made = await start(conf, tmp_path)
+    assert made.stop.kind == "endpoint"
+    assert "server_error" in made.stop.detail
+    endpoint.plan()
+    more = await resume("r", runs=tmp_path, say=lambda _: None)
+    assert (more.stop.kind, more.progress.accepted) == ("complete", 20)
+
+
+async def test_a_refused_key_stops_at_once(endpoint: FakeEndpoint, tmp_path: Path) -> None:
+    conf = config(endpoint, "n=20", "limits.concurrency=2")
+    endpoint.plan(rate=1.0, mix=["401"])
+    made = await start(conf, tmp_path)
+    assert made.stop.kind == "endpoint"
+    assert endpoint.log()["count"] <= 4
+
+
+async def test_seeds_that_yield_nothing_are_a_stated_stop(tmp_path: Path) -> None:
+    server = FakeEndpoint()  # echoes the prompt: never a trajectory
+    try:
+        conf = config(server, "n=50", "stop.window=20")
+        made = await start(conf, tmp_path)
+        assert made.stop.kind == "yield"
+        assert "only 0 of the latest 20" in made.stop.detail
+    finally:
+        server.stop()
+
+
+async def test_attempts_are_a_stated_stop(endpoint: FakeEndpoint, tmp_path: Path) -> None:
+    made = await start(config(endpoint, "n=30", "stop.attempts=10"), tmp_path)
+    assert made.stop.kind == "attempts"
+    assert 0 < made.progress.accepted < 10
+
+
+async def test_a_resume_refuses_another_identity(endpoint: FakeEndpoint, tmp_path: Path) -> None:
+    await start(config(endpoint, "n=3"), tmp_path)
+    with pytest.raises(UserError, match=r"another sampling.temperature: 1.0 → 0.2"):
+        await resume("r", runs=tmp_path, changes={"sampling.temperature": 0.2}, say=lambda _: None)
+
+
+async def test_recheck_derives_the_same_and_sees_a_changed_check(endpoint: FakeEndpoint, tmp_path: Path) -> None:
+    conf = config(endpoint, "n=20")
+    await start(conf, tmp_path)
+    asked = endpoint.log()["count"]
+    run = Run.open(tmp_path, "r")
+    facts = run.ledger.meta("facts")
+    seeds = load_seeds(conf, None)
+    same = recheck(run, conf, seeds, model=facts["model"], alias=facts["alias"], structured=True)
+    assert all(before == after for before, after in same.values()), same
+    lax = conf.model_copy(update={"checks": conf.checks.model_copy(update={"identifiers": False})})
+    looser = recheck(run, lax, seeds, model=facts["model"], alias=facts["alias"], structured=True)
+    assert looser["passed"][1] > looser["passed"][0]
+    assert looser["accepted"][1] == 20
+    run.close()
+    assert endpoint.log()["count"] == asked
+
+
+async def test_two_passes_over_one_seed_store_two_replies(endpoint: FakeEndpoint, tmp_path: Path) -> None:
+    made = await start(config(endpoint, "n=4", "seeds.limit=1"), tmp_path)
+    run = Run.read_only(made.folder.parent, "r")
+    rows = list(run.ledger.replies())
+    run.close()
+    assert len({row["key"] for row in rows}) == len(rows) >= 4
+    assert len({row["draw"] for row in rows}) == len(rows)

@@ -1,0 +1,101 @@
+"""Prompts: complete schemas, policy, form and exemplar; static first, so that a prefix cache serves what is shared."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import orjson
+import pytest
+
+from simia.amplify.hint import fresh_values, hint
+from simia.amplify.parse import parse_reply
+from simia.amplify.prompt import PromptSettings, exemplar, render
+from simia.errors import UserError
+from simia.pack import Pack
+
+PACKS = ("customer_service", "office")
+
+
+def flat(messages: list[dict[str, str]]) -> str:
+    return "".join(f"<{m['role']}>{m['content']}" for m in messages)
+
+
+@pytest.mark.parametrize("name", PACKS)
+@pytest.mark.parametrize("form", ["json", "tagged"])
+def test_two_prompts_of_a_pack_share_everything_up_to_the_exemplar(name: str, form: str) -> None:
+    pack = Pack.load(name)
+    first, second = (
+        render(PromptSettings(), seed, form=form, hint=hint(seed, i)) for i, seed in enumerate(pack.seeds[:2])
+    )  # type: ignore[arg-type]
+    shared = os.path.commonprefix([flat(first.messages), flat(second.messages)])
+    assert shared.startswith(flat(first.messages[:1])), "the whole system turn is static"
+    own = flat(first.messages).removeprefix(shared)
+    assert len(own) < len(exemplar(pack.seeds[0], form)) + 600  # type: ignore[arg-type]
+    for tool in pack.tools:
+        assert orjson.dumps(tool.parameters).decode() in shared, "full parameter schemas"
+    assert pack.policy is not None
+    assert pack.policy in shared
+
+
+def test_further_shots_are_static_and_stand_before_the_exemplar() -> None:
+    pack = Pack.load("office")
+    settings = PromptSettings(shots=3)
+    prompts = [render(settings, seed, form="json", fixed=pack.seeds[:3]) for seed in pack.seeds[5:7]]
+    assert [m["role"] for m in prompts[0].messages] == ["system", "user", "assistant", "user", "assistant", "user"]
+    assert prompts[0].messages[:-1] == prompts[1].messages[:-1]
+
+
+@pytest.mark.parametrize("name", PACKS)
+@pytest.mark.parametrize("form", ["json", "tagged"])
+def test_every_exemplar_reads_back_as_its_seed(name: str, form: str) -> None:
+    """What we show is what we ask for: our parser must read it without a repair."""
+    for seed in Pack.load(name).seeds:
+        parsed = parse_reply(exemplar(seed, form))  # type: ignore[arg-type]
+        assert parsed.issues == []
+        assert parsed.repairs == []
+        assert [m.role for m in parsed.messages] == [m.role for m in seed.messages]
+        for read, meant in zip(parsed.messages, seed.messages, strict=True):
+            assert [(c.name, c.arguments) for c in read.calls] == [(c.name, c.arguments) for c in meant.calls]
+            assert (read.reasoning or None) == (meant.reasoning or None)
+            if meant.role == "tool":
+                assert orjson.loads(read.text) == orjson.loads(meant.text)
+            else:
+                assert read.text == meant.text
+
+
+def test_a_users_prompt_of_the_same_name_overrides_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from simia.amplify import prompt
+
+    theirs = tmp_path / "prompts" / "amplify"
+    theirs.mkdir(parents=True)
+    (theirs / "request.j2").write_text("MINE {{ exemplar }}")
+    monkeypatch.chdir(tmp_path)
+    prompt.template.cache_clear()
+    prompt.text_of.cache_clear()
+    try:
+        rendered = render(PromptSettings(), Pack.load("office").seeds[0], form="json")
+        assert rendered.messages[-1]["content"].startswith("MINE ")
+        ours = Path(prompt.__file__).parents[2] / "prompts/amplify/request.j2"
+        assert rendered.files["amplify/request.j2"] != __import__("hashlib").sha256(ours.read_bytes()).hexdigest()[:16]
+    finally:
+        prompt.template.cache_clear()
+        prompt.text_of.cache_clear()
+
+
+def test_a_missing_prompt_is_one_clear_line() -> None:
+    with pytest.raises(UserError, match="no prompts named 'amplify/nope.j2'"):
+        render(PromptSettings(system="amplify/nope.j2"), Pack.load("office").seeds[0], form="json")
+
+
+def test_fresh_values_have_the_seeds_shape_and_obey_the_schema() -> None:
+    import random
+
+    pack = Pack.load("customer_service")
+    seed = next(s for s in pack.seeds if s.task_id == "cs-001")
+    values = fresh_values(seed, random.Random(3), "Zoë O'Brien")
+    assert values["email"] == "zoe.o.brien@example.com"
+    assert values["order_id"].startswith("ORD-")
+    assert values["order_id"] != "ORD-20417"
+    assert hint(seed, 3) == hint(seed, 3), "an item's hint is its own"
+    assert hint(seed, 3) != hint(seed, 4)

@@ -1,0 +1,100 @@
+"""A 500-item run killed with -9 at five random points: exact count, nothing received asked for again, the same accepted set."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+
+from simia.llm.types import Request
+from simia.runs import Run
+from simia.trajectory import digest
+from tests.fake_endpoint import FakeEndpoint
+
+N = 500
+
+
+def command(url: str, runs: Path) -> list[str]:
+    settings = [
+        f"llm.base_url={url}",
+        "llm.model=fake",
+        "seeds.max_messages=4",
+        "limits.concurrency=16",
+        "llm.structured=true",
+    ]
+    return [
+        sys.executable, "-m", "simia", "amplify", "--config", "amplify/default", "--seeds", "customer_service",
+        "--n", str(N), "--name", "killed", "--runs", str(runs), *(x for s in settings for x in ("--set", s)),
+    ]  # fmt: skip
+
+
+def resume(runs: Path) -> list[str]:
+    return [sys.executable, "-m", "simia", "runs", "resume", "killed", "--runs", str(runs)]
+
+
+def accepted(runs: Path) -> list[str]:
+    run = Run.read_only(runs, "killed")
+    try:
+        return [digest(body["trajectory"]["messages"]) for body in run.ledger.accepted()]
+    finally:
+        run.close()
+
+
+def asked_for(log: list[dict[str, object]]) -> Counter[str]:
+    return Counter(digest(entry["body"]["messages"]) for entry in log)  # type: ignore[index]
+
+
+def test_kill_minus_nine_at_five_random_points(tmp_path: Path) -> None:
+    endpoint = FakeEndpoint("--latency", "0.12", "--respond", "tests.replies:trajectory")
+    dice = random.Random(11)
+    try:
+        kills = 0
+        held: set[str] = set()
+        again: list[str] = []
+        line = command(endpoint.url, tmp_path)
+        while kills < 5:
+            before = endpoint.log()["count"]
+            child = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            while endpoint.log()["count"] <= before and child.poll() is None:
+                time.sleep(0.02)
+            time.sleep(dice.uniform(0.0, 0.7))
+            assert child.poll() is None, f"the run ended before kill {kills + 1}: {child.communicate()[0][-800:]}"
+            child.kill()
+            child.wait()
+            kills += 1
+            fresh = [entry["body"]["messages"] for entry in endpoint.requests[before:]]
+            # Prompts of this session against the replies that were on disk before it began.
+            again += [d for d in map(digest, fresh) if d in held]
+            held = stored_prompts(tmp_path)
+            line = resume(tmp_path)
+        before = endpoint.log()["count"]
+        done = subprocess.run(line, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout[-1500:] + done.stderr[-1500:]
+        again += [d for d in map(digest, (e["body"]["messages"] for e in endpoint.requests[before:])) if d in held]
+        assert again == [], "a reply that was received was asked for again"
+        kept = accepted(tmp_path)
+        assert len(kept) == len(set(kept)) == N
+        run = Run.read_only(tmp_path, "killed")
+        unanswered = run.ledger.spent()[1].get("sent", 0)
+        run.close()
+        twice = sum(count - 1 for count in asked_for(endpoint.requests).values())
+        assert twice <= unanswered, "what was sent twice is counted as possibly paid twice"
+
+        undisturbed = tmp_path / "undisturbed"
+        done = subprocess.run(command(endpoint.url, undisturbed), capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout[-1500:] + done.stderr[-1500:]
+        assert accepted(undisturbed) == kept
+    finally:
+        endpoint.stop()
+
+
+def stored_prompts(runs: Path) -> set[str]:
+    run = Run.read_only(runs, "killed")
+    try:
+        return {digest(Request.model_validate(row["request"]).messages) for row in run.ledger.replies()}
+    finally:
+        run.close()

@@ -1,0 +1,101 @@
+"""The ledger: what is said to be written is on disk, whoever dies; one process a run; a resume keeps the identity."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from simia.amplify.settings import AmplifyConfig
+from simia.config import load
+from simia.errors import UserError
+from simia.llm.types import Reply, Request, reply_key
+from simia.runs import Item, Run, folders
+from simia.trajectory import Usage
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    return Run.create(tmp_path, load(AmplifyConfig, "amplify/default"), name="r", facts={"model": "m"})
+
+
+REQUEST = Request(messages=[{"role": "user", "content": "héllo"}], temperature=1.0)
+
+
+async def test_a_reply_is_on_disk_before_it_is_used(run: Run) -> None:
+    key = reply_key("a", "m", REQUEST, "i0.0")
+    await run.ledger.asked(key, "i0", "i0.0", REQUEST)
+    await run.ledger.answered(key, "i0", Reply(text="yes", usage=Usage(prompt=3, completion=2, cost=0.5)))
+    # Another process sees it at once: no close, no flush.
+    code = (
+        "import sys; from pathlib import Path; from simia.runs import Run\n"
+        f"r = Run.read_only(Path({str(run.folder.parent)!r}), 'r'); print(r.ledger.recall({key!r}).text)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "yes"
+    usage, statuses = run.ledger.spent()
+    assert (usage.prompt, usage.completion, usage.cost, statuses) == (3, 2, 0.5, {"got": 1})
+    assert next(run.ledger.replies())["request"]["messages"][0]["content"] == "héllo"
+
+
+async def test_two_draws_of_one_prompt_are_two_replies(run: Run) -> None:
+    for draw, text in (("i0.0", "one"), ("i7.0", "two")):
+        key = reply_key("a", "m", REQUEST, draw)
+        await run.ledger.asked(key, draw[:2], draw, REQUEST)
+        await run.ledger.answered(key, draw[:2], Reply(text=text))
+    assert [row["reply"]["text"] for row in run.ledger.replies()] == ["one", "two"]
+
+
+async def test_what_was_in_flight_shows_as_unanswered(run: Run) -> None:
+    await run.ledger.asked("k", "i0", "i0.0", REQUEST)
+    assert run.ledger.spent()[1] == {"sent": 1}
+
+
+def test_one_process_works_on_a_run(run: Run) -> None:
+    with pytest.raises(UserError, match=r"being worked on by process \d+"):
+        Run.open(run.folder.parent, "r")
+    run.close()
+    Run.open(run.folder.parent, "r").close()
+
+
+def test_a_second_run_of_the_same_name_is_refused(run: Run) -> None:
+    with pytest.raises(UserError, match="simia runs resume r"):
+        Run.create(run.folder.parent, load(AmplifyConfig, "amplify/default"), name="r", facts={})
+
+
+def test_a_resume_with_another_identity_names_the_change(run: Run) -> None:
+    other = load(AmplifyConfig, "amplify/default", ["llm.model=other"])
+    with pytest.raises(UserError, match=r"another llm.model: 'gpt-5-mini' → 'other'"):
+        run.refuse_other_identity(other, {"model": "m"})
+    with pytest.raises(UserError, match="another model: 'm' → 'n'"):
+        run.refuse_other_identity(load(AmplifyConfig, "amplify/default"), {"model": "n"})
+
+
+def test_runs_are_found_by_beginning_path_and_last(run: Run, tmp_path: Path) -> None:
+    second = Run.create(tmp_path, load(AmplifyConfig, "amplify/default"), name="s1", facts={})
+    second.close()
+    run.close()
+    assert [f.name for f in folders(tmp_path)] == ["r", "s1"]
+    for name in ("last", "s", str(tmp_path / "s1")):
+        found = Run.read_only(tmp_path, name)
+        assert found.id == "s1"
+        found.close()
+    with pytest.raises(UserError, match="there is no run 'zz'"):
+        Run.read_only(tmp_path, "zz")
+
+
+def test_acceptance_is_kept_once_per_content(run: Run) -> None:
+    for i in range(3):
+        item = Item(f"i{i}", i, {"seed": "x"}, "passed")
+        run.ledger.plan(item)
+        run.ledger.conclude(item, f"h{i // 2}", {"trajectory": {"n": i}})
+        run.ledger.accept(item, f"h{i // 2}")
+    run.ledger.flush()
+    assert [body["trajectory"]["n"] for body in run.ledger.accepted()] == [0, 2]
+
+
+def test_a_folder_that_cannot_be_written_is_one_clear_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="cannot make the run's folder"):
+        Run.create(tmp_path / "file", load(AmplifyConfig, "amplify/default"), facts={})

@@ -1,0 +1,56 @@
+"""The wheel carries prompts, configs and seeds: installed into an empty environment it works from anywhere."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+
+def run(*command: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    env = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "OPENAI_API_KEY", "SIMIA_PATH")}
+    return subprocess.run([str(c) for c in command], cwd=cwd, env=env, capture_output=True, text=True)
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    base = tmp_path_factory.mktemp("wheel")
+    built = run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", base, cwd=ROOT)
+    assert built.returncode == 0, built.stdout + built.stderr
+    (wheel,) = base.glob("*.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    assert not [n for n in names if n.startswith("tests/")]
+    venv.create(base / "venv", with_pip=True)
+    python = base / "venv" / "bin" / "python"
+    done = run(python, "-m", "pip", "install", "--quiet", "-c", ROOT / "constraints.txt", wheel)
+    assert done.returncode == 0, done.stderr
+    return base / "venv" / "bin" / "simia"
+
+
+def test_dry_run_from_an_unrelated_directory(installed: Path, tmp_path: Path) -> None:
+    done = run(installed, "amplify", "--dry-run", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "Tool: {" in done.stdout
+    assert "price: about $0.00" in done.stderr
+    assert list(tmp_path.iterdir()) == [], "a dry run leaves nothing behind"
+
+
+def test_a_users_file_of_the_same_name_overrides_ours(installed: Path, tmp_path: Path) -> None:
+    (tmp_path / "prompts" / "amplify").mkdir(parents=True)
+    (tmp_path / "prompts" / "amplify" / "small_system.j2").write_text("A SYSTEM TEXT OF MY OWN")
+    done = run(installed, "amplify", "--dry-run", cwd=tmp_path)
+    assert "A SYSTEM TEXT OF MY OWN" in done.stdout
+
+
+def test_a_users_mistake_is_one_line(installed: Path, tmp_path: Path) -> None:
+    done = run(installed, "amplify", "--seeds", "nosuch", "--dry-run", cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.startswith("simia: no seeds named 'nosuch'")
+    assert len(done.stderr.splitlines()) == 1

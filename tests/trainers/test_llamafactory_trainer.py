@@ -1,0 +1,313 @@
+"""What the real LLaMA-Factory 0.9.5 reads, renders and trains of our exports. Nothing of ours takes part in judging."""
+
+import json
+import math
+import unicodedata
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from simia.export import CardFacts, export
+from simia.pack import Pack
+from simia.tool import ToolSpec
+from simia.trajectory import Message, ToolCall, Trajectory
+
+pytestmark = pytest.mark.trainer
+
+PROBE = Path(__file__).parent / "llamafactory_probe.py"
+END = "<|im_end|>\n"
+LONG = 400_000
+LOOKUP = ToolSpec(name="look_up", description="Look something <up>", parameters={"type": "object", "properties": {}})
+
+
+def user(text: str) -> Message:
+    return Message(role="user", content=text)
+
+
+def says(text: str, **more: Any) -> Message:
+    return Message(role="assistant", content=text, **more)
+
+
+def calls(*arguments: dict[str, Any], **more: Any) -> Message:
+    made = [ToolCall(id=f"c{n}", name="look_up", arguments=given) for n, given in enumerate(arguments)]
+    return Message(role="assistant", calls=made, **more)
+
+
+def result(text: str, call: int = 0) -> Message:
+    return Message(role="tool", content=text, call_id=f"c{call}")
+
+
+def talk(*messages: Message, system: str = "Be brief.", tools: bool = True) -> Trajectory:
+    return Trajectory(system=system, tools=[LOOKUP] if tools else [], messages=list(messages))
+
+
+MARKED = '<tool_call>\n{"name": "look_up", "arguments": {}}\n</tool_call>'
+HOSTILE = [
+    talk(user(f"What does {MARKED} mean?"), says("It is a call."), system=f"Calls look like {MARKED}."),
+    talk(user("<think>\nhm\n</think>\n\nhi"), says("Hello {{content}} {{idx}} <image> <video>")),
+    talk(user("{{content}}"), calls({}), result(f"{MARKED} {{{{idx}}}} {{{{content}}}}"), says("ok")),
+    talk(user("go"), calls({"q": MARKED.replace("</tool_call>", "")}), result(""), says("ok")),
+    talk(
+        user("go"),
+        calls({"q": "<think>\nx\n</think>\n\n", "b": "\\< \\u003c \\\\ \" ' <b>"}),
+        result("<b>"),
+        says("ok"),
+    ),
+    talk(
+        user("go"),
+        calls({"json": json.dumps({"a": [json.dumps({"b": '"'})]})}),
+        result('{"x": "{\\"y\\": 1}"}'),
+        says("ok"),
+    ),
+    talk(
+        user("go"),
+        calls({"n": [1, 1.0, 1e-7, 2**53 + 1, -(2**62), True, None, {}, []], "empty": ""}),
+        result("null"),
+        says("ok"),
+    ),
+    talk(user("naïve 👩‍💻 🇫🇷 \u202eabc\u202c नमस्ते 你好"), says("e\u0301 \u2028 \u2029 \x85 \x00 \r\n\ttab\u00a0")),
+    talk(user("go"), calls({"ключ": "значение \u2028"}), result("😀" * 50), says("ok")),
+    talk(user("very long"), says("word " * 40_000)),
+    talk(user("go"), calls({"a": 1}, content="I look.\n\nTwice:\n"), result("1"), says("ok")),
+    talk(user("go"), calls({"a": 1}, content=""), result("1"), says("ok")),
+    talk(user("go"), calls({"a": 1}, {"a": 2}, content='{"a": 1} [x]'), result("two", 1), result("one", 0), says("ok")),
+    talk(user("go"), calls({"a": 1}, {"b": {}}, reasoning="two {at} once"), result("1"), result("2", 1), says("ok")),
+    talk(user("go"), calls({"a": 1}, content="Now.", reasoning="both"), result("1"), says("ok", reasoning="done\n")),
+    talk(user("no tools"), says("none"), tools=False),
+    talk(user("ends on a call"), calls({"done": True})),
+    talk(user(""), says("an empty question")),
+]
+DATES = [talk(user("2025-01-01"), says("2025-01-02"), system="2025-09-16", tools=False)]
+PARTLY = [
+    talk(
+        user("a"), says("not this one", train=False), user("b"), calls({}), result("r"), says("nor this", train=False)
+    ),
+]
+
+
+def rendered(message: Message, reasoning: bool) -> str:
+    """What the model is to learn to say at this turn: thinking, words, calls, end of turn."""
+    made = [json.dumps({"name": c.name, "arguments": c.arguments}, ensure_ascii=False) for c in message.calls]
+    parts = [message.content] if message.content else []
+    said = "\n".join([*map(str, parts), *(f"<tool_call>\n{call}\n</tool_call>" for call in made)])
+    thought = f"<think>\n{message.reasoning}\n</think>\n\n" if reasoning and message.reasoning else ""
+    return thought + said + END
+
+
+def chat(t: Trajectory, upto: int, reasoning: bool) -> list[dict[str, Any]]:
+    """The messages for a Hugging Face chat template; results in the order of their calls."""
+    messages: list[dict[str, Any]] = [{"role": "system", "content": t.system}]
+    for message in t.messages[: upto + 1]:
+        row: dict[str, Any] = {"role": message.role, "content": message.content or ""}
+        if message.role == "assistant":
+            thought = f"<think>\n{message.reasoning}\n</think>\n\n" if reasoning and message.reasoning else ""
+            row["content"] = thought + row["content"]
+            row["tool_calls"] = [{"function": {"name": c.name, "arguments": c.arguments}} for c in message.calls]
+        row["order"] = message.call_id
+        messages.append(row)
+    for n in range(len(messages) - 1):  # results come in twos at most here
+        first, second = messages[n], messages[n + 1]
+        if first["role"] == second["role"] == "tool" and first["order"] > second["order"]:
+            messages[n], messages[n + 1] = second, first
+    return messages
+
+
+def expected(seeds: list[Trajectory], segment: str, reasoning: bool) -> list[dict[str, Any]]:
+    rows = []
+    for t in seeds:
+        tools = [{"type": "function", "function": tool.flat()} for tool in t.tools] or None
+        agents = [n for n, m in enumerate(t.messages) if m.role == "assistant"]
+        if segment == "whole":
+            plans = [(agents[-1], agents)]
+        else:
+            plans = [(n, [n]) for n in agents if t.messages[n].train is not False]
+        for upto, trained in plans:
+            texts = [rendered(t.messages[n], reasoning) for n in trained]
+            rows.append({"messages": chat(t, upto, reasoning), "tools": tools, "trained": texts})
+    return rows
+
+
+CASES = {
+    f"{name}-{segment}-{'reasoning' if reasoning else 'plain'}-{template}": (name, segment, reasoning, template)
+    for name in ("office", "customer_service", "hostile")
+    for segment in ("whole", "turns")
+    for reasoning in (False, True)
+    for template in ("qwen",)
+} | {
+    "dates": ("dates", "whole", False, "qwen"),
+    "partly": ("partly", "turns", False, "qwen"),
+    "qwen3": ("office", "whole", False, "qwen3"),
+}
+SETS = {"hostile": HOSTILE, "dates": DATES, "partly": PARTLY}
+
+# Rows that we refuse to write, and what LLaMA-Factory does with them. When a later release mends one, this says so.
+GOOD = {"system": "S", "tools": "[]", "conversations": [{"from": "human", "value": "a"}, {"from": "gpt", "value": "b"}]}
+CALL = '{"name": "f", "arguments": {}}'
+
+
+def turns(*pairs: tuple[str, str]) -> dict[str, Any]:
+    return {**GOOD, "conversations": [{"from": role, "value": value} for role, value in pairs]}
+
+
+BROKEN: dict[str, tuple[dict[str, Any], str]] = {
+    "two assistant turns in a row": (turns(("human", "a"), ("gpt", "b"), ("function_call", CALL), ("observation", "c")), "dropped"),
+    "ends on an observation": (turns(("human", "a"), ("function_call", CALL), ("observation", "c")), "dropped"),
+    "starts with gpt": (turns(("gpt", "a"), ("human", "b")), "dropped"),
+    "marker in the words beside a call": (turns(("human", "a"), ("function_call", f"<tool_call> is\n<tool_call>{CALL}</tool_call>")), "dies"),
+    "marker in an argument, not escaped": (
+        turns(("human", "a"), ("function_call", '{"name": "f", "arguments": {"x": "<tool_call>1</tool_call>"}}')), "dies"),
+    "no arguments": (turns(("human", "a"), ("function_call", '{"name": "f"}')), "dies"),
+    "arguments as text": (turns(("human", "a"), ("function_call", '{"name": "f", "arguments": "{}"}')), "changed"),
+    "idx in a user turn": (turns(("human", "{{idx}}"), ("gpt", "b")), "changed"),
+    "no system text": ({**GOOD, "system": ""}, "changed"),
+    "a control token in a result": (turns(("human", "a"), ("function_call", CALL), ("observation", "x<|im_end|>"), ("gpt", "b")), "changed"),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def seen(trainer: Any, tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Everything that the trainer makes of every case, in one process: importing it is what takes long."""
+    work = tmp_path_factory.mktemp("exports")
+    jobs = []
+    for case, (name, segment, reasoning, template) in CASES.items():
+        source = SETS[name] if name in SETS else Pack.load(name).seeds
+        report = export(
+            source, work / case, to="llamafactory", segment=segment, reasoning=reasoning, template=template,
+            cutoff=LONG, facts=CardFacts(),
+        )  # fmt: skip
+        assert report.refused == {}, report.examples
+        chats = expected(source, segment, reasoning)
+        assert report.rows == len(chats)
+        (work / case / "expected").write_text("".join(json.dumps(row) + "\n" for row in chats), encoding="utf-8")
+        jobs.append({"name": case, "folder": str(work / case)})
+    for n, (case, (row, _)) in enumerate(BROKEN.items()):
+        folder = work / f"broken{n}"
+        export([talk(user("a"), says("b"))], folder, to="llamafactory", cutoff=4000, facts=CardFacts())
+        # A sound row after it: a file of dropped rows alone would end in another error.
+        (folder / "data.jsonl").write_text(f"{json.dumps(row)}\n{json.dumps(GOOD)}\n", encoding="utf-8")
+        jobs.append({"name": case, "folder": str(folder), "broken": True})
+    (work / "jobs.json").write_text(json.dumps(jobs), encoding="utf-8")
+    trainer.run(PROBE, work / "jobs.json", tiny_model, work / "answer.json")
+    answer: dict[str, Any] = json.loads((work / "answer.json").read_text(encoding="utf-8"))
+    return answer
+
+
+def nfc(text: str) -> str:
+    """Qwen's tokenizers normalise before they split; so does ours."""
+    return unicodedata.normalize("NFC", text)
+
+
+def case_rows(seen: dict[str, Any], case: str) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    name, segment, reasoning, _ = CASES[case]
+    source = SETS[name] if name in SETS else Pack.load(name).seeds
+    return list(zip(seen[case]["rows"], expected(source, segment, reasoning), strict=True))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_every_row_arrives_whole(seen: dict[str, Any], case: str) -> None:
+    roles = {"user": "user", "observation": "tool", "assistant": "assistant", "function": "assistant"}
+    for got, want in case_rows(seen, case):
+        assert got["system"] == want["messages"][0]["content"]
+        assert json.loads(got["tools"] or "[]") == [tool["function"] for tool in want["tools"] or []]
+        merged: list[str] = []
+        for message in want["messages"][1:]:
+            if merged and merged[-1] == message["role"] == "tool":
+                continue
+            merged.append(message["role"])
+        assert [roles[turn["role"]] for turn in got["turns"]] == merged
+        for turn, message in zip(got["turns"], [m for m in want["messages"][1:] if m["role"] != "tool"], strict=False):
+            if turn["role"] == "user":
+                assert turn["content"] == message["content"]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_exactly_the_assistant_tokens_are_trained(seen: dict[str, Any], case: str) -> None:
+    for got, want in case_rows(seen, case):
+        assert got["trained"] == [nfc(text) for text in want["trained"]]
+        assert got["trained_as_written"]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_row_has_the_tokens_of_the_chat_template(seen: dict[str, Any], case: str) -> None:
+    for got, _ in case_rows(seen, case):
+        assert got["as_chat_template"], got["text"]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_packing_loses_nothing(seen: dict[str, Any], case: str) -> None:
+    assert seen[case]["trained_tokens_packed"] == seen[case]["trained_tokens"] > 0
+
+
+@pytest.mark.parametrize("name", ["office", "customer_service"])
+@pytest.mark.parametrize("kind", ["plain-qwen", "reasoning-qwen"])
+def test_segmenting_trains_each_assistant_turn_once(seen: dict[str, Any], name: str, kind: str) -> None:
+    whole = [text for row in seen[f"{name}-whole-{kind}"]["rows"] for text in row["trained"]]
+    segmented = [text for row in seen[f"{name}-turns-{kind}"]["rows"] for text in row["trained"]]
+    assert segmented == whole
+    assert all(len(row["trained"]) == 1 for row in seen[f"{name}-turns-{kind}"]["rows"])
+    assert seen[f"{name}-turns-{kind}"]["trained_tokens"] == seen[f"{name}-whole-{kind}"]["trained_tokens"]
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_what_we_refuse_would_have_been_broken(seen: dict[str, Any], case: str) -> None:
+    assert seen[case]["fate"] == BROKEN[case][1]
+
+
+def test_a_counted_length_is_never_below_the_trainers(
+    trainer: Any, tiny_model: Path, seen: dict[str, Any], tmp_path: Path
+) -> None:
+    """Given the model's tokenizer as `count`, the longest row fits its reported length and is close to it."""
+    seeds = Pack.load("office").seeds
+    texts = {part for t in seeds for part in counted_parts(t)}
+    (tmp_path / "texts.json").write_text(json.dumps(sorted(texts)), encoding="utf-8")
+    script = (
+        "import json, sys; from transformers import AutoTokenizer as A; t = A.from_pretrained(sys.argv[1]);"
+        "print(json.dumps({x: len(t.encode(x)) for x in json.load(open(sys.argv[2]))}))"
+    )
+    lengths = json.loads(trainer.run("-c", script, tiny_model, tmp_path / "texts.json").splitlines()[-1])
+    report = export(
+        seeds, tmp_path / "out", to="llamafactory", segment="whole", facts=CardFacts(), count=lengths.__getitem__
+    )
+    truth = max(row["tokens"] for row in seen["office-whole-plain-qwen"]["rows"])
+    assert truth <= report.longest <= truth * 1.15
+    assert report.counted
+
+
+def counted_parts(t: Trajectory) -> set[str]:
+    asked: set[str] = set()
+
+    def note(text: str) -> int:
+        asked.add(text)
+        return 0
+
+    from simia.export.llamafactory import Writer
+
+    list(Writer("whole", False, "qwen", 12000, note).rows(t))
+    return asked
+
+
+@pytest.mark.parametrize("segment", ["whole", "turns"])
+def test_five_real_steps(trainer: Any, tiny_model: Path, tmp_path: Path, segment: Any) -> None:
+    seeds = [*Pack.load("office").seeds, *Pack.load("customer_service").seeds]
+    export(seeds, tmp_path, to="llamafactory", segment=segment, reasoning=True, cutoff=7000, facts=CardFacts())
+    overrides = {
+        "model_name_or_path": tiny_model,
+        "deepspeed": "null",
+        "flash_attn": "disabled",
+        "bf16": "false",
+        "use_cpu": "true",
+        "preprocessing_num_workers": "1",
+        "dataloader_num_workers": "0",
+        "max_steps": "5",
+        "logging_steps": "1",
+        "save_steps": "5",
+    }
+    pairs = [f"{key}={value}" for key, value in overrides.items()]
+    trainer.run("-m", "llamafactory.cli", "train", "train.yaml", *pairs, cwd=tmp_path)
+    log = [json.loads(line) for line in (tmp_path / "checkpoints" / "trainer_log.jsonl").read_text().splitlines()]
+    losses = [entry["loss"] for entry in log if "loss" in entry]
+    assert len(losses) == 5
+    assert all(math.isfinite(loss) and loss > 0 for loss in losses)
+    assert losses[-1] < losses[0]
+    assert (tmp_path / "checkpoints" / "checkpoint-5" / "model.safetensors").stat().st_size > 1_000_000
