@@ -14,13 +14,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from simia.config import OPERATIONAL, Config
 from simia.errors import Code, UserError
 from simia.llm import models
 from simia.llm.embedded_server import EmbeddedServer
 from simia.llm.openai import OpenAIBackend, OpenAISettings
-from simia.llm.openai_settings import OPERATIONAL
 from simia.llm.types import LLMFault, Reply, Request
 
 log = logging.getLogger(__name__)
@@ -30,10 +30,8 @@ DEATH_SECONDS = 2.0  # a killed process closes its sockets a moment before its p
 LOOK_SECONDS = 0.02
 
 
-class EmbeddedSettings(BaseModel):
+class EmbeddedSettings(Config):
     """A model that runs on this machine, started and stopped with the run."""
-
-    model_config = ConfigDict(extra="forbid")
 
     kind: Literal["embedded"] = "embedded"
     model: str = Field(models.DEFAULT, description="The name of a known model, or the path of a GGUF file.")

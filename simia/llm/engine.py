@@ -17,8 +17,9 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from simia.config import Config
 from simia.errors import Code, UserError
 from simia.llm.gate import Gate
 from simia.llm.prices import Price
@@ -31,10 +32,8 @@ LATENCIES_KEPT = 10_000
 ROUNDING = 1 + 1e-9  # sums of dollars in binary
 
 
-class Limits(BaseModel):
+class Limits(Config):
     """How hard to push an endpoint, how patient to be with it, and how much to spend. All operational: a resume may change them."""
-
-    model_config = ConfigDict(extra="forbid")
 
     concurrency: int = Field(16, ge=1, description="Requests in flight at once.")
     retries: int = Field(6, ge=0, description="Tries after the first, for faults that may pass.")

@@ -9,14 +9,13 @@ import ipaddress
 import re
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
-from pydantic.config import JsonDict
+from pydantic import ConfigDict, Field, field_validator, model_validator
 from yarl import URL
 
+from simia.config import OPERATIONAL, Config
 from simia.errors import UserError
 from simia.llm.prices import Price
 
-OPERATIONAL: JsonDict = {"operational": True}  # a resume accepts a change of these fields; all others are identity
 REASONING = re.compile(r"^(o[134](-|$)|gpt-5(?!.*-chat))")
 NO_SCHEMA = re.compile(r"^(gpt-3\.5|gpt-4(-|$)|chatgpt|o1-(mini|preview))")
 A_KEY = re.compile(r"^\s*(Bearer\s+)?sk-")  # refused anywhere in the config
@@ -25,10 +24,10 @@ SECRET_FIELDS = {"api_key", "apikey", "key", "token", "secret", "password"}
 SECRET_HEADERS = {"authorization", "api-key", "x-api-key", "proxy-authorization", "cookie"}
 
 
-class OpenAISettings(BaseModel):
+class OpenAISettings(Config):
     """How to reach one model behind one OpenAI-compatible endpoint."""
 
-    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
+    model_config = ConfigDict(hide_input_in_errors=True)
 
     kind: Literal["openai"] = "openai"
     model: str = Field(description="The model's name as the endpoint knows it.")
@@ -38,7 +37,11 @@ class OpenAISettings(BaseModel):
     alias: str | None = Field(
         None, description="The endpoint's name in the replies' keys; the host of base_url if unset."
     )
-    key_env: str = Field("OPENAI_API_KEY", description="The NAME of the environment variable that holds the key.")
+    key_env: str = Field(
+        "OPENAI_API_KEY",
+        description="The NAME of the environment variable that holds the key.",
+        json_schema_extra=OPERATIONAL,
+    )
     api_version: str | None = Field(
         None, description="Azure's api-version; setting it selects Azure's addresses and header."
     )
@@ -61,7 +64,9 @@ class OpenAISettings(BaseModel):
         "auto", description="Leave out sampling fields that reasoning models refuse; auto decides by the model's name."
     )
     price: Price | None = Field(
-        None, description="Dollars for a million tokens, for models that configs/prices.yaml lacks."
+        None,
+        description="Dollars for a million tokens, for models that configs/prices.yaml lacks.",
+        json_schema_extra=OPERATIONAL,
     )
 
     @model_validator(mode="before")

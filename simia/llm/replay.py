@@ -20,6 +20,7 @@ from typing import Any, Literal
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
+from simia.config import Config
 from simia.errors import Code, UserError
 from simia.llm.types import LLMFault, Reply, Request, reply_key
 from simia.trajectory import digest
@@ -27,10 +28,8 @@ from simia.trajectory import digest
 SHOWN = 80  # characters of a differing line
 
 
-class ReplaySettings(BaseModel):
+class ReplaySettings(Config):
     """A file of recorded completions in place of a model."""
-
-    model_config = ConfigDict(extra="forbid")
 
     kind: Literal["replay"] = "replay"
     path: Path = Field(description="The recording, a JSONL file.")
