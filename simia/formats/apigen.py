@@ -128,15 +128,16 @@ class Apigen(TurnDialect):
         return [turn for message in messages for turn in self.write_message(message)]
 
     def write_message(self, m: Message) -> list[Turn]:
-        flat = m.content if m.reasoning is None or m.content is None else m.text
+        said = m.content
+        if m.reasoning is not None and (m.content is not None or not m.calls):
+            said = calls.join_think(m.reasoning, None if m.content is None else m.text)
         if not m.calls:
-            return [self.turn(NAMES[m.role], calls.join_think(m.reasoning, flat), m.extra)]
+            return [self.turn(NAMES[m.role], said, m.extra)]
         written = [calls.write_call(call) for call in m.calls]
         value = dumps(written[0] if len(written) == 1 else written)
         if m.content is None:
             return [self.turn("function_call", calls.join_think(m.reasoning, value), m.extra)]
-        text = self.turn("gpt", calls.join_think(m.reasoning, flat))
-        return [text, self.turn("function_call", value, m.extra)]
+        return [self.turn("gpt", said), self.turn("function_call", value, m.extra)]
 
 
 def read_call_turn(value: Any) -> tuple[str | None, str | None, list[ToolCall]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
 from simia.formats.base import carried, dumps, parse, unknown
@@ -79,7 +80,7 @@ def read_tagged(text: str) -> tuple[str | None, list[ToolCall]]:
         return text, []
     calls = [call for block in blocks for call in read_calls(block[1])]
     before = text[: blocks[0].start()]
-    between = [text[a.end() : b.start()] for a, b in zip(blocks, blocks[1:], strict=False)]
+    between = [text[a.end() : b.start()] for a, b in pairwise(blocks)]
     after = [piece.strip() for piece in (*between, text[blocks[-1].end() :]) if piece.strip()]
     content = before.removesuffix("\n") if before.strip() or before == "\n" else None
     return ("\n".join([content, *after] if content else after) if after else content), calls

@@ -91,7 +91,7 @@ class Tagged(TurnDialect):
     def __init__(self, shape: Shape) -> None:
         self.shape = shape
         self.mark = {"container": shape.rows} if shape is CHAT else {}
-        self.names = {role: name for name, role in reversed(shape.roles.items())}
+        self.names = {role: name for name, role in reversed(list(shape.roles.items()))}
 
     def read_head(self, head: Head) -> tuple[str | None, list[ToolSpec]]:
         system = optional_text(head.turns[0], self.shape.text) if head.turns else None

@@ -77,16 +77,17 @@ class OpenAI(TurnDialect):
         role: Any = self.kind(turn)
         if role != "assistant" and "content" not in turn:
             raise RowError(Code.BAD_ROW, "the message has no 'content'")
-        key = "reasoning" if "reasoning_content" not in turn and isinstance(turn.get("reasoning"), str) else None
+        vllm = "reasoning_content" not in turn and isinstance(turn.get("reasoning"), str)
+        thought = "reasoning" if vllm else "reasoning_content"
         call_id = turn.get("tool_call_id")
         message = Message(
             role=role,
             content=content(turn.get("content"), result=role == "tool"),
-            reasoning=optional_text(turn, key or "reasoning_content"),
+            reasoning=optional_text(turn, thought),
             calls=read_calls(turn),
             call_id=call_id if isinstance(call_id, str) else "" if role == "tool" else None,
             name=optional_text(turn, "name"),
-            extra=unknown(turn, (*FIELDS, key)),
+            extra=unknown(turn, (*FIELDS, thought)),
         )
         return [message]
 

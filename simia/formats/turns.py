@@ -60,7 +60,7 @@ class TurnDialect(ABC):
     shape: Shape
     head_fields: tuple[str, ...] = ("tools",)
     says_ids: bool = False  # the dialect has ids of calls and names of results
-    mark: Mapping[str, Any] = {}  # noqa: RUF012 - what the row's memory always holds; empty and never written to
+    mark: Mapping[str, Any] = {}  # what the row's memory always holds; read only
 
     @abstractmethod
     def read_head(self, head: Head) -> tuple[str | None, list[ToolSpec]]: ...
