@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Collection, Mapping
 from typing import Any, Protocol
 
@@ -22,6 +23,7 @@ from simia.trajectory import Trajectory
 
 MEMO = "_verbatim"
 MAX_DEPTH = 100
+SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class RowError(ValueError):
@@ -71,25 +73,32 @@ class Dialect(Protocol):
 
 def fault(value: Any, depth: int = MAX_DEPTH) -> RowError | None:
     """Why a parsed JSON value is not taken in: too deep, not finite, or text that no store or trainer can hold."""
-    stack = [(value, 1)]
-    while stack:
-        node, level = stack.pop()
-        if isinstance(node, str):
-            if "\0" in node:
-                return RowError(Code.BAD_ROW, "a text holds a NUL character")
-            if not node.isascii() and any("\ud800" <= c <= "\udfff" for c in node):
-                return RowError(Code.BAD_JSON, "a text is not valid Unicode: a lone surrogate, or bytes not in UTF-8")
-        elif isinstance(node, float):
-            if not math.isfinite(node):
+    level, nodes = 0, [value]
+    while nodes:
+        below: list[Any] = []
+        for node in nodes:
+            if isinstance(node, str):
+                if why := fault_of_text(node):
+                    return why
+            elif isinstance(node, dict):
+                below += node
+                below += node.values()
+            elif isinstance(node, list):
+                below += node
+            elif isinstance(node, float) and not math.isfinite(node):
                 return RowError(Code.BAD_JSON, f"the number {node} is not JSON")
-        elif isinstance(node, dict | list):
-            if level > depth:
-                return RowError(Code.TOO_LARGE, f"the row nests deeper than {depth} levels")
-            if isinstance(node, dict):
-                stack.extend((key, level) for key in node)
-                stack.extend((child, level + 1) for child in node.values())
-            else:
-                stack.extend((child, level + 1) for child in node)
+        level += bool(below)
+        if level > depth:
+            return RowError(Code.TOO_LARGE, f"the row nests deeper than {depth} levels")
+        nodes = below
+    return None
+
+
+def fault_of_text(text: str) -> RowError | None:
+    if "\0" in text:
+        return RowError(Code.BAD_ROW, "a text holds a NUL character")
+    if not text.isascii() and SURROGATE.search(text):
+        return RowError(Code.BAD_JSON, "a text is not valid Unicode: a lone surrogate, or bytes not in UTF-8")
     return None
 
 

@@ -16,7 +16,7 @@ from simia.formats.base import carried, dumps, parse, unknown
 from simia.trajectory import ToolCall
 
 THINK = re.compile(r"\A\s*<think>\n?(.*?)\n?</think>(\n{0,2})(.*)\Z", re.DOTALL)
-TAGGED = re.compile(r"<tool_call>\s*(.*?)\s*(?:</tool_call>|\Z)", re.DOTALL)
+TAGGED = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.DOTALL)
 NAME = re.compile(r"""["']name["']\s*:\s*["']([^"'\\]+)["']""")
 JOINT = re.compile(r"\n?</tool_response>\s*<tool_response>\n?")
 TAGS = re.compile(r"<tool_call>|<tool_response>|<tools>")
@@ -78,7 +78,7 @@ def read_tagged(text: str) -> tuple[str | None, list[ToolCall]]:
     blocks = list(TAGGED.finditer(text))
     if not blocks:
         return text, []
-    calls = [call for block in blocks for call in read_calls(block[1])]
+    calls = [call for block in blocks for call in read_calls(block[1].strip())]
     before = text[: blocks[0].start()]
     between = [text[a.end() : b.start()] for a, b in pairwise(blocks)]
     after = [piece.strip() for piece in (*between, text[blocks[-1].end() :]) if piece.strip()]

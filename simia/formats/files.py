@@ -24,7 +24,7 @@ from simia.trajectory import Trajectory
 SAMPLE = 20
 SHOWN = 200
 SUFFIXES = (".jsonl", ".json")
-TOKEN = re.compile(r'"(?:[^"\\]++|\\.)*+"|[\[\]{}]', re.DOTALL)
+TOKEN = re.compile(r'"(?:[^"\\]++|\\.)*+"|["\[\]{}]', re.DOTALL)
 BLANK = re.compile(r"\s*")
 FOREIGN_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
@@ -183,11 +183,13 @@ def after_blank(text: str, at: int) -> int:
 
 
 def balanced_end(text: str, start: int) -> int | None:
-    """Where a broken object or list ends, going by its brackets; None when they do not balance."""
+    """Where a broken object or list ends, going by its brackets; None when they, or its quotes, do not balance."""
     if text[start] not in "{[":
         return None
     depth = 0
     for token in TOKEN.finditer(text, start):
+        if token[0] == '"':
+            return None
         depth += (token[0] in "{[") - (token[0] in "]}")
         if depth == 0:
             return token.end()

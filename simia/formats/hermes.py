@@ -53,7 +53,6 @@ For each function call, return a json object with function name and arguments wi
 <tool_call>
 {"name": <function-name>, "arguments": <args-json-object>}
 </tool_call>"""
-BLOCK = re.compile(r"<tools>\s*([\[{].*?)\s*</tools>", re.DOTALL)
 BETWEEN = re.compile(r"[\s,]*")
 
 
@@ -179,9 +178,13 @@ def split_system(text: str) -> tuple[str | None, list[ToolSpec] | None]:
         before, _, block = text.removesuffix(OUTRO).rpartition(INTRO)
         if not before or before.endswith("\n\n"):
             return (before[:-2] if before else None), read_block(block)
-    if found := BLOCK.search(text):
-        around = f"{text[: found.start()].rstrip()}\n\n{text[found.end() :].lstrip()}".strip()
-        return around or None, read_block(found[1])
+    start = text.find("<tools>")
+    while start >= 0 and (end := text.find("</tools>", start)) >= 0:
+        block = text[start + len("<tools>") : end].strip()
+        if block[:1] in ("[", "{"):
+            around = f"{text[:start].rstrip()}\n\n{text[end + len('</tools>') :].lstrip()}".strip()
+            return around or None, read_block(block)
+        start = text.find("<tools>", end)
     return text, None
 
 

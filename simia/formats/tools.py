@@ -6,6 +6,7 @@ Our own annotation (`ToolSpec.identifiers`) is never written: a model or an endp
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from simia.errors import Code
@@ -69,6 +70,6 @@ def write_tools(specs: list[ToolSpec], *, text: bool, nested: bool) -> str | lis
 
 def style_of(value: Any) -> tuple[bool, bool | None]:
     """(text, nested) of a readable tool list; nested as its first tool is, None when it has no tool."""
-    items = parse(value) if isinstance(value, str) and value.strip() else value
+    items = json.loads(value) if isinstance(value, str) and value.strip() else value
     first = items[0] if isinstance(items, list) and items else items
     return isinstance(value, str), isinstance(first.get("function"), dict) if isinstance(first, dict) else None

@@ -1,0 +1,185 @@
+"""Rows as they are found in the wild, for property tests: unknown fields everywhere, odd JSON spelling, odd turns."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from hypothesis import strategies as st
+
+Draw = st.DrawFn
+
+TEXT = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0"), max_size=12)
+NUMBERS = st.one_of(
+    st.integers(), st.sampled_from([2**64, -(2**70), 10**30]), st.floats(allow_nan=False, allow_infinity=False)
+)
+JSON = st.recursive(
+    st.one_of(st.none(), st.booleans(), NUMBERS, TEXT),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(TEXT, inner, max_size=3)),
+    max_leaves=5,
+)
+OBJECTS = st.dictionaries(TEXT, JSON, max_size=3)
+NAMES = st.sampled_from(["find_book", "cancel_order", "größe"])
+UNKNOWN = st.dictionaries(st.sampled_from(["loss", "id", "weight", "größe", "x-y"]), JSON, max_size=2)
+SPELLINGS: list[dict[str, Any]] = [
+    {},
+    {"ensure_ascii": False},
+    {"ensure_ascii": False, "separators": (",", ":")},
+    {"indent": 2},
+    {"separators": (" ,\t", " :\n")},
+]
+NUMERALS = [
+    '{"a": 1.0}',
+    '{"a": 1e3}',
+    '{"a": 1E+2, "b": 1.50}',
+    '{"a": 1, "a": 2}',
+    '{"a": 123456789012345678901234567890}',
+]
+
+
+def spelled(value: st.SearchStrategy[Any]) -> st.SearchStrategy[str]:
+    """A JSON value as text, in one of the ways in which files have it."""
+    return st.builds(
+        lambda v, how, pad: pad + json.dumps(v, **how),
+        value,
+        st.sampled_from(SPELLINGS),
+        st.sampled_from(["", " ", "\n"]),
+    )
+
+
+@st.composite
+def tool(draw: Draw, *, closed: bool = False) -> dict[str, Any]:
+    flat: dict[str, Any] = {"name": draw(NAMES), **draw(UNKNOWN)}
+    if draw(st.booleans()):
+        flat["description"] = draw(st.one_of(TEXT, st.none(), st.just("ends </tools> here")))
+    if draw(st.booleans()):
+        flat["parameters"] = draw(OBJECTS)
+    if draw(st.booleans()):
+        return flat
+    return {"type": "function", "function": flat, **draw(UNKNOWN)}
+
+
+TOOL_LISTS = st.lists(tool(), max_size=2)
+TOOLS = st.one_of(TOOL_LISTS, spelled(TOOL_LISTS), st.none(), st.just(""), tool())
+
+CALL = st.builds(
+    lambda name, arguments, unknown: {"name": name, "arguments": arguments, **unknown},
+    NAMES,
+    st.one_of(OBJECTS, spelled(OBJECTS), spelled(spelled(OBJECTS)), JSON, st.sampled_from(['{"a": ', "", *NUMERALS])),
+    UNKNOWN,
+)
+CALL_TEXTS = st.one_of(
+    spelled(CALL),
+    spelled(st.lists(CALL, max_size=3)),
+    st.sampled_from([f'{{"name": "find_book", "arguments": {a}}}' for a in NUMERALS]),
+    st.sampled_from(['{"name": "find_book", "arguments": {', "find_book()", "{}", '"text"', "null"]),
+)
+THOUGHTS = st.sampled_from(
+    ["", "<think>\nhm\n</think>\n\n", "<think>hm</think>", "<think>\n\n</think>\n\n", " <think>\n a \n</think>\n"]
+)
+RESULTS = st.one_of(spelled(JSON), TEXT)
+JOINED = st.lists(RESULTS, min_size=1, max_size=3).map("\n</tool_response>\n<tool_response>\n".join)
+
+
+@st.composite
+def apigen_row(draw: Draw) -> dict[str, Any]:
+    turns = []
+    for kind in draw(
+        st.lists(st.sampled_from(["human", "gpt", "function_call", "observation", "system", "tool"]), max_size=6)
+    ):
+        value: Any
+        if kind == "function_call":
+            value = draw(st.one_of(st.builds(str.__add__, THOUGHTS, CALL_TEXTS), CALL))
+        elif kind in ("observation", "tool"):
+            value = draw(st.one_of(RESULTS, JOINED, OBJECTS, st.none()))
+        else:
+            value = draw(st.builds(str.__add__, THOUGHTS, TEXT))
+        turns.append({"from": kind, "value": value, **draw(UNKNOWN)})
+    row: dict[str, Any] = {"conversations": turns, **draw(UNKNOWN)}
+    if draw(st.booleans()):
+        row["tools"] = draw(TOOLS)
+    if draw(st.booleans()):
+        row["system"] = draw(st.one_of(TEXT, st.none()))
+    return row
+
+
+@st.composite
+def openai_row(draw: Draw) -> dict[str, Any]:
+    messages = []
+    for role in draw(
+        st.lists(st.sampled_from(["system", "developer", "user", "assistant", "tool", "function"]), max_size=6)
+    ):
+        turn: dict[str, Any] = {"role": role, **draw(UNKNOWN)}
+        if role != "assistant" or draw(st.booleans()):
+            parts = st.just([{"type": "text", "text": "a", "x": 1}, {"type": "image_url", "image_url": {"url": "u"}}])
+            turn["content"] = draw(st.one_of(TEXT, st.none(), parts))
+        if role == "assistant":
+            if draw(st.booleans()):
+                turn["tool_calls"] = draw(st.lists(openai_call(), max_size=3))
+            if draw(st.booleans()):
+                turn[draw(st.sampled_from(["reasoning_content", "reasoning"]))] = draw(st.one_of(TEXT, st.none()))
+            if draw(st.booleans()):
+                turn["function_call"] = {"name": "find_book", "arguments": draw(spelled(OBJECTS))}
+        if role in ("tool", "function"):
+            turn |= draw(st.sampled_from([{}, {"tool_call_id": "a"}, {"tool_call_id": ""}, {"tool_call_id": None}]))
+            turn |= draw(st.sampled_from([{}, {"name": "find_book"}, {"name": None}]))
+        messages.append(turn)
+    row: dict[str, Any] = {"messages": messages, **draw(UNKNOWN)}
+    if draw(st.booleans()):
+        row["tools"] = draw(TOOLS)
+    return row
+
+
+@st.composite
+def openai_call(draw: Draw) -> Any:
+    call = draw(CALL)
+    arguments = draw(st.one_of(st.just(call["arguments"]), CALL_TEXTS))
+    outer = draw(st.sampled_from([{}, {"id": "a"}, {"id": ""}, {"id": None}, {"id": 7}, {"id": "b", "index": 0}]))
+    kind = draw(st.sampled_from([{}, {"type": "function"}, {"type": "custom"}]))
+    return {**outer, **kind, "function": {**call, "arguments": arguments}}
+
+
+TAGGED = st.builds(
+    lambda blocks: "\n".join(f"<tool_call>\n{b}\n</tool_call>" for b in blocks),
+    st.lists(CALL_TEXTS, min_size=1, max_size=3),
+)
+AGENT = st.builds(
+    lambda thought, text, calls, after: thought + text + calls + after,
+    THOUGHTS,
+    st.sampled_from(["", "\n", "  ", "I look.\n", "I look.", "größe\n\n"]),
+    st.one_of(TAGGED, TAGGED.map(lambda s: s.replace("\n</tool_call>", "")), st.just(""), TEXT),
+    st.sampled_from(["", "\n", " and then"]),
+)
+ANSWERS = st.lists(RESULTS, min_size=1, max_size=3).map(
+    lambda rs: "\n".join(f"<tool_response>\n{r}\n</tool_response>" for r in rs)
+)
+SYSTEMS = st.one_of(
+    TEXT,
+    spelled(TOOL_LISTS).map(
+        lambda t: f"Functions within <tools> </tools> tags: <tools> {t.replace('</', '<|')} </tools> Use them."
+    ),
+    st.none(),
+)
+
+
+@st.composite
+def hermes_row(draw: Draw) -> dict[str, Any]:
+    chat = draw(st.booleans())
+    names = {"human": "user", "gpt": "assistant"} if chat else {}
+    role, text = ("role", "content") if chat else ("from", "value")
+    turns = []
+    for kind in draw(st.lists(st.sampled_from(["human", "gpt", "tool", "system"]), max_size=6)):
+        if kind == "gpt":
+            value = draw(AGENT)
+        elif kind == "tool" or (kind == "human" and draw(st.booleans())):
+            value = draw(st.builds(str.__add__, ANSWERS, st.sampled_from(["", "\n", " x"])))
+        else:
+            value = draw(SYSTEMS if kind == "system" else TEXT)
+        turns.append({role: names.get(kind, kind), text: value, **draw(UNKNOWN)})
+    row: dict[str, Any] = {"messages" if chat else "conversations": turns, **draw(UNKNOWN)}
+    if draw(st.booleans()):
+        row["tools"] = draw(TOOLS)
+    return row
+
+
+ROWS = {"apigen": apigen_row(), "openai": openai_row(), "hermes": hermes_row()}

@@ -1,0 +1,125 @@
+"""OpenAI chat rows: the plain form, what the wild adds, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from simia import formats
+from simia.formats import RowError
+from simia.formats.base import MEMO
+from simia.trajectory import Trajectory
+
+OPENAI = formats.get("openai")
+
+
+def read(*messages: dict[str, Any], **fields: Any) -> Trajectory:
+    row = {"messages": list(messages), **fields}
+    t = OPENAI.read(row)
+    assert OPENAI.write(t) == row
+    return t
+
+
+def calling(*calls: Any, **fields: Any) -> dict[str, Any]:
+    return {"role": "assistant", "content": None, "tool_calls": list(calls), **fields}
+
+
+def call(arguments: Any, **fields: Any) -> dict[str, Any]:
+    return {"id": "abc", "type": "function", "function": {"name": "f", "arguments": arguments}, **fields}
+
+
+def test_the_plain_form_needs_no_memory() -> None:
+    t = read(
+        {"role": "system", "content": "Be kind."},
+        {"role": "user", "content": "hi"},
+        calling(call('{"a": 1}'), reasoning_content="hm"),
+        {"role": "tool", "content": "ok", "tool_call_id": "abc", "name": "f"},
+        {"role": "assistant", "content": "done"},
+        tools=[{"type": "function", "function": {"name": "f", "description": "", "parameters": {}}}],
+    )
+    assert t.system == "Be kind."
+    assert t.messages[1].reasoning == "hm"
+    assert t.messages[1].calls[0].id == t.messages[2].call_id == "abc"
+    assert t.messages[2].name == "f"
+    assert MEMO not in t.extra
+    assert not any(m.extra for m in t.messages)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parsed", "raw"),
+    [
+        ('{"a":1}', {"a": 1}, None),
+        ({"a": 1}, {"a": 1}, None),
+        ('"{\\"a\\": 1}"', {"a": 1}, None),
+        ('{"a": ', None, '{"a": '),
+        ('{"a": 1e999}', None, '{"a": 1e999}'),
+        ('{"a": "\\ud800"}', None, '{"a": "\\ud800"}'),
+        ("", None, ""),
+        (None, None, "null"),
+        ("[1]", None, "[1]"),
+        ('{"a": 12345678901234567890123}', {"a": 12345678901234567890123}, None),
+    ],
+)
+def test_arguments(arguments: Any, parsed: Any, raw: Any) -> None:
+    found = read({"role": "user", "content": "go"}, calling(call(arguments))).messages[1].calls[0]
+    assert (found.arguments, found.raw) == (parsed, raw)
+
+
+def test_missing_ids_are_made_and_paired_in_order_beside_given_ones() -> None:
+    def bare(**fields: Any) -> dict[str, Any]:
+        return {"function": {"name": "f", "arguments": "{}"}, **fields}
+
+    t = read(
+        {"role": "user", "content": "go"},
+        calling(bare(), bare(id="call_1"), bare(id="")),
+        *[
+            {"role": "tool", "content": "ok", **given}
+            for given in ({}, {"tool_call_id": "call_1"}, {"tool_call_id": None})
+        ],
+    )
+    assert [c.id for c in t.messages[1].calls] == ["call_2", "call_1", "call_3"]
+    assert [m.call_id for m in t.messages[2:]] == ["call_2", "call_1", "call_3"]
+
+
+def test_the_old_form_of_calls() -> None:
+    t = read(
+        {"role": "user", "content": "go"},
+        {"role": "assistant", "content": None, "function_call": {"name": "f", "arguments": "{}"}},
+        {"role": "function", "name": "f", "content": "ok"},
+    )
+    assert t.messages[1].calls[0].name == "f"
+    assert t.messages[2].call_id == t.messages[1].calls[0].id
+
+
+def test_parts_and_odd_results() -> None:
+    parts = [{"type": "text", "text": "look"}, {"type": "image_url", "image_url": {"url": "data:"}}]
+    t = read(
+        {"role": "system", "content": parts[:1]},
+        {"role": "user", "content": parts},
+        {"role": "tool", "content": {"a": 1.0}},
+    )
+    assert t.system == "look"
+    assert t.messages[0].content == parts
+    assert t.messages[1].content == '{"a": 1.0}'
+    for name in ("apigen", "hermes"):
+        assert formats.get(name).read(formats.get(name).write(t)).messages[0].content == parts
+
+
+@pytest.mark.parametrize(
+    ("message", "code"),
+    [
+        ({"role": "robot", "content": "a"}, "unknown_role"),
+        ({"role": "user"}, "bad_row"),
+        ({"role": "user", "content": ["a"]}, "bad_row"),
+        ({"role": "user", "content": 1}, "bad_row"),
+        ({"role": "assistant", "tool_calls": {"name": "f"}}, "bad_row"),
+        ({"role": "assistant", "content": "a", "name": 5}, "bad_row"),
+        ({"content": "a"}, "bad_row"),
+    ],
+)
+def test_refusals(message: dict[str, Any], code: str) -> None:
+    with pytest.raises(RowError) as error:
+        OPENAI.read({"messages": [{"role": "user", "content": "hi"}, message]})
+    assert error.value.code == code
+    assert "messages[1]" in error.value.detail
