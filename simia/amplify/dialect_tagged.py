@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import re
 import textwrap
+from collections.abc import Iterator
+from typing import NamedTuple
 
 from simia.amplify.turns import ROLES, Reading, Turn, Unreadable, assistant_turn, result_text, trimmed
+from simia.trajectory import Role
 
 NAMES = "user|human|assistant|gpt|ai|agent|tool|function|observation|environment|tool_response|tool_result|system"
 ATTRIBUTES = r"""(?:\s+[\w:-]+\s*=\s*(?:"[^"\n]*"|'[^'\n]*'|[^\s>"']+))*"""
-TAG = re.compile(
-    rf"^(?P<indent>[ \t]*)<(?P<open>{NAMES})(?P<attributes>{ATTRIBUTES})[ \t]*>|</(?P<close>{NAMES})[ \t]*>(?=[ \t]*$)",
-    re.I | re.M,
-)
+# Begins with a literal `<`, so that the search leaps from one to the next; where on the line it stands is asked later.
+TAG = re.compile(rf"<(/?)({NAMES})({ATTRIBUTES})[ \t]*>", re.I)
+LINE_END = re.compile(r"[ \t]*(?:\n|\Z)")
 ADJACENT = re.compile(rf"(</(?:{NAMES})[ \t]*>)[ \t]*(?=<(?:{NAMES})[\s>])", re.I)
 ATTRIBUTE = re.compile(r"""([\w:-]+)\s*=\s*["']?([^"'>\s]+)""")
 INNER = frozenset({"tool_response", "tool_result"})
@@ -24,51 +26,64 @@ INNER_BLOCK = re.compile(rf"<(tool_response|tool_result)({ATTRIBUTES})\s*>(.*?)(
 STRAY_CALL = re.compile(r"\s*<(tool_call|function_call)\b", re.I)
 
 
+class Tag(NamedTuple):
+    """A turn's tag on its line. `indent`: the blanks before an opening tag."""
+
+    name: str
+    role: Role
+    closing: bool
+    attributes: str
+    indent: str
+    start: int
+    end: int
+
+
+def tags(text: str) -> Iterator[Tag]:
+    """Opening tags at the start of a line, closing ones at the start or the end of one."""
+    for found in TAG.finditer(text):
+        line = text.rfind("\n", 0, found.start()) + 1
+        indent = text[line : found.start()]
+        closing = bool(found[1])
+        if LINE_END.match(text, found.end()) if closing else not indent.strip(" \t"):
+            name = found[2].lower()
+            start = found.start() if closing else line
+            yield Tag(name, ROLES[name], closing, found[3], indent, start, found.end())
+
+
 def read_tagged(text: str) -> Reading | None:
     """None if there are no such tags at all. Raises `Unreadable`."""
     if "<" not in text:
         return None
-    if "</" in text:
-        text = ADJACENT.sub(r"\1\n", text)
+    text = ADJACENT.sub(r"\1\n", text)
     reading = Reading()
-    opened: re.Match[str] | None = None
+    opened: Tag | None = None
     closed_at: int | None = None
-    for tag in TAG.finditer(text):
-        name = tag["open"] or tag["close"]
-        if opened is not None and closed_at is None and name.lower() in INNER and holds_blocks(opened):
+    for tag in tags(text):
+        # `<tool_response>` inside a tool turn is part of it, not a turn.
+        if opened and closed_at is None and tag.name in INNER and opened.role == "tool" and opened.name not in INNER:
             continue
-        if tag["open"]:
-            if opened is not None and closed_at is None:
+        if not tag.closing:
+            if opened and closed_at is None:
                 reading.repairs["missing_close_tag"] = None
-                add(opened, text[opened.end() : tag.start()], reading)
+                add(opened, text[opened.end : tag.start], reading)
             elif closed_at is not None:
-                between(text[closed_at : tag.start()], reading)
+                between(text[closed_at : tag.start], reading)
             opened, closed_at = tag, None
-        elif opened is None or closed_at is not None or ROLES[name.lower()] != role(opened):
-            raise Unreadable(f"</{name.lower()}> closes nothing: tags inside a turn, or a tag too many")
+        elif opened is None or closed_at is not None or tag.role != opened.role:
+            raise Unreadable(f"</{tag.name}> closes nothing: tags inside a turn, or a tag too many")
         else:
-            add(opened, text[opened.end() : tag.start()], reading)
-            closed_at = tag.end()
+            add(opened, text[opened.end : tag.start], reading)
+            closed_at = tag.end
     if opened is None:
         return None
     if closed_at is None:
         reading.repairs["missing_close_tag"] = None
-        add(opened, text[opened.end() :], reading)
+        add(opened, text[opened.end :], reading)
+    elif STRAY_CALL.match(text[closed_at:]):
+        between(text[closed_at:], reading)
     elif text[closed_at:].strip():
-        if STRAY_CALL.match(text[closed_at:]):
-            between(text[closed_at:], reading)
-        else:
-            reading.repairs["trailing_text"] = None
+        reading.repairs["trailing_text"] = None
     return reading
-
-
-def role(tag: re.Match[str]) -> str:
-    return ROLES[tag["open"].lower()]
-
-
-def holds_blocks(tag: re.Match[str]) -> bool:
-    """`<tool_response>` inside a tool turn is part of it, not a turn."""
-    return role(tag) == "tool" and tag["open"].lower() not in INNER
 
 
 def between(text: str, reading: Reading) -> None:
@@ -81,19 +96,18 @@ def between(text: str, reading: Reading) -> None:
         raise Unreadable(f"text between two turns: {text.strip()[:60]!r}")
 
 
-def add(tag: re.Match[str], body: str, reading: Reading) -> None:
-    if tag["indent"]:
+def add(tag: Tag, body: str, reading: Reading) -> None:
+    if tag.indent:
         body = textwrap.dedent(body)
         reading.repairs["indented_tags"] = None
-    kind = role(tag)
-    if kind == "assistant":
+    if tag.role == "assistant":
         reading.turns.append(assistant_turn(body, reading))
-    elif kind == "tool":
-        reading.turns += tool_turns(tag["attributes"], body, reading)
+    elif tag.role == "tool":
+        reading.turns += tool_turns(tag.attributes, body, reading)
     else:
         # A closing tag on the opening tag's own line: the space between is not the user's.
         text = trimmed(body) if "\n" in body else body.strip()
-        reading.turns.append(Turn("system" if kind == "system" else "user", text))
+        reading.turns.append(Turn(tag.role, text))
 
 
 def tool_turns(attributes: str, body: str, reading: Reading) -> list[Turn]:

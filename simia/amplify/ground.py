@@ -13,15 +13,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from simia.errors import Code, Issue
 from simia.amplify.said import Said
+from simia.errors import Code, Issue
 from simia.tool import ToolSpec
 from simia.trajectory import Message, Trajectory
 
 Path = tuple[str, ...]
 
 NAME = re.compile(r"(?:^|[_-])(?:ids?|uuids?|guid|iban|isbn|sku|vin)$|[a-z](?:Ids?|IDs?|Uuid|UUID)$|[a-z]_?[Nn]umber$")
-NOT_A_NAME = re.compile(r"(?:page|line|row|column|chapter|verse|random|max|min|version|room|season|episode)_?number$", re.I)
+NOT_A_NAME = re.compile(
+    r"(?:page|line|row|column|chapter|verse|random|max|min|version|room|season|episode)_?number$", re.I
+)
 EMAIL_NAME = re.compile(r"^e?mail$|_e?mail$|^email_?address$|[a-z]Email$", re.I)
 FORMATS = frozenset({"email", "idn-email", "uuid"})
 NEVER_FORMATS = frozenset({"date", "date-time", "time", "duration", "uri", "hostname", "regex"})

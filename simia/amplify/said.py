@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 
 # Models like to set typographic hyphens and spaces; nobody means them.
-PLAIN = {ord(c): "-" for c in "‐‑‒–—−"} | {ord(c): " " for c in "\u00a0\u202f\u2007\u2009"}
+PLAIN = (*((char, "-") for char in "‐‑‒–—−"), *((char, " ") for char in "\u00a0\u202f\u2007\u2009"))
 EDGES = re.compile(r"^[^\w+]+|[^\w]+$")
 SEPARATOR = r"[\s\-_()]{0,2}"
 PREFIXED_NUMBER = re.compile(r"#?[a-z]{1,6}[-_ #]?(\d{4,})")
@@ -69,7 +69,10 @@ class Said:
 
 
 def normal(text: str) -> str:
-    return text.lower() if text.isascii() else text.translate(PLAIN).lower()
+    if not text.isascii():
+        for char, plain in PLAIN:
+            text = text.replace(char, plain)
+    return text.lower()
 
 
 def stands_in(needle: str, text: str) -> bool:
@@ -88,8 +91,7 @@ def starts_token(needle: str, text: str, at: int) -> bool:
         return True
     before = text[at - 1]
     if is_word(before):
-        # `\n` or `\t` as an escape inside JSON text is no letter of the token.
-        return before in "nrt" and text[at - 2 : at - 1] == "\\"
+        return False
     if "@" in needle:
         return before not in ".+-"
     return not (before in ".,:/-" and needle.isdigit() and at > 1 and text[at - 2].isdigit())

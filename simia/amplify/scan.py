@@ -17,7 +17,7 @@ MAX_DEPTH = 64
 SPACE = re.compile(r"[ \t\r\n\u00a0\ufeff]*")
 NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?(?=[\s,\]}]|$)")
 WORD = re.compile(r"[A-Za-z]+(?=[\s,\]}]|$)")
-FORBIDDEN = re.compile(r"[+-]?(?:NaN|Infinity|inf|nan)\b")
+FORBIDDEN = re.compile(r"[+-]?(?:NaN|Infinity|inf|undefined|nil|N/A)\b", re.I)
 KEY = re.compile(r"""(?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')\s*:""", re.S)
 ITEM = re.compile(r"[\"'{\[\-0-9]|(?:true|false|null|True|False|None)\b")
 PLAIN = {'"': re.compile(r'[^"\\\x00-\x1f]*'), "'": re.compile(r"[^'\\\x00-\x1f]*")}
@@ -76,7 +76,7 @@ class Scanner:
                 raise RepairError(f"the number {number[0][:30]} is too large", final=True)
             return value
         if FORBIDDEN.match(self.text, self.at):
-            raise RepairError("NaN and Infinity are not JSON", final=True)
+            raise RepairError("NaN, Infinity and undefined are no values", final=True)
         word = WORD.match(self.text, self.at)
         if word and word[0] in LITERALS:
             self.at = word.end()
@@ -85,7 +85,8 @@ class Scanner:
             self.at = word.end()
             self.repairs["python_literal"] = None
             return PYTHON_LITERALS[word[0]]
-        raise RepairError(f"no value at character {self.at}: {self.text[self.at : self.at + 20]!r}")
+        missing = self.text[self.at] in ",:}]"
+        raise RepairError(f"no value at character {self.at}: {self.text[self.at : self.at + 20]!r}", final=missing)
 
     def _object(self) -> dict[str, Any]:
         found: dict[str, Any] = {}
@@ -183,8 +184,10 @@ class Scanner:
         if backslashes and controls:
             raise RepairError("a string mixes escapes and bare backslashes: two readings", final=True)
         if kept:
-            if (quote == '"' and kept % 2) or RESIDUE.search(found):
-                raise RepairError("unescaped quotes in a string: two readings")
+            if RESIDUE.search(found):
+                raise RepairError("unescaped quotes in a string: two readings", final=True)
+            if quote == '"' and kept % 2:
+                raise RepairError("one unescaped quote in a string")
             self.repairs["unescaped_quote"] = None
         if quote == "'":
             self.repairs["single_quotes"] = None

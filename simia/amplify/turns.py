@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from simia.amplify.repair import ReadCall, RepairError, calls, loads
+from simia.amplify.repair import ReadCall, RepairError, bare_calls, loads
 from simia.errors import Code, Issue
 from simia.trajectory import Message, Role, ToolCall
 
@@ -23,10 +23,11 @@ ROLES: dict[str, Role] = {
     **dict.fromkeys(("system", "developer"), "system"),
 }
 CALL_ROLES = frozenset({"function_call", "tool_call"})
-THOUGHT = re.compile(r"^[ \t]*<(think|thinking|reasoning)>(.*?)</\1>", re.S | re.I | re.M)
-OPEN_THOUGHT = re.compile(r"^[ \t]*<(?:think|thinking|reasoning)>(.*?)(?=<tool_call\b)", re.S | re.I | re.M)
-ANY_THOUGHT = re.compile(r"^[ \t]*<(?:think|thinking|reasoning)>", re.I | re.M)
-CALL = re.compile(r"<(tool_call|function_call)\b[^<>]*>(?:.*?)(</\1\s*>|(?=<\1\b)|\Z)", re.S | re.I)
+THOUGHT = re.compile(r"<(think|thinking|reasoning)>(.*?)</\1>", re.S | re.I)
+OPEN_THOUGHT = re.compile(r"<(?:think|thinking|reasoning)>(.*?)(?=<tool_call\b)", re.S | re.I)
+ANY_THOUGHT = re.compile(r"<(?:think|thinking|reasoning)>", re.I)
+CALL = re.compile(r"<(tool_call|function_call)\b([^<>]*)>(.*?)(</\1\s*>|(?=<\1\b)|\Z)", re.S | re.I)
+NAME = re.compile(r"""\bname\s*=\s*["']?([\w.-]+)""")
 
 
 class Unreadable(ValueError):  # noqa: N818 - a finding on the reply, not a fault of the program
@@ -64,12 +65,13 @@ def assistant_turn(body: str, reading: Reading) -> Turn:
         thoughts.append(found[found.lastindex or 0].strip())
         return ""
 
-    body = THOUGHT.sub(keep, body)
     if ANY_THOUGHT.search(body):
-        body = OPEN_THOUGHT.sub(keep, body)
-        reading.repairs["missing_close_tag"] = None
+        body = THOUGHT.sub(keep, body)
         if ANY_THOUGHT.search(body):
-            raise Unreadable("a <think> that is never closed")
+            body = OPEN_THOUGHT.sub(keep, body)
+            reading.repairs["missing_close_tag"] = None
+            if ANY_THOUGHT.search(body):
+                raise Unreadable("a <think> that is never closed")
     turn = Turn("assistant", reasoning="\n".join(t for t in thoughts if t) or None)
     pieces, at = [], 0
     for found in CALL.finditer(body):
@@ -82,11 +84,12 @@ def assistant_turn(body: str, reading: Reading) -> Turn:
 
 
 def tagged_calls(found: re.Match[str], reading: Reading) -> list[ReadCall]:
+    name = NAME.search(found[2]) if found[2] else None
     try:
-        read, repairs = calls(found[0])
+        read, repairs = bare_calls(found[3], name[1] if name else None)
     except RepairError as error:
         raise Unreadable(f"a call cannot be read: {error.detail}") from None
-    if not found[2]:
+    if not found[4]:
         if "trailing_text" in repairs:
             raise Unreadable("text after a call whose tag is not closed")
         reading.repairs["missing_close_tag"] = None
@@ -96,6 +99,9 @@ def tagged_calls(found: re.Match[str], reading: Reading) -> list[ReadCall]:
 
 def trimmed(text: str) -> str:
     """Without blank lines around it; indentation and blank lines within stay."""
+    text = text.strip("\n")
+    if not text or not (text[0].isspace() or text[-1].isspace()):
+        return text
     lines = text.split("\n")
     first, last = 0, len(lines)
     while first < last and not lines[first].strip():
@@ -156,11 +162,11 @@ def assemble(reading: Reading) -> tuple[list[Message], list[Issue]]:
             reading.repairs["dropped_system_turn"] = None
             continue
         made = []
-        for call in turn.calls:
+        for read in turn.calls:
             number += 1
-            made.append(ToolCall(id=f"call_{number}", name=call.name, arguments=call.arguments, raw=call.raw))
-            if call.id:
-                given[call.id] = made[-1].id
+            made.append(ToolCall(id=f"call_{number}", name=read.name, arguments=read.arguments, raw=read.raw))
+            if read.id:
+                given[read.id] = made[-1].id
         if made and not turn.text and messages and messages[-1].role == "assistant":
             # One turn written as two (text, then its calls), or parallel calls written one by one.
             before = messages[-1]
@@ -170,10 +176,10 @@ def assemble(reading: Reading) -> tuple[list[Message], list[Issue]]:
         else:
             messages.append(Message(role=turn.role, content=turn.text, reasoning=turn.reasoning, calls=made))
     for i, message in enumerate(messages):
-        for j, made_call in enumerate(message.calls):
-            if made_call.raw is not None:
+        for j, call in enumerate(message.calls):
+            if call.raw is not None:
                 where = f"messages[{i}].calls[{j}]"
-                issues.append(Issue(code=Code.UNPARSABLE_ARGUMENTS, where=where, detail=made_call.raw[:120]))
+                issues.append(Issue(code=Code.UNPARSABLE_ARGUMENTS, where=where, detail=call.raw[:120]))
     return messages, issues
 
 

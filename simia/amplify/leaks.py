@@ -1,0 +1,97 @@
+"""Leaks: turns that show the format's markup, the prompt's own words or a placeholder that nobody filled in.
+
+One search over all texts decides for nearly every trajectory; only when something is found are the turns looked at one
+by one. Results of tools are not the model's style and may quote anything, except the markup of chat templates.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+import orjson
+
+from simia.errors import Code, Issue
+from simia.trajectory import Message, Trajectory
+
+# Markup that ends or starts a turn when a trainer renders it: wrong in any text, also a result's.
+TEMPLATE_MARKERS = ("<|im_start|>", "<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|start_header_id|>", "<|assistant|>")
+LEAK_MARKERS = (
+    *TEMPLATE_MARKERS,
+    *("<tool_call", "</tool_call", "<tool_response", "</tool_response", "<function=", "<function_call"),
+    *("<user>", "</user>", "<assistant>", "</assistant>", "<tool>", "</tool>", "<think>", "</think>"),
+    *("[inst]", "[/inst]", "<<sys>>", "```tool_call"),
+    *(
+        "seed trajectory",
+        "exemplar",
+        "example trajectory",
+        "example conversation",
+        "new conversation of similar length",
+    ),
+    *("simulated tool", "simulated result", "play every side", "form of your reply", "training data for an assistant"),
+    *("as an ai language model", "as a large language model", "my system prompt", "the system prompt says"),
+    *("lorem ipsum", "example_value", "your_email", "your-email@", "insert_here"),
+)
+# <order_id>, <ORDER ID>, <your name>; [Your Name], [order id]; {{customer}}. Neither HTML nor an index nor a link.
+PLACEHOLDER = re.compile(
+    r"(?<![\w>])<(?:[a-z]+(?:_[a-z]+)+|[A-Z]+(?:[_ ][A-Z]+)*|(?:your|insert|customer|order|product|first|last|full)"
+    r"[ -][A-Za-z ]{1,30})>"
+    r"|(?<!\w)\[(?:(?:[Yy]our|YOUR|[Ii]nsert|INSERT|[Ee]nter|[Cc]ustomer|[Uu]ser|[Rr]ecipient|[Aa]gent|[Cc]ompany|"
+    r"[Ff]irst|[Ll]ast|[Ff]ull|[Oo]rder|[Pp]roduct|[Tt]racking|[Pp]hone|[Ee]mail)[ _'’][A-Za-z '’_]{1,30}|"
+    r"[Nn]ame|NAME|[Dd]ate|[Ee]mail|[Aa]ddress|[Pp]laceholder|PLACEHOLDER)\](?![(\[])"
+    r"|\{\{\s*[A-Za-z_][\w. ]{0,40}\}\}"
+)
+
+
+def leaks(t: Trajectory, markers: Sequence[str]) -> Iterator[Issue]:
+    """One finding a turn: the first marker that it shows."""
+    texts = [written(message) for message in t.messages]
+    if not shown("\n".join(texts), markers):
+        return
+    for i, (message, text) in enumerate(zip(t.messages, texts, strict=True)):
+        found = shown(text, TEMPLATE_MARKERS if message.role == "tool" else markers, words_only=message.role == "tool")
+        if found:
+            yield Issue(code=Code.LEAK, where=f"messages[{i}]", detail=f"it shows {found[:60]!r}")
+
+
+def written(message: Message) -> str:
+    """All that a turn says, its arguments included; of a result only what holds chat markup."""
+    text = message.text
+    if message.role == "tool":
+        return text if "<|" in text else ""
+    if message.role == "system":
+        return ""
+    parts = [text, message.reasoning or ""]
+    parts += [orjson.dumps(c.arguments).decode() if c.arguments is not None else c.raw or "" for c in message.calls]
+    return "\n".join(parts)
+
+
+def stands_in(marker: str, text: str) -> bool:
+    """As whole words: an exemplary answer shows no exemplar."""
+    at = text.find(marker)
+    while at >= 0:
+        end = at + len(marker)
+        starts = at == 0 or not (marker[0].isalnum() and text[at - 1].isalnum())
+        if starts and not (marker[-1].isalnum() and text[end : end + 1].isalnum()):
+            return True
+        at = text.find(marker, at + 1)
+    return False
+
+
+def shown(text: str, markers: Sequence[str], *, words_only: bool = False) -> str | None:
+    low = text.lower()
+    for marker in markers:
+        if stands_in(marker.lower(), low):
+            return marker
+    return None if words_only else placeholder(text)
+
+
+def placeholder(text: str) -> str | None:
+    """Looks only where a bracket opens: the expression alone would be tried at every character."""
+    for bracket in ("<", "[", "{{"):
+        at = text.find(bracket)
+        while at >= 0:
+            if found := PLACEHOLDER.match(text, at):
+                return found[0]
+            at = text.find(bracket, at + 1)
+    return None

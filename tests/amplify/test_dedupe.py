@@ -1,0 +1,60 @@
+"""Exact duplicates: what may differ, and what may not."""
+
+from __future__ import annotations
+
+import pytest
+
+from simia.amplify.dedupe import content_hash
+from simia.trajectory import Message, ToolCall, Trajectory
+
+
+def conversation(
+    *, text: str = "Where is it?", value: str = "A-1", result: str = '{"a":1}', call_id: str = "call_1", **extra: str
+) -> Trajectory:
+    return Trajectory(
+        messages=[
+            Message(role="user", content=text),
+            Message(role="assistant", calls=[ToolCall(id=call_id, name="f", arguments={"x": value, "y": 2})], **extra),
+            Message(role="tool", call_id=call_id, content=result),
+            Message(role="assistant", content="There."),
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        conversation(call_id="call_77"),
+        conversation(text="  where IS\n it? "),
+        conversation(result='{ "a" : 1 }'),
+        conversation(reasoning="Look it up."),
+    ],
+)
+def test_the_same_conversation(other: Trajectory) -> None:
+    assert content_hash(other) == content_hash(conversation())
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        conversation(text="Where is that?"),
+        conversation(value="A-2"),
+        conversation(result='{"a":2}'),
+        conversation().model_copy(update={"messages": conversation().messages[:-1]}),
+    ],
+)
+def test_another_conversation(other: Trajectory) -> None:
+    assert content_hash(other) != content_hash(conversation())
+
+
+def test_the_order_of_arguments_is_nothing() -> None:
+    other = conversation()
+    other.messages[1].calls[0].arguments = {"y": 2, "x": "A-1"}
+    assert content_hash(other) == content_hash(conversation())
+
+
+def test_unparsable_arguments_count() -> None:
+    one, two = conversation(), conversation()
+    one.messages[1].calls[0] = ToolCall(id="c", name="f", raw="{a")
+    two.messages[1].calls[0] = ToolCall(id="c", name="f", raw="{b")
+    assert content_hash(one) != content_hash(two)
