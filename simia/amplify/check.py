@@ -116,12 +116,12 @@ def left_open(waiting: dict[str, str]) -> Iterator[Issue]:
 def out_of_order(before: Message | None, message: Message) -> str | None:
     if message.role == "system":
         return "a system turn within the conversation"
+    if message.calls and message.role != "assistant":
+        return "only the assistant calls tools"
     if before is None:
         return None if message.role == "user" else f"it starts with {kind(message)}"
     if message.role == "user":
         return None if before.role == "assistant" and not before.calls else f"a user turn after {kind(before)}"
-    if message.calls and message.role != "assistant":
-        return "only the assistant calls tools"
     fine = before.role in ("user", "tool") or (before.role == "assistant" and before.calls)
     return None if fine else f"{kind(message)} after {kind(before)}"
 

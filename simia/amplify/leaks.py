@@ -80,8 +80,11 @@ def stands_in(marker: str, text: str) -> bool:
 
 def shown(text: str, markers: Sequence[str], *, words_only: bool = False) -> str | None:
     low = text.lower()
+    # Half of the markers are markup: none of them can be where no such bracket is.
+    absent = tuple(bracket for bracket in "<[" if bracket not in low)
     for marker in markers:
-        if stands_in(marker.lower(), low):
+        word = marker.lower()
+        if not word.startswith(absent) and word in low and stands_in(word, low):
             return marker
     return None if words_only else placeholder(text)
 
