@@ -117,7 +117,8 @@ def explain(cls: type[BaseModel], error: ValidationError) -> str:
     first = error.errors()[0]
     place = ".".join(str(p) for p in first["loc"])
     if first["type"] != "extra_forbidden":
-        return f"{place}: {first['msg']} (got {str(first.get('input'))[:60]!r})"
+        got = first.get("input")  # a whole section is not repeated: it may hold what should not be printed
+        return f"{place}: {first['msg']}" + (f" (got {got!r})" if isinstance(got, bool | int | float) else "")
     known = fields_at(cls, [p for p in first["loc"][:-1] if isinstance(p, str)])
     close = difflib.get_close_matches(str(first["loc"][-1]), known, n=1)
     hint = f"did you mean {close[0]!r}?" if close else f"known here: {', '.join(sorted(known))}"

@@ -10,6 +10,7 @@ import asyncio
 import hashlib
 import logging
 import sys
+from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
@@ -22,6 +23,7 @@ from simia.llm import models
 from simia.llm.embedded_server import EmbeddedServer
 from simia.llm.openai import OpenAIBackend, OpenAISettings
 from simia.llm.types import LLMFault, Reply, Request
+from simia.trajectory import digest
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +39,10 @@ class EmbeddedSettings(Config):
     model: str = Field(models.DEFAULT, description="The name of a known model, or the path of a GGUF file.")
     context: int = Field(8192, ge=256, description="Tokens that one request may hold, prompt and completion together.")
     threads: int | None = Field(None, ge=1, description="Threads; every core if unset.", json_schema_extra=OPERATIONAL)
-    slots: int = Field(1, ge=1, description="Requests computed at once.", json_schema_extra=OPERATIONAL)
+    parallel: int = Field(1, ge=1, description="Requests computed at once.", json_schema_extra=OPERATIONAL)
+    slots: int = Field(
+        4, ge=1, description="Static prompt parts kept ready, such as one a pack.", json_schema_extra=OPERATIONAL
+    )
     timeout: float = Field(1200, gt=0, description="Seconds for one attempt.", json_schema_extra=OPERATIONAL)
     restarts: int = Field(
         3, ge=0, description="Times to start the model again if it dies.", json_schema_extra=OPERATIONAL
@@ -61,7 +66,8 @@ class EmbeddedBackend:
         self._say = say or _to_stderr
         self._server: EmbeddedServer | None = None
         self._client: OpenAIBackend | None = None
-        self._slots = asyncio.Semaphore(settings.slots)  # waiting for a slot must not count against the attempt's time
+        self._room = asyncio.Semaphore(settings.parallel)  # waiting for room must not count against the attempt's time
+        self._prefixes: OrderedDict[str, int] = OrderedDict()
         self._reviving = asyncio.Lock()
 
     @property
@@ -76,7 +82,7 @@ class EmbeddedBackend:
             path,
             threads=self.settings.threads,
             context=self.settings.context,
-            slots=self.settings.slots,
+            slots=max(self.settings.slots, self.settings.parallel),
             log=self.settings.log,
         )
         try:
@@ -94,16 +100,33 @@ class EmbeddedBackend:
             await server.stop()
 
     async def complete(self, request: Request, *, draw: str) -> Reply:
-        async with self._slots:
+        async with self._room:
             client = self._client
             if client is None:
                 raise RuntimeError("EmbeddedBackend.start() was not awaited")
             try:
-                return await client.complete(request, draw=draw)
+                return await client.complete(self._placed(request), draw=draw)
             except LLMFault as fault:
                 if fault.code is Code.CONNECTION:
                     await self._revive(client)
                 raise
+
+    def _placed(self, request: Request) -> Request:
+        """The request sent to the slot that holds its static part: whatever precedes the last message.
+
+        Left alone, the server takes the slot with the longest common beginning, which two packs with the same rules share,
+        and so drops one pack's prefix for the other's at every turn. The reply's key is made before this and knows no slot.
+        """
+        if self.settings.parallel > 1:
+            return request
+        prefix = digest(request.messages[:-1])
+        slot = self._prefixes.pop(prefix, None)
+        if slot is None:
+            full = len(self._prefixes) >= self.settings.slots
+            slot = self._prefixes.popitem(last=False)[1] if full else len(self._prefixes)
+        self._prefixes[prefix] = slot
+        extra = {"cache_prompt": True, "id_slot": slot} | request.extra_body
+        return request.model_copy(update={"extra_body": extra})
 
     async def _connect(self, url: str) -> None:
         assert self._server is not None

@@ -127,7 +127,7 @@ class EmbeddedServer:
         try:
             line = await asyncio.wait_for(asyncio.to_thread(stdout.readline), self.start_seconds)
         except TimeoutError:
-            raise UserError(self._failure(f"did not answer within {self.start_seconds:.0f} s")) from None
+            raise UserError(self._failure(f"did not answer within {self.start_seconds:g} s")) from None
         if not line:
             code = await asyncio.to_thread(self._child.wait) if self._child else 0
             raise UserError(self._failure(f"ended while it started, with {f'signal {-code}' if code < 0 else code}"))

@@ -32,7 +32,9 @@ class OpenAISettings(Config):
     kind: Literal["openai"] = "openai"
     model: str = Field(description="The model's name as the endpoint knows it.")
     base_url: str = Field(
-        "https://api.openai.com/v1", description="The address up to, not including, /chat/completions."
+        "https://api.openai.com/v1",
+        description="The address up to, not including, /chat/completions. Moving a server (the alias stays) is no change of data.",
+        json_schema_extra=OPERATIONAL,
     )
     alias: str | None = Field(
         None, description="The endpoint's name in the replies' keys; the host of base_url if unset."

@@ -42,7 +42,7 @@ class Ledger:
         self._attempts: dict[str, int] = dict(
             self.db.ledger.execute("SELECT item, MAX(n) FROM attempt GROUP BY item").fetchall()
         )
-        self._pending: dict[str, tuple[str, Request]] = {}
+        self._pending: dict[str, tuple[str, Request, int]] = {}
         self._pack = zstandard.ZstdCompressor(level=3)
         self._unpack = zstandard.ZstdDecompressor()
 
@@ -53,15 +53,15 @@ class Ledger:
         return Reply.model_validate_json(self._unpack.decompress(row[0])) if row else None
 
     async def asked(self, key: str, item: str, draw: str, request: Request) -> None:
-        self._pending[key] = (draw, request)
         n = self._attempts[item] = self._attempts.get(item, -1) + 1
+        self._pending[key] = (draw, request, n)
         await self._write(
             "INSERT INTO attempt (item, n, reply_key, status, asked_at) VALUES (?, ?, ?, 'sent', ?)",
             (item, n, key, time.time()),
         )
 
     async def answered(self, key: str, item: str, reply: Reply) -> None:
-        draw, request = self._pending.pop(key)
+        draw, request, n = self._pending.pop(key)
         usage = reply.usage
         body = self._pack.compress(reply.model_dump_json(exclude_defaults=True).encode())
         asked = self._pack.compress(orjson.dumps(request.canonical()))
@@ -71,15 +71,15 @@ class Ledger:
         noted = self._write(
             "UPDATE attempt SET status = 'got', got_at = ?, prompt = ?, completion = ?, cached = ?, cost = ?"
             " WHERE item = ? AND n = ?",
-            (time.time(), usage.prompt, usage.completion, usage.cached, usage.cost, item, self._attempts.get(item, 0)),
+            (time.time(), usage.prompt, usage.completion, usage.cached, usage.cost, item, n),
         )
         await asyncio.gather(asyncio.wrap_future(stored), noted)
 
     async def failed(self, key: str, item: str, fault: LLMFault) -> None:
-        self._pending.pop(key, None)
+        *_, n = self._pending.pop(key)
         await self._write(
             "UPDATE attempt SET status = 'failed', code = ?, got_at = ? WHERE item = ? AND n = ?",
-            (str(fault.code), time.time(), item, self._attempts.get(item, 0)),
+            (str(fault.code), time.time(), item, n),
         )
 
     # -- items and results ---------------------------------------------------------------------------------------

@@ -134,7 +134,7 @@ async def test_a_resume_refuses_another_identity(endpoint: FakeEndpoint, tmp_pat
 
 
 async def test_recheck_derives_the_same_and_sees_a_changed_check(endpoint: FakeEndpoint, tmp_path: Path) -> None:
-    conf = config(endpoint, "n=20")
+    conf = config(endpoint, "n=60")
     await start(conf, tmp_path)
     asked = endpoint.log()["count"]
     run = Run.open(tmp_path, "r")
@@ -145,7 +145,7 @@ async def test_recheck_derives_the_same_and_sees_a_changed_check(endpoint: FakeE
     lax = conf.model_copy(update={"checks": conf.checks.model_copy(update={"identifiers": False})})
     looser = recheck(run, lax, seeds, model=facts["model"], alias=facts["alias"], structured=True)
     assert looser["passed"][1] > looser["passed"][0]
-    assert looser["accepted"][1] == 20
+    assert looser["accepted"][1] == 60
     run.close()
     assert endpoint.log()["count"] == asked
 

@@ -96,7 +96,7 @@ async def test_a_killed_child_is_started_again_and_the_retry_succeeds(engine: En
 @real_model
 @pytest.mark.model
 async def test_calls_broken_by_one_death_cost_one_restart() -> None:
-    backend = EmbeddedBackend(EmbeddedSettings(**SETTINGS, slots=4, restarts=1), say=lambda _: None)
+    backend = EmbeddedBackend(EmbeddedSettings(**SETTINGS, parallel=4, restarts=1), say=lambda _: None)
     async with Engine(backend, limits=Limits(backoff=0.05), price=FREE) as engine:
         kill_child(backend)
         replies = await asyncio.gather(*(engine.ask(CITY, item="i", draw=str(n)) for n in range(4)))

@@ -1,0 +1,92 @@
+"""The newcomer's journey with the real local model: quickstart, export, report, recheck, the example and the README's words."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.model
+
+
+def simia(*arguments: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
+    env = {k: v for k, v in os.environ.items() if k not in ("OPENAI_API_KEY", "SIMIA_PATH", "SIMIA_RUNS")}
+    command = [sys.executable, "-m", "simia", *map(str, arguments)]
+    return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True)
+
+
+@pytest.fixture(scope="module")
+def quickstart(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
+    """What `make quickstart` runs, in an empty folder."""
+    folder = tmp_path_factory.mktemp("newcomer")
+    done = simia("amplify", "--name", "first", cwd=folder)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    return folder, done
+
+
+def test_eight_accepted_with_at_least_three_tools(quickstart: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+    from simia.runs import Run
+    from simia.trajectory import Trajectory
+
+    folder, done = quickstart
+    run = Run.read_only(folder / "runs", "first")
+    kept = [Trajectory.from_row(body["trajectory"]) for body in run.ledger.accepted()]
+    facts = run.ledger.meta("facts")
+    run.close()
+    assert len(kept) == 8
+    assert len({call.name for t in kept for _, _, call in t.calls()}) >= 3
+    assert {t.pack for t in kept} == {"customer_service", "office"}
+    assert facts["model"].startswith("qwen2.5-coder-0.5b@"), "the real model, not the fallback"
+    lines = done.stdout.strip().splitlines()
+    assert lines[-1] == "next: simia export first --to llamafactory --out data/first"
+    events = [json.loads(line) for line in lines if line.startswith('{"')]
+    assert events, "not on a terminal: progress as JSON lines"
+    assert events[-1]["accepted"] == 8
+
+
+def test_the_last_line_is_a_command_that_works(quickstart: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+    folder, done = quickstart
+    command = done.stdout.strip().splitlines()[-1].removeprefix("next: simia ").split()
+    exported = simia(*command, cwd=folder)
+    assert exported.returncode == 0, exported.stderr
+    assert exported.stdout.startswith("8 rows from 8 of 8 trajectories")
+    names = {path.name for path in (folder / "data/first").iterdir()}
+    assert {"dataset_info.json", "train.yaml", "README.md"} <= names
+
+
+def test_report_recheck_and_list(quickstart: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+    folder, _ = quickstart
+    report = simia("report", "first", cwd=folder)
+    assert report.returncode == 0, report.stderr
+    page = (folder / "runs/first/report.html").read_text(encoding="utf-8")
+    assert not re.search(r"(src|href)=[\"']https?://", page), "self-contained"
+    recheck = simia("runs", "recheck", "first", cwd=folder)
+    assert "accepted: 8" in recheck.stdout, recheck.stdout + recheck.stderr
+    assert "first" in simia("runs", "list", cwd=folder).stdout
+    again = simia("runs", "resume", "first", cwd=folder)
+    assert again.returncode == 0, again.stderr
+
+
+def test_a_second_start_of_the_same_name_says_what_to_do(
+    quickstart: tuple[Path, subprocess.CompletedProcess[str]],
+) -> None:
+    folder, _ = quickstart
+    second = simia("amplify", "--name", "first", cwd=folder)
+    assert second.returncode == 2
+    assert "simia runs resume first" in second.stderr
+    assert "Traceback" not in second.stderr
+
+
+def test_the_whole_path_on_one_page(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, ROOT / "examples/whole_path.py", "2", tmp_path / "out"], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "complete: 2 accepted" in done.stdout
+    assert "2 rows in" in done.stdout
