@@ -182,11 +182,16 @@ def estimate_tokens(t: Trajectory) -> int:
         for call in message.calls:
             markup += CALL_TOKENS
             texts += (call.name.encode(), arguments_text(call))
-    return markup + text_tokens(b"".join(texts))
+    return markup + byte_tokens(b"".join(texts))
 
 
-def text_tokens(raw: bytes) -> int:
-    """For UTF-8: Qwen gives each digit a token, a word one or two, a mark about half of one. Fitted on its tokenizer."""
+def text_tokens(text: str) -> int:
+    """The estimate for one text."""
+    return byte_tokens(text.encode())
+
+
+def byte_tokens(raw: bytes) -> int:
+    """Of UTF-8. Qwen gives each digit a token, a word one or two, a mark about half of one. Fitted on its tokenizer."""
     length = len(raw)
     digits = length - len(raw.translate(None, DIGITS))
     letters = length - len(raw.translate(None, LETTERS))

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from simia.amplify.check import Checks, check, estimate_tokens
+from simia.amplify.check import Checks, check, estimate_tokens, text_tokens
 from simia.errors import Code
 from simia.pack import Pack
 from simia.tool import ToolSpec
@@ -235,3 +235,9 @@ def test_unknown_settings_are_refused() -> None:
 def test_no_seed_of_ours_is_refused(pack: str) -> None:
     for seed in Pack.load(pack).seeds:
         assert check(seed, Checks()) == []
+
+
+@pytest.mark.parametrize("text", ["", "Where is my order?", "Zoë 🎉"])
+def test_one_text_is_counted_as_within_a_trajectory(text: str) -> None:
+    difference = estimate_tokens(trajectory(user(text), says())) - estimate_tokens(trajectory(user(""), says()))
+    assert abs(text_tokens(text) - 1 - difference) <= 1
