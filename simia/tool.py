@@ -7,6 +7,7 @@ regexes for the third. The fast validator decides; the readable one only words t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
@@ -15,6 +16,12 @@ import jsonschema_rs
 import orjson
 from pydantic import BaseModel, ConfigDict, Field
 
+# RFC 3339 wants a zone and seconds; tools in the wild mean "10:00" and "2025-09-17T09:30", and so do their users.
+TIME = r"([01]\d|2[0-3]):[0-5]\d(:[0-5]\d(\.\d+)?)?(Z|[+-]\d\d:?\d\d)?"
+LENIENT = {
+    "time": lambda text: re.fullmatch(TIME, text) is not None,
+    "date-time": lambda text: re.fullmatch(rf"\d{{4}}-[01]\d-[0-3]\d[Tt ]{TIME}", text) is not None,
+}
 MAX_SCHEMA_BYTES = 256_000
 MAX_SCHEMA_DEPTH = 64
 
@@ -53,7 +60,11 @@ class CompiledSchema:
         guard(schema)
         try:
             self._fast = jsonschema_rs.Draft202012Validator(
-                schema, validate_formats=True, offline=True, pattern_options=jsonschema_rs.RegexOptions()
+                schema,
+                formats=LENIENT,
+                validate_formats=True,
+                offline=True,
+                pattern_options=jsonschema_rs.RegexOptions(),
             )
         except (jsonschema_rs.ValidationError, ValueError) as error:
             raise SchemaError(f"not a usable JSON Schema: {str(error).splitlines()[0]}") from None

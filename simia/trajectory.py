@@ -8,6 +8,7 @@ or provenance), so that the same episode has the same id wherever and whenever i
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
@@ -66,12 +67,16 @@ class Message(BaseModel):
 class End(BaseModel):
     """How an episode ended: finished, cut by a limit (still scored), or aborted by infrastructure (never scored)."""
 
+    model_config = ConfigDict(extra="forbid")
+
     kind: EndKind = "terminated"
     code: Code | None = None
 
 
 class Provenance(BaseModel):
     """Where a trajectory came from: enough to find the paid reply again and to redo every later stage."""
+
+    model_config = ConfigDict(extra="forbid")
 
     run: str | None = None
     item: str | None = None
@@ -87,6 +92,8 @@ class Provenance(BaseModel):
 
 class Usage(BaseModel):
     """Tokens as the endpoint counted them. `cached` is the share of `prompt` that it served from a prefix cache."""
+
+    model_config = ConfigDict(extra="forbid")
 
     prompt: int = 0
     completion: int = 0
@@ -164,7 +171,11 @@ def content_of(message: Message) -> dict[str, Any]:
 
 def digest(value: Any) -> str:
     """A stable hash of a JSON value (keys sorted), 32 hex characters."""
-    return hashlib.blake2b(orjson.dumps(value, option=orjson.OPT_SORT_KEYS), digest_size=16).hexdigest()
+    try:
+        text = orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+    except TypeError:  # an integer beyond 64 bits, which foreign rows do hold
+        text = json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":")).encode()
+    return hashlib.blake2b(text, digest_size=16).hexdigest()
 
 
 # Each entry lifts a row of that version to the next one. A fixture of every released version is tested.

@@ -53,7 +53,11 @@ class Simulator:
         self.form: prompt.Form = "tagged" if asked == "tagged" or (asked == "auto" and not structured) else "json"
         self.constrained = self.form == "json" and structured
         self.by_id = {seed.id: seed for seed in seeds.order}
-        self.fixed = {name: group[: config.prompt.shots] for name, group in seeds.groups.items()}
+        # The shortest seeds are the further shots: they cost least and leave the form plain to see.
+        self.fixed = {
+            name: sorted(group, key=lambda seed: len(prompt.exemplar(seed, self.form)))[: config.prompt.shots]
+            for name, group in seeds.groups.items()
+        }
 
     def item(self, ord_: int) -> Item:
         """The plan for one place in the run: seeds in turn, pass after pass (paper §2.2, multiple generation passes)."""

@@ -6,11 +6,9 @@ the report and the card and listed in `refused.jsonl`, so that rows in the file 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
-
-import orjson
 
 from simia import formats
 from simia.errors import Code, Issue, UserError
@@ -18,7 +16,9 @@ from simia.export import llamafactory
 from simia.export.card import card
 from simia.export.draft import Draft
 from simia.export.facts import CardFacts, ExportReport, Format, Segment, Template
+from simia.export.llamafactory import Line
 from simia.export.tokens import CountTokens
+from simia.formats.llamafactory import Unfit, json_text
 from simia.trajectory import Trajectory
 
 DATA = "data.jsonl"
@@ -43,11 +43,12 @@ def export(
     thinking. `count` counts a text's tokens with the model's own tokenizer; without it lengths are estimated.
     """
     if to != "llamafactory" and segment != "whole":
-        raise UserError(f"segment={segment} is for llamafactory: in {to} rows the trainer masks per message")
+        raise UserError(f"segment={segment} is for llamafactory; {to} rows hold whole trajectories")
     trainer = llamafactory.Writer(segment, reasoning, template, cutoff, count)
     report = ExportReport(
         to=to, segment=segment, reasoning=reasoning, template=trainer.template, cutoff=cutoff, counted=count is not None
     )
+    configuration = dict(trainer.configuration()) if to == "llamafactory" else {}
     with Draft(out) as draft:
         data, refused = draft.file(DATA), draft.file(REFUSED)
         for t in trajectories:
@@ -56,34 +57,40 @@ def export(
             for item in trainer.rows(t) if to == "llamafactory" else dialect_rows(t, to, reasoning):
                 if isinstance(item, Issue):
                     report.refuse(item)
-                    refused.write(
-                        orjson.dumps({"id": name_of(t), "item": t.provenance.item, **item.model_dump()}) + b"\n"
-                    )
+                    account = {"id": name_of(t), "item": t.provenance.item, **item.model_dump()}
+                    refused.write(json.dumps(account).encode() + b"\n")
                 else:
                     report.rows += 1
                     report.trained_turns += item.trained
                     report.longest = max(report.longest, item.tokens)
-                    data.write(orjson.dumps(item.row) + b"\n")
+                    data.write(item.text.encode() + b"\n")
             report.exported += report.rows > before
-        if to == "llamafactory":
-            for name, text in trainer.configuration():
-                draft.text(name, text)
+        for name, text in configuration.items():
+            draft.text(name, text)
         draft.text("README.md", card(facts, report))
         report.files = draft.names
     return report
 
 
-def dialect_rows(t: Trajectory, to: Format, reasoning: bool) -> Iterator[llamafactory.Sized | Issue]:
-    """One row in a chat dialect; trainers of these read masks and templates of their own, so only unfit JSON is refused."""
+def dialect_rows(t: Trajectory, to: Format, reasoning: bool) -> Iterator[Line | Issue]:
+    """One row in a chat dialect. Its trainers bring their own template and mask every assistant turn alike or none."""
+    for i, message in enumerate(t.messages):
+        if message.role == "assistant" and message.train is False:
+            detail = f"train: false cannot be said of one turn in {to} rows"
+            yield Issue(code=Code.UNEXPRESSIBLE, where=f"messages[{i}]", detail=detail)
+            return
     if not reasoning:
         t = t.model_copy(update={"messages": [m.model_copy(update={"reasoning": None}) for m in t.messages]})
     for i, j, call in t.calls():
         if call.arguments is None:
             yield Issue(code=Code.UNPARSABLE_ARGUMENTS, where=f"messages[{i}].calls[{j}]")
             return
-    row: dict[str, Any] = formats.get(to).write(t)
-    trained = sum(m.role == "assistant" and m.train is not False for m in t.messages)
-    yield llamafactory.Sized(row, trained=trained, tokens=0)
+    try:
+        line = json_text(formats.get(to).write(t), "")
+    except Unfit as unfit:
+        yield unfit.issue
+        return
+    yield Line(line, trained=sum(message.role == "assistant" for message in t.messages), tokens=0)
 
 
 def name_of(t: Trajectory) -> str | None:

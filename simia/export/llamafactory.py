@@ -19,7 +19,7 @@ from simia import resources
 from simia.errors import Code, Issue, UserError
 from simia.export.facts import Segment, Template
 from simia.export.tokens import CountTokens, estimate_tokens
-from simia.formats.llamafactory import Conversation, Refused, conversation, ends, whole
+from simia.formats.llamafactory import Conversation, Unfit, conversation, ends, whole
 from simia.trajectory import Trajectory
 
 RESERVE = 2  # one for packing, one for the trainer's rounding where a row fills the context exactly
@@ -46,10 +46,10 @@ DATASET_INFO = {
 
 
 @dataclass(frozen=True)
-class Sized:
-    """A row ready to be written, the assistant turns that it trains, and its length."""
+class Line:
+    """A row as JSON, the assistant turns that it trains, and its length (0: not counted)."""
 
-    row: dict[str, Any]
+    text: str
     trained: int
     tokens: int
 
@@ -69,14 +69,14 @@ class Writer:
         # System text and tools repeat from row to row of one pack.
         self._count_shared = lru_cache(maxsize=256)(self._count)
 
-    def rows(self, t: Trajectory) -> Iterator[Sized | Issue]:
+    def rows(self, t: Trajectory) -> Iterator[Line | Issue]:
         """The trajectory's rows; an issue in place of each row that the trainer would not carry exactly."""
         try:
             c = conversation(t, reasoning=self.reasoning)
             if self.segment == "whole":
                 row = whole(c)
-        except Refused as refused:
-            yield refused.issue
+        except Unfit as unfit:
+            yield unfit.issue
             return
         lengths = self.lengths(c)
         if self.segment == "whole":
@@ -85,11 +85,11 @@ class Writer:
         for end in ends(c):
             yield self.fitting(c.row(end), 1, lengths[end - 1])
 
-    def fitting(self, row: dict[str, Any], trained: int, tokens: int) -> Sized | Issue:
+    def fitting(self, row: dict[str, Any], trained: int, tokens: int) -> Line | Issue:
         if tokens + RESERVE > self.cutoff:
             detail = f"{tokens} tokens, {self.cutoff - RESERVE} fit"
             return Issue(code=Code.OVER_BUDGET, where=f"messages[{row['turn']}]", detail=detail)
-        return Sized(row, trained, tokens)
+        return Line(json.dumps(row, ensure_ascii=False), trained, tokens)
 
     def lengths(self, c: Conversation) -> list[int]:
         """Tokens of the row up to and with each turn, never too few."""

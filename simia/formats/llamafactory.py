@@ -9,7 +9,8 @@ Its converter drops rows it cannot pair, dies on others and rewrites a third kin
   derail. In the JSON every `<` is written `\\u003c`: the trainer parses and prints the JSON again, so the tokens are
   the same, and no marker inside an argument can be mistaken for the real one;
 - tokens like `<|im_end|>` inside any text would become real control tokens;
-- `{{idx}}` in a user turn would be replaced by a number.
+- `{{idx}}` in a user turn would be replaced by a number;
+- where every text of a file is a bare date, its JSON reader makes timestamps of them and the run dies.
 """
 
 from __future__ import annotations
@@ -27,9 +28,10 @@ RESULT_JOINT = "\n</tool_response>\n<tool_response>\n"
 CONTROL = re.compile(r"<\|[^\s|<>]{1,40}\|>")
 AGENT_MARKERS = re.compile(r"</?(?:tool_call|think|tool_response)>")
 RESULT_MARKERS = re.compile(r"</?tool_response>")
+BARE_DATE = re.compile(r"\d{4}-\d\d-\d\d(?:[ T][\d:.]+(?:Z|[+-][\d:]+)?)?")
 
 
-class Refused(Exception):  # noqa: N818 - carries data, not a fault
+class Unfit(Exception):  # noqa: N818 - carries data, not a fault
     """This trajectory (or turn) cannot be trained on without loss; `issue` says why. Never leaves the exporter."""
 
     def __init__(self, code: Code, where: str, detail: str) -> None:
@@ -74,20 +76,18 @@ class Conversation:
 
 
 def write(t: Trajectory, *, reasoning: bool = False) -> dict[str, Any]:
-    """The whole trajectory as one row, every assistant turn trained. Raises `Refused`."""
+    """The whole trajectory as one row, every assistant turn trained. Raises `Unfit`."""
     return whole(conversation(t, reasoning=reasoning))
 
 
 def whole(c: Conversation) -> dict[str, Any]:
     """One row; its trainer setting is `mask_history: false`, which knows no per-turn switch."""
     if not c.turns[-1].agents:
-        raise Refused(
-            Code.BAD_ENDING, f"messages[{c.turns[-1].place}]", "the row would end on a turn of the environment"
-        )
+        raise Unfit(Code.BAD_ENDING, f"messages[{c.turns[-1].place}]", "the row would end on a turn of the environment")
     for turn in c.turns:
         if turn.agents and not turn.trained:
             detail = "train: false cannot be said of one turn of a whole trajectory; export with segment=turns"
-            raise Refused(Code.UNEXPRESSIBLE, f"messages[{turn.place}]", detail)
+            raise Unfit(Code.UNEXPRESSIBLE, f"messages[{turn.place}]", detail)
     return c.row()
 
 
@@ -97,20 +97,24 @@ def ends(c: Conversation) -> list[int]:
 
 
 def conversation(t: Trajectory, *, reasoning: bool = False) -> Conversation:
-    """Check and convert. Raises `Refused` with the first thing that the trainer would not carry exactly."""
+    """Check and convert. Raises `Unfit` with the first thing that the trainer would not carry exactly."""
     if not t.system:
-        raise Refused(Code.UNEXPRESSIBLE, "system", "no system text: the template would put its own in")
+        raise Unfit(Code.UNEXPRESSIBLE, "system", "no system text: the template would put its own in")
     tools = json_text([tool.flat() for tool in t.tools], "tools") if t.tools else ""
     writable(t.system, "system")
     no_control(t.system, "system")
     no_control(tools, "tools")
     turns = paired(t.messages, reasoning)
+    if BARE_DATE.fullmatch(t.system) or all(BARE_DATE.fullmatch(turn.value) for turn in turns[:2]):
+        raise Unfit(
+            Code.UNEXPRESSIBLE, "messages", "nothing but dates: the trainer's reader would make timestamps of them"
+        )
     if not any(turn.trained for turn in turns):
-        raise Refused(Code.UNEXPRESSIBLE, "messages", "no turn to train on")
+        raise Unfit(Code.UNEXPRESSIBLE, "messages", "no turn to train on")
     try:
         name = t.id
     except TypeError as error:  # orjson's, for integers beyond 64 bits
-        raise Refused(Code.BAD_JSON, "", f"cannot be hashed: {error}") from None
+        raise Unfit(Code.BAD_JSON, "", f"cannot be hashed: {error}") from None
     return Conversation(id=name, system=t.system, tools=tools, turns=tuple(turns))
 
 
@@ -135,11 +139,11 @@ def paired(messages: Sequence[Message], reasoning: bool) -> list[Turn]:
         elif message.role == "user" and not message.calls:
             turns.append(user_turn(message, place))
         else:
-            raise Refused(Code.UNEXPRESSIBLE, where, f"a {message.role} message here has no counterpart")
+            raise Unfit(Code.UNEXPRESSIBLE, where, f"a {message.role} message here has no counterpart")
         if turns[-1].agents != (len(turns) % 2 == 0):
-            raise Refused(Code.ROLE_ORDER, where, f"a {message.role} message cannot be turn {len(turns)}")
+            raise Unfit(Code.ROLE_ORDER, where, f"a {message.role} message cannot be turn {len(turns)}")
         if turns[-1].role == "human" and len(turns) > 1 and turns[-2].role == "function_call":
-            raise Refused(Code.UNPAIRED_CALL, where, "a call has no result")
+            raise Unfit(Code.UNPAIRED_CALL, where, "a call has no result")
     return turns
 
 
@@ -147,9 +151,9 @@ def user_turn(message: Message, place: int) -> Turn:
     where = f"messages[{place}]"
     text = plain(message, where)
     if "{{idx}}" in text:
-        raise Refused(Code.UNEXPRESSIBLE, where, "the trainer replaces {{idx}} in a user turn by a number")
+        raise Unfit(Code.UNEXPRESSIBLE, where, "the trainer replaces {{idx}} in a user turn by a number")
     if RESULT_MARKERS.search(text):
-        raise Refused(Code.LEAK, where, "a user turn with <tool_response> reads as a tool's result")
+        raise Unfit(Code.LEAK, where, "a user turn with <tool_response> reads as a tool's result")
     return Turn("human", text, place)
 
 
@@ -158,16 +162,16 @@ def observation(asked: Sequence[ToolCall], results: Sequence[Message], place: in
     where = f"messages[{place}]"
     if len(results) != len(asked):
         code = Code.UNPAIRED_RESULT if len(results) > len(asked) else Code.UNPAIRED_CALL
-        raise Refused(code, where, f"{len(asked)} calls, {len(results)} results")
+        raise Unfit(code, where, f"{len(asked)} calls, {len(results)} results")
     ordered = list(results)
     if any(result.call_id is not None for result in results):
         by_id = {result.call_id: result for result in results}
         if len(by_id) != len(results) or set(by_id) != {call.id for call in asked}:
-            raise Refused(Code.UNPAIRED_RESULT, where, "the results' call ids are not those of the calls")
+            raise Unfit(Code.UNPAIRED_RESULT, where, "the results' call ids are not those of the calls")
         ordered = [by_id[call.id] for call in asked]
     texts = [plain(result, where) for result in ordered]
     if any(RESULT_MARKERS.search(text) for text in texts):
-        raise Refused(Code.LEAK, where, "a result that holds <tool_response> reads as several results")
+        raise Unfit(Code.LEAK, where, "a result that holds <tool_response> reads as several results")
     return Turn("observation", RESULT_JOINT.join(texts), place)
 
 
@@ -178,7 +182,7 @@ def agent_turn(message: Message, place: int, reasoning: bool) -> Turn:
     for words in (text, thought):
         no_control(words, where)
         if found := AGENT_MARKERS.search(words):
-            raise Refused(Code.LEAK, where, f"the agent's words hold the marker {found[0]}")
+            raise Unfit(Code.LEAK, where, f"the agent's words hold the marker {found[0]}")
     head = f"<think>\n{thought}\n</think>\n\n" if thought.strip() else ""
     trained = message.train is not False
     if message.calls:
@@ -186,7 +190,7 @@ def agent_turn(message: Message, place: int, reasoning: bool) -> Turn:
         body = f"{text}\n<tool_call>{written}</tool_call>" if text else written
         return Turn("function_call", head + body, place, len(message.calls), trained)
     if not text.strip():
-        raise Refused(Code.EMPTY_TURN, where, "neither text nor calls")
+        raise Unfit(Code.EMPTY_TURN, where, "neither text nor calls")
     return Turn("gpt", head + text, place, 0, trained)
 
 
@@ -196,13 +200,11 @@ def calls_json(calls: Sequence[ToolCall], where: str) -> str:
     for n, call in enumerate(calls):
         at = f"{where}.calls[{n}]"
         if call.arguments is None:
-            raise Refused(Code.UNPARSABLE_ARGUMENTS, at, "the trainer dies on a call without parsed arguments")
+            raise Unfit(Code.UNPARSABLE_ARGUMENTS, at, "the trainer dies on a call without parsed arguments")
         text = json_text({"name": call.name, "arguments": call.arguments}, at)
         no_control(text, at)
         if "</tool_call>" in text:
-            raise Refused(
-                Code.LEAK, at, "a call that holds </tool_call> could not be read back from the model's output"
-            )
+            raise Unfit(Code.LEAK, at, "a call that holds </tool_call> could not be read back from the model's output")
         written.append(text.replace("<", "\\u003c"))
     return written[0] if len(written) == 1 else f"[{', '.join(written)}]"
 
@@ -210,7 +212,7 @@ def calls_json(calls: Sequence[ToolCall], where: str) -> str:
 def plain(message: Message, where: str) -> str:
     """The text of a message, if it is nothing but text and can be written as UTF-8."""
     if isinstance(message.content, list) and any(part.get("type", "text") != "text" for part in message.content):
-        raise Refused(Code.UNEXPRESSIBLE, where, "a message with parts that are not text")
+        raise Unfit(Code.UNEXPRESSIBLE, where, "a message with parts that are not text")
     text = message.text
     no_control(text, where)
     writable(text, where)
@@ -221,7 +223,7 @@ def json_text(value: Any, where: str) -> str:
     try:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False)
     except (ValueError, TypeError) as error:
-        raise Refused(Code.BAD_JSON, where, f"not JSON: {error}") from None
+        raise Unfit(Code.BAD_JSON, where, f"not JSON: {error}") from None
     writable(text, where)
     return text
 
@@ -230,9 +232,9 @@ def writable(text: str, where: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise Refused(Code.BAD_ROW, where, "half a surrogate pair cannot be written as UTF-8") from None
+        raise Unfit(Code.BAD_ROW, where, "half a surrogate pair cannot be written as UTF-8") from None
 
 
 def no_control(text: str, where: str) -> None:
     if found := CONTROL.search(text):
-        raise Refused(Code.LEAK, where, f"{found[0]} would become a control token")
+        raise Unfit(Code.LEAK, where, f"{found[0]} would become a control token")

@@ -79,7 +79,6 @@ def test_real_rows() -> None:
         "calls": 211,
         "results": 211,
         "broken arguments": 1,
-        "only the format of a time": 2,
         "empty required text": 1,
     }
     trajectories = [row for row in rows if isinstance(row, Trajectory)]

@@ -93,7 +93,7 @@ def fate(folder: Path, model: Path):
     given = json.loads((folder / "data.jsonl").read_text(encoding="utf-8").splitlines()[0])
     try:
         _, processed, tokenizer = tokenized(folder, model, neat_packing=False)
-    except (RuntimeError, KeyError):
+    except (RuntimeError, KeyError, TypeError):
         return "dies"
     if len(processed) < 2:
         return "dropped"

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.trainer
 
 PROBE = Path(__file__).parent / "llamafactory_probe.py"
 END = "<|im_end|>\n"
-LONG = 400_000
+CUTOFF = 12_000
 LOOKUP = ToolSpec(name="look_up", description="Look something <up>", parameters={"type": "object", "properties": {}})
 
 
@@ -68,7 +68,7 @@ HOSTILE = [
     ),
     talk(user("naïve 👩‍💻 🇫🇷 \u202eabc\u202c नमस्ते 你好"), says("e\u0301 \u2028 \u2029 \x85 \x00 \r\n\ttab\u00a0")),
     talk(user("go"), calls({"ключ": "значение \u2028"}), result("😀" * 50), says("ok")),
-    talk(user("very long"), says("word " * 40_000)),
+    talk(user("very long"), says("word " * 3_000)),
     talk(user("go"), calls({"a": 1}, content="I look.\n\nTwice:\n"), result("1"), says("ok")),
     talk(user("go"), calls({"a": 1}, content=""), result("1"), says("ok")),
     talk(user("go"), calls({"a": 1}, {"a": 2}, content='{"a": 1} [x]'), result("two", 1), result("one", 0), says("ok")),
@@ -78,7 +78,6 @@ HOSTILE = [
     talk(user("ends on a call"), calls({"done": True})),
     talk(user(""), says("an empty question")),
 ]
-DATES = [talk(user("2025-01-01"), says("2025-01-02"), system="2025-09-16", tools=False)]
 PARTLY = [
     talk(
         user("a"), says("not this one", train=False), user("b"), calls({}), result("r"), says("nor this", train=False)
@@ -86,35 +85,41 @@ PARTLY = [
 ]
 
 
-def rendered(message: Message, reasoning: bool) -> str:
+def rendered(message: Message, reasoning: bool, thinks_always: bool = False) -> str:
     """What the model is to learn to say at this turn: thinking, words, calls, end of turn."""
     made = [json.dumps({"name": c.name, "arguments": c.arguments}, ensure_ascii=False) for c in message.calls]
     parts = [message.content] if message.content else []
     said = "\n".join([*map(str, parts), *(f"<tool_call>\n{call}\n</tool_call>" for call in made)])
-    thought = f"<think>\n{message.reasoning}\n</think>\n\n" if reasoning and message.reasoning else ""
-    return thought + said + END
+    thought = f"<think>\n{message.reasoning or ''}\n</think>\n\n"
+    return (thought if thinks_always or (reasoning and message.reasoning) else "") + said + END
 
 
-def chat(t: Trajectory, upto: int, reasoning: bool) -> list[dict[str, Any]]:
-    """The messages for a Hugging Face chat template; results in the order of their calls."""
-    messages: list[dict[str, Any]] = [{"role": "system", "content": t.system}]
-    for message in t.messages[: upto + 1]:
-        row: dict[str, Any] = {"role": message.role, "content": message.content or ""}
-        if message.role == "assistant":
-            thought = f"<think>\n{message.reasoning}\n</think>\n\n" if reasoning and message.reasoning else ""
-            row["content"] = thought + row["content"]
-            row["tool_calls"] = [{"function": {"name": c.name, "arguments": c.arguments}} for c in message.calls]
-        row["order"] = message.call_id
-        messages.append(row)
-    for n in range(len(messages) - 1):  # results come in twos at most here
-        first, second = messages[n], messages[n + 1]
-        if first["role"] == second["role"] == "tool" and first["order"] > second["order"]:
-            messages[n], messages[n + 1] = second, first
+def in_call_order(t: Trajectory) -> list[Message]:
+    """The messages, with the results of a parallel call in the order of the calls."""
+    messages = list(t.messages)
+    for n, message in enumerate(t.messages):
+        wanted = [call.id for call in message.calls]
+        results = messages[n + 1 : n + 1 + len(wanted)]
+        messages[n + 1 : n + 1 + len(wanted)] = sorted(results, key=lambda m: wanted.index(str(m.call_id)))
     return messages
 
 
-def expected(seeds: list[Trajectory], segment: str, reasoning: bool) -> list[dict[str, Any]]:
+def chat(t: Trajectory, upto: int, reasoning: bool) -> list[dict[str, Any]]:
+    """The messages for a Hugging Face chat template, which knows no thinking: such a turn is given as it is written."""
+    messages: list[dict[str, Any]] = [{"role": "system", "content": t.system}]
+    for message in in_call_order(t)[: upto + 1]:
+        row: dict[str, Any] = {"role": message.role, "content": message.content or ""}
+        if message.role == "assistant" and reasoning and message.reasoning:
+            row["content"] = rendered(message, reasoning).removesuffix(END)
+        elif message.role == "assistant":
+            row["tool_calls"] = [{"function": {"name": c.name, "arguments": c.arguments}} for c in message.calls]
+        messages.append(row)
+    return messages
+
+
+def expected(seeds: list[Trajectory], segment: str, reasoning: bool, template: str) -> list[dict[str, Any]]:
     rows = []
+    thinks_always = reasoning and template == "qwen3"  # a turn without thinking gets an empty block
     for t in seeds:
         tools = [{"type": "function", "function": tool.flat()} for tool in t.tools] or None
         agents = [n for n, m in enumerate(t.messages) if m.role == "assistant"]
@@ -123,8 +128,9 @@ def expected(seeds: list[Trajectory], segment: str, reasoning: bool) -> list[dic
         else:
             plans = [(n, [n]) for n in agents if t.messages[n].train is not False]
         for upto, trained in plans:
-            texts = [rendered(t.messages[n], reasoning) for n in trained]
-            rows.append({"messages": chat(t, upto, reasoning), "tools": tools, "trained": texts})
+            texts = [rendered(t.messages[n], reasoning, thinks_always) for n in trained]
+            plain = [said(m, reasoning) for m in in_call_order(t)[: upto + 1]]
+            rows.append({"messages": chat(t, upto, reasoning), "tools": tools, "trained": texts, "said": plain})
     return rows
 
 
@@ -135,11 +141,12 @@ CASES = {
     for reasoning in (False, True)
     for template in ("qwen",)
 } | {
-    "dates": ("dates", "whole", False, "qwen"),
     "partly": ("partly", "turns", False, "qwen"),
     "qwen3": ("office", "whole", False, "qwen3"),
+    "qwen3-whole-reasoning": ("office", "whole", True, "qwen3"),
+    "qwen3-turns-reasoning": ("office", "turns", True, "qwen3"),
 }
-SETS = {"hostile": HOSTILE, "dates": DATES, "partly": PARTLY}
+SETS = {"hostile": HOSTILE, "partly": PARTLY}
 
 # Rows that we refuse to write, and what LLaMA-Factory does with them. When a later release mends one, this says so.
 GOOD = {"system": "S", "tools": "[]", "conversations": [{"from": "human", "value": "a"}, {"from": "gpt", "value": "b"}]}
@@ -150,6 +157,7 @@ def turns(*pairs: tuple[str, str]) -> dict[str, Any]:
     return {**GOOD, "conversations": [{"from": role, "value": value} for role, value in pairs]}
 
 
+ALL_DATES = "every text of the file is a date"
 BROKEN: dict[str, tuple[dict[str, Any], str]] = {
     "two assistant turns in a row": (turns(("human", "a"), ("gpt", "b"), ("function_call", CALL), ("observation", "c")), "dropped"),
     "ends on an observation": (turns(("human", "a"), ("function_call", CALL), ("observation", "c")), "dropped"),
@@ -158,9 +166,9 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
     "marker in an argument, not escaped": (
         turns(("human", "a"), ("function_call", '{"name": "f", "arguments": {"x": "<tool_call>1</tool_call>"}}')), "dies"),
     "no arguments": (turns(("human", "a"), ("function_call", '{"name": "f"}')), "dies"),
-    "arguments as text": (turns(("human", "a"), ("function_call", '{"name": "f", "arguments": "{}"}')), "changed"),
     "idx in a user turn": (turns(("human", "{{idx}}"), ("gpt", "b")), "changed"),
     "no system text": ({**GOOD, "system": ""}, "changed"),
+    ALL_DATES: (turns(("human", "2025-01-01"), ("gpt", "2025-01-02 10:00")), "dies"),
     "a control token in a result": (turns(("human", "a"), ("function_call", CALL), ("observation", "x<|im_end|>"), ("gpt", "b")), "changed"),
 }  # fmt: skip
 
@@ -174,10 +182,10 @@ def seen(trainer: Any, tiny_model: Path, tmp_path_factory: pytest.TempPathFactor
         source = SETS[name] if name in SETS else Pack.load(name).seeds
         report = export(
             source, work / case, to="llamafactory", segment=segment, reasoning=reasoning, template=template,
-            cutoff=LONG, facts=CardFacts(),
+            cutoff=CUTOFF, facts=CardFacts(),
         )  # fmt: skip
         assert report.refused == {}, report.examples
-        chats = expected(source, segment, reasoning)
+        chats = expected(source, segment, reasoning, template)
         assert report.rows == len(chats)
         (work / case / "expected").write_text("".join(json.dumps(row) + "\n" for row in chats), encoding="utf-8")
         jobs.append({"name": case, "folder": str(work / case)})
@@ -185,7 +193,8 @@ def seen(trainer: Any, tiny_model: Path, tmp_path_factory: pytest.TempPathFactor
         folder = work / f"broken{n}"
         export([talk(user("a"), says("b"))], folder, to="llamafactory", cutoff=4000, facts=CardFacts())
         # A sound row after it: a file of dropped rows alone would end in another error.
-        (folder / "data.jsonl").write_text(f"{json.dumps(row)}\n{json.dumps(GOOD)}\n", encoding="utf-8")
+        other = row if case == ALL_DATES else GOOD
+        (folder / "data.jsonl").write_text(f"{json.dumps(row)}\n{json.dumps(other)}\n", encoding="utf-8")
         jobs.append({"name": case, "folder": str(folder), "broken": True})
     (work / "jobs.json").write_text(json.dumps(jobs), encoding="utf-8")
     trainer.run(PROBE, work / "jobs.json", tiny_model, work / "answer.json")
@@ -199,26 +208,46 @@ def nfc(text: str) -> str:
 
 
 def case_rows(seen: dict[str, Any], case: str) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-    name, segment, reasoning, _ = CASES[case]
+    name, segment, reasoning, template = CASES[case]
     source = SETS[name] if name in SETS else Pack.load(name).seeds
-    return list(zip(seen[case]["rows"], expected(source, segment, reasoning), strict=True))
+    return list(zip(seen[case]["rows"], expected(source, segment, reasoning, template), strict=True))
+
+
+def said(message: Message, reasoning: bool) -> list[Any]:
+    """A message as plain values: role, thinking, words, calls."""
+    thought = message.reasoning if reasoning else None
+    made = [[call.name, call.arguments] for call in message.calls]
+    return [message.role, thought or "", message.content or "", made]
+
+
+def decoded(turns: list[dict[str, str]]) -> list[list[Any]]:
+    """LLaMA-Factory's aligned turns as such values again."""
+    messages: list[list[Any]] = []
+    for turn in turns:
+        role, value = turn["role"], turn["content"]
+        if role == "user":
+            messages.append(["user", "", value, []])
+        elif role == "observation":
+            messages += [["tool", "", one, []] for one in value.split("\n</tool_response>\n<tool_response>\n")]
+        else:
+            thought = ""
+            if value.startswith("<think>\n"):
+                thought, _, value = value.removeprefix("<think>\n").partition("\n</think>\n\n")
+            words, made = value, None
+            if role == "function":
+                words, mark, rest = value.rpartition("\n<tool_call>")
+                made = json.loads(rest.removesuffix("</tool_call>") if mark else value)
+            listed = [made] if isinstance(made, dict) else made or []
+            messages.append(["assistant", thought, words, [[call["name"], call["arguments"]] for call in listed]])
+    return messages
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_every_row_arrives_whole(seen: dict[str, Any], case: str) -> None:
-    roles = {"user": "user", "observation": "tool", "assistant": "assistant", "function": "assistant"}
     for got, want in case_rows(seen, case):
         assert got["system"] == want["messages"][0]["content"]
         assert json.loads(got["tools"] or "[]") == [tool["function"] for tool in want["tools"] or []]
-        merged: list[str] = []
-        for message in want["messages"][1:]:
-            if merged and merged[-1] == message["role"] == "tool":
-                continue
-            merged.append(message["role"])
-        assert [roles[turn["role"]] for turn in got["turns"]] == merged
-        for turn, message in zip(got["turns"], [m for m in want["messages"][1:] if m["role"] != "tool"], strict=False):
-            if turn["role"] == "user":
-                assert turn["content"] == message["content"]
+        assert decoded(got["turns"]) == want["said"]
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -228,7 +257,7 @@ def test_exactly_the_assistant_tokens_are_trained(seen: dict[str, Any], case: st
         assert got["trained_as_written"]
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", [case for case in CASES if not case.startswith("qwen3-")])  # those add thinking blocks
 def test_a_row_has_the_tokens_of_the_chat_template(seen: dict[str, Any], case: str) -> None:
     for got, _ in case_rows(seen, case):
         assert got["as_chat_template"], got["text"]
@@ -289,8 +318,10 @@ def counted_parts(t: Trajectory) -> set[str]:
 
 @pytest.mark.parametrize("segment", ["whole", "turns"])
 def test_five_real_steps(trainer: Any, tiny_model: Path, tmp_path: Path, segment: Any) -> None:
+    # Attention on a CPU costs the square of the length: policies and all but one tool are left out.
     seeds = [*Pack.load("office").seeds, *Pack.load("customer_service").seeds]
-    export(seeds, tmp_path, to="llamafactory", segment=segment, reasoning=True, cutoff=7000, facts=CardFacts())
+    short = [t.model_copy(update={"system": "Be brief.", "tools": t.tools[:1]}) for t in seeds]
+    export(short, tmp_path, to="llamafactory", segment=segment, reasoning=True, cutoff=2000, facts=CardFacts())
     overrides = {
         "model_name_or_path": tiny_model,
         "deepspeed": "null",

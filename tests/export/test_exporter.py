@@ -1,0 +1,201 @@
+"""The export as a whole: what is written, what is refused and said, and that it appears complete or not at all."""
+
+import json
+import tracemalloc
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from simia.errors import Code, UserError
+from simia.export import CardFacts, ExportReport, export
+from simia.export.llamafactory import with_values
+from simia.pack import Pack
+from simia.trajectory import ToolCall, Trajectory
+
+FACTS = CardFacts(
+    name="Test set", licences=["Apache-2.0"], counts={"accepted": 7, "duplicate": 2}, prompts={"a.j2": "12ab"}
+)
+
+
+def seeds() -> list[Trajectory]:
+    return Pack.load("office").seeds
+
+
+def rows(folder: Path, name: str = "data.jsonl") -> list[dict[str, Any]]:
+    with (folder / name).open(encoding="utf-8") as handle:
+        return [json.loads(line) for line in handle]
+
+
+def run(trajectories: list[Trajectory], out: Path, **options: Any) -> ExportReport:
+    return export(trajectories, out, **{"to": "llamafactory", "facts": FACTS, **options})
+
+
+def with_message(t: Trajectory, n: int, **changes: Any) -> Trajectory:
+    messages = list(t.messages)
+    messages[n] = messages[n].model_copy(update=changes)
+    return t.model_copy(update={"messages": messages})
+
+
+def test_llamafactory_gets_its_four_files(tmp_path: Path) -> None:
+    report = run(seeds(), tmp_path, template="qwen3", reasoning=True, cutoff=9000)
+    assert report.rows == report.exported == len(rows(tmp_path)) == len(seeds())
+    info = json.loads((tmp_path / "dataset_info.json").read_text())
+    recipe = yaml.safe_load((tmp_path / "train.yaml").read_text())
+    assert info[recipe["dataset"]]["file_name"] == "data.jsonl"
+    assert (tmp_path / recipe["deepspeed"]).is_file()
+    assert (recipe["template"], recipe["cutoff_len"], recipe["mask_history"]) == ("qwen3", 9000, False)
+    assert set(report.files) == {p.name for p in tmp_path.iterdir()}
+
+
+def test_the_recipe_is_the_papers(tmp_path: Path) -> None:
+    run(seeds(), tmp_path)
+    recipe = yaml.safe_load((tmp_path / "train.yaml").read_text())
+    paper = {
+        "finetuning_type": "full", "learning_rate": 5e-6, "num_train_epochs": 2.0, "per_device_train_batch_size": 1,
+        "gradient_accumulation_steps": 2, "optim": "adamw_torch", "lr_scheduler_type": "cosine", "warmup_ratio": 0.0,
+        "cutoff_len": 12000, "bf16": True, "flash_attn": "fa2", "neat_packing": True, "template": "qwen",
+        "save_steps": 50, "train_on_prompt": False,
+    }  # fmt: skip
+    assert {key: recipe[key] for key in paper} == paper
+    assert isinstance(recipe["learning_rate"], float)
+    assert json.loads((tmp_path / recipe["deepspeed"]).read_text())["zero_optimization"]["stage"] == 3
+
+
+def test_segmented_rows_mask_the_history(tmp_path: Path) -> None:
+    report = run(seeds(), tmp_path, segment="turns")
+    agents = [(t.id, n) for t in seeds() for n, m in enumerate(t.messages) if m.role == "assistant"]
+    assert [(row["id"], row["turn"]) for row in rows(tmp_path)] == agents
+    assert report.trained_turns == report.rows == len(agents)
+    assert yaml.safe_load((tmp_path / "train.yaml").read_text())["mask_history"] is True
+
+
+def test_qwen3_without_reasoning_adds_no_thinking_blocks(tmp_path: Path) -> None:
+    assert run(seeds(), tmp_path, template="qwen3").template == "qwen3_nothink"
+    assert yaml.safe_load((tmp_path / "train.yaml").read_text())["template"] == "qwen3_nothink"
+
+
+def test_reasoning_stays_out_unless_asked_for(tmp_path: Path) -> None:
+    run(seeds(), tmp_path / "plain")
+    run(seeds(), tmp_path / "thinking", reasoning=True)
+    assert "<think>" not in (tmp_path / "plain" / "data.jsonl").read_text()
+    assert (tmp_path / "thinking" / "data.jsonl").read_text().count("<think>") == sum(
+        bool(m.reasoning) for t in seeds() for m in t.messages
+    )
+
+
+def test_a_refusal_is_counted_listed_and_explained(tmp_path: Path) -> None:
+    good, bad = seeds()[0], with_message(seeds()[1], -1, content="<tool_call>")
+    report = run([good, bad, bad], tmp_path)
+    assert (report.trajectories, report.exported, report.refused) == (3, 1, {"leak": 2})
+    assert [issue.code for issue in report.examples] == [Code.LEAK]
+    assert [row["id"] for row in rows(tmp_path, "refused.jsonl")] == [bad.id, bad.id]
+    card = (tmp_path / "README.md").read_text()
+    assert f"| `leak` | 2 | {Code.LEAK.meaning} |" in card
+    assert "1 of 3" in card
+
+
+def test_what_is_over_the_context_is_refused_not_cut(tmp_path: Path) -> None:
+    longest = run(seeds(), tmp_path / "all").longest
+    report = run(seeds(), tmp_path / "tight", cutoff=longest + 1)
+    assert report.refused == {"over_budget": 1}
+    assert run(seeds(), tmp_path / "fits", cutoff=longest + 2).refused == {}
+
+
+def test_segmented_rows_are_refused_one_by_one(tmp_path: Path) -> None:
+    lengths = run(seeds()[:1], tmp_path / "a", segment="turns").longest
+    report = run(seeds()[:1], tmp_path / "b", segment="turns", cutoff=lengths)
+    assert (report.exported, report.rows, report.refused) == (1, 1, {"over_budget": 1})
+
+
+def test_the_callers_own_count_is_used(tmp_path: Path) -> None:
+    report = run(seeds()[:1], tmp_path, count=lambda text: 10_000 if "calendar" in text else 0)
+    assert report.counted
+    assert report.refused == {"over_budget": 1}
+
+
+@pytest.mark.parametrize("to", ["openai", "hermes"])
+def test_chat_dialects(tmp_path: Path, to: Any) -> None:
+    report = run(seeds(), tmp_path, to=to)
+    assert report.rows == len(rows(tmp_path)) == len(seeds())
+    assert set(report.files) == {"data.jsonl", "refused.jsonl", "README.md"}
+    assert "three look-ups do not depend" not in (tmp_path / "data.jsonl").read_text()
+    run(seeds(), tmp_path, to=to, reasoning=True)
+    assert "three look-ups do not depend" in (tmp_path / "data.jsonl").read_text()
+    with pytest.raises(UserError, match="segment"):
+        run(seeds(), tmp_path, to=to, segment="turns")
+
+
+@pytest.mark.parametrize("to", ["openai", "hermes", "llamafactory"])
+def test_no_format_trains_a_turn_that_must_not_be(tmp_path: Path, to: Any) -> None:
+    t = with_message(seeds()[0], 1, train=False)
+    assert run([t], tmp_path, to=to).refused == {"unexpressible": 1}
+    assert rows(tmp_path) == []
+
+
+@pytest.mark.parametrize("to", ["openai", "hermes", "llamafactory"])
+def test_a_call_that_is_not_json_is_refused(tmp_path: Path, to: Any) -> None:
+    t = with_message(seeds()[0], 1, calls=[ToolCall(id="call_1", name="list_events", raw="{date:")])
+    assert run([t], tmp_path, to=to).refused == {"unparsable_arguments": 1}
+
+
+def test_the_card_opens_with_what_the_hub_reads(tmp_path: Path) -> None:
+    run(seeds(), tmp_path)
+    _, head, body = (tmp_path / "README.md").read_text().split("---\n", 2)
+    front = yaml.safe_load(head)
+    assert front["license"] == "apache-2.0"
+    assert front["configs"][0]["data_files"] == "data.jsonl"
+    assert "| `duplicate` | 2 |" in body
+    assert "`12ab`" in body
+    mixed = FACTS.model_copy(update={"licences": ["MIT", "Apache-2.0"]})
+    run(seeds(), tmp_path, facts=mixed)
+    front = yaml.safe_load((tmp_path / "README.md").read_text().split("---\n", 2)[1])
+    assert (front["license"], front["license_name"]) == ("other", "Apache-2.0, MIT")
+
+
+def test_a_broken_export_leaves_the_earlier_one_alone(tmp_path: Path) -> None:
+    run(seeds(), tmp_path)
+    before = {p.name: p.read_bytes() for p in tmp_path.iterdir()}
+
+    def torn() -> Iterator[Trajectory]:
+        yield seeds()[0]
+        raise OSError("the disk went away")
+
+    with pytest.raises(OSError, match="disk"):
+        export(torn(), tmp_path, to="llamafactory", facts=FACTS)
+    assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == before
+
+
+def test_memory_does_not_grow_with_the_data(tmp_path: Path) -> None:
+    seed = seeds()[0]
+
+    def peak(n: int) -> int:
+        tracemalloc.start()
+        export((seed.model_copy() for _ in range(n)), tmp_path, to="llamafactory", facts=FACTS)
+        _, top = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        return top
+
+    peak(10)
+    assert peak(400) < peak(40) + 300_000  # 360 rows more are 5 MB of text
+
+
+def test_a_recipe_of_the_users_own_keeps_its_other_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    theirs = tmp_path / "configs" / "llamafactory"
+    theirs.mkdir(parents=True)
+    (theirs / "sft.yaml").write_text(
+        "lora_rank: 8 # small\ndataset: x\ntemplate: y # t\ncutoff_len: 1\nmask_history: true\n"
+    )
+    monkeypatch.setenv("SIMIA_PATH", str(tmp_path))
+    run(seeds(), tmp_path / "out")
+    text = (tmp_path / "out" / "train.yaml").read_text()
+    assert text == "lora_rank: 8 # small\ndataset: simia\ntemplate: qwen # t\ncutoff_len: 12000\nmask_history: false\n"
+    (theirs / "sft.yaml").write_text("dataset: x\n")
+    with pytest.raises(UserError, match="template"):
+        run(seeds(), tmp_path / "out")
+
+
+def test_values_are_replaced_at_the_top_level_only() -> None:
+    assert with_values("a: 1 # one\nb:\n  a: 2\n", {"a": "3"}) == "a: 3 # one\nb:\n  a: 2\n"

@@ -1,0 +1,93 @@
+"""Building trainer environments: what a half-built, killed or failing build leaves behind. No network: the recipes here need none."""
+
+import subprocess
+import threading
+from pathlib import Path
+
+import pytest
+
+from simia.errors import UserError
+from simia.trainers import environments
+from simia.trainers.environments import Recipe, ensure
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("SIMIA_CACHE", str(tmp_path))
+    return tmp_path / "envs"
+
+
+def recipe(monkeypatch: pytest.MonkeyPatch, **changes: object) -> Recipe:
+    fields: dict[str, object] = {
+        "name": "toy",
+        "size": "tiny",
+        "steps": (),
+        "stubs": ("toy_stub",),
+        "probe": "import toy_stub",
+    }
+    made = Recipe(**{**fields, **changes})  # type: ignore[arg-type]
+    monkeypatch.setitem(environments.RECIPES, "toy", made)
+    return made
+
+
+def test_builds_once_and_works_where_it_ends_up(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
+    made = recipe(monkeypatch)
+    said: list[str] = []
+    python = ensure("toy", said.append)
+    assert python == cache / made.key / "bin" / "python"
+    subprocess.run([python, "-c", "import toy_stub"], check=True)
+    # Console scripts name their interpreter by path: it must be the final one.
+    version = subprocess.run([python.parent / "pip", "--version"], check=True, capture_output=True, text=True)
+    assert str(cache / made.key) in version.stdout
+    assert said
+    said.clear()
+    assert ensure("toy", said.append) == python
+    assert said == []
+
+
+def test_a_killed_build_never_counts(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
+    made = recipe(monkeypatch)
+    leftover = cache / f".{made.key}.99999"
+    leftover.mkdir(parents=True)
+    (leftover / "half").write_text("a wheel")
+    assert ensure("toy").is_file()
+    assert not leftover.exists()
+
+
+def test_a_failing_step_gives_one_line_and_the_log(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
+    made = recipe(monkeypatch, steps=(("--no-index", "--find-links=/nowhere", "no-such-thing-as-this==1"),))
+    with pytest.raises(UserError) as caught:
+        ensure("toy")
+    log = cache / f"{made.key}.log"
+    assert "\n" not in str(caught.value)
+    assert str(log) in str(caught.value)
+    assert "no-such-thing-as-this" in log.read_text()
+    assert not (cache / made.key).exists()
+
+
+def test_an_environment_that_does_not_import_is_not_kept(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
+    made = recipe(monkeypatch, probe="import not_there_at_all")
+    with pytest.raises(UserError, match="not_there_at_all"):
+        ensure("toy")
+    assert not (cache / made.key).exists()
+
+
+def test_two_at_once_build_it_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe(monkeypatch)
+    said: list[str] = []
+    threads = [threading.Thread(target=ensure, args=("toy", said.append)) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sum(line.startswith("building") for line in said) == 1
+
+
+def test_a_changed_pin_is_another_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert recipe(monkeypatch).key != recipe(monkeypatch, steps=(("a==1",),)).key
+
+
+def test_an_unknown_trainer(capsys: pytest.CaptureFixture[str]) -> None:
+    assert environments.main(["lamafactory"]) == 1
+    assert "llamafactory" in capsys.readouterr().err
+    assert environments.main([]) == 2
