@@ -94,8 +94,8 @@ def dialect_rows(t: Trajectory, to: Format, reasoning: bool) -> Iterator[Line | 
 
 
 def name_of(t: Trajectory) -> str | None:
-    """The trajectory's id, or nothing when its content cannot be hashed (half a surrogate pair, a huge integer)."""
+    """The trajectory's id, or nothing when its content is no Unicode and cannot be hashed."""
     try:
         return t.id
-    except TypeError:  # orjson's errors are such
+    except UnicodeEncodeError:
         return None

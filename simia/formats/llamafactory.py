@@ -105,17 +105,13 @@ def conversation(t: Trajectory, *, reasoning: bool = False) -> Conversation:
     no_control(t.system, "system")
     no_control(tools, "tools")
     turns = paired(t.messages, reasoning)
+    if not any(turn.trained for turn in turns):
+        raise Unfit(Code.UNEXPRESSIBLE, "messages", "no turn to train on")
     if BARE_DATE.fullmatch(t.system) or all(BARE_DATE.fullmatch(turn.value) for turn in turns[:2]):
         raise Unfit(
             Code.UNEXPRESSIBLE, "messages", "nothing but dates: the trainer's reader would make timestamps of them"
         )
-    if not any(turn.trained for turn in turns):
-        raise Unfit(Code.UNEXPRESSIBLE, "messages", "no turn to train on")
-    try:
-        name = t.id
-    except TypeError as error:  # orjson's, for integers beyond 64 bits
-        raise Unfit(Code.BAD_JSON, "", f"cannot be hashed: {error}") from None
-    return Conversation(id=name, system=t.system, tools=tools, turns=tuple(turns))
+    return Conversation(id=t.id, system=t.system, tools=tools, turns=tuple(turns))
 
 
 def paired(messages: Sequence[Message], reasoning: bool) -> list[Turn]:

@@ -9,7 +9,6 @@ import time
 from collections import Counter
 from pathlib import Path
 
-
 from simia.llm.types import Request
 from simia.runs import Run
 from simia.trajectory import digest

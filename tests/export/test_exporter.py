@@ -55,7 +55,7 @@ def test_the_recipe_is_the_papers(tmp_path: Path) -> None:
     recipe = yaml.safe_load((tmp_path / "train.yaml").read_text())
     paper = {
         "finetuning_type": "full", "learning_rate": 5e-6, "num_train_epochs": 2.0, "per_device_train_batch_size": 1,
-        "gradient_accumulation_steps": 2, "optim": "adamw_torch", "lr_scheduler_type": "cosine", "warmup_ratio": 0.0,
+        "gradient_accumulation_steps": 2, "optim": "adamw_torch", "lr_scheduler_type": "cosine", "warmup_steps": 0,
         "cutoff_len": 12000, "bf16": True, "flash_attn": "fa2", "neat_packing": True, "template": "qwen",
         "save_steps": 50, "train_on_prompt": False,
     }  # fmt: skip
@@ -139,6 +139,12 @@ def test_no_format_trains_a_turn_that_must_not_be(tmp_path: Path, to: Any) -> No
 def test_a_call_that_is_not_json_is_refused(tmp_path: Path, to: Any) -> None:
     t = with_message(seeds()[0], 1, calls=[ToolCall(id="call_1", name="list_events", raw="{date:")])
     assert run([t], tmp_path, to=to).refused == {"unparsable_arguments": 1}
+
+
+@pytest.mark.parametrize("to", ["openai", "hermes", "llamafactory"])
+def test_text_that_is_no_unicode_is_refused(tmp_path: Path, to: Any) -> None:
+    assert run([with_message(seeds()[0], 0, content="\ud83d")], tmp_path, to=to).refused == {"bad_row": 1}
+    assert rows(tmp_path, "refused.jsonl")[0]["id"] is None
 
 
 def test_the_card_opens_with_what_the_hub_reads(tmp_path: Path) -> None:

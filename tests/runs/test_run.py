@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 from pathlib import Path
@@ -33,7 +34,8 @@ async def test_a_reply_is_on_disk_before_it_is_used(run: Run) -> None:
         "import sys; from pathlib import Path; from simia.runs import Run\n"
         f"r = Run.read_only(Path({str(run.folder.parent)!r}), 'r'); print(r.ledger.recall({key!r}).text)"
     )
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "yes"
+    other = await asyncio.create_subprocess_exec(sys.executable, "-c", code, stdout=subprocess.PIPE)
+    assert (await other.communicate())[0].strip() == b"yes"
     usage, statuses = run.ledger.spent()
     assert (usage.prompt, usage.completion, usage.cost, statuses) == (3, 2, 0.5, {"got": 1})
     assert next(run.ledger.replies())["request"]["messages"][0]["content"] == "héllo"

@@ -62,7 +62,7 @@ HOSTILE = [
     ),
     talk(
         user("go"),
-        calls({"n": [1, 1.0, 1e-7, 2**53 + 1, -(2**62), True, None, {}, []], "empty": ""}),
+        calls({"n": [1, 1.0, 1e-7, 2**53 + 1, 2**70, True, None, {}, []], "empty": ""}),
         result("null"),
         says("ok"),
     ),
