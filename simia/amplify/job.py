@@ -11,6 +11,7 @@ import asyncio
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from simia.amplify.acceptance import Acceptance
 from simia.amplify.progress import Progress
@@ -150,7 +151,10 @@ class Job:
             self._items[item.ord] = item
             task = asyncio.create_task(self._work(item), name=item.id)
             self._tasks[item.ord] = task
-            task.add_done_callback(lambda _, ord_=item.ord: self._done.put_nowait(ord_))
+            task.add_done_callback(partial(self._landed, item.ord))
+
+    def _landed(self, ord_: int, _: asyncio.Task[None]) -> None:
+        self._done.put_nowait(ord_)
 
     # -- working -------------------------------------------------------------------------------------------------
 

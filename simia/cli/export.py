@@ -84,7 +84,7 @@ def export(
         out.print(f"refused {report.refused[issue.code]}: {issue}", soft_wrap=True, highlight=False, markup=False)
     if to is To.llamafactory and report.rows:
         out.print(
-            f"next: llamafactory-cli train {target / 'train.yaml'}", soft_wrap=True, highlight=False, markup=False
+            f"next: cd {target} && llamafactory-cli train train.yaml", soft_wrap=True, highlight=False, markup=False
         )
     if report.trajectories == 0:
         raise typer.Exit(1)

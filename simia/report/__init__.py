@@ -1,0 +1,1 @@
+"""What a run made, shown: figures, tables on a terminal, one self-contained page, and the live panel."""
