@@ -21,7 +21,7 @@ def command(url: str, runs: Path) -> list[str]:
     settings = [
         f"llm.base_url={url}",
         "llm.model=fake",
-        "seeds.max_messages=4",
+        "seeds.limit=3",
         "limits.concurrency=16",
         "llm.structured=true",
     ]
