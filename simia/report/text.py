@@ -1,108 +1,251 @@
-"""The report on a terminal, and one trajectory as a conversation."""
+"""The report on a terminal of 80 columns, and one trajectory as a conversation.
+
+What stands in a trajectory was written by a model and may hold anything: it is printed as plain text, without markup
+and without the control characters that would steer the reader's terminal.
+"""
 
 from __future__ import annotations
 
+import re
+import time
+
 import orjson
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from simia.report.facts import RunFacts
-from simia.trajectory import Message, Trajectory
+from simia.report.facts import RunFacts, meaning
+from simia.report.figures import Fate, Spread
+from simia.trajectory import Message, ToolCall, Trajectory
 
-MOST_ROWS = 24
-
-
-def print_report(facts: RunFacts, console: Console) -> None:
-    console.print(summary(facts))
-    if facts.rejected:
-        console.print(rejections(facts))
-    console.print(tools(facts))
-    for refused in facts.seeds_refused[:5]:
-        console.print(f"seed refused: {refused}", markup=False, highlight=False)
-
-
-def grid() -> Table:
-    table = Table.grid(padding=(0, 2))
-    table.add_column(style="dim", no_wrap=True)
-    table.add_column()
-    return table
-
-
-def summary(facts: RunFacts) -> Table:
-    table = grid()
-    end = f"{facts.stopped}: {facts.detail}" if facts.detail else facts.stopped
-    table.add_row("run", Text(f"{facts.run} ({end})"))
-    table.add_row("model", Text(facts.model))
-    rate = f" ({facts.accepted / facts.decided:.0%} of {facts.decided:,} replies judged)" if facts.decided else ""
-    table.add_row("accepted", f"{facts.accepted:,} of {facts.n:,}{rate}")
-    if facts.failed:
-        table.add_row("failed", f"{facts.failed:,} items that the endpoint did not answer; a resume asks again")
-    table.add_row("seeds", f"{facts.seeds_used} used of {facts.seeds_read} read, {len(facts.seeds_refused)} refused")
-    shape = f"messages {facts.messages.least}–{facts.messages.most}, calls {facts.calls.least}–{facts.calls.most}"
-    table.add_row("length", f"{shape}, about {facts.tokens.median:,} tokens with tools and policy (median)")
-    table.add_row(
-        "overlap",
-        f"{facts.grams_from_seed:.0%} of word 5-grams and {facts.values_from_seed:.0%} of values in calls stand in the seed",
-    )
-    kinds = f"{facts.sequences} tool sequences; {facts.same_sequence:.0%} are the seed's own"
-    table.add_row(
-        "variety", f"{kinds}; {facts.parallel} with parallel calls, {facts.recoveries} with errors recovered from"
-    )
-    usage = facts.usage
-    cached = f" ({usage.cached / usage.prompt:.0%} from the prefix cache)" if usage.prompt else ""
-    table.add_row("tokens", f"{usage.prompt:,} in{cached}, {usage.completion:,} out")
-    table.add_row("cost", "unknown" if usage.cost is None else f"${usage.cost:,.2f}")
-    if facts.possibly_paid_twice:
-        table.add_row("", f"{facts.possibly_paid_twice} calls were on their way at a kill: possibly paid twice")
-    if facts.repairs:
-        table.add_row("repairs", ", ".join(f"{name} {count}" for name, count in facts.repairs.items()))
-    table.add_row("", Text("the checks are structural: nobody has judged whether the answers are true", style="dim"))
-    return table
-
-
-def rejections(facts: RunFacts) -> Table:
-    table = Table("rejected", "items", "because", box=None, header_style="dim", padding=(0, 2, 0, 0))
-    for reason, count in facts.rejected.items():
-        table.add_row(reason, f"{count:,}", facts.meaning(reason))
-    return table
-
-
-def tools(facts: RunFacts) -> Table:
-    table = Table("tool", "accepted", "rejected", "seeds", box=None, header_style="dim", padding=(0, 2, 0, 0))
-    by_use = sorted(facts.tools.items(), key=lambda pair: (-pair[1].accepted, pair[0]))
-    for name, tool in by_use[:MOST_ROWS]:
-        table.add_row(
-            name, f"{tool.accepted:,}", f"{tool.rejected:,}", f"{tool.seeds:,}", style="" if tool.accepted else "dim"
-        )
-    unused = sum(1 for tool in facts.tools.values() if not tool.accepted)
-    if unused:
-        table.add_row(f"{unused} of {len(facts.tools)} tools are in no accepted trajectory", "", "", "", style="dim")
-    return table
-
-
+MOST_TOOLS = 40
+MOST_SEEDS = 12
+MOST_WIDTH = 100
+STRUCTURAL = "nobody has judged these for truth: the checks are structural, so read a sample"
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 COLOURS = {"user": "bold cyan", "assistant": "bold green", "tool": "bold yellow", "system": "bold"}
 
 
-def print_trajectory(trajectory: Trajectory, console: Console) -> None:
-    """As a conversation; the system text is left out, its first line stands for it."""
-    origin = ", ".join(trajectory.provenance.seed_ids)
-    console.rule(
-        Text(f"{trajectory.task_id or trajectory.id} from seed {origin}" if origin else trajectory.task_id or "")
-    )
-    for message in trajectory.messages:
+def print_report(facts: RunFacts, console: Console) -> None:
+    """The figures as tables."""
+    width = min(console.width, MOST_WIDTH)
+    console.print(Text(f"run {facts.run}", style="bold"), summary(facts), width=width)
+    for title, table in (
+        ("rejected", rejections(facts)),
+        ("overlap with the seeds", overlap(facts)),
+        ("tools: calls in accepted and rejected trajectories, and in the seeds", tools(facts)),
+        ("packs and seeds", seeds(facts)),
+    ):
+        if table is not None:
+            console.print(Text(f"\n{title}", style="bold"), table, width=width)
+    console.print(plain(f"\n{STRUCTURAL}", "yellow"), width=width)
+
+
+def summary(facts: RunFacts) -> Table:
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in lines(facts):
+        table.add_row(name, plain(value))
+    return table
+
+
+def lines(facts: RunFacts) -> list[tuple[str, str]]:
+    """Name and value of each line; the page shows the same."""
+    found = [("state", facts.state)]
+    if facts.created is not None:
+        found.append(("created", time.strftime("%Y-%m-%d %H:%M", time.localtime(facts.created))))
+    found.append(("model", f"{facts.model} ({facts.alias})"))
+    rate = f", {share(facts.accepted, facts.decided)} judged" if facts.decided else ""
+    found.append(("accepted", f"{facts.accepted:,} of {facts.n:,} wanted{rate}"))
+    others = {"rejected": facts.refused, "failed": sum(facts.failed.values()), "open": facts.open}
+    rest = ", ".join(f"{count:,} {name}" for name, count in others.items())
+    surplus = f", {facts.surplus:,} passed but not counted" if facts.surplus else ""
+    found.append(("items", f"{facts.planned:,} planned: {facts.accepted:,} accepted, {rest}{surplus}"))
+    if facts.failed:
+        found.append(("failed", counted(facts.failed)))
+    found.append(("calls", counted(facts.attempts) + " (got: answered)" if facts.attempts else "none sent"))
+    if facts.possibly_paid_twice:
+        found.append(("", f"{facts.possibly_paid_twice:,} possibly paid twice: on their way when the process ended"))
+    found += [("tokens", tokens(facts)), ("cost", cost(facts))]
+    if facts.repairs:
+        found.append(("repairs", f"{counted(facts.repairs)}; in {share(facts.repaired, facts.accepted)} accepted"))
+    if facts.accepted:
+        found.append(("length", f"{spread(facts.messages)} messages, {spread(facts.calls)} calls"))
+        found.append(("", f"{spread(facts.tokens)} tokens, estimated, with tools and policy (least, median, most)"))
+        errors = f"{facts.with_errors:,} with an error of a tool, {facts.recovered:,} of them recovered from"
+        found.append(("variety", f"{errors}; {facts.parallel:,} with several calls in one turn"))
+    if facts.licences:
+        found.append(("licences", f"{', '.join(facts.licences)} (of the seeds)"))
+    found += [
+        ("prompts" if i == 0 else "", f"{name} {digest}") for i, (name, digest) in enumerate(facts.prompts.items())
+    ]
+    return found
+
+
+def rejections(facts: RunFacts) -> Table | None:
+    if not facts.rejected:
+        return None
+    table = columns("reason", ">items", ">share", "meaning")
+    for reason, count in facts.rejected.items():
+        table.add_row(plain(reason), f"{count:,}", f"{count / facts.refused:.0%}", meaning(reason))
+    return table
+
+
+def overlap(facts: RunFacts) -> Table | None:
+    if not facts.accepted:
+        return None
+    table = Table.grid(padding=(0, 2))
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column()
+    for figure, what in overlap_lines(facts):
+        table.add_row(figure, what)
+    return table
+
+
+def overlap_lines(facts: RunFacts) -> list[tuple[str, str]]:
+    """Figure and what it is a share of; the page shows the same."""
+    same, accepted = facts.overlap, facts.accepted
+    found = [
+        (share(same.some, accepted), "accepted have a five-word run of their user's words in the seeds"),
+        (share(same.half, accepted), "accepted have at least half of those runs in the seeds"),
+        (share(same.grams_in_seeds, same.grams), "five-word runs of users stand in the seeds"),
+        (share(same.same_sequence, accepted), "accepted call the same tools in the same order as their seed"),
+        (share(same.copiers, accepted), "accepted use an identifier of the seeds"),
+        (share(same.identifiers_in_seeds, same.identifiers), "identifiers in calls stand in the seeds"),
+        (f"{same.sequences:,}", "distinct sequences of tools"),
+    ]
+    return [(figure, what) for figure, what in found if figure]
+
+
+def tools(facts: RunFacts) -> Table | None:
+    if not facts.tools:
+        return None
+    table = columns("tool", "pack", ">accepted", ">rejected", ">seeds")
+    shown = sorted(facts.tools, key=lambda tool: (tool.accepted == 0, tool.pack, -tool.accepted, tool.name))[
+        :MOST_TOOLS
+    ]
+    for tool in shown:
+        figures = (f"{count:,}" for count in (tool.accepted, tool.rejected, tool.seeds))
+        table.add_row(plain(tool.name), plain(tool.pack), *figures, style="" if tool.accepted else "dim")
+    if len(facts.tools) > MOST_TOOLS:
+        table.add_row(f"and {len(facts.tools) - MOST_TOOLS} more", "", "", "", "", style="dim")
+    wide = Table.grid()
+    wide.add_row(table)
+    if facts.unused:
+        names = ", ".join(facts.unused[:MOST_TOOLS])
+        wide.add_row(plain(f"in no accepted trajectory ({len(facts.unused)} of {len(facts.tools)}): {names}", "yellow"))
+    if facts.invented:
+        first = counted(dict(list(facts.invented.items())[:5]))
+        wide.add_row(plain(f"calls to tools that do not exist: {sum(facts.invented.values()):,} ({first})"))
+    return wide
+
+
+def seeds(facts: RunFacts) -> RenderableType | None:
+    if not facts.packs:
+        return None
+    table = columns("pack or seed", ">items", ">accepted", ">rate", "most often rejected for")
+    for name, fate in facts.packs.items():
+        table.add_row(plain(name or "no pack", "bold"), *fate_cells(fate))
+    # The worst first: a seed that yields nothing is paid for again in every pass.
+    tried = [seed for seed in facts.per_seed if seed.rate is not None]
+    for seed in sorted(tried, key=lambda seed: (seed.rate or 0.0, -seed.planned, seed.name))[:MOST_SEEDS]:
+        table.add_row(plain(f"  {seed.name}"), *fate_cells(seed))
+    if len(tried) > MOST_SEEDS:
+        table.add_row(f"  and {len(tried) - MOST_SEEDS} more seeds, better ones", "", "", "", "", style="dim")
+    wide = Table.grid()
+    wide.add_row(table)
+    read = facts.seeds
+    wide.add_row(f"{read.used:,} seeds used of {read.read:,} read, {read.refused:,} refused by the pre-filter")
+    for example in read.examples[:3]:
+        wide.add_row(plain(f"  refused: {example}"))
+    return wide
+
+
+def fate_cells(fate: Fate) -> tuple[str, str, str, Text]:
+    rate = "" if fate.rate is None else f"{fate.rate:.0%}"
+    return f"{fate.planned:,}", f"{fate.accepted:,}", rate, plain(fate.worst or "")
+
+
+def columns(*names: str) -> Table:
+    """A table without lines; `>` before a name sets its column to the right."""
+    table = Table(box=None, header_style="dim", padding=(0, 2, 0, 0))
+    for name in names:
+        number = name.startswith(">")
+        table.add_column(name.lstrip(">"), justify="right" if number else "left", no_wrap=number, overflow="fold")
+    return table
+
+
+def share(part: int, whole: int) -> str:
+    """Both counts and their share; empty when there is nothing to be a share of."""
+    if not whole:
+        return ""
+    percent = 100 * part / whole
+    # 1 of 90,000 is not none, and 89,999 of them are not all.
+    edge = "<1" if 0 < percent < 1 else ">99" if 99 < percent < 100 else f"{percent:.0f}"
+    return f"{edge}% ({part:,} of {whole:,})"
+
+
+def counted(counts: dict[str, int]) -> str:
+    return ", ".join(f"{name} {count:,}" for name, count in counts.items())
+
+
+def spread(of: Spread) -> str:
+    return f"{of.least:,} / {of.median:,} / {of.most:,}"
+
+
+def tokens(facts: RunFacts) -> str:
+    cached = "" if facts.cached_share is None else f" ({facts.cached_share:.0%} from the prefix cache)"
+    return f"{facts.usage.prompt:,} in{cached}, {facts.usage.completion:,} out"
+
+
+def cost(facts: RunFacts) -> str:
+    if facts.usage.cost is None:
+        return "unknown"
+    known = f"${facts.usage.cost:,.2f}" if facts.usage.cost >= 0.01 or not facts.usage.cost else "under $0.01"
+    return f"{known}, and {facts.unpriced:,} replies of unknown price" if facts.unpriced else known
+
+
+def plain(text: str, style: str = "") -> Text:
+    """Text as it stands: no markup is read in it, and nothing in it steers the terminal."""
+    return Text(CONTROL.sub("\N{REPLACEMENT CHARACTER}", text.replace("\r\n", "\n")), style=style)
+
+
+# -- one trajectory ------------------------------------------------------------------------------------------------
+
+
+def print_trajectory(t: Trajectory, console: Console) -> None:
+    """As a conversation. The policy and the tools are left out: they are the same for all of a pack."""
+    origin = f" from seed {', '.join(t.provenance.seed_ids)}" if t.provenance.seed_ids else ""
+    console.rule(plain(f"{t.task_id or t.id}{origin}"), style="dim")
+    for message in t.messages:
         print_message(message, console)
-    console.rule()
+    for issue in t.issues:
+        console.print(plain(f"! {issue}", "red"))
+    console.rule(style="dim")
 
 
 def print_message(message: Message, console: Console) -> None:
+    if message.role == "tool":
+        failed = " (error)" if message.error else ""
+        console.print(indented(plain(f"← {message.name or 'result'}{failed}", "red" if failed else "yellow"), 2))
+        console.print(indented(plain(message.text), 4))
+        return
     console.print(Text(message.role, style=COLOURS[message.role]))
     if message.reasoning:
-        console.print(Padding(Text(message.reasoning, style="dim italic"), (0, 0, 0, 2)))
+        console.print(indented(plain(f"thinks: {message.reasoning}", "dim"), 2))
     if message.text:
-        style = "red" if message.error else ""
-        console.print(Padding(Text(message.text, style=style), (0, 0, 0, 2)))
+        console.print(indented(plain(message.text), 2))
     for call in message.calls:
-        arguments = orjson.dumps(call.arguments).decode() if call.arguments is not None else f"{call.raw} (not JSON)"
-        console.print(Padding(Text.assemble((call.name, "magenta"), " ", arguments), (0, 0, 0, 2)))
+        console.print(indented(Text.assemble(plain("→ ", "magenta"), plain(call.name, "magenta"), shown(call)), 2))
+
+
+def shown(call: ToolCall) -> Text:
+    if call.arguments is None:
+        return plain(f" with arguments that are not JSON: {call.raw}", "red")
+    return plain("(" + ", ".join(f"{name}={orjson.dumps(v).decode()}" for name, v in call.arguments.items()) + ")")
+
+
+def indented(text: Text, by: int) -> Padding:
+    return Padding(text, (0, 0, 0, by))
