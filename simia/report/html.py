@@ -1,39 +1,61 @@
-"""The report as one self-contained page: figures, bars and a sample of trajectories to read. It asks no network."""
+"""The report as one self-contained page: figures, bars, and a sample of trajectories to read.
+
+What a model wrote must never act in the reader's browser. Everything is escaped where it is put in, and the page's
+policy allows no request at all and no script but our own, by its hash: an escape forgotten some day would still do
+nothing. Template, style and script are files in `prompts/report/`, so that a user can replace each.
+"""
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import time
 from pathlib import Path
 
 import jinja2
+from markupsafe import Markup
 
 from simia import resources
-from simia.report.facts import RunFacts
+from simia.report import text
+from simia.report.facts import RunFacts, meaning
+from simia.report.sample import arguments, pretty
+from simia.report.sample import sample as choose
 from simia.runs import Run
-from simia.trajectory import Trajectory
-
-Sample = list[tuple[str, Trajectory, str]]
 
 
 def write_html(run: Run, facts: RunFacts, path: Path, *, sample: int = 40) -> None:
-    """Write the page. `sample`: how many accepted and how many rejected trajectories at most can be read on it."""
-    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
-    source = resources.find("prompts", "report/page.html.j2").read_text(encoding="utf-8")
-    page = environment.from_string(source).render(f=facts, sample=spread(run, facts, sample))
+    """Write the page. `sample`: how many accepted, and how many rejected, can be read on it at most."""
+    environment = jinja2.Environment(
+        loader=jinja2.FunctionLoader(part),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "number": lambda value: f"{value:,}",
+        "percent": lambda value: "–" if value is None else f"{value:.0%}",
+        "moment": lambda value: time.strftime("%Y-%m-%d %H:%M", time.localtime(value)),
+        "meaning": meaning,
+        "pretty": pretty,
+        "arguments": arguments,
+    }
+    script = part("page.js")
+    page = environment.get_template("page.html.j2").render(
+        f=facts,
+        items=choose(run, sample),
+        lines=text.lines(facts),
+        overlap=text.overlap_lines(facts),
+        cost=text.cost(facts),
+        structural=text.STRUCTURAL,
+        style=Markup(part("page.css")),
+        script=Markup(script),
+        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+    )
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(page, encoding="utf-8")
 
 
-def spread(run: Run, facts: RunFacts, most: int) -> Sample:
-    """Accepted and rejected ones, evenly over the run, in its order."""
-    rejected = sum(facts.rejected.values())
-    steps = {"accepted": max(1, facts.accepted // most), "rejected": max(1, rejected // most)}
-    seen = {"accepted": 0, "rejected": 0}
-    chosen: Sample = []
-    for verdict, body in run.ledger.bodies():
-        if verdict not in steps or not body["trajectory"]:
-            continue
-        if seen[verdict] % steps[verdict] == 0 and seen[verdict] // steps[verdict] < most:
-            trajectory = Trajectory.from_row(body["trajectory"])
-            chosen.append((verdict, trajectory, ", ".join(trajectory.provenance.reply_keys)))
-        seen[verdict] += 1
-    return chosen
+def part(name: str) -> str:
+    """One of the page's files, the user's own first."""
+    return resources.find("prompts", f"report/{name}").read_text(encoding="utf-8").strip()

@@ -1,17 +1,17 @@
 """The live panel of a running job; JSON lines when nobody watches a terminal.
 
-`update` is called for every finished item, thousands of times a second in a fast run: it does nothing but look at the
-clock until the next picture is due.
+`update` may be called thousands of times a second: it looks at the clock, and only when the next picture is due does it
+copy the figures. The picture is drawn by rich's own thread, so that the clock in it goes on while the job waits for a
+slow model, and it is drawn from the copy, so that nothing changes under it.
 """
 
 from __future__ import annotations
 
-import sys
+import copy
 import time
-from types import TracebackType
 
 import orjson
-from rich.console import Console, Group
+from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.panel import Panel
 from rich.progress_bar import ProgressBar
@@ -20,72 +20,99 @@ from rich.text import Text
 
 from simia.amplify.progress import Progress
 
-REDRAW_SECONDS = 0.25
+REDRAWS = 4  # a second
 LINE_SECONDS = 2.0
+WIDTH = 78
 
 
 class LivePanel:
-    """`with LivePanel() as panel: job(on_progress=panel.update)`."""
+    """`with LivePanel() as panel: job(on_progress=panel.update)`. Leaving it, by Ctrl-C too, restores the terminal."""
 
     def __init__(self, console: Console | None = None) -> None:
         self.console = console or Console()
-        self._live = Live(console=self.console, auto_refresh=False) if self.console.is_terminal else None
-        self._next = 0.0
-        self._last: Progress | None = None
-        self._shown: bytes | None = None
+        self._live: Live | None = None
+        if self.console.is_terminal:
+            self._live = Live(console=self.console, get_renderable=self._picture, refresh_per_second=REDRAWS)
+        self._interval = 1 / REDRAWS if self._live else LINE_SECONDS
+        self._due = 0.0
+        self._latest: Progress | None = None  # the job's own, which goes on changing
+        self._copied: Progress | None = None
+        self._missed = False
 
     def __enter__(self) -> LivePanel:
         if self._live is not None:
             self._live.start()
         return self
 
-    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
-        if self._last is not None:
-            self._show(self._last)
-        if self._live is not None:
-            self._live.stop()
+    def __exit__(self, *_: object) -> None:
+        try:
+            if self._missed:
+                self._show()
+        finally:
+            if self._live is not None:
+                self._live.stop()
 
     def update(self, progress: Progress) -> None:
-        self._last = progress
+        self._latest, self._missed = progress, True
         now = time.monotonic()
-        if now >= self._next:
-            self._next = now + (REDRAW_SECONDS if self._live else LINE_SECONDS)
-            self._show(progress)
+        if now >= self._due:
+            self._due = now + self._interval
+            self._show()
 
-    def _show(self, progress: Progress) -> None:
+    def _show(self) -> None:
+        assert self._latest is not None
+        self._missed = False
         if self._live is not None:
-            self._live.update(picture(progress), refresh=True)
+            self._copied = copy.deepcopy(self._latest)
             return
-        line = orjson.dumps({"event": "progress", **progress.snapshot()})
-        if line != self._shown:
-            self._shown = line
-            sys.stdout.write(line.decode() + "\n")
-            sys.stdout.flush()
+        line = orjson.dumps({"event": "progress", **self._latest.snapshot()})
+        self.console.file.write(line.decode() + "\n")
+        self.console.file.flush()
+
+    def _picture(self) -> RenderableType:
+        return Text("") if self._copied is None else picture(self._copied)
 
 
 def picture(progress: Progress) -> Panel:
+    """The panel of one moment."""
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="dim", no_wrap=True)
-    grid.add_column()
-    bar = ProgressBar(total=progress.n, completed=progress.accepted, width=36)
+    grid.add_column(overflow="fold")
     counts = Text(f"{progress.accepted:,} of {progress.n:,}")
+    if progress.acceptance is not None:
+        counts.append(f"  {progress.acceptance:.0%} of what was judged", style="dim")
     if progress.waiting:
-        counts.append(f"  (+{progress.waiting:,} waiting for earlier items)", style="dim")
-    grid.add_row("accepted", Group(counts, bar))
-    rejected = ", ".join(f"{reason} {count:,}" for reason, count in progress.rejected.most_common(4))
-    grid.add_row("rejected", f"{sum(progress.rejected.values()):,}" + (f"  {rejected}" if rejected else ""))
+        counts.append(f"  +{progress.waiting:,} waiting for earlier items", style="dim")
+    grid.add_row("accepted", counts)
+    grid.add_row("", ProgressBar(total=progress.n, completed=min(progress.accepted, progress.n), width=48))
+    reasons = ", ".join(f"{reason} {count:,}" for reason, count in progress.rejected.most_common(4))
+    grid.add_row("rejected", Text(f"{sum(progress.rejected.values()):,}" + (f"  {reasons}" if reasons else "")))
     if progress.failed:
         grid.add_row("failed", f"{progress.failed:,}")
     grid.add_row("in flight", f"{progress.in_flight:,}")
     usage = progress.usage
-    grid.add_row("tokens", f"{usage.prompt:,} in ({usage.cached:,} cached), {usage.completion:,} out")
-    cost = "unknown" if usage.cost is None else f"${usage.cost:,.2f}"
-    grid.add_row("cost", cost + (" and some of unknown price" if progress.unpriced and usage.cost is not None else ""))
-    eta = progress.eta()
-    grid.add_row("to go", "" if eta is None else clock(eta))
-    return Panel(
-        grid, title=f"simia · {progress.run}", subtitle=progress.stopping or "Ctrl-C stops, nothing is lost", width=78
-    )
+    cached = f" ({usage.cached / usage.prompt:.0%} cached)" if usage.prompt else ""
+    grid.add_row("tokens", f"{usage.prompt:,} in{cached}, {usage.completion:,} out")
+    grid.add_row("cost", cost(progress))
+    elapsed, eta = time.monotonic() - progress.started, progress.eta()
+    pace = rate(progress.accepted - progress.accepted_before, elapsed)
+    grid.add_row("time", f"{clock(elapsed)}{pace}{'' if eta is None else f', {clock(eta)} to go'}")
+    ending = f"stopping: {progress.stopping}" if progress.stopping else "Ctrl-C stops, nothing is lost"
+    return Panel(grid, title=Text(f"simia · {progress.run}"), subtitle=ending, width=WIDTH)
+
+
+def cost(progress: Progress) -> str:
+    if progress.usage.cost is None:
+        return "unknown"
+    return f"${progress.usage.cost:,.2f}" + (f", and {progress.unpriced:,} unpriced" if progress.unpriced else "")
+
+
+def rate(made: int, seconds: float) -> str:
+    """Acceptances a minute of this session; nothing before the first one."""
+    if made <= 0 or seconds <= 0:
+        return ""
+    pace = 60 * made / seconds
+    return f", {pace:,.0f} a minute" if pace >= 10 else f", {pace:.1f} a minute"
 
 
 def clock(seconds: float) -> str:

@@ -120,19 +120,19 @@ def overlap_lines(facts: RunFacts) -> list[tuple[str, str]]:
 
 
 def tools(facts: RunFacts) -> Table | None:
+    """Those that were called; the others are named below."""
     if not facts.tools:
         return None
     table = columns("tool", "pack", ">accepted", ">rejected", ">seeds")
-    shown = sorted(facts.tools, key=lambda tool: (tool.accepted == 0, tool.pack, -tool.accepted, tool.name))[
-        :MOST_TOOLS
-    ]
-    for tool in shown:
+    called = [tool for tool in facts.tools if tool.accepted or tool.rejected]
+    for tool in called[:MOST_TOOLS]:
         figures = (f"{count:,}" for count in (tool.accepted, tool.rejected, tool.seeds))
         table.add_row(plain(tool.name), plain(tool.pack), *figures, style="" if tool.accepted else "dim")
-    if len(facts.tools) > MOST_TOOLS:
-        table.add_row(f"and {len(facts.tools) - MOST_TOOLS} more", "", "", "", "", style="dim")
+    if len(called) > MOST_TOOLS:
+        table.add_row(f"and {len(called) - MOST_TOOLS} more", "", "", "", "", style="dim")
     wide = Table.grid()
-    wide.add_row(table)
+    if called:
+        wide.add_row(table)
     if facts.unused:
         names = ", ".join(facts.unused[:MOST_TOOLS])
         wide.add_row(plain(f"in no accepted trajectory ({len(facts.unused)} of {len(facts.tools)}): {names}", "yellow"))
