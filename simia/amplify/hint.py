@@ -1,7 +1,8 @@
 """What makes one sample differ from the next: fresh values to start from.
 
 A model that sees one exemplar many times copies its values (a half-billion one nearly always does). Each item therefore
-gets, for every code or address that the exemplar's user says and a call uses, a new one of the same shape. (Giving it a
+gets, for every code, address, number, date or person's name that the exemplar's user says and a call uses, a new one of
+the same shape. (Giving it a
 person's name besides made that model address the user by it, and contradicts policies that say who the user is.)
 All of it derives from the item's own seed number, never from a running stream, so an item is the same on every resume.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 import random
 import re
 import unicodedata
+from datetime import date, timedelta
 from functools import cache
 from typing import Any
 
@@ -20,6 +22,7 @@ from simia.trajectory import Trajectory
 
 EMAIL = re.compile(r"^[^@\s]+@([^@\s]+)$")
 CODE = re.compile(r"^(?=.*\d)[\w#./-]*\d[\w#./-]*$")
+NAME = re.compile(r"^[A-ZÀ-Þ][\w'’-]+ [A-ZÀ-Þ][\w'’-]+$")
 DATE = re.compile(r"^\d{4}-\d{2}-\d{2}")
 
 
@@ -30,28 +33,46 @@ def hint(seed: Trajectory, number: int) -> str:
     return f"Values: {', '.join(f'{name} {value}' for name, value in values.items())}." if values else ""
 
 
-def fresh_values(seed: Trajectory, rng: random.Random, person: str) -> dict[str, str]:
-    """Argument name → a new value, for the codes and addresses that came from the user in the seed."""
-    said = " ".join(message.text for message in seed.messages if message.role == "user")
+def fresh_values(seed: Trajectory, rng: random.Random, person: str) -> dict[str, Any]:
+    """Argument name → a new value, for the values that came from the user in the seed."""
+    said = " ".join(message.text for message in seed.messages if message.role == "user").replace(",", "")
     tools = {tool.name: tool for tool in seed.tools}
-    fresh: dict[str, str] = {}
+    fresh: dict[str, Any] = {}
     for _, _, call in seed.calls():
         for name, value in (call.arguments or {}).items():
-            if isinstance(value, str) and value in said and name not in fresh:
-                new = like(value, rng, person)
-                if new and fits(tools.get(call.name), name, new):
+            if name not in fresh and not isinstance(value, dict | list | bool) and str(value).replace(",", "") in said:
+                new = rng.choice(people()) if is_person(name, value) else like(value, rng, person)
+                if new is not None and fits(tools.get(call.name), name, new):
                     fresh[name] = new
     return fresh
 
 
-def like(value: str, rng: random.Random, person: str) -> str | None:
-    """A new value of the same shape, or None where there is none to be had (free text, dates)."""
+def is_person(name: str, value: Any) -> bool:
+    return "name" in name and isinstance(value, str) and NAME.match(value) is not None
+
+
+def like(value: Any, rng: random.Random, person: str) -> Any:
+    """A new value of the same shape, or None where there is none to be had (free text)."""
+    if isinstance(value, int | float):
+        return type(value)(other_digits(str(value), rng))  # zeros stay, so that round numbers stay round
     if EMAIL.match(value):
         plain = unicodedata.normalize("NFKD", person).encode("ascii", "ignore").decode().lower()
         return ".".join(re.findall("[a-z]+", plain)) + "@example.com"
-    if DATE.match(value) or not CODE.match(value):
+    if DATE.match(value):
+        return later(value, rng.randint(1, 27))
+    return other_digits(value.replace("0", "1"), rng) if CODE.match(value) else None
+
+
+def other_digits(text: str, rng: random.Random) -> str:
+    return "".join(rng.choice("123456789") if char in "123456789" else char for char in text)
+
+
+def later(value: str, days: int) -> str | None:
+    try:
+        day = date.fromisoformat(value[:10]) + timedelta(days=days)
+    except ValueError:
         return None
-    return "".join(rng.choice("123456789") if char.isdigit() else char for char in value)
+    return day.isoformat() + value[10:]
 
 
 def fits(tool: ToolSpec | None, name: str, value: Any) -> bool:

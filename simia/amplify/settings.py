@@ -39,6 +39,8 @@ class SamplingSettings(Config):
     """Longest reply, reasoning tokens included."""
     reasoning_effort: str | None = None
     """For reasoning models that take it: low, medium, high."""
+    seeded: bool = False
+    """Send each item's own number as the request's seed, where the endpoint samples by it."""
     extra: dict[str, Any] = Field(default_factory=dict)
     """Further fields of the request body, as the endpoint knows them (such as min_p)."""
 

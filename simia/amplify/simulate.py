@@ -90,7 +90,7 @@ class Simulator:
             top_p=sampling.top_p,
             max_tokens=sampling.max_tokens,
             reasoning_effort=sampling.reasoning_effort,
-            seed=self.number(item) if self.config.llm.kind == "embedded" else None,
+            seed=self.number(item) if sampling.seeded else None,
             response_format=schema,
             extra_body=sampling.extra,
         )

@@ -47,6 +47,7 @@ def write_html(run: Run, facts: RunFacts, path: Path, *, sample: int = 40) -> No
         lines=text.lines(facts),
         overlap=text.overlap_lines(facts),
         cost=text.cost(facts),
+        read=text.read_line(facts),
         structural=text.STRUCTURAL,
         style=Markup(part("page.css")),
         script=Markup(script),

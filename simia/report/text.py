@@ -20,10 +20,11 @@ from simia.report.figures import Fate, Spread
 from simia.trajectory import Message, ToolCall, Trajectory
 
 MOST_TOOLS = 40
-MOST_SEEDS = 12
+MOST_SEEDS = 8
 MOST_WIDTH = 100
 STRUCTURAL = "nobody has judged these for truth: the checks are structural, so read a sample"
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+ATTEMPTS = {"got": "answered", "sent": "without an answer", "failed": "failed"}
 COLOURS = {"user": "bold cyan", "assistant": "bold green", "tool": "bold yellow", "system": "bold"}
 
 
@@ -57,30 +58,29 @@ def lines(facts: RunFacts) -> list[tuple[str, str]]:
     if facts.created is not None:
         found.append(("created", time.strftime("%Y-%m-%d %H:%M", time.localtime(facts.created))))
     found.append(("model", f"{facts.model} ({facts.alias})"))
-    rate = f", {share(facts.accepted, facts.decided)} judged" if facts.decided else ""
+    rate = f"; {share(facts.accepted, facts.decided)} of those judged" if facts.decided else ""
     found.append(("accepted", f"{facts.accepted:,} of {facts.n:,} wanted{rate}"))
-    others = {"rejected": facts.refused, "failed": sum(facts.failed.values()), "open": facts.open}
-    rest = ", ".join(f"{count:,} {name}" for name, count in others.items())
     surplus = f", {facts.surplus:,} passed but not counted" if facts.surplus else ""
-    found.append(("items", f"{facts.planned:,} planned: {facts.accepted:,} accepted, {rest}{surplus}"))
-    if facts.failed:
-        found.append(("failed", counted(facts.failed)))
-    found.append(("calls", counted(facts.attempts) + " (got: answered)" if facts.attempts else "none sent"))
+    failed = f"{sum(facts.failed.values()):,} failed" + (f" ({counted(facts.failed)})" if facts.failed else "")
+    rest = f"{facts.refused:,} rejected, {failed}, {facts.open:,} open{surplus}"
+    found.append(("items", f"{facts.planned:,} planned, {rest}"))
+    calls = ", ".join(f"{count:,} {ATTEMPTS.get(status, status)}" for status, count in facts.attempts.items())
+    found.append(("calls", calls or "none sent"))
     if facts.possibly_paid_twice:
         found.append(("", f"{facts.possibly_paid_twice:,} possibly paid twice: on their way when the process ended"))
     found += [("tokens", tokens(facts)), ("cost", cost(facts))]
     if facts.repairs:
         found.append(("repairs", f"{counted(facts.repairs)}; in {share(facts.repaired, facts.accepted)} accepted"))
     if facts.accepted:
-        found.append(("length", f"{spread(facts.messages)} messages, {spread(facts.calls)} calls"))
-        found.append(("", f"{spread(facts.tokens)} tokens, estimated, with tools and policy (least, median, most)"))
+        shape = f"{spread(facts.messages)} messages, {spread(facts.calls)} calls"
+        found.append(("length", f"{shape} (least / median / most)"))
+        found.append(("", f"{spread(facts.tokens)} tokens with tools and policy, estimated"))
         errors = f"{facts.with_errors:,} with an error of a tool, {facts.recovered:,} of them recovered from"
         found.append(("variety", f"{errors}; {facts.parallel:,} with several calls in one turn"))
     if facts.licences:
         found.append(("licences", f"{', '.join(facts.licences)} (of the seeds)"))
-    found += [
-        ("prompts" if i == 0 else "", f"{name} {digest}") for i, (name, digest) in enumerate(facts.prompts.items())
-    ]
+    if facts.prompts:
+        found.append(("prompts", ", ".join(f"{name} {digest[:8]}" for name, digest in facts.prompts.items())))
     return found
 
 
@@ -138,7 +138,9 @@ def tools(facts: RunFacts) -> Table | None:
         wide.add_row(plain(f"in no accepted trajectory ({len(facts.unused)} of {len(facts.tools)}): {names}", "yellow"))
     if facts.invented:
         first = counted(dict(list(facts.invented.items())[:5]))
-        wide.add_row(plain(f"calls to tools that do not exist: {sum(facts.invented.values()):,} ({first})"))
+        wide.add_row(
+            plain(f"calls to tools that are not in the item's list: {sum(facts.invented.values()):,} ({first})")
+        )
     return wide
 
 
@@ -149,18 +151,24 @@ def seeds(facts: RunFacts) -> RenderableType | None:
     for name, fate in facts.packs.items():
         table.add_row(plain(name or "no pack", "bold"), *fate_cells(fate))
     # The worst first: a seed that yields nothing is paid for again in every pass.
-    tried = [seed for seed in facts.per_seed if seed.rate is not None]
-    for seed in sorted(tried, key=lambda seed: (seed.rate or 0.0, -seed.planned, seed.name))[:MOST_SEEDS]:
+    poor = [seed for seed in facts.per_seed if seed.refused]
+    for seed in sorted(poor, key=lambda seed: (seed.rate or 0.0, -seed.planned, seed.name))[:MOST_SEEDS]:
         table.add_row(plain(f"  {seed.name}"), *fate_cells(seed))
-    if len(tried) > MOST_SEEDS:
-        table.add_row(f"  and {len(tried) - MOST_SEEDS} more seeds, better ones", "", "", "", "", style="dim")
+    if len(poor) > MOST_SEEDS:
+        table.add_row(f"  and {len(poor) - MOST_SEEDS} more seeds with rejections", "", "", "", "", style="dim")
     wide = Table.grid()
     wide.add_row(table)
-    read = facts.seeds
-    wide.add_row(f"{read.used:,} seeds used of {read.read:,} read, {read.refused:,} refused by the pre-filter")
-    for example in read.examples[:3]:
+    wide.add_row(read_line(facts))
+    for example in facts.seeds.examples[:3]:
         wide.add_row(plain(f"  refused: {example}"))
     return wide
+
+
+def read_line(facts: RunFacts) -> str:
+    read = facts.seeds
+    left = read.read - read.used - read.refused
+    others = f", {left:,} left out by the settings" if left > 0 else ""
+    return f"{read.used:,} seeds used of {read.read:,} read, {read.refused:,} refused by the pre-filter{others}"
 
 
 def fate_cells(fate: Fate) -> tuple[str, str, str, Text]:

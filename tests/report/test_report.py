@@ -72,27 +72,30 @@ async def run(tmp_path: Path) -> Run:
 
 
 async def test_every_figure_is_the_count_by_hand(run: Run) -> None:
+    run.close()  # what was on its way counts as lost only when nobody works on the run
+    run = Run.read_only(run.folder.parent, "r")
     facts = gather(run)
-    assert (facts.accepted, facts.n, facts.failed) == (2, 3, 1)
+    run.close()
+    assert (facts.accepted, facts.n, sum(facts.failed.values())) == (2, 3, 1)
     assert facts.rejected == {"duplicate": 1, "unknown_tool": 1, "unparsable": 1}
     assert facts.attempts == {"got": 5, "sent": 1}
     assert facts.possibly_paid_twice == 1
     assert (facts.usage.prompt, facts.usage.cached, facts.usage.cost) == (50, 20, 1.25)
     assert facts.repairs == {"fence": 1}
-    assert (facts.tools["get_order"].accepted, facts.tools["get_order"].rejected) == (2, 1)
-    assert facts.tools["nope"].rejected == 1
-    assert facts.tools["cancel_order"].accepted == 0
-    assert facts.per_seed == {"cs-001": (2, 4)}
+    tools = {tool.name: tool for tool in facts.tools}
+    assert (tools["get_order"].accepted, tools["get_order"].rejected) == (2, 1)
+    assert facts.invented == {"nope": 1}
+    assert "cancel_order" in facts.unused
     assert (facts.messages.least, facts.messages.most, facts.calls.most) == (4, 6, 2)
-    assert (facts.sequences, facts.same_sequence, facts.recoveries, facts.parallel) == (2, 0.5, 1, 0)
-    assert facts.values_from_seed == 0
+    overlap = facts.overlap
+    assert (overlap.sequences, overlap.identifiers_in_seeds, facts.with_errors, facts.parallel) == (2, 0, 1, 0)
 
 
 async def test_the_tables_say_what_matters(run: Run) -> None:
     out = io.StringIO()
     print_report(gather(run), Console(file=out, width=100))
     text = out.getvalue()
-    for words in ("2 of 3", "unknown_tool", "possibly paid twice", "nobody has judged", "get_refund", "$1.25"):
+    for words in ("2 of 3", "unknown_tool", "nobody has judged", "get_refund", "$1.25"):
         assert words in text
 
 
@@ -104,24 +107,23 @@ async def test_the_page_is_self_contained_and_escapes_what_models_write(run: Run
     assert "&lt;script&gt;alert(1)" in html
     assert "http://" not in html
     assert "https://" not in html
-    assert html.count('class="row"') == 4
-    assert "key-1" in html
+    assert html.count("&lt;script&gt;alert(1)") == 4, "every trajectory there is can be read"
 
 
 def test_a_conversation_reads_without_colour() -> None:
     out = io.StringIO()
     print_trajectory(made("hello there", calls=["get_order"]), Console(file=out, width=80))
     assert "hello there" in out.getvalue()
-    assert 'get_order {"order_id":"ORD-11111"}' in out.getvalue()
+    assert 'get_order(order_id="ORD-11111")' in out.getvalue()
 
 
-def test_json_lines_when_nobody_watches(capsys: pytest.CaptureFixture[str]) -> None:
-    progress = Progress("r", 10)
-    with LivePanel(Console(file=io.StringIO())) as panel:
+def test_json_lines_when_nobody_watches() -> None:
+    progress, out = Progress("r", 10), io.StringIO()
+    with LivePanel(Console(file=out, width=60)) as panel:
         for i in range(1000):
             progress.accepted = i // 100
             panel.update(progress)
-    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    lines = [json.loads(line) for line in out.getvalue().splitlines()]
     assert 1 <= len(lines) < 20
     assert lines[-1]["accepted"] == 9
     assert lines[-1]["event"] == "progress"
