@@ -30,14 +30,14 @@ class LivePanel:
 
     def __init__(self, console: Console | None = None) -> None:
         self.console = console or Console()
-        self._live: Live | None = None
-        if self.console.is_terminal:
-            self._live = Live(console=self.console, get_renderable=self._picture, refresh_per_second=REDRAWS)
-        self._interval = 1 / REDRAWS if self._live else LINE_SECONDS
         self._due = 0.0
         self._latest: Progress | None = None  # the job's own, which goes on changing
         self._copied: Progress | None = None
         self._missed = False
+        self._live: Live | None = None
+        if self.console.is_terminal:
+            self._live = Live(console=self.console, get_renderable=self._picture, refresh_per_second=REDRAWS)
+        self._interval = 1 / REDRAWS if self._live else LINE_SECONDS
 
     def __enter__(self) -> LivePanel:
         if self._live is not None:

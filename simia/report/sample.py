@@ -6,10 +6,12 @@ its turn: a reviewer wants to see one of each before a second of any.
 
 from __future__ import annotations
 
+import json
 import random
 import re
 from collections import defaultdict
 from dataclasses import dataclass, field
+from typing import Any
 
 import orjson
 
@@ -20,6 +22,7 @@ from simia.trajectory import Message, ToolCall, Trajectory
 
 PLACE = re.compile(r"messages\[(\d+)\]")
 MOST_REPLY = 6_000
+MOST_LINE = 96
 
 
 @dataclass(slots=True)
@@ -113,16 +116,20 @@ def shown(run: Run, item: str, verdict: str) -> Shown:
 
 
 def pretty(text: str) -> str:
-    """A tool's result, indented if it is a JSON object or list; as it stands if not."""
+    """A tool's result, laid out if it is a JSON object or list; as it stands if not."""
     if text[:1] not in ("{", "["):
         return text
     try:
-        return orjson.dumps(orjson.loads(text), option=orjson.OPT_INDENT_2).decode()
-    except orjson.JSONDecodeError:
+        return laid_out(json.loads(text))
+    except (ValueError, RecursionError):
         return text
 
 
 def arguments(call: ToolCall) -> str:
-    if call.arguments is None:
-        return call.raw or ""
-    return orjson.dumps(call.arguments, option=orjson.OPT_INDENT_2).decode() if call.arguments else "{}"
+    return (call.raw or "") if call.arguments is None else laid_out(call.arguments)
+
+
+def laid_out(value: Any) -> str:
+    """On one line if it fits there."""
+    line = json.dumps(value, ensure_ascii=False)
+    return line if len(line) <= MOST_LINE else json.dumps(value, ensure_ascii=False, indent=2)

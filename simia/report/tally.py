@@ -83,10 +83,9 @@ class Tally:
         turns = sum(len(message.calls) > 1 for message in t.messages)
         facts.parallel += turns > 0
         facts.parallel_turns += turns
-        outcomes = [message.error is None for message in t.messages if message.role == "tool"]
-        if False in outcomes:
-            facts.with_errors += 1
-            facts.recovered += True in outcomes[outcomes.index(False) :]
+        failed, recovered = errors(t)
+        facts.with_errors += failed
+        facts.recovered += recovered
         self._index.add(t, seed_id, facts.overlap)
 
     def _listed(self, t: Trajectory) -> list[ToolFacts]:
@@ -105,3 +104,15 @@ class Tally:
         facts.tools = sorted(self._tools.values(), key=lambda tool: (tool.pack, -tool.accepted, tool.name))
         facts.per_seed = sorted(self._seeds.values(), key=lambda seed: (seed.pack, seed.name))
         facts.messages, facts.calls, facts.tokens = map(Spread.of, (self._messages, self._calls, self._tokens))
+
+
+def errors(t: Trajectory) -> tuple[bool, bool]:
+    """Whether a tool answered with an error, and whether a call of a later turn then succeeded."""
+    turn, failed_in = 0, None
+    for message in t.messages:
+        turn += bool(message.calls)
+        if message.role == "tool" and message.error is not None:
+            failed_in = turn if failed_in is None else failed_in
+        elif message.role == "tool" and failed_in is not None and turn > failed_in:
+            return True, True
+    return failed_in is not None, False

@@ -1,0 +1,123 @@
+"""Each figure against the count by hand (see conftest)."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from simia.amplify.check import estimate_tokens
+from simia.report.facts import gather
+from simia.report.figures import Spread, ToolFacts, meaning
+from simia.runs import Run
+from tests.report.conftest import GIVES_UP, HOSTILE, LIKE_ITS_SEED, PARALLEL
+
+
+async def test_items(run: Run) -> None:
+    facts = gather(run)
+    assert (facts.run, facts.n, facts.model, facts.alias) == ("r", 3, "m", "here")
+    assert (facts.planned, facts.accepted, facts.surplus, facts.open) == (9, 3, 1, 1)
+    assert facts.rejected == {"unknown_tool": 1, "duplicate": 1, "unparsable": 1}
+    assert facts.failed == {"timeout": 1}
+    assert (facts.refused, facts.decided, facts.rate) == (3, 6, 0.5)
+    counted = facts.accepted + facts.surplus + facts.refused + sum(facts.failed.values()) + facts.open
+    assert counted == facts.planned == sum(run.ledger.counts().values())
+    assert facts.prompts == {"p.j2": "0123456789"}
+
+
+async def test_money(run: Run) -> None:
+    facts = gather(run)
+    assert facts.attempts == {"got": 6, "sent": 3, "failed": 1}
+    assert (facts.usage.prompt, facts.usage.completion, facts.usage.cached) == (600, 60, 240)
+    assert (facts.usage.cost, facts.unpriced, facts.cached_share) == (1.25, 1, 0.4)
+
+
+async def test_what_may_be_paid_twice(run: Run) -> None:
+    """While a process works, only what was asked a second time is known to be lost; a stored reply never is."""
+    at_work = gather(run)
+    assert (at_work.working, at_work.possibly_paid_twice) == (True, 1)
+    assert at_work.state == "being worked on"
+    run.close()
+    later = Run.read_only(run.folder.parent, "r")
+    dead = gather(later)
+    later.close()
+    assert (dead.working, dead.possibly_paid_twice) == (False, 2)
+    assert dead.state == "complete"
+
+
+async def test_a_complete_run_that_wants_more_is_not_finished(run: Run) -> None:
+    facts = gather(run).model_copy(update={"working": False})
+    assert facts.model_copy(update={"n": 4}).state.startswith("not finished")
+    assert facts.model_copy(update={"stop": None}).state.startswith("not finished")
+    assert facts.model_copy(update={"stop": "budget", "stop_detail": "raise it"}).state == "budget: raise it"
+
+
+async def test_tools(run: Run) -> None:
+    facts = gather(run)
+    assert facts.tools == [
+        ToolFacts(pack="shop", name="find_order", accepted=4, rejected=2, seeds=2),
+        ToolFacts(pack="shop", name="cancel", accepted=2, rejected=0, seeds=1),
+        ToolFacts(pack="shop", name="never"),
+    ]
+    assert facts.unused == ["never"]
+    assert facts.invented == {HOSTILE: 1}
+
+
+async def test_packs_and_seeds(run: Run) -> None:
+    facts = gather(run)
+    assert list(facts.packs) == ["shop"]
+    assert (facts.packs["shop"].planned, facts.packs["shop"].accepted, facts.packs["shop"].refused) == (9, 3, 3)
+    first, second = facts.per_seed
+    assert (first.name, first.planned, first.accepted, first.rejected) == ("s1", 6, 2, {"duplicate": 1})
+    assert (second.name, second.planned, second.accepted) == ("s2", 3, 1)
+    assert second.rejected == {"unknown_tool": 1, "unparsable": 1}
+    assert (facts.seeds.read, facts.seeds.used, facts.seeds.refused) == (4, 2, 1)
+    assert facts.seeds.reasons == {"bad_arguments": 1}
+    assert facts.seeds.examples == ["s3: bad_arguments at messages[1].calls[0]: no order"]
+
+
+async def test_lengths(run: Run) -> None:
+    facts = gather(run)
+    least, median, most = sorted(estimate_tokens(t) for t in (LIKE_ITS_SEED, PARALLEL, GIVES_UP))
+    assert facts.messages == Spread(least=4, median=6, most=7)
+    assert facts.calls == Spread(least=1, median=2, most=3)
+    assert facts.tokens == Spread(least=least, median=median, most=most)
+
+
+async def test_overlap_with_the_seeds(run: Run) -> None:
+    same = gather(run).overlap
+    assert (same.grams, same.grams_in_seeds, same.some, same.half) == (11, 3, 1, 1)
+    assert (same.sequences, same.same_sequence) == (3, 2)
+    assert (same.identifiers, same.identifiers_in_seeds, same.copiers) == (3, 1, 1)
+
+
+async def test_errors_parallel_calls_and_repairs(run: Run) -> None:
+    facts = gather(run)
+    assert (facts.with_errors, facts.recovered) == (2, 1)
+    assert (facts.parallel, facts.parallel_turns) == (1, 1)
+    assert facts.repairs == {"code_fence": 2, "trailing_comma": 1}
+    assert facts.repaired == 1
+
+
+async def test_the_figures_are_of_one_moment_and_nothing_is_written(run: Run) -> None:
+    before = gather(run)
+    run.ledger.set_meta("stopped", {"kind": "budget", "detail": "x"})  # the read transaction has ended
+    after = gather(run)
+    assert before.model_copy(update={"stop": "budget", "stop_detail": "x"}) == after
+
+
+async def test_a_run_without_seed_facts_has_figures_too(run: Run) -> None:
+    run.ledger.set_meta("seeds", None)
+    facts = gather(run)
+    assert (facts.accepted, facts.seeds.used) == (3, 0)
+    assert {tool.name: tool.accepted for tool in facts.tools} == {"find_order": 4, "cancel": 2, "never": 0}
+
+
+def test_a_spread_is_that_of_the_values() -> None:
+    assert Spread.of(Counter([5])) == Spread(least=5, median=5, most=5)
+    assert Spread.of(Counter([1, 2, 3, 9])) == Spread(least=1, median=2, most=9)
+    assert Spread.of(Counter([7, 7, 7, 1])) == Spread(least=1, median=7, most=7)
+    assert Spread.of(Counter()) == Spread()
+
+
+def test_a_reason_of_a_newer_version_has_no_meaning_and_does_no_harm() -> None:
+    assert meaning("of_another_time") == ""
+    assert meaning("duplicate")

@@ -1,0 +1,105 @@
+"""The tables say the figures, fit 80 columns, and nothing in them steers the terminal."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from simia.report.facts import gather
+from simia.report.text import cost, print_report, print_trajectory, share
+from simia.runs import Run
+from simia.trajectory import Message, ToolCall, Trajectory, Usage
+from tests.report.conftest import HOSTILE, PARALLEL
+
+
+def printed(what: object, width: int = 80, *, colour: bool = False) -> str:
+    out = io.StringIO()
+    console = Console(file=out, width=width, force_terminal=colour, color_system="truecolor" if colour else None)
+    print_trajectory(what, console) if isinstance(what, Trajectory) else print_report(what, console)  # type: ignore[arg-type]
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("width", [80, 100])
+async def test_the_tables_say_what_matters(run: Run, width: int) -> None:
+    text = printed(gather(run), width)
+    assert max(map(len, text.splitlines())) <= width
+    flat = " ".join(text.split())
+    for words in (
+        "3 of 3 wanted; 50% (3 of 6) of those judged",
+        "9 planned, 3 rejected, 1 failed (timeout 1), 1 open, 1 passed but not counted",
+        "6 answered, 3 without an answer",
+        "1 possibly paid twice",
+        "600 in (40% from the prefix cache), 60 out",
+        "$1.25, and 1 replies of unknown price",
+        "4 / 6 / 7 messages, 1 / 2 / 3 calls",
+        "2 with an error of a tool, 1 of them recovered from",
+        "duplicate 1 33% the same trajectory was accepted before",
+        "27% (3 of 11) five-word runs of users stand in the seeds",
+        "find_order shop 4 2 2",
+        "in no accepted trajectory (1 of 3): never",
+        "s2 3 1 33% unknown_tool",
+        "2 seeds used of 4 read, 1 refused by the pre-filter, 1 left out by the settings",
+        "nobody has judged these for truth: the checks are structural",
+    ):
+        assert words in flat, words
+    assert HOSTILE.split()[0] in flat
+
+
+async def test_a_run_that_has_nothing_yet_prints(run: Run) -> None:
+    for table in ("item", "result", "accepted", "attempt"):
+        run.ledger.db.write("ledger", f"DELETE FROM {table}")
+    run.ledger.flush()
+    text = printed(gather(run))
+    assert "0 of 3 wanted" in text
+    assert "none sent" in text
+    assert "unknown" in text
+
+
+def test_a_conversation_reads_without_colour() -> None:
+    lines = [line.rstrip() for line in printed(PARALLEL).splitlines()]
+    assert "from seed b" in lines[0]
+    assert lines[1:8] == [
+        "user",
+        "  good morning what happened to ORD-100 since yesterday",
+        "assistant",
+        "  thinks: Look.",
+        '  → find_order(order_id="ORD-100")',
+        '  → find_order(order_id="ORD-777")',
+        "  ← find_order (error)",
+    ]
+    assert "\x1b" not in "".join(lines)
+    assert "\x1b[" in printed(PARALLEL, colour=True)
+
+
+def test_what_a_model_wrote_is_text_and_no_command() -> None:
+    calls = [ToolCall(id="c", name="\x1b]0;t\x07x", raw="{\x9b2J")]
+    evil = Trajectory(
+        task_id="[bold]t[/bold]",
+        messages=[
+            Message(role="user", content="\x1b[2Jgone [red]not red[/red] \u202eabc"),
+            Message(role="assistant", reasoning="\x1b[31m", calls=calls),
+            Message(role="tool", call_id="c", name="x\x1b", content="a\r\nb\rc\tq"),
+        ],
+    )
+    text = printed(evil)
+    assert not set(text) & {"\x1b", "\x07", "\x9b", "\r", "\u202e"}
+    assert "[red]not red[/red]" in text
+    assert "[bold]t[/bold]" in text
+    assert "not JSON" in text
+
+
+def test_shares_never_round_to_all_or_nothing() -> None:
+    assert share(1, 90_000) == "<1% (1 of 90,000)"
+    assert share(89_999, 90_000) == ">99% (89,999 of 90,000)"
+    assert share(0, 5) == "0% (0 of 5)"
+    assert share(5, 5) == "100% (5 of 5)"
+    assert share(0, 0) == ""
+
+
+async def test_an_unknown_cost_is_not_nothing(run: Run) -> None:
+    facts = gather(run)
+    assert cost(facts.model_copy(update={"usage": Usage(cost=None)})) == "unknown"
+    assert cost(facts.model_copy(update={"usage": Usage(cost=0.0), "unpriced": 0})) == "$0.00"
+    assert cost(facts.model_copy(update={"usage": Usage(cost=0.004), "unpriced": 0})) == "under $0.01"
