@@ -80,6 +80,7 @@ class Job:
     async def run(self, *, grace: float = 10.0) -> Stop:
         """Work until a stop. After one, calls in flight get `grace` seconds (a complete run has none)."""
         self._restore()
+        self.ledger.set_meta("stopped", None)
         while True:
             self._note_limits()
             if self._stop is None:

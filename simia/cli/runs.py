@@ -29,7 +29,7 @@ def list_runs(runs: RUNS = Path("runs")) -> None:
         run = Run.read_only(runs, str(folder))
         try:
             ledger = run.ledger
-            stopped = (ledger.meta("stopped") or {}).get("kind", "running or killed")
+            stopped = (ledger.meta("stopped") or {}).get("kind", "no: running or killed")
             facts = ledger.meta("facts") or {}
             n = run.saved_config().get("n", "?")
             table.add_row(

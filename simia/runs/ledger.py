@@ -136,16 +136,6 @@ class Ledger:
         for (body,) in rows:
             yield orjson.loads(self._unpack.decompress(body))
 
-    def bodies(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        """(accepted | rejected | surplus, body) of every result, in ord order."""
-        rows = self.db.ledger.execute(
-            "SELECT CASE WHEN accepted.ord IS NOT NULL THEN 'accepted' WHEN status = 'passed' THEN 'surplus'"
-            " ELSE 'rejected' END, body FROM item JOIN result ON result.item = item.id"
-            " LEFT JOIN accepted ON accepted.ord = item.ord ORDER BY item.ord"
-        )
-        for verdict, body in rows:
-            yield verdict, orjson.loads(self._unpack.decompress(body))
-
     def result(self, item: str) -> dict[str, Any] | None:
         row = self.db.ledger.execute("SELECT body FROM result WHERE item = ?", (item,)).fetchone()
         return orjson.loads(self._unpack.decompress(row[0])) if row else None
@@ -181,11 +171,6 @@ class Ledger:
         rows = self.db.ledger.execute(
             "SELECT reason, COUNT(*) FROM item WHERE reason IS NOT NULL GROUP BY reason ORDER BY 2 DESC, 1"
         )
-        return dict(rows.fetchall())
-
-    def failures(self) -> dict[str, int]:
-        """Items that the endpoint failed, by reason."""
-        rows = self.db.ledger.execute("SELECT reason, COUNT(*) FROM item WHERE status = 'failed' GROUP BY reason")
         return dict(rows.fetchall())
 
     def spent(self) -> tuple[Usage, dict[str, int]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import signal
 import subprocess
 import sys
 import time
@@ -97,3 +98,29 @@ def stored_prompts(runs: Path) -> set[str]:
         return {digest(Request.model_validate(row["request"]).messages) for row in run.ledger.replies()}
     finally:
         run.close()
+
+
+def test_ctrl_c_stops_cleanly_and_the_last_line_goes_on(tmp_path: Path) -> None:
+    endpoint = FakeEndpoint("--latency", "0.12", "--respond", "tests.replies:trajectory")
+    try:
+        child = subprocess.Popen(
+            command(endpoint.url, tmp_path), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        while endpoint.log()["count"] < 40 and child.poll() is None:
+            time.sleep(0.02)
+        child.send_signal(signal.SIGINT)
+        out, err = child.communicate(timeout=60)
+        assert child.returncode == 130, err
+        assert "Traceback" not in out + err
+        lines = out.strip().splitlines()
+        assert "nothing is lost" in lines[-2]
+        assert lines[-1] == f"next: simia runs resume killed --runs {tmp_path}"
+        run = Run.read_only(tmp_path, "killed")
+        assert run.ledger.spent()[1].get("sent", 0) == 0, "what was on its way was waited for"
+        assert run.ledger.answered_count() == endpoint.log()["count"]
+        run.close()
+        done = subprocess.run([sys.executable, "-m", *lines[-1].split()[1:]], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        assert len(accepted(tmp_path)) == N
+    finally:
+        endpoint.stop()

@@ -90,3 +90,19 @@ def test_the_whole_path_on_one_page(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert "complete: 2 accepted" in done.stdout
     assert "2 rows in" in done.stdout
+
+
+def test_two_passes_at_temperature_one_are_two_different_replies(tmp_path: Path) -> None:
+    """Same seed, same prompt (no hints): only the draw differs, and both replies are stored (law 2)."""
+    from simia.runs import Run
+
+    settings = ["seeds.limit=1", "seeds.packs=[customer_service]", "sampling.temperature=1.0", "prompt.hints=false"]
+    options = [part for setting in [*settings, "stop.attempts=2"] for part in ("--set", setting)]
+    done = simia("amplify", "--name", "two", "--n", "2", *options, cwd=tmp_path)
+    assert "Traceback" not in done.stderr
+    run = Run.read_only(tmp_path / "runs", "two")
+    replies = list(run.ledger.replies())
+    run.close()
+    assert len(replies) == 2
+    assert replies[0]["request"]["messages"] == replies[1]["request"]["messages"]
+    assert replies[0]["reply"]["text"] != replies[1]["reply"]["text"]
