@@ -138,9 +138,11 @@ class Job:
     def _launch(self) -> None:
         most = self.config.stop.attempts or 10 * self.config.n + 50
         room = 2 * self.config.limits.concurrency  # the engine's gate holds the rest; a few must wait at it
-        while len(self._tasks) < room and self._passed + len(self._tasks) < self.config.n:
-            if self._retry:
+        while len(self._tasks) < room:
+            if self._retry:  # whatever else has passed: nothing after it can be accepted before it is decided
                 item = self._retry.popleft()
+            elif self._passed + len(self._tasks) >= self.config.n:
+                return
             elif self._next_ord >= most:
                 if not self._tasks:
                     self.stop("attempts", f"{most} items were tried; raise stop.attempts to go on")

@@ -74,6 +74,17 @@ async def test_faults_of_the_endpoint_lose_nothing(endpoint: FakeEndpoint, tmp_p
     assert [t.messages for t in made.trajectories()] == [t.messages for t in calm.trajectories()]
 
 
+async def test_items_that_fail_again_and_again_do_not_hold_up_the_rest(endpoint: FakeEndpoint, tmp_path: Path) -> None:
+    conf = config(endpoint, "n=40", "limits.retries=0", "stop.outage=40", "stop.item_tries=2")
+    endpoint.plan(rate=0.45, mix=["500"])
+    made = await start(conf, tmp_path)
+    assert (made.stop.kind, made.progress.accepted) == ("complete", 40)
+    assert made.progress.failed > 0, "some were given up, and passed over"
+    run = Run.read_only(tmp_path, "r")
+    assert run.ledger.accepted_count() == 40
+    run.close()
+
+
 async def test_a_budget_stops_cleanly_and_goes_on_when_raised(endpoint: FakeEndpoint, tmp_path: Path) -> None:
     made = await start(config(endpoint, "n=30", "limits.max_requests=12"), tmp_path)
     assert made.stop.kind == "budget"

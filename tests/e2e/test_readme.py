@@ -1,0 +1,58 @@
+"""Every `simia` line that the README shows, run in its order, against a fake endpoint in place of the rented one."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import orjson
+
+from simia import formats
+from simia.pack import Pack
+from tests.fake_endpoint import FakeEndpoint
+
+ROOT = Path(__file__).parents[2]
+
+
+def shown() -> list[str]:
+    blocks = re.findall(r"```\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.S)
+    return [line for block in blocks for line in block.splitlines() if line.startswith("simia ")]
+
+
+def test_the_readmes_commands_do_what_it_says(tmp_path: Path) -> None:
+    rows = formats.get("openai")
+    seeds = [orjson.dumps(rows.write(seed)) for seed in Pack.load("customer_service").seeds]
+    (tmp_path / "my_seeds.jsonl").write_bytes(b"\n".join(seeds))
+    shutil.copytree(ROOT / "seeds" / "customer_service", tmp_path / "my_pack")
+    endpoint = FakeEndpoint("--respond", "tests.replies:trajectory")
+    env = os.environ | {"OPENAI_API_KEY": "not-a-key"}
+    lines = shown()
+    assert len(lines) >= 9
+    try:
+        for line in lines:
+            words = shlex.split(line, comments=True)[1:]
+            if words[0] == "amplify" and "--dry-run" not in words:
+                words += ["--set", f"llm.base_url={endpoint.url}", "--set", "llm.structured=true"]
+            done = subprocess.run(
+                [sys.executable, "-m", "simia", *words], cwd=tmp_path, env=env, capture_output=True, text=True
+            )
+            assert done.returncode == 0, f"{line}\n{done.stdout[-1000:]}\n{done.stderr[-2000:]}"
+        assert (tmp_path / "data/first/train.yaml").is_file()
+        assert (tmp_path / "runs/first/report.html").is_file()
+        # A key is for the address it was meant for: nothing of it reaches another server, nor the run's files.
+        assert not any("not-a-key" in str(request["headers"]) for request in endpoint.requests)
+        held = [p for p in (tmp_path / "runs").rglob("*") if p.is_file() and b"not-a-key" in p.read_bytes()]
+        assert held == []
+    finally:
+        endpoint.stop()
+
+
+def test_the_readmes_files_are_there() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", text):
+        assert (ROOT / target).exists(), target
