@@ -19,7 +19,7 @@ from yarl import URL
 
 from simia.errors import Code, UserError
 from simia.llm.http_faults import fault_of, one_line
-from simia.llm.openai_settings import OpenAISettings
+from simia.llm.openai_settings import DEFAULT_KEY_ENV, OpenAISettings
 from simia.llm.types import LLMFault, Reply, Request
 from simia.trajectory import Usage
 
@@ -55,7 +55,7 @@ class OpenAIBackend:
             if value != template:
                 self._secrets += [value, value.rpartition(" ")[2]]  # "Bearer …" may come back without its first word
         key = self._key or ""
-        if not key and not (self.settings.loopback and "key_env" not in self.settings.model_fields_set):
+        if not key and not (self.settings.loopback and self.settings.key_env == DEFAULT_KEY_ENV):
             key = os.environ.get(self.settings.key_env, "").strip()  # a local server never sees a key not meant for it
         given = {name.lower() for name in headers} & {"authorization", "api-key", "x-api-key"}
         if key and not given:

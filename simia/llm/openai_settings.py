@@ -24,6 +24,9 @@ SECRET_FIELDS = {"api_key", "apikey", "key", "token", "secret", "password"}
 SECRET_HEADERS = {"authorization", "api-key", "x-api-key", "proxy-authorization", "cookie"}
 
 
+DEFAULT_KEY_ENV = "OPENAI_API_KEY"  # meant for a hosted endpoint: a server on this machine is not sent it
+
+
 class OpenAISettings(Config):
     """How to reach one model behind one OpenAI-compatible endpoint."""
 
@@ -40,7 +43,7 @@ class OpenAISettings(Config):
         None, description="The endpoint's name in the replies' keys; the host of base_url if unset."
     )
     key_env: str = Field(
-        "OPENAI_API_KEY",
+        DEFAULT_KEY_ENV,
         description="The NAME of the environment variable that holds the key.",
         json_schema_extra=OPERATIONAL,
     )
