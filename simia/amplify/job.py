@@ -11,7 +11,6 @@ import asyncio
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 from simia.amplify.acceptance import Acceptance
 from simia.amplify.progress import Progress
@@ -61,8 +60,8 @@ class Job:
         self._passed = 0
         self._faults_in_a_row = 0
         self._latest: deque[bool] = deque(maxlen=config.stop.window)
-        self._tasks: dict[int, asyncio.Task[None]] = {}
-        self._done: asyncio.Queue[int] = asyncio.Queue()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._done: asyncio.Queue[asyncio.Task[None] | None] = asyncio.Queue()
         self._items: dict[int, Item] = {}
 
     def stop(self, kind: str, detail: str = "") -> None:
@@ -70,33 +69,41 @@ class Job:
         if self._stop is None:
             self._stop = Stop(kind, detail)
             self.progress.stopping = kind
-            self._done.put_nowait(-1)
+            self._done.put_nowait(None)  # wake the coordinator
 
     def let_go(self) -> None:
         """Do not even wait for what is in flight."""
-        for task in self._tasks.values():
+        for task in self._tasks:
             task.cancel()
 
     async def run(self, *, grace: float = 10.0) -> Stop:
         """Work until a stop. After one, calls in flight get `grace` seconds (a complete run has none)."""
         self._restore()
         self.ledger.set_meta("stopped", None)
+        try:
+            await self._coordinate(grace)
+        finally:  # an error of the disk or of ours: leave no call behind that writes to a closed run
+            self.let_go()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._on_progress(self._figures())
+        done = self.acceptance.accepted >= self.config.n
+        stop = Stop("complete") if done or self._stop is None else self._stop
+        if self.run_dir.failure is None:
+            self.ledger.set_meta("stopped", {"kind": stop.kind, "detail": stop.detail})
+        return stop
+
+    async def _coordinate(self, grace: float) -> None:
         while True:
             self._note_limits()
             if self._stop is None:
                 self._launch()
             if not self._tasks:
-                break
+                return
             if self._stop is not None:
                 await self._drain(grace)
-                break
+                return
             await self._next()
             self._on_progress(self._figures())
-        self._on_progress(self._figures())
-        stop = self._stop or Stop("complete")
-        if self.run_dir.failure is None:
-            self.ledger.set_meta("stopped", {"kind": stop.kind, "detail": stop.detail})
-        return stop
 
     # -- planning ------------------------------------------------------------------------------------------------
 
@@ -153,11 +160,8 @@ class Job:
                 self.ledger.plan(item)
             self._items[item.ord] = item
             task = asyncio.create_task(self._work(item), name=item.id)
-            self._tasks[item.ord] = task
-            task.add_done_callback(partial(self._landed, item.ord))
-
-    def _landed(self, ord_: int, _: asyncio.Task[None]) -> None:
-        self._done.put_nowait(ord_)
+            self._tasks.add(task)
+            task.add_done_callback(self._done.put_nowait)
 
     # -- working -------------------------------------------------------------------------------------------------
 
@@ -230,14 +234,15 @@ class Job:
         while not self._done.empty():
             self._reap(self._done.get_nowait())
 
-    def _reap(self, ord_: int) -> None:
-        task = self._tasks.pop(ord_, None)
-        if task is not None and not task.cancelled():
-            task.result()  # a fault of ours must not vanish
+    def _reap(self, task: asyncio.Task[None] | None) -> None:
+        if task is not None:
+            self._tasks.discard(task)
+            if not task.cancelled():
+                task.result()  # a fault of ours must not vanish
 
     async def _drain(self, grace: float) -> None:
         """Replies on their way are paid for: wait a little for them, then let go (they count as possibly paid twice)."""
-        done, late = await asyncio.wait(self._tasks.values(), timeout=grace)
+        done, late = await asyncio.wait(self._tasks, timeout=grace)
         for task in late:
             task.cancel()
         outcomes = await asyncio.gather(*done, *late, return_exceptions=True)

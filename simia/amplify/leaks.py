@@ -43,8 +43,15 @@ PLACEHOLDER = re.compile(
 )
 
 
+# What a small model says in place of a call (seen in recordings/small-tagged).
+WRITTEN_CALL = re.compile(r'\s*\{\s*"name"\s*:\s*"[^"]+"\s*,\s*"(arguments|parameters)"\s*:')
+
+
 def leaks(t: Trajectory, markers: Sequence[str]) -> Iterator[Issue]:
-    """One finding a turn: the first marker that it shows."""
+    """One finding a turn: the first marker that it shows, or a call that was written as text instead of made."""
+    for i, message in enumerate(t.messages):
+        if message.role == "assistant" and WRITTEN_CALL.match(message.text):
+            yield Issue(code=Code.LEAK, where=f"messages[{i}]", detail="a call stands there as text")
     texts = [written(message) for message in t.messages]
     if not shown("\n".join(texts), markers):
         return

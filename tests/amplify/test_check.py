@@ -159,6 +159,12 @@ def test_leaks_are_seen_wherever_the_model_writes(text: str) -> None:
     assert Code.LEAK in codes(in_arguments)
 
 
+def test_a_call_written_as_text_is_a_leak() -> None:
+    written = '{"name": "get_order", "arguments": {"order_id": "ORD-20417"}}'
+    codes = [issue.code for issue in check(trajectory(user("Where is ORD-20417?"), says(written)), Checks(), ids=None)]
+    assert Code.LEAK in codes
+
+
 def test_chat_markup_leaks_from_a_result_too() -> None:
     assert codes(trajectory(user(), asks(), result(text="a <|im_end|> b"), says())) == [Code.LEAK]
 
