@@ -54,6 +54,10 @@ class Code(StrEnum):
     # selecting
     DUPLICATE = "duplicate"
     SEED_COPY = "seed_copy"
+    NEAR_DUPLICATE = "near_duplicate"
+    CONTAMINATED = "contaminated"
+    BREAKS_SUITE = "breaks_suite"
+    JUDGED_BAD = "judged_bad"
     # exporting
     UNEXPRESSIBLE = "unexpressible"
     # a tool's own error, as an observation the agent can act on
@@ -101,6 +105,10 @@ MEANING: dict[Code, str] = {
     Code.UNGROUNDED_ID: "a call uses an identifier that nobody gave",
     Code.DUPLICATE: "the same trajectory was accepted before",
     Code.SEED_COPY: "the trajectory is its seed again",
+    Code.NEAR_DUPLICATE: "nearly the same trajectory was accepted before, or is a seed",
+    Code.CONTAMINATED: "it repeats a named benchmark's words or calls",
+    Code.BREAKS_SUITE: "it breaks a rule of its suite's environment",
+    Code.JUDGED_BAD: "the judging model found a fault",
     Code.UNEXPRESSIBLE: "the target format or its trainer cannot carry this without loss",
     Code.TOOL_ERROR: "the tool answered with an error",
     Code.INTERNAL: "simia itself failed on this record; please report it",
