@@ -34,6 +34,7 @@ class Code(StrEnum):
     BAD_REPLY_BODY = "bad_reply_body"
     REPLAY_MISS = "replay_miss"
     CONTENT_FILTER = "content_filter"
+    PENDING = "pending"
     # reading a model's reply
     EMPTY_REPLY = "empty_reply"
     UNPARSABLE = "unparsable"
@@ -87,6 +88,7 @@ MEANING: dict[Code, str] = {
     Code.NOT_FOUND: "the endpoint knows no such model or path",
     Code.BAD_REPLY_BODY: "the endpoint's body is not a chat completion",
     Code.REPLAY_MISS: "no recorded completion for this prompt",
+    Code.PENDING: "the question is written down and waits for its answer",
     Code.CONTENT_FILTER: "the endpoint's content filter stopped the reply",
     Code.EMPTY_REPLY: "the reply is empty",
     Code.UNPARSABLE: "the reply has no trajectory that can be read",
