@@ -143,6 +143,8 @@ def _reply(raw: bytes) -> Reply | None:
         content = message.get("content")
         if isinstance(content, list):
             content = "".join(part.get("text") or "" for part in content if part.get("type", "text") == "text")
+        if content and content is message["content"]:
+            del message["content"]  # it stands in `text`; a reply is kept once
         return Reply(
             text=content or message.get("refusal") or "",
             reasoning=message.get("reasoning_content") or message.get("reasoning"),

@@ -6,9 +6,8 @@ in flight when a process died shows as an attempt without an answer and is count
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,9 +15,12 @@ import orjson
 import zstandard
 
 from simia.llm.types import LLMFault, Reply, Request
-from simia.runs.database import Database
-from simia.trajectory import Usage
+from simia.runs.database import Database, Statement
+from simia.trajectory import Usage, digest
 
+SHARED = 512  # characters from which on a system text is stored once
+MOST_SHARED = 1000
+TEXT = "$text"
 OPEN, PASSED, REJECTED, FAILED = "open", "passed", "rejected", "failed"
 
 
@@ -35,7 +37,11 @@ class Item:
 
 
 class Ledger:
-    """Reads and writes of one run's two files."""
+    """Reads and writes of one run's two files.
+
+    What thousands of rows have in common is stored once: the long system text of requests, and the head (system text and
+    tools) of trajectories, which can be larger than the conversation.
+    """
 
     def __init__(self, database: Database) -> None:
         self.db = database
@@ -45,6 +51,8 @@ class Ledger:
         self._pending: dict[str, tuple[str, Request, int]] = {}
         self._pack = zstandard.ZstdCompressor(level=3)
         self._unpack = zstandard.ZstdDecompressor()
+        self._texts: dict[str, str] = {}  # a shared text → its hash, once it is on disk
+        self._heads: dict[str, dict[str, Any]] = {}
 
     # -- the engine's journal ------------------------------------------------------------------------------------
 
@@ -55,68 +63,126 @@ class Ledger:
     async def asked(self, key: str, item: str, draw: str, request: Request) -> None:
         n = self._attempts[item] = self._attempts.get(item, -1) + 1
         self._pending[key] = (draw, request, n)
-        await self._write(
-            "INSERT INTO attempt (item, n, reply_key, status, asked_at) VALUES (?, ?, ?, 'sent', ?)",
-            (item, n, key, time.time()),
+        await self.db.commit(
+            (
+                "ledger",
+                "INSERT INTO attempt (item, n, reply_key, status, asked_at) VALUES (?, ?, ?, 'sent', ?)",
+                (item, n, key, time.time()),
+            )
         )
 
     async def answered(self, key: str, item: str, reply: Reply) -> None:
         draw, request, n = self._pending.pop(key)
-        usage = reply.usage
-        body = self._pack.compress(reply.model_dump_json(exclude_defaults=True).encode())
-        asked = self._pack.compress(orjson.dumps(request.canonical()))
-        stored = self.db.write(
-            "replies", "INSERT OR IGNORE INTO reply VALUES (?, ?, ?, ?, ?)", (key, draw, asked, body, time.time())
+        usage, now = reply.usage, time.time()
+        body = self._pack.compress(orjson.dumps(reply.stored()))
+        asked, texts = self._shared(request.canonical())
+        await self.db.commit(
+            *texts,
+            ("replies", "INSERT OR IGNORE INTO reply VALUES (?, ?, ?, ?, ?)", (key, draw, asked, body, now)),
+            (
+                "ledger",
+                "UPDATE attempt SET status = 'got', got_at = ?, prompt = ?, completion = ?, cached = ?, cost = ?"
+                " WHERE item = ? AND n = ?",
+                (now, usage.prompt, usage.completion, usage.cached, usage.cost, item, n),
+            ),
         )
-        noted = self._write(
-            "UPDATE attempt SET status = 'got', got_at = ?, prompt = ?, completion = ?, cached = ?, cost = ?"
-            " WHERE item = ? AND n = ?",
-            (time.time(), usage.prompt, usage.completion, usage.cached, usage.cost, item, n),
-        )
-        await asyncio.gather(asyncio.wrap_future(stored), noted)
 
     async def failed(self, key: str, item: str, fault: LLMFault) -> None:
         *_, n = self._pending.pop(key)
-        await self._write(
-            "UPDATE attempt SET status = 'failed', code = ?, got_at = ? WHERE item = ? AND n = ?",
-            (str(fault.code), time.time(), item, n),
+        await self.db.commit(
+            (
+                "ledger",
+                "UPDATE attempt SET status = 'failed', code = ?, got_at = ? WHERE item = ? AND n = ?",
+                (str(fault.code), time.time(), item, n),
+            )
         )
+
+    def _shared(self, request: dict[str, Any]) -> tuple[bytes, list[Statement]]:
+        """The request as it is stored, and the shared texts that must be stored with it."""
+        statements: list[Statement] = []
+        messages = []
+        for message in request["messages"]:
+            text = message.get("content")
+            if message["role"] == "system" and isinstance(text, str) and len(text) >= SHARED:
+                if (known := self._texts.get(text)) is None and len(self._texts) < MOST_SHARED:
+                    known = self._texts[text] = digest(text)
+                    packed = self._pack.compress(text.encode())
+                    statements.append(("replies", "INSERT OR IGNORE INTO text VALUES (?, ?)", (known, packed)))
+                if known is not None:
+                    message = {**message, "content": {TEXT: known}}
+            messages.append(message)
+        return self._pack.compress(orjson.dumps(request | {"messages": messages})), statements
+
+    def request(self, stored: bytes) -> dict[str, Any]:
+        """A stored request, whole again."""
+        request: dict[str, Any] = orjson.loads(self._unpack.decompress(stored))
+        for message in request["messages"]:
+            if isinstance(message.get("content"), dict):
+                message["content"] = self._text(message["content"][TEXT])
+        return request
+
+    def _text(self, hashed: str) -> str:
+        for text, known in self._texts.items():
+            if known == hashed:
+                return text
+        (packed,) = self.db.replies.execute("SELECT body FROM text WHERE hash = ?", (hashed,)).fetchone()
+        text = self._unpack.decompress(packed).decode()
+        self._texts[text] = hashed
+        return text
 
     # -- items and results ---------------------------------------------------------------------------------------
 
     def plan(self, item: Item) -> None:
         """Not awaited: an item that is lost in a kill is planned again, the same, from its ord."""
-        self.db.write(
+        self.db.put(
             "ledger",
             "INSERT OR IGNORE INTO item (id, stage, ord, spec, status) VALUES (?, 'amplify', ?, ?, ?)",
             (item.id, item.ord, orjson.dumps(item.spec).decode(), item.status),
         )
 
     def conclude(self, item: Item, content_hash: str | None, body: dict[str, Any]) -> None:
-        """Derived from a stored reply, hence not awaited either: `recheck` or a resume derives it again."""
-        self.db.write(
-            "ledger",
-            "UPDATE item SET status = ?, reason = ?, detail = ? WHERE id = ?",
-            (item.status, item.reason, item.detail, item.id),
-        )
-        self.db.write(
+        """Derived from a stored reply, hence not awaited either: `recheck` or a resume derives it again.
+
+        A trajectory in `body` may leave out its head (`Head`) and name it: {"trajectory": …, "head": hash}.
+        """
+        self.set_status(item)
+        self.db.put(
             "ledger",
             "INSERT OR REPLACE INTO result VALUES (?, ?, ?)",
             (item.id, content_hash, self._pack.compress(orjson.dumps(body))),
         )
 
+    def head(self, hashed: str, head: Callable[[], dict[str, Any]]) -> str:
+        """See that this head is stored, and return its hash."""
+        if hashed not in self._heads:
+            self._heads[hashed] = head()
+            packed = self._pack.compress(orjson.dumps(self._heads[hashed]))
+            self.db.put("ledger", "INSERT OR IGNORE INTO head VALUES (?, ?)", (hashed, packed))
+        return hashed
+
+    def body(self, stored: bytes) -> dict[str, Any]:
+        """A stored result, its trajectory whole again."""
+        body: dict[str, Any] = orjson.loads(self._unpack.decompress(stored))
+        hashed = body.pop("head", None)
+        if hashed is not None and body.get("trajectory"):
+            if hashed not in self._heads:
+                (packed,) = self.db.ledger.execute("SELECT body FROM head WHERE hash = ?", (hashed,)).fetchone()
+                self._heads[hashed] = orjson.loads(self._unpack.decompress(packed))
+            body["trajectory"] |= self._heads[hashed]
+        return body
+
     def accept(self, item: Item, content_hash: str) -> None:
-        self.db.write("ledger", "INSERT OR IGNORE INTO accepted VALUES (?, ?, ?)", (item.ord, item.id, content_hash))
+        self.db.put("ledger", "INSERT OR IGNORE INTO accepted VALUES (?, ?, ?)", (item.ord, item.id, content_hash))
 
     def set_status(self, item: Item) -> None:
-        self.db.write(
+        self.db.put(
             "ledger",
             "UPDATE item SET status = ?, reason = ?, detail = ? WHERE id = ?",
             (item.status, item.reason, item.detail, item.id),
         )
 
     def clear_acceptances(self) -> None:
-        self.db.write("ledger", "DELETE FROM accepted")
+        self.db.put("ledger", "DELETE FROM accepted")
 
     def items(self) -> Iterator[Item]:
         rows = self.db.ledger.execute("SELECT id, ord, spec, status, reason, detail FROM item ORDER BY ord")
@@ -134,11 +200,11 @@ class Ledger:
         """Bodies of the accepted results, in ord order."""
         rows = self.db.ledger.execute("SELECT body FROM accepted JOIN result USING (item) ORDER BY ord")
         for (body,) in rows:
-            yield orjson.loads(self._unpack.decompress(body))
+            yield self.body(body)
 
     def result(self, item: str) -> dict[str, Any] | None:
         row = self.db.ledger.execute("SELECT body FROM result WHERE item = ?", (item,)).fetchone()
-        return orjson.loads(self._unpack.decompress(row[0])) if row else None
+        return self.body(row[0]) if row else None
 
     def reply_keys(self, item: str) -> list[str]:
         rows = self.db.ledger.execute("SELECT DISTINCT reply_key FROM attempt WHERE item = ? ORDER BY n", (item,))
@@ -152,7 +218,7 @@ class Ledger:
             yield {
                 "key": key,
                 "draw": draw,
-                "request": orjson.loads(self._unpack.decompress(request)),
+                "request": self.request(request),
                 "reply": orjson.loads(self._unpack.decompress(body)),
             }
 
@@ -193,6 +259,3 @@ class Ledger:
     def flush(self) -> None:
         """Return once everything written so far is on disk."""
         self.db.write("ledger", "SELECT 1").result()
-
-    async def _write(self, sql: str, values: tuple[Any, ...]) -> None:
-        await asyncio.wrap_future(self.db.write("ledger", sql, values))
