@@ -89,15 +89,18 @@ def completion(text: str, prompt: int = 1000) -> bytes:
             "created": 1_760_000_000,
             "model": "bench",
             "choices": [{"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}],
-            "usage": {"prompt_tokens": prompt, "completion_tokens": len(text) // 4, "total_tokens": prompt + len(text) // 4},
+            "usage": {
+                "prompt_tokens": prompt,
+                "completion_tokens": len(text) // 4,
+                "total_tokens": prompt + len(text) // 4,
+            },
         }
     )
 
 
 async def serve(args: argparse.Namespace) -> None:
     if args.replies:
-        with open(args.replies, "rb") as lines:
-            replies = [completion(orjson.loads(line)) for line in lines]
+        replies = [completion(orjson.loads(line)) for line in args.replies.read_bytes().splitlines()]
     else:
         replies = [completion("lorem ipsum " * (args.bytes // 12))]
     counts = Counts()

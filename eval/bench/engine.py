@@ -105,7 +105,7 @@ async def ours(url: str, n: int, inflight: int, folder: Path) -> int:
     done, numbers = 0, iter(range(n))
     run = Run.create(folder, AmplifyConfig(), facts={})
     backend = OpenAIBackend(OpenAISettings(model="bench", base_url=url))
-    limits = Limits(concurrency=inflight, retries=1000)
+    limits = Limits(concurrency=inflight, start=inflight, retries=1000)
     async with Engine(backend, run.ledger, limits) as engine:
 
         async def worker() -> None:

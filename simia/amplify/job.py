@@ -69,6 +69,7 @@ class Job:
         if self._stop is None:
             self._stop = Stop(kind, detail)
             self.progress.stopping = kind
+            self.engine.gate.shut()  # who waits to be sent is planned again by the next session
             self._done.put_nowait(None)  # wake the coordinator
 
     def let_go(self) -> None:
@@ -144,7 +145,7 @@ class Job:
 
     def _launch(self) -> None:
         most = self.config.stop.attempts or 10 * self.config.n + 50
-        room = 2 * self.config.limits.concurrency  # the engine's gate holds the rest; a few must wait at it
+        room = 2 * self.engine.gate.limit + 16  # the engine's gate holds the rest; a few must wait at it
         while len(self._tasks) < room:
             if self._retry:  # whatever else has passed: nothing after it can be accepted before it is decided
                 item = self._retry.popleft()

@@ -9,17 +9,20 @@ from pydantic import Field
 
 from simia.llm.embedded import EmbeddedBackend, EmbeddedSettings
 from simia.llm.openai import OpenAIBackend, OpenAISettings
+from simia.llm.pool import PoolBackend, PoolSettings
 from simia.llm.prices import FREE, Price, price_of
 from simia.llm.replay import ReplayBackend, ReplaySettings
 from simia.llm.types import Backend
 
-LLMSettings = Annotated[OpenAISettings | EmbeddedSettings | ReplaySettings, Field(discriminator="kind")]
+LLMSettings = Annotated[OpenAISettings | PoolSettings | EmbeddedSettings | ReplaySettings, Field(discriminator="kind")]
 
 
 def open_backend(settings: LLMSettings, *, say: Callable[[str], None] | None = None) -> Backend:
     """The back end, not started. `say` gets the lines a user should see while it starts (a download, a warning)."""
     if isinstance(settings, OpenAISettings):
         return OpenAIBackend(settings)
+    if isinstance(settings, PoolSettings):
+        return PoolBackend(settings)
     if isinstance(settings, EmbeddedSettings):
         return EmbeddedBackend(settings, say=say)
     return ReplayBackend(settings)
@@ -29,4 +32,7 @@ def price_for(settings: LLMSettings) -> Price | None:
     """What its replies cost; None if nobody knows."""
     if isinstance(settings, OpenAISettings):
         return settings.price or price_of(settings.model)
+    if isinstance(settings, PoolSettings):
+        first = settings.endpoints[0]
+        return first.price or price_of(first.model)
     return FREE

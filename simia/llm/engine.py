@@ -22,20 +22,34 @@ from pydantic import Field
 from simia.config import Config
 from simia.errors import Code, UserError
 from simia.llm.gate import Gate
+from simia.llm.pace import Pace
 from simia.llm.prices import Price
-from simia.llm.types import Backend, LLMFault, Reply, Request, reply_key
+from simia.llm.types import Backend, LLMFault, Metered, Reply, Request, reply_key
 from simia.trajectory import Usage
 
 log = logging.getLogger(__name__)
 
 LATENCIES_KEPT = 10_000
+REFUSALS = {Code.RATE_LIMITED, Code.TIMEOUT, Code.SERVER_ERROR}
+BUSY = {503, 529}  # a server error that means "too much at once"
+STALL_EVERY, STALL_LEAST = 64, 60.0
 ROUNDING = 1 + 1e-9  # sums of dollars in binary
 
 
 class Limits(Config):
     """How hard to push an endpoint, how patient to be with it, and how much to spend. All operational: a resume may change them."""
 
-    concurrency: int = Field(16, ge=1, description="Requests in flight at once.")
+    concurrency: int = Field(
+        256, ge=1, description="Requests in flight at most; how many there are is found by trying."
+    )
+    start: int = Field(
+        16, ge=1, description="Requests in flight at first: more while the endpoint takes them, fewer when it refuses."
+    )
+    stall: float | None = Field(
+        6.0,
+        gt=1,
+        description="Cancel and repeat a call that takes so many times the 95th percentile (and 60 s); None: never.",
+    )
     retries: int = Field(6, ge=0, description="Tries after the first, for faults that may pass.")
     backoff: float = Field(1.0, gt=0, description="Seconds; the n-th retry waits a random share of backoff times 2^n.")
     backoff_max: float = Field(60.0, gt=0, description="The longest such wait.")
@@ -99,6 +113,7 @@ class Stats:
     asked: int = 0  # keys that went to the endpoint
     answered: int = 0
     failed: int = 0
+    stalled: int = 0  # calls cut short, which may have been paid
     recalled: int = 0  # served by the journal, at no cost
     shared: int = 0  # waited for the same key of another asker
     sent: int = 0  # requests, retries included
@@ -138,7 +153,10 @@ class Engine:
             )
         self._capped = self.limits.max_tokens is not None or self.limits.max_cost is not None
         self.stats = Stats()
-        self.gate = Gate(self.limits.concurrency, self._has_room)
+        self.pace = Pace(self.limits.start, self.limits.concurrency)
+        self.gate = Gate(int(self.pace.limit), self._has_room)
+        self._rates = backend.rates if isinstance(backend, Metered) else None
+        self._patience: float | None = None  # seconds; known once there is a distribution of latencies
         self._sharing: dict[str, list[asyncio.Future[Reply | None]]] = {}
         self._random = random.Random()  # timing only: no result depends on it
 
@@ -206,20 +224,28 @@ class Engine:
                         await self.journal.failed(key, item, fault)
                     raise
                 stats.sent += 1
+                mark = self.pace.sent()
                 if tries == 0:
                     stats.asked += 1
                     await self.journal.asked(key, item, draw, request)
-                stats.in_flight += 1
                 started = time.perf_counter()
+                stats.in_flight += 1
                 try:
-                    reply = await self.backend.complete(request, draw=draw)
+                    reply = await self._attempt(request, draw)
                 finally:
                     stats.in_flight -= 1
-                stats.latencies.append(time.perf_counter() - started)
                 self._account(reply)
+                self._note(reply, time.perf_counter() - started)
                 break
             except LLMFault as error:
                 fault = error
+                if (
+                    fault.code in REFUSALS
+                    and not fault.elsewhere
+                    and (fault.code is not Code.SERVER_ERROR or fault.status in BUSY)
+                ):
+                    self.pace.refused(mark, self.gate.in_flight - 1)
+                    self.gate.resize(int(self.pace.limit))
                 delay = self._delay(fault, tries)
             finally:
                 self.gate.leave()
@@ -233,16 +259,46 @@ class Engine:
         await self.journal.answered(key, item, reply)
         return reply
 
+    async def _attempt(self, request: Request, draw: str) -> Reply:
+        """One try, cut short when it has taken far longer than others do: a connection that died without a word."""
+        if self._patience is None:
+            return await self.backend.complete(request, draw=draw)
+        try:
+            async with asyncio.timeout(self._patience) as limit:
+                return await self.backend.complete(request, draw=draw)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+        self.stats.stalled += 1
+        raise LLMFault(
+            Code.TIMEOUT, f"stalled: no answer within {self._patience:.0f} s, far beyond the others", retry=True
+        )
+
+    def _note(self, reply: Reply, latency: float) -> None:
+        """Learn from a success: how many fit, how long is too long, what the rate limits leave."""
+        stats = self.stats
+        stats.latencies.append(latency)
+        self.pace.answered(latency, waiting=self.gate.waiting)
+        self.gate.resize(int(self.pace.limit))
+        if self.limits.stall is not None and stats.answered % STALL_EVERY == 0:
+            self._patience = max(STALL_LEAST, self.limits.stall * stats.latency()["p95"])
+        if self._rates is not None and self._rates.allowances:
+            wait = self._rates.wait(reply.usage.prompt + reply.usage.completion)
+            if wait > 0:
+                self.gate.pause(wait)
+
     def _delay(self, fault: LLMFault, tries: int) -> float | None:
         """Seconds until the next try; None: there is none. Called inside the gate, so that a pause holds before the place is free."""
         asked_for = fault.retry_after or 0.0
+        if fault.elsewhere and fault.retry and tries < self.limits.retries:
+            return 0.0
         if not fault.retry or tries >= self.limits.retries or asked_for > self.limits.retry_after_max:
             return None
         jitter = self._random.uniform(0, min(self.limits.backoff_max, self.limits.backoff * 2**tries))
         if fault.retry_after is not None:
             jitter = min(jitter, self.limits.backoff)  # it said when; only keep the herd from coming all at once
-        if fault.code is Code.RATE_LIMITED or (fault.status == 503 and fault.retry_after is not None):
-            self.gate.pause(asked_for or jitter)
+        if fault.retry_after is not None and (fault.code is Code.RATE_LIMITED or fault.status in BUSY):
+            self.gate.pause(asked_for)  # it said when: nobody asks before
         return asked_for + jitter
 
     # --- the budget -------------------------------------------------------------------------------------------------

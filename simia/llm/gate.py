@@ -1,6 +1,6 @@
 """Who may send now: at most `limit` calls at once, nobody during a pause, and nobody whom the budget has no room for yet.
 
-A semaphore of our own, because asyncio's cannot pause, cannot change its size while it is in use (adaptive concurrency will), and lets
+A semaphore of our own, because asyncio's cannot pause, cannot change its size while it is in use (adaptive concurrency does), and lets
 a retry wait behind every new call.
 """
 
@@ -18,11 +18,17 @@ class Gate:
         self.in_flight = 0
         self._room = room
         self._queue: deque[asyncio.Future[None]] = deque()
+        self._shut = False
         self._paused_until = 0.0
         self._wake: asyncio.TimerHandle | None = None
 
     async def enter(self, *, first: bool = False) -> None:
-        """Wait for a place. `first`: ahead of those who wait, for a call that has been tried before."""
+        """Wait for a place. `first`: ahead of those who wait, for a call that has been tried before.
+
+        Once the gate is shut, whoever waits or comes is cancelled.
+        """
+        if self._shut:
+            raise asyncio.CancelledError
         if not self._queue and self._open():
             self.in_flight += 1
             return
@@ -51,8 +57,24 @@ class Gate:
             self._wake.cancel()
         self._wake = loop.call_at(until, self._resume)
 
+    def resize(self, limit: int) -> None:
+        grown, self.limit = limit > self.limit, limit
+        if grown:
+            self._admit()
+
+    @property
+    def waiting(self) -> bool:
+        return bool(self._queue)
+
+    def shut(self) -> None:
+        """Let nobody in any more, and send away who waits; those inside finish."""
+        self._shut = True
+        while self._queue:
+            self._queue.popleft().cancel()
+
     def close(self) -> None:
-        """Drop the timer, so that a loop can end while a pause is on."""
+        """Shut, and drop the timer, so that a loop can end while a pause is on."""
+        self.shut()
         if self._wake is not None:
             self._wake.cancel()
             self._wake = None

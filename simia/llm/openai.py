@@ -20,6 +20,7 @@ from yarl import URL
 from simia.errors import Code, UserError
 from simia.llm.http_faults import fault_of, one_line
 from simia.llm.openai_settings import DEFAULT_KEY_ENV, OpenAISettings
+from simia.llm.rates import Rates
 from simia.llm.types import LLMFault, Reply, Request
 from simia.trajectory import Usage
 
@@ -42,6 +43,7 @@ class OpenAIBackend:
         self._secrets: list[str] = []
         self._session: aiohttp.ClientSession | None = None
         self._told: set[str] = set()
+        self.rates = Rates()
 
     def __repr__(self) -> str:
         return f"OpenAIBackend({self.alias}, {self.model})"
@@ -96,6 +98,7 @@ class OpenAIBackend:
         except (aiohttp.ClientError, OSError) as error:
             fault = LLMFault(Code.CONNECTION, self._clean(_reason(error)), retry=True)
         else:
+            self.rates.note(headers)
             if status == 200:
                 reply = _reply(raw)
                 if reply is not None:

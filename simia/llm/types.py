@@ -5,11 +5,12 @@ A back end makes exactly one attempt: retries, limits, the store and the account
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from simia.errors import Code
+from simia.llm.rates import Rates
 from simia.trajectory import Usage, digest
 
 
@@ -60,7 +61,8 @@ class Reply(BaseModel):
 
 
 class LLMFault(Exception):  # noqa: N818
-    """One attempt failed. `retry`: the same request may succeed later; `retry_after`: seconds the endpoint asked for."""
+    """One attempt failed. `retry`: the same request may succeed later; `retry_after`: seconds the endpoint asked for;
+    `elsewhere`: another endpoint of the pool is ready to take it at once."""
 
     def __init__(
         self,
@@ -79,6 +81,7 @@ class LLMFault(Exception):  # noqa: N818
             retry_after,
             status,
         )
+        self.elsewhere = False
 
 
 class Backend(Protocol):
@@ -95,3 +98,10 @@ class Backend(Protocol):
         """One attempt. Raises `LLMFault`. `draw` is for back ends that answer from records."""
 
     async def close(self) -> None: ...
+
+
+@runtime_checkable
+class Metered(Protocol):
+    """A back end whose endpoint tells its rate limits."""
+
+    rates: Rates

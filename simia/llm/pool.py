@@ -1,0 +1,119 @@
+"""Several endpoints that serve one model, the first one that is well first: an outage at one provider does not stop a night's run.
+
+To the run they are one endpoint (one alias in the replies' keys), so that a reply is the same reply wherever it came from; which one
+answered stands in the reply. An endpoint that fails rests for a while, longer each time; one that refuses the key or does not know
+the model is left out for good, unless it is the last. Faults are told to the engine with `elsewhere` when another endpoint is ready:
+then it tries again at once, and neither waits nor slows down.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from simia.config import OPERATIONAL, Config
+from simia.errors import Code, UserError
+from simia.llm.openai import OpenAIBackend, OpenAISettings
+from simia.llm.prices import Price, price_of
+from simia.llm.types import LLMFault, Reply, Request
+
+log = logging.getLogger(__name__)
+
+REST, LONGEST_REST = 2.0, 120.0
+NEVER = float("inf")
+FINAL = {Code.AUTH, Code.NOT_FOUND}
+ILL = {Code.RATE_LIMITED, Code.TIMEOUT, Code.CONNECTION, Code.SERVER_ERROR, Code.BAD_REPLY_BODY} | FINAL
+
+
+class PoolSettings(Config):
+    """Endpoints in order of preference, for one model."""
+
+    kind: Literal["pool"] = "pool"
+    alias: str | None = Field(None, description="The pool's name in the replies' keys; the first endpoint's if unset.")
+    endpoints: list[OpenAISettings] = Field(
+        min_length=1,
+        description="The same model, as each endpoint calls it. Adding or removing one later is no change of data.",
+        json_schema_extra=OPERATIONAL,
+    )
+    model: str = Field("", description="The model's name in the replies' keys; the first endpoint's if unset.")
+
+    @model_validator(mode="after")
+    def _named(self) -> PoolSettings:
+        first = self.endpoints[0]
+        self.model = self.model or first.model
+        self.alias = self.alias or first.alias or first.host
+        schemas = {endpoint.takes_schema for endpoint in self.endpoints}
+        if len(schemas) > 1:
+            raise UserError("the pool's endpoints differ in structured output: set structured the same for all")
+        return self
+
+
+@dataclass(slots=True)
+class Member:
+    """One endpoint and how it is."""
+
+    backend: OpenAIBackend
+    price: Price | None
+    well_at: float = 0.0  # on the monotonic clock
+    failures: int = 0
+    answered: int = 0
+
+
+class PoolBackend:
+    """A back end like any other; `members` tells how much each endpoint answered."""
+
+    def __init__(self, settings: PoolSettings) -> None:
+        self.alias = settings.alias or ""
+        self.model = settings.model
+        self.members = [
+            Member(OpenAIBackend(endpoint), endpoint.price or price_of(endpoint.model))
+            for endpoint in settings.endpoints
+        ]
+        self.structured = self.members[0].backend.structured
+
+    async def start(self) -> None:
+        for member in self.members:
+            await member.backend.start()
+
+    async def close(self) -> None:
+        for member in self.members:
+            await member.backend.close()
+
+    async def complete(self, request: Request, *, draw: str) -> Reply:
+        member = self._choose()
+        try:
+            reply = await member.backend.complete(request, draw=draw)
+        except LLMFault as fault:
+            if fault.code in ILL:
+                self._rest(member, fault)
+            raise
+        member.failures, member.well_at = 0, 0.0
+        member.answered += 1
+        if reply.usage.cost is None and member.price is not None:
+            reply.usage.cost = member.price.of(reply.usage)  # each endpoint at its own price
+        reply.body["endpoint"] = member.backend.alias
+        if wait := member.backend.rates.wait(reply.usage.prompt + reply.usage.completion):
+            member.well_at = time.monotonic() + wait
+        return reply
+
+    def _choose(self) -> Member:
+        now = time.monotonic()
+        well = (member for member in self.members if member.well_at <= now)
+        return next(well, None) or min(self.members, key=lambda member: member.well_at)
+
+    def _rest(self, member: Member, fault: LLMFault) -> None:
+        member.failures += 1
+        now = time.monotonic()
+        rest = fault.retry_after or min(LONGEST_REST, REST * 2 ** (member.failures - 1))
+        final = fault.code in FINAL
+        if final and member.well_at < NEVER:
+            log.warning("%s is left out: %s", member.backend.alias, fault.detail)
+        member.well_at = NEVER if final else max(member.well_at, now + rest)
+        if any(other.well_at <= now for other in self.members):
+            fault.elsewhere = fault.retry = True
+        elif any(other.well_at < NEVER for other in self.members):
+            fault.retry = True  # the others rest, but will be back
