@@ -13,6 +13,7 @@ from simia.llm.engine import BudgetReached, Engine, Limits, MemoryJournal
 from simia.llm.gate import Gate
 from simia.llm.openai import OpenAIBackend, OpenAISettings
 from simia.llm.prices import FREE, Price, price_of
+from simia.llm.rates import Rates
 from simia.llm.types import LLMFault, Reply, Request, reply_key
 from simia.trajectory import Usage
 
@@ -432,3 +433,69 @@ async def test_a_longer_limit_lets_more_in_and_a_pause_lets_in_nobody() -> None:
     gate.limit = 2
     await gate.enter()
     assert gate.in_flight == 2
+
+
+async def test_a_call_that_takes_far_longer_than_the_others_is_cut_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("simia.llm.engine.STALL_LEAST", 0.05)
+    backend = Scripted()
+    engine = Engine(backend, limits=Limits(**QUICK, concurrency=4, start=4))
+    for i in range(64):
+        await engine.ask(prompt(f"{i}"), item=f"i{i}", draw="0")
+    backend.open.clear()  # the next one would never end
+
+    async def reopen() -> None:
+        while backend.cancelled == 0:
+            await asyncio.sleep(0.01)
+        backend.open.set()
+
+    opener = asyncio.create_task(reopen())
+    reply = await asyncio.wait_for(engine.ask(prompt("late"), item="late", draw="0"), 10)
+    await opener
+    assert (reply.text, engine.stats.stalled, backend.cancelled) == ("echo: late", 1, 1)
+
+
+async def test_the_limit_follows_what_the_endpoint_admits(fake_endpoint: FakeEndpoint) -> None:
+    async with over_http(fake_endpoint, concurrency=64, start=64) as engine:
+        fake_endpoint.plan(rate=0.3, mix=["429:20ms"])
+        replies = await ask_all(engine, 300)
+        assert sorted(reply.text for reply in replies if isinstance(reply, Reply)) == sorted(
+            f"echo: {i}" for i in range(300)
+        )
+        assert engine.gate.limit < 64
+        fake_endpoint.plan()
+        before = engine.gate.limit
+        await asyncio.gather(*(engine.ask(prompt(f"more {i}"), item=f"m{i}", draw="0") for i in range(600)))
+        assert engine.gate.limit > before
+
+
+async def test_nobody_sends_while_the_rate_limit_has_nothing_left() -> None:
+    class Told(Scripted):
+        def __init__(self) -> None:
+            super().__init__()
+            self.rates = Rates()
+            self.times: list[float] = []
+
+        async def complete(self, request: Request, *, draw: str) -> Reply:
+            self.times.append(asyncio.get_running_loop().time())
+            left = "0" if self.calls == 0 else "1000000"
+            self.rates.note({"x-ratelimit-remaining-tokens": left, "x-ratelimit-reset-tokens": "200ms"})
+            return await super().complete(request, draw=draw)
+
+    backend = Told()
+    engine = Engine(backend, limits=Limits(concurrency=1, start=1))
+    await asyncio.gather(*(engine.ask(prompt(f"{i}"), item=f"i{i}", draw="0") for i in range(3)))
+    assert backend.times[1] - backend.times[0] >= 0.19
+    engine.gate.close()
+
+
+async def test_who_waits_at_a_shut_gate_is_sent_away() -> None:
+    backend = Scripted(closed=True)
+    engine = Engine(backend, limits=Limits(concurrency=1, start=1))
+    first, second = (asyncio.create_task(engine.ask(prompt(f"{i}"), item=f"i{i}", draw="0")) for i in range(2))
+    await asyncio.sleep(0.01)
+    engine.gate.shut()
+    backend.open.set()
+    assert (await first).text == "echo: 0"
+    with pytest.raises(asyncio.CancelledError):
+        await second
+    assert backend.calls == 1
