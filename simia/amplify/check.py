@@ -9,21 +9,20 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
-import orjson
 from pydantic import Field
 
 from simia.amplify.dedupe import normal_arguments, normal_text
 from simia.amplify.ground import Identifiers, infer, ungrounded
 from simia.amplify.leaks import LEAK_MARKERS, leaks
+from simia.amplify.tokens import byte_tokens as byte_tokens
+from simia.amplify.tokens import most_tokens
+from simia.amplify.toolset import Toolset
+from simia.amplify.view import View
 from simia.config import Config
 from simia.errors import Code, Issue
-from simia.tool import SchemaError
-from simia.trajectory import Message, ToolCall, Trajectory
+from simia.tool import CompiledSchema, SchemaError
+from simia.trajectory import Message, Trajectory
 
-DIGITS = b"0123456789"
-LETTERS = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-SPACES = b" \t\r\n"
-ASCII = bytes(range(128))
 # The markup of a turn in the chat templates of the trained models, and of a call within it.
 TURN_TOKENS, CALL_TOKENS = 6, 14
 # An assistant that falls out of its role: not "I can't, because the policy forbids it", but "I can't: I'm a program".
@@ -59,14 +58,16 @@ def check(
     ids: Identifiers | None = None,
     seed: Trajectory | None = None,
     count: Callable[[Trajectory], int] | None = None,
+    view: View | None = None,
 ) -> list[Issue]:
     """All findings. `ids`: the pack's identifiers (inferred from the tools if absent); `count`: a real tokenizer's."""
-    issues = [*structure(t), *tool_use(t, checks), *leaks(t, checks.leak_markers)]
+    view = View(t) if view is None else view
+    issues = [*structure(t), *tool_use(t, checks), *leaks(view, checks.leak_markers)]
     if checks.refusals and (last := last_answer(t)) and (found := ROLE_BREAK.search(last[1])):
         issues.append(Issue(code=Code.REFUSAL, where=f"messages[{last[0]}]", detail=found[0][:120]))
     if checks.identifiers:
-        issues += ungrounded(t, infer(t.tools) if ids is None else ids)
-    issues += size(t, checks, count or estimate_tokens)
+        issues += ungrounded(view, infer(t.tools) if ids is None else ids)
+    issues += size(view, checks, count)
     if seed is not None and same_story(t, seed):
         issues.append(Issue(code=Code.SEED_COPY, detail="same user turns and same calls as the seed"))
     return issues
@@ -133,23 +134,22 @@ def kind(message: Message) -> str:
 
 def tool_use(t: Trajectory, checks: Checks) -> Iterator[Issue]:
     """Every call names a tool of the list and keeps its schema, enums and nesting included."""
-    tools = {tool.name: tool for tool in t.tools}
+    schemas = Toolset.of(t).schemas
     called = False
     for i, j, call in t.calls():
         called = True
+        schema = schemas.get(call.name)
+        if isinstance(schema, CompiledSchema) and call.arguments is not None and schema.valid(call.arguments):
+            continue
         where = f"messages[{i}].calls[{j}]"
-        tool = tools.get(call.name)
-        if tool is None:
+        if schema is None:
             yield Issue(code=Code.UNKNOWN_TOOL, where=where, detail=f"no tool {call.name[:60]!r}")
         elif call.arguments is None:
             yield Issue(code=Code.UNPARSABLE_ARGUMENTS, where=where, detail=(call.raw or "")[:120])
+        elif isinstance(schema, SchemaError):
+            yield Issue(code=Code.BAD_TOOLS, where=where, detail=f"{call.name}: {schema}")
         else:
-            try:
-                errors = tool.argument_errors(call.arguments)
-            except SchemaError as error:
-                yield Issue(code=Code.BAD_TOOLS, where=where, detail=f"{call.name}: {error}")
-                continue
-            for path, message in errors:
+            for path, message in schema.errors(call.arguments):
                 detail = f"{call.name}({path}): {message}" if path else f"{call.name}: {message}"
                 yield Issue(code=Code.BAD_ARGUMENTS, where=where, detail=detail[:300])
     if checks.require_calls and not called:
@@ -161,52 +161,43 @@ def last_answer(t: Trajectory) -> tuple[int, str] | None:
     return (i, t.messages[i].text) if i >= 0 and t.messages[i].role == "assistant" else None
 
 
-def size(t: Trajectory, checks: Checks, count: Callable[[Trajectory], int]) -> Iterator[Issue]:
+def size(view: View, checks: Checks, count: Callable[[Trajectory], int] | None) -> Iterator[Issue]:
+    t = view.t
     if len(t.messages) > checks.max_messages:
         detail = f"{len(t.messages)} messages, at most {checks.max_messages}"
         yield Issue(code=Code.OVER_BUDGET, detail=detail)
-    if (tokens := count(t)) > checks.max_tokens:
+    tokens = count(t) if count else estimate(view, enough=checks.max_tokens)
+    if tokens > checks.max_tokens:
         yield Issue(code=Code.OVER_BUDGET, detail=f"{tokens} tokens, at most {checks.max_tokens}")
 
 
 def estimate_tokens(t: Trajectory) -> int:
-    """Tokens that the trajectory takes in training, a little on the high side (see `text_tokens`)."""
-    markup = CALL_TOKENS * len(t.tools)
-    texts = [t.system.encode() if t.system else b"", *(orjson.dumps(tool.flat()) for tool in t.tools)]
-    for message in t.messages:
-        markup += TURN_TOKENS
-        texts.append(message.text.encode())
+    """Tokens that the trajectory takes in training, a little on the high side (see tokens.py)."""
+    return estimate(View(t))
+
+
+def estimate(view: View, *, enough: int = 0) -> int:
+    """`enough`: nobody asks by how much it stays below this, so that the exact sum may be left out there."""
+    t = view.t
+    markup = Toolset.of(t).tokens + CALL_TOKENS * len(t.tools) + TURN_TOKENS * len(t.messages)
+    texts = []
+    for message, text, arguments in zip(t.messages, view.texts, view.arguments, strict=True):
+        texts.append(text)
         if message.reasoning:
             markup += TURN_TOKENS
-            texts.append(message.reasoning.encode())
-        for call in message.calls:
+            texts.append(message.reasoning)
+        for call, given in zip(message.calls, arguments, strict=True):
             markup += CALL_TOKENS
-            texts += (call.name.encode(), arguments_text(call))
-    return markup + byte_tokens(b"".join(texts))
-
-
-def text_tokens(text: str) -> int:
-    """The estimate for one text."""
-    return byte_tokens(text.encode())
-
-
-def byte_tokens(raw: bytes) -> int:
-    """Of UTF-8. Qwen gives each digit a token, a word one or two, a mark about half of one. Fitted on its tokenizer."""
-    length = len(raw)
-    digits = length - len(raw.translate(None, DIGITS))
-    letters = length - len(raw.translate(None, LETTERS))
-    spaces = length - len(raw.translate(None, SPACES))
-    other = len(raw.translate(None, ASCII))
-    marks = length - digits - letters - spaces - other
-    return int(digits + 0.26 * letters + 0.12 * spaces + 0.6 * marks + 0.3 * other) + 1
-
-
-def arguments_text(call: ToolCall) -> bytes:
-    return orjson.dumps(call.arguments) if call.arguments is not None else (call.raw or "").encode()
+            texts += (call.name, given.decode())
+    raw = "".join(texts).encode()
+    most = markup + most_tokens(raw)
+    return most if most < enough else markup + byte_tokens(raw)
 
 
 def same_story(t: Trajectory, seed: Trajectory) -> bool:
     """The seed again: the same user turns and the same calls, whatever the assistant's words."""
+    if [call.name for _, _, call in t.calls()] != [call.name for _, _, call in seed.calls()]:
+        return False
     return users(t) == users(seed) and called(t) == called(seed)
 
 

@@ -6,19 +6,21 @@ from typing import Any
 
 import orjson
 
+from simia.amplify.view import View
 from simia.trajectory import Message, Trajectory, digest
 
 
-def content_hash(t: Trajectory) -> str:
+def content_hash(t: Trajectory, view: View | None = None) -> str:
     """Hash of what is said and called. Reasoning, system text and tools do not make a conversation a different one."""
-    return digest([normal_message(message) for message in t.messages if message.role != "system"])
+    lows = view.lows if view else [message.text.lower() for message in t.messages]
+    turns = [normal_message(m, low) for m, low in zip(t.messages, lows, strict=True) if m.role != "system"]
+    return digest(turns)
 
 
-def normal_message(message: Message) -> list[Any]:
+def normal_message(message: Message, low: str) -> list[Any]:
     calls = [[call.name, normal_arguments(call.arguments) or normal_text(call.raw or "")] for call in message.calls]
-    text = message.text
     # Between JSON's tokens any space is void, so in results none counts.
-    return [message.role, "".join(text.lower().split()) if message.role == "tool" else normal_text(text), calls]
+    return [message.role, "".join(low.split()) if message.role == "tool" else " ".join(low.split()), calls]
 
 
 def normal_text(text: str) -> str:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from simia.amplify.said import Said
+from simia.amplify.view import View
 from simia.errors import Code, Issue
 from simia.tool import ToolSpec
 from simia.trajectory import Message, Trajectory
@@ -62,11 +63,11 @@ def scalars(value: Any, path: Path | None, where: str) -> Iterator[tuple[str, An
         yield where, value
 
 
-def ungrounded(t: Trajectory, ids: Identifiers) -> list[Issue]:
+def ungrounded(view: View, ids: Identifiers) -> list[Issue]:
     """One finding for each identifier in a call that nobody had said when the call was made."""
     issues = []
-    said = Said(t.system)
-    for i, message in enumerate(t.messages):
+    said = Said(view.t.system)
+    for i, message in enumerate(view.t.messages):
         for j, call in enumerate(message.calls):
             if not call.arguments or call.name not in ids.paths:
                 continue
@@ -74,7 +75,8 @@ def ungrounded(t: Trajectory, ids: Identifiers) -> list[Issue]:
                 if not said.holds(value):
                     detail = f"{where}: {str(value)[:80]!r} was not said before"
                     issues.append(Issue(code=Code.UNGROUNDED_ID, where=f"messages[{i}].calls[{j}]", detail=detail))
-        hear(said, message)
+        if message.role != "assistant":
+            said.add(view.texts[i], low=view.lows[i], by_user=message.role == "user")
     return issues
 
 

@@ -9,10 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-import orjson
-
+from simia.amplify.view import View
 from simia.errors import Code, Issue
-from simia.trajectory import Message, Trajectory
+from simia.trajectory import Message
 
 # Markup that ends or starts a turn when a trainer renders it: wrong in any text, also a result's.
 TEMPLATE_MARKERS = ("<|im_start|>", "<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|start_header_id|>", "<|assistant|>")
@@ -47,30 +46,39 @@ PLACEHOLDER = re.compile(
 WRITTEN_CALL = re.compile(r'\s*\{\s*"name"\s*:\s*"[^"]+"\s*,\s*"(arguments|parameters)"\s*:')
 
 
-def leaks(t: Trajectory, markers: Sequence[str]) -> Iterator[Issue]:
+def leaks(view: View, markers: Sequence[str]) -> Iterator[Issue]:
     """One finding a turn: the first marker that it shows, or a call that was written as text instead of made."""
-    for i, message in enumerate(t.messages):
-        if message.role == "assistant" and WRITTEN_CALL.match(message.text):
+    t = view.t
+    for i, (message, text) in enumerate(zip(t.messages, view.texts, strict=True)):
+        if message.role == "assistant" and "{" in text and WRITTEN_CALL.match(text):
             yield Issue(code=Code.LEAK, where=f"messages[{i}]", detail="a call stands there as text")
-    texts = [written(message) for message in t.messages]
-    if not shown("\n".join(texts), markers):
+    lows = [
+        written(message, low, view.arguments[i])
+        for i, (message, low) in enumerate(zip(t.messages, view.lows, strict=True))
+    ]
+    low = "\n".join(lows)
+    if not words(low, markers) and not any(bracket in low for bracket in ("<", "[", "{{")):
         return
-    for i, (message, text) in enumerate(zip(t.messages, texts, strict=True)):
-        found = shown(text, TEMPLATE_MARKERS if message.role == "tool" else markers, words_only=message.role == "tool")
+    for i, (message, text) in enumerate(zip(t.messages, view.texts, strict=True)):
+        if message.role == "tool":
+            found = words(lows[i], TEMPLATE_MARKERS)
+        else:
+            found = words(lows[i], markers) or placeholder(written(message, text, view.arguments[i], as_is=True))
         if found:
             yield Issue(code=Code.LEAK, where=f"messages[{i}]", detail=f"it shows {found[:60]!r}")
 
 
-def written(message: Message) -> str:
-    """All that a turn says, its arguments included; of a result only what holds chat markup."""
-    text = message.text
+def written(message: Message, text: str, arguments: Sequence[bytes], *, as_is: bool = False) -> str:
+    """All that a turn says, its arguments included (`text` in lower case: so is the rest, unless `as_is`); of a
+    result only what holds chat markup."""
     if message.role == "tool":
         return text if "<|" in text else ""
     if message.role == "system":
         return ""
-    parts = [text, message.reasoning or ""]
-    parts += [orjson.dumps(c.arguments).decode() if c.arguments is not None else c.raw or "" for c in message.calls]
-    return "\n".join(parts)
+    if not message.reasoning and not arguments:
+        return text
+    rest = "\n".join([message.reasoning or "", *(given.decode() for given in arguments)])
+    return f"{text}\n{rest if as_is else rest.lower()}"
 
 
 def stands_in(marker: str, text: str) -> bool:
@@ -85,15 +93,15 @@ def stands_in(marker: str, text: str) -> bool:
     return False
 
 
-def shown(text: str, markers: Sequence[str], *, words_only: bool = False) -> str | None:
-    low = text.lower()
+def words(low: str, markers: Sequence[str]) -> str | None:
+    """The first marker that a text in lower case shows."""
     # Half of the markers are markup: none of them can be where no such bracket is.
     absent = tuple(bracket for bracket in "<[" if bracket not in low)
     for marker in markers:
         word = marker.lower()
         if not word.startswith(absent) and word in low and stands_in(word, low):
             return marker
-    return None if words_only else placeholder(text)
+    return None
 
 
 def placeholder(text: str) -> str | None:

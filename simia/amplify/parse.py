@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Literal
 
+from simia.amplify.canonical import read_canonical
 from simia.amplify.dialect_json import UnknownRole, read_json
 from simia.amplify.dialect_plain import read_plain
 from simia.amplify.dialect_tagged import read_tagged
@@ -46,6 +47,8 @@ def parse_reply(text: str, reasoning: str | None = None, *, form: Form = "auto")
     if not body:
         detail = "everything went into the reasoning channel" if reasoning and reasoning.strip() else ""
         return Parsed(issues=[Issue(code=Code.EMPTY_REPLY, detail=detail)])
+    if form == "auto" and (written := read_canonical(body)):
+        return Parsed(written)
     repairs: list[str] = []
     try:
         content = without_own_thought(text, repairs)

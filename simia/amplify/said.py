@@ -30,8 +30,9 @@ class Said:
         if system:
             self.add(system)
 
-    def add(self, text: str, *, by_user: bool = False) -> None:
-        plain = normal(text)
+    def add(self, text: str, *, by_user: bool = False, low: str | None = None) -> None:
+        """`low`: the text in lower case, where the caller has it already."""
+        plain = normal(text) if low is None or not text.isascii() else low
         self._texts.append(plain)
         if by_user:
             self._user.append(plain)

@@ -69,7 +69,7 @@ def resolve(config: str | None, seeds: list[str] | None, n: int | None, settings
 
 
 def show_dry_run(config: AmplifyConfig) -> None:
-    from simia.amplify.check import text_tokens
+    from simia.amplify.tokens import text_tokens
     from simia.amplify.session import preview
     from simia.llm.backends import price_for
     from simia.trajectory import Usage

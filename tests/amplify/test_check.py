@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from simia.amplify.check import Checks, check, estimate_tokens, text_tokens
+from simia.amplify.check import Checks, check, estimate_tokens
+from simia.amplify.tokens import text_tokens
 from simia.errors import Code
 from simia.pack import Pack
 from simia.tool import ToolSpec

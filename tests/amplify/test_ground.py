@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from simia.amplify.ground import Identifiers, infer, ungrounded
+from simia.amplify.view import View
 from simia.errors import Code
 from simia.pack import Pack
 from simia.tool import ToolSpec
@@ -118,7 +119,7 @@ IDS = Identifiers({"f": (("id",), ("list",), ("deep", "id"))})
 
 
 def flagged(*parts: tuple[str, Any], system: str | None = None) -> list[str]:
-    return [issue.detail.split(":")[0] for issue in ungrounded(story(*parts, system=system), IDS)]
+    return [issue.detail.split(":")[0] for issue in ungrounded(View(story(*parts, system=system)), IDS)]
 
 
 SAID = [
@@ -205,7 +206,7 @@ def test_nothing_given_is_nothing_to_ground() -> None:
 
 
 def test_the_finding_says_where_and_what() -> None:
-    (issue,) = ungrounded(story(("user", "go"), ("call", {"id": "ORD-9"})), IDS)
+    (issue,) = ungrounded(View(story(("user", "go"), ("call", {"id": "ORD-9"}))), IDS)
     assert (issue.code, issue.where) == (Code.UNGROUNDED_ID, "messages[1].calls[0]")
     assert "ORD-9" in issue.detail
 
@@ -217,14 +218,14 @@ def test_our_packs(name: str) -> None:
     ids = infer(pack.tools, pack.seeds)
     changed = 0
     for seed in pack.seeds:
-        assert ungrounded(seed, ids) == []
+        assert ungrounded(View(seed), ids) == []
         for _, _, call in seed.calls():
             for where, value in ids.of(call.name, call.arguments or {}):
                 if "." in where or "[" in where:
                     continue
                 assert call.arguments is not None
                 call.arguments[where] = f"{value}7" if "@" not in str(value) else f"x{value}"
-                assert len(ungrounded(seed, ids)) == 1
+                assert len(ungrounded(View(seed), ids)) == 1
                 call.arguments[where] = value
                 changed += 1
     assert changed > 20

@@ -1,0 +1,101 @@
+"""Post-processing alone: parse, repair, check, hash and store one reply after the other, on one core.
+
+    python eval/bench/post.py [--profile]
+
+Prints trajectories a second and core for JSON and tagged replies of 10 to 16 KB, beside the bound of 2,000; the floor beside it is
+orjson reading the same text and pydantic building the same trajectory. The last line is one JSON object; exit 1 below the bound.
+"""
+
+from __future__ import annotations
+
+import argparse
+import cProfile
+import json
+import pstats
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+from replies import replies
+
+from simia.amplify.seeds import load
+from simia.amplify.settings import AmplifyConfig
+from simia.amplify.simulate import Simulator
+from simia.llm.types import Reply
+from simia.trajectory import Trajectory
+
+BOUND = 2000
+PACK = "office"
+
+
+def best(work: Callable[[], Any], n: int, rounds: int = 3) -> float:
+    rates = []
+    for _ in range(rounds):
+        started = time.process_time()
+        work()
+        rates.append(n / (time.process_time() - started))
+    return max(rates)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--n", type=int, default=1000)
+    parser.add_argument("--profile", action="store_true")
+    args = parser.parse_args()
+    config = AmplifyConfig.model_validate({"seeds": {"packs": [PACK]}})
+    simulator = Simulator(config, load(config.seeds, config.checks), structured=False)
+    items = [simulator.item(i) for i in range(args.n)]
+    out: dict[str, Any] = {}
+    short = []
+    for form in ("json", "tagged"):
+        texts = [Reply(text=text) for text in replies(args.n, form=form, pack=PACK)]
+        passed: list[bool] = []
+
+        def judge(texts: list[Reply] = texts, passed: list[bool] = passed) -> None:
+            passed.clear()
+            for item, reply in zip(items, texts, strict=True):
+                result = simulator.judge(item, reply, model="m", keys=["k"], files={})
+                orjson.dumps(result.body())
+                passed.append(not result.issues)
+
+        if args.profile:
+            with cProfile.Profile() as profile:
+                judge()
+            pstats.Stats(profile).sort_stats("tottime").print_stats(35)
+        rate = best(judge, args.n)
+        size = sum(len(reply.text) for reply in texts) / args.n
+        floor = ""
+        if form == "json":
+            rows = [
+                r.trajectory.to_row()
+                for r in (
+                    simulator.judge(i, t, model="m", keys=["k"], files={}) for i, t in zip(items, texts, strict=True)
+                )
+                if r.trajectory
+            ]
+            raw = [reply.text for reply in texts if reply.text.endswith("}]}")]
+
+            def bare(rows: list[Any] = rows, raw: list[str] = raw) -> None:
+                for text in raw:
+                    try:
+                        orjson.loads(text)
+                    except orjson.JSONDecodeError:
+                        continue
+                for row in rows:
+                    Trajectory.model_validate(row)
+
+            floor = f"; reading the JSON and building the objects alone: {best(bare, args.n):,.0f}/s"
+        print(
+            f"{form}: {rate:,.0f} trajectories/s a core ({size / 1000:.1f} KB, {sum(passed)} of {args.n} pass){floor}"
+        )
+        out[f"{form}_per_s"] = round(rate)
+        if rate < BOUND:
+            short.append(f"{form}: {rate:.0f}/s, bound {BOUND}")
+    print(json.dumps(out | {"falls_short": short}))
+    return 1 if short else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
