@@ -1,0 +1,82 @@
+"""How far verdicts can be trusted: pass rates with their intervals, and agreement beyond chance between judges.
+
+A rate of 0.9 from ten trajectories and one from ten thousand are not the same news, hence Wilson's interval, which holds
+near 0 and 1 too. Two judges who pass nearly everything agree nearly always by chance, hence kappa: Cohen's for two, Fleiss'
+for more. Kappa is None where nobody can tell, since all ratings are alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import sqrt
+from statistics import NormalDist
+
+Z = NormalDist().inv_cdf(0.975)
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """Passed of judged, with a 95 % interval; `errors` are verdicts that nobody could get or read."""
+
+    passed: int
+    judged: int
+    errors: int = 0
+
+    @property
+    def value(self) -> float | None:
+        return self.passed / self.judged if self.judged else None
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        return wilson(self.passed, self.judged)
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """What two judges said of the same trajectories."""
+
+    both: int  # trajectories that both of them judged
+    agreed: int
+    kappa: float | None
+
+    @property
+    def share(self) -> float | None:
+        return self.agreed / self.both if self.both else None
+
+
+def wilson(passed: int, judged: int) -> tuple[float, float]:
+    """Wilson's 95 % score interval of a share; nothing judged says nothing."""
+    if not judged:
+        return 0.0, 1.0
+    share, spread = passed / judged, Z * Z / judged
+    centre = (share + spread / 2) / (1 + spread)
+    half = Z / (1 + spread) * sqrt(share * (1 - share) / judged + spread / (4 * judged))
+    return max(0.0, centre - half), min(1.0, centre + half)
+
+
+def agreement(pairs: Sequence[tuple[bool, bool]]) -> Agreement:
+    """Of two judges' verdicts on the same trajectories."""
+    both = len(pairs)
+    agreed = sum(a == b for a, b in pairs)
+    if not both:
+        return Agreement(0, 0, None)
+    first, second = sum(a for a, _ in pairs) / both, sum(b for _, b in pairs) / both
+    return Agreement(both, agreed, beyond(agreed / both, first * second + (1 - first) * (1 - second)))
+
+
+def fleiss(ratings: Sequence[Sequence[bool]]) -> float | None:
+    """Fleiss' kappa: a row of verdicts for each trajectory, as many in each row."""
+    if not ratings or len(ratings[0]) < 2:
+        return None
+    raters = len(ratings[0])
+    if any(len(row) != raters for row in ratings):
+        raise ValueError("every trajectory needs a verdict of every judge")
+    alike = sum(sum(row) ** 2 + (raters - sum(row)) ** 2 for row in ratings)
+    observed = (alike / len(ratings) - raters) / (raters * (raters - 1))
+    share = sum(map(sum, ratings)) / (len(ratings) * raters)
+    return beyond(observed, share**2 + (1 - share) ** 2)
+
+
+def beyond(observed: float, chance: float) -> float | None:
+    return (observed - chance) / (1 - chance) if chance < 1 else None

@@ -1,0 +1,124 @@
+"""`simia judge`: models read what a run has accepted, and say where it is not fit to learn from."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from simia.cli.amplify import RUNS
+from simia.errors import UserError
+
+if TYPE_CHECKING:
+    from simia.amplify.judging import Judgement, QualitySettings
+
+out = Console()
+err = Console(stderr=True)
+SHOWN = 5
+
+
+def judge(
+    run: Annotated[str, typer.Argument(help="Run: id, unique beginning of it, path, or `last`.")] = "last",
+    config: Annotated[
+        str | None, typer.Option("--config", "-c", help="Judges by name or path of a config; the default is one judge.")
+    ] = None,
+    sample: Annotated[
+        int | None, typer.Option("--sample", "-k", help="Judge so many trajectories; default all.")
+    ] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="Any setting, as judges.quality.llm.model=gpt-5-mini.")
+    ] = None,
+    runs: RUNS = Path("runs"),
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print one rendered prompt; ask nothing.")] = False,
+) -> None:
+    """Judge the accepted trajectories of a run.
+
+    Each judge is a model with a rubric: judges.NAME.llm, judges.NAME.rubric. Without a model of its own a judge uses the
+    run's. Verdicts are kept in the run's folder; what is judged already is not asked again.
+    """
+    from simia.amplify.judging import QualitySettings
+    from simia.amplify.judging.session import judge as start
+    from simia.config import load
+    from simia.llm.engine import BudgetReached
+
+    resolved = load(QualitySettings, config, settings or [], sample=sample)
+    if dry_run:
+        show_prompt(run, resolved, runs)
+        return
+    with err.status("judging") as status:
+        done = 0
+
+        def count(_: object) -> None:
+            nonlocal done
+            done += 1
+            status.update(f"judging: {done} verdicts")
+
+        try:
+            judgement, usage = asyncio.run(start(run, resolved, runs=runs, say=err.print, on_verdict=count))
+        except BudgetReached as reached:
+            raise UserError(f"{reached} (limits.{reached.cap}); {done} verdicts are kept") from None
+    print_judgement(judgement)
+    cost = "" if usage.cost is None else f", ${usage.cost:,.2f}"
+    out.print(f"judging this run took {usage.prompt + usage.completion:,} tokens{cost}", highlight=False)
+    if any(row.verdict.error for row in judgement.rows):
+        raise typer.Exit(1)
+
+
+def print_judgement(judgement: Judgement) -> None:
+    table = Table("judge", "dimension", "passed", "of", "rate", "95 %", "no verdict")
+    for name in judgement.judges:
+        for dimension in judgement.dimensions(name):
+            rate = judgement.rate(name, dimension)
+            low, high = rate.interval
+            share = "" if rate.value is None else f"{rate.value:.3f}"
+            interval = f"{low:.3f}–{high:.3f}" if rate.judged else ""
+            counts = str(rate.passed), str(rate.judged)
+            table.add_row(escape(name), escape(dimension), *counts, share, interval, str(rate.errors or ""))
+    out.print(table)
+    if len(judgement.judges) > 1:
+        print_agreement(judgement)
+    for item, issues in list(judgement.failed("any").items())[:SHOWN]:
+        for issue in issues[:SHOWN]:
+            out.print(f"{item} {issue.where}: {issue.detail}", markup=False, highlight=False, soft_wrap=True)
+    for row in [row for row in judgement.rows if row.verdict.error][:SHOWN]:
+        code = row.verdict.error
+        line = f"{row.item} no verdict of {row.judge}: {code}: {row.verdict.detail or (code.meaning if code else '')}"
+        out.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def print_agreement(judgement: Judgement) -> None:
+    table = Table("judges", "dimension", "both judged", "agree", "kappa")
+    for (first, second, dimension), found in judgement.agreements().items():
+        share = "" if found.share is None else f"{found.share:.3f}"
+        kappa = "" if found.kappa is None else f"{found.kappa:.3f}"
+        table.add_row(escape(f"{first}, {second}"), escape(dimension), str(found.both), share, kappa)
+    for dimension in judgement.dimensions(*judgement.judges) if len(judgement.judges) > 2 else []:
+        kappa_of_all = judgement.kappa(dimension)
+        table.add_row("all (Fleiss)", escape(dimension), "", "", "" if kappa_of_all is None else f"{kappa_of_all:.3f}")
+    out.print(table)
+    disputed = judgement.disagreements()
+    if disputed:
+        named = ", ".join(f"{item} ({share:.0%})" for item, share in disputed[:SHOWN])
+        out.print(f"most disputed of {len(disputed)}: {named}", markup=False, highlight=False, soft_wrap=True)
+
+
+def show_prompt(run_id: str, config: QualitySettings, runs: Path) -> None:
+    from simia.amplify.judging import Rubric
+    from simia.runs import Run
+    from simia.trajectory import Trajectory
+
+    run = Run.read_only(runs, run_id)
+    try:
+        body = next(run.ledger.accepted(), None)
+    finally:
+        run.close()
+    if body is None:
+        raise UserError(f"run {run_id} has accepted nothing yet: there is nothing to judge")
+    for name, judge in config.judges.items():
+        for message in Rubric(judge).messages(Trajectory.from_row(body["trajectory"])):
+            print(f"--- {name}: {message['role']} ---\n{message['content']}\n")
