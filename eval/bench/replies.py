@@ -1,4 +1,4 @@
-"""Replies for load: long conversations (10 to 16 KB) put together from our seeds with other identifiers, some of them malformed.
+"""Replies for load: long conversations (10 to 16 KB) put together from our seeds with other words, some of them malformed.
 
 Each reply is a trajectory that our checks accept, unless it is one of the malformed share: those have the slips of real models
 (trailing comma, code fence, missing closer, raw newline: repaired), or are beyond repair (cut, unknown tool: refused).
@@ -12,27 +12,49 @@ from collections.abc import Iterator
 
 import orjson
 
-from simia.amplify.prompt import as_json, as_tagged
+from simia.amplify.prompt import as_json, as_tagged, as_value
 from simia.amplify.seeds import load
 from simia.amplify.settings import AmplifyConfig
-from simia.trajectory import Trajectory
+from simia.trajectory import Message, Trajectory
 
 LEAST, MOST = 10_000, 16_000
-CODE = re.compile(r"\b([A-Z]{2,5}-)(\d{3,})\b")
+TURNS = 36  # messages of a reply, as in APIGen-MT's dialogues; the rest of its size is in the results
 BROKEN = ("comma", "fence", "closer", "newline", "cut", "tool")
+WORD = re.compile(r"\b[a-z]{5,}\b")
+VOCABULARY = [
+    "".join(random.Random(i).choices("aeioulnrstmdcp", k=random.Random(-i).randint(5, 10))) for i in range(4000)
+]
+
+
+def record(rng: random.Random) -> dict[str, object]:
+    """What a shop's or an airline's data base says about one thing."""
+    return {
+        "item_id": str(rng.randrange(10**9)),
+        "name": " ".join(rng.choices(VOCABULARY, k=3)).title(),
+        "options": {"size": rng.choice("SML"), "colour": rng.choice(VOCABULARY)},
+        "price": round(rng.uniform(5, 900), 2),
+        "available": rng.random() < 0.7,
+    }
 
 
 def turns(seeds: list[Trajectory], rng: random.Random, form: str) -> list[str]:
-    """Whole stories of one pack, one after the other, until it is long enough."""
-    size, wanted, out = 0, rng.uniform(LEAST, MOST - 2500), list[str]()
-    for seed in rng.sample(seeds, len(seeds)) + rng.sample(seeds, len(seeds)):
-        for message in seed.messages:
-            if message.role != "system":
-                out.append(orjson.dumps(as_json(message)).decode() if form == "json" else as_tagged(message))
-                size += len(out[-1])
-        if size > wanted:
+    """Whole stories of one pack, one after the other, other words in what is said, larger results."""
+    chosen = list[Message]()
+    for seed in rng.sample(seeds, len(seeds)):
+        chosen += [message for message in seed.messages if message.role != "system"]
+        if len(chosen) >= TURNS - 6:
             break
-    return out
+    results = sum(message.role == "tool" for message in chosen) or 1
+    each = max(1, round((rng.uniform(LEAST, MOST) - 160 * len(chosen)) / results / 160))
+    parts = []
+    for message in chosen:
+        if message.role == "tool":
+            value = {"result": as_value(message.text), "related": [record(rng) for _ in range(each)]}
+            message = message.model_copy(update={"content": orjson.dumps(value).decode()})
+        elif message.text:
+            message = message.model_copy(update={"content": WORD.sub(lambda _: rng.choice(VOCABULARY), message.text)})
+        parts.append(orjson.dumps(as_json(message)).decode() if form == "json" else as_tagged(message))
+    return parts
 
 
 def replies(
@@ -41,18 +63,8 @@ def replies(
     groups = load(AmplifyConfig().seeds, AmplifyConfig().checks).groups
     for i in range(n):
         rng = random.Random(f"{seed}/{i}")
-        group = groups[pack or rng.choice(sorted(groups))]
-        digits = list("123456789")
-        rng.shuffle(digits)
-        other = str.maketrans("123456789", "".join(digits))
-        parts = [CODE.sub(lambda found: found[1] + found[2].translate(other), part) for part in turns(group, rng, form)]
-        opening = f"(Ticket {rng.randrange(10**9)}) "  # what makes each one its own
-        if form == "json":
-            parts[0] = parts[0].replace('"content":"', '"content":"' + opening, 1)
-            text = '{"messages":[' + ",".join(parts) + "]}"
-        else:
-            parts[0] = parts[0].replace("<user>\n", "<user>\n" + opening, 1)
-            text = "\n".join(parts)
+        parts = turns(groups[pack or rng.choice(sorted(groups))], rng, form)
+        text = '{"messages":[' + ",".join(parts) + "]}" if form == "json" else "\n".join(parts)
         yield broken(text, rng) if rng.random() < malformed else text
 
 

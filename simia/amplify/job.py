@@ -9,26 +9,28 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from simia.amplify.acceptance import Acceptance
 from simia.amplify.progress import Progress
 from simia.amplify.seeds import Seeds
 from simia.amplify.settings import AmplifyConfig
-from simia.amplify.simulate import Result, Simulator
+from simia.amplify.simulate import Ask, Result, Simulator, head
 from simia.errors import Code
 from simia.llm.engine import BudgetReached, Engine
-from simia.llm.types import LLMFault, Reply, reply_key
-from simia.runs import FAILED, OPEN, PASSED, REJECTED, Item, Run
+from simia.llm.types import LLMFault, Reply, Request, reply_key
+from simia.runs import FAILED, OPEN, PASSED, REJECTED, Item, Ledger, Run
 
+T = TypeVar("T")
 FATAL = {Code.AUTH, Code.NOT_FOUND}
 PASSING = {Code.RATE_LIMITED, Code.TIMEOUT, Code.CONNECTION, Code.SERVER_ERROR, Code.BAD_REPLY_BODY}
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Why a run ended: `complete`, `interrupted`, `budget`, `attempts`, `yield`, `endpoint` or `disk`, and a line for people."""
+    """Why a run ended: `complete`, `interrupted`, `budget`, `attempts`, `yield`, `endpoint`, `batch` or `disk`; a line for people."""
 
     kind: str
     detail: str = ""
@@ -59,6 +61,7 @@ class Job:
         self._next_ord = 0
         self._passed = 0
         self._faults_in_a_row = 0
+        self._waiting_for_answers = 0
         self._latest: deque[bool] = deque(maxlen=config.stop.window)
         self._tasks: set[asyncio.Task[None]] = set()
         self._done: asyncio.Queue[asyncio.Task[None] | None] = asyncio.Queue()
@@ -99,6 +102,8 @@ class Job:
             if self._stop is None:
                 self._launch()
             if not self._tasks:
+                if self._waiting_for_answers:
+                    self.stop("batch", f"{self._waiting_for_answers} questions wait for their answers")
                 return
             if self._stop is not None:
                 await self._drain(grace)
@@ -110,8 +115,7 @@ class Job:
 
     def _restore(self) -> None:
         """Take up what earlier sessions left: decided results, items to be asked again."""
-        hashes = self.ledger.hashes()
-        for item in self.ledger.items():
+        for item, content_hash in self.ledger.outcomes():
             while self._next_ord < item.ord:  # planned, but killed before its row was on disk
                 self._retry.append(self.simulator.item(self._next_ord))
                 self._next_ord += 1
@@ -121,7 +125,7 @@ class Job:
                 self._retry.append(item)
             elif item.status == PASSED or item.reason == Code.DUPLICATE:
                 self._passed += 1
-                self._decide(item, hashes.get(item.ord), item.reason)
+                self._decide(item, content_hash, item.reason)
             else:
                 self._decide(item, None, item.reason)
         self._latest.clear()
@@ -149,7 +153,7 @@ class Job:
         while len(self._tasks) < room:
             if self._retry:  # whatever else has passed: nothing after it can be accepted before it is decided
                 item = self._retry.popleft()
-            elif self._passed + len(self._tasks) >= self.config.n:
+            elif self._passed + self._waiting_for_answers + len(self._tasks) >= self.config.n:
                 return
             elif self._next_ord >= most:
                 if not self._tasks:
@@ -167,12 +171,8 @@ class Job:
     # -- working -------------------------------------------------------------------------------------------------
 
     async def _work(self, item: Item) -> None:
-        prompt = self.simulator.prompt(item)
-        request = self.simulator.request(item)
-        draw = self.simulator.draw(item)
-        backend = self.engine.backend
         try:
-            reply = await self.engine.ask(request, item=item.id, draw=draw)
+            result = await self.simulator.produce(item, self._asker(item), model=self.engine.backend.model)
         except BudgetReached as reached:
             self._retry.append(item)
             self.stop("budget", str(reached))
@@ -181,18 +181,22 @@ class Job:
             self._fault(item, fault)
             return
         self._faults_in_a_row = 0
-        key = reply_key(backend.alias, backend.model, request, draw)
-        self._conclude(item, self.simulator.judge(item, reply, model=backend.model, key=key, files=prompt.files))
+        self._conclude(item, result)
+
+    def _asker(self, item: Item) -> Ask:
+        engine = self.engine
+
+        async def ask(request: Request, draw: str) -> tuple[Reply, str]:
+            key = reply_key(engine.backend.alias, engine.backend.model, request, draw)
+            return await engine.ask(request, item=item.id, draw=draw, key=key), key
+
+        return ask
 
     def _conclude(self, item: Item, result: Result) -> None:
-        if result.issues:
-            first = result.issues[0]
-            item.status, item.reason, item.detail = REJECTED, str(first.code), str(first)
-        else:
-            item.status, item.reason, item.detail = PASSED, None, None
-            self._passed += 1
-        self.ledger.conclude(item, result.content_hash, result.body())
-        self._decide(item, None if result.issues else result.content_hash, item.reason)
+        judged(item, result)
+        self._passed += item.status == PASSED
+        store(self.ledger, self.simulator, item, result)
+        self._decide(item, result.content_hash if item.status == PASSED else None, item.reason)
 
     def _decide(self, item: Item, content_hash: str | None, reason: str | None) -> None:
         self._items[item.ord] = item
@@ -214,7 +218,11 @@ class Job:
         self._faults_in_a_row += 1
         self._tries[item.ord] += 1
         lost = f"{fault.code}: {fault.detail or fault.code.meaning}"
-        if fault.code in FATAL:
+        if fault.code is Code.PENDING:  # written down for a batch: open until its answer is there
+            self._faults_in_a_row -= 1
+            self._waiting_for_answers += 1
+            self.progress.pending = self._waiting_for_answers
+        elif fault.code in FATAL:
             self._retry.append(item)
             self.stop("endpoint", lost)
         elif self._faults_in_a_row >= self.config.stop.outage and fault.code is not Code.REPLAY_MISS:
@@ -263,6 +271,25 @@ class Job:
         return progress
 
 
+def judged(item: Item, result: Result) -> None:
+    """Write a result's verdict into its item."""
+    if result.issues:
+        first = result.issues[0]
+        item.status, item.reason, item.detail = REJECTED, str(first.code), str(first)
+    else:
+        item.status, item.reason, item.detail = PASSED, None, None
+
+
+def store(ledger: Ledger, simulator: Simulator, item: Item, result: Result) -> None:
+    if result.head:
+        ledger.head(result.head, lambda: head(simulator.by_id[item.spec["seed"]]))
+    ledger.conclude(item, result.content_hash, result.body())
+
+
+class Unanswered(Exception):  # noqa: N818 - a finding
+    """A reply that an item needs is not in the store."""
+
+
 def recheck(
     run: Run, config: AmplifyConfig, seeds: Seeds, *, model: str, structured: bool, alias: str
 ) -> dict[str, tuple[int, int]]:
@@ -271,26 +298,31 @@ def recheck(
     simulator = Simulator(config, seeds, structured=structured, run_id=run.id)
     before, accepted_before = ledger.counts(), ledger.accepted_count()
     acceptance = Acceptance(config.n)
-    items = list(ledger.items())
     ledger.clear_acceptances()
-    known: dict[int, Item] = {}
-    for item in items:
-        prompt, request, draw = simulator.prompt(item), simulator.request(item), simulator.draw(item)
+    undecided: dict[int, Item] = {}
+
+    async def recall(request: Request, draw: str) -> tuple[Reply, str]:
         key = reply_key(alias, model, request, draw)
-        reply: Reply | None = ledger.recall(key)
-        content: str | None = None
-        if reply is not None:
-            result = simulator.judge(item, reply, model=model, key=key, files=prompt.files)
-            content = None if result.issues else result.content_hash
-            item.status = REJECTED if result.issues else PASSED
-            item.reason = str(result.issues[0].code) if result.issues else None
-            item.detail = str(result.issues[0]) if result.issues else None
-            ledger.conclude(item, result.content_hash, result.body())
-        known[item.ord] = item
-        if item.status == OPEN:
-            continue
+        reply = ledger.recall(key)
+        if reply is None:
+            raise Unanswered
+        return reply, key
+
+    for item, known in ledger.outcomes():
+        content = known if item.status == PASSED else None
+        try:
+            result = at_once(simulator.produce(item, recall, model=model))
+        except Unanswered:
+            if item.status == OPEN:
+                undecided[item.ord] = item
+                continue  # nothing after it is decided either, until it has its reply
+        else:
+            judged(item, result)
+            content = result.content_hash if item.status == PASSED else None
+            store(ledger, simulator, item, result)
+        undecided[item.ord] = item
         for decision in acceptance.add(item.ord, content, item.reason):
-            decided = known[decision.ord]
+            decided = undecided.pop(decision.ord)
             if decision.verdict == "accepted" and decision.content_hash:
                 ledger.accept(decided, decision.content_hash)
             elif decision.reason == Code.DUPLICATE:
@@ -300,3 +332,14 @@ def recheck(
     after = ledger.counts()
     figures = {name: (before.get(name, 0), after.get(name, 0)) for name in sorted(before.keys() | after.keys())}
     return {"accepted": (accepted_before, acceptance.accepted), **figures}
+
+
+def at_once(work: Coroutine[Any, Any, T]) -> T:
+    """The result of a coroutine that never waits for anything: the store answers at once."""
+    try:
+        work.send(None)
+    except StopIteration as done:
+        result: T = done.value
+        return result
+    work.close()
+    raise RuntimeError("it waited for something")

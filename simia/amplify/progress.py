@@ -20,6 +20,7 @@ class Progress:
     waiting: int = 0  # passed the checks, not yet accepted: an earlier item is still out
     rejected: Counter[str] = field(default_factory=Counter)
     failed: int = 0
+    pending: int = 0  # questions written down for a batch
     in_flight: int = 0
     replies: int = 0
     usage: Usage = field(default_factory=Usage)
@@ -53,6 +54,7 @@ class Progress:
             "waiting": self.waiting,
             "rejected": dict(self.rejected.most_common()),
             "failed": self.failed,
+            "pending": self.pending,
             "in_flight": self.in_flight,
             "prompt_tokens": self.usage.prompt,
             "completion_tokens": self.usage.completion,

@@ -23,6 +23,7 @@ from simia.tool import ToolSpec
 from simia.trajectory import Message, Trajectory
 
 Form = Literal["json", "tagged"]
+MOST_KEPT = 1000
 
 
 class PromptSettings(Config):
@@ -46,24 +47,50 @@ class Prompt:
     files: dict[str, str]
 
 
-def render(
-    settings: PromptSettings, seed: Trajectory, *, form: Form, fixed: Sequence[Trajectory] = (), hint: str = ""
-) -> Prompt:
-    """The prompt for one item. `fixed`: the seeds that every item of this pack shows before its own."""
-    form_file = f"amplify/form_{form}.md"
-    form_text, form_hash = text_of(form_file)
-    system, system_hash = template(settings.system)
-    request, request_hash = template(settings.request)
-    files = {settings.system: system_hash, settings.request: request_hash, form_file: form_hash}
-    static = system.render(tools=[compact(tool) for tool in seed.tools], policy=seed.system, form=form_text)
-    messages: list[dict[str, Any]] = [{"role": "system", "content": static}]
-    shown = [other for other in fixed if other.id != seed.id][: max(0, settings.shots - 1)]
-    for other in shown:
-        messages.append({"role": "user", "content": request.render(**asked(other), exemplar=None, hint="")})
-        messages.append({"role": "assistant", "content": exemplar(other, form)})
-    own = exemplar(seed, form) if settings.shots else None
-    messages.append({"role": "user", "content": request.render(**asked(seed), exemplar=own, hint=hint)})
-    return Prompt(messages, files)
+class Renderer:
+    """Renders the prompts of a run. What items share (the static part of a pack, a seed's exemplar) is made once."""
+
+    def __init__(self, settings: PromptSettings, form: Form) -> None:
+        self.settings, self.form = settings, form
+        form_file = f"amplify/form_{form}.md"
+        self._form_text, form_hash = text_of(form_file)
+        self._system, system_hash = template(settings.system)
+        self._request, request_hash = template(settings.request)
+        self.files = {settings.system: system_hash, settings.request: request_hash, form_file: form_hash}
+        self._static: dict[tuple[object, ...], tuple[str, Trajectory]] = {}
+        self._exemplars: dict[int, tuple[str, Trajectory]] = {}
+
+    def render(self, seed: Trajectory, *, fixed: Sequence[Trajectory] = (), hint: str = "") -> Prompt:
+        """The prompt for one item. `fixed`: the seeds that every item of this pack shows before its own."""
+        messages: list[dict[str, Any]] = [{"role": "system", "content": self.static(seed)}]
+        shown = [other for other in fixed if other is not seed][: max(0, self.settings.shots - 1)]
+        for other in shown:
+            request = self._request.render(**asked(other), exemplar=None, hint="")
+            messages.append({"role": "user", "content": request})
+            messages.append({"role": "assistant", "content": self.exemplar(other)})
+        own = self.exemplar(seed) if self.settings.shots else None
+        messages.append({"role": "user", "content": self._request.render(**asked(seed), exemplar=own, hint=hint)})
+        return Prompt(messages, self.files)
+
+    def static(self, seed: Trajectory) -> str:
+        """The system message: the same text object for all items with these tools and this policy."""
+        key = (seed.system, *(id(tool) for tool in seed.tools))
+        known = self._static.get(key)
+        if known is None:
+            if len(self._static) >= MOST_KEPT:
+                self._static.clear()
+            tools = [compact(tool) for tool in seed.tools]
+            text = self._system.render(tools=tools, policy=seed.system, form=self._form_text)
+            known = self._static[key] = (text, seed)  # the seed keeps its tools alive, so that their ids stay theirs
+        return known[0]
+
+    def exemplar(self, seed: Trajectory) -> str:
+        known = self._exemplars.get(id(seed))
+        if known is None:
+            known = (exemplar(seed, self.form), seed)
+            if len(self._exemplars) < MOST_KEPT:
+                self._exemplars[id(seed)] = known
+        return known[0]
 
 
 def asked(seed: Trajectory) -> dict[str, Any]:

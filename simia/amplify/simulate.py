@@ -6,6 +6,7 @@ resume find its own replies and `simia runs recheck` derive every result again a
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,11 +18,13 @@ from simia.amplify.parse import parse_reply
 from simia.amplify.schema import trajectory_schema
 from simia.amplify.seeds import Seeds
 from simia.amplify.settings import AmplifyConfig
+from simia.amplify.view import View
 from simia.errors import Code, Issue
 from simia.llm.types import Reply, Request
 from simia.runs import Item
-from simia.trajectory import End, Provenance, Trajectory
+from simia.trajectory import VERSION, End, Provenance, Trajectory, digest
 
+HEAD = {"system", "tools", "user_tools"}
 STAGES = ["prefilter", "simulate", "repair", "check", "dedupe"]
 
 
@@ -33,13 +36,42 @@ class Result:
     issues: list[Issue] = field(default_factory=list)
     repairs: list[str] = field(default_factory=list)
     content_hash: str | None = None
+    head: str | None = None
 
     def body(self) -> dict[str, Any]:
-        return {
-            "trajectory": self.trajectory.to_row() if self.trajectory else None,
+        """As it is stored. The trajectory's head (system text and tools) is named, not written (see `Ledger.head`)."""
+        if self.trajectory is None:
+            row = None
+        else:
+            row = {"version": VERSION, **self.trajectory.model_dump(mode="json", exclude_defaults=True, exclude=HEAD)}
+        body = {
+            "trajectory": row,
             "issues": [issue.model_dump(mode="json") for issue in self.issues],
             "repairs": self.repairs,
         }
+        return body | {"head": self.head} if row is not None and self.head else body
+
+
+def head(t: Trajectory) -> dict[str, Any]:
+    """What all trajectories of one seed share, and what would be most of each row."""
+    return t.model_dump(mode="json", exclude_defaults=True, include=HEAD)
+
+
+Ask = Callable[[Request, str], Awaitable[tuple[Reply, str]]]
+"""(request, draw) → (reply, its key)."""
+
+
+class Asked:
+    """Asks for one item and counts its draws: i000007.0, i000007.1, …"""
+
+    def __init__(self, ask: Ask, item: str) -> None:
+        self.keys: list[str] = []
+        self._ask, self._item = ask, item
+
+    async def __call__(self, request: Request) -> Reply:
+        reply, key = await self._ask(request, f"{self._item}.{len(self.keys)}")
+        self.keys.append(key)
+        return reply
 
 
 class Simulator:
@@ -52,62 +84,73 @@ class Simulator:
         asked = config.reply.form
         self.form: prompt.Form = "tagged" if asked == "tagged" or (asked == "auto" and not structured) else "json"
         self.constrained = self.form == "json" and structured
-        self.by_id = {seed.id: seed for seed in seeds.order}
+        self.renderer = prompt.Renderer(config.prompt, self.form)
+        self._heads: dict[str, str] = {}
+        self.ids = [seed.id for seed in seeds.order]  # a hash of all it holds: made once
+        self.by_id = dict(zip(self.ids, seeds.order, strict=True))
         # The shortest seeds are the further shots: they cost least and leave the form plain to see.
         self.fixed = {
-            name: sorted(group, key=lambda seed: len(prompt.exemplar(seed, self.form)))[: config.prompt.shots]
+            name: sorted(group, key=lambda seed: len(self.renderer.exemplar(seed)))[: config.prompt.shots]
             for name, group in seeds.groups.items()
         }
 
     def item(self, ord_: int) -> Item:
         """The plan for one place in the run: seeds in turn, pass after pass (paper §2.2, multiple generation passes)."""
-        seed = self.seeds.order[ord_ % len(self.seeds.order)]
-        spec = {"seed": seed.id, "task": seed.task_id, "pack": seed.pack, "pass": ord_ // len(self.seeds.order)}
+        round_, at = divmod(ord_, len(self.ids))
+        seed = self.seeds.order[at]
+        spec = {"seed": self.ids[at], "task": seed.task_id, "pack": seed.pack, "pass": round_}
         return Item(id=f"i{ord_:06d}", ord=ord_, spec=spec)
-
-    def draw(self, item: Item) -> str:
-        """Names the sample, so that passes over one seed are different replies (law 2)."""
-        return f"{item.id}.0"
 
     def prompt(self, item: Item) -> prompt.Prompt:
         seed = self.by_id[item.spec["seed"]]
         said = hint.hint(seed, self.number(item)) if self.config.prompt.hints else ""
-        return prompt.render(
-            self.config.prompt, seed, form=self.form, fixed=self.fixed.get(seed.pack or "", ()), hint=said
-        )
+        return self.renderer.render(seed, fixed=self.fixed.get(seed.pack or "", ()), hint=said)
 
     def request(self, item: Item) -> Request:
-        seed = self.by_id[item.spec["seed"]]
+        """The first request of an item."""
+        return self._request(item, self.prompt(item).messages)
+
+    def _request(self, item: Item, messages: list[dict[str, Any]]) -> Request:
         sampling = self.config.sampling
-        schema: dict[str, Any] | None = None
-        if self.constrained:
-            reply = self.config.reply
-            body = trajectory_schema(seed.tools, seed, reply.shape, reasoning=reply.reasoning)
-            schema = {"type": "json_schema", "json_schema": {"name": "trajectory", "schema": body}}
         return Request(
-            messages=self.prompt(item).messages,
+            messages=messages,
             temperature=sampling.temperature,
             top_p=sampling.top_p,
             max_tokens=sampling.max_tokens,
             reasoning_effort=sampling.reasoning_effort,
             seed=self.number(item) if sampling.seeded else None,
-            response_format=schema,
+            response_format=self._schema(item),
             extra_body=sampling.extra,
         )
+
+    def _schema(self, item: Item) -> dict[str, Any] | None:
+        if not self.constrained:
+            return None
+        seed, reply = self.by_id[item.spec["seed"]], self.config.reply
+        body = trajectory_schema(seed.tools, seed, reply.shape, reasoning=reply.reasoning)
+        return {"type": "json_schema", "json_schema": {"name": "trajectory", "schema": body}}
+
+    async def produce(self, item: Item, ask: Ask, *, model: str) -> Result:
+        """One item, from its prompt to its judged trajectory. `ask` may come from an endpoint or from the store: given the
+        same replies the result is the same, which is what `recheck` and a resume stand on."""
+        asked = Asked(ask, item.id)
+        rendered = self.prompt(item)
+        reply = await asked(self._request(item, rendered.messages))
+        return self.judge(item, reply, model=model, keys=asked.keys, files=rendered.files)
 
     def number(self, item: Item) -> int:
         """The item's own random number: from the run's seed and its ord, whatever ran before it."""
         return self.config.seed * 1_000_003 + item.ord
 
-    def judge(self, item: Item, reply: Reply, *, model: str, key: str, files: dict[str, str]) -> Result:
+    def judge(self, item: Item, reply: Reply, *, model: str, keys: list[str], files: dict[str, str]) -> Result:
         """Parse, repair and check one reply. A fault of ours becomes a finding on this record, never the end of the run."""
         try:
-            return self._judge(item, reply, model=model, key=key, files=files)
+            return self._judge(item, reply, model=model, keys=keys, files=files)
         except Exception as error:
             detail = f"{type(error).__name__}: {error}"
             return Result(None, [Issue(code=Code.INTERNAL, where=item.id, detail=detail[:300])])
 
-    def _judge(self, item: Item, reply: Reply, *, model: str, key: str, files: dict[str, str]) -> Result:
+    def _judge(self, item: Item, reply: Reply, *, model: str, keys: list[str], files: dict[str, str]) -> Result:
         seed = self.by_id[item.spec["seed"]]
         if reply.finish == "content_filter":
             return Result(None, [Issue(code=Code.CONTENT_FILTER)])
@@ -131,7 +174,7 @@ class Simulator:
                 seed_ids=[seed.task_id or seed.id],
                 model=model,
                 prompts=files,
-                reply_keys=[key],
+                reply_keys=list(keys),
                 stages=STAGES,
                 simia=__version__,
                 licence=seed.provenance.licence,
@@ -139,6 +182,15 @@ class Simulator:
             ),
         )
         ids = self.seeds.identifiers.get(seed.pack or "")
-        issues = cut + check(trajectory, self.config.checks, ids=ids, seed=seed)
+        view = View(trajectory)
+        issues = cut + check(trajectory, self.config.checks, ids=ids, seed=seed, view=view)
         trajectory.issues = issues
-        return Result(trajectory, issues, parsed.repairs, content_hash(trajectory))
+        return Result(trajectory, issues, parsed.repairs, content_hash(trajectory, view), self.head_of(item))
+
+    def head_of(self, item: Item) -> str:
+        """The hash that the system text and tools of this item's seed are stored under."""
+        name = item.spec["seed"]
+        known = self._heads.get(name)
+        if known is None:
+            known = self._heads[name] = digest(head(self.by_id[name]))
+        return known

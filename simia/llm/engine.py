@@ -174,9 +174,12 @@ class Engine:
         self.gate.close()
         await self.backend.close()
 
-    async def ask(self, request: Request, *, item: str, draw: str) -> Reply:
-        """The reply of this sample. Raises `LLMFault` after the last try, and `BudgetReached` without sending."""
-        key = reply_key(self.backend.alias, self.backend.model, request, draw)
+    async def ask(self, request: Request, *, item: str, draw: str, key: str | None = None) -> Reply:
+        """The reply of this sample. Raises `LLMFault` after the last try, and `BudgetReached` without sending.
+
+        `key`: the sample's reply key, where the caller has made it already.
+        """
+        key = key or reply_key(self.backend.alias, self.backend.model, request, draw)
         while True:
             known = self.journal.recall(key)
             if known is not None:
@@ -250,7 +253,11 @@ class Engine:
             finally:
                 self.gate.leave()
             if delay is None:
-                stats.failed += 1
+                if fault.code is Code.PENDING:
+                    stats.sent -= 1  # written down, not sent
+                    stats.asked -= 1
+                else:
+                    stats.failed += 1
                 await self.journal.failed(key, item, fault)
                 raise fault
             stats.retries[fault.code] += 1

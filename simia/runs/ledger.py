@@ -14,12 +14,14 @@ from typing import Any
 import orjson
 import zstandard
 
+from simia.errors import Code
 from simia.llm.types import LLMFault, Reply, Request
 from simia.runs.database import Database, Statement
 from simia.trajectory import Usage, digest
 
 SHARED = 512  # characters from which on a system text is stored once
 MOST_SHARED = 1000
+PAGE = 1000  # items read at once
 TEXT = "$text"
 OPEN, PASSED, REJECTED, FAILED = "open", "passed", "rejected", "failed"
 
@@ -89,6 +91,9 @@ class Ledger:
 
     async def failed(self, key: str, item: str, fault: LLMFault) -> None:
         *_, n = self._pending.pop(key)
+        if fault.code is Code.PENDING:  # written down for a batch: no attempt was made
+            await self.db.commit(("ledger", "DELETE FROM attempt WHERE item = ? AND n = ?", (item, n)))
+            return
         await self.db.commit(
             (
                 "ledger",
@@ -185,16 +190,24 @@ class Ledger:
         self.db.put("ledger", "DELETE FROM accepted")
 
     def items(self) -> Iterator[Item]:
-        rows = self.db.ledger.execute("SELECT id, ord, spec, status, reason, detail FROM item ORDER BY ord")
-        for id_, ord_, spec, status, reason, detail in rows:
-            yield Item(id_, ord_, orjson.loads(spec), status, reason, detail)
+        """All items by ord, page by page: a reader that stays open would keep the log of writes from being folded in."""
+        for item, _ in self.outcomes():
+            yield item
 
-    def hashes(self) -> dict[int, str]:
-        """ord → content hash of every result that passed."""
-        rows = self.db.ledger.execute(
-            "SELECT ord, content_hash FROM item JOIN result ON item = id WHERE status = 'passed'"
-        )
-        return dict(rows.fetchall())
+    def outcomes(self) -> Iterator[tuple[Item, str | None]]:
+        """Items by ord, each with the content hash of its result."""
+        last = -1
+        while True:
+            rows = self.db.ledger.execute(
+                "SELECT id, ord, spec, status, reason, detail, content_hash FROM item LEFT JOIN result ON item = id"
+                " WHERE ord > ? ORDER BY ord LIMIT ?",
+                (last, PAGE),
+            ).fetchall()
+            for id_, ord_, spec, status, reason, detail, content_hash in rows:
+                yield Item(id_, ord_, orjson.loads(spec), status, reason, detail), content_hash
+            if len(rows) < PAGE:
+                return
+            last = rows[-1][1]
 
     def accepted(self) -> Iterator[dict[str, Any]]:
         """Bodies of the accepted results, in ord order."""

@@ -9,7 +9,7 @@ import pytest
 
 from simia.amplify.hint import fresh_values, hint
 from simia.amplify.parse import parse_reply
-from simia.amplify.prompt import PromptSettings, exemplar, render
+from simia.amplify.prompt import PromptSettings, Renderer, exemplar
 from simia.errors import UserError
 from simia.pack import Pack
 
@@ -31,7 +31,7 @@ def common(one: str, other: str) -> str:
 def test_two_prompts_of_a_pack_share_everything_up_to_the_exemplar(name: str, form: str) -> None:
     pack = Pack.load(name)
     first, second = (
-        render(PromptSettings(), seed, form=form, hint=hint(seed, i)) for i, seed in enumerate(pack.seeds[:2])
+        Renderer(PromptSettings(), form).render(seed, hint=hint(seed, i)) for i, seed in enumerate(pack.seeds[:2])
     )  # type: ignore[arg-type]
     shared = common(flat(first.messages), flat(second.messages))
     assert shared.startswith(flat(first.messages[:1])), "the whole system turn is static"
@@ -46,7 +46,7 @@ def test_two_prompts_of_a_pack_share_everything_up_to_the_exemplar(name: str, fo
 def test_further_shots_are_static_and_stand_before_the_exemplar() -> None:
     pack = Pack.load("office")
     settings = PromptSettings(shots=3)
-    prompts = [render(settings, seed, form="json", fixed=pack.seeds[:3]) for seed in pack.seeds[5:7]]
+    prompts = [Renderer(settings, "json").render(seed, fixed=pack.seeds[:3]) for seed in pack.seeds[5:7]]
     assert [m["role"] for m in prompts[0].messages] == ["system", "user", "assistant", "user", "assistant", "user"]
     assert prompts[0].messages[:-1] == prompts[1].messages[:-1]
 
@@ -79,7 +79,7 @@ def test_a_users_prompt_of_the_same_name_overrides_ours(tmp_path: Path, monkeypa
     prompt.template.cache_clear()
     prompt.text_of.cache_clear()
     try:
-        rendered = render(PromptSettings(), Pack.load("office").seeds[0], form="json")
+        rendered = Renderer(PromptSettings(), "json").render(Pack.load("office").seeds[0])
         assert rendered.messages[-1]["content"].startswith("MINE ")
         ours = Path(prompt.__file__).parents[2] / "prompts/amplify/request.j2"
         assert rendered.files["amplify/request.j2"] != __import__("hashlib").sha256(ours.read_bytes()).hexdigest()[:16]
@@ -90,7 +90,7 @@ def test_a_users_prompt_of_the_same_name_overrides_ours(tmp_path: Path, monkeypa
 
 def test_a_missing_prompt_is_one_clear_line() -> None:
     with pytest.raises(UserError, match=r"no prompts named 'amplify/nope\.j2'"):
-        render(PromptSettings(system="amplify/nope.j2"), Pack.load("office").seeds[0], form="json")
+        Renderer(PromptSettings(system="amplify/nope.j2"), "json")
 
 
 def test_fresh_values_have_the_seeds_shape_and_obey_the_schema() -> None:
