@@ -97,7 +97,7 @@ def turns(messages: list[Message]) -> list[str]:
     called: dict[str, str] = {}  # by turns, for some dialects count their call ids anew in each
     lines = []
     for i, message in enumerate(messages):
-        called |= {call.id: f"{call.name} of turn {i}" for call in message.calls}
+        called |= {call.id: f"{call.name}, call {j} of turn {i}" for j, call in enumerate(message.calls, start=1)}
         turn: dict[str, Any] = {"turn": i, "role": message.role}
         if message.role == "tool":
             turn["answers"] = called.get(message.call_id or "", "no call")
