@@ -61,7 +61,7 @@ async def judge_run(
         if on_verdict is not None:
             on_verdict(judged)
 
-    workers = sum(2 * engine.gate.limit + 16 for engine in {id(e): e for e in engines.values()}.values())
+    workers = sum(engine.limits.concurrency + 16 for engine in {id(e): e for e in engines.values()}.values())
     try:
         await drain(todo(), one, workers)
     finally:

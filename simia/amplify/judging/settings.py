@@ -64,8 +64,6 @@ class JudgeSettings(Judge):
     """Whether seeds are judged by a model, after the rules."""
     rubric: str = "judge/prefilter.md"
     """Prompt file: completeness, logic and format."""
-    dimensions: list[str] | None = Field(default_factory=lambda: ["completeness", "logic", "format"], min_length=1)
-    """Only these sections of the rubric; None: all of them."""
 
 
 class QualitySettings(Config):
@@ -78,4 +76,4 @@ class QualitySettings(Config):
     seed: int = 0
     """Number from which the sample derives."""
     limits: Limits = Field(default_factory=Limits, json_schema_extra=OPERATIONAL)
-    """How hard the endpoints are pushed, and what may be spent."""
+    """How hard each model is pushed, and what may be spent on it in one session."""

@@ -88,20 +88,26 @@ def read(reply: Reply, names: Sequence[str], *, key: str | None = None) -> Verdi
 
 def value_of(text: str) -> Any:
     """The one JSON value of the text: as it stands, then without the prose around it, then repaired."""
-    try:
-        return json.loads(text, object_pairs_hook=once)
-    except ValueError:
-        pass
+    if (whole := strict_json(text)) is not None:
+        return whole
     first, last = text.find("{"), text.rfind("}")
     if first < 0 or last < first:
         raise RepairError("no JSON object")
     inner, after = text[first : last + 1], text[last + 1 :]
     if TAKES_BACK.search(after):
         raise RepairError(f"the text after the verdict may take it back: {after.strip()[:60]!r}")
+    value = strict_json(inner)
+    return loads(inner)[0] if value is None else value
+
+
+def strict_json(text: str) -> Any:
+    """The value, or None where the text is not JSON as it stands."""
     try:
-        return json.loads(inner, object_pairs_hook=once)
-    except ValueError:
-        return loads(inner)[0]
+        return json.loads(text, object_pairs_hook=once)
+    except RepairError:
+        raise  # a ValueError too, but a finding
+    except (ValueError, RecursionError):
+        return None
 
 
 def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
