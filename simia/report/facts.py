@@ -8,26 +8,22 @@ truth: the checks are structural, and nobody has judged the answers.
 from __future__ import annotations
 
 import fcntl
+import os
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 
-import orjson
-import zstandard
-
+from simia.report import calls
 from simia.report.figures import RunFacts, SeedsFacts, meaning
-from simia.report.tally import Tally
+from simia.report.part import read_together
+from simia.report.tally import fill, width_of
 from simia.runs import Run
 from simia.trajectory import Trajectory
 
 __all__ = ["RunFacts", "gather", "meaning"]
 
 EXAMPLES = 10
-ITEMS = """
-SELECT item.spec, item.reason,
-  CASE WHEN accepted.ord IS NOT NULL THEN 'accepted' WHEN status = 'passed' THEN 'surplus' ELSE status END, body
-FROM item LEFT JOIN result ON result.item = item.id LEFT JOIN accepted ON accepted.ord = item.ord
-"""
+MANY = 10_000  # items from which on a second process is worth its start
+MOST_PROCESSES = 4
 # An attempt whose item was asked again came from a process that is dead, even while another one works on the run.
 UNANSWERED = """
 SELECT reply_key FROM attempt AS this WHERE status = 'sent'
@@ -68,20 +64,16 @@ def _gather(run: Run) -> RunFacts:
         prompts=about.get("prompts", {}),
         licences=sorted({str(seed.get("licence") or "unknown") for seed in used}),
     )
-    tally = Tally(facts, {seed["id"]: Trajectory.from_row(seed["row"]) for seed in used})
-    for spec, verdict, reason, body in items(run):
-        tally.item(spec, verdict, reason)
-        if body is not None:
-            tally.result(str(spec.get("seed")), verdict, body)
-    tally.finish()
+    facts.endpoint = calls.calls(run)
+    by_seed, served = calls.spend(run, facts)
+    known = {seed["id"]: Trajectory.from_row(seed["row"]) for seed in used}
+    (most,) = connection.execute("SELECT COALESCE(MAX(ord), 0) FROM item").fetchone()
+    width = width_of(most)
+    # While a process works on the run, one transaction gives one moment, and the other cores are wanted elsewhere.
+    several = 1 if working or most < MANY else min(MOST_PROCESSES, os.cpu_count() or 1)
+    fill(facts, read_together(connection, run.folder, most + 1, width, several), known, width, by_seed)
+    facts.static = calls.prefixes(ledger, served)
     return facts
-
-
-def items(run: Run) -> Iterator[tuple[dict[str, Any], str, str | None, dict[str, Any] | None]]:
-    """(spec, verdict, reason, body) of every planned item, one at a time."""
-    unpack = zstandard.ZstdDecompressor()
-    for spec, reason, verdict, body in run.ledger.db.ledger.execute(ITEMS):
-        yield orjson.loads(spec), verdict, reason, orjson.loads(unpack.decompress(body)) if body else None
 
 
 def unanswered(run: Run, *, working: bool) -> int:

@@ -10,28 +10,72 @@ from collections import Counter
 from pydantic import BaseModel, Field
 
 from simia.errors import Code
+from simia.report.spread import Histogram, Spread
 from simia.trajectory import Usage
 
 COMPLETE = "complete"
+ENOUGH = 2
 
 
-class Spread(BaseModel):
-    """Smallest, middle (the lower one of two) and largest of a figure."""
+class Stretch(BaseModel):
+    """What became of some items that follow each other in the run's order."""
 
-    least: int = 0
-    median: int = 0
-    most: int = 0
+    first: int
+    items: int = 0
+    accepted: int = 0
+    rejected: int = 0
+    failed: int = 0
+    repeats: int = Field(default=0, description="Rejected as a duplicate, near-duplicate or copy of the seed.")
+    fresh: int = Field(default=0, description="Accepted ones whose sequence of tools occurs here for the first time.")
 
-    @classmethod
-    def of(cls, histogram: Counter[int]) -> Spread:
-        """From a histogram, since its values are few where the trajectories are many."""
-        values = sorted(histogram)
-        left = (histogram.total() + 1) // 2
-        for value in values:
-            left -= histogram[value]
-            if left <= 0:
-                return cls(least=values[0], median=value, most=values[-1])
-        return cls()
+
+class Reason(BaseModel):
+    """A reason for which items were rejected, and how it looks."""
+
+    code: str
+    count: int
+    details: dict[str, int] = Field(
+        default_factory=dict, description="Most frequent findings, digits and values struck out."
+    )
+    examples: list[str] = Field(default_factory=list, description="Ids of some such items.")
+
+
+class Spent(BaseModel):
+    """What the replies of some items took."""
+
+    replies: int = 0
+    prompt: int = 0
+    completion: int = 0
+    cached: int = 0
+    cost: float = 0.0
+    priced: int = Field(default=0, description="Replies whose cost is known.")
+
+    def add(self, other: Spent) -> None:
+        for name in type(self).model_fields:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+
+class PromptFacts(BaseModel):
+    """How much of a pack's prompts is the same from one to the next, in characters of stored requests."""
+
+    pack: str
+    requests: int = Field(default=0, description="How many were read.")
+    characters: int = Field(default=0, description="Of the mean request.")
+    static: int = Field(default=0, description="That all of them begin with.")
+    of_seed: int = Field(default=0, description="That the requests of one seed begin with, in the mean.")
+    served: float | None = Field(
+        default=None, description="Share of prompt tokens that the endpoint says its cache gave."
+    )
+
+
+class Calls(BaseModel):
+    """How the endpoint answered."""
+
+    latency: Histogram = Field(default_factory=Histogram, description="Seconds from asking to the whole reply.")
+    faults: dict[str, int] = Field(default_factory=dict, description="Failed attempts by reason.")
+    again: int = Field(default=0, description="Items that were asked more than once.")
+    first: float | None = None
+    last: float | None = None
 
 
 class ToolFacts(BaseModel):
@@ -65,13 +109,12 @@ class Fate(BaseModel):
         """The most frequent reason."""
         return max(self.rejected, key=lambda reason: self.rejected[reason], default=None)
 
-    def count(self, verdict: str, reason: str | None) -> None:
-        self.planned += 1
+    def count(self, verdict: str, reason: str, items: int) -> None:
+        self.planned += items
         if verdict == "accepted":
-            self.accepted += 1
+            self.accepted += items
         elif verdict == "rejected":
-            why = reason or str(Code.INTERNAL)
-            self.rejected[why] = self.rejected.get(why, 0) + 1
+            self.rejected[reason] = self.rejected.get(reason, 0) + items
 
 
 class SeedFacts(Fate):
@@ -79,6 +122,8 @@ class SeedFacts(Fate):
 
     name: str
     pack: str
+    licence: str = "unknown"
+    spent: Spent = Field(default_factory=Spent)
 
 
 class SeedsFacts(BaseModel):
@@ -143,6 +188,25 @@ class RunFacts(BaseModel):
     parallel_turns: int = 0
     prompts: dict[str, str] = Field(default_factory=dict)
     licences: list[str] = Field(default_factory=list)
+    timeline: list[Stretch] = Field(default_factory=list)
+    reasons: list[Reason] = Field(default_factory=list)
+    spent: dict[str, Spent] = Field(default_factory=dict, description="By what became of the item.")
+    static: list[PromptFacts] = Field(default_factory=list)
+    endpoint: Calls = Field(default_factory=Calls)
+    lengths: dict[str, Histogram] = Field(
+        default_factory=dict, description="Messages, calls and tokens of accepted ones."
+    )
+    nearness: list[int] = Field(
+        default_factory=list,
+        description="Accepted ones by the tenth of their user's five-word runs that seeds have too.",
+    )
+    frequent: dict[str, dict[str, int]] = Field(
+        default_factory=dict,
+        description="What most accepted ones share: sequences of tools, openings, values in calls.",
+    )
+    versions: dict[str, int] = Field(
+        default_factory=dict, description="Accepted ones by the version of simia that made them."
+    )
 
     @property
     def refused(self) -> int:
@@ -168,6 +232,28 @@ class RunFacts(BaseModel):
         if self.stop is None or (self.stop == COMPLETE and self.accepted < self.n):
             return "not finished: its process was killed"
         return f"{self.stop}: {self.stop_detail}" if self.stop_detail else self.stop
+
+    @property
+    def barren(self) -> list[SeedFacts]:
+        """Seeds of which several items were judged and none accepted."""
+        return [seed for seed in self.per_seed if not seed.accepted and seed.refused >= ENOUGH]
+
+    @property
+    def by_licence(self) -> dict[str, int]:
+        """Accepted trajectories by the licence of their seed."""
+        found: Counter[str] = Counter()
+        for seed in self.per_seed:
+            found[seed.licence] += seed.accepted
+        return dict(found.most_common())
+
+    @property
+    def static_share(self) -> tuple[float, float] | None:
+        """Of prompts: what a cache can serve that keeps each pack's beginning, and one that keeps each seed's."""
+        whole = sum(each.characters * each.requests for each in self.static)
+        if not whole:
+            return None
+        pack = sum(each.static * each.requests for each in self.static)
+        return pack / whole, sum(each.of_seed * each.requests for each in self.static) / whole
 
     @property
     def unused(self) -> list[str]:

@@ -6,18 +6,35 @@ figures rejects anything; they tell a reviewer where to look.
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from simia.amplify.ground import infer, scalars
 from simia.amplify.said import decoded
-from simia.report.figures import Overlap
+from simia.report.rows import Head, Story, walk
 from simia.trajectory import Trajectory
 
 GRAM = 5
-WORD = re.compile(r"\w+")
+# What is no letter, digit or underscore parts words; beyond ASCII everything is taken for a letter.
+WORDS = bytes(code if code > 127 or chr(code).isalnum() or code == ord("_") else ord(" ") for code in range(256))
+
+
+@dataclass(slots=True)
+class Likeness:
+    """What one trajectory shares with the seeds."""
+
+    grams: int
+    known: int
+    same_sequence: bool
+    identifiers: set[str]
+    copied: int
+
+    @property
+    def tenth(self) -> int:
+        """0 only for none at all, 10 for all."""
+        return -(-10 * self.known // self.grams) if self.grams else 0
 
 
 class SeedIndex:
@@ -27,52 +44,50 @@ class SeedIndex:
         groups: dict[str, list[Trajectory]] = defaultdict(list)
         for seed in seeds.values():
             groups[seed.pack or ""].append(seed)
-        self._grams = {gram for seed in seeds.values() for gram in grams(seed)}
-        self._sequences = {seed_id: sequence(seed) for seed_id, seed in seeds.items()}
+        said = {seed_id: walk(seed.to_row()) for seed_id, seed in seeds.items()}
+        self._grams = {gram for story in said.values() for gram in grams(story.users)}
+        self._sequences = {seed_id: story.sequence for seed_id, story in said.items()}
         self._values = {pack: {value for seed in group for value in values(seed)} for pack, group in groups.items()}
         self._identifiers = {
-            pack: infer([tool for seed in group for tool in seed.tools], group) for pack, group in groups.items()
+            pack: infer([tool for seed in group for tool in seed.tools], group).paths for pack, group in groups.items()
         }
-        self._seen: set[int] = set()
 
-    def add(self, t: Trajectory, seed_id: str, total: Overlap) -> None:
-        """Count one accepted trajectory."""
-        own = set(grams(t))
-        known = len(own & self._grams)
-        total.grams += len(own)
-        total.grams_in_seeds += known
-        total.some += known > 0
-        total.half += known > 0 and 2 * known >= len(own)
-        called = sequence(t)
-        self._seen.add(hash(called))
-        total.sequences = len(self._seen)
-        total.same_sequence += self._sequences.get(seed_id) == called
-        used = self._identifiers_of(t)
-        copied = len(used & self._values.get(t.pack or "", set()))
-        total.identifiers += len(used)
-        total.identifiers_in_seeds += copied
-        total.copiers += copied > 0
+    def compare(self, story: Story, head: Head, seed_id: str) -> Likeness:
+        own = grams(story.users)
+        identifiers = self._identifiers_of(story, head)
+        return Likeness(
+            grams=len(own),
+            known=len(own & self._grams),
+            same_sequence=self._sequences.get(seed_id) == story.sequence,
+            identifiers=identifiers,
+            copied=len(identifiers & self._values.get(head.pack, set())),
+        )
 
-    def _identifiers_of(self, t: Trajectory) -> set[str]:
+    def _identifiers_of(self, story: Story, head: Head) -> set[str]:
         """Those that the system text gives are everybody's (the signed-in person's address): nothing is copied there."""
-        ids, system = self._identifiers.get(t.pack or ""), (t.system or "").lower()
-        if ids is None:
-            return set()
-        found = {plain(value) for _, _, call in t.calls() for _, value in ids.of(call.name, call.arguments or {})}
-        return {value for value in found if value not in system}
+        paths = self._identifiers.get(head.pack, {})
+        found: set[str] = set()
+        for call in story.calls:
+            arguments = call.get("arguments")
+            if not arguments:
+                continue
+            for path in paths.get(call["name"], ()):
+                value = arguments.get(path[0])
+                if type(value) is str and len(path) == 1:  # nearly all are so
+                    found.add(value.strip().lower())
+                elif value is not None:
+                    found.update(plain(each) for _, each in scalars(arguments, path, ""))
+        return {value for value in found if value not in head.system}
 
 
-def grams(t: Trajectory) -> Iterator[int]:
+def grams(users: list[str]) -> set[int]:
     """Hashes of the user's word 5-grams; a gram does not reach from one message into the next."""
-    for message in t.messages:
-        if message.role == "user":
-            words = WORD.findall(message.text.lower())
-            for i in range(len(words) - GRAM + 1):
-                yield hash(tuple(words[i : i + GRAM]))
-
-
-def sequence(t: Trajectory) -> tuple[str, ...]:
-    return tuple(call.name for _, _, call in t.calls())
+    found: set[int] = set()
+    for text in users:
+        words = text.lower().encode(errors="replace").translate(WORDS).split()
+        if len(words) >= GRAM:
+            found.update(map(hash, zip(words, words[1:], words[2:], words[3:], words[4:], strict=False)))
+    return found
 
 
 def values(seed: Trajectory) -> Iterator[str]:

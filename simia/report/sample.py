@@ -1,7 +1,8 @@
 """Which trajectories of a run can be read on its page, and how each is laid out there.
 
-Accepted ones are drawn at random over the whole run (the same ones each time), rejected ones so that every reason has
-its turn: a reviewer wants to see one of each before a second of any.
+Accepted ones are drawn at random over the whole run (the same ones each time), so that what holds of the sample holds of
+the run; beside them stands one of each seed, as far as there is room, and rejected ones of every reason in its turn: a
+reviewer wants to see one of each before a second of any. The page stays small whatever the run: what is long is cut.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import random
 import re
 from collections import defaultdict
 from dataclasses import dataclass, field
+from itertools import islice, zip_longest
 from typing import Any
 
 import orjson
@@ -23,14 +25,18 @@ from simia.trajectory import Message, ToolCall, Trajectory
 PLACE = re.compile(r"messages\[(\d+)\]")
 MOST_REPLY = 6_000
 MOST_LINE = 96
+MOST_TEXT = 3_000  # characters of one message
+MOST_SHOWN = 30_000  # of one trajectory
+MOST_PAGE = 1_500_000  # of all
 
 
 @dataclass(slots=True)
 class Turn:
-    """A message with the findings on it."""
+    """A message with the findings on it. `left_out`: how many characters of its text are not shown."""
 
     message: Message
     issues: list[Issue] = field(default_factory=list)
+    left_out: int = 0
 
 
 @dataclass(slots=True)
@@ -49,6 +55,10 @@ class Shown:
     turns: list[Turn] = field(default_factory=list)
     reply: str = ""
     cut: bool = False
+    drawn: str = "random"
+    detail: str = ""
+    more: int = 0  # messages that are not shown
+    size: int = 0
 
     @property
     def tools(self) -> list[str]:
@@ -66,29 +76,55 @@ class Shown:
 
 
 def sample(run: Run, most: int) -> list[Shown]:
-    """At most `most` accepted and as many rejected items, each kind in the run's order."""
+    """At most `most` accepted ones at random, half as many more of seeds in their turn, and `most` rejected ones."""
     connection = run.ledger.db.ledger
-    kept = [item for (item,) in connection.execute("SELECT item FROM accepted ORDER BY ord")]
+    seeds: dict[str, list[str]] = defaultdict(list)
+    kept: list[str] = []
+    accepted = "SELECT item, spec ->> '$.seed' FROM accepted JOIN item ON item.id = item ORDER BY accepted.ord"
+    for item, seed in connection.execute(accepted):
+        kept.append(item)
+        seeds[seed].append(item)
     reasons: dict[str, list[str]] = defaultdict(list)
     for item, reason in connection.execute("SELECT id, reason FROM item WHERE status = 'rejected' ORDER BY ord"):
         reasons[reason].append(item)
     draw = random.Random(run.id)
-    chosen = sorted(draw.sample(kept, min(most, len(kept))))
-    return [shown(run, item, "accepted") for item in chosen] + [
-        shown(run, item, "rejected") for item in in_turn(list(reasons.values()), most)
-    ]
+    at_random = set(draw.sample(kept, min(most, len(kept))))
+    rest = [[item for item in items if item not in at_random] for items in seeds.values()]
+    of_seeds = set(in_turn([draw.sample(items, len(items[:most])) for items in rest], most // 2))
+    refused = in_turn([draw.sample(items, len(items[:most])) for items in reasons.values()], most)
+    plan = [(item, "accepted", "random") for item in kept if item in at_random]
+    plan += [(item, "accepted", "seed") for item in kept if item in of_seeds]
+    plan += [(item, "rejected", "reason") for item in refused]
+    found, room = [], MOST_PAGE
+    for each in (shown(run, *which) for which in balanced(plan)):
+        room -= each.size
+        found.append(each)
+        if room < 0:
+            break
+    order = {item: place for place, (item, *_) in enumerate(plan)}
+    return sorted(found, key=lambda each: order[each.item])
+
+
+def balanced(plan: list[tuple[str, str, str]]) -> list[tuple[str, str, str]]:
+    """One of each kind in turn, so that a page without room for all has some of every kind."""
+    kinds: dict[str, list[tuple[str, str, str]]] = defaultdict(list)
+    for one in plan:
+        kinds[one[2]].append(one)
+    return [one for turn in zip_longest(*kinds.values()) for one in turn if one is not None]
 
 
 def in_turn(groups: list[list[str]], most: int) -> list[str]:
     """One of each group, then a second of each, until there are enough."""
     longest = max(map(len, groups), default=0)
     rounds = (group[i] for i in range(min(longest, most)) for group in groups if i < len(group))
-    return [item for item, _ in zip(rounds, range(most), strict=False)]
+    return list(islice(rounds, most))
 
 
-def shown(run: Run, item: str, verdict: str) -> Shown:
+def shown(run: Run, item: str, verdict: str, drawn: str = "random") -> Shown:
     ledger = run.ledger
-    spec, reason = ledger.db.ledger.execute("SELECT spec, reason FROM item WHERE id = ?", (item,)).fetchone()
+    spec, reason, detail = ledger.db.ledger.execute(
+        "SELECT spec, reason, detail FROM item WHERE id = ?", (item,)
+    ).fetchone()
     about = orjson.loads(spec)
     body = ledger.result(item) or {"trajectory": None, "issues": [], "repairs": []}
     made = Shown(
@@ -100,10 +136,13 @@ def shown(run: Run, item: str, verdict: str) -> Shown:
         keys=ledger.reply_keys(item),
         issues=[Issue.model_validate(issue) for issue in body["issues"]],
         repairs=body["repairs"],
+        drawn=drawn,
+        detail=detail or "",
     )
     if body["trajectory"]:
         made.trajectory = Trajectory.from_row(body["trajectory"])
-        made.turns = [Turn(message) for message in made.trajectory.messages]
+        made.turns, made.size = fitted(made.trajectory.messages)
+        made.more = len(made.trajectory.messages) - len(made.turns)
         for issue in made.issues:
             place = PLACE.match(issue.where)
             if place and int(place[1]) < len(made.turns):
@@ -111,8 +150,23 @@ def shown(run: Run, item: str, verdict: str) -> Shown:
     else:
         replies = [reply for key in made.keys if (reply := ledger.recall(key))]
         text = replies[-1].text if replies else ""
-        made.reply, made.cut = text[:MOST_REPLY], len(text) > MOST_REPLY
+        made.reply, made.cut, made.size = text[:MOST_REPLY], len(text) > MOST_REPLY, min(len(text), MOST_REPLY)
     return made
+
+
+def fitted(messages: list[Message]) -> tuple[list[Turn], int]:
+    """As many turns as there is room for, long texts cut, and their size."""
+    turns, size = [], 0
+    for message in messages:
+        text = message.text
+        if len(text) > MOST_TEXT:
+            turns.append(Turn(message.model_copy(update={"content": text[:MOST_TEXT]}), left_out=len(text) - MOST_TEXT))
+        else:
+            turns.append(Turn(message))
+        size += 200 + min(len(text), MOST_TEXT) + sum(len(arguments(call)) for call in message.calls)
+        if size > MOST_SHOWN:
+            break
+    return turns, size
 
 
 def pretty(text: str) -> str:
@@ -126,7 +180,7 @@ def pretty(text: str) -> str:
 
 
 def arguments(call: ToolCall) -> str:
-    return (call.raw or "") if call.arguments is None else laid_out(call.arguments)
+    return ((call.raw or "") if call.arguments is None else laid_out(call.arguments))[:MOST_TEXT]
 
 
 def laid_out(value: Any) -> str:

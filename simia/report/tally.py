@@ -1,118 +1,193 @@
-"""Running sums over a run's results: what is kept of a trajectory is a count, so that any number of them can be read."""
+"""From a run's items and results to sums, and from sums to figures."""
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections import Counter
 from typing import Any
 
-from simia.amplify.check import estimate_tokens
-from simia.report.figures import Fate, RunFacts, SeedFacts, Spread, ToolFacts
+from simia.errors import Code
+from simia.report.figures import Fate, Reason, RunFacts, SeedFacts, Spent, Stretch, ToolFacts
 from simia.report.overlap import SeedIndex
-from simia.trajectory import Trajectory
+from simia.report.rows import Head, Row, Story, walk
+from simia.report.spread import Histogram, Spread
+from simia.report.sums import EXAMPLES, STRETCHES, Sums
+from simia.trajectory import Trajectory, digest
 
-MOST_INVENTED = 1_000  # a model can invent names without end
+TOP = 8
+OPENING = 6  # words
+LENGTHS = ("messages", "calls", "tokens")
+REPEATS = {str(code) for code in (Code.DUPLICATE, Code.NEAR_DUPLICATE, Code.SEED_COPY)}
+# Two findings are alike if they differ in values alone.
+QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
+DIGITS = re.compile(r"\d+")
 
 
 class Tally:
-    """Fills the figures that are sums over items. `finish` once after the last one."""
+    """Sums over the items that it is shown, in the run's order. `width`: how many ords make a stretch."""
 
-    def __init__(self, facts: RunFacts, seeds: dict[str, Trajectory]) -> None:
-        self.facts = facts
+    def __init__(self, seeds: dict[str, Trajectory], width: int, shared: dict[str, Row]) -> None:
+        self.sums = Sums()
         self._index = SeedIndex(seeds)
-        self._rejected: Counter[str] = Counter()
-        self._failed: Counter[str] = Counter()
-        self._repairs: Counter[str] = Counter()
-        self._invented: Counter[str] = Counter()
-        self._tools: dict[tuple[str, str], ToolFacts] = {}
-        self._messages: Counter[int] = Counter()
-        self._calls: Counter[int] = Counter()
-        self._tokens: Counter[int] = Counter()
-        self._seeds: dict[str, SeedFacts] = {}
-        for seed_id, seed in seeds.items():
-            self._seeds[seed_id] = SeedFacts(name=seed.task_id or seed_id, pack=seed.pack or "")
-            facts.packs.setdefault(seed.pack or "", Fate())
-            for tool in self._listed(seed):
-                tool.seeds += sum(call.name == tool.name for _, _, call in seed.calls())
+        self._width = width
+        self._shared = shared  # the heads that results leave out and name
+        self._heads: dict[tuple[str, str], Head] = {}
 
-    def item(self, spec: dict[str, Any], verdict: str, reason: str | None) -> None:
+    def item(
+        self, id_: str, ord_: int, spec: dict[str, Any], verdict: str, reason: str | None, detail: str | None
+    ) -> None:
         """One planned item. `verdict`: accepted, surplus, rejected, failed or open."""
-        facts = self.facts
-        facts.planned += 1
-        match verdict:
-            case "accepted":
-                facts.accepted += 1
-            case "surplus":
-                facts.surplus += 1
-            case "rejected":
-                self._rejected[str(reason)] += 1
-            case "failed":
-                self._failed[str(reason)] += 1
-            case _:
-                facts.open += 1
-        pack, seed_id = str(spec.get("pack") or ""), str(spec.get("seed"))
-        facts.packs.setdefault(pack, Fate()).count(verdict, reason)
-        name = str(spec.get("task") or seed_id)
-        self._seeds.setdefault(seed_id, SeedFacts(name=name, pack=pack)).count(verdict, reason)
+        sums, seed = self.sums, str(spec.get("seed"))
+        why = str(reason or Code.INTERNAL) if verdict in ("rejected", "failed") else ""
+        sums.fates[seed, verdict, why] += 1
+        if seed not in sums.names:
+            sums.names[seed] = (str(spec.get("task") or seed), str(spec.get("pack") or ""))
+        stretch = ord_ // self._width
+        sums.stretches[stretch, verdict] += 1
+        if verdict == "rejected":
+            sums.stretches[stretch, "repeats"] += why in REPEATS
+            sums.details[why].add([alike(detail or "", why)])
+            if len(sums.examples[why]) < EXAMPLES:
+                sums.examples[why].append(id_)
 
-    def result(self, seed_id: str, verdict: str, body: dict[str, Any]) -> None:
+    def result(self, ord_: int, seed_id: str, verdict: str, body: Row) -> None:
         """What was derived from one reply."""
-        self._repairs.update(set(body["repairs"]))
-        row = body["trajectory"]
+        sums, row = self.sums, body["trajectory"]
+        sums.repairs.update(set(body["repairs"]))
         if row is None or verdict == "surplus":
             return
-        t = Trajectory.from_row(row)
-        listed = {tool.name: tool for tool in self._listed(t)}
-        for _, _, call in t.calls():
-            tool = listed.get(call.name)
-            if tool is None:
-                if call.name in self._invented or len(self._invented) < MOST_INVENTED:
-                    self._invented[call.name] += 1
-            elif verdict == "accepted":
-                tool.accepted += 1
+        head, story = self._head(row, body.get("head")), walk(row)
+        kind = "accepted" if verdict == "accepted" else "rejected"
+        for name, times in Counter(story.sequence).items():
+            if name in head.tools:
+                sums.tools[head.pack, name, kind] += times
             else:
-                tool.rejected += 1
+                sums.invent(name, times)
         if verdict == "accepted":
-            self.facts.repaired += bool(body["repairs"])
-            self._accepted(t, seed_id)
+            sums.figures["repaired"] += bool(body["repairs"])
+            sums.versions[str(row.get("provenance", {}).get("simia") or "unknown")] += 1
+            self._accepted(story, head, seed_id, ord_ // self._width)
 
-    def _accepted(self, t: Trajectory, seed_id: str) -> None:
-        facts = self.facts
-        self._messages[len(t.messages)] += 1
-        self._calls[sum(len(message.calls) for message in t.messages)] += 1
-        self._tokens[estimate_tokens(t)] += 1
-        turns = sum(len(message.calls) > 1 for message in t.messages)
-        facts.parallel += turns > 0
-        facts.parallel_turns += turns
-        failed, recovered = errors(t)
-        facts.with_errors += failed
-        facts.recovered += recovered
-        self._index.add(t, seed_id, facts.overlap)
+    def _accepted(self, story: Story, head: Head, seed_id: str, stretch: int) -> None:
+        sums, figures = self.sums, self.sums.figures
+        lengths = (story.messages, len(story.calls), head.tokens + story.tokens)
+        for name, value in zip(LENGTHS, lengths, strict=True):
+            sums.lengths[name][value] += 1
+        figures["parallel"] += story.parallel > 0
+        figures["parallel_turns"] += story.parallel
+        figures["with_errors"] += story.failed
+        figures["recovered"] += story.recovered
+        like = self._index.compare(story, head, seed_id)
+        figures["grams"] += like.grams
+        figures["grams_in_seeds"] += like.known
+        figures["some"] += like.known > 0
+        figures["half"] += like.known > 0 and 2 * like.known >= like.grams
+        figures["same_sequence"] += like.same_sequence
+        figures["identifiers"] += len(like.identifiers)
+        figures["identifiers_in_seeds"] += like.copied
+        figures["copiers"] += like.copied > 0
+        sums.nearness[like.tenth] += 1
+        called = " → ".join(story.sequence)
+        sums.first_seen.setdefault(stable(called), stretch)
+        sums.frequent["sequences"].add([called])
+        sums.frequent["identifiers"].add(like.identifiers)
+        first = story.users[0] if story.users else ""
+        sums.frequent["openings"].add([" ".join(first[:200].lower().split()[:OPENING])])
 
-    def _listed(self, t: Trajectory) -> list[ToolFacts]:
-        """The figures of the tools that a trajectory has to choose from; each tool once, whatever the list repeats."""
-        pack = t.pack or ""
-        for name in {tool.name for tool in t.tools} - {name for owner, name in self._tools if owner == pack}:
-            self._tools[pack, name] = ToolFacts(pack=pack, name=name)
-        return [self._tools[pack, name] for name in {tool.name for tool in t.tools}]
-
-    def finish(self) -> None:
-        facts = self.facts
-        facts.rejected = dict(self._rejected.most_common())
-        facts.failed = dict(self._failed.most_common())
-        facts.repairs = dict(self._repairs.most_common())
-        facts.invented = dict(self._invented.most_common())
-        facts.tools = sorted(self._tools.values(), key=lambda tool: (tool.pack, -tool.accepted, tool.name))
-        facts.per_seed = sorted(self._seeds.values(), key=lambda seed: (seed.pack, seed.name))
-        facts.messages, facts.calls, facts.tokens = map(Spread.of, (self._messages, self._calls, self._tokens))
+    def _head(self, row: Row, named: str | None) -> Head:
+        pack = row.get("pack") or ""
+        key = named or digest([row.get("system"), row.get("tools", [])])
+        if (pack, key) not in self._heads:
+            head = self._heads[pack, key] = Head.of(row | self._shared[named] if named else row)
+            for name in head.tools:
+                self.sums.tools[head.pack, name, "accepted"] += 0  # listed, if never called
+        return self._heads[pack, key]
 
 
-def errors(t: Trajectory) -> tuple[bool, bool]:
-    """Whether a tool answered with an error, and whether a call of a later turn then succeeded."""
-    turn, failed_in = 0, None
-    for message in t.messages:
-        turn += bool(message.calls)
-        if message.role == "tool" and message.error is not None:
-            failed_in = turn if failed_in is None else failed_in
-        elif message.role == "tool" and failed_in is not None and turn > failed_in:
-            return True, True
-    return failed_in is not None, False
+def fill(facts: RunFacts, sums: Sums, seeds: dict[str, Trajectory], width: int, spent: dict[str, Spent]) -> None:
+    """Set the figures that follow from the sums."""
+    per_seed = {
+        id_: SeedFacts(name=seed.task_id or id_, pack=seed.pack or "", licence=seed.provenance.licence or "unknown")
+        for id_, seed in seeds.items()
+    }
+    facts.packs = {seed.pack: Fate() for seed in per_seed.values()}
+    for (id_, verdict, reason), count in sums.fates.items():
+        name, pack = sums.names[id_]
+        per_seed.setdefault(id_, SeedFacts(name=name, pack=pack)).count(verdict, reason, count)
+        facts.packs.setdefault(pack, Fate()).count(verdict, reason, count)
+    for id_, paid in spent.items():
+        if id_ in per_seed:
+            per_seed[id_].spent = paid
+    facts.per_seed = sorted(per_seed.values(), key=lambda seed: (seed.pack, seed.name))
+    totals = sums.fates.total(), *(sum(count_of(sums, verdict).values()) for verdict in ("accepted", "surplus", "open"))
+    facts.planned, facts.accepted, facts.surplus, facts.open = totals
+    facts.rejected, facts.failed = count_of(sums, "rejected"), count_of(sums, "failed")
+    facts.reasons = [
+        Reason(code=code, count=count, details=sums.details[code].top(EXAMPLES, least=1), examples=sums.examples[code])
+        for code, count in facts.rejected.items()
+    ]
+    facts.timeline = timeline(sums, width)
+    facts.repairs, facts.invented, facts.versions = (
+        dict(counts.most_common()) for counts in (sums.repairs, sums.invented, sums.versions)
+    )
+    facts.tools = tools(sums, seeds)
+    for name in ("repaired", "parallel", "parallel_turns", "with_errors", "recovered"):
+        setattr(facts, name, sums.figures[name])
+    facts.messages, facts.calls, facts.tokens = (Spread.of(sums.lengths[name]) for name in LENGTHS)
+    facts.lengths = {name: Histogram.of(sums.lengths[name]) for name in LENGTHS} if facts.accepted else {}
+    facts.overlap, facts.nearness = sums.overlap, sums.nearness
+    facts.frequent = {name: counts.top(TOP) for name, counts in sums.frequent.items()}
+
+
+def count_of(sums: Sums, verdict: str) -> dict[str, int]:
+    """Items of a verdict by reason, the most frequent first; of equals, the one that came first."""
+    found: dict[str, int] = {}
+    for (_, kind, reason), count in sums.fates.items():
+        if kind == verdict:
+            found[reason] = found.get(reason, 0) + count
+    return dict(sorted(found.items(), key=lambda pair: -pair[1]))
+
+
+def tools(sums: Sums, seeds: dict[str, Trajectory]) -> list[ToolFacts]:
+    """Every tool that a seed or a result lists, once for each pack."""
+    found: dict[tuple[str, str], ToolFacts] = {}
+    for seed in seeds.values():
+        pack = seed.pack or ""
+        for tool in seed.tools:
+            found.setdefault((pack, tool.name), ToolFacts(pack=pack, name=tool.name))
+        for _, _, call in seed.calls():
+            if known := found.get((pack, call.name)):
+                known.seeds += 1
+    for (pack, name, kind), count in sums.tools.items():
+        tool_facts = found.setdefault((pack, name), ToolFacts(pack=pack, name=name))
+        setattr(tool_facts, kind, count)
+    return sorted(found.values(), key=lambda tool: (tool.pack, -tool.accepted, tool.name))
+
+
+def timeline(sums: Sums, width: int) -> list[Stretch]:
+    stretches: dict[int, Stretch] = {}
+    for (stretch, what), count in sorted(sums.stretches.items()):
+        at = stretches.setdefault(stretch, Stretch(first=stretch * width))
+        if what != "repeats":
+            at.items += count
+        if what in Stretch.model_fields:
+            setattr(at, what, count)
+    for stretch in sums.first_seen.values():
+        stretches[stretch].fresh += 1
+    return list(stretches.values())
+
+
+def width_of(most_ord: int) -> int:
+    return most_ord // STRETCHES + 1
+
+
+def stable(text: str) -> int:
+    """A hash that is the same in every process."""
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest())
+
+
+def alike(detail: str, reason: str) -> str:
+    """A finding without its place and its values, so that the same mistake counts as one."""
+    said = detail.partition(": ")[2] if detail.startswith(reason) else detail
+    return DIGITS.sub("#", QUOTED.sub("…", said))[:160] or "no detail"

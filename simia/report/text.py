@@ -1,31 +1,26 @@
-"""The report on a terminal of 80 columns, and one trajectory as a conversation.
-
-What stands in a trajectory was written by a model and may hold anything: it is printed as plain text, without markup
-and without the control characters that would steer the reader's terminal.
-"""
+"""The report on a terminal of 80 columns. What a model wrote is printed as plain text (see conversation.py)."""
 
 from __future__ import annotations
 
-import re
 import time
 
-import orjson
 from rich.console import Console, RenderableType
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from simia.report import sections
+from simia.report.conversation import plain
+from simia.report.conversation import print_trajectory as print_trajectory
 from simia.report.facts import RunFacts, meaning
-from simia.report.figures import Fate, Spread
-from simia.trajectory import Message, ToolCall, Trajectory
+from simia.report.figures import Fate
+from simia.report.spread import Spread
 
 MOST_TOOLS = 40
 MOST_SEEDS = 8
+MOST_FREQUENT = 3
 MOST_WIDTH = 100
 STRUCTURAL = "nobody has judged these for truth: the checks are structural, so read a sample"
-CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 ATTEMPTS = {"got": "answered", "sent": "without an answer", "failed": "failed"}
-COLOURS = {"user": "bold cyan", "assistant": "bold green", "tool": "bold yellow", "system": "bold"}
 
 
 def print_report(facts: RunFacts, console: Console) -> None:
@@ -34,8 +29,12 @@ def print_report(facts: RunFacts, console: Console) -> None:
     console.print(Text(f"run {facts.run}", style="bold"), summary(facts), width=width)
     for title, table in (
         ("rejected", rejections(facts)),
+        ("from the first item to the last", pairs(sections.timeline_lines(facts))),
+        ("what the replies took", spending(facts)),
+        ("prompts and endpoint", pairs(sections.prefix_lines(facts) + sections.endpoint_lines(facts))),
         ("overlap with the seeds", overlap(facts)),
         ("tools: calls in accepted and rejected trajectories, and in the seeds", tools(facts)),
+        ("most frequent in accepted ones", frequent(facts)),
         ("packs and seeds", seeds(facts)),
     ):
         if table is not None:
@@ -78,18 +77,62 @@ def lines(facts: RunFacts) -> list[tuple[str, str]]:
         errors = f"{facts.with_errors:,} with an error of a tool, {facts.recovered:,} of them recovered from"
         found.append(("variety", f"{errors}; {facts.parallel:,} with several calls in one turn"))
     if facts.licences:
-        found.append(("licences", f"{', '.join(facts.licences)} (of the seeds)"))
+        by = facts.by_licence
+        named = (f"{name} {by[name]:,}" if name in by else name for name in facts.licences)
+        found.append(("licences", f"{', '.join(named)} (of the seeds, and accepted from them)"))
     if facts.prompts:
         found.append(("prompts", ", ".join(f"{name} {digest[:8]}" for name, digest in facts.prompts.items())))
     return found
 
 
 def rejections(facts: RunFacts) -> Table | None:
+    """Each reason with its most frequent finding and an item to look at."""
     if not facts.rejected:
         return None
     table = columns("reason", ">items", ">share", "meaning")
-    for reason, count in facts.rejected.items():
-        table.add_row(plain(reason), f"{count:,}", f"{count / facts.refused:.0%}", meaning(reason))
+    for reason in facts.reasons:
+        table.add_row(
+            plain(reason.code), f"{reason.count:,}", f"{reason.count / facts.refused:.0%}", meaning(reason.code)
+        )
+        for finding, count in list(reason.details.items())[:1]:
+            such = f" (such as {reason.examples[0]})" if reason.examples else ""
+            table.add_row("", f"{count:,}", "", plain(f"{finding}{such}"), style="dim")
+    return table
+
+
+def pairs(rows: list[tuple[str, str]]) -> Table | None:
+    if not rows:
+        return None
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in rows:
+        table.add_row(plain(name), plain(value))
+    return table
+
+
+def spending(facts: RunFacts) -> RenderableType | None:
+    rows = sections.spending(facts)
+    if not rows:
+        return None
+    table = columns("items", ">replies", ">tokens in", ">cached", ">tokens out", ">cost")
+    for row in rows:
+        table.add_row(*row)
+    wide = Table.grid()
+    wide.add_row(table)
+    wide.add_row(sections.each_accepted(facts))
+    return wide
+
+
+def frequent(facts: RunFacts) -> Table | None:
+    found = sections.frequent_lines(facts)
+    if not found:
+        return None
+    table = columns("what", ">in", ">share")
+    for name, rows in found:
+        table.add_row(plain(name, "bold"), "", "")
+        for thing, count, part in rows[:MOST_FREQUENT]:
+            table.add_row(plain(f"  {thing}"), f"{count:,}", part)
     return table
 
 
@@ -158,6 +201,9 @@ def seeds(facts: RunFacts) -> RenderableType | None:
         table.add_row(f"  and {len(poor) - MOST_SEEDS} more seeds with rejections", "", "", "", "", style="dim")
     wide = Table.grid()
     wide.add_row(table)
+    if facts.barren:
+        names = ", ".join(seed.name for seed in facts.barren[:MOST_TOOLS])
+        wide.add_row(plain(f"nothing was accepted of {len(facts.barren)} seeds: {names}", "yellow"))
     wide.add_row(read_line(facts))
     for example in facts.seeds.examples[:3]:
         wide.add_row(plain(f"  refused: {example}"))
@@ -213,47 +259,3 @@ def cost(facts: RunFacts) -> str:
         return "unknown"
     known = f"${facts.usage.cost:,.2f}" if facts.usage.cost >= 0.01 or not facts.usage.cost else "under $0.01"
     return f"{known}, and {facts.unpriced:,} replies of unknown price" if facts.unpriced else known
-
-
-def plain(text: str, style: str = "") -> Text:
-    """Text as it stands: no markup is read in it, and nothing in it steers the terminal."""
-    return Text(CONTROL.sub("\N{REPLACEMENT CHARACTER}", text.replace("\r\n", "\n")), style=style)
-
-
-# -- one trajectory ------------------------------------------------------------------------------------------------
-
-
-def print_trajectory(t: Trajectory, console: Console) -> None:
-    """As a conversation. The policy and the tools are left out: they are the same for all of a pack."""
-    origin = f" from seed {', '.join(t.provenance.seed_ids)}" if t.provenance.seed_ids else ""
-    console.rule(plain(f"{t.task_id or t.id}{origin}"), style="dim")
-    for message in t.messages:
-        print_message(message, console)
-    for issue in t.issues:
-        console.print(plain(f"! {issue}", "red"))
-    console.rule(style="dim")
-
-
-def print_message(message: Message, console: Console) -> None:
-    if message.role == "tool":
-        failed = " (error)" if message.error else ""
-        console.print(indented(plain(f"← {message.name or 'result'}{failed}", "red" if failed else "yellow"), 2))
-        console.print(indented(plain(message.text), 4))
-        return
-    console.print(Text(message.role, style=COLOURS[message.role]))
-    if message.reasoning:
-        console.print(indented(plain(f"thinks: {message.reasoning}", "dim"), 2))
-    if message.text:
-        console.print(indented(plain(message.text), 2))
-    for call in message.calls:
-        console.print(indented(Text.assemble(plain("→ ", "magenta"), plain(call.name, "magenta"), shown(call)), 2))
-
-
-def shown(call: ToolCall) -> Text:
-    if call.arguments is None:
-        return plain(f" with arguments that are not JSON: {call.raw}", "red")
-    return plain("(" + ", ".join(f"{name}={orjson.dumps(v).decode()}" for name, v in call.arguments.items()) + ")")
-
-
-def indented(text: Text, by: int) -> Padding:
-    return Padding(text, (0, 0, 0, by))

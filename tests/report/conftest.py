@@ -127,7 +127,7 @@ async def asked(run: Run, item: Item) -> None:
             return
         case 8:  # the process died after the reply was stored and before the attempt was marked
             body = zstandard.compress(Reply(text="stored").model_dump_json().encode())
-            values = (key, draw, zstandard.compress(b"{}"), body, time.time())
+            values = (key, draw, zstandard.compress(b'{"messages":[]}'), body, time.time())
             run.ledger.db.write("replies", "INSERT INTO reply VALUES (?, ?, ?, ?, ?)", values).result()
             return
         case 1:

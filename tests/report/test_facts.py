@@ -6,8 +6,9 @@ from collections import Counter
 
 from simia.amplify.check import estimate_tokens
 from simia.report.facts import gather
-from simia.report.figures import Spread, ToolFacts, meaning
-from simia.report.tally import errors
+from simia.report.figures import ToolFacts, meaning
+from simia.report.rows import walk
+from simia.report.spread import Spread
 from simia.runs import Run
 from tests.report.conftest import GIVES_UP, HOSTILE, LIKE_ITS_SEED, PARALLEL, story
 
@@ -126,7 +127,12 @@ def test_a_reason_of_a_newer_version_has_no_meaning_and_does_no_harm() -> None:
 
 def test_a_success_beside_a_failure_is_no_recovery() -> None:
     at_once = [("find_order", "ORD-1", False), ("find_order", "ORD-2", True)]
-    assert errors(story("x", "hello", at_once)) == (True, False)
-    assert errors(story("x", "hello", at_once, [("cancel", "ORD-2", True)])) == (True, True)
-    assert errors(story("x", "hello", [("cancel", "ORD-2", True)], [("cancel", "ORD-1", False)])) == (True, False)
-    assert errors(story("x", "hello", [("cancel", "ORD-2", True)])) == (False, False)
+
+    def errors(*turns: list[tuple[str, str, bool]]) -> tuple[bool, bool]:
+        walked = walk(story("x", "hello", *turns).to_row())
+        return walked.failed, walked.recovered
+
+    assert errors(at_once) == (True, False)
+    assert errors(at_once, [("cancel", "ORD-2", True)]) == (True, True)
+    assert errors([("cancel", "ORD-2", True)], [("cancel", "ORD-1", False)]) == (True, False)
+    assert errors([("cancel", "ORD-2", True)]) == (False, False)

@@ -93,7 +93,7 @@ async def test_findings_stand_beside_their_turn(run: Run) -> None:
 
 async def test_the_sample_is_bounded_and_the_same_each_time(run: Run) -> None:
     assert [item.item for item in sample(run, 2)] == [item.item for item in sample(run, 2)]
-    assert [item.verdict for item in sample(run, 2)] == ["accepted"] * 2 + ["rejected"] * 2
+    assert [item.drawn for item in sample(run, 2)] == ["random", "random", "seed", "reason", "reason"]
     assert sample(run, 0) == []
 
 

@@ -1,0 +1,60 @@
+"""One trajectory as a conversation on a terminal.
+
+What stands in a trajectory was written by a model and may hold anything: it is printed as plain text, without markup
+and without the control characters that would steer the reader's terminal.
+"""
+
+from __future__ import annotations
+
+import re
+
+import orjson
+from rich.console import Console
+from rich.padding import Padding
+from rich.text import Text
+
+from simia.trajectory import Message, ToolCall, Trajectory
+
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+COLOURS = {"user": "bold cyan", "assistant": "bold green", "tool": "bold yellow", "system": "bold"}
+
+
+def plain(text: str, style: str = "") -> Text:
+    """Text as it stands: no markup is read in it, and nothing in it steers the terminal."""
+    return Text(CONTROL.sub("\N{REPLACEMENT CHARACTER}", text.replace("\r\n", "\n")), style=style)
+
+
+def print_trajectory(t: Trajectory, console: Console) -> None:
+    """As a conversation. The policy and the tools are left out: they are the same for all of a pack."""
+    origin = f" from seed {', '.join(t.provenance.seed_ids)}" if t.provenance.seed_ids else ""
+    console.rule(plain(f"{t.task_id or t.id}{origin}"), style="dim")
+    for message in t.messages:
+        print_message(message, console)
+    for issue in t.issues:
+        console.print(plain(f"! {issue}", "red"))
+    console.rule(style="dim")
+
+
+def print_message(message: Message, console: Console) -> None:
+    if message.role == "tool":
+        failed = " (error)" if message.error else ""
+        console.print(indented(plain(f"← {message.name or 'result'}{failed}", "red" if failed else "yellow"), 2))
+        console.print(indented(plain(message.text), 4))
+        return
+    console.print(Text(message.role, style=COLOURS[message.role]))
+    if message.reasoning:
+        console.print(indented(plain(f"thinks: {message.reasoning}", "dim"), 2))
+    if message.text:
+        console.print(indented(plain(message.text), 2))
+    for call in message.calls:
+        console.print(indented(Text.assemble(plain("→ ", "magenta"), plain(call.name, "magenta"), shown(call)), 2))
+
+
+def shown(call: ToolCall) -> Text:
+    if call.arguments is None:
+        return plain(f" with arguments that are not JSON: {call.raw}", "red")
+    return plain("(" + ", ".join(f"{name}={orjson.dumps(v).decode()}" for name, v in call.arguments.items()) + ")")
+
+
+def indented(text: Text, by: int) -> Padding:
+    return Padding(text, (0, 0, 0, by))

@@ -1,0 +1,96 @@
+"""Stored trajectories as the plain rows that they are: building 90,000 models would cost more than all the figures.
+
+Only what the ledger wrote is read here, so that its shape is known; a row of an older version is lifted first. What
+thousands of rows share, their head (system text and tools), is looked at once, and a conversation is walked once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from simia.amplify.check import CALL_TOKENS, TURN_TOKENS
+from simia.amplify.tokens import byte_tokens
+from simia.tool import ToolSpec
+from simia.trajectory import upgrade
+
+Row = dict[str, Any]
+
+
+@dataclass(slots=True)
+class Head:
+    """What the figures want of a system text and its tools."""
+
+    pack: str
+    system: str
+    tools: frozenset[str]
+    tokens: int
+
+    @classmethod
+    def of(cls, row: Row) -> Head:
+        tools = row.get("tools", [])
+        flat = [orjson.dumps(ToolSpec.model_validate(tool).flat()) for tool in tools]
+        system = row.get("system") or ""
+        return cls(
+            pack=row.get("pack") or "",
+            system=system.lower(),
+            tools=frozenset(tool["name"] for tool in tools),
+            tokens=CALL_TOKENS * len(tools) + byte_tokens(b"".join([system.encode(), *flat])),
+        )
+
+
+@dataclass(slots=True)
+class Story:
+    """One walk through a conversation."""
+
+    messages: int
+    users: list[str] = field(default_factory=list)
+    calls: list[Row] = field(default_factory=list)
+    parallel: int = 0
+    failed: bool = False
+    recovered: bool = False
+    sequence: tuple[str, ...] = ()
+    tokens: int = 0
+
+
+def walk(row: Row) -> Story:
+    """Recovered: a tool answered with an error, and a call of a later turn succeeded."""
+    messages = upgrade(row).get("messages", [])
+    story = Story(len(messages))
+    markup, texts, turn, failed_in = TURN_TOKENS * len(messages), [], 0, None
+    for message in messages:
+        content, role = message.get("content"), message["role"]
+        text = content if type(content) is str else text_of(content)
+        texts.append(text)
+        if role == "tool":
+            if message.get("error") is not None:
+                failed_in = turn if failed_in is None else failed_in
+            elif failed_in is not None and turn > failed_in:
+                story.recovered = True
+        elif role == "user":
+            story.users.append(text)
+        if "reasoning" in message:
+            markup += TURN_TOKENS
+            texts.append(message["reasoning"] or "")
+        if "calls" in message:
+            calls = message["calls"]
+            turn += 1
+            story.parallel += len(calls) > 1
+            story.calls += calls
+    story.failed = failed_in is not None
+    markup += CALL_TOKENS * len(story.calls)
+    story.sequence = tuple([call["name"] for call in story.calls])
+    texts += story.sequence
+    texts += [call.get("raw") or "" for call in story.calls]
+    arguments = [orjson.dumps(call["arguments"]) for call in story.calls if call.get("arguments") is not None]
+    story.tokens = markup + byte_tokens(b"".join(["".join(texts).encode(), *arguments]))
+    return story
+
+
+def text_of(content: Any) -> str:
+    """As `Message.text`."""
+    if isinstance(content, list):
+        return "".join(str(part.get("text", "")) for part in content if part.get("type", "text") == "text")
+    return content or ""

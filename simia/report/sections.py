@@ -1,0 +1,144 @@
+"""The lines and tables that a large run adds to a report: where it comes from, over time, what it took, what recurs.
+
+Each is a list of plain rows, so that the terminal and the page say the same.
+"""
+
+from __future__ import annotations
+
+import time
+
+from simia.report.figures import RunFacts, Spent, Stretch
+from simia.report.spread import Histogram
+
+FATES = ("accepted", "surplus", "rejected", "failed", "open")
+SPARKS = " ▁▂▃▄▅▆▇█"
+MOST_WIDE = 110
+NAMES = {
+    "sequences": "sequences of tools",
+    "openings": "openings of the user",
+    "identifiers": "identifiers in calls",
+}
+
+
+def spending(facts: RunFacts) -> list[tuple[str, ...]]:
+    """Fate of the items, replies, tokens in, cached share, tokens out, cost."""
+    rows = [(fate, *spent_cells(facts.spent[fate])) for fate in FATES if fate in facts.spent]
+    return rows
+
+
+def spent_cells(spent: Spent) -> tuple[str, ...]:
+    cached = f"{spent.cached / spent.prompt:.0%}" if spent.prompt else ""
+    return (f"{spent.replies:,}", f"{spent.prompt:,}", cached, f"{spent.completion:,}", money(spent))
+
+
+def money(spent: Spent) -> str:
+    if not spent.priced:
+        return "unknown"
+    return f"${spent.cost:,.2f}" + ("" if spent.priced == spent.replies else f" for {spent.priced:,}")
+
+
+def each_accepted(facts: RunFacts) -> str:
+    """What one accepted trajectory took, with all that was thrown away for it."""
+    if not facts.accepted or not facts.spent:
+        return ""
+    whole = Spent()
+    for spent in facts.spent.values():
+        whole.add(spent)
+    took = f"{whole.prompt // facts.accepted:,} tokens in, {whole.completion // facts.accepted:,} out"
+    if whole.priced == whole.replies:
+        took += f", ${1000 * whole.cost / facts.accepted:,.2f} a thousand"
+    lost = whole.completion - facts.spent.get("accepted", Spent()).completion
+    share = f"; {lost / whole.completion:.0%} of the tokens written are in none" if whole.completion else ""
+    return f"{took} for each accepted{share}"
+
+
+def prefix_lines(facts: RunFacts) -> list[tuple[str, str]]:
+    """Per pack: what a prefix cache could serve, and what the endpoint says it did."""
+    found = []
+    for each in facts.static:
+        served = (
+            "nothing said by the endpoint" if each.served is None else f"{each.served:.0%} served, the endpoint says"
+        )
+        could = f"{100 * each.static // each.characters}% of a prompt is the same in all"
+        seed = f"{100 * each.of_seed // each.characters}% in all of one seed"
+        found.append((each.pack or "no pack", f"{could}, {seed}; {served} ({each.requests} requests read)"))
+    return found
+
+
+def endpoint_lines(facts: RunFacts) -> list[tuple[str, str]]:
+    calls, found = facts.endpoint, []
+    if calls.latency.counts:
+        took = calls.latency
+        found.append(
+            ("latency", f"{took.middle:,.1f} s median, {took.high:,.1f} s for 95 of 100, {took.most:,.1f} s most")
+        )
+    if calls.first is not None and calls.last is not None and calls.last > calls.first:
+        span = calls.last - calls.first
+        rate = facts.attempts.get("got", 0) / span
+        found.append(
+            ("asked", f"{moment(calls.first)} to {moment(calls.last)}; {rate * 60:,.1f} replies a minute over all")
+        )
+    if calls.faults:
+        found.append(("failed calls", ", ".join(f"{code} {count:,}" for code, count in calls.faults.items())))
+    if calls.again:
+        found.append(("asked again", f"{calls.again:,} items"))
+    return found
+
+
+def moment(at: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(at))
+
+
+def timeline_lines(facts: RunFacts) -> list[tuple[str, str]]:
+    """How yield, repetition and novelty went from the first item to the last: a run that runs dry shows here."""
+    if len(facts.timeline) < 2:
+        return []
+    ends = facts.timeline[0], facts.timeline[-1]
+    rows = (
+        ("accepted", [of(s.accepted, s.accepted + s.rejected) for s in facts.timeline], [yields(s) for s in ends]),
+        ("repeats", [of(s.repeats, s.items) for s in facts.timeline], [f"{of(s.repeats, s.items):.0%}" for s in ends]),
+        (
+            "new sequences",
+            [of(s.fresh, s.accepted) for s in facts.timeline],
+            [f"{of(s.fresh, s.accepted):.0%}" for s in ends],
+        ),
+    )
+    return [(name, f"{spark(shares)}  {first} first, {last} last") for name, shares, (first, last) in rows]
+
+
+def yields(stretch: Stretch) -> str:
+    return f"{of(stretch.accepted, stretch.accepted + stretch.rejected):.0%}"
+
+
+def of(part: int, whole: int) -> float:
+    return part / whole if whole else 0.0
+
+
+def spark(shares: list[float]) -> str:
+    """One character a share, full height for all."""
+    return "".join(SPARKS[round(share * (len(SPARKS) - 1))] for share in shares)
+
+
+def histogram_line(histogram: Histogram) -> str:
+    most = max(histogram.counts, default=0)
+    return spark([count / most for count in histogram.counts]) if most else ""
+
+
+def frequent_lines(facts: RunFacts) -> list[tuple[str, list[tuple[str, int, str]]]]:
+    """What recurs most in accepted ones: name of the list, then (thing, count, share)."""
+    found = []
+    for kind, things in facts.frequent.items():
+        rows = [(cut(thing), count, f"{of(count, facts.accepted):.1%}") for thing, count in things.items()]
+        if rows:
+            found.append((NAMES.get(kind, kind), rows))
+    return found
+
+
+def cut(text: str) -> str:
+    return (text if len(text) <= MOST_WIDE else text[: MOST_WIDE - 1] + "…") or "(nothing)"
+
+
+def nearness_line(facts: RunFacts) -> str:
+    """Of accepted ones by how many tenths of their user's five-word runs a seed has too."""
+    total = sum(facts.nearness)
+    return histogram_line(Histogram(counts=facts.nearness)) if total else ""
