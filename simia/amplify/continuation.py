@@ -1,0 +1,122 @@
+"""A reply that was cut at its token limit is continued once, and the two halves become one text again.
+
+Most of a cut reply is already paid for. The model is shown what it wrote and asked for the rest; what comes back often
+begins with a few words again, in a new code fence, or after a line of apology. Only what is plainly such is taken away, and
+every cut is named in the joined reply's `body["seam"]`; where it is not plain the halves are joined as they came and the
+parser judges. A sentence that the model really wrote twice in a row across the seam reads like an overlap: that is the price.
+"""
+
+from __future__ import annotations
+
+import re
+
+from simia.llm.types import Reply, Request
+
+ASK = (
+    "Your reply was cut off at its length limit. Write only the rest: begin with the very next character after your last "
+    "one, repeat nothing, add no comment and no code fence."
+)
+LEAST_OVERLAP = 20
+LEAST_LETTERS = 8  # a rule of dashes or an indentation repeats itself and proves nothing
+FENCE_OPEN = re.compile(r"\s*```([\w+-]*)[ \t]*\n")
+FENCE_CLOSE = re.compile(r"\n?[ \t]*```\s*\Z")
+FENCE_LINE = re.compile(r"^[ \t]*```", re.M)
+PREAMBLE = re.compile(
+    r"\s*(?:(?:i['’]?m |i am )?(?:so |very )?sorry\b|(?:my )?apolog(?:y|ies|i[sz]e)\b|i apologi[sz]e\b|(?:sure|certainly|of course|"
+    r"okay|ok|understood|right)\b[,.!]|(?:here(?:['’]s| is)|this is) the (?:rest|remainder|continuation)\b|continu(?:ing|ation|ed)\b|"
+    r"picking up\b)[^\n\"{}\[\]<>]{0,160}\n+",
+    re.I,
+)
+
+
+def cut(reply: Reply) -> bool:
+    """Whether there is something to continue: cut at the limit, and not with everything spent on reasoning."""
+    return reply.truncated and bool(reply.text.strip())
+
+
+def continuation(request: Request, reply: Reply) -> Request:
+    """The request for the rest. No `response_format`: half a JSON document obeys no schema."""
+    asked = [
+        *request.messages,
+        {"role": "assistant", "content": reply.text},
+        {"role": "user", "content": ASK},
+    ]
+    return request.model_copy(update={"messages": asked, "response_format": None})
+
+
+def joined(first: Reply, second: Reply) -> Reply:
+    """Both halves as one reply: usage summed, the ending of the second."""
+    text, seam = spliced(first.text, second.text)
+    thoughts = [thought for thought in (first.reasoning, second.reasoning) if thought]
+    return Reply(
+        text=text,
+        reasoning="\n".join(thoughts) or None,
+        finish=second.finish,
+        usage=first.usage + second.usage,
+        model=second.model or first.model,
+        body={"seam": seam},
+    )
+
+
+def spliced(before: str, after: str) -> tuple[str, list[str]]:
+    """The whole text, and what was taken away at the seam."""
+    if found := PREAMBLE.match(after):
+        rest = after[found.end() :]
+        inner, fence = unfenced(before, rest)
+        # Plain only if what follows proves it, or if it stands where JSON has room for neither words nor a line break.
+        if fence or overlap(before, inner)[0] or is_json(before):
+            text, seam = spliced_plain(before, rest)
+            return text, ["preamble", *seam]
+    return spliced_plain(before, after)
+
+
+def spliced_plain(before: str, after: str) -> tuple[str, list[str]]:
+    inner, fence = after, False
+    repeated, skipped = overlap(before, after)
+    if not repeated:  # else the fence that it may begin with is the reply's own first line, written again
+        inner, fence = unfenced(before, after)
+        repeated, skipped = overlap(before, inner)
+    seam = (["fence"] if fence else []) + ([f"overlap of {repeated}"] if repeated else [])
+    return before + inner[skipped + repeated :], seam
+
+
+def overlap(before: str, after: str) -> tuple[int, int]:
+    """(length, white space to skip first) of the longest end of `before` that `after` begins with; 0 if too short to count."""
+    for skipped in dict.fromkeys((0, len(after) - len(after.lstrip()))):
+        head = after[skipped : skipped + LEAST_OVERLAP]
+        if len(head) < LEAST_OVERLAP or len(set(head)) < LEAST_LETTERS:
+            continue
+        at = before.find(head)
+        while at >= 0:
+            if after.startswith(before[at:], skipped):
+                return len(before) - at, skipped
+            at = before.find(head, at + 1)
+    return 0, 0
+
+
+def unfenced(before: str, after: str) -> tuple[str, bool]:
+    """`after` without a code fence that was opened anew around the rest, and whether there was one.
+
+    A fence in a turn's own text looks the same; what tells them apart is that fences come in pairs, in `before` and `after`
+    together, and that in JSON no text holds a raw line break.
+    """
+    opened = FENCE_OPEN.match(after)
+    if opened is None or not after[opened.end() :].strip():
+        return after, False
+    fences = len(FENCE_LINE.findall(after))
+    whole = FENCE_OPEN.match(before) is not None
+    if (len(FENCE_LINE.findall(before)) - whole) % 2:
+        return after, False  # cut inside a fence of a turn's own: this closes it
+    if whole:  # the reply's own fence is open: the one at the end, if there is one, closes it
+        again = fences % 2 == 0 or (fences == 1 and bool(opened[1]))
+        return (after[opened.end() :], True) if again else (after, False)
+    inner = after[opened.end() :]
+    if fences % 2:
+        return inner, True
+    closed = FENCE_CLOSE.search(inner)
+    return (inner[: closed.start()], True) if closed else (after, False)
+
+
+def is_json(text: str) -> bool:
+    opened = FENCE_OPEN.match(text)
+    return text[opened.end() if opened else 0 :].lstrip("\ufeff \t\n").startswith(("{", "["))

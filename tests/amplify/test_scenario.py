@@ -1,0 +1,133 @@
+"""Plans are the same on every resume, name tools that can occur together, and lean to what was rare."""
+
+from __future__ import annotations
+
+import pickle
+from collections import Counter
+
+from simia import resources
+from simia.amplify.scenario import Counts, Coverage, Graph, Scenario, files, line, lines, plan
+from simia.pack import Pack
+from simia.tool import ToolSpec
+from simia.trajectory import Message, ToolCall, Trajectory
+
+SHOP = Pack.load(resources.find("seeds", "customer_service")).seeds
+GRAPH = Graph(SHOP)
+
+
+def tool(name: str, *arguments: str) -> ToolSpec:
+    return ToolSpec(name=name, parameters={"type": "object", "properties": {a: {"type": "string"} for a in arguments}})
+
+
+def seed(*calls: tuple[str, str]) -> Trajectory:
+    """A seed with these calls and results, and tools around it that it does not use."""
+    messages = [Message(role="user", content="Please.")]
+    for i, (name, result) in enumerate(calls):
+        messages.append(Message(role="assistant", calls=[ToolCall(id=f"c{i}", name=name, arguments={})]))
+        messages.append(Message(role="tool", call_id=f"c{i}", content=result))
+    tools = [
+        tool("search", "query"),
+        tool("read", "page_id"),
+        tool("drop", "ticket_id"),
+        tool("lock", "door_id"),
+        tool("note"),
+    ]
+    return Trajectory(tools=tools, messages=[*messages, Message(role="assistant", content="Done.")])
+
+
+def test_the_same_number_and_counts_give_the_same_plan() -> None:
+    counts = Coverage().snapshot()
+    first = [plan(SHOP[0], counts, number, GRAPH) for number in range(50)]
+    again = [plan(SHOP[0], pickle.loads(pickle.dumps(counts)), number, Graph(SHOP)) for number in range(50)]
+    assert first == again
+    assert len({scenario.persona for scenario in first}) > 25
+    assert len({scenario.tools for scenario in first}) > 10
+    assert any(scenario.twist for scenario in first)
+    assert not all(scenario.twist for scenario in first)
+
+
+def test_a_combination_grows_from_a_first_call_along_the_graph() -> None:
+    story = seed(("search", '{"hits": [{"ticket_id": "T-1"}]}'), ("read", "text"))
+    sets = {frozenset(names) for names in Graph([story]).combinations(tuple(t.name for t in story.tools))}
+    assert {"search"} in sets
+    assert {"search", "read"} in sets  # seen one after another
+    assert {"search", "drop"} in sets  # its result holds what the other takes
+    assert {"search", "read", "drop"} in sets
+    assert {"note"} in sets  # no seed calls it: it may stand alone
+    assert {"read"} not in sets
+    assert {"read", "drop"} not in sets
+    assert {"search", "lock"} not in sets  # nothing in common
+    assert all(len(names) <= 4 for names in sets)
+
+
+def test_every_tool_is_planned_first_after_what_it_needs() -> None:
+    for names in GRAPH.combinations(tuple(t.name for t in SHOP[0].tools)):
+        for at, name in enumerate(names[1:], start=1):
+            assert any(name in GRAPH.after[one] for one in names[:at]), names
+    assert {name for number in range(400) for name in plan(SHOP[0], Counts(), number, GRAPH).tools} == {
+        t.name for t in SHOP[0].tools
+    }
+
+
+def test_what_was_accepted_often_is_planned_less_often() -> None:
+    common = ("find_customer", "list_orders")
+    coverage = Coverage()
+    for _ in range(60):
+        coverage.note([*common, "list_orders"])
+    counts = coverage.snapshot()
+    assert (counts.accepted, counts.sets[common], counts.pairs[common]) == (60, 60, 60)
+
+    def planned(given: Counts) -> Counter[frozenset[str]]:
+        return Counter(frozenset(plan(SHOP[0], given, number, GRAPH).tools) for number in range(4000))
+
+    before, after = planned(Counts()), planned(counts)
+    assert before[frozenset(common)] > 10 * after[frozenset(common)]
+    assert len(after) > 50
+
+
+def test_following_the_plans_evens_out_the_tools() -> None:
+    coverage = Coverage()
+    for number in range(600):
+        if number % 50 == 0:
+            counts = coverage.snapshot()
+        coverage.note(plan(SHOP[number % len(SHOP)], counts, number, GRAPH).tools)
+    used = coverage.snapshot().tools
+    assert used.keys() == {t.name for t in SHOP[0].tools}
+    assert min(used.values()) > 30
+
+
+def test_large_sets_of_tools_stay_small_plans() -> None:
+    names = [f"t{i}" for i in range(80)]
+    chain = [(name, '{"ticket_id": "T-1"}') for name in names]
+    story = seed(*chain).model_copy(update={"tools": [tool(name, "ticket_id") for name in names]})
+    found = Graph([story]).combinations(tuple(names))
+    assert Counter(map(len, found))[1] == 1
+    assert len(found) <= 4 * 1500
+    assert plan(story, Counts(), 7).tools == plan(story, Counts(), 7).tools != ()
+
+
+def test_trajectories_without_tools_have_a_scenario_too() -> None:
+    bare = Trajectory(messages=[Message(role="user", content="Hi")])
+    scenario = plan(bare, Counts(), 3)
+    assert scenario.tools == ()
+    assert scenario.persona
+    coverage = Coverage()
+    coverage.note([])
+    assert coverage.snapshot() == Counts(accepted=1)
+
+
+def test_the_line_is_short_and_tells_the_user_side_nothing_of_tools() -> None:
+    scenario = Scenario("is in a hurry", ("search", "read"), "The result is empty.")
+    assert line(scenario) == (
+        "The user is in a hurry. Calls, in whatever order fits: search, read. The result is empty."
+    )
+    assert line(scenario, tools=False) == "The user is in a hurry. The result is empty."
+    assert line(Scenario("is in a hurry", (), "")) == "The user is in a hurry."
+
+
+def test_personas_are_many_different_and_fit_the_line() -> None:
+    personas = lines("scenario/personas.txt")
+    assert len(personas) == len(set(personas)) >= 60
+    assert all(len(persona) < 100 and persona[0].islower() and not persona.endswith(".") for persona in personas)
+    assert all(twist.endswith(".") for twist in lines("scenario/twists.txt"))
+    assert files().keys() == {"scenario/personas.txt", "scenario/twists.txt"}
