@@ -1,4 +1,4 @@
-"""`simia runs`: list, show, resume, recheck."""
+"""`simia runs`: list, show, resume, recheck, diff, gc."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from rich.table import Table
 from simia.cli.amplify import RUNS
 from simia.config import scalar
 from simia.errors import UserError
-from simia.runs import Run, folders
+from simia.runs import Run, folders, locate
 
-app = typer.Typer(help="Durable jobs: list, show, resume, recheck.", no_args_is_help=True)
+app = typer.Typer(help="Durable jobs: list, show, resume, recheck, diff, gc.", no_args_is_help=True)
 out = Console()
 err = Console(stderr=True)
 RUN = Annotated[str, typer.Argument(help="Run: id, unique beginning of it, path, or `last`.")]
@@ -126,3 +126,64 @@ def recheck(run: RUN = "last", runs: RUNS = Path("runs")) -> None:
             out.print(f"next: simia runs resume {opened.id}", highlight=False)
     finally:
         opened.close()
+
+
+@app.command()
+def diff(
+    left: Annotated[str, typer.Argument(help="Run: id, unique beginning of it, path, or `last`.")],
+    right: Annotated[str, typer.Argument(help="The run to compare it with.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Everything, as one JSON object.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Without the figures that need every result read.")] = False,
+    runs: RUNS = Path("runs"),
+) -> None:
+    """Two runs side by side: settings, prompts, figures, what they share, items that went another way."""
+    from simia.report.compare import diversity, print_difference
+    from simia.runs.diff import diff as compare
+
+    one, two = Run.read_only(runs, left), Run.read_only(runs, right)
+    try:
+        found = compare(one, two, None if quick else diversity)
+    finally:
+        one.close()
+        two.close()
+    if as_json:
+        print(found.model_dump_json(indent=2))
+    else:
+        print_difference(found, out)
+
+
+@app.command()
+def gc(
+    run: Annotated[str | None, typer.Argument(help="One run; all of the folder when left out.")] = None,
+    free: Annotated[bool, typer.Option("--free", help="Do it. Without this, only say what could be freed.")] = False,
+    replies: Annotated[
+        bool, typer.Option("--replies", help="Also the paid replies of rejected items. They never come back.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask before replies are removed.")] = False,
+    runs: RUNS = Path("runs"),
+) -> None:
+    """What runs take on the disk, and what of it can go: derived things alone, unless --replies says otherwise."""
+    from simia.report.compare import print_findings
+    from simia.runs import gc as collector
+
+    found = list(collector.survey(runs)) if run is None else [collector.look(locate(runs, run))]
+    print_findings(found, out, replies=replies)
+    able = [each for each in found if each.freeable(replies=replies)]
+    if not able:
+        return
+    if not free:
+        out.print("nothing was changed; to free it: simia runs gc --free", highlight=False)
+        return
+    lost = sum(each.spent_replies for each in able) if replies else 0
+    if lost and not yes:
+        word = f"remove {lost} replies"
+        err.print(f"{lost:,} paid replies would be gone for good: no better parser could ever read them again")
+        if typer.prompt(f"to go on, type: {word}", err=True, default="", show_default=False).strip() != word:
+            raise UserError("nothing was changed")
+    for each in able:
+        done = collector.clean(each.folder, replies=replies)
+        out.print(
+            f"{each.folder.name}: {(done.before - done.after) / 1e6:,.1f} MB freed", markup=False, highlight=False
+        )
+        for line in done.done:
+            out.print(f"  {line}", markup=False, highlight=False, soft_wrap=True)

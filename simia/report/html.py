@@ -13,10 +13,11 @@ import time
 from pathlib import Path
 
 import jinja2
+import yaml
 from markupsafe import Markup
 
 from simia import resources
-from simia.report import text
+from simia.report import sections, text
 from simia.report.facts import RunFacts, meaning
 from simia.report.sample import arguments, pretty
 from simia.report.sample import sample as choose
@@ -24,7 +25,7 @@ from simia.runs import Run
 
 
 def write_html(run: Run, facts: RunFacts, path: Path, *, sample: int = 40) -> None:
-    """Write the page. `sample`: how many accepted, and how many rejected, can be read on it at most."""
+    """Write the page. `sample`: how many random accepted ones, and how many rejected, can be read on it at most."""
     environment = jinja2.Environment(
         loader=jinja2.FunctionLoader(part),
         autoescape=True,
@@ -39,6 +40,9 @@ def write_html(run: Run, facts: RunFacts, path: Path, *, sample: int = 40) -> No
         "meaning": meaning,
         "pretty": pretty,
         "arguments": arguments,
+        "sparks": sections.histogram_line,
+        "whole": lambda value: f"{value:,.0f}",
+        "money": sections.money,
     }
     script = part("page.js")
     page = environment.get_template("page.html.j2").render(
@@ -48,6 +52,14 @@ def write_html(run: Run, facts: RunFacts, path: Path, *, sample: int = 40) -> No
         overlap=text.overlap_lines(facts),
         cost=text.cost(facts),
         read=text.read_line(facts),
+        timeline=sections.timeline_lines(facts),
+        nearness=sections.nearness_line(facts),
+        frequent=sections.frequent_lines(facts),
+        spending=sections.spending(facts),
+        each_accepted=sections.each_accepted(facts),
+        prefixes=sections.prefix_lines(facts),
+        endpoint=sections.endpoint_lines(facts),
+        config=settings(run),
         structural=text.STRUCTURAL,
         style=Markup(part("page.css")),
         script=Markup(script),
@@ -55,6 +67,13 @@ def write_html(run: Run, facts: RunFacts, path: Path, *, sample: int = 40) -> No
     )
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(page, encoding="utf-8")
+
+
+def settings(run: Run) -> str:
+    """What makes the data. The endpoint's section stays at home: a page is passed on, an address may be private."""
+    identity = run.ledger.meta("identity") or {}
+    kept = {name: value for name, value in identity.items() if name != "llm"}
+    return yaml.safe_dump(kept, sort_keys=False, allow_unicode=True)
 
 
 def part(name: str) -> str:

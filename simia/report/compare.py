@@ -1,0 +1,166 @@
+"""`simia runs diff` and `simia runs gc` on a terminal."""
+
+from __future__ import annotations
+
+import orjson
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from simia.report.conversation import plain
+from simia.report.facts import gather
+from simia.report.text import columns
+from simia.runs import Run
+from simia.runs.diff import Change, Difference, Side
+from simia.runs.gc import Findings
+
+MOST_VALUE = 60
+MOST_CHANGES = 30
+MOST_TURNED = 12
+ROWS = (
+    "accepted",
+    "of those judged",
+    "items",
+    "failed",
+    "replies",
+    "tokens in",
+    "from the cache",
+    "tokens out",
+    "cost",
+    "tokens out for each accepted",
+    "cost of a thousand accepted",
+)
+
+
+def diversity(run: Run) -> dict[str, float]:
+    """How various the accepted ones are, from the report's figures."""
+    facts = gather(run)
+    same, accepted = facts.overlap, max(facts.accepted, 1)
+    return {
+        "distinct sequences of tools": same.sequences,
+        "tools used": len(facts.tools) - len(facts.unused),
+        "seeds that yield nothing": len(facts.barren),
+        "user's word runs in the seeds": round(same.grams_in_seeds / max(same.grams, 1), 4),
+        "calls the seed's sequence": round(same.same_sequence / accepted, 4),
+        "uses a seed's identifier": round(same.copiers / accepted, 4),
+        "median messages": facts.messages.median,
+        "median calls": facts.calls.median,
+        "median tokens": facts.tokens.median,
+    }
+
+
+def print_difference(found: Difference, console: Console) -> None:
+    for title, changed in (
+        ("settings that make the data (identity)", found.identity),
+        ("prompts, seeds, model behind the names", found.facts),
+        ("settings of operation", found.operational),
+    ):
+        console.print(Text(f"\n{title}", style="bold"))
+        console.print(changes(changed, found) if changed else Text("the same in both", style="dim"))
+    console.print(Text("\nfigures", style="bold"), figures(found))
+    console.print(Text("\nreasons", style="bold"), reasons(found))
+    smaller = min(found.left.accepted, found.right.accepted)
+    part = f" ({found.shared / smaller:.0%} of the smaller)" if smaller else ""
+    console.print(plain(f"\naccepted conversations that both hold: {found.shared:,}{part}"))
+    console.print(
+        plain(f"items that both judged: {found.comparable:,}; judged differently: {sum(found.turned.values()):,}")
+    )
+    if found.other_plan:
+        console.print(
+            plain(f"{found.other_plan:,} items of the same id come from different seeds: not compared", "yellow")
+        )
+    if found.turned:
+        console.print(turned(found))
+
+
+def changes(changed: list[Change], found: Difference) -> Table:
+    table = columns("name", found.left.run, found.right.run)
+    for change in changed[:MOST_CHANGES]:
+        table.add_row(plain(change.name), plain(value(change.left)), plain(value(change.right)))
+    if len(changed) > MOST_CHANGES:
+        table.add_row(f"and {len(changed) - MOST_CHANGES} more", "", "")
+    return table
+
+
+def value(given: object) -> str:
+    text = given if isinstance(given, str) else orjson.dumps(given).decode()
+    return text if len(text) <= MOST_VALUE else f"{text[:MOST_VALUE]}…"
+
+
+def figures(found: Difference) -> Table:
+    table = columns("", f">{found.left.run}", f">{found.right.run}")
+    for name, left, right in zip(ROWS, cells(found.left), cells(found.right), strict=True):
+        table.add_row(name, left, right)
+    for name in found.left.diversity:
+        table.add_row(name, *(f"{each.diversity.get(name, 0):,g}" for each in (found.left, found.right)))
+    return table
+
+
+def cells(side: Side) -> tuple[str, ...]:
+    return (
+        f"{side.accepted:,}",
+        "" if side.rate is None else f"{side.rate:.1%}",
+        f"{side.planned:,}",
+        f"{side.failed:,}",
+        f"{side.replies:,}",
+        f"{side.prompt:,}",
+        f"{side.cached / side.prompt:.0%}" if side.prompt else "",
+        f"{side.completion:,}",
+        dollars(side.cost) + (f" and {side.unpriced:,} of unknown price" if side.unpriced and side.cost else ""),
+        "" if (out := side.each(side.completion)) is None else f"{out:,.0f}",
+        dollars(None if side.unpriced or (each := side.each(side.cost)) is None else 1000 * each),
+    )
+
+
+def dollars(amount: float | None) -> str:
+    return "unknown" if amount is None else f"${amount:,.2f}"
+
+
+def reasons(found: Difference) -> Table:
+    table = columns("reason", f">{found.left.run}", f">{found.right.run}")
+    for reason in dict.fromkeys([*found.left.rejected, *found.right.rejected]):
+        table.add_row(plain(reason), *(f"{side.rejected.get(reason, 0):,}" for side in (found.left, found.right)))
+    return table
+
+
+def turned(found: Difference) -> Table:
+    table = columns(">items", "verdict in the one and in the other", "such as")
+    for kind, count in list(found.turned.items())[:MOST_TURNED]:
+        such = [each.item for each in found.examples if each.kind == kind]
+        table.add_row(f"{count:,}", plain(kind), plain(", ".join(such[:3])))
+    return table
+
+
+def print_findings(found: list[Findings], console: Console, *, replies: bool) -> None:
+    """Runs with their sizes, and what could be freed of each."""
+    if not found:
+        console.print("no runs here")
+        return
+    table = columns("run", ">MB", ">accepted", ">replies", ">can be freed", "what")
+    for each in found:
+        table.add_row(
+            plain(each.folder.name),
+            mb(each.size),
+            f"{each.accepted:,}",
+            f"{each.reply_count:,}",
+            mb(each.freeable(replies=replies)),
+            plain(what(each, replies=replies)),
+        )
+    console.print(table)
+
+
+def what(found: Findings, *, replies: bool) -> str:
+    if found.problem:
+        return found.problem
+    if found.empty:
+        return "the whole run: it holds no reply"
+    parts = [f"{found.rejected_bodies:,} bodies of rejected results"] if found.rejected_bodies else []
+    if replies and found.spent_replies:
+        parts.append(f"{found.spent_replies:,} replies of rejected items")
+    parts += ["the page"] if found.page_size() else []
+    parts += ["unused room in the files"] if found.slack else []
+    return ", ".join(parts) or "nothing"
+
+
+def mb(size: int) -> str:
+    return f"{size / 1e6:,.1f}"
