@@ -1,0 +1,91 @@
+"""Mixing: so many of each domain, which ones, and in what order they stand.
+
+Trainers read a file from its start, and a file with one domain after the other teaches the last one best. Which trajectories of a
+domain are taken, and which domain comes next, follow from hashes of (seed, domain, index) alone: a stream can be mixed without
+being held, and the same files give the same mix everywhere.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterator, Mapping
+
+from simia.errors import UserError
+
+
+def quotas(shares: Mapping[str, float], total: int, available: Mapping[str, int]) -> dict[str, int]:
+    """How many of each domain: shares or weights made whole by the largest remainder. Raises `UserError` where one falls short."""
+    if total < 0:
+        raise UserError(f"mixing: the total is {total}; it must not be negative")
+    for domain, share in shares.items():
+        if not (math.isfinite(share) and share >= 0):
+            raise UserError(f"mixing: the share of {domain!r} is {share}; a share is a number from 0 up")
+    weight = math.fsum(shares.values())
+    if weight <= 0:
+        raise UserError("mixing: name at least one domain with a share above 0")
+    if unknown := sorted(domain for domain, share in shares.items() if share and domain not in available):
+        known = ", ".join(sorted(available)) or "none"
+        raise UserError(f"mixing: nothing is at hand of {', '.join(unknown)}; there are: {known}")
+    exact = {domain: total * share / weight for domain, share in shares.items()}
+    counts = {domain: math.floor(value) for domain, value in exact.items()}
+    # Of equal remainders the domain that was named first: the order of a config is the user's own.
+    by_remainder = sorted(exact, key=lambda domain: counts[domain] - exact[domain])
+    for domain in by_remainder[: total - sum(counts.values())]:
+        counts[domain] += 1
+    short = [
+        f"{domain} has {available.get(domain, 0)} of {count} wanted"
+        for domain, count in counts.items()
+        if count > available.get(domain, 0)
+    ]
+    if short:
+        most = min(
+            math.floor(available.get(domain, 0) * weight / share) for domain, share in shares.items() if share > 0
+        )
+        raise UserError(f"mixing: {'; '.join(short)}: lower the total to {most}, change the shares or make more")
+    return counts
+
+
+class Mixer:
+    """A mix of domains. `available` says how many trajectories each domain's stream has."""
+
+    def __init__(self, shares: Mapping[str, float], total: int, available: Mapping[str, int], *, seed: int = 0) -> None:
+        self.seed = seed
+        self.counts = quotas(shares, total, available)
+        self._chosen = {
+            domain: self._pick(domain, count, available[domain]) for domain, count in self.counts.items() if count
+        }
+
+    def choose(self, domain: str, index: int) -> bool:
+        """Whether the trajectory at this place of its domain's stream is in the mix."""
+        chosen = self._chosen.get(domain)
+        return chosen is not None and 0 <= index < len(chosen) and bool(chosen[index])
+
+    def order(self) -> Iterator[str]:
+        """The domain of each place in the mixed file; the domain's next chosen trajectory stands there.
+
+        As good as a shuffle, since every order of the domains is equally likely; no trajectory need be held to write it.
+        """
+        left = dict(self.counts)
+        for place in range(sum(left.values())):
+            draw = number(self.seed, "order", place) % sum(left.values())
+            for domain, count in left.items():
+                if draw < count:
+                    left[domain] -= 1
+                    yield domain
+                    break
+                draw -= count
+
+    def _pick(self, domain: str, count: int, available: int) -> bytearray:
+        """The `count` places with the smallest hashes, as a byte for each place."""
+        if count == available:
+            return bytearray(b"\1" * available)
+        ranked = sorted(range(available), key=lambda index: number(self.seed, domain, index))
+        chosen = bytearray(available)
+        for index in ranked[:count]:
+            chosen[index] = 1
+        return chosen
+
+
+def number(seed: int, name: str, index: int) -> int:
+    return int.from_bytes(hashlib.blake2b(f"{seed}/{index}/{name}".encode(), digest_size=8).digest())

@@ -1,0 +1,96 @@
+"""Counting what is too much to hold: exact up to a cap, then on a sample drawn by hash.
+
+When more than `cap` different things have come, only those whose hash ends in a zero bit stay, then in two, and so on: a thing is
+in the sample for what it is, not for when it came, so its count is complete. With s things kept of a 2^-k sample there are about
+s·2^k, off by one part in √s (0.6 % at the smallest sample of the default cap); `exact` says whether any sampling was needed.
+Hashes come from CRCs of words and from tuples of integers, which Python hashes alike in every process.
+"""
+
+from __future__ import annotations
+
+from math import log2
+
+CAP = 65_536
+
+
+class Distinct:
+    """How many different things; about 70 bytes each, at most `cap` of them."""
+
+    def __init__(self, cap: int = CAP) -> None:
+        self.total = 0
+        self._cap, self._bits = cap, 0
+        self._kept: set[int] = set()
+
+    def add(self, hashes: list[int]) -> None:
+        self.total += len(hashes)
+        if self._bits:
+            mask = (1 << self._bits) - 1
+            self._kept.update([value for value in hashes if not mixed(value) & mask])
+        else:
+            self._kept.update(hashes)
+        while len(self._kept) > self._cap:
+            self._bits += 1
+            mask = (1 << self._bits) - 1
+            self._kept = {value for value in self._kept if not mixed(value) & mask}
+
+    @property
+    def exact(self) -> bool:
+        return not self._bits
+
+    @property
+    def count(self) -> int:
+        return len(self._kept) << self._bits
+
+    @property
+    def share(self) -> float:
+        """Different ones of all (distinct-n)."""
+        return min(1.0, self.count / self.total) if self.total else 0.0
+
+
+class Frequencies:
+    """How often each thing came, for the entropy; at most `cap` different ones are held."""
+
+    def __init__(self, cap: int = CAP) -> None:
+        self.total = 0
+        self._cap, self._bits = cap, 0
+        self._counts: dict[int, int] = {}
+
+    def add(self, value: int) -> None:
+        self.total += 1
+        if mixed(value) & ((1 << self._bits) - 1):
+            return
+        self._counts[value] = self._counts.get(value, 0) + 1
+        while len(self._counts) > self._cap:
+            self._bits += 1
+            mask = (1 << self._bits) - 1
+            self._counts = {value: count for value, count in self._counts.items() if not mixed(value) & mask}
+
+    @property
+    def exact(self) -> bool:
+        return not self._bits
+
+    @property
+    def distinct(self) -> int:
+        return len(self._counts) << self._bits
+
+    @property
+    def most(self) -> int:
+        """How often the most frequent one of those held came."""
+        return max(self._counts.values(), default=0)
+
+    @property
+    def entropy(self) -> float:
+        """In bits; 0 where all are the same. Of a sample each thing stands for 2^k like it."""
+        if not self.total:
+            return 0.0
+        shares = (count / self.total for count in self._counts.values())
+        return max(0.0, (1 << self._bits) * -sum(share * log2(share) for share in shares))
+
+
+def mixed(value: int) -> int:
+    """The upper half of a multiplication, since the lower bits of a tuple's hash are not all alike."""
+    return (value * 0x9E3779B97F4A7C15 >> 32) & 0xFFFFFFFF
+
+
+def grams(hashes: list[int], n: int) -> list[int]:
+    return list(map(hash, zip(*(hashes[start:] for start in range(n)), strict=False)))
