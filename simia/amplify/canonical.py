@@ -7,56 +7,86 @@ dialects then read it. Never a second opinion: what this reads, they read the sa
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
+from pydantic import TypeAdapter
 
-from simia.amplify.repair import EXACT
+from simia.amplify.repair import EXACT, quickly
 from simia.amplify.turns import tool_turn, trimmed
 from simia.errors import Code
-from simia.trajectory import Message, ToolCall
+from simia.trajectory import Message
 
 KEYS = {"role", "content", "calls", "reasoning"}
 CALL_KEYS = {"name", "arguments"}
-TAG = re.compile(r"^<(/?)(user|assistant|tool)>$", re.M)
-CALL = re.compile(r"^<tool_call>(\{[^\n]*\})</tool_call>$", re.M)
+MESSAGES = TypeAdapter(list[Message])  # one validation for all turns, at half the cost of one by one
+ROLES = {"u": "user", "a": "assistant", "t": "tool"}
+TAGS = {role: (f"<{role}>\n", f"\n</{role}>") for role in ROLES.values()}
+CALL, CALL_END = "<tool_call>", "</tool_call>"
 THOUGHT = re.compile(r"\A<think>([^<]*)</think>\n?")
 
 
-def read_canonical(text: str) -> list[Message] | None:
-    """The messages of a reply in our JSON or tagged form; None if anything about it is not."""
+class Written(NamedTuple):
+    """A reply in our form: its messages, the same as they are stored, and what was mended."""
+
+    messages: list[Message]
+    rows: list[dict[str, Any]]
+    repairs: list[str]
+
+
+def read_canonical(text: str) -> Written | None:
+    """A reply in our JSON or tagged form; None if anything about it is not."""
+    turns: Turns | None = None
+    repairs: list[str] = []
     if text.startswith('{"messages"'):
-        return from_json(text)
-    if text.startswith("<user>\n"):
-        return from_tags(text)
-    return None
+        if found := quickly(text):
+            value, repairs = found
+            turns = from_json(value)
+    elif text.startswith("<user>\n"):
+        turns = from_tags(text)
+    if turns is None or turns.waiting or not turns.rows:
+        return None
+    return Written(MESSAGES.validate_python(turns.rows), turns.rows, repairs + turns.repairs)
 
 
 class Turns:
     """Messages in the making: calls get their ids, results their calls, in the order of both."""
 
-    __slots__ = ("messages", "number", "waiting")
+    __slots__ = ("number", "repairs", "rows", "waiting")
 
     def __init__(self) -> None:
-        self.messages: list[Message] = []
-        self.waiting: list[ToolCall] = []
+        self.rows: list[dict[str, Any]] = []
+        self.waiting: list[dict[str, Any]] = []
+        self.repairs: list[str] = []
         self.number = 0
 
-    def call(self, value: Any) -> ToolCall | None:
+    def call(self, value: Any) -> dict[str, Any] | None:
         if type(value) is not dict or value.keys() != CALL_KEYS:
             return None
         name, arguments = value["name"], value["arguments"]
         if type(name) is not str or type(arguments) is not dict or not name or name != name.strip():
             return None
-        if any(type(given) is float and abs(given) >= EXACT for given in arguments.values()):
-            return None
+        for given in arguments.values():
+            if type(given) is float and abs(given) >= EXACT:
+                return None
         self.number += 1
-        return ToolCall(id=f"call_{self.number}", name=name, arguments=arguments)
+        return {"id": f"call_{self.number}", "name": name, "arguments": arguments}
 
-    def assistant(self, text: str | None, reasoning: str | None, calls: list[ToolCall]) -> bool:
-        if self.waiting or (calls and not text and self.messages and self.messages[-1].role == "assistant"):
+    def user(self, text: str) -> bool:
+        self.rows.append({"role": "user", "content": text})
+        return not self.waiting
+
+    def assistant(self, text: str | None, reasoning: str | None, calls: list[dict[str, Any]]) -> bool:
+        if self.waiting or (calls and not text and self.rows and self.rows[-1]["role"] == "assistant"):
             return False  # the dialects merge such turns
-        self.messages.append(Message(role="assistant", content=text, reasoning=reasoning, calls=calls))
+        row: dict[str, Any] = {"role": "assistant"}
+        if text is not None:
+            row["content"] = text
+        if reasoning is not None:
+            row["reasoning"] = reasoning
+        if calls:
+            row["calls"] = calls
+        self.rows.append(row)
         self.waiting = calls[::-1]
         return True
 
@@ -64,17 +94,13 @@ class Turns:
         if not self.waiting:
             return False
         call, turn = self.waiting.pop(), tool_turn(content)
-        error = Code.TOOL_ERROR if turn.failed else None
-        self.messages.append(Message(role="tool", content=turn.text, call_id=call.id, name=call.name, error=error))
+        row = {"role": "tool", "content": turn.text, "call_id": call["id"], "name": call["name"]}
+        self.rows.append(row | {"error": Code.TOOL_ERROR} if turn.failed else row)
         return True
 
 
-def from_json(text: str) -> list[Message] | None:
-    try:
-        value = orjson.loads(text)
-    except orjson.JSONDecodeError:
-        return None
-    if value.keys() != {"messages"} or type(value["messages"]) is not list:
+def from_json(value: Any) -> Turns | None:
+    if type(value) is not dict or value.keys() != {"messages"} or type(value["messages"]) is not list:
         return None
     turns = Turns()
     for row in value["messages"]:
@@ -97,12 +123,11 @@ def from_json(text: str) -> list[Message] | None:
             if not turns.assistant(content or None, reasoning, calls):
                 return None
         elif role == "user":
-            if turns.waiting or type(content) is not str or len(row) != 2:
+            if type(content) is not str or len(row) != 2 or not turns.user(content):
                 return None
-            turns.messages.append(Message(role="user", content=content))
         elif role != "tool" or len(row) != 2 or "content" not in row or is_parts(content) or not turns.result(content):
             return None
-    return turns.messages if not turns.waiting else None
+    return turns
 
 
 def is_parts(content: Any) -> bool:
@@ -110,53 +135,62 @@ def is_parts(content: Any) -> bool:
     return type(content) is list and bool(content) and type(content[0]) is dict and "text" in content[0]
 
 
-def from_tags(text: str) -> list[Message] | None:
+def from_tags(text: str) -> Turns | None:
     turns = Turns()
-    marks = list(TAG.finditer(text))
-    if len(marks) % 2 or text[marks[-1].end() :].strip():
-        return None
-    at = 0
-    for opening, closing in zip(marks[::2], marks[1::2], strict=True):
-        role = opening[2]
-        if opening[1] or not closing[1] or closing[2] != role or text[at : opening.start()].strip("\n"):
-            return None
-        at = closing.end()
-        body = text[opening.end() + 1 : closing.start() - 1]
-        if role == "user":
-            if "<" in body or turns.waiting:
+    at, end = 0, len(text)
+    while at < end:
+        role = ROLES.get(text[at + 1 : at + 2], "user")
+        opening, closing = TAGS[role]
+        start = at + len(opening)
+        stop = text.find(closing, start - 1)  # the line break after the opening tag may be that before the closing one
+        if stop < 0 or not text.startswith(opening, at):
+            if not turns.rows or "<" in text[at:]:
                 return None
-            turns.messages.append(Message(role="user", content=trimmed(body)))
-        elif role == "assistant":
+            turns.repairs.append("trailing_text")  # a remark after the last turn
+            return turns
+        body = text[start:stop] if stop > start else ""
+        at = stop + len(closing)
+        if at < end and text[at] != "\n":
+            return None
+        while at < end and text[at] == "\n":
+            at += 1
+        if role == "assistant":
             if not from_assistant(body, turns):
                 return None
-        elif not from_tool(body, turns):
+        elif "<" in body or not (turns.user(trimmed(body)) if role == "user" else from_tool(body, turns)):
             return None
-    return turns.messages if not turns.waiting else None
+    return turns
 
 
 def from_assistant(body: str, turns: Turns) -> bool:
-    reasoning, calls = None, []
-    if "<" in body:
-        if thought := THOUGHT.match(body):
-            reasoning, body = thought[1].strip() or None, body[thought.end() :]
-        texts = CALL.findall(body)
-        if texts:
-            body = CALL.sub("", body)
-        if "<" in body or ("\n" in trimmed(body) and texts):
+    if "<" not in body:
+        return turns.assistant(trimmed(body) or None, None, [])
+    reasoning = None
+    if thought := THOUGHT.match(body):
+        reasoning, body = thought[1].strip() or None, body[thought.end() :]
+    texts, rest = [], []
+    for line in body.split("\n"):
+        if line.startswith(CALL) and line.endswith(CALL_END):
+            texts.append(line[len(CALL) : -len(CALL_END)])
+        else:
+            rest.append(line)
+    said = trimmed("\n".join(rest))
+    if "<" in said or (texts and "\n" in said):
+        return False
+    calls = []
+    for text in texts:
+        try:
+            call = turns.call(orjson.loads(text))
+        except orjson.JSONDecodeError:
             return False
-        for text in texts:
-            try:
-                call = turns.call(orjson.loads(text))
-            except orjson.JSONDecodeError:
-                return False
-            if call is None:
-                return False
-            calls.append(call)
-    return turns.assistant(trimmed(body) or None, reasoning, calls)
+        if call is None:
+            return False
+        calls.append(call)
+    return turns.assistant(said or None, reasoning, calls)
 
 
 def from_tool(body: str, turns: Turns) -> bool:
-    if not body.startswith(("{", "[")) or "<" in body:
+    if not body.startswith(("{", "[")):
         return False
     try:
         value = orjson.loads(body)

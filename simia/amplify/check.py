@@ -32,6 +32,7 @@ ROLE_BREAK = re.compile(
     r"[^!?]{0,120}?)\b(?:can['’]?t|cannot|can not|unable|not able|don['’]?t|do not|not capable|incapable|won['’]?t)\b",
     re.I,
 )
+MACHINE = ("ai", "artificial", "language model", "text-based")  # none of it, no ROLE_BREAK
 
 
 class Checks(Config):
@@ -63,8 +64,8 @@ def check(
     """All findings. `ids`: the pack's identifiers (inferred from the tools if absent); `count`: a real tokenizer's."""
     view = View(t) if view is None else view
     issues = [*structure(t), *tool_use(t, checks), *leaks(view, checks.leak_markers)]
-    if checks.refusals and (last := last_answer(t)) and (found := ROLE_BREAK.search(last[1])):
-        issues.append(Issue(code=Code.REFUSAL, where=f"messages[{last[0]}]", detail=found[0][:120]))
+    if checks.refusals:
+        issues += out_of_role(view)
     if checks.identifiers:
         issues += ungrounded(view, infer(t.tools) if ids is None else ids)
     issues += size(view, checks, count)
@@ -85,22 +86,23 @@ def structure(t: Trajectory) -> Iterator[Issue]:
     used: set[str] = set()
     before: Message | None = None
     for i, message in turns:
-        where = f"messages[{i}]"
         if message.role == "tool":
             if message.call_id is None or waiting.pop(message.call_id, None) is None:
-                yield Issue(code=Code.UNPAIRED_RESULT, where=where, detail="it answers no open call")
+                yield Issue(code=Code.UNPAIRED_RESULT, where=f"messages[{i}]", detail="it answers no open call")
             before = message
             continue
-        yield from left_open(waiting)
+        if waiting:
+            yield from left_open(waiting)
         if problem := out_of_order(before, message):
-            yield Issue(code=Code.ROLE_ORDER, where=where, detail=problem)
+            yield Issue(code=Code.ROLE_ORDER, where=f"messages[{i}]", detail=problem)
         if not message.calls and not message.text.strip():
-            yield Issue(code=Code.EMPTY_TURN, where=where)
+            yield Issue(code=Code.EMPTY_TURN, where=f"messages[{i}]")
         for j, call in enumerate(message.calls):
+            where = f"messages[{i}].calls[{j}]"
             if call.id in used:
-                yield Issue(code=Code.UNPAIRED_CALL, where=f"{where}.calls[{j}]", detail=f"id {call.id!r} comes twice")
+                yield Issue(code=Code.UNPAIRED_CALL, where=where, detail=f"id {call.id!r} comes twice")
             used.add(call.id)
-            waiting[call.id] = f"{where}.calls[{j}]"
+            waiting[call.id] = where
         before = message
     yield from left_open(waiting)
     i, last = turns[-1]
@@ -156,9 +158,14 @@ def tool_use(t: Trajectory, checks: Checks) -> Iterator[Issue]:
         yield Issue(code=Code.NO_TOOL_USE)
 
 
-def last_answer(t: Trajectory) -> tuple[int, str] | None:
-    i = len(t.messages) - 1
-    return (i, t.messages[i].text) if i >= 0 and t.messages[i].role == "assistant" else None
+def out_of_role(view: View) -> list[Issue]:
+    """The last word is that of a machine which cannot."""
+    if not view.t.messages or view.t.messages[-1].role != "assistant":
+        return []
+    low = view.lows[-1]
+    found = ROLE_BREAK.search(view.texts[-1]) if any(word in low for word in MACHINE) else None
+    where = f"messages[{len(view.t.messages) - 1}]"
+    return [Issue(code=Code.REFUSAL, where=where, detail=found[0][:120])] if found else []
 
 
 def size(view: View, checks: Checks, count: Callable[[Trajectory], int] | None) -> Iterator[Issue]:
@@ -180,16 +187,12 @@ def estimate(view: View, *, enough: int = 0) -> int:
     """`enough`: nobody asks by how much it stays below this, so that the exact sum may be left out there."""
     t = view.t
     markup = Toolset.of(t).tokens + CALL_TOKENS * len(t.tools) + TURN_TOKENS * len(t.messages)
-    texts = []
-    for message, text, arguments in zip(t.messages, view.texts, view.arguments, strict=True):
-        texts.append(text)
+    raw = view.raw
+    for message in t.messages:
+        markup += CALL_TOKENS * len(message.calls)
         if message.reasoning:
             markup += TURN_TOKENS
-            texts.append(message.reasoning)
-        for call, given in zip(message.calls, arguments, strict=True):
-            markup += CALL_TOKENS
-            texts += (call.name, given.decode())
-    raw = "".join(texts).encode()
+            raw += message.reasoning.encode()
     most = markup + most_tokens(raw)
     return most if most < enough else markup + byte_tokens(raw)
 

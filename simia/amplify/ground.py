@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from simia.amplify.said import Said
+from simia.amplify.toolset import Toolset
 from simia.amplify.view import View
 from simia.errors import Code, Issue
 from simia.tool import ToolSpec
@@ -66,7 +67,8 @@ def scalars(value: Any, path: Path | None, where: str) -> Iterator[tuple[str, An
 def ungrounded(view: View, ids: Identifiers) -> list[Issue]:
     """One finding for each identifier in a call that nobody had said when the call was made."""
     issues = []
-    said = Said(view.t.system)
+    said = Said()
+    said.add_plain(Toolset.of(view.t).system)
     for i, message in enumerate(view.t.messages):
         for j, call in enumerate(message.calls):
             if not call.arguments or call.name not in ids.paths:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import cache
 
 from simia.amplify.view import View
 from simia.errors import Code, Issue
-from simia.trajectory import Message
 
 # Markup that ends or starts a turn when a trainer renders it: wrong in any text, also a result's.
 TEMPLATE_MARKERS = ("<|im_start|>", "<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|start_header_id|>", "<|assistant|>")
@@ -42,6 +42,8 @@ PLACEHOLDER = re.compile(
 )
 
 
+# All that PLACEHOLDER finds and a little more, in lower case.
+MAYBE_PLACEHOLDER = re.compile(r"<[a-z]+[a-z_ -]*>|\[[a-z][a-z '’_]*\]|\{\{")
 # What a small model says in place of a call (seen in recordings/small-tagged).
 WRITTEN_CALL = re.compile(r'\s*\{\s*"name"\s*:\s*"[^"]+"\s*,\s*"(arguments|parameters)"\s*:')
 
@@ -49,36 +51,22 @@ WRITTEN_CALL = re.compile(r'\s*\{\s*"name"\s*:\s*"[^"]+"\s*,\s*"(arguments|param
 def leaks(view: View, markers: Sequence[str]) -> Iterator[Issue]:
     """One finding a turn: the first marker that it shows, or a call that was written as text instead of made."""
     t = view.t
-    for i, (message, text) in enumerate(zip(t.messages, view.texts, strict=True)):
-        if message.role == "assistant" and "{" in text and WRITTEN_CALL.match(text):
-            yield Issue(code=Code.LEAK, where=f"messages[{i}]", detail="a call stands there as text")
-    lows = [
-        written(message, low, view.arguments[i])
-        for i, (message, low) in enumerate(zip(t.messages, view.lows, strict=True))
-    ]
-    low = "\n".join(lows)
-    if not words(low, markers) and not any(bracket in low for bracket in ("<", "[", "{{")):
+    if '"name"' in view.style:
+        for i, (message, text) in enumerate(zip(t.messages, view.texts, strict=True)):
+            if message.role == "assistant" and WRITTEN_CALL.match(text):
+                yield Issue(code=Code.LEAK, where=f"messages[{i}]", detail="a call stands there as text")
+    if not words(view.style, markers) and not placeholder(view.style, MAYBE_PLACEHOLDER):
         return
     for i, (message, text) in enumerate(zip(t.messages, view.texts, strict=True)):
         if message.role == "tool":
-            found = words(lows[i], TEMPLATE_MARKERS)
+            found = words(view.lows[i], TEMPLATE_MARKERS)
+        elif message.role != "system":
+            whole = "\n".join([text, message.reasoning or "", *(given.decode() for given in view.arguments[i])])
+            found = words(whole.lower(), markers) or placeholder(whole)
         else:
-            found = words(lows[i], markers) or placeholder(written(message, text, view.arguments[i], as_is=True))
+            found = None
         if found:
             yield Issue(code=Code.LEAK, where=f"messages[{i}]", detail=f"it shows {found[:60]!r}")
-
-
-def written(message: Message, text: str, arguments: Sequence[bytes], *, as_is: bool = False) -> str:
-    """All that a turn says, its arguments included (`text` in lower case: so is the rest, unless `as_is`); of a
-    result only what holds chat markup."""
-    if message.role == "tool":
-        return text if "<|" in text else ""
-    if message.role == "system":
-        return ""
-    if not message.reasoning and not arguments:
-        return text
-    rest = "\n".join([message.reasoning or "", *(given.decode() for given in arguments)])
-    return f"{text}\n{rest if as_is else rest.lower()}"
 
 
 def stands_in(marker: str, text: str) -> bool:
@@ -95,21 +83,30 @@ def stands_in(marker: str, text: str) -> bool:
 
 def words(low: str, markers: Sequence[str]) -> str | None:
     """The first marker that a text in lower case shows."""
-    # Half of the markers are markup: none of them can be where no such bracket is.
-    absent = tuple(bracket for bracket in "<[" if bracket not in low)
-    for marker in markers:
-        word = marker.lower()
-        if not word.startswith(absent) and word in low and stands_in(word, low):
-            return marker
+    for first, group in grouped(tuple(markers)):
+        if first and first not in low:
+            continue  # half of the markers are markup: none of them can be where no such bracket is
+        for word, marker in group:
+            if word in low and stands_in(word, low):
+                return marker
     return None
 
 
-def placeholder(text: str) -> str | None:
+@cache
+def grouped(markers: tuple[str, ...]) -> list[tuple[str, list[tuple[str, str]]]]:
+    """(bracket that all of a group begin with or "", [(in lower case, as given)])."""
+    groups: dict[str, list[tuple[str, str]]] = {"<": [], "[": [], "": []}
+    for marker in markers:
+        groups[marker[:1] if marker[:1] in groups else ""].append((marker.lower(), marker))
+    return list(groups.items())
+
+
+def placeholder(text: str, pattern: re.Pattern[str] = PLACEHOLDER) -> str | None:
     """Looks only where a bracket opens: the expression alone would be tried at every character."""
     for bracket in ("<", "[", "{{"):
         at = text.find(bracket)
         while at >= 0:
-            if found := PLACEHOLDER.match(text, at):
+            if found := pattern.match(text, at):
                 return found[0]
             at = text.find(bracket, at + 1)
     return None

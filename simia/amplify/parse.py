@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from simia.amplify.canonical import read_canonical
 from simia.amplify.dialect_json import UnknownRole, read_json
@@ -38,6 +38,8 @@ class Parsed:
     messages: list[Message] = field(default_factory=list)
     issues: list[Issue] = field(default_factory=list)
     repairs: list[str] = field(default_factory=list)
+    rows: list[dict[str, Any]] | None = field(default=None, compare=False)
+    """The messages as they are stored, where the reading had them at hand; whoever changes a message drops them."""
 
 
 def parse_reply(text: str, reasoning: str | None = None, *, form: Form = "auto") -> Parsed:
@@ -47,8 +49,11 @@ def parse_reply(text: str, reasoning: str | None = None, *, form: Form = "auto")
     if not body:
         detail = "everything went into the reasoning channel" if reasoning and reasoning.strip() else ""
         return Parsed(issues=[Issue(code=Code.EMPTY_REPLY, detail=detail)])
-    if form == "auto" and (written := read_canonical(body)):
-        return Parsed(written)
+    if form == "auto":
+        inner = without_fence(body)
+        if written := read_canonical(inner):
+            fence = [] if inner is body else ["code_fence"]
+            return Parsed(written.messages, repairs=[*fence, *written.repairs], rows=written.rows)
     repairs: list[str] = []
     try:
         content = without_own_thought(text, repairs)

@@ -19,6 +19,8 @@ __all__ = ["ReadCall", "RepairError", "arguments", "calls", "loads", "values"]
 
 MAX_CHARS = 1_000_000
 MAX_LAST_RESORT = 100_000
+QUICK_TRIES = 12
+CONTROLS = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}
 FENCE = re.compile(r"\s*```[\w+-]*[ \t]*\r?\n(.*?)(?:\r?\n[ \t]*```(?P<after>.*))?\s*\Z", re.S)
 START = re.compile(r"[{\[]")
 CLOSERS = re.compile(r"[\s}\]);`]*\Z")
@@ -76,6 +78,36 @@ def values(text: str, *, exact: bool = False) -> tuple[list[Any], list[str]]:
         if error.final or exact:
             raise
         return [last_resort(body, error)], [*repairs, "json_repair"]
+
+
+def quickly(text: str) -> tuple[Any, list[str]] | None:
+    """The value of a JSON text with slips of the three commonest kinds, found where the parser stops; None for any other.
+
+    A comma before a closer, closers missing at the very end, a raw line break in a string: each has one mending, so
+    what then parses is what `scan` reads, at a tenth of its cost.
+    """
+    repairs: dict[str, None] = {}
+    for _ in range(QUICK_TRIES):
+        try:
+            return orjson.loads(text), list(repairs)
+        except orjson.JSONDecodeError as error:
+            at, why = error.pos, error.msg
+        if "control character" in why and text[at : at + 1] in CONTROLS:
+            text = f"{text[:at]}{CONTROLS[text[at]]}{text[at + 1 :]}"
+            repairs["raw_control"] = None
+        elif "trailing comma" in why and text[at : at + 1] == ",":
+            text = text[:at] + text[at + 1 :]
+            repairs["trailing_comma"] = None
+        elif at >= len(text) and "missing_bracket" not in repairs and text[-1:] in ("}", "]"):
+            for closers in ("}", "]}", "}]}"):
+                try:
+                    return orjson.loads(text + closers), [*repairs, "missing_bracket"]
+                except orjson.JSONDecodeError:
+                    continue
+            return None
+        else:
+            return None
+    return None
 
 
 def without_fence(text: str, repairs: dict[str, None]) -> str:

@@ -22,11 +22,12 @@ PARTS = re.compile(r"[,;\s]+")
 class Said:
     """Texts, lowered. `holds` looks for the value as it is first; only if that fails for its looser forms."""
 
-    __slots__ = ("_texts", "_user")
+    __slots__ = ("_escaped", "_texts", "_user")
 
     def __init__(self, system: str | None = None) -> None:
         self._texts: list[str] = []
         self._user: list[str] = []
+        self._escaped: list[str] = []
         if system:
             self.add(system)
 
@@ -37,14 +38,27 @@ class Said:
         if by_user:
             self._user.append(plain)
         elif "\\" in text and text[:1] in ("{", "["):
-            # Escapes hide a value from the text search: look at the decoded values too.
-            self._texts.extend(normal(value) for value in decoded(text))
+            self._escaped.append(text)
+
+    def add_plain(self, plain: str) -> None:
+        """A text that `normal` has been through already."""
+        if plain:
+            self._texts.append(plain)
 
     def holds(self, value: Any) -> bool:
         if isinstance(value, float) and value.is_integer():
             value = int(value)
-        needle = EDGES.sub("", normal(str(value)))
-        if not needle or self._exactly(needle) or self._loosely(needle):
+        needle = normal(str(value))
+        if needle and not (needle[0].isalnum() and needle[-1].isalnum()):
+            needle = EDGES.sub("", needle)
+        if not needle or self._exactly(needle):
+            return True
+        if self._escaped:  # escapes hide a value from the text search: look at the decoded values too
+            self._texts += [normal(value) for text in self._escaped for value in decoded(text)]
+            self._escaped.clear()
+            if self._exactly(needle):
+                return True
+        if self._loosely(needle):
             return True
         parts = [part for part in PARTS.split(needle) if part]
         # Several identifiers in one string, as tools that take "A1, B2" want them.
@@ -52,7 +66,10 @@ class Said:
 
     def _exactly(self, needle: str) -> bool:
         # The newest text first: most identifiers come from the last result.
-        return any(stands_in(needle, text) for text in reversed(self._texts))
+        for text in reversed(self._texts):  # noqa: SIM110 - a generator costs more than the search
+            if needle in text and stands_in(needle, text):
+                return True
+        return False
 
     def _loosely(self, needle: str) -> bool:
         if "@" in needle:

@@ -10,6 +10,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import orjson
+
 from simia import __version__
 from simia.amplify import hint, prompt
 from simia.amplify.check import check
@@ -24,7 +26,7 @@ from simia.llm.types import Reply, Request
 from simia.runs import Item
 from simia.trajectory import VERSION, End, Provenance, Trajectory, digest
 
-HEAD = {"system", "tools", "user_tools"}
+HEAD: set[str] = {"system", "tools", "user_tools"}
 STAGES = ["prefilter", "simulate", "repair", "check", "dedupe"]
 
 
@@ -37,19 +39,18 @@ class Result:
     repairs: list[str] = field(default_factory=list)
     content_hash: str | None = None
     head: str | None = None
+    rows: list[dict[str, Any]] | None = None
 
-    def body(self) -> dict[str, Any]:
-        """As it is stored. The trajectory's head (system text and tools) is named, not written (see `Ledger.head`)."""
+    def body(self) -> bytes:
+        """As it is stored: JSON. The trajectory's head (system text and tools) is named, not written (`Ledger.head`)."""
+        rest = {"issues": [issue.model_dump(mode="json") for issue in self.issues], "repairs": self.repairs}
         if self.trajectory is None:
-            row = None
-        else:
-            row = {"version": VERSION, **self.trajectory.model_dump(mode="json", exclude_defaults=True, exclude=HEAD)}
-        body = {
-            "trajectory": row,
-            "issues": [issue.model_dump(mode="json") for issue in self.issues],
-            "repairs": self.repairs,
-        }
-        return body | {"head": self.head} if row is not None and self.head else body
+            return orjson.dumps({"trajectory": None} | rest)
+        without = HEAD | {"messages"} if self.rows is not None else HEAD
+        row = {"version": VERSION, **self.trajectory.model_dump(mode="json", exclude_defaults=True, exclude=without)}
+        if self.rows is not None:
+            row["messages"] = self.rows
+        return orjson.dumps({"trajectory": row, **rest, "head": self.head})
 
 
 def head(t: Trajectory) -> dict[str, Any]:
@@ -185,7 +186,9 @@ class Simulator:
         view = View(trajectory)
         issues = cut + check(trajectory, self.config.checks, ids=ids, seed=seed, view=view)
         trajectory.issues = issues
-        return Result(trajectory, issues, parsed.repairs, content_hash(trajectory, view), self.head_of(item))
+        return Result(
+            trajectory, issues, parsed.repairs, content_hash(trajectory, view), self.head_of(item), parsed.rows
+        )
 
     def head_of(self, item: Item) -> str:
         """The hash that the system text and tools of this item's seed are stored under."""

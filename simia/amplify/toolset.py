@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import orjson
 
+from simia.amplify.said import normal
 from simia.amplify.tokens import byte_tokens
 from simia.tool import CompiledSchema, SchemaError, ToolSpec, compile_schema
 from simia.trajectory import Trajectory
@@ -20,6 +21,7 @@ class Toolset:
 
     tools: list[ToolSpec]
     tokens: int
+    system: str  # in lower case, as `Said` wants it
     schemas: dict[str, CompiledSchema | SchemaError] = field(default_factory=dict)
 
     @classmethod
@@ -32,7 +34,9 @@ class Toolset:
             if len(_KNOWN) >= MOST:
                 _KNOWN.clear()
             raw = b"".join([(t.system or "").encode(), *(orjson.dumps(tool.flat()) for tool in t.tools)])
-            known = _KNOWN[key] = cls(list(t.tools), byte_tokens(raw), {tool.name: compiled(tool) for tool in t.tools})
+            known = _KNOWN[key] = cls(
+                list(t.tools), byte_tokens(raw), normal(t.system or ""), {tool.name: compiled(tool) for tool in t.tools}
+            )
         return known
 
 

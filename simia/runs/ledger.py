@@ -145,7 +145,7 @@ class Ledger:
             (item.id, item.ord, orjson.dumps(item.spec).decode(), item.status),
         )
 
-    def conclude(self, item: Item, content_hash: str | None, body: dict[str, Any]) -> None:
+    def conclude(self, item: Item, content_hash: str | None, body: dict[str, Any] | bytes) -> None:
         """Derived from a stored reply, hence not awaited either: `recheck` or a resume derives it again.
 
         A trajectory in `body` may leave out its head (`Head`) and name it: {"trajectory": …, "head": hash}.
@@ -154,7 +154,7 @@ class Ledger:
         self.db.put(
             "ledger",
             "INSERT OR REPLACE INTO result VALUES (?, ?, ?)",
-            (item.id, content_hash, self._pack.compress(orjson.dumps(body))),
+            (item.id, content_hash, self._pack.compress(body if isinstance(body, bytes) else orjson.dumps(body))),
         )
 
     def head(self, hashed: str, head: Callable[[], dict[str, Any]]) -> str:

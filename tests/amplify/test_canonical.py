@@ -33,8 +33,10 @@ def same(text: str, monkeypatch: pytest.MonkeyPatch) -> bool:
         return False
     long = by_the_dialects(text, monkeypatch)
     assert not long.issues
-    assert [message.model_dump() for message in short] == [message.model_dump() for message in long.messages]
-    assert not long.repairs, "what needs a repair is not canonical"
+    assert [message.model_dump() for message in short.messages] == [message.model_dump() for message in long.messages]
+    assert set(short.repairs) == set(long.repairs)
+    stored = [message.model_dump(mode="json", exclude_defaults=True) for message in short.messages]
+    assert orjson.loads(orjson.dumps(short.rows)) == stored
     return True
 
 
@@ -182,4 +184,31 @@ def test_text_parts_are_left_to_the_dialects(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_message_with_a_call_and_its_result() -> None:
     seed = Trajectory(messages=[Message(role="user", content="hi")])
-    assert read_canonical(exemplar(seed, "json")) == [Message(role="user", content="hi")]
+    assert read_canonical(exemplar(seed, "json")) == (
+        [Message(role="user", content="hi")],
+        [{"role": "user", "content": "hi"}],
+        [],
+    )
+
+
+SLIPS = st.lists(
+    st.tuples(st.sampled_from([",", "\n", "\t", "}", "]", '"', "", ":", " "]), st.integers(0, 400), st.booleans()),
+    max_size=3,
+)
+
+
+@settings(max_examples=500, deadline=None)
+@given(slips=SLIPS, seed=st.integers(0, 15), cut=st.integers(0, 4))
+def test_slips_anywhere(slips: list[tuple[str, int, bool]], seed: int, cut: int) -> None:
+    text = exemplar(Pack.load("office").seeds[seed], "json")
+    for piece, at, instead in slips:
+        at = at % len(text)
+        text = text[:at] + piece + text[at + instead :]
+    text = text[: len(text) - cut]
+    short = read_canonical(text)
+    if short is None:
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        long = by_the_dialects(text, patch)
+    assert not long.issues, (text, long.issues)
+    assert [message.model_dump() for message in short.messages] == [message.model_dump() for message in long.messages]
