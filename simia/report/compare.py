@@ -35,7 +35,7 @@ ROWS = (
 def diversity(run: Run) -> dict[str, float]:
     """How various the accepted ones are, from the report's figures."""
     facts = gather(run)
-    same, accepted = facts.overlap, max(facts.accepted, 1)
+    same, accepted = facts.overlap, max(facts.compared, 1)
     return {
         "distinct sequences of tools": same.sequences,
         "tools used": len(facts.tools) - len(facts.unused),

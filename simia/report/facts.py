@@ -15,7 +15,7 @@ from typing import Any
 from simia.report import calls
 from simia.report.figures import RunFacts, SeedsFacts, meaning
 from simia.report.part import read_together
-from simia.report.tally import fill, width_of
+from simia.report.tally import every_of, fill, width_of
 from simia.runs import Run
 from simia.trajectory import Trajectory
 
@@ -71,7 +71,8 @@ def _gather(run: Run) -> RunFacts:
     width = width_of(most)
     # While a process works on the run, one transaction gives one moment, and the other cores are wanted elsewhere.
     several = 1 if working or most < MANY else min(MOST_PROCESSES, os.cpu_count() or 1)
-    fill(facts, read_together(connection, run.folder, most + 1, width, several), known, width, by_seed)
+    sums = read_together(connection, run.folder, most + 1, width, every_of(most), several)
+    fill(facts, sums, known, width, by_seed)
     facts.static = calls.prefixes(ledger, served)
     return facts
 

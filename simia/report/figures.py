@@ -181,6 +181,9 @@ class RunFacts(BaseModel):
     messages: Spread = Field(default_factory=Spread)
     calls: Spread = Field(default_factory=Spread)
     tokens: Spread = Field(default_factory=Spread)
+    compared: int = Field(
+        default=0, description="Accepted ones whose words and identifiers were read: `overlap`, tokens."
+    )
     overlap: Overlap = Field(default_factory=Overlap)
     with_errors: int = Field(default=0, description="Accepted trajectories in which a tool answered with an error.")
     recovered: int = Field(default=0, description="Those in which a later call succeeded.")

@@ -32,16 +32,16 @@ WHERE item.stage = 'amplify' AND item.ord >= ? AND item.ord < ? ORDER BY item.or
 """
 
 
-def read(connection: sqlite3.Connection, first: int, end: int, width: int) -> Sums:
+def read(connection: sqlite3.Connection, first: int, end: int, width: int, every: int) -> Sums:
     """The sums of the items from `first` until before `end`."""
     unpack = zstandard.ZstdDecompressor()
     heads = {name: orjson.loads(unpack.decompress(body)) for name, body in connection.execute("SELECT * FROM head")}
-    tally = Tally(seeds_of(connection), width, heads)
+    tally = Tally(seeds_of(connection), width, every, heads)
     for id_, ord_, packed, verdict, reason, detail, body in connection.execute(ITEMS, (first, end)):
         spec = orjson.loads(packed)
         tally.item(id_, ord_, spec, verdict, reason, detail)
         if body is not None:
-            tally.result(ord_, str(spec.get("seed")), verdict, orjson.loads(unpack.decompress(body)))
+            tally.result(id_, ord_, str(spec.get("seed")), verdict, orjson.loads(unpack.decompress(body)))
     return tally.sums
 
 
@@ -51,20 +51,22 @@ def seeds_of(connection: sqlite3.Connection) -> dict[str, Trajectory]:
     return {seed["id"]: Trajectory.from_row(seed["row"]) for seed in seeds.get("used", [])}
 
 
-def read_together(connection: sqlite3.Connection, folder: Path, end: int, width: int, processes: int) -> Sums:
+def read_together(
+    connection: sqlite3.Connection, folder: Path, end: int, width: int, every: int, processes: int
+) -> Sums:
     """The whole run in equal parts: the first one here, each other in a process."""
     ends = [end * i // processes for i in range(processes + 1)]
     command = [sys.executable, "-m", __name__, str(folder)]
     others = [
-        subprocess.Popen([*command, str(first), str(last), str(width)], stdout=subprocess.PIPE)
+        subprocess.Popen([*command, str(first), str(last), str(width), str(every)], stdout=subprocess.PIPE)
         for first, last in pairwise(ends[1:])
     ]
     try:
-        sums = read(connection, ends[0], ends[1], width)
+        sums = read(connection, ends[0], ends[1], width, every)
         for other, first, last in zip(others, ends[1:], ends[2:], strict=False):
             out, _ = other.communicate()
             # A process that the system ended (for its memory, say) costs time and no figure.
-            sums.add(pickle.loads(out) if other.returncode == 0 else read(connection, first, last, width))
+            sums.add(pickle.loads(out) if other.returncode == 0 else read(connection, first, last, width, every))
     finally:
         for other in others:  # those that are still at work when an error has stopped us
             other.kill()

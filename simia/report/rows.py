@@ -52,45 +52,49 @@ class Story:
     failed: bool = False
     recovered: bool = False
     sequence: tuple[str, ...] = ()
-    tokens: int = 0
 
 
 def walk(row: Row) -> Story:
     """Recovered: a tool answered with an error, and a call of a later turn succeeded."""
     messages = upgrade(row).get("messages", [])
     story = Story(len(messages))
-    markup, texts, turn, failed_in = TURN_TOKENS * len(messages), [], 0, None
+    turn, failed_in = 0, None
     for message in messages:
-        content, role = message.get("content"), message["role"]
-        text = content if type(content) is str else text_of(content)
-        texts.append(text)
+        role = message["role"]
         if role == "tool":
-            if message.get("error") is not None:
+            if "error" in message:
                 failed_in = turn if failed_in is None else failed_in
             elif failed_in is not None and turn > failed_in:
                 story.recovered = True
         elif role == "user":
-            story.users.append(text)
-        if "reasoning" in message:
-            markup += TURN_TOKENS
-            texts.append(message["reasoning"] or "")
-        if "calls" in message:
+            story.users.append(text_of(message.get("content")))
+        elif "calls" in message:
             calls = message["calls"]
             turn += 1
             story.parallel += len(calls) > 1
             story.calls += calls
     story.failed = failed_in is not None
-    markup += CALL_TOKENS * len(story.calls)
     story.sequence = tuple([call["name"] for call in story.calls])
+    return story
+
+
+def tokens(row: Row, story: Story) -> int:
+    """What `check.estimate_tokens` says of the conversation, its head left out."""
+    messages = row.get("messages", [])
+    texts = [text_of(message.get("content")) for message in messages]
+    reasoning = [message["reasoning"] for message in messages if message.get("reasoning")]
+    markup = TURN_TOKENS * (len(messages) + len(reasoning)) + CALL_TOKENS * len(story.calls)
+    texts += reasoning
     texts += story.sequence
     texts += [call.get("raw") or "" for call in story.calls]
     arguments = [orjson.dumps(call["arguments"]) for call in story.calls if call.get("arguments") is not None]
-    story.tokens = markup + byte_tokens(b"".join(["".join(texts).encode(), *arguments]))
-    return story
+    return markup + byte_tokens(b"".join(["".join(texts).encode(), *arguments]))
 
 
 def text_of(content: Any) -> str:
     """As `Message.text`."""
+    if type(content) is str:
+        return content
     if isinstance(content, list):
         return "".join(str(part.get("text", "")) for part in content if part.get("type", "text") == "text")
     return content or ""

@@ -128,7 +128,8 @@ def frequent_lines(facts: RunFacts) -> list[tuple[str, list[tuple[str, int, str]
     """What recurs most in accepted ones: name of the list, then (thing, count, share)."""
     found = []
     for kind, things in facts.frequent.items():
-        rows = [(cut(thing), count, f"{of(count, facts.accepted):.1%}") for thing, count in things.items()]
+        whole = facts.compared if kind == "identifiers" else facts.accepted
+        rows = [(cut(thing), count, f"{of(count, whole):.1%}") for thing, count in things.items()]
         if rows:
             found.append((NAMES.get(kind, kind), rows))
     return found

@@ -1,22 +1,29 @@
-"""From a run's items and results to sums, and from sums to figures."""
+"""From a run's items and results to sums, and from sums to figures.
+
+Reading words and identifiers costs more than all the rest. In a large run they are read in some accepted trajectories
+alone, chosen by the hash of their id (seeds take turns, so that every fourth one may be of the same few seeds), and every
+figure that comes of them says of how many it is.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import re
+import zlib
 from collections import Counter
 from typing import Any
 
 from simia.errors import Code
 from simia.report.figures import Fate, Reason, RunFacts, SeedFacts, Spent, Stretch, ToolFacts
 from simia.report.overlap import SeedIndex
-from simia.report.rows import Head, Row, Story, walk
+from simia.report.rows import Head, Row, Story, tokens, walk
 from simia.report.spread import Histogram, Spread
 from simia.report.sums import EXAMPLES, STRETCHES, Sums
 from simia.trajectory import Trajectory, digest
 
 TOP = 8
 OPENING = 6  # words
+COMPARED = 20_000  # about so many accepted trajectories are compared with the seeds at most
 LENGTHS = ("messages", "calls", "tokens")
 REPEATS = {str(code) for code in (Code.DUPLICATE, Code.NEAR_DUPLICATE, Code.SEED_COPY)}
 # Two findings are alike if they differ in values alone.
@@ -25,12 +32,16 @@ DIGITS = re.compile(r"\d+")
 
 
 class Tally:
-    """Sums over the items that it is shown, in the run's order. `width`: how many ords make a stretch."""
+    """Sums over the items that it is shown, in the run's order.
 
-    def __init__(self, seeds: dict[str, Trajectory], width: int, shared: dict[str, Row]) -> None:
+    `width`: how many ords make a stretch; `every`: one in so many accepted trajectories is compared with the seeds.
+    """
+
+    def __init__(self, seeds: dict[str, Trajectory], width: int, every: int, shared: dict[str, Row]) -> None:
         self.sums = Sums()
         self._index = SeedIndex(seeds)
         self._width = width
+        self._every = every
         self._shared = shared  # the heads that results leave out and name
         self._heads: dict[tuple[str, str], Head] = {}
 
@@ -51,7 +62,7 @@ class Tally:
             if len(sums.examples[why]) < EXAMPLES:
                 sums.examples[why].append(id_)
 
-    def result(self, ord_: int, seed_id: str, verdict: str, body: Row) -> None:
+    def result(self, id_: str, ord_: int, seed_id: str, verdict: str, body: Row) -> None:
         """What was derived from one reply."""
         sums, row = self.sums, body["trajectory"]
         sums.repairs.update(set(body["repairs"]))
@@ -67,18 +78,29 @@ class Tally:
         if verdict == "accepted":
             sums.figures["repaired"] += bool(body["repairs"])
             sums.versions[str(row.get("provenance", {}).get("simia") or "unknown")] += 1
-            self._accepted(story, head, seed_id, ord_ // self._width)
+            self._accepted(story, ord_ // self._width)
+            if zlib.crc32(id_.encode()) % self._every == 0:
+                sums.lengths["tokens"][head.tokens + tokens(row, story)] += 1
+                self._compare(story, head, seed_id)
 
-    def _accepted(self, story: Story, head: Head, seed_id: str, stretch: int) -> None:
+    def _accepted(self, story: Story, stretch: int) -> None:
         sums, figures = self.sums, self.sums.figures
-        lengths = (story.messages, len(story.calls), head.tokens + story.tokens)
-        for name, value in zip(LENGTHS, lengths, strict=True):
-            sums.lengths[name][value] += 1
+        sums.lengths["messages"][story.messages] += 1
+        sums.lengths["calls"][len(story.calls)] += 1
         figures["parallel"] += story.parallel > 0
         figures["parallel_turns"] += story.parallel
         figures["with_errors"] += story.failed
         figures["recovered"] += story.recovered
+        called = " → ".join(story.sequence)
+        sums.first_seen.setdefault(stable(called), stretch)
+        sums.frequent["sequences"].add([called])
+        first = story.users[0] if story.users else ""
+        sums.frequent["openings"].add([" ".join(first[:200].lower().split()[:OPENING])])
+
+    def _compare(self, story: Story, head: Head, seed_id: str) -> None:
+        sums, figures = self.sums, self.sums.figures
         like = self._index.compare(story, head, seed_id)
+        figures["compared"] += 1
         figures["grams"] += like.grams
         figures["grams_in_seeds"] += like.known
         figures["some"] += like.known > 0
@@ -88,12 +110,7 @@ class Tally:
         figures["identifiers_in_seeds"] += like.copied
         figures["copiers"] += like.copied > 0
         sums.nearness[like.tenth] += 1
-        called = " → ".join(story.sequence)
-        sums.first_seen.setdefault(stable(called), stretch)
-        sums.frequent["sequences"].add([called])
         sums.frequent["identifiers"].add(like.identifiers)
-        first = story.users[0] if story.users else ""
-        sums.frequent["openings"].add([" ".join(first[:200].lower().split()[:OPENING])])
 
     def _head(self, row: Row, named: str | None) -> Head:
         pack = row.get("pack") or ""
@@ -134,10 +151,11 @@ def fill(facts: RunFacts, sums: Sums, seeds: dict[str, Trajectory], width: int, 
     facts.tools = tools(sums, seeds)
     for name in ("repaired", "parallel", "parallel_turns", "with_errors", "recovered"):
         setattr(facts, name, sums.figures[name])
+    facts.compared = sums.figures["compared"]
     facts.messages, facts.calls, facts.tokens = (Spread.of(sums.lengths[name]) for name in LENGTHS)
     facts.lengths = {name: Histogram.of(sums.lengths[name]) for name in LENGTHS} if facts.accepted else {}
     facts.overlap, facts.nearness = sums.overlap, sums.nearness
-    facts.frequent = {name: counts.top(TOP) for name, counts in sums.frequent.items()}
+    facts.frequent = {name: sums.frequent[name].top(TOP) for name in ("sequences", "openings", "identifiers")}
 
 
 def count_of(sums: Sums, verdict: str) -> dict[str, int]:
@@ -180,6 +198,10 @@ def timeline(sums: Sums, width: int) -> list[Stretch]:
 
 def width_of(most_ord: int) -> int:
     return most_ord // STRETCHES + 1
+
+
+def every_of(most_ord: int) -> int:
+    return most_ord // COMPARED + 1
 
 
 def stable(text: str) -> int:

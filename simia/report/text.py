@@ -149,7 +149,7 @@ def overlap(facts: RunFacts) -> Table | None:
 
 def overlap_lines(facts: RunFacts) -> list[tuple[str, str]]:
     """Figure and what it is a share of; the page shows the same."""
-    same, accepted = facts.overlap, facts.accepted
+    same, accepted = facts.overlap, facts.compared
     found = [
         (share(same.some, accepted), "accepted have a five-word run of their user's words in the seeds"),
         (share(same.half, accepted), "accepted have at least half of those runs in the seeds"),
@@ -159,6 +159,8 @@ def overlap_lines(facts: RunFacts) -> list[tuple[str, str]]:
         (share(same.identifiers_in_seeds, same.identifiers), "identifiers in calls stand in the seeds"),
         (f"{same.sequences:,}", "distinct sequences of tools"),
     ]
+    if facts.compared < facts.accepted:
+        found.append((f"{facts.compared:,}", f"of {facts.accepted:,} accepted were drawn for this comparison"))
     return [(figure, what) for figure, what in found if figure]
 
 
