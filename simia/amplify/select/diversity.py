@@ -25,7 +25,7 @@ SPEAKERS = ("user", "assistant")
 QUANTILES = {"p5": 0.05, "p25": 0.25, "median": 0.5, "p75": 0.75, "p95": 0.95}
 DECLINED = re.compile(
     r"\b(?:(?:i|we)(?:['’]?m| am|['’]?re| are)? (?:sorry,? but|afraid|unable to|not able to|not allowed to|not permitted to)|"
-    r"(?:i|we) (?:can['’]?t|cannot|can not|won['’]?t|must decline)|"
+    r"(?:i|we) (?:(?:can['’]?t|cannot|can not|won['’]?t)(?! (?:promise|guarantee|say|tell|wait)\b)|must decline)|"
     r"(?:is|are|was)(?: not|n['’]t) (?:possible|allowed|permitted|eligible|refundable)|policy (?:does not|doesn['’]t) allow)\b",
     re.I,
 )

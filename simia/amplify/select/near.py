@@ -3,9 +3,9 @@
 What counts is what the user and the assistant say and what is called; results and call ids are boilerplate that would make
 conversations about the same shop look alike. Pairs of words and not longer shingles: from one to five words (and eight to sixteen
 characters) separate copies from new stories equally well on our seeds and on Glaive's calls, and a pair is the longest that fits a
-64-bit token without another pass. `THRESHOLD` follows from the same measurement (`eval/bench/near.py`): with one word in twenty
-changed a conversation keeps a likeness of 0.76 to 0.85, while the same story with other names, dates and amounts falls to 0.50 (95 %
-are below 0.74 where it has 500 words, below 0.80 where it has a hundred).
+64-bit token without another pass. `THRESHOLD` follows from `eval/bench/near.py`: with one word in twenty changed a conversation
+keeps a likeness of 0.77 to 0.88, at any length; the same story with other names, dates and amounts has 0.59, and 95 % of such are
+below 0.69 where they have 500 words. At a hundred words some reach 0.81: there little but the wording is left to be the same.
 
 The index is ours because what there is keeps a hash table of objects for each band: here all bands of all signatures are flat
 arrays, about half a kilobyte a trajectory. Given the order of `add`, every answer is fixed.

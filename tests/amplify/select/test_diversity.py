@@ -123,6 +123,7 @@ def test_shares_of_parallel_recovered_and_declined() -> None:
         (episode(end="The policy does not allow that."), True),
         (episode(end="Sorry for the delay; it is on its way. I can see it."), False),
         (episode(end="You cannot miss it, it is not far."), False),
+        (episode(end="It is cancelled; I can't promise that the money is there today."), False),
     ],
 )
 def test_what_counts_as_declined(t: Trajectory, expected: bool) -> None:
