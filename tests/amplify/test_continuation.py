@@ -106,7 +106,9 @@ def test_a_fence_opened_again(case: tuple[str, str, str], language: str, closed:
         return
     if not text.startswith("```") and "```" in second:
         return
-    again = first[-40:] if overlapping and len(first) >= 40 and len(set(first[-40:-20])) >= LEAST_LETTERS else ""
+    again = first[-40:]
+    if not overlapping or len(again) < 40 or len(set(again[:20])) < LEAST_LETTERS or "`" in again:
+        again = ""
     close = "\n```" if closed and not text.startswith("```") else ""
     if text.startswith("```") and not closed:
         second = second.removesuffix("```")
