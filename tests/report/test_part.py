@@ -1,0 +1,109 @@
+"""Read in parts, in one process or several, a run has the same figures; counters stay small and keep what is frequent."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from simia.report import part, sections
+from simia.report.facts import gather
+from simia.report.figures import RunFacts
+from simia.report.frequent import Frequent
+from simia.report.spread import Histogram
+from simia.report.tally import alike, fill
+from simia.runs import Run
+
+
+def figures(connection: sqlite3.Connection, run: Run, processes: int) -> dict[str, Any]:
+    facts = RunFacts(run="r")
+    fill(facts, part.read_together(connection, run.folder, 9, 1, 1, processes), part.seeds_of(connection), 1, {})
+    return facts.model_dump()
+
+
+async def test_parts_add_up_to_the_whole(run: Run) -> None:
+    connection = run.ledger.db.ledger
+    whole = figures(connection, run, 1)
+    assert whole["planned"] == 9
+    assert whole["overlap"] == gather(run).overlap.model_dump()
+    assert figures(connection, run, 3) == whole
+
+
+async def test_a_part_whose_process_died_is_read_here(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    started = []
+
+    def died(command: list[str], **options: Any) -> subprocess.Popen[bytes]:
+        started.append(command)
+        return real(["false"], **options)
+
+    real = subprocess.Popen
+    connection = run.ledger.db.ledger
+    whole = figures(connection, run, 1)
+    monkeypatch.setattr(part.subprocess, "Popen", died)
+    assert figures(connection, run, 3) == whole
+    assert len(started) == 2
+
+
+async def test_what_is_drawn_says_of_how_many_it_is(run: Run) -> None:
+    connection = run.ledger.db.ledger
+    sums = part.read(connection, 0, 9, 1, 1_000_003)
+    assert sums.figures["compared"] == 0
+    assert sums.lengths["messages"].total() == 3
+    facts = gather(run)
+    assert (facts.compared, facts.accepted) == (3, 3)
+
+
+async def test_yield_over_time_spending_and_prompts(run: Run) -> None:
+    facts = gather(run)
+    assert [(s.first, s.accepted, s.rejected, s.repeats, s.fresh) for s in facts.timeline][2:5] == [
+        (2, 1, 0, 0, 1),
+        (3, 0, 1, 0, 0),
+        (4, 0, 1, 1, 0),
+    ]
+    assert {fate: (spent.replies, spent.cost, spent.priced) for fate, spent in facts.spent.items()} == {
+        "accepted": (3, 0.75, 3),
+        "rejected": (3, 0.5, 2),
+    }
+    assert (
+        sections.each_accepted(facts)
+        == "200 tokens in, 20 out for each accepted; 50% of the tokens written are in none"
+    )
+    (prompt,) = facts.static
+    assert prompt.static == len("user\ni")
+    assert prompt.served == pytest.approx(0.4)
+    assert facts.endpoint.faults == {"timeout": 1}
+    assert facts.endpoint.again == 1
+    assert facts.by_licence == {"CC0-1.0": 3}
+    assert {reason.code: reason.examples for reason in facts.reasons}["unparsable"] == ["i5"]
+
+
+def test_a_bounded_counter_keeps_what_is_frequent() -> None:
+    counter = Frequent(100)
+    for i in range(10_000):
+        counter.add([f"once {i}", "often", "half" if i % 2 else "often"])
+    assert list(counter.top(2)) == ["often", "half"]
+    assert len(counter._counts) <= 100
+    other = Frequent(100)
+    other.add(["half"] * 100_000)
+    counter.merge(other)
+    assert next(iter(counter.top(1))) == "half"
+
+
+def test_a_histogram_counts_every_value_and_is_not_stretched_by_one() -> None:
+    values = Counter(dict.fromkeys(range(100), 10)) + Counter([1_000_000])
+    found = Histogram.of(values, bins=10)
+    assert sum(found.counts) == values.total()
+    assert found.most == 1_000_000
+    assert found.low + found.width * len(found.counts) < 200
+    assert (found.middle, found.high) == (50, 95)
+    assert Histogram.of(Counter()).counts == []
+
+
+def test_findings_that_differ_in_values_are_one() -> None:
+    left = alike("ungrounded_id at messages[3].calls[0]: order_id: 'ORD-1' was not said before", "ungrounded_id")
+    right = alike("ungrounded_id at messages[5].calls[2]: order_id: 'ORD-77' was not said before", "ungrounded_id")
+    assert left == right == "order_id: … was not said before"
+    assert alike("", "leak") == "no detail"
