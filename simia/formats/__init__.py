@@ -1,7 +1,8 @@
 """Trajectory dialects in and out.
 
 `read` yields a trajectory or a `Refused` for each row of a file; `write` turns trajectories into rows of a dialect.
-What a dialect read it writes back unchanged; what any dialect read, every other one can write.
+What a dialect read it writes back unchanged. What any dialect read, each of `DIALECTS` can write; those of
+`SUITE_DIALECTS` write their own suite's trajectories only, and raise `llamafactory.Unfit` for any other.
 """
 
 from __future__ import annotations
@@ -11,25 +12,30 @@ from pathlib import Path
 from typing import Any
 
 from simia.errors import UserError
+from simia.formats.agentinstruct import AgentInstruct
 from simia.formats.apigen import Apigen
 from simia.formats.base import Dialect, Limits, Refused, RowError
 from simia.formats.files import read_file
 from simia.formats.hermes import Hermes
 from simia.formats.native import Native
+from simia.formats.officebench import OfficeBench
 from simia.formats.openai import OpenAI
 from simia.trajectory import Trajectory
 
-__all__ = ["DIALECTS", "Dialect", "Limits", "Refused", "RowError", "get", "read", "write"]
+__all__ = ["DIALECTS", "SUITE_DIALECTS", "Dialect", "Limits", "Refused", "RowError", "get", "read", "write"]
 
 # In order of preference where a row fits several: text without a single call is as good as any.
 DIALECTS: dict[str, Dialect] = {d.name: d for d in (Native(), Apigen(), OpenAI(), Hermes())}
+SUITE_DIALECTS: dict[str, Dialect] = {d.name: d for d in (AgentInstruct(), OfficeBench())}
+# Where a row fits several, a suite's dialect wins over the general ones: to those its actions are mere text.
+ALL = {"simia": DIALECTS["simia"], **SUITE_DIALECTS, **DIALECTS}
 
 
 def get(name: str) -> Dialect:
     """The dialect of that name. Raises `UserError` that lists what there is."""
-    if name not in DIALECTS:
-        raise UserError(f"no dialect is named {name!r}; there are: {', '.join(DIALECTS)}")
-    return DIALECTS[name]
+    if name not in ALL:
+        raise UserError(f"no dialect is named {name!r}; there are: {', '.join(ALL)}")
+    return ALL[name]
 
 
 def read(
@@ -40,7 +46,7 @@ def read(
     Raises `UserError` at once for a file that cannot be read, an unknown dialect, or rows that fit none.
     """
     chosen = None if dialect is None else get(dialect)
-    return read_file(Path(path), list(DIALECTS.values()), chosen, limits or Limits())
+    return read_file(Path(path), list(ALL.values()), chosen, limits or Limits())
 
 
 def write(trajectories: Iterable[Trajectory], dialect: str) -> Iterator[dict[str, Any]]:

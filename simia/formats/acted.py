@@ -1,0 +1,259 @@
+"""The frame of dialects in which a call is the text of an action: AgentInstruct's and OfficeBench's.
+
+Such rows have two voices only. What the agent says holds a thought and one action; what the other side says is the task
+first, and after each action its observation. A `Style` says how thoughts, actions and observations are written; here
+turns become messages with native calls, so that the parser, the schemas and the checks of every suite are the same.
+
+These dialects carry nothing but their suite's own world: a writer reads its row again, and where that would be another
+trajectory it raises `Unfit`. Turns that were read and not edited are written back as they were (see `base`).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from simia.errors import Code
+from simia.formats.actions import Style, Unsaid
+from simia.formats.base import MEMO, RowError, carried, memory, same, unknown
+from simia.formats.llamafactory import Unfit
+from simia.formats.turns import Shape, Turn, dump, pair
+from simia.trajectory import Message, Trajectory
+
+
+class Acted(ABC):
+    """Reads and writes rows of one or several styles."""
+
+    name: str
+    shapes: tuple[Shape, ...]
+    losses = False  # turns have a `loss` that says whether they are trained on
+    named = False  # rows have an `id`
+
+    @abstractmethod
+    def style_of(self, row: Mapping[str, Any], turns: Sequence[Turn], shape: Shape) -> Style | None:
+        """The style of a row; None for a row of something else."""
+
+    @abstractmethod
+    def style_for(self, t: Trajectory) -> Style | None:
+        """The style that a trajectory's tools ask for."""
+
+    @abstractmethod
+    def stranger(self, row: Mapping[str, Any]) -> str:
+        """Why a row without a style is not read."""
+
+    def sniff(self, row: Mapping[str, Any]) -> bool:
+        shape = self.shape_of(row)
+        try:
+            return self.style_of(row, self.turns_of(row, shape), shape) is not None
+        except RowError:
+            return False
+
+    def read(self, row: Mapping[str, Any]) -> Trajectory:
+        shape = self.shape_of(row)
+        turns = self.turns_of(row, shape)
+        style = self.style_of(row, turns, shape)
+        if style is None:
+            raise RowError(Code.BAD_ROW, self.stranger(row))
+        memo: dict[str, Any] = {} if shape is self.shapes[0] else {"container": shape.rows}
+        named = self.named and isinstance(row.get("id"), str)
+        t = Trajectory(tools=list(style.tools), extra=unknown(row, (shape.rows, "id") if named else (shape.rows,)))
+        t.task_id = row["id"] if named else None
+        if kind(turns[0], shape) == "system":
+            t.system = turns[0][shape.text]
+            memo |= {} if same(turns[0], system_turn(shape, t.system)) else {"head": turns[0]}
+            turns = turns[1:]
+        if not turns or kind(turns[0], shape) != "user":
+            raise RowError(Code.BAD_ROW, f"{shape.rows} does not start with a task")
+        if shown := demonstrated(turns, shape, style):
+            t.system = system_of(turns[0], shape, style)
+            if not same(turns[:shown], self.acknowledgement(t.system, shape, style)):
+                memo["opening"] = turns[:shown]
+            turns = turns[shown:]
+        elif "system" not in shape.roles.values():
+            t.system = style.split(turns[0][shape.text])[0]
+        joined = None if shown else t.system
+        if not any(kind(turn, shape) == "assistant" for turn in turns):
+            raise RowError(Code.BAD_ROW, "the agent has no turn")
+        if after_the_end(turns, shape, style):
+            turns, memo["tail"] = turns[:-1], turns[-1:]
+        self.read_body(t, turns, shape, style, joined)
+        if memo:
+            t.extra[MEMO] = {self.name: memo}
+        pair(t.messages)
+        return t
+
+    def read_body(self, t: Trajectory, turns: list[Turn], shape: Shape, style: Style, joined: str | None) -> None:
+        for at, turn in enumerate(turns):
+            message = self.read_turn(turn, shape, style, bool(at and t.messages[-1].calls), first=at == 0)
+            t.messages += style.finish(message) if message.calls and at == len(turns) - 1 else [message]
+            try:
+                fresh = self.write_turn(t.messages[at], shape, style, joined, first=at == 0)
+            except Unsaid:
+                fresh = {}
+            if not same(fresh, turn):
+                t.messages[at].extra[MEMO] = {self.name: {"turn": turn}}
+
+    def write(self, t: Trajectory) -> dict[str, Any]:
+        memo = memory(t.extra, self.name)
+        shape = next((shape for shape in self.shapes if shape.rows == memo.get("container")), self.shapes[0])
+        style = self.style_for(t)
+        if style is None:
+            raise Unfit(Code.UNEXPRESSIBLE, "tools", f"{self.name} rows have no place for these tools")
+        turns: list[Turn] = []
+        joined: str | None = None
+        if "system" in shape.roles.values():
+            turns = [] if t.system is None else [self.head(memo, t.system, shape)]
+        elif t.system is not None:
+            turns = self.opening(memo, t.system, shape, style)
+            joined = None if turns else t.system
+        for at, message in enumerate(style.unfinish(t.messages)):
+            try:
+                kept = self.kept(message, shape, style, joined, first=at == 0)
+                turns.append(kept or self.write_turn(message, shape, style, joined, first=at == 0))
+            except Unsaid as error:
+                raise Unfit(Code.UNEXPRESSIBLE, f"messages[{at}]", f"{self.name}: {error}") from None
+        turns += self.valid(memo.get("tail"), shape)
+        named = {"id": t.task_id} if self.named and t.task_id is not None else {}
+        row = {**named, shape.rows: turns, **carried(t.extra, (shape.rows, *named))}
+        self.verify(t, row)
+        return row
+
+    def verify(self, t: Trajectory, row: Mapping[str, Any]) -> None:
+        """A row that says something else than the trajectory would be a lie in the training data."""
+        try:
+            again = self.read(row)
+        except RowError as error:
+            raise Unfit(Code.UNEXPRESSIBLE, "messages", f"{self.name}: {error}") from None
+        if not same([again.system, dump(again.tools)], [t.system, dump(t.tools)]):
+            raise Unfit(Code.UNEXPRESSIBLE, "system", f"{self.name} rows cannot say this system text and these tools")
+        mine, theirs = [seen(m) for m in t.messages], [seen(m) for m in again.messages]
+        for at in range(max(len(mine), len(theirs))):
+            if not same(mine[at : at + 1], theirs[at : at + 1]):
+                raise Unfit(Code.UNEXPRESSIBLE, f"messages[{at}]", f"{self.name} rows cannot say this turn here")
+
+    def shape_of(self, row: Mapping[str, Any]) -> Shape:
+        return next((shape for shape in self.shapes if shape.rows in row), self.shapes[0])
+
+    def turns_of(self, row: Mapping[str, Any], shape: Shape) -> list[Turn]:
+        turns = row.get(shape.rows)
+        if not isinstance(turns, list) or not turns:
+            raise RowError(Code.BAD_ROW, f"the row has no list {shape.rows!r} of turns")
+        for i, turn in enumerate(turns):
+            where = f"{shape.rows}[{i}]"
+            if not isinstance(turn, dict) or not isinstance(turn.get(shape.text), str):
+                raise RowError(Code.BAD_ROW, f"{where} is no object with a text {shape.text!r}")
+            role = turn.get(shape.role)
+            if not isinstance(role, str) or role not in shape.roles or (i and shape.roles[role] == "system"):
+                raise RowError(
+                    Code.UNKNOWN_ROLE, f"{where} is from {role!r}; {self.name} knows {', '.join(shape.roles)}"
+                )
+            if self.losses and not isinstance(turn.get("loss"), bool | None):
+                raise RowError(Code.BAD_ROW, f"{where}: loss is neither true nor false nor null")
+        return turns
+
+    def valid(self, turns: Any, shape: Shape) -> list[Turn]:
+        """Turns out of a memory, which in a row that someone else wrote may hold anything."""
+        try:
+            return self.turns_of({shape.rows: turns}, shape) if isinstance(turns, list) else []
+        except RowError:
+            return []
+
+    def head(self, memo: Mapping[str, Any], system: str, shape: Shape) -> Turn:
+        kept = self.valid([memo.get("head")], shape)
+        return {**(kept[0] if kept else {}), **system_turn(shape, system)}
+
+    def opening(self, memo: Mapping[str, Any], system: str, shape: Shape, style: Style) -> list[Turn]:
+        """The turns before the task: those that were read, with the present system text, or the style's own."""
+        kept = self.valid(memo.get("opening"), shape)
+        if not kept:
+            return self.acknowledgement(system, shape, style)
+        text = kept[0][shape.text]
+        return [{**kept[0], shape.text: system + text[len(system_of(kept[0], shape, style)) :]}, *kept[1:]]
+
+    def acknowledgement(self, system: str, shape: Shape, style: Style) -> list[Turn]:
+        if style.acknowledged is None:
+            return []
+        pairs = zip(("user", "assistant"), (system, style.acknowledged), (None, False), strict=True)
+        return [self.turn(shape, role, text, loss, {}) for role, text, loss in pairs]
+
+    def kept(self, m: Message, shape: Shape, style: Style, joined: str | None, *, first: bool) -> Turn | None:
+        """The turn as it was read, as long as it still says this message."""
+        found = self.valid([memory(m.extra, self.name).get("turn")], shape)
+        if not found or (first and style.split(found[0][shape.text])[0] != joined):
+            return None
+        read = self.read_turn(found[0], shape, style, m.role == "tool", first=first)
+        was = [read, *style.finish(read)[:1]] if read.calls else [read]
+        now = [seen(m), m.train, carried(m.extra, ())]
+        return found[0] if any(same([seen(w), w.train, carried(w.extra, ())], now) for w in was) else None
+
+    def read_turn(self, turn: Turn, shape: Shape, style: Style, after_call: bool, *, first: bool) -> Message:
+        text, role = turn[shape.text], kind(turn, shape)
+        if role == "assistant":
+            message = style.read_agent(text)
+        elif after_call:
+            message = Message(role="tool", content=style.read_result(text))
+        else:
+            message = Message(role="user", content=style.split(text)[1] if first else text)
+        message.train = turn.get("loss") if self.losses else None
+        message.extra = unknown(turn, self.fields(shape))
+        return message
+
+    def write_turn(self, m: Message, shape: Shape, style: Style, joined: str | None, *, first: bool) -> Turn:
+        if m.role == "assistant":
+            return self.turn(shape, m.role, style.write_agent(m), True if m.train is None else m.train, m.extra)
+        if not isinstance(m.content, str):
+            raise Unsaid("its content is not text")
+        text = style.write_result(m.content) if m.role == "tool" else m.content
+        return self.turn(shape, "user", style.join(joined, text) if first else text, m.train, m.extra)
+
+    def turn(self, shape: Shape, role: str, text: str, loss: bool | None, extra: Mapping[str, Any]) -> Turn:
+        name = next(name for name, known in shape.roles.items() if known == role)
+        middle = {"loss": loss} if self.losses else {}
+        return {shape.role: name, **middle, shape.text: text, **carried(extra, self.fields(shape))}
+
+    def fields(self, shape: Shape) -> tuple[str, ...]:
+        return (shape.role, shape.text, "loss") if self.losses else (shape.role, shape.text)
+
+
+def kind(turn: Turn, shape: Shape) -> str:
+    return shape.roles[turn[shape.role]]
+
+
+def system_turn(shape: Shape, text: str) -> Turn:
+    return {shape.role: "system", shape.text: text}
+
+
+def system_of(turn: Turn, shape: Shape, style: Style) -> str:
+    """The system text of a turn before the task: all of it, unless a demonstration's task follows."""
+    text: str = turn[shape.text]
+    return style.split(text)[0] or text
+
+
+def demonstrated(turns: Sequence[Turn], shape: Shape, style: Style) -> int:
+    """How many turns come before the task: instructions that the agent acknowledges, or a task shown as an example."""
+    shown = 0
+    for at in range(2, len(turns)):
+        before, turn = turns[at - 1], turns[at]
+        if kind(before, shape) != "assistant":
+            continue
+        if before.get("loss") is True:
+            break
+        polite = at == 2 and not style.acts(before[shape.text])
+        if kind(turn, shape) == "user" and (polite or style.starts(turn[shape.text], before.get("loss") is False)):
+            shown = at
+    return shown
+
+
+def after_the_end(turns: Sequence[Turn], shape: Shape, style: Style) -> bool:
+    """Does the environment have the last word, after the agent's closing action?"""
+    if len(turns) < 2 or kind(turns[-1], shape) != "user" or kind(turns[-2], shape) != "assistant":
+        return False
+    text = turns[-2][shape.text]
+    return style.acts(text) and style.closes(style.read_agent(text))
+
+
+def seen(m: Message) -> list[Any]:
+    """What a reader of the conversation sees of a message; empty text beside a call is no text."""
+    content = (m.content or None) if m.calls else m.content
+    return [m.role, content, m.reasoning or None, [[call.name, call.arguments, call.raw] for call in m.calls]]

@@ -1,0 +1,224 @@
+"""`officebench`: rows of an agent that works through office applications, one action a turn.
+
+The agent writes `<think>…</think>` and `<answer> {"app": …, "action": …, …} </answer>`; observations are user turns. An
+action becomes a call of the tool `app.action` with the other fields as its arguments. `finish_task` is no tool: its
+answer is the closing message (OfficeBench's convention for a task that asks nothing is the answer "None").
+Rows come as `conversations` or as chat `messages`, with or without a system turn; new ones are `conversations`.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from simia.formats.acted import Acted
+from simia.formats.actions import Style, Unsaid, closing, text, tool
+from simia.formats.base import dumps, fault
+from simia.formats.turns import Shape, Turn
+from simia.tool import ToolSpec
+from simia.trajectory import Message, ToolCall, Trajectory
+
+SHAREGPT = Shape(
+    "conversations",
+    "from",
+    "value",
+    {"human": "user", "gpt": "assistant", "system": "system", "user": "user", "assistant": "assistant"},
+)
+CHAT = Shape("messages", "role", "content", {"user": "user", "assistant": "assistant", "system": "system"})
+NOTHING = "None"
+INDEX: dict[str, Any] = {"type": ["integer", "string"], "minimum": 0, "pattern": "^[0-9]+$"}
+ROW: dict[str, Any] = {**INDEX, "description": "Number of the row."}
+COLUMN: dict[str, Any] = {**INDEX, "description": "Number of the column."}
+USER = text("Name of one user.")
+
+
+def file(what: str) -> dict[str, Any]:
+    return text(f"Path of the {what}, usually under /testbed/data.")
+
+
+TOOLS: tuple[ToolSpec, ...] = (
+    tool(
+        "calendar.create_event",
+        "Put an event into one user's calendar.",
+        user=USER,
+        summary=text("What the event is."),
+        time_start=text("Start, as YYYY-MM-DD HH:MM:SS."),
+        time_end=text("End, as YYYY-MM-DD HH:MM:SS."),
+    ),
+    tool(
+        "calendar.delete_event",
+        "Remove the event of that name from a user's calendar.",
+        user=USER,
+        summary=text("The event's name, as the calendar has it."),
+    ),
+    tool("calendar.list_events", "List the events in one user's calendar.", username=USER),
+    tool("excel.read_file", "Show the table in a workbook.", file_path=file("workbook")),
+    tool(
+        "excel.set_cell",
+        "Write a value into one cell of a workbook.",
+        file_path=file("workbook"),
+        row_idx=ROW,
+        column_idx=COLUMN,
+        text={"type": ["string", "number"], "description": "The value."},
+    ),
+    tool(
+        "excel.delete_cell",
+        "Empty one cell of a workbook.",
+        file_path=file("workbook"),
+        row_idx=ROW,
+        column_idx=COLUMN,
+    ),
+    tool("excel.create_new_file", "Create an empty workbook.", file_path=file("new workbook")),
+    tool(
+        "excel.convert_to_pdf",
+        "Save a workbook as a PDF.",
+        excel_file_path=file("workbook"),
+        pdf_file_path=file("new PDF"),
+    ),
+    tool("ocr.recognize_file", "Read the text in an image.", file_path=file("image")),
+    tool(
+        "pdf.convert_to_image",
+        "Save a PDF as an image.",
+        pdf_file_path=file("PDF"),
+        image_file_path=file("new image"),
+    ),
+    tool(
+        "pdf.convert_to_word",
+        "Save a PDF as a Word document.",
+        pdf_file_path=file("PDF"),
+        word_file_path=file("new document"),
+    ),
+    tool("pdf.read_file", "Show the text of a PDF.", pdf_file_path=file("PDF")),
+    tool(
+        "email.send_email",
+        "Send a mail to one recipient.",
+        sender=text("Who sends it."),
+        recipient=text("Who gets it; one only."),
+        subject=text("Subject line."),
+        content=text("The mail's text."),
+    ),
+    tool("email.list_emails", "List the mails in a user's mailbox.", username=USER),
+    tool(
+        "email.read_email",
+        "Show one mail of a user's mailbox.",
+        username=USER,
+        email_id={"type": ["string", "integer"], "description": "The mail's id, as the list of mails has it."},
+    ),
+    tool("shell.command", "Run a shell command and show what it prints.", command=text("The command.")),
+    tool(
+        "word.convert_to_pdf",
+        "Save a Word document as a PDF.",
+        word_file_path=file("document"),
+        pdf_file_path=file("new PDF"),
+    ),
+    tool("word.create_new_file", "Create an empty Word document.", file_path=file("new document")),
+    tool("word.read_file", "Show the text of a Word document.", file_path=file("document")),
+    tool(
+        "word.write_to_file",
+        "Write text into a Word document that exists.",
+        file_path=file("document"),
+        contents=text("The text."),
+    ),
+    tool("llm.complete_text", "Let a language model answer a prompt.", prompt=text("The prompt.")),
+)
+APPS: tuple[str, ...] = tuple(dict.fromkeys(spec.name.partition(".")[0] for spec in TOOLS))
+SWITCH = tool(
+    "system.switch_app",
+    "Open an app. Its actions can be used from then on, until another app is opened.",
+    target_app={"type": "string", "enum": list(APPS), "description": "The app."},
+)
+
+
+class Office(Style):
+    """One JSON object a turn, after a thought."""
+
+    tools = (SWITCH, *TOOLS)
+    form = re.compile(r"(?:<think>(.*?)</think>\n)?<answer> (\{.*\}) </answer>", re.DOTALL)
+    loose = re.compile(r"<answer>(?:(?!<answer>).)*?(\{.*\})\s*(?:</answer>|\Z)", re.DOTALL)
+    thought = re.compile(r"<think>(.*?)</think>", re.DOTALL)
+    name = re.compile(r"""["'](app|action)["']\s*:\s*["']([\w ]+)["']""")
+    own: ClassVar = {"app", "action"}
+
+    def acts(self, text: str) -> bool:
+        return "<answer>" in text and all(f"{q}app{q}" in text for q in "\"'" if f"{q}action{q}" in text)
+
+    def read_agent(self, text: str) -> Message:
+        found = self.form.fullmatch(text)
+        if found:
+            reasoning, action = found[1], found[2]
+        elif found := self.loose.search(text):
+            thoughts = self.thought.findall(text[: found.start()])
+            reasoning, action = ("\n".join(thoughts).strip() or None), found[1]
+        else:
+            return Message(role="assistant", content=text)
+        fields = read_object(action)
+        if fields is None or not all(isinstance(fields.get(key), str) for key in self.own):
+            named = dict(self.name.findall(action))
+            name = f"{named['app']}.{named['action']}" if len(named) == len(self.own) else ""
+            return Message(role="assistant", reasoning=reasoning, calls=[ToolCall(id="", name=name, raw=action)])
+        name = f"{fields['app']}.{fields['action']}"
+        if name == "system.finish_task":
+            answer = fields.get("answer", NOTHING)
+            said = answer if isinstance(answer, str) else NOTHING if answer is None else dumps(answer)
+            return Message(role="assistant", reasoning=reasoning, content=said)
+        arguments = {key: value for key, value in fields.items() if key not in self.own}
+        return Message(role="assistant", reasoning=reasoning, calls=[ToolCall(id="", name=name, arguments=arguments)])
+
+    def write_agent(self, message: Message) -> str:
+        thought = f"<think>{message.reasoning}</think>\n" if message.reasoning else ""
+        if not message.calls:
+            fields = {"app": "system", "action": "finish_task", "answer": closing(message)}
+            return f"{thought}<answer> {dumps(fields)} </answer>"
+        call = message.calls[0]
+        app, dot, action = call.name.partition(".")
+        if message.content or len(message.calls) != 1:
+            raise Unsaid("a turn holds one action and nothing beside it")
+        if call.arguments is None or not dot or self.own & call.arguments.keys():
+            raise Unsaid(f"{call.name!r} with these arguments is no action of an app")
+        return f"{thought}<answer> {dumps({'app': app, 'action': action, **call.arguments})} </answer>"
+
+
+OFFICE = Office()
+
+
+class OfficeBench(Acted):
+    """OfficeBench rows in either container."""
+
+    name = "officebench"
+    shapes = (SHAREGPT, CHAT)
+
+    def style_of(self, row: Mapping[str, Any], turns: Sequence[Turn], shape: Shape) -> Style | None:
+        said = [turn[shape.text] for turn in turns if shape.roles[turn[shape.role]] == "assistant"]
+        return OFFICE if any(OFFICE.acts(text) for text in said) else None
+
+    def style_for(self, t: Trajectory) -> Style | None:
+        return OFFICE if [spec.name for spec in t.tools] == [spec.name for spec in OFFICE.tools] else None
+
+    def stranger(self, row: Mapping[str, Any]) -> str:
+        return 'no turn of the agent holds an action <answer> {"app": …, "action": …} </answer>'
+
+
+def read_object(text: str) -> dict[str, Any] | None:
+    """The action's fields: JSON, or a Python literal as OfficeBench's own prompts show it."""
+    value: Any = None
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        try:
+            value = ast.literal_eval(text)
+        except (ValueError, SyntaxError, RecursionError, MemoryError):
+            return None
+    return value if is_json_object(value) else None
+
+
+def is_json_object(value: Any) -> bool:
+    """A Python literal may hold what JSON does not: sets, bytes, complex numbers, keys that are no text."""
+    if not isinstance(value, dict) or fault(value) is not None:
+        return False
+    try:
+        return bool(json.loads(json.dumps(value)) == value)
+    except (TypeError, ValueError):
+        return False
