@@ -1,8 +1,9 @@
 """A fake chat-completions endpoint for load, in a process of its own: as cheap as Python allows, so that the client is what is measured.
 
 Raw HTTP/1.1 on an asyncio protocol. It reads a request to its Content-Length, waits `--latency` seconds and sends one of the
-prepared replies; beyond `--admit` requests at once it answers 429. `--replies FILE` (JSON lines of texts) takes replies from a
-file, in turn; else every reply is `--bytes` of text. It prints its port, and on SIGTERM a line of JSON with its counts.
+prepared replies; beyond `--admit` requests at once it answers 429. `--replies FILE` (JSON lines) takes replies from a
+file: by a name that stands in the request (`{"pack": …, "pieces": […]}`), in turn, each list among the pieces standing for one of
+its members; else every reply is `--bytes` of text. It prints its port, and on SIGTERM a line of JSON with its counts.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import argparse
 import asyncio
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -37,7 +39,7 @@ class Counts:
 class Connection(asyncio.Protocol):
     """One client connection, requests one after the other (or pipelined)."""
 
-    def __init__(self, counts: Counts, replies: list[bytes], latency: float, admit: int) -> None:
+    def __init__(self, counts: Counts, replies: Replies, latency: float, admit: int) -> None:
         self.counts, self.replies, self.latency, self.admit = counts, replies, latency, admit
         self.buffer = bytearray()
         self.transport: asyncio.Transport | None = None
@@ -55,10 +57,11 @@ class Connection(asyncio.Protocol):
             length = int(head[at + 15 : stop if stop >= 0 else None]) if at >= 0 else 0
             if len(self.buffer) < end + 4 + length:
                 return
+            body = bytes(self.buffer[end + 4 : end + 4 + length])
             del self.buffer[: end + 4 + length]
-            self.serve()
+            self.serve(body)
 
-    def serve(self) -> None:
+    def serve(self, body: bytes) -> None:
         counts = self.counts
         counts.requests += 1
         if counts.now >= self.admit:
@@ -67,8 +70,7 @@ class Connection(asyncio.Protocol):
             return
         counts.now += 1
         counts.most = max(counts.most, counts.now)
-        reply = self.replies[counts.requests % len(self.replies)]
-        self.loop.call_later(self.latency, self.answer, reply)
+        self.loop.call_later(self.latency, self.answer, self.replies.next(body))
 
     def answer(self, reply: bytes) -> None:
         self.counts.now -= 1
@@ -81,28 +83,60 @@ class Connection(asyncio.Protocol):
             self.transport.write(head + b"\r\n\r\n" + body)
 
 
-def completion(text: str, prompt: int = 1000) -> bytes:
-    return orjson.dumps(
-        {
-            "id": "chatcmpl-bench",
-            "object": "chat.completion",
-            "created": 1_760_000_000,
-            "model": "bench",
-            "choices": [{"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}],
-            "usage": {
-                "prompt_tokens": prompt,
-                "completion_tokens": len(text) // 4,
-                "total_tokens": prompt + len(text) // 4,
-            },
-        }
+class Replies:
+    """What is answered next."""
+
+    def __init__(self, path: Path | None, size: int, malformed: float) -> None:
+        self.malformed = malformed
+        self.random = random.Random(0)
+        self.at = 0
+        self.fixed = completion(b"lorem ipsum " * (size // 12))
+        self.pools: dict[bytes, list[list[bytes | list[bytes]]]] = {}
+        for line in path.read_bytes().splitlines() if path else ():
+            row = orjson.loads(line)
+            pieces = [escaped(p) if isinstance(p, str) else [escaped(v) for v in p] for p in row["pieces"]]
+            self.pools.setdefault(row["pack"].encode(), []).append(pieces)
+
+    def next(self, request: bytes) -> bytes:
+        if not self.pools:
+            return self.fixed
+        self.at += 1
+        pool = next((pool for name, pool in self.pools.items() if name in request), None) or next(
+            iter(self.pools.values())
+        )
+        choose = self.random.random
+        text = b"".join([p if type(p) is bytes else p[int(choose() * len(p))] for p in pool[self.at % len(pool)]])
+        return completion(self.spoilt(text) if choose() < self.malformed else text)
+
+    def spoilt(self, text: bytes) -> bytes:
+        """Slips that can be mended, and some that cannot."""
+        slip = self.at % 5
+        if slip == 0:
+            return text[: len(text) * 2 // 3].rstrip(b"\\")  # cut
+        if slip == 1:
+            return text.replace(b'\\"name\\":\\"', b'\\"name\\":\\"no_such_', 1)
+        if slip == 2:
+            return text.removesuffix(b"]}") + b",]}"
+        return b"```json\\n" + text + b"\\n```" if slip == 3 else text.removesuffix(b"}")
+
+
+def escaped(text: str) -> bytes:
+    return orjson.dumps(text)[1:-1]
+
+
+def completion(text: bytes, prompt: int = 3000) -> bytes:
+    """`text`: the inside of a JSON string."""
+    tokens = len(text) // 4
+    return (
+        b'{"id":"chatcmpl-bench","object":"chat.completion","created":1760000000,"model":"bench","choices":[{"index":0,'
+        b'"message":{"role":"assistant","content":"%b"},"finish_reason":"stop"}],'
+        b'"usage":{"prompt_tokens":%d,"completion_tokens":%d,"total_tokens":%d,"prompt_tokens_details":{"cached_tokens":2048}}}'
+        % (text, prompt, tokens, prompt + tokens)
     )
 
 
 async def serve(args: argparse.Namespace) -> None:
-    if args.replies:
-        replies = [completion(orjson.loads(line)) for line in args.replies.read_bytes().splitlines()]
-    else:
-        replies = [completion("lorem ipsum " * (args.bytes // 12))]
+    replies = Replies(args.replies, args.bytes, args.malformed)
     counts = Counts()
     loop = asyncio.get_running_loop()
     stopped = asyncio.Event()
@@ -138,6 +172,7 @@ def main() -> None:
     parser.add_argument("--bytes", type=int, default=6000)
     parser.add_argument("--admit", type=int, default=1_000_000)
     parser.add_argument("--replies", type=Path)
+    parser.add_argument("--malformed", type=float, default=0.0, help="share of --replies that is spoilt")
     args = parser.parse_args()
     if uvloop is not None:
         uvloop.run(serve(args))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import orjson
 
@@ -20,7 +20,7 @@ from simia.trajectory import Message, Trajectory
 LEAST, MOST = 10_000, 16_000
 TURNS = 36  # messages of a reply, as in APIGen-MT's dialogues; the rest of its size is in the results
 BROKEN = ("comma", "fence", "closer", "newline", "cut", "tool")
-WORD = re.compile(r"\b[a-z]{5,}\b")
+WORD = re.compile(r"(?<![\w@.'-])[a-z]{5,}(?![\w@'-]|\.\w)")  # not a piece of an address or a code
 VOCABULARY = [
     "".join(random.Random(i).choices("aeioulnrstmdcp", k=random.Random(-i).randint(5, 10))) for i in range(4000)
 ]
@@ -37,7 +37,9 @@ def record(rng: random.Random) -> dict[str, object]:
     }
 
 
-def turns(seeds: list[Trajectory], rng: random.Random, form: str) -> list[str]:
+def turns(
+    seeds: list[Trajectory], rng: random.Random, form: str, said: Callable[[re.Match[str]], str] | None = None
+) -> list[str]:
     """Whole stories of one pack, one after the other, other words in what is said, larger results."""
     chosen = list[Message]()
     for seed in rng.sample(seeds, len(seeds)):
@@ -52,7 +54,9 @@ def turns(seeds: list[Trajectory], rng: random.Random, form: str) -> list[str]:
             value = {"result": as_value(message.text), "related": [record(rng) for _ in range(each)]}
             message = message.model_copy(update={"content": orjson.dumps(value).decode()})
         elif message.text:
-            message = message.model_copy(update={"content": WORD.sub(lambda _: rng.choice(VOCABULARY), message.text)})
+            message = message.model_copy(
+                update={"content": WORD.sub(said or (lambda _: rng.choice(VOCABULARY)), message.text)}
+            )
         parts.append(orjson.dumps(as_json(message)).decode() if form == "json" else as_tagged(message))
     return parts
 
@@ -66,6 +70,18 @@ def replies(
         parts = turns(groups[pack or rng.choice(sorted(groups))], rng, form)
         text = '{"messages":[' + ",".join(parts) + "]}" if form == "json" else "\n".join(parts)
         yield broken(text, rng) if rng.random() < malformed else text
+
+
+def templates(pack: str, n: int, variants: int = 40) -> Iterator[list[str | list[str]]]:
+    """Replies in pieces, for an endpoint that must never give the same twice: each word of what is said is one of many."""
+    group = load(AmplifyConfig().seeds, AmplifyConfig().checks).groups[pack]
+    for i in range(n):
+        rng = random.Random(f"template/{pack}/{i}")
+        text = '{"messages":[' + ",".join(turns(group, rng, "json", said=lambda found: f"\x00{found[0]}\x00")) + "]}"
+        pieces: list[str | list[str]] = []
+        for at, piece in enumerate(text.split("\\u0000")):
+            pieces.append(rng.sample(VOCABULARY, variants) if at % 2 else piece)
+        yield pieces
 
 
 def broken(text: str, rng: random.Random) -> str:

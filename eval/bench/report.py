@@ -53,6 +53,7 @@ def build(root: Path, n: int, name: str) -> None:
     from simia.config import load
     from simia.llm.types import Reply
     from simia.runs import PASSED, REJECTED, Run
+    from simia.runs.database import Packed
     from simia.trajectory import Trajectory, Usage, digest
 
     config = load(AmplifyConfig, "amplify/default", [f"n={n}"])
@@ -76,7 +77,7 @@ def build(root: Path, n: int, name: str) -> None:
         usage = Usage(prompt=4_000, completion=3_000, cached=2_400, cost=0.0021)
         reply = Reply(text="{" if fault else orjson.dumps(row["messages"]).decode(), usage=usage)
         asked, texts = ledger._shared(request.canonical())
-        body = ledger._pack.compress(orjson.dumps(reply.stored()))
+        body = Packed(orjson.dumps(reply.stored()))
         at = began + ord_ * 0.01
         for statement in texts:
             ledger.db.put(*statement)

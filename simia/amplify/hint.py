@@ -17,7 +17,7 @@ from functools import cache
 from typing import Any
 
 from simia import resources
-from simia.tool import ToolSpec
+from simia.tool import SchemaError, ToolSpec, compile_schema
 from simia.trajectory import Trajectory
 
 EMAIL = re.compile(r"^[^@\s]+@([^@\s]+)$")
@@ -77,7 +77,10 @@ def later(value: str, days: int) -> str | None:
 
 def fits(tool: ToolSpec | None, name: str, value: Any) -> bool:
     schema = (tool.parameters.get("properties") or {}).get(name) if tool else None
-    return isinstance(schema, dict) and not ToolSpec(name="_", parameters=schema).argument_errors(value)
+    try:
+        return isinstance(schema, dict) and compile_schema(schema).valid(value)
+    except SchemaError:
+        return False
 
 
 @cache

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from simia.amplify import seeds as seeds_room
+from simia.amplify.collector import seldom
 from simia.amplify.job import Job, Stop
 from simia.amplify.progress import Progress
 from simia.amplify.prompt import text_of
@@ -157,7 +158,7 @@ async def work(
     engine = Engine(backend, run.ledger, config.limits, price_for(config.llm))
     try:
         job = Job(run, config, seeds, engine, on_progress)
-        with interruptible(job) if handle_signals else contextlib.nullcontext():
+        with seldom(), interruptible(job) if handle_signals else contextlib.nullcontext():
             stop = await job.run()
         return Amplified(run.folder, stop, job.progress)
     finally:

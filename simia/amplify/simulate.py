@@ -6,7 +6,7 @@ resume find its own replies and `simia runs recheck` derive every result again a
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,6 +27,7 @@ from simia.runs import Item
 from simia.trajectory import VERSION, End, Provenance, Trajectory, digest
 
 HEAD: set[str] = {"system", "tools", "user_tools"}
+MOST_SCHEMAS = 1000
 STAGES = ["prefilter", "simulate", "repair", "check", "dedupe"]
 
 
@@ -87,6 +88,7 @@ class Simulator:
         self.constrained = self.form == "json" and structured
         self.renderer = prompt.Renderer(config.prompt, self.form)
         self._heads: dict[str, str] = {}
+        self._schemas: dict[Hashable, dict[str, Any]] = {}
         self.ids = [seed.id for seed in seeds.order]  # a hash of all it holds: made once
         self.by_id = dict(zip(self.ids, seeds.order, strict=True))
         # The shortest seeds are the further shots: they cost least and leave the form plain to see.
@@ -128,8 +130,16 @@ class Simulator:
         if not self.constrained:
             return None
         seed, reply = self.by_id[item.spec["seed"]], self.config.reply
-        body = trajectory_schema(seed.tools, seed, reply.shape, reasoning=reply.reasoning)
-        return {"type": "json_schema", "json_schema": {"name": "trajectory", "schema": body}}
+        # A free trajectory's schema depends on the tools alone; large, and made once.
+        key = item.spec["seed"] if reply.shape == "seed" else tuple(id(tool) for tool in seed.tools)
+        known = self._schemas.get(key)
+        if known is None:
+            if len(self._schemas) >= MOST_SCHEMAS:
+                self._schemas.clear()
+            body = trajectory_schema(seed.tools, seed, reply.shape, reasoning=reply.reasoning)
+            known = {"type": "json_schema", "json_schema": {"name": "trajectory", "schema": body}}
+            self._schemas[key] = known
+        return known
 
     async def produce(self, item: Item, ask: Ask, *, model: str) -> Result:
         """One item, from its prompt to its judged trajectory. `ask` may come from an endpoint or from the store: given the

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from pathlib import Path
 from typing import Annotated
@@ -10,6 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from simia import loop
 from simia.amplify.settings import AmplifyConfig
 from simia.config import load
 
@@ -49,9 +49,7 @@ def amplify(
     from simia.cli.common import finish, panel
 
     with panel(runs) as show:
-        outcome = asyncio.run(
-            start(resolved, runs=runs, name=name, say=err.print, on_progress=show, handle_signals=True)
-        )
+        outcome = loop.run(start(resolved, runs=runs, name=name, say=err.print, on_progress=show, handle_signals=True))
     finish(outcome, runs)
 
 
@@ -69,8 +67,8 @@ def resolve(config: str | None, seeds: list[str] | None, n: int | None, settings
 
 
 def show_dry_run(config: AmplifyConfig) -> None:
-    from simia.amplify.tokens import text_tokens
     from simia.amplify.session import preview
+    from simia.amplify.tokens import text_tokens
     from simia.llm.backends import price_for
     from simia.trajectory import Usage
 

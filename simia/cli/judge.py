@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -41,6 +40,7 @@ def judge(
     Each judge is a model with a rubric: judges.NAME.llm, judges.NAME.rubric. Without a model of its own a judge uses the
     run's. Verdicts are kept in the run's folder; what is judged already is not asked again.
     """
+    from simia import loop
     from simia.amplify.judging import QualitySettings
     from simia.amplify.judging.session import judge as start
     from simia.config import load
@@ -59,7 +59,7 @@ def judge(
             status.update(f"judging: {done} verdicts")
 
         try:
-            judgement, usage = asyncio.run(start(run, resolved, runs=runs, say=err.print, on_verdict=count))
+            judgement, usage = loop.run(start(run, resolved, runs=runs, say=err.print, on_verdict=count))
         except BudgetReached as reached:
             raise UserError(f"{reached} (limits.{reached.cap}); {done} verdicts are kept") from None
     print_judgement(judgement)

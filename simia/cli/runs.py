@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +9,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from simia import loop
 from simia.cli.amplify import RUNS
 from simia.config import scalar
 from simia.errors import UserError
@@ -96,7 +96,7 @@ def resume(
             raise UserError(f"--set {setting!r}: write it as a.b=value")
         changes[name] = scalar(text)
     with panel(runs) as progress:
-        outcome = asyncio.run(
+        outcome = loop.run(
             go_on(run, runs=runs, changes=changes, say=err.print, on_progress=progress, handle_signals=True)
         )
     finish(outcome, runs)

@@ -20,9 +20,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import zstandard
+
 from simia.errors import UserError
 
 BATCH = 256
+LEVEL = 3  # of zstandard
 PATIENCE = 0.002  # seconds that a first write waits for company
 File = Literal["replies", "ledger"]
 Statement = tuple[File, str, Sequence[Any]]
@@ -45,6 +48,15 @@ CREATE TABLE IF NOT EXISTS reply (
   key TEXT PRIMARY KEY, draw TEXT NOT NULL, request BLOB NOT NULL, body BLOB NOT NULL, at REAL NOT NULL);
 CREATE TABLE IF NOT EXISTS text (hash TEXT PRIMARY KEY, body BLOB NOT NULL);
 """
+
+
+class Packed:
+    """Bytes that are stored compressed: by the writer's thread, since compressing needs no interpreter lock."""
+
+    __slots__ = ("raw",)
+
+    def __init__(self, raw: bytes) -> None:
+        self.raw = raw
 
 
 @dataclass(slots=True, frozen=True)
@@ -85,6 +97,7 @@ class Database:
         self.replies = connect(folder / "replies.db", durable=True)
         self.ledger = connect(folder / "ledger.db", durable=False)
         self._queue: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._pack = zstandard.ZstdCompressor(level=LEVEL)
         self.failure: Exception | None = None
         self._thread = threading.Thread(target=self._work, name="simia-writer", daemon=True)
         self._thread.start()
@@ -135,7 +148,12 @@ class Database:
     def _commit(self, batch: list[Job]) -> None:
         try:
             for file in ("replies", "ledger"):
-                mine = [statement for job in batch for statement in job.statements if statement[0] == file]
+                mine = [
+                    (sql, [self._pack.compress(v.raw) if type(v) is Packed else v for v in values])
+                    for job in batch
+                    for in_file, sql, values in job.statements
+                    if in_file == file
+                ]
                 if mine:
                     self._transact(self._writers[file], mine)
         except sqlite3.Error as error:
@@ -144,10 +162,10 @@ class Database:
         tell(batch, self.failure)
 
     @staticmethod
-    def _transact(connection: sqlite3.Connection, statements: list[Statement]) -> None:
+    def _transact(connection: sqlite3.Connection, statements: list[tuple[str, list[Any]]]) -> None:
         connection.execute("BEGIN IMMEDIATE")
         try:
-            for _, sql, values in statements:
+            for sql, values in statements:
                 connection.execute(sql, values)
             connection.execute("COMMIT")
         except sqlite3.Error:

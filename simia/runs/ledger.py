@@ -6,8 +6,9 @@ in flight when a process died shows as an attempt without an answer and is count
 
 from __future__ import annotations
 
+import hashlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,8 +17,8 @@ import zstandard
 
 from simia.errors import Code
 from simia.llm.types import LLMFault, Reply, Request
-from simia.runs.database import Database, Statement
-from simia.trajectory import Usage, digest
+from simia.runs.database import Database, Packed, Statement
+from simia.trajectory import Usage
 
 SHARED = 512  # characters from which on a system text is stored once
 MOST_SHARED = 1000
@@ -51,9 +52,9 @@ class Ledger:
             self.db.ledger.execute("SELECT item, MAX(n) FROM attempt GROUP BY item").fetchall()
         )
         self._pending: dict[str, tuple[str, Request, int]] = {}
-        self._pack = zstandard.ZstdCompressor(level=3)
         self._unpack = zstandard.ZstdDecompressor()
-        self._texts: dict[str, str] = {}  # a shared text → its hash, once it is on disk
+        self._texts: dict[Hashable, tuple[str, Any]] = {}  # what is shared → its hash, once it is queued to be stored
+        self._read: dict[str, bytes] = {}
         self._heads: dict[str, dict[str, Any]] = {}
 
     # -- the engine's journal ------------------------------------------------------------------------------------
@@ -76,7 +77,7 @@ class Ledger:
     async def answered(self, key: str, item: str, reply: Reply) -> None:
         draw, request, n = self._pending.pop(key)
         usage, now = reply.usage, time.time()
-        body = self._pack.compress(orjson.dumps(reply.stored()))
+        body = Packed(orjson.dumps(reply.stored()))
         asked, texts = self._shared(request.canonical())
         await self.db.commit(
             *texts,
@@ -102,38 +103,51 @@ class Ledger:
             )
         )
 
-    def _shared(self, request: dict[str, Any]) -> tuple[bytes, list[Statement]]:
-        """The request as it is stored, and the shared texts that must be stored with it."""
+    def _shared(self, request: dict[str, Any]) -> tuple[Packed, list[Statement]]:
+        """The request as it is stored, and what it shares with others and must be stored with it."""
         statements: list[Statement] = []
-        messages = []
-        for message in request["messages"]:
-            text = message.get("content")
-            if message["role"] == "system" and isinstance(text, str) and len(text) >= SHARED:
-                if (known := self._texts.get(text)) is None and len(self._texts) < MOST_SHARED:
-                    known = self._texts[text] = digest(text)
-                    packed = self._pack.compress(text.encode())
-                    statements.append(("replies", "INSERT OR IGNORE INTO text VALUES (?, ?)", (known, packed)))
-                if known is not None:
-                    message = {**message, "content": {TEXT: known}}
-            messages.append(message)
-        return self._pack.compress(orjson.dumps(request | {"messages": messages})), statements
+        stored = dict(request)
+        stored["messages"] = [
+            {**message, "content": self._once(message["content"], message["content"].encode, statements)}
+            if message["role"] == "system" and isinstance(message.get("content"), str)
+            else message
+            for message in request["messages"]
+        ]
+        if schema := request.get("response_format"):
+            # By identity: the simulator hands out the same object for the same tools, and never edits it.
+            stored["response_format"] = self._once((id(schema),), lambda: orjson.dumps(schema), statements, keep=schema)
+        return Packed(orjson.dumps(stored)), statements
+
+    def _once(
+        self, key: Hashable, raw: Callable[[], bytes], statements: list[Statement], keep: Any = None
+    ) -> dict[str, str] | Any:
+        """What stands in place of something that is stored once; itself where it is short or there are too many."""
+        known = self._texts.get(key)
+        if known is None:
+            whole = raw()
+            if len(whole) < SHARED or len(self._texts) >= MOST_SHARED:
+                return orjson.loads(whole) if keep is not None else key
+            known = self._texts[key] = (hashlib.blake2b(whole, digest_size=16).hexdigest(), keep)
+            statements.append(("replies", "INSERT OR IGNORE INTO text VALUES (?, ?)", (known[0], Packed(whole))))
+        return {TEXT: known[0]}
 
     def request(self, stored: bytes) -> dict[str, Any]:
         """A stored request, whole again."""
         request: dict[str, Any] = orjson.loads(self._unpack.decompress(stored))
         for message in request["messages"]:
             if isinstance(message.get("content"), dict):
-                message["content"] = self._text(message["content"][TEXT])
+                message["content"] = self._text(message["content"][TEXT]).decode()
+        shape = request.get("response_format")
+        if shape and shape.keys() == {TEXT}:
+            request["response_format"] = orjson.loads(self._text(shape[TEXT]))
         return request
 
-    def _text(self, hashed: str) -> str:
-        for text, known in self._texts.items():
-            if known == hashed:
-                return text
-        (packed,) = self.db.replies.execute("SELECT body FROM text WHERE hash = ?", (hashed,)).fetchone()
-        text = self._unpack.decompress(packed).decode()
-        self._texts[text] = hashed
-        return text
+    def _text(self, hashed: str) -> bytes:
+        known = self._read.get(hashed)
+        if known is None:
+            (packed,) = self.db.replies.execute("SELECT body FROM text WHERE hash = ?", (hashed,)).fetchone()
+            known = self._read[hashed] = self._unpack.decompress(packed)
+        return known
 
     # -- items and results ---------------------------------------------------------------------------------------
 
@@ -154,14 +168,14 @@ class Ledger:
         self.db.put(
             "ledger",
             "INSERT OR REPLACE INTO result VALUES (?, ?, ?)",
-            (item.id, content_hash, self._pack.compress(body if isinstance(body, bytes) else orjson.dumps(body))),
+            (item.id, content_hash, Packed(body if isinstance(body, bytes) else orjson.dumps(body))),
         )
 
     def head(self, hashed: str, head: Callable[[], dict[str, Any]]) -> str:
         """See that this head is stored, and return its hash."""
         if hashed not in self._heads:
             self._heads[hashed] = head()
-            packed = self._pack.compress(orjson.dumps(self._heads[hashed]))
+            packed = Packed(orjson.dumps(self._heads[hashed]))
             self.db.put("ledger", "INSERT OR IGNORE INTO head VALUES (?, ?)", (hashed, packed))
         return hashed
 

@@ -1,0 +1,117 @@
+"""The seed-to-90k run, end to end: prompts, requests, replies on disk, parsing, checks, selection, acceptance.
+
+    python eval/bench/amplify.py [--n 90000] [--keep FOLDER]
+
+A fake endpoint in its own process answers with conversations of 10 to 16 KB, none twice, 5 % of them malformed. The run is the one
+that `simia amplify` makes, with near-duplicates looked for. Printed beside the bounds: accepted a second on 2 cores (800), the
+peak of resident memory (400 MB) and whether it is flat (the last quarter beside the second), the replies that were malformed and
+what became of them; and beside the floor: the endpoint's own time to write that many replies. The last line is one JSON object;
+exit 1 where it falls short.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import orjson
+from endpoint import endpoint
+from replies import templates
+
+PACKS = ("customer_service", "office")
+
+
+def child(url: str, n: int, folder: Path) -> None:
+    from simia import loop
+    from simia.amplify.session import amplify
+    from simia.amplify.settings import AmplifyConfig
+    from simia.config import load
+
+    settings = ["llm.kind=openai", f"llm.base_url={url}", "llm.model=bench", "limits.start=128", "reply.form=json"]
+    config = load(AmplifyConfig, "amplify/default", settings, n=n)
+    samples: list[tuple[float, float]] = []
+    done = threading.Event()
+
+    def watch() -> None:
+        while not done.wait(0.5):
+            pages = int(Path("/proc/self/statm").read_text().split()[1])
+            samples.append((time.perf_counter(), pages * resource.getpagesize() / 2**20))
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    used, started = time.process_time(), time.perf_counter()
+    run = loop.run(amplify(config, runs=folder, name="bench", say=lambda _: None))
+    seconds = time.perf_counter() - started
+    done.set()
+    watcher.join()
+    quarter = max(1, len(samples) // 4)
+    mean = [
+        sum(mb for _, mb in part) / max(1, len(part)) for part in (samples[quarter : 2 * quarter], samples[-quarter:])
+    ]
+    figures = {
+        "accepted": run.progress.accepted,
+        "stop": run.stop.kind,
+        "seconds": seconds,
+        "cpu_ms_each": 1000 * (time.process_time() - used) / max(1, run.progress.accepted),
+        "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "second_quarter_mb": mean[0],
+        "last_quarter_mb": mean[1],
+        "rejected": dict(run.progress.rejected),
+        "replies": run.progress.replies,
+    }
+    print(json.dumps(figures))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--n", type=int, default=90_000)
+    parser.add_argument("--keep", type=Path, help="leave the run there, for the report's benchmark")
+    parser.add_argument("--url")
+    parser.add_argument("--folder", type=Path)
+    args = parser.parse_args()
+    if args.url:
+        child(args.url, args.n, args.folder)
+        return 0
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = args.keep or Path(temporary)
+        file = Path(temporary) / "replies.jsonl"
+        # The policy's first words name the pack in a request; a customer's story needs a customer's tools.
+        with file.open("wb") as out:
+            for pack, word in zip(PACKS, ("get_order", "list_events"), strict=True):
+                for pieces in templates(pack, 200):
+                    out.write(orjson.dumps({"pack": word, "pieces": pieces}) + b"\n")
+        with endpoint(latency=0.1, replies=file, malformed=0.05) as (url, counts):
+            words = [sys.executable, __file__, "--url", url, "--n", str(args.n), "--folder", str(folder)]
+            figures: dict[str, Any] = json.loads(
+                subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()[-1]
+            )
+        size = sum(path.stat().st_size for path in (folder / "bench").iterdir()) / 2**20
+    rate = figures["accepted"] / figures["seconds"]
+    grown = figures["last_quarter_mb"] / max(1.0, figures["second_quarter_mb"])
+    bounds = [
+        ("accepted/s", rate, 800, rate >= 800),
+        ("peak MB", figures["peak_mb"], 400, figures["peak_mb"] < 400),
+        ("last quarter's memory by the second's", grown, 1.3, grown <= 1.3),
+        ("accepted", figures["accepted"], args.n, figures["accepted"] == args.n),
+    ]
+    for name, value, bound, _ in bounds:
+        print(f"{name:40}{value:>12,.2f}   bound {bound:,}")
+    print(f"{'CPU ms an accepted trajectory':40}{figures['cpu_ms_each']:>12,.2f}")
+    print(f"{'replies':40}{figures['replies']:>12,}   at the endpoint {counts['answered']:,}")
+    print(f"{'rejected':40}{sum(figures['rejected'].values()):>12,}   {figures['rejected']}")
+    print(f"{'run on disk, MB':40}{size:>12,.0f}")
+    short = [name for name, _, _, fine in bounds if not fine]
+    print(json.dumps({name: round(value, 3) for name, value, *_ in bounds} | {"falls_short": short}))
+    return 1 if short else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
