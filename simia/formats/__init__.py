@@ -34,7 +34,7 @@ ALL = {"simia": DIALECTS["simia"], **SUITE_DIALECTS, **DIALECTS}
 def get(name: str) -> Dialect:
     """The dialect of that name. Raises `UserError` that lists what there is."""
     if name not in ALL:
-        raise UserError(f"no dialect is named {name!r}; there are: {', '.join(ALL)}")
+        raise UserError(f"no dialect is named {name!r}; there are: {', '.join(DIALECTS | SUITE_DIALECTS)}")
     return ALL[name]
 
 

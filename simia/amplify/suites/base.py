@@ -1,0 +1,122 @@
+"""What a suite is: the few things that only it knows, in one place for prompts, checks and targets."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from simia import formats, resources
+from simia.errors import Code, Issue
+from simia.formats.llamafactory import Unfit
+from simia.trajectory import Message, ToolCall, Trajectory
+
+Check = Callable[[Trajectory, Trajectory | None], Iterator[Issue]]
+Hint = Callable[[Trajectory, int], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Suite:
+    """One environment family of the paper, or the generic one."""
+
+    name: str
+    dialect: str
+    """The dialect that its data is written in for training."""
+    rules: str
+    """A file under prompts/: the suite's rules, for the static part of the synthesis prompt."""
+    check: Check
+    """(trajectory, its seed or None) → what breaks the suite's world. The general checks stand in `amplify.check`."""
+    hint: Hint
+    """(seed, the item's number) → a line that says what this item should be about; empty if there is none."""
+
+    @property
+    def rules_text(self) -> str:
+        return resources.find("prompts", self.rules).read_text(encoding="utf-8").strip()
+
+
+def breaks(where: str, detail: str) -> Issue:
+    return Issue(code=Code.BREAKS_SUITE, where=where, detail=detail[:300])
+
+
+def no_check(t: Trajectory, seed: Trajectory | None) -> Iterator[Issue]:
+    yield from ()
+
+
+def no_hint(seed: Trajectory, number: int) -> str:
+    return ""
+
+
+def targets(name: str) -> Hint:
+    """Hints out of a file with one target a line, taken in turn: neighbours in a run differ, each comes equally often."""
+
+    def hint(seed: Trajectory, number: int) -> str:
+        lines = lines_of(name)
+        return f"Target: {lines[number % len(lines)]}."
+
+    return hint
+
+
+@cache
+def lines_of(name: str) -> tuple[str, ...]:
+    text = resources.find("prompts", name).read_text(encoding="utf-8")
+    return tuple(line.strip() for line in text.splitlines() if line.strip())
+
+
+def one_call_a_turn(t: Trajectory, *, text: bool = False) -> Iterator[Issue]:
+    """`text`: words to the user may stand beside the call."""
+    for i, message in enumerate(t.messages):
+        if len(message.calls) > 1:
+            yield breaks(f"messages[{i}]", f"{len(message.calls)} calls in one turn, where one is allowed")
+        if message.calls and message.text.strip() and not text:
+            yield breaks(f"messages[{i}]", "text beside a call, where a turn holds one or the other")
+
+
+def written(t: Trajectory, dialect: str) -> Iterator[Issue]:
+    """Can the suite's own text form say this trajectory? If not, it cannot become training data for the suite."""
+    try:
+        formats.get(dialect).write(t)
+    except Unfit as unfit:
+        yield breaks(unfit.issue.where, unfit.issue.detail)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One call with what preceded and what followed it. `at`: the index of its message."""
+
+    at: int
+    where: str
+    call: ToolCall
+    before: Message | None
+    result: Message | None
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        return self.call.arguments or {}
+
+
+def steps(t: Trajectory) -> Iterator[Step]:
+    results = {message.call_id: message for message in t.messages if message.role == "tool"}
+    for i, j, call in t.calls():
+        before = t.messages[i - 1] if i else None
+        yield Step(i, f"messages[{i}].calls[{j}]", call, before, results.get(call.id))
+
+
+def as_object(message: Message | None) -> dict[str, Any]:
+    """A tool's result as a JSON object; empty where it is none."""
+    if message is None:
+        return {}
+    try:
+        value = json.loads(message.text)
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def failed(message: Message | None) -> bool:
+    """Did the tool refuse? Then nothing was changed, and no rule of the world was broken."""
+    if message is None or message.error is not None:
+        return True
+    text = message.text.strip().lower()
+    return text.startswith(("error", '"error', "failed")) or "error" in as_object(message)
