@@ -22,6 +22,7 @@ from simia.amplify.repair import ReadCall, RepairError, loads, read_call
 from simia.amplify.schema import TEXT, Shape, call_schema, strict
 from simia.amplify.turns import Reading, Turn, Unreadable, assemble, tool_turn
 from simia.amplify.turnwise_view import (
+    VALUES,
     Chat,
     answers,
     as_turns,
@@ -117,7 +118,7 @@ class Play:
         shots: Sequence[Trajectory],
         tools: Sequence[str],
     ) -> None:
-        self.settings, self.hint = settings, hint
+        self.settings, self.hint = settings, prompted(hint, seed)
         self.sampling, self.ask, self.draws = sampling, ask, count()
         self.reading = Reading()
         self.turns = self.reading.turns
@@ -263,6 +264,14 @@ class Play:
         for _, repairs in pairs:
             self.reading.repairs.update(dict.fromkeys(repairs))
         return [call for call, _ in pairs]
+
+
+def prompted(hint: str, seed: Trajectory) -> str:
+    """A hint that gives no values leaves a small model nothing to ask for (it babbled): then the seed's wish stands in."""
+    if VALUES in hint:
+        return hint
+    opening = next((message.text for message in seed.messages if message.role == "user"), "")
+    return f"{hint} Another person with a wish like this one: {opening}".strip()
 
 
 def exactly(items: list[dict[str, Any]]) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from simia.trajectory import Message, ToolCall, Trajectory
 
 Chat = list[dict[str, Any]]
 NEW = "New conversation."
+VALUES = "Values:"  # as hints begin
 
 
 def as_turns(messages: Sequence[Message]) -> Iterator[Turn]:
@@ -34,7 +35,7 @@ def values(seed: Trajectory) -> str:
         for name, value in (call.arguments or {}).items():
             if not isinstance(value, dict | list | bool) and str(value).replace(",", "") in told:
                 given.setdefault(name, value)
-    return f"Values: {', '.join(f'{name} {value}' for name, value in given.items())}." if given else ""
+    return f"{VALUES} {', '.join(f'{name} {value}' for name, value in given.items())}." if given else ""
 
 
 def user_view(turns: Sequence[Turn], hint: str) -> Chat:

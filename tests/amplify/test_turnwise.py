@@ -113,6 +113,15 @@ async def test_each_side_sees_its_own_part_only() -> None:
     assert json.loads(last)[-1]["content"].startswith("Result of get_order: ")
 
 
+@pytest.mark.parametrize("hint", ["", "The user is in a hurry."])
+async def test_without_values_the_user_is_given_the_wish_of_the_seed(hint: str) -> None:
+    script = Script(OPENING, {"calls": [CALL]}, FOUND, {"text": "It was shipped."})
+    await converse(SHORT, hint, TurnwiseSettings(), sampling, script)
+    last = script.asked[0][0].messages[-1]["content"]
+    assert last.endswith(f"a wish like this one: {SHORT.messages[0].text}")
+    assert hint in last
+
+
 async def test_a_longer_conversation_shows_every_side_what_came_before() -> None:
     cancel = {"name": "cancel_order", "arguments": {"order_id": "ORD-55555", "reason": "mistake"}}
     script = Script(
