@@ -65,14 +65,15 @@ class Acted(ABC):
             turns = turns[1:]
         if not turns or kind(turns[0], shape) != "user":
             raise RowError(Code.BAD_ROW, f"{shape.rows} does not start with a task")
-        if shown := demonstrated(turns, shape, style):
+        joined: str | None = None
+        headed = "system" in shape.roles.values()
+        if not headed and (shown := demonstrated(turns, shape, style)):
             t.system = system_of(turns[0], shape, style)
             if not same(turns[:shown], self.acknowledgement(t.system, shape, style)):
                 memo["opening"] = turns[:shown]
             turns = turns[shown:]
-        elif "system" not in shape.roles.values():
-            t.system = style.split(turns[0][shape.text])[0]
-        joined = None if shown else t.system
+        elif not headed:
+            joined = t.system = style.split(turns[0][shape.text])[0]
         if not any(kind(turn, shape) == "assistant" for turn in turns):
             raise RowError(Code.BAD_ROW, "the agent has no turn")
         if after_the_end(turns, shape, style):
