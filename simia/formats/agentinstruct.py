@@ -189,6 +189,10 @@ class Mind2Web(Style):
         return act(action.lower(), reasoning, **arguments)
 
     def write_agent(self, message: Message) -> str:
+        if not message.calls:
+            raise Unsaid(
+                f"a row is one action, whose result is {RECORDED!r} and after which the agent says {FINISHED!r}"
+            )
         name, arguments = only_call(message)
         thought = f"Thought: {message.reasoning}\n" if message.reasoning else ""
         if name == "none_of_the_above":
