@@ -9,21 +9,25 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from simia.amplify.acceptance import Acceptance
+from simia.amplify.acceptance import Acceptance, Decision, Outcome
 from simia.amplify.progress import Progress
+from simia.amplify.scenario import Counts, Coverage
 from simia.amplify.seeds import Seeds
+from simia.amplify.select.near import NearIndex, signature
 from simia.amplify.settings import AmplifyConfig
 from simia.amplify.simulate import Ask, Result, Simulator, head
 from simia.errors import Code
 from simia.llm.engine import BudgetReached, Engine
-from simia.llm.types import LLMFault, Reply, Request, reply_key
+from simia.llm.types import Deferred, LLMFault, Reply, Request, reply_key
 from simia.runs import FAILED, OPEN, PASSED, REJECTED, Item, Ledger, Run
 
 T = TypeVar("T")
+STRETCH = 1000  # items that are planned from the same counts
+COPIES = {Code.DUPLICATE, Code.NEAR_DUPLICATE}
 FATAL = {Code.AUTH, Code.NOT_FOUND}
 PASSING = {Code.RATE_LIMITED, Code.TIMEOUT, Code.CONNECTION, Code.SERVER_ERROR, Code.BAD_REPLY_BODY}
 
@@ -34,6 +38,35 @@ class Stop:
 
     kind: str
     detail: str = ""
+
+
+class Plans:
+    """What scenarios are planned from: counts of what was accepted, taken at fixed places, so that a resume plans the same.
+
+    The items of one stretch are planned from what was decided up to the end of the stretch before the last one, which with
+    stretches longer than what is in flight is nearly always known in time.
+    """
+
+    def __init__(self, config: AmplifyConfig) -> None:
+        self._used = config.prompt.scenarios
+        self._coverage = Coverage()
+        self._taken: dict[int, Counts] = {0: Counts(), 1: Counts()}
+
+    def note(self, tools: Sequence[str]) -> None:
+        if self._used:
+            self._coverage.note(tools)
+
+    def decided(self, ord_: int) -> None:
+        if self._used and (ord_ + 1) % STRETCH == 0:
+            self._taken[(ord_ + 1) // STRETCH + 1] = self._coverage.snapshot()
+
+    def counts(self, ord_: int, *, wait: bool = False) -> Counts | None:
+        """For an item; None: not known yet, and `wait` says that it will be."""
+        stretch = ord_ // STRETCH
+        known = self._taken.get(stretch) if self._used else Counts()
+        if known is not None or wait:
+            return known
+        return self._taken[max(self._taken)]
 
 
 class Job:
@@ -52,7 +85,8 @@ class Job:
         self.config = config
         self.engine = engine
         self.simulator = Simulator(config, seeds, structured=engine.backend.structured, run_id=run.id)
-        self.acceptance = Acceptance(config.n)
+        self.acceptance = Acceptance(config.n, near_index(config, seeds))
+        self.coverage = Plans(config)
         self.progress = Progress(run.id, config.n)
         self._on_progress = on_progress or (lambda _: None)
         self._stop: Stop | None = None
@@ -62,6 +96,8 @@ class Job:
         self._passed = 0
         self._faults_in_a_row = 0
         self._waiting_for_answers = 0
+        # Answers to a batch come after this session: nothing is decided in it that one could wait for.
+        self._may_wait = not isinstance(engine.backend, Deferred)
         self._latest: deque[bool] = deque(maxlen=config.stop.window)
         self._tasks: set[asyncio.Task[None]] = set()
         self._done: asyncio.Queue[asyncio.Task[None] | None] = asyncio.Queue()
@@ -115,19 +151,19 @@ class Job:
 
     def _restore(self) -> None:
         """Take up what earlier sessions left: decided results, items to be asked again."""
-        for item, content_hash in self.ledger.outcomes():
+        for item, content_hash, tools, sketch in self.ledger.outcomes():
             while self._next_ord < item.ord:  # planned, but killed before its row was on disk
-                self._retry.append(self.simulator.item(self._next_ord))
+                self._retry.append(self.simulator.item(self._next_ord, self.coverage.counts(self._next_ord)))
                 self._next_ord += 1
             self._next_ord = item.ord + 1
             again = item.status == OPEN or (item.status == FAILED and item.reason in PASSING | FATAL)
             if again:
                 self._retry.append(item)
-            elif item.status == PASSED or item.reason == Code.DUPLICATE:
+            elif item.status == PASSED or item.reason in COPIES:
                 self._passed += 1
-                self._decide(item, content_hash, item.reason)
+                self._decide(item, Outcome(content_hash, None, sketch, tools))
             else:
-                self._decide(item, None, item.reason)
+                self._decide(item, Outcome(reason=item.reason))
         self._latest.clear()
         usage, _ = self.ledger.spent()
         self.engine.stats.usage = usage
@@ -159,8 +195,10 @@ class Job:
                 if not self._tasks:
                     self.stop("attempts", f"{most} items were tried; raise stop.attempts to go on")
                 return
+            elif (counts := self.coverage.counts(self._next_ord, wait=self._may_wait)) is None:
+                return  # until enough is decided to say what is rare
             else:
-                item = self.simulator.item(self._next_ord)
+                item = self.simulator.item(self._next_ord, counts)
                 self._next_ord += 1
                 self.ledger.plan(item)
             self._items[item.ord] = item
@@ -196,22 +234,23 @@ class Job:
         judged(item, result)
         self._passed += item.status == PASSED
         store(self.ledger, self.simulator, item, result)
-        self._decide(item, result.content_hash if item.status == PASSED else None, item.reason)
+        self._decide(item, result.outcome())
 
-    def _decide(self, item: Item, content_hash: str | None, reason: str | None) -> None:
+    def _decide(self, item: Item, outcome: Outcome) -> None:
         self._items[item.ord] = item
-        for decision in self.acceptance.add(item.ord, content_hash, reason):
+        for decision in self.acceptance.add(item.ord, outcome):
             decided = self._items.pop(decision.ord)
-            if decision.verdict == "accepted" and decision.content_hash:
-                self.ledger.accept(decided, decision.content_hash)
+            if decision.verdict == "accepted" and decision.outcome.content_hash:
+                self.ledger.accept(decided, decision.outcome.content_hash)
+                self.coverage.note(decision.outcome.tools)
             elif decision.verdict == "rejected":
-                if decision.reason == Code.DUPLICATE:
+                if decision.reason in COPIES:
                     self._passed -= 1
-                    decided.status, decided.reason = REJECTED, str(Code.DUPLICATE)
-                    self.ledger.set_status(decided)
+                    refuse_copy(self.ledger, decided, decision)
                 if decided.status != FAILED:
                     self.progress.rejected[decision.reason or str(Code.INTERNAL)] += 1
             self._latest.append(decision.verdict != "rejected")
+            self.coverage.decided(decision.ord)
 
     def _fault(self, item: Item, fault: LLMFault) -> None:
         """Infrastructure failed on this item: try it again later, or pass over it; stop when nothing gets through."""
@@ -234,7 +273,7 @@ class Job:
             item.status, item.reason, item.detail = FAILED, str(fault.code), lost[:500]
             self.ledger.set_status(item)
             self.progress.failed += 1
-            self._decide(item, None, item.reason)
+            self._decide(item, Outcome(reason=item.reason))
 
     # -- ending --------------------------------------------------------------------------------------------------
 
@@ -283,7 +322,23 @@ def judged(item: Item, result: Result) -> None:
 def store(ledger: Ledger, simulator: Simulator, item: Item, result: Result) -> None:
     if result.head:
         ledger.head(result.head, lambda: head(simulator.by_id[item.spec["seed"]]))
-    ledger.conclude(item, result.content_hash, result.body())
+    ledger.conclude(item, result.content_hash, result.body(), tools=result.tools, signature=result.signature)
+
+
+def refuse_copy(ledger: Ledger, item: Item, decision: Decision) -> None:
+    item.status, item.reason = REJECTED, decision.reason
+    item.detail = f"{decision.reason}: {decision.detail or Code.DUPLICATE.meaning}"
+    ledger.set_status(item)
+
+
+def near_index(config: AmplifyConfig, seeds: Seeds) -> NearIndex | None:
+    """Where near copies are looked for; the seeds stand in it first."""
+    if config.select.near is None:
+        return None
+    index = NearIndex(config.select.near)
+    for seed in seeds.order:
+        index.add(f"seed {seed.task_id or seed.id}", signature(seed))
+    return index
 
 
 class Unanswered(Exception):  # noqa: N818 - a finding
@@ -297,7 +352,7 @@ def recheck(
     ledger = run.ledger
     simulator = Simulator(config, seeds, structured=structured, run_id=run.id)
     before, accepted_before = ledger.counts(), ledger.accepted_count()
-    acceptance = Acceptance(config.n)
+    acceptance = Acceptance(config.n, near_index(config, seeds))
     ledger.clear_acceptances()
     undecided: dict[int, Item] = {}
 
@@ -308,8 +363,9 @@ def recheck(
             raise Unanswered
         return reply, key
 
-    for item, known in ledger.outcomes():
-        content = known if item.status == PASSED else None
+    for item, content_hash, tools, sketch in ledger.outcomes():
+        kept = item.status == PASSED or item.reason in COPIES
+        outcome = Outcome(content_hash, None, sketch, tools) if kept else Outcome(reason=item.reason)
         try:
             result = at_once(simulator.produce(item, recall, model=model))
         except Unanswered:
@@ -318,16 +374,15 @@ def recheck(
                 continue  # nothing after it is decided either, until it has its reply
         else:
             judged(item, result)
-            content = result.content_hash if item.status == PASSED else None
+            outcome = result.outcome()
             store(ledger, simulator, item, result)
         undecided[item.ord] = item
-        for decision in acceptance.add(item.ord, content, item.reason):
+        for decision in acceptance.add(item.ord, outcome):
             decided = undecided.pop(decision.ord)
-            if decision.verdict == "accepted" and decision.content_hash:
-                ledger.accept(decided, decision.content_hash)
-            elif decision.reason == Code.DUPLICATE:
-                decided.status, decided.reason = REJECTED, str(Code.DUPLICATE)
-                ledger.set_status(decided)
+            if decision.verdict == "accepted" and decision.outcome.content_hash:
+                ledger.accept(decided, decision.outcome.content_hash)
+            elif decision.reason in COPIES:
+                refuse_copy(ledger, decided, decision)
     ledger.flush()
     after = ledger.counts()
     figures = {name: (before.get(name, 0), after.get(name, 0)) for name in sorted(before.keys() | after.keys())}

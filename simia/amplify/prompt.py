@@ -37,6 +37,8 @@ class PromptSettings(Config):
     """How many seeds stand in the prompt. 1 is the paper's; small models need three."""
     hints: bool = True
     """Give each item fresh values to start from, so that samples differ."""
+    scenarios: bool = False
+    """Give each item a manner of speaking, a turn of events, and tools that are rare among what was accepted so far."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +62,9 @@ class Renderer:
         self._static: dict[tuple[object, ...], tuple[str, Trajectory]] = {}
         self._exemplars: dict[int, tuple[str, Trajectory]] = {}
 
-    def render(self, seed: Trajectory, *, fixed: Sequence[Trajectory] = (), hint: str = "") -> Prompt:
-        """The prompt for one item. `fixed`: the seeds that every item of this pack shows before its own."""
-        messages: list[dict[str, Any]] = [{"role": "system", "content": self.static(seed)}]
+    def render(self, seed: Trajectory, *, fixed: Sequence[Trajectory] = (), hint: str = "", rules: str = "") -> Prompt:
+        """The prompt for one item. `fixed`: the seeds that every item of this pack shows before its own; `rules`: its suite's."""
+        messages: list[dict[str, Any]] = [{"role": "system", "content": self.static(seed, rules)}]
         shown = [other for other in fixed if other is not seed][: max(0, self.settings.shots - 1)]
         for other in shown:
             request = self._request.render(**asked(other), exemplar=None, hint="")
@@ -72,15 +74,15 @@ class Renderer:
         messages.append({"role": "user", "content": self._request.render(**asked(seed), exemplar=own, hint=hint)})
         return Prompt(messages, self.files)
 
-    def static(self, seed: Trajectory) -> str:
+    def static(self, seed: Trajectory, rules: str = "") -> str:
         """The system message: the same text object for all items with these tools and this policy."""
-        key = (seed.system, *(id(tool) for tool in seed.tools))
+        key = (seed.system, rules, *(id(tool) for tool in seed.tools))
         known = self._static.get(key)
         if known is None:
             if len(self._static) >= MOST_KEPT:
                 self._static.clear()
             tools = [compact(tool) for tool in seed.tools]
-            text = self._system.render(tools=tools, policy=seed.system, form=self._form_text)
+            text = self._system.render(tools=tools, policy=seed.system, form=self._form_text, rules=rules)
             known = self._static[key] = (text, seed)  # the seed keeps its tools alive, so that their ids stay theirs
         return known[0]
 

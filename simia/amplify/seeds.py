@@ -84,6 +84,20 @@ def arrange(seeds: Seeds, groups: dict[str, list[Trajectory]], settings: SeedSet
     return seeds
 
 
+def without(seeds: Seeds, refused: dict[str, list[Issue]]) -> Seeds:
+    """The seeds less these, by id, with what speaks against them. Identifiers stay as all of them taught."""
+    if not refused:
+        return seeds
+    gone = {id(seed): seed for seed in seeds.order if seed.id in refused}
+    groups = {name: [seed for seed in group if id(seed) not in gone] for name, group in seeds.groups.items()}
+    order = [seed for seed in seeds.order if id(seed) not in gone]
+    if not order:
+        raise UserError(f"the judge refused all {len(gone)} seeds; the first: {next(iter(refused.values()))[0]}")
+    told = [RefusedSeed(seed.task_id or seed.id, refused[seed.id]) for seed in gone.values()]
+    left = {name: group for name, group in groups.items() if group}
+    return Seeds(order, left, seeds.identifiers, seeds.refused + told, seeds.read)
+
+
 def read_pack(name: str, dialect: str | None) -> tuple[Pack, list[RefusedSeed]]:
     """A pack, or a file of trajectories taken as one."""
     path = resources.find("seeds", name)

@@ -10,9 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from simia.amplify import scenario, suites, turnwise
 from simia.amplify import seeds as seeds_room
 from simia.amplify.collector import seldom
 from simia.amplify.job import Job, Stop
+from simia.amplify.judged_seeds import judge_seeds
+from simia.amplify.judging import Rubric
 from simia.amplify.progress import Progress
 from simia.amplify.prompt import text_of
 from simia.amplify.seeds import Seeds
@@ -66,8 +69,10 @@ async def amplify(
     seeds = load_seeds(config, given)
     async with opened(config, say) as backend:
         run = Run.create(runs, config, name=name, facts=facts_of(config, seeds, backend))
-        run.ledger.set_meta("seeds", seeds_facts(seeds))
-        return await work(run, config, seeds, backend, on_progress, handle_signals)
+        try:
+            return await work(run, config, seeds, backend, on_progress, handle_signals)
+        finally:
+            run.close()
 
 
 async def resume(
@@ -121,12 +126,23 @@ async def opened(config: AmplifyConfig, say: Say) -> AsyncIterator[Backend]:
 def facts_of(config: AmplifyConfig, seeds: Seeds, backend: Backend) -> dict[str, Any]:
     """Identity beyond the config's own words: the contents behind its names."""
     files = [config.prompt.system, config.prompt.request, "amplify/form_json.md", "amplify/form_tagged.md"]
+    prompts = {name: text_of(name)[1] for name in files}
+    if config.reply.mode == "turns":
+        prompts |= turnwise.files(config.turnwise)
+    if config.prompt.scenarios:
+        prompts |= scenario.files()
+    if config.prefilter.enabled:
+        prompts |= Rubric(config.prefilter).files
+    for suite in {
+        suites.suite_of(seed) if config.suite == "auto" else suites.get(config.suite) for seed in seeds.order
+    }:
+        prompts[suite.rules] = text_of(suite.rules)[1]
     return {
         "model": backend.model,
         "alias": backend.alias,
         "structured": backend.structured,
         "seeds": seeds.digest,
-        "prompts": {name: text_of(name)[1] for name in files},
+        "prompts": dict(sorted(prompts.items())),
     }
 
 
@@ -155,6 +171,8 @@ async def work(
     on_progress: OnProgress | None,
     handle_signals: bool,
 ) -> Amplified:
+    seeds = await judge_seeds(run, config, seeds, backend)
+    run.ledger.set_meta("seeds", seeds_facts(seeds))
     engine = Engine(backend, run.ledger, config.limits, price_for(config.llm))
     try:
         job = Job(run, config, seeds, engine, on_progress)
@@ -163,7 +181,6 @@ async def work(
         return Amplified(run.folder, stop, job.progress)
     finally:
         engine.gate.close()
-        run.close()
 
 
 @contextlib.contextmanager

@@ -7,8 +7,12 @@ from typing import Any, Literal
 from pydantic import Field
 
 from simia.amplify.check import Checks
+from simia.amplify.judging.settings import JudgeSettings
 from simia.amplify.prompt import PromptSettings
 from simia.amplify.schema import Shape
+from simia.amplify.select.contamination import GRAM, LEAST
+from simia.amplify.select.near import THRESHOLD
+from simia.amplify.turnwise import TurnwiseSettings
 from simia.config import OPERATIONAL, Config
 from simia.llm.backends import LLMSettings
 from simia.llm.embedded import EmbeddedSettings
@@ -48,12 +52,28 @@ class SamplingSettings(Config):
 class ReplySettings(Config):
     """The form in which a trajectory is asked for."""
 
+    mode: Literal["whole", "turns"] = "whole"
+    """A whole trajectory in one reply (paper §2.2), or turn by turn in many small ones, for small models."""
+    continue_cut: bool = True
+    """Continue a reply that was cut at its token limit, once."""
+
     form: Literal["auto", "json", "tagged"] = "auto"
     """JSON where the endpoint can constrain it, else tagged text."""
     shape: Shape = "free"
     """`seed` holds a small model to its seed's sequence of roles and tools."""
     reasoning: bool = True
     """Whether assistant turns may carry a short reasoning."""
+
+
+class SelectSettings(Config):
+    """What is left out of trajectories that are sound by themselves."""
+
+    near: float | None = Field(default=THRESHOLD, gt=0, le=1)
+    """Refuse what is at least so like a seed or an earlier trajectory (share of word pairs); None: exact copies only."""
+    benchmarks: dict[str, list[str]] = Field(default_factory=dict)
+    """Benchmarks by name, each with its files, folders or patterns: what repeats their words or calls is refused."""
+    ngram: int = Field(default=GRAM, ge=LEAST)
+    """So many words in a row, the same as in a benchmark's task, are contamination."""
 
 
 class StopSettings(Config):
@@ -80,9 +100,16 @@ class AmplifyConfig(Config):
     """Number from which every random choice derives."""
     seeds: SeedSettings = Field(default_factory=SeedSettings)
     llm: LLMSettings = Field(default_factory=EmbeddedSettings)
+    suite: str = "auto"
+    """Rules, targets and checks of a benchmark's world (tau_retail, os, officebench, …); auto: by each seed's tools; generic: none."""
+    prefilter: JudgeSettings = Field(default_factory=JudgeSettings)
+    """Seeds are judged by rules always, and by a model where this is enabled."""
     prompt: PromptSettings = Field(default_factory=PromptSettings)
     sampling: SamplingSettings = Field(default_factory=SamplingSettings)
     reply: ReplySettings = Field(default_factory=ReplySettings)
+    turnwise: TurnwiseSettings = Field(default_factory=TurnwiseSettings)
+    """For `reply.mode: turns`."""
     checks: Checks = Field(default_factory=Checks)
+    select: SelectSettings = Field(default_factory=SelectSettings)
     limits: Limits = Field(default_factory=Limits, json_schema_extra=OPERATIONAL)
     stop: StopSettings = Field(default_factory=StopSettings, json_schema_extra=OPERATIONAL)

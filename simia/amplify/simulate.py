@@ -13,22 +13,27 @@ from typing import Any
 import orjson
 
 from simia import __version__
-from simia.amplify import hint, prompt
+from simia.amplify import continuation, hint, prompt, scenario, suites, turnwise
+from simia.amplify.acceptance import Outcome
 from simia.amplify.check import check
 from simia.amplify.dedupe import content_hash
-from simia.amplify.parse import parse_reply
+from simia.amplify.parse import Parsed, parse_reply
+from simia.amplify.scenario import Counts, Graph
 from simia.amplify.schema import trajectory_schema
 from simia.amplify.seeds import Seeds
+from simia.amplify.select import near
+from simia.amplify.select.contamination import Benchmark
 from simia.amplify.settings import AmplifyConfig
 from simia.amplify.view import View
 from simia.errors import Code, Issue
 from simia.llm.types import Reply, Request
 from simia.runs import Item
-from simia.trajectory import VERSION, End, Provenance, Trajectory, digest
+from simia.trajectory import VERSION, End, Provenance, Trajectory, Usage, digest
 
 HEAD: set[str] = {"system", "tools", "user_tools"}
 MOST_SCHEMAS = 1000
-STAGES = ["prefilter", "simulate", "repair", "check", "dedupe"]
+STAGES = ["prefilter", "simulate", "repair", "check", "select"]
+NOTHING = Counts()
 
 
 @dataclass(slots=True)
@@ -41,6 +46,16 @@ class Result:
     content_hash: str | None = None
     head: str | None = None
     rows: list[dict[str, Any]] | None = None
+    signature: bytes | None = None
+
+    @property
+    def tools(self) -> list[str]:
+        return [call.name for _, _, call in self.trajectory.calls()] if self.trajectory else []
+
+    def outcome(self) -> Outcome:
+        if self.issues:
+            return Outcome(reason=str(self.issues[0].code))
+        return Outcome(self.content_hash, None, self.signature, self.tools)
 
     def body(self) -> bytes:
         """As it is stored: JSON. The trajectory's head (system text and tools) is named, not written (`Ledger.head`)."""
@@ -70,25 +85,34 @@ class Asked:
         self.keys: list[str] = []
         self._ask, self._item = ask, item
 
-    async def __call__(self, request: Request) -> Reply:
-        reply, key = await self._ask(request, f"{self._item}.{len(self.keys)}")
+    async def __call__(self, request: Request, suffix: str | None = None) -> Reply:
+        reply, key = await self._ask(request, f"{self._item}.{len(self.keys) if suffix is None else suffix}")
         self.keys.append(key)
         return reply
 
 
 class Simulator:
-    """Knows the run's config and seeds; holds no state that changes."""
+    """Knows the run's config, seeds and benchmarks; holds no state that changes a result."""
 
     def __init__(self, config: AmplifyConfig, seeds: Seeds, *, structured: bool, run_id: str = "") -> None:
         self.config = config
         self.seeds = seeds
         self.run_id = run_id
         asked = config.reply.form
+        self.structured = structured
         self.form: prompt.Form = "tagged" if asked == "tagged" or (asked == "auto" and not structured) else "json"
         self.constrained = self.form == "json" and structured
         self.renderer = prompt.Renderer(config.prompt, self.form)
         self._heads: dict[str, str] = {}
         self._schemas: dict[Hashable, dict[str, Any]] = {}
+        chosen = config.suite
+        self.suites = {
+            id(seed): suites.suite_of(seed) if chosen == "auto" else suites.get(chosen) for seed in seeds.order
+        }
+        self.benchmarks = [
+            Benchmark.load(name, paths, n=config.select.ngram) for name, paths in config.select.benchmarks.items()
+        ]
+        self.graphs = {name: Graph(group) for name, group in seeds.groups.items()} if config.prompt.scenarios else {}
         self.ids = [seed.id for seed in seeds.order]  # a hash of all it holds: made once
         self.by_id = dict(zip(self.ids, seeds.order, strict=True))
         # The shortest seeds are the further shots: they cost least and leave the form plain to see.
@@ -97,32 +121,55 @@ class Simulator:
             for name, group in seeds.groups.items()
         }
 
-    def item(self, ord_: int) -> Item:
-        """The plan for one place in the run: seeds in turn, pass after pass (paper §2.2, multiple generation passes)."""
+    def item(self, ord_: int, counts: Counts | None = None) -> Item:
+        """The plan for one place in the run: seeds in turn, pass after pass (paper §2.2, multiple generation passes).
+
+        `counts`: what was accepted up to a fixed place before it, from which scenarios take what is rare.
+        """
         round_, at = divmod(ord_, len(self.ids))
         seed = self.seeds.order[at]
-        spec = {"seed": self.ids[at], "task": seed.task_id, "pack": seed.pack, "pass": round_}
+        spec: dict[str, Any] = {"seed": self.ids[at], "task": seed.task_id, "pack": seed.pack, "pass": round_}
+        if self.config.prompt.scenarios:
+            graph = self.graphs.get(seed.pack or "")
+            planned = scenario.plan(seed, counts or NOTHING, self.config.seed * 1_000_003 + ord_, graph)
+            spec["scenario"] = [planned.persona, list(planned.tools), planned.twist]
         return Item(id=f"i{ord_:06d}", ord=ord_, spec=spec)
+
+    def hint(self, item: Item, *, tools: bool = True) -> str:
+        """What makes this item another than the last one over its seed. `tools`: whether the reader knows of tools."""
+        seed = self.by_id[item.spec["seed"]]
+        said = [hint.hint(seed, self.number(item))] if self.config.prompt.hints else []
+        if planned := item.spec.get("scenario"):
+            persona, names, twist = planned
+            said.append(scenario.line(scenario.Scenario(persona, tuple(names), twist), tools=tools))
+        said.append(self.suites[id(seed)].hint(seed, item.ord))
+        return " ".join(filter(None, said))
 
     def prompt(self, item: Item) -> prompt.Prompt:
         seed = self.by_id[item.spec["seed"]]
-        said = hint.hint(seed, self.number(item)) if self.config.prompt.hints else ""
-        return self.renderer.render(seed, fixed=self.fixed.get(seed.pack or "", ()), hint=said)
+        suite = self.suites[id(seed)]
+        rules = "" if suite is suites.GENERIC else suite.rules_text
+        return self.renderer.render(seed, fixed=self.fixed.get(seed.pack or "", ()), hint=self.hint(item), rules=rules)
 
     def request(self, item: Item) -> Request:
         """The first request of an item."""
         return self._request(item, self.prompt(item).messages)
 
     def _request(self, item: Item, messages: list[dict[str, Any]]) -> Request:
+        return self._sampled(item, messages, self._schema(item), self.config.sampling.max_tokens)
+
+    def _sampled(
+        self, item: Item, messages: list[dict[str, Any]], schema: dict[str, Any] | None, most: int | None
+    ) -> Request:
         sampling = self.config.sampling
         return Request(
             messages=messages,
             temperature=sampling.temperature,
             top_p=sampling.top_p,
-            max_tokens=sampling.max_tokens,
+            max_tokens=most,
             reasoning_effort=sampling.reasoning_effort,
             seed=self.number(item) if sampling.seeded else None,
-            response_format=self._schema(item),
+            response_format=schema,
             extra_body=sampling.extra,
         )
 
@@ -145,27 +192,60 @@ class Simulator:
         """One item, from its prompt to its judged trajectory. `ask` may come from an endpoint or from the store: given the
         same replies the result is the same, which is what `recheck` and a resume stand on."""
         asked = Asked(ask, item.id)
+        if self.config.reply.mode == "turns":
+            return await self._turn_by_turn(item, asked, model)
         rendered = self.prompt(item)
-        reply = await asked(self._request(item, rendered.messages))
+        request = self._request(item, rendered.messages)
+        reply = await asked(request)
+        if self.config.reply.continue_cut and continuation.cut(reply):
+            reply = continuation.joined(reply, await asked(continuation.continuation(request, reply)))
         return self.judge(item, reply, model=model, keys=asked.keys, files=rendered.files)
+
+    async def _turn_by_turn(self, item: Item, asked: Asked, model: str) -> Result:
+        seed, settings = self.by_id[item.spec["seed"]], self.config.turnwise
+        usage = Usage()
+
+        def request(messages: list[dict[str, Any]], schema: dict[str, Any] | None, most: int) -> Request:
+            return self._sampled(item, messages, schema if self.structured else None, most)
+
+        async def ask(request: Request, suffix: str) -> Reply:
+            nonlocal usage
+            reply = await asked(request, suffix)
+            usage += reply.usage
+            return reply
+
+        shots = self.fixed.get(seed.pack or "", ())
+        named = item.spec.get("scenario")
+        parsed = await turnwise.converse(
+            seed, self.hint(item, tools=False), settings, request, ask, shots=shots, tools=named[1] if named else ()
+        )
+        return self._guarded(item, parsed, Reply(usage=usage), model, asked.keys, turnwise.files(settings))
 
     def number(self, item: Item) -> int:
         """The item's own random number: from the run's seed and its ord, whatever ran before it."""
         return self.config.seed * 1_000_003 + item.ord
 
     def judge(self, item: Item, reply: Reply, *, model: str, keys: list[str], files: dict[str, str]) -> Result:
-        """Parse, repair and check one reply. A fault of ours becomes a finding on this record, never the end of the run."""
+        """Parse, repair and check one reply."""
+        if reply.finish == "content_filter":
+            return Result(None, [Issue(code=Code.CONTENT_FILTER)])
+        return self._guarded(item, None, reply, model, keys, files)
+
+    def _guarded(
+        self, item: Item, parsed: Parsed | None, reply: Reply, model: str, keys: list[str], files: dict[str, str]
+    ) -> Result:
+        """A fault of ours becomes a finding on this record, never the end of the run."""
         try:
-            return self._judge(item, reply, model=model, keys=keys, files=files)
+            read = parse_reply(reply.text, reply.reasoning, form="auto") if parsed is None else parsed
+            return self._judge(item, read, reply, model=model, keys=keys, files=files)
         except Exception as error:
             detail = f"{type(error).__name__}: {error}"
             return Result(None, [Issue(code=Code.INTERNAL, where=item.id, detail=detail[:300])])
 
-    def _judge(self, item: Item, reply: Reply, *, model: str, keys: list[str], files: dict[str, str]) -> Result:
+    def _judge(
+        self, item: Item, parsed: Parsed, reply: Reply, *, model: str, keys: list[str], files: dict[str, str]
+    ) -> Result:
         seed = self.by_id[item.spec["seed"]]
-        if reply.finish == "content_filter":
-            return Result(None, [Issue(code=Code.CONTENT_FILTER)])
-        parsed = parse_reply(reply.text, reply.reasoning, form="auto")
         cut = [Issue(code=Code.TRUNCATED, detail="the reply reached its token limit")] if reply.truncated else []
         if parsed.issues or not parsed.messages:
             return Result(None, cut + parsed.issues, parsed.repairs)
@@ -195,9 +275,18 @@ class Simulator:
         ids = self.seeds.identifiers.get(seed.pack or "")
         view = View(trajectory)
         issues = cut + check(trajectory, self.config.checks, ids=ids, seed=seed, view=view)
+        issues += self.suites[id(seed)].check(trajectory, seed)
+        if not issues:
+            issues += [issue for benchmark in self.benchmarks for issue in benchmark.findings(trajectory)]
         trajectory.issues = issues
         return Result(
-            trajectory, issues, parsed.repairs, content_hash(trajectory, view), self.head_of(item), parsed.rows
+            trajectory,
+            issues,
+            parsed.repairs,
+            content_hash(trajectory, view),
+            self.head_of(item),
+            parsed.rows,
+            near.signature(trajectory) if self.config.select.near is not None and not issues else None,
         )
 
     def head_of(self, item: Item) -> str:

@@ -21,7 +21,7 @@ def main() -> None:
 
 
 def build() -> typer.Typer:
-    from simia.cli import amplify, export, model, report, runs
+    from simia.cli import amplify, export, judge, model, report, runs
 
     app = typer.Typer(
         name="simia",
@@ -35,6 +35,7 @@ def build() -> typer.Typer:
     app.command()(amplify.amplify)
     app.command()(export.export)
     app.command()(report.report)
+    app.command()(judge.judge)
     app.add_typer(runs.app, name="runs")
     app.add_typer(model.app, name="model")
     return app

@@ -106,6 +106,7 @@ def resume(
 def recheck(run: RUN = "last", runs: RUNS = Path("runs")) -> None:
     """Derive all results again from the stored replies, after a parser or a check has changed. Asks nothing."""
     from simia.amplify.job import recheck as derive
+    from simia.amplify.judged_seeds import kept
     from simia.amplify.session import load_seeds, saved
 
     opened = Run.open(runs, run)
@@ -115,7 +116,7 @@ def recheck(run: RUN = "last", runs: RUNS = Path("runs")) -> None:
         figures = derive(
             opened,
             config,
-            load_seeds(config, None),
+            kept(opened, load_seeds(config, None)),
             model=facts["model"],
             alias=facts["alias"],
             structured=facts["structured"],

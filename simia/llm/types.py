@@ -105,3 +105,11 @@ class Metered(Protocol):
     """A back end whose endpoint tells its rate limits."""
 
     rates: Rates
+
+
+@runtime_checkable
+class Deferred(Protocol):
+    """A back end whose answers come in another session: it writes questions down and raises `Code.PENDING`."""
+
+    pending: int
+    """Questions that wait for their answers."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -159,12 +159,24 @@ class Ledger:
             (item.id, item.ord, orjson.dumps(item.spec).decode(), item.status),
         )
 
-    def conclude(self, item: Item, content_hash: str | None, body: dict[str, Any] | bytes) -> None:
+    def conclude(
+        self,
+        item: Item,
+        content_hash: str | None,
+        body: dict[str, Any] | bytes,
+        *,
+        tools: Sequence[str] = (),
+        signature: bytes | None = None,
+    ) -> None:
         """Derived from a stored reply, hence not awaited either: `recheck` or a resume derives it again.
 
-        A trajectory in `body` may leave out its head (`Head`) and name it: {"trajectory": …, "head": hash}.
+        A trajectory in `body` may leave out its head (see `head`) and name it: {"trajectory": …, "head": hash}. The tools that
+        it calls and its signature are kept beside it, since selection needs them of all results at once.
         """
         self.set_status(item)
+        if tools or signature:
+            values = (item.id, " ".join(tools), signature)
+            self.db.put("ledger", "INSERT OR REPLACE INTO trait VALUES (?, ?, ?)", values)
         self.db.put(
             "ledger",
             "INSERT OR REPLACE INTO result VALUES (?, ?, ?)",
@@ -205,20 +217,22 @@ class Ledger:
 
     def items(self) -> Iterator[Item]:
         """All items by ord, page by page: a reader that stays open would keep the log of writes from being folded in."""
-        for item, _ in self.outcomes():
+        for item, *_ in self.outcomes():
             yield item
 
-    def outcomes(self) -> Iterator[tuple[Item, str | None]]:
-        """Items by ord, each with the content hash of its result."""
+    def outcomes(self) -> Iterator[tuple[Item, str | None, list[str], bytes | None]]:
+        """Items by ord, each with the content hash, the tools and the signature of its result."""
         last = -1
         while True:
             rows = self.db.ledger.execute(
-                "SELECT id, ord, spec, status, reason, detail, content_hash FROM item LEFT JOIN result ON item = id"
+                "SELECT id, ord, spec, status, reason, detail, content_hash, tools, signature FROM item"
+                " LEFT JOIN result ON result.item = id LEFT JOIN trait ON trait.item = id"
                 " WHERE ord > ? ORDER BY ord LIMIT ?",
                 (last, PAGE),
             ).fetchall()
-            for id_, ord_, spec, status, reason, detail, content_hash in rows:
-                yield Item(id_, ord_, orjson.loads(spec), status, reason, detail), content_hash
+            for id_, ord_, spec, status, reason, detail, content_hash, tools, signature in rows:
+                item = Item(id_, ord_, orjson.loads(spec), status, reason, detail)
+                yield item, content_hash, (tools or "").split(), signature
             if len(rows) < PAGE:
                 return
             last = rows[-1][1]

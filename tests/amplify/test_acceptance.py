@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simia.amplify.acceptance import Acceptance
+from simia.amplify.acceptance import Acceptance, Outcome
 
 OUTCOMES = st.lists(st.one_of(st.none(), st.sampled_from("abcdefgh")), min_size=1, max_size=40)
 
@@ -14,7 +14,7 @@ OUTCOMES = st.lists(st.one_of(st.none(), st.sampled_from("abcdefgh")), min_size=
 def test_any_order_of_arrival_accepts_the_same(outcomes: list[str | None], n: int, random: object) -> None:
     def decide(order: list[int]) -> list[tuple[int, str]]:
         acceptance = Acceptance(n)
-        decisions = [d for i in order for d in acceptance.add(i, outcomes[i], None if outcomes[i] else "bad")]
+        decisions = [d for i in order for d in acceptance.add(i, Outcome(outcomes[i], None if outcomes[i] else "bad"))]
         assert [d.ord for d in decisions] == list(range(len(outcomes)))
         return [(d.ord, d.verdict) for d in decisions]
 
@@ -28,6 +28,6 @@ def test_any_order_of_arrival_accepts_the_same(outcomes: list[str | None], n: in
 
 def test_nothing_is_decided_past_a_gap() -> None:
     acceptance = Acceptance(2)
-    assert acceptance.add(1, "x", None) == []
+    assert acceptance.add(1, Outcome("x")) == []
     assert acceptance.waiting == 1
-    assert [d.verdict for d in acceptance.add(0, None, "leak")] == ["rejected", "accepted"]
+    assert [d.verdict for d in acceptance.add(0, Outcome(None, "leak"))] == ["rejected", "accepted"]
