@@ -215,6 +215,7 @@ class Server:
     def completion(self, body: dict[str, Any]) -> dict[str, Any]:
         answer = self.respond(body)
         message = {"role": "assistant"} | (answer if isinstance(answer, dict) else {"content": answer})
+        finish = message.pop("finish_reason", self.plan["finish"])
         message |= self.plan["message"]
         usage = self.plan["usage"]
         if usage is None:
@@ -226,7 +227,7 @@ class Server:
             "object": "chat.completion",
             "created": 0,
             "model": body.get("model", "fake"),
-            "choices": [{"index": 0, "message": message, "finish_reason": self.plan["finish"]}],
+            "choices": [{"index": 0, "message": message, "finish_reason": finish}],
             "usage": usage,
         }
 

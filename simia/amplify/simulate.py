@@ -254,6 +254,7 @@ class Simulator:
             task_id=f"{self.run_id}/{item.id}" if self.run_id else item.id,
             system=seed.system,
             tools=seed.tools,
+            user_tools=seed.user_tools,
             messages=parsed.messages,
             end=End(
                 kind="truncated" if reply.truncated else "terminated", code=Code.TRUNCATED if reply.truncated else None
@@ -275,8 +276,8 @@ class Simulator:
         ids = self.seeds.identifiers.get(seed.pack or "")
         view = View(trajectory)
         issues = cut + check(trajectory, self.config.checks, ids=ids, seed=seed, view=view)
-        issues += self.suites[id(seed)].check(trajectory, seed)
-        if not issues:
+        if not issues:  # these cost more, and what is unsound already needs no further reason
+            issues += self.suites[id(seed)].check(trajectory, seed)
             issues += [issue for benchmark in self.benchmarks for issue in benchmark.findings(trajectory)]
         trajectory.issues = issues
         return Result(
