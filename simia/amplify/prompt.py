@@ -67,11 +67,12 @@ class Renderer:
         messages: list[dict[str, Any]] = [{"role": "system", "content": self.static(seed, rules)}]
         shown = [other for other in fixed if other is not seed][: max(0, self.settings.shots - 1)]
         for other in shown:
-            request = self._request.render(**asked(other), exemplar=None, hint="")
+            request = self._request.render(**asked(other), exemplar=None, hint="", targeted=False)
             messages.append({"role": "user", "content": request})
             messages.append({"role": "assistant", "content": self.exemplar(other)})
         own = self.exemplar(seed) if self.settings.shots else None
-        messages.append({"role": "user", "content": self._request.render(**asked(seed), exemplar=own, hint=hint)})
+        request = self._request.render(**asked(seed), exemplar=own, hint=hint, targeted=targeted)
+        messages.append({"role": "user", "content": request})
         return Prompt(messages, self.files)
 
     def static(self, seed: Trajectory, rules: str = "") -> str:

@@ -139,17 +139,28 @@ class Simulator:
         """What makes this item another than the last one over its seed. `tools`: whether the reader knows of tools."""
         seed = self.by_id[item.spec["seed"]]
         said = [hint.hint(seed, self.number(item))] if self.config.prompt.hints else []
-        if planned := item.spec.get("scenario"):
+        if target := self.target(item):
+            said.append(target)
+        elif planned := item.spec.get("scenario"):
             persona, names, twist = planned
             said.append(scenario.line(scenario.Scenario(persona, tuple(names), twist), tools=tools))
-        said.append(self.suites[id(seed)].hint(seed, item.ord))
         return " ".join(filter(None, said))
+
+    def target(self, item: Item) -> str:
+        """What the suite wants this item to be about; a suite with targets of its own takes no scenarios."""
+        seed = self.by_id[item.spec["seed"]]
+        return self.suites[id(seed)].hint(seed, item.ord)
 
     def prompt(self, item: Item) -> prompt.Prompt:
         seed = self.by_id[item.spec["seed"]]
         suite = self.suites[id(seed)]
-        rules = "" if suite is suites.GENERIC else suite.rules_text
-        return self.renderer.render(seed, fixed=self.fixed.get(seed.pack or "", ()), hint=self.hint(item), rules=rules)
+        return self.renderer.render(
+            seed,
+            fixed=self.fixed.get(seed.pack or "", ()),
+            hint=self.hint(item),
+            rules="" if suite is suites.GENERIC else suite.rules_text,
+            targeted=bool(self.target(item)),
+        )
 
     def request(self, item: Item) -> Request:
         """The first request of an item."""
