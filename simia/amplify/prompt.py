@@ -62,8 +62,17 @@ class Renderer:
         self._static: dict[tuple[object, ...], tuple[str, Trajectory]] = {}
         self._exemplars: dict[int, tuple[str, Trajectory]] = {}
 
-    def render(self, seed: Trajectory, *, fixed: Sequence[Trajectory] = (), hint: str = "", rules: str = "") -> Prompt:
-        """The prompt for one item. `fixed`: the seeds that every item of this pack shows before its own; `rules`: its suite's."""
+    def render(
+        self,
+        seed: Trajectory,
+        *,
+        fixed: Sequence[Trajectory] = (),
+        hint: str = "",
+        rules: str = "",
+        targeted: bool = False,
+    ) -> Prompt:
+        """The prompt for one item. `fixed`: the seeds that every item of this pack shows before its own; `rules`: its suite's;
+        `targeted`: the hint names what the conversation is to be about, instead of the seed's tools and length."""
         messages: list[dict[str, Any]] = [{"role": "system", "content": self.static(seed, rules)}]
         shown = [other for other in fixed if other is not seed][: max(0, self.settings.shots - 1)]
         for other in shown:
