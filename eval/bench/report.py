@@ -47,7 +47,7 @@ LIMITS = {"figures_s": 10.0, "figures_mb": 300.0, "page_mb": 3.0}
 def build(root: Path, n: int, name: str) -> None:
     """A finished run, its rows written as the job writes them."""
     from simia.amplify.dedupe import content_hash
-    from simia.amplify.session import seeds_facts
+    from simia.amplify.session import note_seeds
     from simia.amplify.settings import AmplifyConfig
     from simia.amplify.simulate import Simulator
     from simia.config import load
@@ -63,7 +63,7 @@ def build(root: Path, n: int, name: str) -> None:
     facts = {"model": "bench", "alias": "bench", "structured": False, "prompts": {}, "seeds": seeds.digest}
     run = Run.create(root, config, name=name, facts=facts)
     ledger, simulator = run.ledger, Simulator(config, seeds, structured=False, run_id=name)
-    ledger.set_meta("seeds", seeds_facts(seeds))
+    note_seeds(run, seeds)
     long = {seed.id: lengthened(seed, seeds.groups[seed.pack or ""]) for seed in seeds.order}
     draw, began = random.Random(7), time.time() - n * 0.01
     heads = {seed.id: digest([seed.system, [tool.name for tool in seed.tools]]) for seed in seeds.order}

@@ -13,10 +13,11 @@ from pathlib import Path
 from simia import formats, resources
 from simia.amplify.check import Checks
 from simia.amplify.ground import Identifiers, infer
-from simia.amplify.prefilter import prefilter
+from simia.amplify.prefilter import prefilter, toolset
 from simia.amplify.settings import SeedSettings
 from simia.errors import Issue, UserError
 from simia.pack import Pack
+from simia.tool import ToolSpec
 from simia.trajectory import Trajectory, digest
 
 
@@ -60,7 +61,8 @@ def load(settings: SeedSettings, checks: Checks) -> Seeds:
 def from_trajectories(given: Sequence[Trajectory], settings: SeedSettings, checks: Checks) -> Seeds:
     """Seeds that the caller of `simia.amplify` holds in memory."""
     groups: dict[str, list[Trajectory]] = {}
-    for i, seed in enumerate(given, start=1):
+    shared = Shared()
+    for i, seed in enumerate(map(shared, given), start=1):
         named = seed if seed.task_id else seed.model_copy(update={"task_id": f"seed-{i}"})
         groups.setdefault(seed.pack or "seeds", []).append(named)
     return arrange(Seeds(), groups, settings, checks)
@@ -98,16 +100,37 @@ def without(seeds: Seeds, refused: dict[str, list[Issue]]) -> Seeds:
     return Seeds(order, left, seeds.identifiers, seeds.refused + told, seeds.read)
 
 
+class Shared:
+    """Tools and system texts that many seeds have in common, as one object each.
+
+    Five thousand rows that each carry thirteen tools would otherwise be most of a run's memory; and what is made once for a
+    set of tools (schemas, the static prompt) is found again by its identity.
+    """
+
+    def __init__(self) -> None:
+        self._tools: dict[str, list[ToolSpec]] = {}
+        self._systems: dict[str, str] = {}
+
+    def __call__(self, seed: Trajectory) -> Trajectory:
+        tools = self._tools.setdefault(toolset(seed), seed.tools)
+        system = self._systems.setdefault(seed.system, seed.system) if seed.system else seed.system
+        return seed.model_copy(update={"tools": tools, "system": system})
+
+
 def read_pack(name: str, dialect: str | None) -> tuple[Pack, list[RefusedSeed]]:
     """A pack, or a file of trajectories taken as one."""
+    shared = Shared()
     path = resources.find("seeds", name)
     if path.is_dir() or path.suffix in (".yaml", ".yml"):
-        return Pack.load(path), []
+        pack = Pack.load(path)
+        pack.seeds = [shared(seed) for seed in pack.seeds]
+        return pack, []
     pack, refused = Pack(name=path.stem), []
     for number, row in enumerate(formats.read(path, dialect), start=1):
         if isinstance(row, Trajectory):
             task = row.task_id or f"{Path(path).stem}-{number}"
-            pack.seeds.append(row.model_copy(update={"pack": row.pack or pack.name, "task_id": task}))
+            named = row.model_copy(update={"pack": row.pack or pack.name, "task_id": task})
+            pack.seeds.append(shared(named))
         else:
             refused.append(RefusedSeed(f"{path.name}, line {row.line}", [Issue(code=row.code, detail=row.detail)]))
     return pack, refused

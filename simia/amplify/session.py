@@ -13,6 +13,7 @@ from typing import Any
 from simia.amplify import scenario, suites, turnwise
 from simia.amplify import seeds as seeds_room
 from simia.amplify.collector import seldom
+from simia.amplify.ground import Identifiers
 from simia.amplify.job import Job, Stop
 from simia.amplify.judged_seeds import judge_seeds
 from simia.amplify.judging import Rubric
@@ -146,21 +147,32 @@ def facts_of(config: AmplifyConfig, seeds: Seeds, backend: Backend) -> dict[str,
     }
 
 
-def seeds_facts(seeds: Seeds) -> dict[str, Any]:
-    """What reports and cards want to know of the seeds, kept with the run so that it explains itself later."""
-    used = [
-        {
-            "id": seed.id,
-            "task": seed.task_id,
-            "pack": seed.pack,
-            "licence": seed.provenance.licence,
-            "tools": [call.name for _, _, call in seed.calls()],
-            "row": seed.to_row(),
-        }
-        for seed in seeds.order
-    ]
+def note_seeds(run: Run, seeds: Seeds) -> None:
+    """Keep the seeds with the run, for reports and cards, and for processes that judge."""
+    ids = [seed.id for seed in seeds.order]
+    run.ledger.set_seeds(list(zip(ids, seeds.order, strict=True)))
     refused = [{"name": r.name, "issues": [str(issue) for issue in r.issues]} for r in seeds.refused]
-    return {"read": seeds.read, "used": used, "refused": refused}
+    used = [
+        {"id": id_, "task": seed.task_id, "pack": seed.pack, "licence": seed.provenance.licence}
+        for id_, seed in zip(ids, seeds.order, strict=True)
+    ]
+    identifiers = {
+        name: {tool: [list(path) for path in paths] for tool, paths in ids.paths.items()}
+        for name, ids in seeds.identifiers.items()
+    }
+    run.ledger.set_meta("seeds", {"read": seeds.read, "used": used, "refused": refused, "identifiers": identifiers})
+
+
+def noted_seeds(run: Run) -> Seeds:
+    """The seeds as `note_seeds` kept them."""
+    facts = run.ledger.meta("seeds") or {}
+    seeds = Seeds(read=facts.get("read", 0))
+    for _, seed in run.ledger.seeds():
+        seeds.order.append(seed)
+        seeds.groups.setdefault(seed.pack or "seeds", []).append(seed)
+    for name, tools in facts.get("identifiers", {}).items():
+        seeds.identifiers[name] = Identifiers({tool: tuple(map(tuple, paths)) for tool, paths in tools.items()})
+    return seeds
 
 
 async def work(
@@ -172,7 +184,7 @@ async def work(
     handle_signals: bool,
 ) -> Amplified:
     seeds = await judge_seeds(run, config, seeds, backend)
-    run.ledger.set_meta("seeds", seeds_facts(seeds))
+    note_seeds(run, seeds)
     engine = Engine(backend, run.ledger, config.limits, price_for(config.llm))
     try:
         job = Job(run, config, seeds, engine, on_progress)

@@ -27,10 +27,9 @@ from simia.amplify.settings import AmplifyConfig
 from simia.amplify.view import View
 from simia.errors import Code, Issue
 from simia.llm.types import Reply, Request
-from simia.runs import Item
+from simia.runs import HEAD, Item
 from simia.trajectory import VERSION, End, Provenance, Trajectory, Usage, digest
 
-HEAD: set[str] = {"system", "tools", "user_tools"}
 MOST_SCHEMAS = 1000
 STAGES = ["prefilter", "simulate", "repair", "check", "select"]
 NOTHING = Counts()

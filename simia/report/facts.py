@@ -17,7 +17,6 @@ from simia.report.figures import RunFacts, SeedsFacts, meaning
 from simia.report.part import read_together
 from simia.report.tally import every_of, fill, width_of
 from simia.runs import Run
-from simia.trajectory import Trajectory
 
 __all__ = ["RunFacts", "gather", "meaning"]
 
@@ -66,7 +65,7 @@ def _gather(run: Run) -> RunFacts:
     )
     facts.endpoint = calls.calls(run)
     by_seed, served = calls.spend(run, facts)
-    known = {seed["id"]: Trajectory.from_row(seed["row"]) for seed in used}
+    known = dict(ledger.seeds())
     (most,) = connection.execute("SELECT COALESCE(MAX(ord), 0) FROM item").fetchone()
     width = width_of(most)
     # While a process works on the run, one transaction gives one moment, and the other cores are wanted elsewhere.

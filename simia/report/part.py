@@ -13,14 +13,12 @@ import subprocess
 import sys
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import orjson
 import zstandard
 
 from simia.report.sums import Sums
 from simia.report.tally import Tally
-from simia.trajectory import Trajectory
 
 # By stage and ord: the index has them in this order, so that no body is ever sorted.
 ITEMS = """
@@ -36,19 +34,13 @@ def read(connection: sqlite3.Connection, first: int, end: int, width: int, every
     """The sums of the items from `first` until before `end`."""
     unpack = zstandard.ZstdDecompressor()
     heads = {name: orjson.loads(unpack.decompress(body)) for name, body in connection.execute("SELECT * FROM head")}
-    tally = Tally(seeds_of(connection), width, every, heads)
+    tally = Tally(dict(seeds_of(connection)), width, every, heads)
     for id_, ord_, packed, verdict, reason, detail, body in connection.execute(ITEMS, (first, end)):
         spec = orjson.loads(packed)
         tally.item(id_, ord_, spec, verdict, reason, detail)
         if body is not None:
             tally.result(id_, ord_, str(spec.get("seed")), verdict, orjson.loads(unpack.decompress(body)))
     return tally.sums
-
-
-def seeds_of(connection: sqlite3.Connection) -> dict[str, Trajectory]:
-    row = connection.execute("SELECT value FROM meta WHERE name = 'seeds'").fetchone()
-    seeds: dict[str, Any] = (orjson.loads(row[0]) if row else None) or {}
-    return {seed["id"]: Trajectory.from_row(seed["row"]) for seed in seeds.get("used", [])}
 
 
 def read_together(

@@ -1,6 +1,6 @@
 """The durable work ledger: runs that lose nothing when they die, and can be resumed, listed and checked again."""
 
-from simia.runs.ledger import FAILED, OPEN, PASSED, REJECTED, Item, Ledger
+from simia.runs.ledger import FAILED, HEAD, OPEN, PASSED, REJECTED, Item, Ledger, seeds_of
 from simia.runs.run import Run, folders, locate
 
-__all__ = ["FAILED", "OPEN", "PASSED", "REJECTED", "Item", "Ledger", "Run", "folders", "locate"]
+__all__ = ["FAILED", "HEAD", "OPEN", "PASSED", "REJECTED", "Item", "Ledger", "Run", "folders", "locate", "seeds_of"]

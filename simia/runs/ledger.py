@@ -7,6 +7,7 @@ in flight when a process died shows as an attempt without an answer and is count
 from __future__ import annotations
 
 import hashlib
+import sqlite3
 import time
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
@@ -18,12 +19,13 @@ import zstandard
 from simia.errors import Code
 from simia.llm.types import LLMFault, Reply, Request
 from simia.runs.database import Database, Packed, Statement
-from simia.trajectory import Usage
+from simia.trajectory import Trajectory, Usage, digest
 
 SHARED = 512  # characters from which on a system text is stored once
 MOST_SHARED = 1000
 PAGE = 1000  # items read at once
 TEXT = "$text"
+HEAD: set[str] = {"system", "tools", "user_tools"}  # of a trajectory: what all of one seed share
 OPEN, PASSED, REJECTED, FAILED = "open", "passed", "rejected", "failed"
 
 
@@ -37,6 +39,16 @@ class Item:
     status: str = OPEN
     reason: str | None = None
     detail: str | None = None
+
+
+def seeds_of(connection: sqlite3.Connection) -> Iterator[tuple[str, Trajectory]]:
+    unpack = zstandard.ZstdDecompressor()
+    heads: dict[str, Trajectory] = {}
+    for hashed, packed in connection.execute("SELECT hash, body FROM head WHERE hash IN (SELECT head FROM seed)"):
+        heads[hashed] = Trajectory.from_row(orjson.loads(unpack.decompress(packed)))
+    for id_, hashed, packed in connection.execute("SELECT id, head, body FROM seed ORDER BY ord"):
+        seed, head = Trajectory.from_row(orjson.loads(unpack.decompress(packed))), heads[hashed]
+        yield id_, seed.model_copy(update={name: getattr(head, name) for name in HEAD})
 
 
 class Ledger:
@@ -201,6 +213,19 @@ class Ledger:
                 self._heads[hashed] = orjson.loads(self._unpack.decompress(packed))
             body["trajectory"] |= self._heads[hashed]
         return body
+
+    def set_seeds(self, seeds: Sequence[tuple[str, Trajectory]]) -> None:
+        """(id, seed) in the order in which items use them; a run explains itself later without the files they came from."""
+        self.db.put("ledger", "DELETE FROM seed")
+        for ord_, (id_, seed) in enumerate(seeds):
+            whole = seed.model_dump(mode="json", exclude_defaults=True, include=HEAD)
+            head = self.head(digest(whole), lambda whole=whole: whole)  # type: ignore[misc]
+            row = {"version": seed.version, **seed.model_dump(mode="json", exclude_defaults=True, exclude=HEAD)}
+            self.db.put("ledger", "INSERT INTO seed VALUES (?, ?, ?, ?)", (ord_, id_, head, Packed(orjson.dumps(row))))
+
+    def seeds(self) -> Iterator[tuple[str, Trajectory]]:
+        """The run's seeds; those with the same tools share them as objects."""
+        yield from seeds_of(self.db.ledger)
 
     def accept(self, item: Item, content_hash: str) -> None:
         self.db.put("ledger", "INSERT OR IGNORE INTO accepted VALUES (?, ?, ?)", (item.ord, item.id, content_hash))

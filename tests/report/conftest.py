@@ -11,7 +11,7 @@ import pytest
 import zstandard
 
 from simia.amplify.seeds import RefusedSeed, Seeds
-from simia.amplify.session import seeds_facts
+from simia.amplify.session import note_seeds
 from simia.amplify.settings import AmplifyConfig
 from simia.config import load
 from simia.errors import Code, Issue
@@ -91,7 +91,7 @@ async def run(tmp_path: Path) -> Any:
         tmp_path, config, name="r", facts={"model": "m", "alias": "here", "prompts": {"p.j2": "0123456789"}}
     )
     refused = [RefusedSeed("s3", [Issue(code=Code.BAD_ARGUMENTS, where="messages[1].calls[0]", detail="no order")])]
-    run.ledger.set_meta("seeds", seeds_facts(Seeds(order=SEEDS, refused=refused, read=4)))
+    note_seeds(run, Seeds(order=SEEDS, refused=refused, read=4))
     run.ledger.set_meta("stopped", {"kind": "complete", "detail": ""})
     for ord_, (seed, status, reason, made, repairs) in enumerate(ITEMS):
         spec = {"seed": SEEDS[seed].id, "task": SEEDS[seed].task_id, "pack": "shop", "pass": 0}
