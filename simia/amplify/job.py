@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from simia.amplify.acceptance import Acceptance, Decision, Outcome
+from simia.amplify.checkers import Checkers
 from simia.amplify.progress import Progress
 from simia.amplify.scenario import Counts, Coverage
 from simia.amplify.seeds import Seeds
@@ -79,12 +80,15 @@ class Job:
         seeds: Seeds,
         engine: Engine,
         on_progress: Callable[[Progress], None] | None = None,
+        checkers: Checkers | None = None,
     ) -> None:
         self.run_dir = run
         self.ledger = run.ledger
         self.config = config
         self.engine = engine
-        self.simulator = Simulator(config, seeds, structured=engine.backend.structured, run_id=run.id)
+        self.simulator = Simulator(
+            config, seeds, structured=engine.backend.structured, run_id=run.id, checkers=checkers
+        )
         self.acceptance = Acceptance(config.n, near_index(config, seeds))
         self.coverage = Plans(config)
         self.progress = Progress(run.id, config.n)

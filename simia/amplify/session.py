@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
+import sqlite3
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import orjson
+
 from simia.amplify import scenario, suites, turnwise
 from simia.amplify import seeds as seeds_room
+from simia.amplify.checkers import Checkers
 from simia.amplify.collector import seldom
 from simia.amplify.ground import Identifiers
 from simia.amplify.job import Job, Stop
@@ -26,12 +31,13 @@ from simia.config import assign, parse
 from simia.llm.backends import open_backend, price_for
 from simia.llm.engine import Engine
 from simia.llm.types import Backend
-from simia.runs import Run
+from simia.runs import Run, seeds_of
 from simia.runs.run import save_config
 from simia.trajectory import Trajectory
 
 Say = Callable[[str], None]
 OnProgress = Callable[[Progress], None]
+MANY, MOST_CHECKERS = 2000, 4  # from so many trajectories on, processes of their own check the replies
 
 
 @dataclass(slots=True)
@@ -163,16 +169,30 @@ def note_seeds(run: Run, seeds: Seeds) -> None:
     run.ledger.set_meta("seeds", {"read": seeds.read, "used": used, "refused": refused, "identifiers": identifiers})
 
 
-def noted_seeds(run: Run) -> Seeds:
-    """The seeds as `note_seeds` kept them."""
-    facts = run.ledger.meta("seeds") or {}
-    seeds = Seeds(read=facts.get("read", 0))
-    for _, seed in run.ledger.seeds():
+def checking_simulator(connection: sqlite3.Connection, job: dict[str, Any]) -> Simulator:
+    """For a process that checks replies: everything it needs, out of the run's ledger and a few facts of the job."""
+    row = connection.execute("SELECT value FROM meta WHERE name = 'seeds'").fetchone()
+    facts = orjson.loads(row[0])
+    seeds = Seeds(read=facts["read"])
+    for _, seed in seeds_of(connection):
         seeds.order.append(seed)
         seeds.groups.setdefault(seed.pack or "seeds", []).append(seed)
     for name, tools in facts.get("identifiers", {}).items():
         seeds.identifiers[name] = Identifiers({tool: tuple(map(tuple, paths)) for tool, paths in tools.items()})
-    return seeds
+    config = AmplifyConfig.model_validate(job["config"])
+    return Simulator(config, seeds, structured=job["structured"], run_id=job["run"])
+
+
+def checkers_for(run: Run, config: AmplifyConfig, backend: Backend) -> Checkers | None:
+    """Processes beside this one, where there is enough to check and a core for them."""
+    count = config.checkers
+    if count is None:
+        count = min(MOST_CHECKERS, (os.cpu_count() or 1) - 1) if config.n >= MANY else 0
+    if count == 0:
+        return None
+    run.ledger.flush()
+    job = {"config": config.model_dump(mode="json"), "structured": backend.structured, "run": run.id}
+    return Checkers(run.folder, job, count)
 
 
 async def work(
@@ -187,9 +207,10 @@ async def work(
     note_seeds(run, seeds)
     engine = Engine(backend, run.ledger, config.limits, price_for(config.llm))
     try:
-        job = Job(run, config, seeds, engine, on_progress)
-        with seldom(), interruptible(job) if handle_signals else contextlib.nullcontext():
-            stop = await job.run()
+        async with checkers_for(run, config, backend) or contextlib.nullcontext() as checkers:
+            job = Job(run, config, seeds, engine, on_progress, checkers)
+            with seldom(), interruptible(job) if handle_signals else contextlib.nullcontext():
+                stop = await job.run()
         return Amplified(run.folder, stop, job.progress)
     finally:
         engine.gate.close()

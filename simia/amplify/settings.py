@@ -112,4 +112,6 @@ class AmplifyConfig(Config):
     checks: Checks = Field(default_factory=Checks)
     select: SelectSettings = Field(default_factory=SelectSettings)
     limits: Limits = Field(default_factory=Limits, json_schema_extra=OPERATIONAL)
+    checkers: int | None = Field(default=None, ge=0, le=64, json_schema_extra=OPERATIONAL)
+    """Processes that read and check replies; None: one for each further core, four at most, for runs of 2,000 or more."""
     stop: StopSettings = Field(default_factory=StopSettings, json_schema_extra=OPERATIONAL)

@@ -16,6 +16,7 @@ from simia import __version__
 from simia.amplify import continuation, hint, prompt, scenario, suites, turnwise
 from simia.amplify.acceptance import Outcome
 from simia.amplify.check import check
+from simia.amplify.checkers import Checked, Checkers
 from simia.amplify.dedupe import content_hash
 from simia.amplify.parse import Parsed, parse_reply
 from simia.amplify.scenario import Counts, Graph
@@ -46,9 +47,17 @@ class Result:
     head: str | None = None
     rows: list[dict[str, Any]] | None = None
     signature: bytes | None = None
+    ready: Checked | None = None
+    """Another process made this result: what it said, instead of the trajectory itself."""
+
+    @classmethod
+    def checked(cls, c: Checked) -> Result:
+        return cls(None, c.issues, content_hash=c.content_hash, head=c.head, signature=c.signature, ready=c)
 
     @property
     def tools(self) -> list[str]:
+        if self.ready is not None:
+            return self.ready.tools
         return [call.name for _, _, call in self.trajectory.calls()] if self.trajectory else []
 
     def outcome(self) -> Outcome:
@@ -58,6 +67,8 @@ class Result:
 
     def body(self) -> bytes:
         """As it is stored: JSON. The trajectory's head (system text and tools) is named, not written (`Ledger.head`)."""
+        if self.ready is not None:
+            return self.ready.body
         rest = {"issues": [issue.model_dump(mode="json") for issue in self.issues], "repairs": self.repairs}
         if self.trajectory is None:
             return orjson.dumps({"trajectory": None} | rest)
@@ -93,7 +104,17 @@ class Asked:
 class Simulator:
     """Knows the run's config, seeds and benchmarks; holds no state that changes a result."""
 
-    def __init__(self, config: AmplifyConfig, seeds: Seeds, *, structured: bool, run_id: str = "") -> None:
+    def __init__(
+        self,
+        config: AmplifyConfig,
+        seeds: Seeds,
+        *,
+        structured: bool,
+        run_id: str = "",
+        checkers: Checkers | None = None,
+    ) -> None:
+        """`checkers`: processes that do the reading and checking, where there are any."""
+        self.checkers = checkers
         self.config = config
         self.seeds = seeds
         self.run_id = run_id
@@ -209,6 +230,8 @@ class Simulator:
         reply = await asked(request)
         if self.config.reply.continue_cut and continuation.cut(reply):
             reply = continuation.joined(reply, await asked(continuation.continuation(request, reply)))
+        if self.checkers is not None:
+            return Result.checked(await self.checkers.check(item, reply, asked.keys, rendered.files, model))
         return self.judge(item, reply, model=model, keys=asked.keys, files=rendered.files)
 
     async def _turn_by_turn(self, item: Item, asked: Asked, model: str) -> Result:

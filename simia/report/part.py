@@ -19,6 +19,7 @@ import zstandard
 
 from simia.report.sums import Sums
 from simia.report.tally import Tally
+from simia.runs import seeds_of
 
 # By stage and ord: the index has them in this order, so that no body is ever sorted.
 ITEMS = """

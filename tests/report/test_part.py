@@ -15,12 +15,12 @@ from simia.report.figures import RunFacts
 from simia.report.frequent import Frequent
 from simia.report.spread import Histogram
 from simia.report.tally import alike, fill
-from simia.runs import Run
+from simia.runs import Run, seeds_of
 
 
 def figures(connection: sqlite3.Connection, run: Run, processes: int) -> dict[str, Any]:
     facts = RunFacts(run="r")
-    fill(facts, part.read_together(connection, run.folder, 9, 1, 1, processes), part.seeds_of(connection), 1, {})
+    fill(facts, part.read_together(connection, run.folder, 9, 1, 1, processes), dict(seeds_of(connection)), 1, {})
     return facts.model_dump()
 
 
