@@ -308,6 +308,8 @@ class Job:
         progress.accepted = self.acceptance.accepted
         progress.waiting = self.acceptance.waiting
         progress.in_flight = stats.in_flight
+        progress.limit = self.engine.gate.limit
+        progress.retries = stats.retries.total()
         progress.replies = stats.answered
         progress.usage = stats.usage
         progress.unpriced = stats.unpriced

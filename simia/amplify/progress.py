@@ -22,6 +22,8 @@ class Progress:
     failed: int = 0
     pending: int = 0  # questions written down for a batch
     in_flight: int = 0
+    limit: int = 0  # how many calls the endpoint is trusted with at the moment
+    retries: int = 0
     replies: int = 0
     usage: Usage = field(default_factory=Usage)
     unpriced: int = 0
@@ -36,6 +38,13 @@ class Progress:
     @property
     def acceptance(self) -> float | None:
         return self.accepted / self.decided if self.decided else None
+
+    @property
+    def projected_cost(self) -> float | None:
+        """Dollars for all n at the price of each accepted one so far, rejected ones and retries included."""
+        if self.usage.cost is None or not self.accepted:
+            return None
+        return self.usage.cost * max(1.0, self.n / self.accepted)
 
     def eta(self) -> float | None:
         """Seconds to go at this session's pace; None before the first acceptance."""
@@ -56,10 +65,13 @@ class Progress:
             "failed": self.failed,
             "pending": self.pending,
             "in_flight": self.in_flight,
+            "limit": self.limit,
+            "retries": self.retries,
             "prompt_tokens": self.usage.prompt,
             "completion_tokens": self.usage.completion,
             "cached_tokens": self.usage.cached,
             "cost": self.usage.cost,
+            "projected_cost": self.projected_cost,
             "seconds": round(time.monotonic() - self.started, 1),
             "eta_seconds": None if eta is None else round(eta),
             "stopping": self.stopping,

@@ -78,15 +78,23 @@ def show_dry_run(config: AmplifyConfig) -> None:
         print(f"--- {message['role']} ---\n{message['content']}\n")
     prompt_tokens = sum(text_tokens(m["content"]) for p in prompts for m in p.messages) // len(prompts)
     reply_tokens = sum(text_tokens(str(s.to_row()["messages"])) for s in seeds.order) // len(seeds.order)
+    static_tokens = sum(text_tokens(m["content"]) for p in prompts for m in p.messages[:-1]) // len(prompts)
     err.print(f"{len(seeds.order)} seeds of {seeds.read} read, {len(seeds.refused)} refused by the pre-filter")
     for refused in seeds.refused[:5]:
         err.print(f"  {refused.name}: {refused.issues[0]}", markup=False)
     err.print(
         f"about {prompt_tokens:,} prompt and {reply_tokens:,} reply tokens an item, for {config.n:,} items if all are accepted"
     )
+    err.print(
+        f"a prefix cache can serve {static_tokens / max(1, prompt_tokens):.0%} of the prompt: items of one pack begin alike"
+    )
     price = price_for(config.llm)
     if price is None:
         err.print("price: unknown for this model; put it into configs/prices.yaml or llm.price")
-    else:
-        cost = price.of(Usage(prompt=prompt_tokens, completion=reply_tokens)) * config.n
-        err.print(f"price: about ${cost:,.2f}, reasoning tokens and rejected items not counted")
+        return
+    served, whole = (
+        price.of(Usage(prompt=prompt_tokens, completion=reply_tokens, cached=cached)) * config.n
+        for cached in (static_tokens, 0)
+    )
+    spread = f"${served:,.2f} to ${whole:,.2f}, as the prefix cache serves" if served < whole else f"${whole:,.2f}"
+    err.print(f"price: about {spread}; reasoning tokens and rejected items not counted")

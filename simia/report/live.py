@@ -89,7 +89,10 @@ def picture(progress: Progress) -> Panel:
     grid.add_row("rejected", Text(f"{sum(progress.rejected.values()):,}" + (f"  {reasons}" if reasons else "")))
     if progress.failed:
         grid.add_row("failed", f"{progress.failed:,}")
-    grid.add_row("in flight", f"{progress.in_flight:,}")
+    retries = f", {progress.retries:,} tried again" if progress.retries else ""
+    grid.add_row("in flight", f"{progress.in_flight:,} of {progress.limit:,}{retries}")
+    if progress.pending:
+        grid.add_row("in a batch", f"{progress.pending:,} questions written down")
     usage = progress.usage
     cached = f" ({usage.cached / usage.prompt:.0%} cached)" if usage.prompt else ""
     grid.add_row("tokens", f"{usage.prompt:,} in{cached}, {usage.completion:,} out")
@@ -104,7 +107,11 @@ def picture(progress: Progress) -> Panel:
 def cost(progress: Progress) -> str:
     if progress.usage.cost is None:
         return "unknown"
-    return f"${progress.usage.cost:,.2f}" + (f", and {progress.unpriced:,} unpriced" if progress.unpriced else "")
+    whole = progress.projected_cost
+    ahead = f", about ${whole:,.2f} in all" if whole and progress.accepted < progress.n else ""
+    return f"${progress.usage.cost:,.2f}{ahead}" + (
+        f", and {progress.unpriced:,} unpriced" if progress.unpriced else ""
+    )
 
 
 def rate(made: int, seconds: float) -> str:
