@@ -11,11 +11,12 @@ from simia.amplify.view import View
 from simia.trajectory import Trajectory
 
 SPACES = b" \t\r\n"
+LOWER = bytes(range(256)).lower()
 
 
 def content_hash(t: Trajectory, view: View | None = None) -> str:
     """Hash of what is said and called. Reasoning, system text and tools do not make a conversation a different one."""
-    said = (view or View(t)).raw.replace(b"\\n", b"").lower().translate(None, SPACES)
+    said = (view or View(t)).raw.translate(LOWER, SPACES)
     return hashlib.blake2b(said, digest_size=16).hexdigest()
 
 

@@ -72,8 +72,9 @@ class Result:
         rest = {"issues": [issue.model_dump(mode="json") for issue in self.issues], "repairs": self.repairs}
         if self.trajectory is None:
             return orjson.dumps({"trajectory": None} | rest)
+        t = self.trajectory
         without = HEAD | {"messages"} if self.rows is not None else HEAD
-        row = {"version": VERSION, **self.trajectory.model_dump(mode="json", exclude_defaults=True, exclude=without)}
+        row = {"version": VERSION, **t.model_dump(mode="json", exclude_defaults=True, exclude=without)}
         if self.rows is not None:
             row["messages"] = self.rows
         return orjson.dumps({"trajectory": row, **rest, "head": self.head})

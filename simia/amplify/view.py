@@ -19,36 +19,41 @@ class View:
 
     __slots__ = ("arguments", "lows", "raw", "style", "t", "texts")
 
+    texts: list[str]
+    lows: list[str]
+    arguments: list[list[bytes]]
+
     def __init__(self, t: Trajectory) -> None:
         self.t = t
-        self.texts: list[str] = []
-        self.lows: list[str] = []
-        self.arguments: list[list[bytes]] = []
+        self.texts = texts = []
+        self.lows = lows = []
+        self.arguments = arguments = []
         said: list[str] = []
         style: list[str] = []
         for message in t.messages:
-            content, role = message.content, message.role
+            content, role, calls = message.content, message.role, message.calls
             text = content if type(content) is str else message.text
             low = text.lower()
-            self.texts.append(text)
-            self.lows.append(low)
-            if message.calls:
-                given = [arguments_text(call) for call in message.calls]
-                self.arguments.append(given)
-                called = [part.decode() for part in given]
-                style += [part.lower() for part in called]
-            else:
-                self.arguments.append(NONE)
-                called = []
+            texts.append(text)
+            lows.append(low)
+            arguments.append([arguments_text(call) for call in calls] if calls else NONE)
             if role == "system":
                 continue
-            said += (role, text)
-            for call, part in zip(message.calls, called, strict=True):
-                said += (call.name, part)
+            said.append(role)
+            said.append(text)
+            if role == "tool":
+                if "<|" in text:
+                    style.append(low)
+                continue
+            style.append(low)
             if message.reasoning:
                 style.append(message.reasoning.lower())
-            if role != "tool" or "<|" in text:
-                style.append(low)
+            if calls:
+                for call, given in zip(calls, arguments[-1], strict=True):
+                    part = given.decode()
+                    said.append(call.name)
+                    said.append(part)
+                    style.append(part.lower())
         self.raw = SEPARATOR.join(said).encode()
         self.style = "\n".join(style)
 
