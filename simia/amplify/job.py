@@ -143,13 +143,17 @@ class Job:
                 self._launch()
             if not self._tasks:
                 if self._waiting_for_answers:
-                    self.stop("batch", f"{self._waiting_for_answers} questions wait for their answers")
+                    self.stop("batch", f"{self._waiting_for_answers:,} questions wait in {self._place()}")
                 return
             if self._stop is not None:
                 await self._drain(grace)
                 return
             await self._next()
             self._on_progress(self._figures())
+
+    def _place(self) -> str:
+        backend = self.engine.backend
+        return backend.place if isinstance(backend, Deferred) else "another place"
 
     # -- planning ------------------------------------------------------------------------------------------------
 

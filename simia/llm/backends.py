@@ -7,14 +7,19 @@ from typing import Annotated
 
 from pydantic import Field
 
+from simia.llm.batch import BatchBackend, BatchSettings
 from simia.llm.embedded import EmbeddedBackend, EmbeddedSettings
 from simia.llm.openai import OpenAIBackend, OpenAISettings
 from simia.llm.pool import PoolBackend, PoolSettings
 from simia.llm.prices import FREE, Price, price_of
 from simia.llm.replay import ReplayBackend, ReplaySettings
 from simia.llm.types import Backend
+from simia.llm.vllm import VLLMBackend, VLLMSettings
 
-LLMSettings = Annotated[OpenAISettings | PoolSettings | EmbeddedSettings | ReplaySettings, Field(discriminator="kind")]
+LLMSettings = Annotated[
+    OpenAISettings | PoolSettings | EmbeddedSettings | VLLMSettings | BatchSettings | ReplaySettings,
+    Field(discriminator="kind"),
+]
 
 
 def open_backend(settings: LLMSettings, *, say: Callable[[str], None] | None = None) -> Backend:
@@ -23,6 +28,10 @@ def open_backend(settings: LLMSettings, *, say: Callable[[str], None] | None = N
         return OpenAIBackend(settings)
     if isinstance(settings, PoolSettings):
         return PoolBackend(settings)
+    if isinstance(settings, BatchSettings):
+        return BatchBackend(settings, say=say)
+    if isinstance(settings, VLLMSettings):
+        return VLLMBackend(settings, say=say)
     if isinstance(settings, EmbeddedSettings):
         return EmbeddedBackend(settings, say=say)
     return ReplayBackend(settings)
@@ -35,4 +44,6 @@ def price_for(settings: LLMSettings) -> Price | None:
     if isinstance(settings, PoolSettings):
         first = settings.endpoints[0]
         return first.price or price_of(first.model)
+    if isinstance(settings, BatchSettings):
+        return settings.batch_price()
     return FREE

@@ -100,7 +100,7 @@ class OpenAIBackend:
         else:
             self.rates.note(headers)
             if status == 200:
-                reply = _reply(raw)
+                reply = read_body(raw)
                 if reply is not None:
                     return reply
             fault = fault_of(status, headers, raw, self._clean)
@@ -137,7 +137,7 @@ class OpenAIBackend:
         return one_line(text)
 
 
-def _reply(raw: bytes) -> Reply | None:
+def read_body(raw: bytes) -> Reply | None:
     """The body as a reply, or None if it is not a chat completion."""
     try:
         body = orjson.loads(raw)

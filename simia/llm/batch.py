@@ -1,0 +1,232 @@
+"""Questions into files, answers out of files: OpenAI's Batch API, `vllm run-batch`, another system, or a person.
+
+A batch is half the price at providers and needs no connection from here. In the folder:
+
+    requests-0001.jsonl   questions, a line each, as /v1/batches and `vllm run-batch` take them; never written to again
+    results/*.jsonl       answers, whatever the files are called, put there by whoever got them
+
+The first session of a run writes its questions down and stops; a later one finds the answers, judges them, and writes down what
+is still missing. A row that failed is asked again in the next file. An answer names its question by `custom_id`, a hash of the
+question and its draw, so it fits wherever it comes from and however often it is read. A person may answer {"custom_id", "text"}.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any, Literal
+
+import orjson
+from pydantic import Field
+
+from simia.config import OPERATIONAL, Config
+from simia.errors import Code, UserError
+from simia.llm.openai import OpenAIBackend, read_body
+from simia.llm.openai_settings import OpenAISettings
+from simia.llm.prices import Price, price_of
+from simia.llm.types import LLMFault, Reply, Request
+from simia.trajectory import digest
+
+Say = Callable[[str], None]
+
+
+class BatchSettings(Config):
+    """A folder of questions and answers in place of an endpoint."""
+
+    kind: Literal["batch"] = "batch"
+    model: str = Field(description="The model's name as the batch's endpoint knows it.")
+    folder: Path = Field(
+        description="Where questions are written, and answers looked for in its `results/`.",
+        json_schema_extra=OPERATIONAL,
+    )
+    alias: str = Field("batch", description="The endpoint's name in the replies' keys.")
+    structured: Literal["auto"] | bool = Field(
+        "auto", description="Whether the model obeys a JSON Schema in response_format; auto decides by its name."
+    )
+    token_parameter: Literal["auto", "max_tokens", "max_completion_tokens"] = Field(
+        "auto", description="Which field limits the completion; auto decides by the model's name."
+    )
+    reasoning_model: Literal["auto"] | bool = Field(
+        "auto", description="Leave out sampling fields that reasoning models refuse; auto decides by the model's name."
+    )
+    extra_body: dict[str, Any] = Field(default_factory=dict, description="Fields added to every request's body.")
+    url: str = Field(
+        "/v1/chat/completions", description="The path that each line names.", json_schema_extra=OPERATIONAL
+    )
+    per_file: int = Field(
+        50_000, ge=1, description="Questions in a file; OpenAI's limit.", json_schema_extra=OPERATIONAL
+    )
+    file_mb: int = Field(190, ge=1, description="Megabytes of a file; OpenAI takes 200.", json_schema_extra=OPERATIONAL)
+    discount: float = Field(
+        0.5, gt=0, le=1, description="What a batch costs of the usual price.", json_schema_extra=OPERATIONAL
+    )
+    price: Price | None = Field(
+        None,
+        description="Dollars for a million tokens without the discount, for models that configs/prices.yaml lacks.",
+        json_schema_extra=OPERATIONAL,
+    )
+
+    def batch_price(self) -> Price | None:
+        whole = self.price or price_of(self.model)
+        if whole is None:
+            return None
+        return Price(**{name: value * self.discount for name, value in whole.model_dump().items()})
+
+
+@dataclass(slots=True)
+class Answers:
+    """Where each answer stands, not the answers: ninety thousand of them are more than memory should hold."""
+
+    places: dict[str, tuple[Path, int, int]] = field(default_factory=dict)
+    failed: Counter[str] = field(default_factory=Counter)
+    files: int = 0
+    unreadable: int = 0
+
+    def read(self, path: Path) -> None:
+        self.files += 1
+        at = 0
+        with path.open("rb") as lines:
+            for line in lines:
+                start, at = at, at + len(line)
+                if not line.strip():
+                    continue
+                try:
+                    row = orjson.loads(line)
+                    name = row["custom_id"]
+                except (orjson.JSONDecodeError, KeyError, TypeError):
+                    self.unreadable += 1
+                    continue
+                if reply_of(row) is None:
+                    self.failed[name] += 1
+                else:
+                    self.places.setdefault(name, (path, start, len(line)))  # the first answer stays the answer
+
+    def get(self, name: str) -> Reply | None:
+        if name not in self.places:
+            return None
+        path, start, length = self.places[name]
+        with path.open("rb") as lines:
+            lines.seek(start)
+            return reply_of(orjson.loads(lines.read(length)))
+
+
+class BatchBackend:
+    """Answers what `results/` holds; writes every other question down, once, and says that it is pending."""
+
+    def __init__(self, settings: BatchSettings, *, say: Say | None = None) -> None:
+        self.settings = settings
+        self.alias, self.model = settings.alias, settings.model
+        endpoint = OpenAISettings(
+            model=settings.model,
+            structured=settings.structured,
+            token_parameter=settings.token_parameter,
+            reasoning_model=settings.reasoning_model,
+            extra_body=settings.extra_body,
+        )
+        self.structured = endpoint.takes_schema
+        self.pending = 0
+        self._body = OpenAIBackend(endpoint).body
+        self._folder = settings.folder.expanduser()
+        self._say = say or (lambda _: None)
+        self._answers = Answers()
+        self._asked: Counter[str] = Counter()  # by custom_id: how often it was written down
+        self._file: IO[bytes] | None = None
+        self._written: list[Path] = []
+        self._lines = self._bytes = 0
+
+    @property
+    def place(self) -> str:
+        """What a person does next."""
+        files = ", ".join(path.name for path in self._written) or "the files written before"
+        return f"{files} in {self._folder}: put the answers into {self._folder / 'results'} and resume"
+
+    async def start(self) -> None:
+        results = self._folder / "results"
+        try:
+            results.mkdir(parents=True, exist_ok=True)
+            for path in sorted(results.glob("*.jsonl")):
+                self._answers.read(path)
+            for path in sorted(self._folder.glob("requests-*.jsonl")):
+                self._known(path)
+        except OSError as error:
+            raise UserError(f"cannot use the batch's folder {self._folder}: {error.strerror}") from None
+        answers = self._answers
+        if answers.files:
+            known = self._asked.keys()
+            strange = sum(name not in known for name in answers.places)
+            told = [f"{len(answers.places):,} answers in {answers.files} files of {results}"]
+            told += [f"{len(answers.failed):,} failed and are asked again"] if answers.failed else []
+            told += [f"{strange:,} answer no question of this folder"] if strange else []
+            told += [f"{answers.unreadable:,} lines cannot be read"] if answers.unreadable else []
+            self._say("; ".join(told))
+
+    def _known(self, path: Path) -> None:
+        """The questions of an earlier file. A kill may have left half a line: that question is then asked anew."""
+        whole = 0
+        with path.open("rb") as lines:
+            for line in lines:
+                if not line.endswith(b"\n"):
+                    break
+                whole += len(line)
+                self._asked[orjson.loads(line)["custom_id"]] += 1
+        if whole < path.stat().st_size:
+            os.truncate(path, whole)
+
+    async def close(self) -> None:
+        self._finish_file()
+
+    async def complete(self, request: Request, *, draw: str) -> Reply:
+        name = f"simia-{digest([request.canonical(), draw])}"
+        reply = self._answers.get(name)
+        if reply is not None:
+            return reply
+        if self._asked[name] <= self._answers.failed[name]:  # never asked, or every time it was it failed
+            self._write(name, request)
+            self._asked[name] += 1
+        self.pending += 1
+        raise LLMFault(Code.PENDING, f"waits for its answer as {name}", retry=False)
+
+    def _write(self, name: str, request: Request) -> None:
+        line = orjson.dumps(
+            {"custom_id": name, "method": "POST", "url": self.settings.url, "body": self._body(request)},
+            option=orjson.OPT_APPEND_NEWLINE,
+        )
+        full = self._lines >= self.settings.per_file or self._bytes + len(line) > self.settings.file_mb * 1_000_000
+        try:
+            if self._file is None or full:
+                self._open_next()
+            assert self._file is not None
+            self._file.write(line)
+        except OSError as error:
+            raise UserError(f"cannot write the batch in {self._folder}: {error.strerror}") from None
+        self._lines += 1
+        self._bytes += len(line)
+
+    def _open_next(self) -> None:
+        """A new file for each session, since an earlier one may have been sent already."""
+        self._finish_file()
+        last = max((int(path.stem.rpartition("-")[2]) for path in self._folder.glob("requests-*.jsonl")), default=0)
+        path = self._folder / f"requests-{last + 1:04}.jsonl"
+        self._file = path.open("xb")
+        self._written.append(path)
+        self._lines = self._bytes = 0
+
+    def _finish_file(self) -> None:
+        if self._file is not None:
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            self._file.close()
+            self._file = None
+
+
+def reply_of(row: dict[str, Any]) -> Reply | None:
+    """The reply in a line of results; None if the line says that there is none."""
+    if isinstance(row.get("text"), str):
+        return Reply(text=row["text"], finish="stop")
+    response = row.get("response")
+    if row.get("error") or not isinstance(response, dict) or response.get("status_code", 200) != 200:
+        return None
+    return read_body(orjson.dumps(response.get("body")))

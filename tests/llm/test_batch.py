@@ -1,0 +1,169 @@
+"""The batch: questions written once, answers from anywhere, failures asked again, whole runs in sessions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from simia.amplify.session import amplify, resume
+from simia.amplify.settings import AmplifyConfig
+from simia.config import load
+from simia.errors import Code
+from simia.llm.backends import price_for
+from simia.llm.batch import BatchBackend, BatchSettings
+from simia.llm.prices import Price
+from simia.llm.types import Deferred, LLMFault, Reply, Request
+from simia.runs import Run
+from tests.replies import trajectory
+
+
+def settings(folder: Path, **more: Any) -> BatchSettings:
+    return BatchSettings(model="gpt-4o-mini", folder=folder, **more)
+
+
+def prompt(i: int) -> Request:
+    return Request(messages=[{"role": "user", "content": f"question {i}"}], temperature=1.0, max_tokens=50)
+
+
+def lines(folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    for path in sorted(folder.glob("requests-*.jsonl")):
+        for line in path.read_bytes().splitlines():
+            yield path.name, orjson.loads(line)
+
+
+def answered(custom_id: str, text: str) -> dict[str, Any]:
+    body = {
+        "object": "chat.completion",
+        "model": "gpt-4o-mini",
+        "choices": [{"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}],
+        "usage": {"prompt_tokens": 1000, "completion_tokens": 500, "total_tokens": 1500},
+    }
+    return {
+        "id": "b",
+        "custom_id": custom_id,
+        "response": {"status_code": 200, "request_id": "r", "body": body},
+        "error": None,
+    }
+
+
+def put(folder: Path, name: str, *rows: dict[str, Any] | bytes) -> None:
+    raw = [row if isinstance(row, bytes) else orjson.dumps(row) for row in rows]
+    (folder / "results" / name).write_bytes(b"\n".join(raw) + b"\n")
+
+
+async def session(folder: Path, n: int, said: list[str] | None = None, **more: Any) -> list[Reply | None]:
+    backend = BatchBackend(settings(folder, **more), say=(said if said is not None else []).append)
+    await backend.start()
+    found: list[Reply | None] = []
+    for i in range(n):
+        try:
+            found.append(await backend.complete(prompt(i), draw=f"i{i}.0"))
+        except LLMFault as fault:
+            assert (fault.code, fault.retry) == (Code.PENDING, False)
+            found.append(None)
+    await backend.close()
+    return found
+
+
+async def test_a_question_is_written_as_openai_takes_it_and_once(tmp_path: Path) -> None:
+    assert await session(tmp_path, 3) == [None] * 3
+    assert await session(tmp_path, 3) == [None] * 3
+    written = list(lines(tmp_path))
+    assert [name for name, _ in written] == ["requests-0001.jsonl"] * 3
+    row = written[1][1]
+    assert (row["method"], row["url"]) == ("POST", "/v1/chat/completions")
+    assert row["body"] == {"model": "gpt-4o-mini", "messages": prompt(1).messages, "temperature": 1.0, "max_tokens": 50}
+    assert len({row["custom_id"] for _, row in written}) == 3
+    assert len(row["custom_id"]) <= 64
+
+
+async def test_answers_come_from_any_file_in_any_order_and_new_questions_go_into_a_new_one(tmp_path: Path) -> None:
+    await session(tmp_path, 4)
+    ids = [row["custom_id"] for _, row in lines(tmp_path)]
+    put(tmp_path, "b.jsonl", answered(ids[2], "two"), b"not json", answered("simia-strange", "?"))
+    put(
+        tmp_path,
+        "a.jsonl",
+        {"custom_id": ids[0], "text": "by hand"},
+        {"id": "x", "custom_id": ids[1], "error": {"code": "expired"}},
+    )
+    said: list[str] = []
+    found = await session(tmp_path, 5, said)
+    assert [reply and reply.text for reply in found] == ["by hand", None, "two", None, None]
+    assert found[2] is not None
+    assert (found[2].usage.prompt, found[2].usage.completion, found[2].finish) == (1000, 500, "stop")
+    assert next(row["custom_id"] for name, row in lines(tmp_path) if name == "requests-0002.jsonl") == ids[1]
+    assert len([1 for name, _ in lines(tmp_path) if name == "requests-0002.jsonl"]) == 2, (
+        "the failed one, and the fifth"
+    )
+    assert said == [
+        f"3 answers in 2 files of {tmp_path / 'results'}; 1 failed and are asked again; 1 answer no question of this folder; "
+        "1 lines cannot be read"
+    ]
+    await session(tmp_path, 5)
+    assert not (tmp_path / "requests-0003.jsonl").exists(), "what failed once was asked once more, not at every start"
+
+
+async def test_files_keep_the_providers_limits(tmp_path: Path) -> None:
+    await session(tmp_path, 5, per_file=2)
+    assert [name for name, _ in lines(tmp_path)] == [
+        *["requests-0001.jsonl"] * 2,
+        *["requests-0002.jsonl"] * 2,
+        "requests-0003.jsonl",
+    ]
+
+
+async def test_half_a_line_of_a_killed_session_is_asked_anew(tmp_path: Path) -> None:
+    await session(tmp_path, 2)
+    path = tmp_path / "requests-0001.jsonl"
+    path.write_bytes(path.read_bytes()[:-20])
+    await session(tmp_path, 2)
+    assert len({row["custom_id"] for _, row in lines(tmp_path)}) == len(list(lines(tmp_path))) == 2
+
+
+async def test_a_status_that_is_no_success_is_no_answer(tmp_path: Path) -> None:
+    await session(tmp_path, 1)
+    name = next(lines(tmp_path))[1]["custom_id"]
+    put(
+        tmp_path, "r.jsonl", {"custom_id": name, "response": {"status_code": 500, "body": {"error": {"message": "no"}}}}
+    )
+    assert await session(tmp_path, 1) == [None]
+    assert isinstance(BatchBackend(settings(tmp_path)), Deferred)
+
+
+def test_it_costs_half() -> None:
+    found = price_for(settings(Path("x"), price=Price(input=2, cached=1, output=8)))
+    assert found == Price(input=1, cached=0.5, output=4)
+
+
+async def test_a_whole_run_in_sessions(tmp_path: Path) -> None:
+    """Written down, answered by another system, judged, the rest written down, until n are accepted."""
+    folder = tmp_path / "batch"
+    own = [
+        "llm.kind=batch",
+        "llm.model=fake",
+        f"llm.folder={folder}",
+        "seeds.packs=[customer_service]",
+        "reply.form=json",
+    ]
+    conf = load(AmplifyConfig, "amplify/default", [*own, "llm.price={input: 1, cached: 1, output: 1}"], n=20)
+    made = await amplify(conf, runs=tmp_path, name="r", say=lambda _: None)
+    sessions = 1
+    while made.stop.kind == "batch":
+        assert f"requests-{sessions:04}.jsonl" in made.stop.detail
+        asked = [row for name, row in lines(folder) if name == f"requests-{sessions:04}.jsonl"]
+        assert len(asked) == 20 - made.progress.accepted - made.progress.waiting, "not one more than can be used"
+        put(folder, f"{sessions}.jsonl", *(answered(row["custom_id"], trajectory(row["body"])) for row in asked))
+        made = await resume("r", runs=tmp_path, say=lambda _: None)
+        sessions += 1
+    assert (made.stop.kind, made.progress.accepted) == ("complete", 20)
+    assert sessions > 2, "some were refused, and asked for anew"
+    run = Run.read_only(tmp_path, "r")
+    usage, attempts = run.ledger.spent()
+    run.close()
+    assert attempts == {"got": made.progress.replies}, "a question that waits is no attempt"
+    assert usage.cost == pytest.approx(0.5 * 1500 / 1e6 * made.progress.replies)
