@@ -77,6 +77,8 @@ def read_tagged(text: str) -> Reading | None:
     if opened is None:
         return None
     if closed_at is None:
+        if opened.role == "tool":  # no conversation ends there: what is missing is more than a tag
+            raise Unreadable("the text is cut off inside a result")
         reading.repairs["missing_close_tag"] = None
         add(opened, text[opened.end :], reading)
     elif STRAY_CALL.match(text[closed_at:]):

@@ -62,7 +62,10 @@ def assistant_turn(body: str, reading: Reading) -> Turn:
     thoughts: list[str] = []
 
     def keep(found: re.Match[str]) -> str:
-        thoughts.append(found[found.lastindex or 0].strip())
+        thought = found[found.lastindex or 0].strip()
+        if ANY_THOUGHT.search(thought):
+            raise Unreadable("a <think> within a <think>")
+        thoughts.append(thought)
         return ""
 
     if ANY_THOUGHT.search(body):

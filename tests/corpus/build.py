@@ -155,11 +155,7 @@ JSON_SLIPS: list[tuple[str, Callable[[str], str]]] = [
     ("fence before a remark", lambda t: f"```json\n{t}\n```\n\nI hope this helps!"),
     ("remark before", lambda t: f"Sure! Here is a new conversation:\n{t}"),
     ("remark after", lambda t: f"{t}\n\nThis conversation follows the policy."),
-    (
-        "raw line break in a string",
-        lambda t: t.replace("two things:\\n", "two things:\n", 1).replace("me again: ", "me again:\n", 1),
-    ),
-    ("raw tab in a string", lambda t: t.replace("where is", "where\tis", 1).replace("find a room", "find\ta room", 1)),
+    ("raw line breaks in strings", lambda t: t.replace("\\n", "\n")),
     ("missing comma between messages", lambda t: t.replace("},{", "} {", 1) if '},{"role"' in t else t),
     ("line comment", lambda t: t.replace('{"messages":[', '{"messages":[ // the conversation\n', 1)),
     ("block comment", lambda t: t.replace('{"messages":[', '{"messages":[/* it begins */', 1)),
@@ -268,6 +264,8 @@ TAGGED_SLIPS: list[tuple[str, Callable[[str], str]]] = [
 def one_each(messages: Messages) -> Iterator[tuple[str, str, Messages | None]]:
     """(kind, text, expected) of JSON replies that stand for something else than the conversation, or for nothing."""
     text = as_json(messages)
+    tabbed = changed(messages, 0, content="Name\tCount, Maple\t2")
+    yield "raw tabs in a text", as_json(tabbed).replace("\\t", "\t"), tabbed
     yield (
         "quotes in a text, escaped",
         as_json(changed(messages, 0, content='I said "no", twice.')),
@@ -403,7 +401,8 @@ def tagged_each(messages: Messages) -> Iterator[tuple[str, str, Messages | None]
     yield (
         "a thought that never ends",
         text.replace("<assistant>\n", "<assistant>\n<think>let me see\n", 1).replace("</think>", ""),
-        None,
+        # Before a call it has one end; two of them begun and none ended have none.
+        None if "<think>" in text else changed(messages, 1, reasoning="let me see"),
     )
     yield "cut in a call", text[: text.index("</tool_call>") - 12], None
     yield (
