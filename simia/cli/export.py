@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,16 +11,21 @@ import typer
 from rich.console import Console
 
 from simia.cli.amplify import RUNS
-from simia.runs import Run
-from simia.trajectory import Trajectory, digest
+from simia.errors import UserError
+from simia.runs import Run, locate
+from simia.trajectory import digest
 
 out = Console()
 
 
 class To(StrEnum):
     llamafactory = "llamafactory"
+    trl = "trl"
     openai = "openai"
     hermes = "hermes"
+    parquet = "parquet"
+    agentinstruct = "agentinstruct"
+    officebench = "officebench"
 
 
 class Segment(StrEnum):
@@ -36,7 +41,12 @@ class Template(StrEnum):
 
 
 def export(
-    run: Annotated[str, typer.Argument(help="Run: id, unique beginning of it, path, or `last`.")] = "last",
+    sources: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Runs (id, unique beginning of it, path, or `last`), files of trajectories, packs; several are joined."
+        ),
+    ] = None,
     to: Annotated[To, typer.Option("--to", help="For whom.")] = To.llamafactory,
     folder: Annotated[
         Path | None,
@@ -54,26 +64,48 @@ def export(
     cutoff: Annotated[
         int, typer.Option("--cutoff", help="Longest example in tokens; a longer one is refused, never cut.")
     ] = 12000,
+    model: Annotated[
+        str | None,
+        typer.Option("--model", help="One of configs/llamafactory/models.yaml: fills in weights and template."),
+    ] = None,
+    system: Annotated[
+        str | None,
+        typer.Option("--system", help="System text of the deployment: a file, or YAML that names one for each pack."),
+    ] = None,
+    mix: Annotated[
+        list[str] | None, typer.Option("--mix", help="Share of a pack, as retail=0.7; may be repeated.")
+    ] = None,
+    take: Annotated[int | None, typer.Option("--take", min=1, help="So many in all, with --mix.")] = None,
     runs: RUNS = Path("runs"),
 ) -> None:
-    """Write the accepted trajectories as training data, with a data set card and a training YAML."""
+    """Write trajectories as training data, with a data set card and, for LLaMA-Factory, a training YAML."""
     from simia.export import export as write
+    from simia.export.llamafactory import Model
+    from simia.export.sources import Once, mixed, shares_of, trajectories, unread, with_system
 
-    opened = Run.read_only(runs, run)
-    try:
-        target = folder or opened.folder / f"export-{to.value}"
-        report = write(
-            accepted(opened),
-            target,
-            to=to.value,
-            segment=segment.value,
-            reasoning=reasoning,
-            template=template.value,
-            cutoff=cutoff,
-            facts=facts_of(opened),
-        )
-    finally:
-        opened.close()
+    names = sources or ["last"]
+    chosen = Model.named(model) if model else None
+    if take is not None and not mix:
+        raise UserError("--take says how many of a mix: name the packs' shares with --mix")
+    known = [found for name in names if (found := folder_of(name, runs)) is not None]
+    target = folder or (known[0] / f"export-{to.value}" if known else Path(f"export-{to.value}"))
+    once = Once()
+    rows = mixed(names, runs, shares_of(mix), take) if mix else once(trajectories(names, runs))
+    report = write(
+        with_system(rows, system) if system else rows,
+        target,
+        to=to.value,
+        segment=segment.value,
+        reasoning=reasoning,
+        template=template.value,
+        cutoff=cutoff,
+        model=chosen,
+        facts=joined([facts_of(found) for found in known], names),
+    )
+    for line in unread(names):
+        out.print(f"not read: {line}", soft_wrap=True, highlight=False, markup=False)
+    if once.dropped:
+        out.print(f"{once.dropped} said what another one says, and were left out", highlight=False)
     out.print(
         f"{report.rows} rows from {report.exported} of {report.trajectories} trajectories in {target}",
         soft_wrap=True,
@@ -90,22 +122,50 @@ def export(
         raise typer.Exit(1)
 
 
-def accepted(run: Run) -> Iterator[Trajectory]:
-    for body in run.ledger.accepted():
-        yield Trajectory.from_row(body["trajectory"])
+def folder_of(name: str, runs: Path) -> Path | None:
+    """The folder of a run; None for a file or a pack."""
+    if Path(name).is_file() or (Path(name) / "pack.yaml").is_file():
+        return None
+    return locate(runs, name)
 
 
-def facts_of(run: Run) -> Any:
+def facts_of(folder: Path) -> Any:
     from simia.export import CardFacts
 
-    facts, seeds = run.ledger.meta("facts") or {}, run.ledger.meta("seeds") or {"used": []}
+    run = Run.read_only(folder.parent, str(folder))
+    try:
+        facts, seeds = run.ledger.meta("facts") or {}, run.ledger.meta("seeds") or {"used": []}
+        return CardFacts(
+            name=run.id,
+            run=run.id,
+            config_digest=digest(run.saved_config()),
+            seeds=sorted({str(seed["pack"]) for seed in seeds["used"]}),
+            models=[str(facts.get("model"))],
+            prompts=facts.get("prompts", {}),
+            licences=sorted({str(seed.get("licence") or "unknown") for seed in seeds["used"]}),
+            counts={"accepted": run.ledger.accepted_count(), **run.ledger.reasons()},
+        )
+    finally:
+        run.close()
+
+
+def joined(facts: list[Any], names: list[str]) -> Any:
+    """One card for all that is exported together."""
+    from simia.export import CardFacts
+
+    if len(facts) == 1 and len(names) == 1:
+        return facts[0]
+    counts: Counter[str] = Counter()
+    for each in facts:
+        counts.update(each.counts)
+    others = [Path(name).name for name in names if Path(name).exists()]
     return CardFacts(
-        name=run.id,
-        run=run.id,
-        config_digest=digest(run.saved_config()),
-        seeds=sorted({str(seed["pack"]) for seed in seeds["used"]}),
-        models=[str(facts.get("model"))],
-        prompts=facts.get("prompts", {}),
-        licences=sorted({str(seed.get("licence") or "unknown") for seed in seeds["used"]}),
-        counts={"accepted": run.ledger.accepted_count(), **run.ledger.reasons()},
+        name=" + ".join(Path(name).name for name in names),
+        run=", ".join(each.run for each in facts) or None,
+        config_digest=", ".join(each.config_digest for each in facts) or None,
+        seeds=sorted({seed for each in facts for seed in each.seeds} | set(others)),
+        models=sorted({model for each in facts for model in each.models}),
+        prompts={name: hashed for each in facts for name, hashed in each.prompts.items()},
+        licences=sorted({licence for each in facts for licence in each.licences}) or ["unknown"],
+        counts=dict(counts),
     )

@@ -33,7 +33,7 @@ def card(facts: CardFacts, report: ExportReport) -> str:
                     f"{report.to}, segment `{report.segment}`, reasoning {'kept' if report.reasoning else 'left out'}",
                 ),
                 ("trajectories exported", f"{report.exported} of {report.trajectories}"),
-                ("rows in `data.jsonl`", str(report.rows)),
+                (f"rows in `{data_file(report)}`", str(report.rows)),
                 ("assistant turns to train on", str(report.trained_turns)),
                 *([("longest row, tokens", length(report))] if report.longest else []),
             ],
@@ -70,8 +70,12 @@ def front_matter(facts: CardFacts, report: ExportReport) -> dict[str, object]:
     head["task_categories"] = ["text-generation"]
     head["tags"] = ["agent", "tool-use", "function-calling", "synthetic", "simia"]
     head["size_categories"] = [size_category(report.rows)]
-    head["configs"] = [{"config_name": "default", "data_files": "data.jsonl"}]
+    head["configs"] = [{"config_name": "default", "data_files": data_file(report)}]
     return head
+
+
+def data_file(report: ExportReport) -> str:
+    return "data.parquet" if report.to == "parquet" else "data.jsonl"
 
 
 def size_category(rows: int) -> str:
@@ -83,6 +87,21 @@ def size_category(rows: int) -> str:
 
 
 def usage(report: ExportReport) -> list[str]:
+    if report.to == "trl":
+        return [
+            "## Training",
+            "For TRL's `SFTTrainer`: `load_dataset('json', data_files='data.jsonl')`. "
+            + (
+                "Each row is a prompt and its completion, and only the completion is trained (TRL's default for such rows)."
+                if report.segment == "turns"
+                else "Set `assistant_only_loss=True` with a template that marks the assistant's turns; `--segment turns` needs none."
+            ),
+        ]
+    if report.to == "parquet":
+        return [
+            "## Reading",
+            "`load_dataset('parquet', data_files='data.parquet')`. `tools`, each call's `arguments` and `more` are JSON text.",
+        ]
     if report.to != "llamafactory":
         return []
     return [

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from simia.errors import Issue
 
-Format = Literal["llamafactory", "openai", "hermes"]
+Format = Literal["llamafactory", "trl", "openai", "hermes", "parquet", "agentinstruct", "officebench"]
 Segment = Literal["whole", "turns"]
 Template = Literal["qwen", "qwen3", "qwen3_nothink", "llama3"]
 

@@ -15,6 +15,9 @@ from functools import lru_cache
 from itertools import accumulate
 from typing import Any
 
+import yaml
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+
 from simia import resources
 from simia.errors import Code, Issue, UserError
 from simia.export.facts import Segment, Template
@@ -54,12 +57,40 @@ class Line:
     tokens: int
 
 
+class Model(BaseModel):
+    """One model of configs/llamafactory/models.yaml."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    path: str
+    template: Template
+
+    @classmethod
+    def named(cls, name: str) -> Model:
+        """Raises `UserError` that lists what there is."""
+        file = resources.find("configs", "llamafactory/models.yaml")
+        try:
+            models = TypeAdapter(dict[str, cls]).validate_python(yaml.safe_load(file.read_text(encoding="utf-8")))  # type: ignore[valid-type]
+        except (yaml.YAMLError, ValidationError) as error:
+            raise UserError(f"{file} is not a list of models: {' '.join(str(error).split())[:200]}") from None
+        if name not in models:
+            raise UserError(f"no model is named {name!r} in {file.name}; there are: {', '.join(models)}")
+        return models[name]
+
+
 class Writer:
     """Rows and configuration for one export."""
 
     def __init__(
-        self, segment: Segment, reasoning: bool, template: Template, cutoff: int, count: CountTokens | None
+        self,
+        segment: Segment,
+        reasoning: bool,
+        template: Template,
+        cutoff: int,
+        count: CountTokens | None,
+        model: Model | None = None,
     ) -> None:
+        self.model = model
         self.segment = segment
         self.reasoning = reasoning
         self.cutoff = cutoff
@@ -109,6 +140,8 @@ class Writer:
             "cutoff_len": str(self.cutoff),
             "mask_history": "true" if self.segment == "turns" else "false",
         }
+        if self.model is not None:
+            changes["model_name_or_path"] = self.model.path
         yield "dataset_info.json", json.dumps(DATASET_INFO, indent=2) + "\n"
         yield "ds_zero3.json", resources.find("configs", "llamafactory/ds_zero3.json").read_text(encoding="utf-8")
         yield "train.yaml", with_values(recipe, changes)

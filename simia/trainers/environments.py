@@ -71,6 +71,14 @@ RECIPES: dict[str, Recipe] = {
         stubs=("torchaudio",),
         probe="import llamafactory.data, llamafactory.train.tuner",
     ),
+    # TRL wants newer datasets than LLaMA-Factory bears.
+    "trl": Recipe(
+        name="trl",
+        size="about 1.5 GB, 4 minutes",
+        steps=(("torch==2.13.0",), ("torch==2.13.0", "trl==1.16.0", "pyarrow", "pillow")),
+        stubs=(),
+        probe="from trl import SFTTrainer, GRPOTrainer",
+    ),
     # vLLM for a machine without a GPU, with what simia's own code needs beside it: its in-process back end runs there.
     # torchvision and torchaudio are pulled in, do not fit this torch, and are used by nothing here.
     "vllm": Recipe(

@@ -1,0 +1,119 @@
+"""Parquet: whole trajectories as columns, for `datasets`, a warehouse, or a later simia.
+
+Tools, arguments and whatever has no column of its own stand as JSON text: Arrow would fill each absent argument with null, and
+a tool call with nulls is another call. What is written is read back as the same trajectory.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from simia.errors import UserError
+from simia.trajectory import Trajectory
+
+ROWS = 1000  # of a row group: what is held at once
+TEXTS = ("pack", "task_id", "split", "system")
+MESSAGE = ("role", "content", "reasoning", "call_id", "name", "error")
+
+
+def arrow() -> tuple[Any, Any]:
+    try:
+        return import_module("pyarrow"), import_module("pyarrow.parquet")
+    except ImportError:
+        raise UserError("parquet needs the package pyarrow: pip install 'simia[datasets]'") from None
+
+
+def schema(metadata: dict[str, str]) -> Any:
+    pa, _ = arrow()
+    text = pa.string()
+    call = pa.struct([("id", text), ("name", text), ("arguments", text), ("more", text)])
+    message = pa.struct([*((name, text) for name in MESSAGE), ("calls", pa.list_(call)), ("more", text)])
+    columns = [("version", pa.int32()), ("id", text), *((name, text) for name in TEXTS), ("tools", text)]
+    columns += [("messages", pa.list_(message)), ("end", text), ("more", text)]
+    return pa.schema(columns, metadata={f"simia.{key}": value for key, value in metadata.items()})
+
+
+class Writer:
+    """Rows into one open file, a row group at a time."""
+
+    def __init__(self, file: BinaryIO, metadata: dict[str, str]) -> None:
+        self._pa, parquet = arrow()
+        self._schema = schema(metadata)
+        self._writer = parquet.ParquetWriter(file, self._schema, compression="zstd")
+        self._rows: list[dict[str, Any]] = []
+
+    def write(self, t: Trajectory) -> None:
+        self._rows.append(to_row(t))
+        if len(self._rows) >= ROWS:
+            self._flush()
+
+    def close(self) -> None:
+        self._flush()
+        self._writer.close()
+
+    def _flush(self) -> None:
+        if self._rows:
+            self._writer.write_table(self._pa.Table.from_pylist(self._rows, schema=self._schema))
+            self._rows = []
+
+
+def to_row(t: Trajectory) -> dict[str, Any]:
+    row = t.model_dump(mode="json", exclude_defaults=True)
+    made: dict[str, Any] = {"version": t.version, "id": t.id, **{name: row.pop(name, None) for name in TEXTS}}
+    row.pop("version", None)
+    made["tools"] = text(row.pop("tools", []))
+    made["messages"] = [message_row(message) for message in row.pop("messages", [])]
+    made["end"] = t.end.kind
+    made["more"] = text(row) if row else None
+    return made
+
+
+def message_row(message: dict[str, Any]) -> dict[str, Any]:
+    made = {name: message.pop(name, None) for name in MESSAGE}
+    if not isinstance(made["content"], str | None):  # a list of parts
+        message["content"], made["content"] = made["content"], None
+    made["calls"] = [
+        {
+            "id": call.pop("id"),
+            "name": call.pop("name"),
+            "arguments": text(call.pop("arguments")) if "arguments" in call else None,
+            "more": text(call) if call else None,
+        }
+        for call in message.pop("calls", [])
+    ]
+    made["more"] = text(message) if message else None
+    return made
+
+
+def read_parquet(path: Path) -> Iterator[Trajectory]:
+    """The trajectories of a file that `simia export --to parquet` wrote."""
+    _, parquet = arrow()
+    for batch in parquet.ParquetFile(path).iter_batches(batch_size=ROWS):
+        for row in batch.to_pylist():
+            yield from_row(row)
+
+
+def from_row(row: dict[str, Any]) -> Trajectory:
+    made = {name: row[name] for name in ("version", *TEXTS) if row[name] is not None}
+    made["tools"] = json.loads(row["tools"])
+    made |= json.loads(row["more"]) if row["more"] else {}
+    made["messages"] = []
+    for told in row["messages"]:
+        message = {name: told[name] for name in MESSAGE if told[name] is not None}
+        message |= json.loads(told["more"]) if told["more"] else {}
+        message["calls"] = [
+            {"id": call["id"], "name": call["name"]}
+            | ({"arguments": json.loads(call["arguments"])} if call["arguments"] is not None else {})
+            | (json.loads(call["more"]) if call["more"] else {})
+            for call in told["calls"] or []
+        ]
+        made["messages"].append(message)
+    return Trajectory.from_row(made)
+
+
+def text(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)  # the standard library: foreign rows hold integers beyond 64 bits

@@ -1,0 +1,181 @@
+"""Parquet, TRL, the suites' own forms, several sources, mixes, another system text, models by name."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from hypothesis import given, settings
+from typer.testing import CliRunner
+
+from simia import formats
+from simia.cli import build
+from simia.errors import UserError
+from simia.export import CardFacts, export
+from simia.export.llamafactory import Model
+from simia.export.parquet import from_row, read_parquet, to_row
+from simia.export.sources import Once, mixed, shares_of, trajectories, with_system
+from simia.formats.base import RowError
+from simia.pack import Pack
+from simia.resources import data_root
+from simia.trajectory import Message, ToolCall, Trajectory
+from tests.formats import strategies
+
+DATA = Path(__file__).parents[1] / "formats" / "data"
+FACTS = CardFacts(name="test", licences=["Apache-2.0"])
+SEEDS = Pack.load("office").seeds
+
+
+def write(rows: list[Trajectory], out: Path, to: Any, **more: Any) -> Any:
+    return export(rows, out, to=to, facts=FACTS, **more)
+
+
+def test_parquet_reads_back_as_the_same_trajectories(tmp_path: Path) -> None:
+    odd = SEEDS[0].model_copy(
+        update={
+            "messages": [
+                Message(role="user", content=[{"type": "text", "text": "parts"}], extra={"x": [1]}),
+                Message(
+                    role="assistant",
+                    reasoning="why",
+                    train=False,
+                    calls=[
+                        ToolCall(id="a", name="f", arguments={"n": 10**30, "v": None}),
+                        ToolCall(id="b", name="g", raw="{"),
+                    ],
+                ),
+                Message(role="tool", content="", call_id="a"),
+            ]
+        }
+    )
+    given_rows = [*SEEDS, odd]
+    report = write(given_rows, tmp_path, "parquet")
+    assert (report.rows, report.exported) == (len(given_rows), len(given_rows))
+    assert list(read_parquet(tmp_path / "data.parquet")) == given_rows
+    table = pq.ParquetFile(tmp_path / "data.parquet")
+    assert table.schema_arrow.metadata[b"simia.licences"] == b"Apache-2.0"
+    first = table.read().to_pylist()[0]
+    assert first["id"] == given_rows[0].id
+    assert json.loads(first["messages"][1]["calls"][0]["arguments"]) == given_rows[0].messages[1].calls[0].arguments
+    head = yaml.safe_load((tmp_path / "README.md").read_text().split("---")[1])
+    assert head["configs"][0]["data_files"] == "data.parquet"
+
+
+@settings(max_examples=60, deadline=None)
+@given(row=strategies.openai_row())
+def test_any_foreign_row_survives_parquet(row: dict[str, Any]) -> None:
+    try:
+        t = formats.get("openai").read(row)
+    except RowError:
+        return
+    assert from_row(to_row(t)) == t
+
+
+def test_trl_whole_rows_hold_role_and_text_alone(tmp_path: Path) -> None:
+    report = write(SEEDS, tmp_path, "trl")
+    rows = [orjson.loads(line) for line in (tmp_path / "data.jsonl").read_bytes().splitlines()]
+    assert report.rows == len(rows) == len(SEEDS)
+    for row, seed in zip(rows, SEEDS, strict=True):
+        assert {key for message in row["messages"] for key in message} == {"role", "content"}
+        assert all(isinstance(message["content"], str) for message in row["messages"])
+        assert "<tools>" in row["messages"][0]["content"]
+        said = "".join(message["content"] for message in row["messages"] if message["role"] == "assistant")
+        assert all(f'{{"name": "{call.name}"' in said for _, _, call in seed.calls())
+        assert sum(m["role"] == "assistant" for m in row["messages"]) == sum(
+            m.role == "assistant" for m in seed.messages
+        )
+
+
+def test_trl_turns_are_a_prompt_and_its_completion(tmp_path: Path) -> None:
+    masked = SEEDS[0].model_copy(deep=True)
+    masked.messages[1].train = False
+    report = write([masked], tmp_path, "trl", segment="turns")
+    rows = [orjson.loads(line) for line in (tmp_path / "data.jsonl").read_bytes().splitlines()]
+    trained = [m for m in masked.messages if m.role == "assistant" and m.train is not False]
+    assert len(rows) == report.trained_turns == len(trained)
+    assert all(row["prompt"][0]["role"] == "system" and row["completion"][0]["role"] == "assistant" for row in rows)
+    assert rows[-1]["completion"][0]["content"] == masked.messages[-1].text
+    assert write([masked], tmp_path / "w", "trl").refused == {"unexpressible": 1}
+
+
+@pytest.mark.parametrize("name", ["agentinstruct", "officebench"])
+def test_a_suites_rows_go_out_as_they_came_in(name: str, tmp_path: Path) -> None:
+    told = json.loads((DATA / f"{name}.json").read_text())
+    rows = [formats.get(name).read(row) for row in told]
+    report = write(rows, tmp_path, name)
+    assert report.refused == {}
+    assert [orjson.loads(line) for line in (tmp_path / "data.jsonl").read_bytes().splitlines()] == told
+    assert write(SEEDS[:1], tmp_path / "other", name).refused == {"unexpressible": 1}
+
+
+def test_models_of_the_tables_fill_in_weights_and_template(tmp_path: Path) -> None:
+    write(SEEDS[:3], tmp_path, "llamafactory", model=Model.named("llama-3.1-8b"))
+    train = yaml.safe_load((tmp_path / "train.yaml").read_text())
+    assert (train["model_name_or_path"], train["template"]) == ("meta-llama/Llama-3.1-8B-Instruct", "llama3")
+    assert (train["learning_rate"], train["num_train_epochs"], train["cutoff_len"]) == (5.0e-6, 2.0, 12000)
+    with pytest.raises(UserError, match="no model is named 'qwen9'"):
+        Model.named("qwen9")
+    runs = yaml.safe_load((data_root() / "configs" / "llamafactory" / "runs.yaml").read_text())
+    assert len(runs) == 7
+    for run in runs.values():
+        assert run["data"]
+        assert all(Model.named(model) for model in run["models"])
+
+
+def files(tmp_path: Path) -> list[str]:
+    for name, pack in (("shop", "customer_service"), ("work", "office")):
+        rows = formats.write(Pack.load(pack).seeds, "simia")
+        (tmp_path / f"{name}.jsonl").write_bytes(b"\n".join(orjson.dumps(row) for row in rows))
+    return [str(tmp_path / "shop.jsonl"), str(tmp_path / "work.jsonl")]
+
+
+def test_several_sources_are_joined_and_copies_dropped(tmp_path: Path) -> None:
+    names = files(tmp_path)
+    once = Once()
+    rows = list(once(trajectories([*names, names[0]], tmp_path)))
+    assert len(rows) == 37
+    assert once.dropped == 18
+
+
+def test_a_mix_keeps_its_shares_and_is_the_same_every_time(tmp_path: Path) -> None:
+    names = files(tmp_path)
+    rows = list(mixed(names, tmp_path, {"customer_service": 0.75, "office": 0.25}, 16))
+    packs = [t.pack for t in rows]
+    assert (packs.count("customer_service"), packs.count("office")) == (12, 4)
+    assert packs != sorted(packs, key=str), "interleaved"
+    assert rows == list(mixed(names, tmp_path, {"customer_service": 0.75, "office": 0.25}, 16))
+    whole = list(mixed(names, tmp_path, {"customer_service": 0.5, "office": 0.5}, None))
+    assert len(whole) == 36, "as many as the scarcer pack allows"
+    with pytest.raises(UserError, match="office has 19 of 30 wanted"):
+        list(mixed(names, tmp_path, {"office": 1}, 30))
+    with pytest.raises(UserError, match="write it as pack=share"):
+        shares_of(["office"])
+
+
+def test_the_system_text_of_the_deployment(tmp_path: Path) -> None:
+    (tmp_path / "shop.txt").write_text("You are Pip.\n")
+    (tmp_path / "by_pack.yaml").write_text("customer_service: shop.txt\n")
+    shop, work = Pack.load("customer_service").seeds[:1], SEEDS[:1]
+    assert [t.system for t in with_system([*shop, *work], str(tmp_path / "shop.txt"))] == ["You are Pip."] * 2
+    assert next(with_system(shop, str(tmp_path / "by_pack.yaml"))).system == "You are Pip."
+    with pytest.raises(UserError, match="no system text for pack 'office'"):
+        list(with_system(work, str(tmp_path / "by_pack.yaml")))
+    with pytest.raises(UserError, match="cannot read the system text"):
+        list(with_system(shop, str(tmp_path / "gone.txt")))
+
+
+def test_the_command_takes_files_and_says_what_it_left_out(tmp_path: Path) -> None:
+    names = files(tmp_path)
+    with open(names[0], "ab") as file:
+        file.write(b'\n{"nonsense": 1}\n')
+    arguments = ["export", *names, names[1], "--to", "trl", "--segment", "turns", "--out", str(tmp_path / "out")]
+    result = CliRunner().invoke(build(), arguments)
+    assert result.exit_code == 0, result.output
+    assert "from 37 of 37 trajectories" in result.output.replace("\n", " ")
+    assert "19 said what another one says" in result.output
+    assert "not read: shop.jsonl, line 19" in result.output
