@@ -2,7 +2,7 @@
 
     python eval/bench/repair.py [--wrong]
 
-Right: the messages that a careful reader makes of the text, or a refusal where it has no single reading. Refused: readable, and we
+What counts is what a run would do: parsing, repair and the checks of form together. Right: the messages that a careful reader makes of the text, or a refusal where it has no single reading. Refused: readable, and we
 would not. Silently wrong: something else than what stands there, which is the one thing that must not happen. json-repair alone
 means `json_repair.loads` over the whole text and the messages taken as they come. The last line is one JSON object; exit 1 where
 less than 95 % are right or one is silently wrong.
@@ -19,16 +19,23 @@ from typing import Any
 
 import json_repair
 
+from simia.amplify.check import structure
+from simia.amplify.leaks import LEAK_MARKERS, leaks
 from simia.amplify.parse import parse_reply
-from simia.trajectory import Message
+from simia.amplify.view import View
+from simia.trajectory import Message, Trajectory
 
 CORPUS = Path(__file__).parents[2] / "tests" / "corpus"
 Row = dict[str, Any]
+TUNED, UNSEEN = ("made", "replies"), ("unseen",)
 
 
-def rows() -> list[Row]:
-    files = (CORPUS / "made.jsonl", CORPUS / "model.jsonl")
-    return [json.loads(line) for path in files for line in path.read_text(encoding="utf-8").splitlines()]
+def rows(names: tuple[str, ...] = TUNED) -> list[Row]:
+    found = []
+    for name in names:
+        lines = (CORPUS / f"{name}.jsonl").read_text(encoding="utf-8").split("\n")
+        found += [json.loads(line) | {"set": name} for line in lines if line]
+    return found
 
 
 def value(text: Any) -> Any:
@@ -47,22 +54,64 @@ def plain(role: Any, content: Any, reasoning: Any, calls: list[Any]) -> list[Any
     return [role, said, (reasoning or "").strip() if isinstance(reasoning, str | None) else reasoning, calls]
 
 
+def joined(told: list[Any]) -> list[Any]:
+    """Two ways of writing one turn are one: text and calls apart, a system turn in front; line ends of any kind."""
+    out: list[Any] = []
+    for role, said, why, calls in told:
+        said = said.replace("\r\n", "\n") if isinstance(said, str) else said
+        why = " ".join(why.split()) if isinstance(why, str) else why
+        if role == "system" and not out:
+            continue
+        if out and role == out[-1][0] == "assistant" and calls and not out[-1][3]:
+            before = out.pop()
+            said, why = "\n".join(filter(None, (before[1], said))), " ".join(filter(None, (before[2], why)))
+        out.append([role, said, why, calls])
+    return out
+
+
 def expected(row: Row) -> list[Any] | None:
     if row["expect"] is None:
         return None
-    return [
-        plain(m["role"], m.get("content"), m.get("reasoning"), [[c["name"], c["arguments"]] for c in m.get("calls", [])])
-        for m in row["expect"]
-    ]
+    return joined(
+        [
+            plain(
+                m["role"],
+                m.get("content"),
+                m.get("reasoning"),
+                [[c["name"], c["arguments"]] for c in m.get("calls", [])],
+            )
+            for m in row["expect"]
+        ]
+    )
 
 
 def of_messages(messages: list[Message]) -> list[Any]:
-    return [plain(m.role, m.text, m.reasoning, [[c.name, c.arguments] for c in m.calls]) for m in messages]
+    return joined([plain(m.role, m.text, m.reasoning, [[c.name, c.arguments] for c in m.calls]) for m in messages])
+
+
+def in_order(messages: list[Message]) -> list[Message]:
+    """Results in the order of the calls that they answer."""
+    out: list[Message] = []
+    place: dict[str, int] = {}
+    for message in messages:
+        if message.calls:
+            place = {call.id: i for i, call in enumerate(message.calls)}
+        out.append(message)
+        if message.role == "tool":
+            start = next(i + 1 for i in range(len(out) - 1, -1, -1) if out[i].role != "tool")
+            out[start:] = sorted(out[start:], key=lambda m: place.get(m.call_id or "", len(place)))
+    return out
 
 
 def ours(row: Row) -> list[Any] | None:
+    """As a run does: parse and repair, then the checks of form."""
     parsed = parse_reply(row["text"])
-    return of_messages(parsed.messages) if parsed.messages and not parsed.issues else None
+    if parsed.issues or not parsed.messages:
+        return None
+    t = Trajectory(messages=parsed.messages)
+    if [*structure(t), *leaks(View(t), LEAK_MARKERS)] or any(call.arguments is None for _, _, call in t.calls()):
+        return None
+    return of_messages(in_order(parsed.messages))
 
 
 def alone(row: Row) -> list[Any] | None:
@@ -81,7 +130,7 @@ def alone(row: Row) -> list[Any] | None:
         named = [c for c in calls if isinstance(c, dict)] if isinstance(calls, list) else []
         pairs = [[call.get("name"), call.get("arguments")] for call in named]
         told.append(plain(message.get("role"), message.get("content"), message.get("reasoning"), pairs))
-    return told
+    return joined(told)
 
 
 def verdict(row: Row, got: list[Any] | None) -> str:
@@ -95,37 +144,47 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--wrong", action="store_true", help="list every row that is not right")
     args = parser.parse_args()
-    corpus = rows()
-    counts: dict[str, Counter[str]] = {name: Counter() for name in ("simia", "json-repair")}
-    kinds: dict[str, Counter[str]] = {}
-    for row in corpus:
-        mine = verdict(row, ours(row))
-        counts["simia"][mine] += 1
-        counts["json-repair"][verdict(row, alone(row))] += 1
-        kinds.setdefault(f"{row['form']}, {row['kind']}", Counter())[mine] += 1
-        if args.wrong and mine != "right":
-            print(f"{mine:8}{row['id']}  {row['form']}: {row['kind']}")
-    real = sum(row["source"] == "model" for row in corpus)
-    print(f"{len(corpus)} replies, {real} of them real models', {len(kinds)} kinds")
-    print(f"{'':14}{'right':>8}{'refused though readable':>26}{'silently wrong':>17}")
-    for name, found in counts.items():
-        print(f"{name:14}{found['right'] / len(corpus):>8.1%}{found['refused']:>26}{found['wrong']:>17}")
-    share, wrong = counts["simia"]["right"] / len(corpus), counts["simia"]["wrong"]
-    short = [f"{share:.1%} right, bound 95 %"] if share < 0.95 else []
-    short += [f"{wrong} silently wrong"] if wrong else []
-    print(
-        json.dumps(
-            {
-                "replies": len(corpus),
-                "real": real,
-                "right": round(share, 4),
-                "silently_wrong": wrong,
-                "json_repair_right": round(counts["json-repair"]["right"] / len(corpus), 4),
-                "json_repair_silently_wrong": counts["json-repair"]["wrong"],
-                "falls_short": short,
-            }
-        )
-    )
+    out: dict[str, Any] = {}
+    short: list[str] = []
+    for title, names in (
+        ("the corpus", TUNED),
+        ("a second set, written by itself: 86 % right and 13 wrong before its silently wrong ones were mended", UNSEEN),
+    ):
+        corpus = rows(names)
+        counts: dict[str, Counter[str]] = {name: Counter() for name in ("simia", "json-repair")}
+        kinds: dict[str, Counter[str]] = {}
+        for row in corpus:
+            mine = verdict(row, ours(row))
+            counts["simia"][mine] += 1
+            counts["json-repair"][verdict(row, alone(row))] += 1
+            kinds.setdefault(f"{row['form']}, {row['kind']}", Counter())[mine] += 1
+            if args.wrong and mine != "right":
+                print(f"{mine:8}{row['id']:22}{row['form']}: {row['kind']}")
+        real = sum(row["source"] == "model" for row in corpus)
+        print(f"\n{title}: {len(corpus)} replies, {real} of them real models', {len(kinds)} kinds")
+        print(f"{'':14}{'right':>8}{'refused though readable':>26}{'silently wrong':>17}")
+        for name, found in counts.items():
+            print(f"{name:14}{found['right'] / len(corpus):>8.1%}{found['refused']:>26}{found['wrong']:>17}")
+        for kind, found in kinds.items():
+            if found["refused"] or found["wrong"]:
+                print(f"  {kind}: {dict(found)}")
+        share, wrong = counts["simia"]["right"] / len(corpus), counts["simia"]["wrong"]
+        mark = "" if names is TUNED else "unseen_"
+        out |= {
+            f"{mark}replies": len(corpus),
+            f"{mark}real": real,
+            f"{mark}right": round(share, 4),
+            f"{mark}silently_wrong": wrong,
+        }
+        other = counts["json-repair"]
+        out |= {
+            f"{mark}json_repair_right": round(other["right"] / len(corpus), 4),
+            f"{mark}json_repair_silently_wrong": other["wrong"],
+        }
+        if names is TUNED:
+            short += [f"{share:.1%} right, bound 95 %"] if share < 0.95 else []
+            short += [f"{wrong} silently wrong"] if wrong else []
+    print(json.dumps(out | {"falls_short": short}))
     return 1 if short else 0
 
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import orjson
 from pydantic import TypeAdapter
 
+from simia.amplify.dialect_tagged import GOES_ON
 from simia.amplify.repair import EXACT, quickly
 from simia.amplify.turns import tool_turn, trimmed
 from simia.errors import Code
@@ -144,7 +145,7 @@ def from_tags(text: str) -> Turns | None:
         start = at + len(opening)
         stop = text.find(closing, start - 1)  # the line break after the opening tag may be that before the closing one
         if stop < 0 or not text.startswith(opening, at):
-            if not turns.rows or "<" in text[at:]:
+            if not turns.rows or "<" in text[at:] or GOES_ON.search(text, at):
                 return None
             turns.repairs.append("trailing_text")  # a remark after the last turn
             return turns

@@ -48,6 +48,8 @@ def messages_of(value: Any) -> list[Any] | None:
         return value
     if not isinstance(value, dict):
         return None
+    if sum(holds_turns(inner) for inner in value.values()) > 1:
+        raise Unreadable("two lists of messages in one reply")
     for key in LISTS:
         inner = value.get(key)
         if isinstance(inner, list):
@@ -55,6 +57,10 @@ def messages_of(value: Any) -> list[Any] | None:
         if isinstance(inner, dict):
             return messages_of(inner)
     return None
+
+
+def holds_turns(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(row, dict) and role_of(row) for row in value)
 
 
 def role_of(row: dict[str, Any]) -> str:

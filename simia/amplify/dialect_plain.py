@@ -20,6 +20,7 @@ RESULT = (
 )
 KINDS = {name: kind for kind, names in (("u", USER), ("a", ASSISTANT), ("c", CALL), ("t", RESULT)) for name in names}
 WORDS = "|".join(sorted(map(re.escape, KINDS), key=len, reverse=True))
+ROLE_IN_JSON = re.compile(r'\{\s*"(?:role|from)"\s*:')
 LINE = re.compile(
     rf"^(?P<indent>[ \t>*-]*?)(?P<before>#{{1,6}}[ \t]+|\*\*|__|\[)?(?P<word>{WORDS})"
     r"(?P<after>[ \t]*:?[ \t]*(?:\*\*|__|\])[ \t]*:?|[ \t]*:|[ \t]*$)(?P<rest>.*)$",
@@ -37,6 +38,8 @@ def read_plain(text: str) -> Reading | None:
         if style_of(head) != style or head["indent"]:
             number = text.count("\n", 0, head.start()) + 1
             raise Unreadable(f"line {number} may be a turn or content: {head[0].strip()[:60]!r}")
+    if ROLE_IN_JSON.search(text):
+        raise Unreadable("turns in words and turns in JSON stand side by side")
     if len({KINDS[head["word"].lower()] for head in heads} & {"u", "a"}) < 2:
         return None
     reading = Reading(repairs={"plain_roles": None})

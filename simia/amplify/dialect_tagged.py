@@ -6,6 +6,7 @@ a role (`A: …`, `User: …`) can start one. A tag too many has two readings an
 
 from __future__ import annotations
 
+import difflib
 import re
 import textwrap
 from collections.abc import Iterator
@@ -23,6 +24,8 @@ ADJACENT = re.compile(rf"(</(?:{NAMES})[ \t]*>)[ \t]*(?=<(?:{NAMES})[\s>])", re.
 ATTRIBUTE = re.compile(r"""([\w:-]+)\s*=\s*["']?([^"'>\s]+)""")
 INNER = frozenset({"tool_response", "tool_result"})
 INNER_BLOCK = re.compile(rf"<(tool_response|tool_result)({ATTRIBUTES})\s*>(.*?)(?:</\1\s*>|(?=<\1\b)|\Z)", re.S | re.I)
+GOES_ON = re.compile(r'"(?:messages|role|conversations)"\s*:')
+LAST_TAG = re.compile(r"(?:^|\n)[ \t]*</([a-z_]+)(>?)\s*\Z", re.I)
 STRAY_CALL = re.compile(r"\s*<(tool_call|function_call)\b", re.I)
 
 
@@ -58,10 +61,14 @@ def read_tagged(text: str) -> Reading | None:
     reading = Reading()
     opened: Tag | None = None
     closed_at: int | None = None
+    inner = 0
     for tag in tags(text):
         # `<tool_response>` inside a tool turn is part of it, not a turn.
         if opened and closed_at is None and tag.name in INNER and opened.role == "tool" and opened.name not in INNER:
-            continue
+            inner += -1 if tag.closing else 1
+            if inner >= 0:
+                continue  # else it closes what no inner tag had opened: the turn itself
+        inner = 0
         if not tag.closing:
             if opened and closed_at is None:
                 reading.repairs["missing_close_tag"] = None
@@ -83,7 +90,9 @@ def read_tagged(text: str) -> Reading | None:
         add(opened, text[opened.end :], reading)
     elif STRAY_CALL.match(text[closed_at:]):
         between(text[closed_at:], reading)
-    elif text[closed_at:].strip():
+    elif rest := text[closed_at:].strip():
+        if GOES_ON.search(rest):
+            raise Unreadable("after the last turn there is more of a conversation")
         reading.repairs["trailing_text"] = None
     return reading
 
@@ -99,6 +108,7 @@ def between(text: str, reading: Reading) -> None:
 
 
 def add(tag: Tag, body: str, reading: Reading) -> None:
+    body = without_misspelt_end(tag, body, reading)
     if tag.indent:
         body = textwrap.dedent(body)
         reading.repairs["indented_tags"] = None
@@ -110,6 +120,18 @@ def add(tag: Tag, body: str, reading: Reading) -> None:
         # A closing tag on the opening tag's own line: the space between is not the user's.
         text = trimmed(body) if "\n" in body else body.strip()
         reading.turns.append(Turn(tag.role, text))
+
+
+def without_misspelt_end(tag: Tag, body: str, reading: Reading) -> str:
+    """A closing tag that is misspelt (`</asistant>`) or broken off (`</assis`), which no content ends with."""
+    found = LAST_TAG.search(body)
+    if found is None or f"<{found[1]}" in body[: found.start()]:
+        return body
+    name = found[1].lower()
+    if tag.name.startswith(name) or (found[2] and difflib.get_close_matches(name, (tag.name, tag.role), 1, 0.75)):
+        reading.repairs["missing_close_tag"] = None
+        return body[: found.start()]
+    return body
 
 
 def tool_turns(attributes: str, body: str, reading: Reading) -> list[Turn]:

@@ -45,7 +45,7 @@ PLACEHOLDER = re.compile(
 # All that PLACEHOLDER finds and a little more, in lower case.
 MAYBE_PLACEHOLDER = re.compile(r"<[a-z]+[a-z_ -]*>|\[[a-z][a-z '’_]*\]|\{\{")
 # What a small model says in place of a call (seen in recordings/small-tagged).
-WRITTEN_CALL = re.compile(r'\s*\{\s*"name"\s*:\s*"[^"]+"\s*,\s*"(arguments|parameters)"\s*:')
+WRITTEN_CALL = re.compile(r'[\s>`*:#-]*\{\s*"name"\s*:\s*"[^"]+"\s*,\s*"(arguments|parameters)"\s*:')
 
 
 def leaks(view: View, markers: Sequence[str]) -> Iterator[Issue]:

@@ -112,7 +112,7 @@ def quickly(text: str) -> tuple[Any, list[str]] | None:
         elif at >= len(text) and "missing_bracket" not in repairs and text[-1:] in ("}", "]"):
             for closers in ("}", "]}", "}]}"):
                 try:
-                    return once(orjson.loads(text + closers), text), [*repairs, "missing_bracket"]
+                    return once(orjson.loads(text + closers), text + closers), [*repairs, "missing_bracket"]
                 except RepairError:
                     return None
                 except orjson.JSONDecodeError:
@@ -175,7 +175,7 @@ def scan(text: str, before: dict[str, None], *, exact: bool) -> tuple[list[Any],
     if rest.strip():
         if CLOSERS.match(rest):
             repairs["extra_bracket"] = None
-        elif exact or GOES_ON.match(rest) or GOES_ON.search(rest):
+        elif exact or rest.lstrip().startswith(("...", "…")) or GOES_ON.match(rest) or GOES_ON.search(rest):
             raise RepairError(f"text after the value goes on: {rest.strip()[:40]!r}", final=True)
         else:
             repairs["trailing_text"] = None
@@ -302,7 +302,10 @@ def read_call(value: Any) -> tuple[ReadCall, list[str]]:
     if name is None:
         raise RepairError(f"a call names no tool: {as_text(value)[:60]}", final=True)
     call_id = given_id if isinstance(given_id, str) else None
-    key = next((key for key in ARGUMENT_KEYS if key in value), None)
+    told = [key for key in ARGUMENT_KEYS if value.get(key) not in (None, "", {})]
+    if len(told) > 1 and any(value[key] != value[told[0]] for key in told):
+        raise RepairError(f"a call has {told[0]} and {told[1]}, and they differ", final=True)
+    key = told[0] if told else next((key for key in ARGUMENT_KEYS if key in value), None)
     if key is None:
         # Arguments beside the name instead of under it: which keys are arguments would be a guess.
         raw = None if value.keys() <= ABOUT_KEYS else as_text(value)

@@ -41,6 +41,9 @@ class RepairError(ValueError):
         self.final = final
 
 
+HEX = re.compile(r"[0-9a-fA-F]{2}")
+
+
 class Scanner:
     """Reads one value at `at` and remembers, in order, the names of the repairs that it needed."""
 
@@ -253,6 +256,8 @@ class Scanner:
             return char, at + 2, "plain"
         if char == "x" and quote == "'" and re.match(r"[0-9a-fA-F]{2}", self.text[at + 2 : at + 4]):
             return chr(int(self.text[at + 2 : at + 4], 16)), at + 4, "plain"
+        if char in "xu" and HEX.match(self.text, at + 2):
+            raise RepairError("half an escape: which character it stands for is not said", final=True)
         return "\\" + char, at + 2, "literal" if char.isalpha() else "plain"
 
 

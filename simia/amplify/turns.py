@@ -23,6 +23,8 @@ ROLES: dict[str, Role] = {
     **dict.fromkeys(("system", "developer"), "system"),
 }
 CALL_ROLES = frozenset({"function_call", "tool_call"})
+# A tool may well print Python: what is no JSON stays the text that it is.
+NOT_A_RESULT = {"trailing_text", "leading_text", "json_repair", "python_literal", "single_quotes"}
 THOUGHT = re.compile(r"<(think|thinking|reasoning)>(.*?)</\1>", re.S | re.I)
 OPEN_THOUGHT = re.compile(r"<(?:think|thinking|reasoning)>(.*?)(?=<tool_call\b)", re.S | re.I)
 ANY_THOUGHT = re.compile(r"<(?:think|thinking|reasoning)>", re.I)
@@ -71,6 +73,8 @@ def assistant_turn(body: str, reading: Reading) -> Turn:
     if ANY_THOUGHT.search(body):
         body = THOUGHT.sub(keep, body)
         if ANY_THOUGHT.search(body):
+            if (unclosed := OPEN_THOUGHT.search(body)) and "\n" in unclosed[1].strip():
+                raise Unreadable("a <think> that is not closed: where it ends cannot be told")
             body = OPEN_THOUGHT.sub(keep, body)
             reading.repairs["missing_close_tag"] = None
             if ANY_THOUGHT.search(body):
@@ -130,7 +134,7 @@ def result_text(body: str, reading: Reading, *, name: str | None = None, answers
             value, repairs = loads(body, exact=not fenced)
         except RepairError:
             return tool_turn(body, name=name, answers=answers)
-        if isinstance(value, dict | list) and not {"trailing_text", "leading_text", "json_repair"} & set(repairs):
+        if isinstance(value, dict | list) and not NOT_A_RESULT & set(repairs):
             reading.repairs.update(dict.fromkeys(repairs))
             return tool_turn(value, name=name, answers=answers)
     return tool_turn(body, name=name, answers=answers)
@@ -191,11 +195,12 @@ def answered(turns: list[Turn], asked: list[ToolCall], given: dict[str, str], re
     if len(turns) == 1 and len(asked) > 1:
         turns = parted(turns[0], len(asked), reading)
     waiting = {call.id: call for call in asked}
+    ours = set(waiting)
     messages = []
     for turn in turns:
         call = None
-        if turn.answers is not None and turn.answers in given:
-            call = waiting.pop(given[turn.answers], None)
+        if turn.answers is not None and (turn.answers in given or ours & set(given.values())):
+            call = waiting.pop(given.get(turn.answers, ""), None)  # a name that no call has answers none
         elif turn.name is not None:
             match = next((c for c in waiting.values() if c.name == turn.name), None)
             call = waiting.pop(match.id) if match else None

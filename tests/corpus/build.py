@@ -342,7 +342,7 @@ def one_each(messages: Messages) -> Iterator[tuple[str, str, Messages | None]]:
         changed(messages, 2, content="Error: the service is down"),
     )
     yield "an empty result", as_json(changed(messages, 2, content="")), changed(messages, 2, content="")
-    yield "no result", as_json([*messages[:2], messages[-1]]), [*messages[:2], messages[-1]]
+    yield "no result", as_json([*messages[:2], messages[-1]]), None
     yield "one message a line", "\n".join(dumps(message) for message in messages), messages
     yield "OpenAI's shape", openai_shape(messages), messages
     yield "ShareGPT's shape", sharegpt(messages), messages
