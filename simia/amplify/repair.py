@@ -14,13 +14,14 @@ from typing import Any, NamedTuple, TypeVar
 import json_repair
 import orjson
 
-from simia.amplify.scan import RepairError, Scanner
+from simia.amplify.scan import MAX_DEPTH, RepairError, Scanner
 
 __all__ = ["ReadCall", "RepairError", "arguments", "calls", "loads", "values"]
 
 MAX_CHARS = 1_000_000
 MAX_LAST_RESORT = 100_000
 QUICK_TRIES = 12
+BIG = re.compile(r"(?<![\w.\"])-?\d{19}")  # may be more than 64 bits
 COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
 T = TypeVar("T")
 CONTROLS = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}
@@ -75,6 +76,8 @@ def values(text: str, *, exact: bool = False) -> tuple[list[Any], list[str]]:
             return [once(orjson.loads(body), body)], list(repairs)
         except orjson.JSONDecodeError:
             pass
+    if quick := quickly(body):
+        return [quick[0]], [*repairs, *quick[1]]
     try:
         return scan(body, repairs, exact=exact)
     except RepairError as error:
@@ -92,7 +95,9 @@ def quickly(text: str) -> tuple[Any, list[str]] | None:
     repairs: dict[str, None] = {}
     for _ in range(QUICK_TRIES):
         try:
-            return once(orjson.loads(text), text), list(repairs)
+            value = once(orjson.loads(text), text)
+            # What is sound as it stands is taken; mended, it keeps the limits of `scan`.
+            return None if repairs and (BIG.search(text) or deeper(value, MAX_DEPTH)) else (value, list(repairs))
         except RepairError:
             return None
         except orjson.JSONDecodeError as error:
@@ -103,7 +108,7 @@ def quickly(text: str) -> tuple[Any, list[str]] | None:
         elif "trailing comma" in why and text[at : at + 1] == ",":
             text = text[:at] + text[at + 1 :]
             repairs["trailing_comma"] = None
-        elif (comment := COMMENT.match(text, at)) is not None:
+        elif (comment := COMMENT.match(text, at)) is not None and text[:at].rstrip()[-1:] in ("{", "[", ","):
             text = text[:at] + text[comment.end() :]
             repairs["comment"] = None
         elif text[at : at + 1] in ("{", "[", '"') and text[:at].rstrip()[-1:] in ("}", "]"):
@@ -121,6 +126,20 @@ def quickly(text: str) -> tuple[Any, list[str]] | None:
         else:
             return None
     return None
+
+
+def deeper(value: Any, most: int) -> bool:
+    level = [value]
+    for _ in range(most):
+        level = [
+            inner
+            for node in level
+            if isinstance(node, dict | list)
+            for inner in (node.values() if isinstance(node, dict) else node)
+        ]
+        if not level:
+            return False
+    return True
 
 
 def once(value: T, text: str) -> T:

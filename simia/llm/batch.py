@@ -6,8 +6,10 @@ A batch is half the price at providers and needs no connection from here. In the
     results/*.jsonl       answers, whatever the files are called, put there by whoever got them
 
 The first session of a run writes its questions down and stops; a later one finds the answers, judges them, and writes down what
-is still missing. A row that failed is asked again in the next file. An answer names its question by `custom_id`, a hash of the
-question and its draw, so it fits wherever it comes from and however often it is read. A person may answer {"custom_id", "text"}.
+is still missing. A row that failed is asked again in the next file. An answer names its question by `custom_id`, which is the reply's
+key, so it fits wherever it comes from and however often it is read. A person may answer {"custom_id", "text"}.
+
+A line is handed to the system as it is written and forced onto the disk with its file: what a power cut takes is asked anew.
 """
 
 from __future__ import annotations
@@ -27,8 +29,7 @@ from simia.errors import Code, UserError
 from simia.llm.openai import OpenAIBackend, read_body
 from simia.llm.openai_settings import OpenAISettings
 from simia.llm.prices import Price, price_of
-from simia.llm.types import LLMFault, Reply, Request
-from simia.trajectory import digest
+from simia.llm.types import LLMFault, Reply, Request, reply_key
 
 Say = Callable[[str], None]
 
@@ -63,6 +64,11 @@ class BatchSettings(Config):
     discount: float = Field(
         0.5, gt=0, le=1, description="What a batch costs of the usual price.", json_schema_extra=OPERATIONAL
     )
+    reask: bool = Field(
+        False,
+        description="Write down again what earlier files ask and nobody has answered: they were lost.",
+        json_schema_extra=OPERATIONAL,
+    )
     price: Price | None = Field(
         None,
         description="Dollars for a million tokens without the discount, for models that configs/prices.yaml lacks.",
@@ -83,6 +89,7 @@ class Answers:
     places: dict[str, tuple[Path, int, int]] = field(default_factory=dict)
     failed: Counter[str] = field(default_factory=Counter)
     files: int = 0
+    repeated: int = 0
     unreadable: int = 0
 
     def read(self, path: Path) -> None:
@@ -97,12 +104,15 @@ class Answers:
                     row = orjson.loads(line)
                     name = row["custom_id"]
                 except (orjson.JSONDecodeError, KeyError, TypeError):
+                    name = None
+                if not isinstance(name, str):
                     self.unreadable += 1
-                    continue
-                if reply_of(row) is None:
+                elif reply_of(row) is None:
                     self.failed[name] += 1
+                elif name in self.places:
+                    self.repeated += 1  # the first answer stays the answer
                 else:
-                    self.places.setdefault(name, (path, start, len(line)))  # the first answer stays the answer
+                    self.places[name] = (path, start, len(line))
 
     def get(self, name: str) -> Reply | None:
         if name not in self.places:
@@ -149,19 +159,24 @@ class BatchBackend:
             results.mkdir(parents=True, exist_ok=True)
             for path in sorted(results.glob("*.jsonl")):
                 self._answers.read(path)
-            for path in sorted(self._folder.glob("requests-*.jsonl")):
+            for path in question_files(self._folder):
                 self._known(path)
         except OSError as error:
             raise UserError(f"cannot use the batch's folder {self._folder}: {error.strerror}") from None
         answers = self._answers
         if answers.files:
-            known = self._asked.keys()
+            known = self._asked
             strange = sum(name not in known for name in answers.places)
+            again = sum(name not in answers.places and known[name] <= times for name, times in answers.failed.items())
             told = [f"{len(answers.places):,} answers in {answers.files} files of {results}"]
-            told += [f"{len(answers.failed):,} failed and are asked again"] if answers.failed else []
+            told += [f"{again:,} failed and are asked again"] if again else []
+            told += [f"{answers.repeated:,} were there already"] if answers.repeated else []
             told += [f"{strange:,} answer no question of this folder"] if strange else []
             told += [f"{answers.unreadable:,} lines cannot be read"] if answers.unreadable else []
             self._say("; ".join(told))
+        if self.settings.reask:
+            self._asked.clear()
+            answers.failed.clear()
 
     def _known(self, path: Path) -> None:
         """The questions of an earlier file. A kill may have left half a line: that question is then asked anew."""
@@ -171,15 +186,23 @@ class BatchBackend:
                 if not line.endswith(b"\n"):
                     break
                 whole += len(line)
-                self._asked[orjson.loads(line)["custom_id"]] += 1
+                try:
+                    self._asked[orjson.loads(line)["custom_id"]] += 1
+                except (orjson.JSONDecodeError, KeyError, TypeError):
+                    raise UserError(
+                        f"{path} holds a line that is no question: restore it, or delete the file"
+                    ) from None
         if whole < path.stat().st_size:
             os.truncate(path, whole)
 
     async def close(self) -> None:
-        self._finish_file()
+        try:
+            self._finish_file()
+        except OSError as error:
+            raise UserError(f"cannot write the batch in {self._folder}: {error.strerror}") from None
 
     async def complete(self, request: Request, *, draw: str) -> Reply:
-        name = f"simia-{digest([request.canonical(), draw])}"
+        name = f"simia-{reply_key(self.alias, self.model, request, draw)}"
         reply = self._answers.get(name)
         if reply is not None:
             return reply
@@ -200,6 +223,7 @@ class BatchBackend:
                 self._open_next()
             assert self._file is not None
             self._file.write(line)
+            self._file.flush()
         except OSError as error:
             raise UserError(f"cannot write the batch in {self._folder}: {error.strerror}") from None
         self._lines += 1
@@ -208,18 +232,23 @@ class BatchBackend:
     def _open_next(self) -> None:
         """A new file for each session, since an earlier one may have been sent already."""
         self._finish_file()
-        last = max((int(path.stem.rpartition("-")[2]) for path in self._folder.glob("requests-*.jsonl")), default=0)
+        last = max((int(path.stem.rpartition("-")[2]) for path in question_files(self._folder)), default=0)
         path = self._folder / f"requests-{last + 1:04}.jsonl"
         self._file = path.open("xb")
         self._written.append(path)
         self._lines = self._bytes = 0
 
     def _finish_file(self) -> None:
-        if self._file is not None:
-            self._file.flush()
-            os.fsync(self._file.fileno())
-            self._file.close()
-            self._file = None
+        file, self._file = self._file, None
+        if file is not None:
+            with file:
+                file.flush()
+                os.fsync(file.fileno())
+
+
+def question_files(folder: Path) -> list[Path]:
+    """Ours, in their order; a file that a person laid beside them is none."""
+    return sorted(path for path in folder.glob("requests-*.jsonl") if path.stem.rpartition("-")[2].isdecimal())
 
 
 def reply_of(row: dict[str, Any]) -> Reply | None:

