@@ -39,7 +39,7 @@ def read_canonical(text: str) -> Written | None:
     """A reply in our JSON or tagged form; None if anything about it is not."""
     turns: Turns | None = None
     repairs: list[str] = []
-    if text.startswith('{"messages"'):
+    if text.startswith('{"messages"') and "</think>" not in text:
         if found := quickly(text):
             value, repairs = found
             turns = from_json(value)
