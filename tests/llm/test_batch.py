@@ -12,7 +12,7 @@ import pytest
 from simia.amplify.session import amplify, resume
 from simia.amplify.settings import AmplifyConfig
 from simia.config import load
-from simia.errors import Code
+from simia.errors import Code, UserError
 from simia.llm.backends import price_for
 from simia.llm.batch import BatchBackend, BatchSettings
 from simia.llm.prices import Price
@@ -107,6 +107,56 @@ async def test_answers_come_from_any_file_in_any_order_and_new_questions_go_into
     ]
     await session(tmp_path, 5)
     assert not (tmp_path / "requests-0003.jsonl").exists(), "what failed once was asked once more, not at every start"
+
+
+async def test_answers_that_come_twice_or_are_none_are_told_and_do_no_harm(tmp_path: Path) -> None:
+    await session(tmp_path, 2)
+    ids = [row["custom_id"] for _, row in lines(tmp_path)]
+    failed = {"custom_id": ids[0], "error": {"code": "expired"}}
+    put(tmp_path, "a.jsonl", failed, answered(ids[0], "first"), {"custom_id": [1], "text": "x"}, b"[]", b"\xff")
+    put(tmp_path, "b.jsonl", answered(ids[0], "second"))
+    said: list[str] = []
+    found = await session(tmp_path, 2, said)
+    assert [reply and reply.text for reply in found] == ["first", None]
+    assert said == [f"1 answers in 2 files of {tmp_path / 'results'}; 1 were there already; 3 lines cannot be read"]
+    assert len(list(lines(tmp_path))) == 2, "what failed and was then answered is not asked again"
+
+
+async def test_lost_questions_are_written_again_when_the_user_says_so(tmp_path: Path) -> None:
+    await session(tmp_path, 3)
+    ids = [row["custom_id"] for _, row in lines(tmp_path)]
+    put(tmp_path, "a.jsonl", answered(ids[1], "there"))
+    await session(tmp_path, 3, reask=True)
+    assert [row["custom_id"] for name, row in lines(tmp_path) if name == "requests-0002.jsonl"] == [ids[0], ids[2]]
+
+
+async def test_another_models_answer_is_no_answer(tmp_path: Path) -> None:
+    await session(tmp_path, 1)
+    put(tmp_path, "a.jsonl", answered(next(lines(tmp_path))[1]["custom_id"], "of the small one"))
+    other = BatchBackend(BatchSettings(model="gpt-4o", folder=tmp_path))
+    await other.start()
+    with pytest.raises(LLMFault, match="waits"):
+        await other.complete(prompt(0), draw="i0.0")
+    await other.close()
+
+
+async def test_a_question_is_in_its_file_before_anyone_hears_that_it_waits(tmp_path: Path) -> None:
+    backend = BatchBackend(settings(tmp_path))
+    await backend.start()
+    for i in range(2):
+        with pytest.raises(LLMFault):
+            await backend.complete(prompt(i), draw="d")
+        assert len(list(lines(tmp_path))) == i + 1
+    await backend.close()
+
+
+async def test_a_folder_that_cannot_be_used_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="cannot use the batch's folder"):
+        await BatchBackend(settings(tmp_path / "file")).start()
+    (tmp_path / "requests-0001.jsonl").write_text('{"custom_id": "x"}\nhello\n')
+    with pytest.raises(UserError, match="no question"):
+        await BatchBackend(settings(tmp_path)).start()
 
 
 async def test_files_keep_the_providers_limits(tmp_path: Path) -> None:

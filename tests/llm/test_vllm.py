@@ -33,6 +33,7 @@ CPU = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "VL
 
 IN_PROCESS = """
 import asyncio, json, sys
+import psutil
 from simia.llm.engine import Engine, Limits
 from simia.llm.types import LLMFault, Request
 from simia.llm.vllm import VLLMBackend, VLLMSettings
@@ -48,12 +49,35 @@ async def main():
         shaped = {"response_format": FORMAT}
         asks = [engine.ask(request(i % 2, **(shaped if i > 1 else {})), item=f"i{i}", draw=f"{i}") for i in range(4)]
         replies = await asyncio.gather(*asks)
-        try:
-            await engine.ask(Request(messages=[{"role": "user", "content": "word " * 4000}]), item="long", draw="0")
-            fault = None
-        except LLMFault as error:
-            fault = str(error.code)
-        print("REPLIES", json.dumps({"replies": [reply.model_dump() for reply in replies], "fault": fault}))
+        free = Request(messages=[{"role": "user", "content": "on and on"}])
+        endless = await engine.ask(free, item="endless", draw="0")
+
+        left = asyncio.create_task(engine.ask(request(9), item="left", draw="0"))
+        await asyncio.sleep(0.05)
+        left.cancel()
+        await asyncio.gather(left, return_exceptions=True)
+        vllm = engine.backend._engine
+        for _ in range(100):
+            if not vllm.output_processor.has_unfinished_requests():
+                break
+            await asyncio.sleep(0.1)
+
+        async def fault(request, item):
+            try:
+                await engine.ask(request, item=item, draw="0")
+            except LLMFault as error:
+                return str(error.code)
+
+        told = {
+            "replies": [reply.model_dump() for reply in replies],
+            "endless": endless.model_dump(),
+            "unfinished": vllm.output_processor.has_unfinished_requests(),
+            "too_long": await fault(Request(messages=[{"role": "user", "content": "word " * 4000}]), "long"),
+        }
+        for child in psutil.Process().children(recursive=True):
+            child.kill()
+        told["killed"] = await fault(request(10), "after")
+        print("REPLIES", json.dumps(told), flush=True)
 
 if __name__ == "__main__":
     asyncio.run(main())
@@ -115,7 +139,14 @@ def server(python: Path, model: Path) -> Iterator[str]:
 def settings(*more: str) -> list[str]:
     """A run whose prompts are short enough for a tiny context; what the tiny model says is nonsense, and is refused."""
     short = ["prompt.system=amplify/small_system.j2", "prompt.request=amplify/small_request.j2", "seeds.max_messages=4"]
-    return [*short, "seeds.packs=[office]", "stop.attempts=3", "sampling.max_tokens=64", "reply.continue_cut=false", *more]
+    return [
+        *short,
+        "seeds.packs=[office]",
+        "stop.attempts=3",
+        "sampling.max_tokens=64",
+        "reply.continue_cut=false",
+        *more,
+    ]
 
 
 @pytest.mark.all
@@ -151,7 +182,11 @@ def test_in_process(python: Path, model: Path) -> None:
             assert json.loads(reply["text"])["a"] in ("x", "y")
         else:
             assert reply["text"].lstrip().startswith("{")
-    assert told["fault"] == "bad_request", "a prompt beyond the context is a finding"
+    endless = told["endless"]
+    assert endless["finish"] == "stop" or endless["usage"]["prompt"] + endless["usage"]["completion"] == 1024
+    assert not told["unfinished"], "a cancelled question is dropped by the engine too"
+    assert told["too_long"] == "bad_request", "a prompt beyond the context is a finding"
+    assert told["killed"] == "connection", "an engine that died is an outage, and no exception of vLLM's"
 
 
 @pytest.mark.all
