@@ -21,7 +21,7 @@ quickstart: install  ## real trajectories from a local model in minutes (or from
 
 $(VENV)/.dev: $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
-		pytest pytest-asyncio hypothesis mypy ruff pre-commit types-PyYAML types-jsonschema build hatchling
+		pytest pytest-asyncio hypothesis mypy ruff pre-commit types-PyYAML types-jsonschema build hatchling pyarrow
 	@touch $@
 
 check: $(VENV)/.dev  ## lint, format and types
@@ -36,6 +36,10 @@ test: check  ## all checks and tests of CI, the real model and the real trainer 
 
 test-all: check  ## the long ones too
 	$(BIN)/python -m pytest
+
+bench: $(VENV)/.dev  ## every benchmark of eval/bench: our figure beside the bound's and the peers'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check openai datasketch
+	for bench in engine post amplify repair near report; do $(BIN)/python eval/bench/$$bench.py || failed=1; done; exit $${failed:-0}
 
 clean:           ## remove the environment and caches of this clone
 	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
