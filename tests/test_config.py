@@ -10,6 +10,7 @@ from simia.amplify.settings import AmplifyConfig
 from simia.cli.amplify import resolve
 from simia.config import differences, identity, load
 from simia.errors import UserError
+from simia.resources import data_root
 
 
 def test_unknown_keys_are_refused_with_a_suggestion(tmp_path: Path) -> None:
@@ -60,3 +61,12 @@ def test_identity_leaves_out_what_is_operational() -> None:
     assert identity(base) == identity(faster)
     other = load(AmplifyConfig, "amplify/default", ["sampling.temperature=0.5"])
     assert differences(identity(base), identity(other)) == ["sampling.temperature: 1.0 → 0.5"]
+
+
+@pytest.mark.parametrize(
+    "path", sorted((data_root() / "configs" / "amplify").glob("*.yaml")), ids=lambda path: path.stem
+)
+def test_every_config_of_ours_is_read(path: Path) -> None:
+    config = load(AmplifyConfig, f"amplify/{path.stem}")
+    assert config.n >= 8
+    assert config.sampling.temperature in (0.4, 1.0)
