@@ -16,6 +16,7 @@ from simia.report import calls
 from simia.report.figures import RunFacts, SeedsFacts, meaning
 from simia.report.part import read_together
 from simia.report.tally import every_of, fill, width_of
+from simia.report.variety import variety
 from simia.runs import Run
 
 __all__ = ["RunFacts", "gather", "meaning"]
@@ -73,6 +74,7 @@ def _gather(run: Run) -> RunFacts:
     sums = read_together(connection, run.folder, most + 1, width, every_of(most), several)
     fill(facts, sums, known, width, by_seed)
     facts.static = calls.prefixes(ledger, served)
+    facts.variety = variety(ledger, list(known.values()))
     return facts
 
 

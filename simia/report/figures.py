@@ -6,6 +6,7 @@ Shares are kept as counts beside what they are shares of, so that a reader can t
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 from pydantic import BaseModel, Field
 
@@ -196,6 +197,9 @@ class RunFacts(BaseModel):
     spent: dict[str, Spent] = Field(default_factory=dict, description="By what became of the item.")
     static: list[PromptFacts] = Field(default_factory=list)
     endpoint: Calls = Field(default_factory=Calls)
+    variety: dict[str, dict[str, Any]] = Field(
+        default_factory=dict, description="Diversity of a draw, and of the seeds."
+    )
     lengths: dict[str, Histogram] = Field(
         default_factory=dict, description="Messages, calls and tokens of accepted ones."
     )

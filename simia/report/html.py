@@ -17,7 +17,7 @@ import yaml
 from markupsafe import Markup
 
 from simia import resources
-from simia.report import sections, text
+from simia.report import sections, text, variety
 from simia.report.facts import RunFacts, meaning
 from simia.report.sample import arguments, pretty
 from simia.report.sample import sample as choose
@@ -52,6 +52,7 @@ def write_html(run: Run, facts: RunFacts, path: Path, *, sample: int = 40) -> No
         overlap=text.overlap_lines(facts),
         cost=text.cost(facts),
         read=text.read_line(facts),
+        variety=variety.lines(facts),
         timeline=sections.timeline_lines(facts),
         nearness=sections.nearness_line(facts),
         frequent=sections.frequent_lines(facts),

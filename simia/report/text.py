@@ -8,7 +8,7 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from simia.report import sections
+from simia.report import sections, variety
 from simia.report.conversation import plain
 from simia.report.conversation import print_trajectory as print_trajectory
 from simia.report.facts import RunFacts, meaning
@@ -32,6 +32,7 @@ def print_report(facts: RunFacts, console: Console) -> None:
         ("from the first item to the last", pairs(sections.timeline_lines(facts))),
         ("what the replies took", spending(facts)),
         ("prompts and endpoint", pairs(sections.prefix_lines(facts) + sections.endpoint_lines(facts))),
+        ("how varied they are (in brackets: the seeds)", pairs(variety.lines(facts))),
         ("overlap with the seeds", overlap(facts)),
         ("tools: calls in accepted and rejected trajectories, and in the seeds", tools(facts)),
         ("most frequent in accepted ones", frequent(facts)),

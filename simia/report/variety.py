@@ -1,0 +1,86 @@
+"""How varied the accepted trajectories are, beside the seeds that they were made from (`amplify.select.diversity`).
+
+Figures such as distinct-n fall as a set grows, so a large run is looked at through a draw of fixed size, every k-th accepted one;
+and the seeds' own figures stand beside it only as a hint of scale.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from simia.amplify.select.diversity import Diversity
+from simia.report.figures import RunFacts
+from simia.runs import Ledger
+from simia.trajectory import Trajectory
+
+DRAWN = 1000
+
+
+def variety(ledger: Ledger, seeds: list[Trajectory]) -> dict[str, dict[str, Any]]:
+    """{"accepted": figures, "seeds": figures}; empty while nothing is accepted."""
+    count = ledger.accepted_count()
+    if not count:
+        return {}
+    return {"accepted": figures(drawn(ledger, count), seeds), "seeds": figures(seeds, seeds)}
+
+
+def drawn(ledger: Ledger, count: int) -> Iterable[Trajectory]:
+    step = -(-count // DRAWN)
+    rows = ledger.db.ledger.execute(
+        "SELECT body FROM (SELECT item, ROW_NUMBER() OVER (ORDER BY ord) AS place FROM accepted) JOIN result USING (item)"
+        " WHERE place % ? = 1 OR ? = 1 ORDER BY place",
+        (step, step),
+    )
+    for (stored,) in rows.fetchall():
+        yield Trajectory.from_row(ledger.body(stored)["trajectory"])
+
+
+def figures(trajectories: Iterable[Trajectory], seeds: list[Trajectory]) -> dict[str, Any]:
+    found = Diversity(seeds)
+    for t in trajectories:
+        found.add(t)
+    return found.finish()
+
+
+def lines(facts: RunFacts) -> list[tuple[str, str]]:
+    """(name, the accepted ones' figure with the seeds' in brackets); the page shows the same."""
+    if not facts.variety:
+        return []
+    new, old = facts.variety["accepted"], facts.variety["seeds"]
+    count = new["trajectories"]
+    whole = "" if count == facts.accepted else f", over {count:,} of {facts.accepted:,}"
+    found = [
+        (
+            "sequences of tools",
+            f"{new['tool_sequences']['distinct']:,} distinct, entropy {new['tool_sequences']['entropy_bits']:.1f} bits"
+            f" ({old['tool_sequences']['distinct']:,}, {old['tool_sequences']['entropy_bits']:.1f}){whole}",
+        )
+    ]
+    for speaker in ("user", "assistant"):
+        shares = " / ".join(f"{new['distinct_n'][speaker][n]:.2f}" for n in "123")
+        others = " / ".join(f"{old['distinct_n'][speaker][n]:.2f}" for n in "123")
+        found.append((f"distinct-1/2/3 of the {speaker}", f"{shares} ({others})"))
+    for kind, name in (
+        ("tools", "tools used"),
+        ("optional_arguments", "optional arguments used"),
+        ("enum_values", "enum values used"),
+    ):
+        found.append((name, f"{used(new, kind)} ({used(old, kind)})"))
+    found.append(
+        (
+            "parallel, declined",
+            f"{percent(new, 'parallel')}, {percent(new, 'declined')} ({percent(old, 'parallel')}, {percent(old, 'declined')})",
+        )
+    )
+    return found
+
+
+def used(told: dict[str, Any], kind: str) -> str:
+    packs = told["coverage"].values()
+    return f"{sum(pack[kind]['used'] for pack in packs):,} of {sum(pack[kind]['possible'] for pack in packs):,}"
+
+
+def percent(told: dict[str, Any], name: str) -> str:
+    share = told["shares"][name]
+    return "–" if share is None else f"{share:.0%}"
