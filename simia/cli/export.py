@@ -76,12 +76,15 @@ def export(
         list[str] | None, typer.Option("--mix", help="Share of a pack, as retail=0.7; may be repeated.")
     ] = None,
     take: Annotated[int | None, typer.Option("--take", min=1, help="So many in all, with --mix.")] = None,
+    judged: Annotated[
+        bool, typer.Option("--judged", help="Leave out what `simia judge` found a fault in; what was not judged stays.")
+    ] = False,
     runs: RUNS = Path("runs"),
 ) -> None:
     """Write trajectories as training data, with a data set card and, for LLaMA-Factory, a training YAML."""
     from simia.export import export as write
     from simia.export.llamafactory import Model
-    from simia.export.sources import Once, mixed, shares_of, trajectories, unread, with_system
+    from simia.export.sources import Once, mixed, not_judged_bad, shares_of, trajectories, unread, with_system
 
     names = sources or ["last"]
     chosen = Model.named(model) if model else None
@@ -90,7 +93,10 @@ def export(
     known = [found for name in names if (found := folder_of(name, runs)) is not None]
     target = folder or (known[0] / f"export-{to.value}" if known else Path(f"export-{to.value}"))
     once = Once()
+    bad: Counter[str] = Counter()
     rows = mixed(names, runs, shares_of(mix), take) if mix else once(trajectories(names, runs))
+    if judged:
+        rows = not_judged_bad(rows, known, bad)
     report = write(
         with_system(rows, system) if system else rows,
         target,
@@ -104,6 +110,8 @@ def export(
     )
     for line in unread(names):
         out.print(f"not read: {line}", soft_wrap=True, highlight=False, markup=False)
+    if judged:
+        out.print(f"{bad.total()} that a judge found a fault in were left out", highlight=False)
     if once.dropped:
         out.print(f"{once.dropped} said what another one says, and were left out", highlight=False)
     out.print(

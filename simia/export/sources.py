@@ -11,8 +11,9 @@ import yaml
 
 from simia import formats
 from simia.amplify.dedupe import content_hash
+from simia.amplify.judging import load
 from simia.amplify.select.mixing import Mixer
-from simia.errors import UserError
+from simia.errors import Code, UserError
 from simia.pack import Pack
 from simia.runs import Run
 from simia.trajectory import Trajectory
@@ -48,6 +49,18 @@ def unread(names: Iterable[str]) -> list[str]:
         for row in formats.read(path)
         if not isinstance(row, Trajectory)
     ]
+
+
+def not_judged_bad(
+    source: Iterable[Trajectory], folders: Iterable[Path], dropped: Counter[str]
+) -> Iterator[Trajectory]:
+    """Without those that a quality judge of their run found a fault in (`simia judge`); what nobody judged stays."""
+    bad = {(folder.name, item): issues[0] for folder in folders for item, issues in load(folder).failed().items()}
+    for t in source:
+        if (t.provenance.run, t.provenance.item) in bad:
+            dropped[str(Code.JUDGED_BAD)] += 1
+        else:
+            yield t
 
 
 class Once:

@@ -7,6 +7,7 @@ from collections import Counter
 import pytest
 
 from simia.amplify.check import estimate_tokens
+from simia.report import variety
 from simia.report.facts import gather
 from simia.report.figures import ToolFacts, meaning
 from simia.report.rows import walk
@@ -139,3 +140,12 @@ def test_a_success_beside_a_failure_is_no_recovery() -> None:
     assert errors(at_once, [("cancel", "ORD-2", True)]) == (True, True)
     assert errors([("cancel", "ORD-2", True)], [("cancel", "ORD-1", False)]) == (True, False)
     assert errors([("cancel", "ORD-2", True)]) == (False, False)
+
+
+def test_variety_stands_beside_the_seeds_own(run: Run) -> None:
+    facts = gather(run)
+    told = dict(variety.lines(facts))
+    assert facts.variety["accepted"]["trajectories"] == facts.accepted
+    assert set(facts.variety) == {"accepted", "seeds"}
+    assert told["tools used"].endswith(")")
+    assert "entropy" in told["sequences of tools"]

@@ -100,7 +100,14 @@ def test_the_picture_tells_the_figures() -> None:
     Console(file=out, width=80).print(picture(progress))
     text = out.getvalue()
     assert max(map(len, text.splitlines())) <= 80
-    shown = ("4 of 10", "50% of what", "+2 waiting", "leak 4", "1,000 in (25% cached), 10 out", "$0.50, about $1.25 in all, and 2 unpriced")
+    shown = (
+        "4 of 10",
+        "50% of what",
+        "+2 waiting",
+        "leak 4",
+        "1,000 in (25% cached), 10 out",
+        "$0.50, about $1.25 in all, and 2 unpriced",
+    )
     for words in (*shown, "stopping: budget", "to go"):
         assert words in text, words
 

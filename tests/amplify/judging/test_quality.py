@@ -15,6 +15,7 @@ from simia.amplify.judging import Judge, Judged, Judgement, QualitySettings, Rub
 from simia.amplify.judging.judgement import FILE, read
 from simia.amplify.judging.quality import sample
 from simia.amplify.settings import AmplifyConfig
+from simia.cli import build
 from simia.cli.judge import judge as judge_command
 from simia.config import load as load_config
 from simia.errors import Code, UserError
@@ -44,7 +45,7 @@ def run(tmp_path: Path) -> Iterator[Run]:
     for ord_, name in enumerate(list(seeds())[:COUNT]):
         item = Item(id=f"i{ord_:06d}", ord=ord_, spec={}, status="passed")
         trajectory = seed(name)
-        trajectory.provenance.item = item.id
+        trajectory.provenance.item, trajectory.provenance.run = item.id, "r"
         made.ledger.plan(item)
         made.ledger.conclude(item, trajectory.id, {"trajectory": trajectory.to_row(), "issues": [], "repairs": []})
         made.ledger.accept(item, trajectory.id)
@@ -249,3 +250,12 @@ def test_the_command_shows_a_prompt(run: Run) -> None:
     assert "## honesty" in done.output
     assert "ORD-20417" in done.output
     assert not (run.folder / "judging").exists()
+
+
+async def test_an_export_leaves_out_what_was_judged_bad_and_says_so(run: Run, tmp_path: Path) -> None:
+    await judge_run(run, QualitySettings(), {"quality": Engine(faulty(run, 2, 5))})
+    arguments = ["export", "r", "--runs", str(tmp_path), "--to", "openai", "--out", str(tmp_path / "out"), "--judged"]
+    result = CliRunner().invoke(build(), arguments)
+    assert result.exit_code == 0, result.output
+    assert "2 that a judge found a fault in were left out" in result.output
+    assert len((tmp_path / "out" / "data.jsonl").read_text().splitlines()) == COUNT - 2
