@@ -10,12 +10,14 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
 
+import orjson
+
 from simia import formats, resources
 from simia.amplify.check import Checks
 from simia.amplify.ground import Identifiers, infer
 from simia.amplify.prefilter import prefilter, toolset
 from simia.amplify.settings import SeedSettings
-from simia.errors import Issue, UserError
+from simia.errors import Code, Issue, UserError
 from simia.pack import Pack
 from simia.tool import ToolSpec
 from simia.trajectory import Trajectory, digest
@@ -54,6 +56,7 @@ def load(settings: SeedSettings, checks: Checks) -> Seeds:
     for name in settings.packs:
         pack, refused = read_pack(name, settings.dialect)
         seeds.refused += refused
+        seeds.read += len(refused)
         groups[pack.name] = groups.get(pack.name, []) + pack.seeds
     return arrange(seeds, groups, settings, checks)
 
@@ -71,7 +74,9 @@ def from_trajectories(given: Sequence[Trajectory], settings: SeedSettings, check
 def arrange(seeds: Seeds, groups: dict[str, list[Trajectory]], settings: SeedSettings, checks: Checks) -> Seeds:
     for name, group in groups.items():
         seeds.read += len(group)
-        kept, refused = prefilter(group[: settings.limit], checks)
+        group, unkept = storable(group[: settings.limit])
+        kept, refused = prefilter(group, checks)
+        refused = unkept + refused
         seeds.refused += [RefusedSeed(seed.task_id or seed.id, issues) for seed, issues in refused]
         seeds.identifiers[name] = infer([tool for seed in kept for tool in seed.tools], kept)
         if settings.max_messages:
@@ -84,6 +89,20 @@ def arrange(seeds: Seeds, groups: dict[str, list[Trajectory]], settings: SeedSet
         why = f"; the first was refused: {seeds.refused[0].issues[0]}" if seeds.refused else ""
         raise UserError(f"no seed is left of {seeds.read} read from {', '.join(groups) or 'nothing'}{why}")
     return seeds
+
+
+def storable(group: list[Trajectory]) -> tuple[list[Trajectory], list[tuple[Trajectory, list[Issue]]]]:
+    """Those that a prompt and a ledger can hold, and the others: integers beyond 64 bits can be read, but not be passed on."""
+    kept: list[Trajectory] = []
+    refused: list[tuple[Trajectory, list[Issue]]] = []
+    for seed in group:
+        try:
+            orjson.dumps(seed.to_row())
+        except orjson.JSONEncodeError as error:
+            refused.append((seed, [Issue(code=Code.BAD_ROW, detail=f"it cannot be stored: {error}")]))
+        else:
+            kept.append(seed)
+    return kept, refused
 
 
 def without(seeds: Seeds, refused: dict[str, list[Issue]]) -> Seeds:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -14,6 +15,7 @@ from simia.amplify.settings import AmplifyConfig
 from simia.config import load
 
 RUNS = Annotated[Path, typer.Option("--runs", help="Folder of the runs.", envvar="SIMIA_RUNS")]
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")  # a seed must not steer the terminal
 err = Console(stderr=True)
 
 
@@ -75,7 +77,7 @@ def show_dry_run(config: AmplifyConfig) -> None:
     simulator, seeds = preview(config)
     prompts = [simulator.prompt(simulator.item(i)) for i in range(min(len(seeds.order), 50))]
     for message in prompts[0].messages:
-        print(f"--- {message['role']} ---\n{message['content']}\n")
+        print(f"--- {message['role']} ---\n{CONTROL.sub('�', message['content'])}\n")
     prompt_tokens = sum(text_tokens(m["content"]) for p in prompts for m in p.messages) // len(prompts)
     reply_tokens = sum(text_tokens(str(s.to_row()["messages"])) for s in seeds.order) // len(seeds.order)
     static_tokens = sum(text_tokens(m["content"]) for p in prompts for m in p.messages[:-1]) // len(prompts)

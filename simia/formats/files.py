@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from simia.errors import Code, UserError
 from simia.formats.base import Dialect, Limits, Refused, RowError, fault
@@ -102,20 +102,26 @@ def rows_of(path: Path, limits: Limits) -> Iterator[Row]:
     """Opens at once, so that a wrong path is the user's error here and not at the first row."""
     if path.suffix.lower() not in SUFFIXES:
         raise UserError(f"{path}: trajectories are read from {' and '.join(SUFFIXES)} files")
-    try:
-        with path.open("rb") as file:
-            mark = file.read(2)
-    except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror}") from None
+    if path.exists() and not path.is_file():  # a device or a pipe may never end, and is not there a second time
+        raise UserError(f"{path} is no regular file: trajectories are read from {' and '.join(SUFFIXES)} files")
+    with opened(path) as file:
+        mark = file.read(2)
     if mark in FOREIGN_MARKS:
         raise UserError(f"{path} is UTF-16: save it as UTF-8")
     return lines(path, limits) if path.suffix.lower() == ".jsonl" else values(path, limits)
 
 
+def opened(path: Path) -> BinaryIO:
+    try:
+        return path.open("rb")
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}") from None
+
+
 def lines(path: Path, limits: Limits) -> Iterator[Row]:
     """The rows of a JSON Lines file; blank lines count as lines and not as rows."""
     line = index = 0
-    with path.open("rb") as file:
+    with opened(path) as file:  # again, and it may be gone by now
         while chunk := file.readline(limits.row_bytes + 1):
             line += 1
             if line == 1:
@@ -142,7 +148,8 @@ def lines(path: Path, limits: Limits) -> Iterator[Row]:
 
 def values(path: Path, limits: Limits) -> Iterator[Row]:
     """The rows of a JSON file: a list, or objects after one another. Bytes that are not UTF-8 refuse their row only."""
-    text = path.read_bytes().decode("utf-8-sig", "surrogateescape")
+    with opened(path) as file:
+        text = file.read().decode("utf-8-sig", "surrogateescape")
     decoder = json.JSONDecoder()
     at = after_blank(text, 0)
     listed = text.startswith("[", at)

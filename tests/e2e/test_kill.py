@@ -9,6 +9,9 @@ import sys
 import time
 from collections import Counter
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from simia.llm.types import Request
 from simia.runs import Run
@@ -18,17 +21,18 @@ from tests.fake_endpoint import FakeEndpoint
 N = 500
 
 
-def command(url: str, runs: Path) -> list[str]:
+def command(url: str, runs: Path, n: int = N, *more: str) -> list[str]:
     settings = [
         f"llm.base_url={url}",
         "llm.model=fake",
         "seeds.limit=3",
         "limits.concurrency=16",
         "llm.structured=true",
+        *more,
     ]
     return [
         sys.executable, "-m", "simia", "amplify", "--config", "amplify/default", "--seeds", "customer_service",
-        "--n", str(N), "--name", "killed", "--runs", str(runs), *(x for s in settings for x in ("--set", s)),
+        "--n", str(n), "--name", "killed", "--runs", str(runs), *(x for s in settings for x in ("--set", s)),
     ]  # fmt: skip
 
 
@@ -48,15 +52,30 @@ def asked_for(log: list[dict[str, object]]) -> Counter[str]:
     return Counter(digest(entry["body"]["messages"]) for entry in log)  # type: ignore[index]
 
 
-def test_kill_minus_nine_at_five_random_points(tmp_path: Path) -> None:
+FAULTS = {"rate": 0.36, "mix": ["429:20ms"] * 6 + ["500", "reset", "cut"], "latency": 0.12}
+
+
+@pytest.mark.parametrize(
+    ("kills_wanted", "n", "plan", "more"),
+    [
+        pytest.param(5, N, {}, [], id="five"),
+        pytest.param(20, 2400, {}, ["prompt.scenarios=true"], id="twenty", marks=pytest.mark.all),
+        pytest.param(20, 1200, FAULTS, ["limits.backoff=0.05"], id="twenty-and-faults", marks=pytest.mark.all),
+    ],
+)
+def test_kill_minus_nine_at_random_points(
+    kills_wanted: int, n: int, plan: dict[str, Any], more: list[str], tmp_path: Path
+) -> None:
     endpoint = FakeEndpoint("--latency", "0.12", "--respond", "tests.replies:trajectory")
+    if plan:
+        endpoint.plan(**plan)
     dice = random.Random(11)
     try:
         kills = 0
         held: set[str] = set()
         again: list[str] = []
-        line = command(endpoint.url, tmp_path)
-        while kills < 5:
+        line = command(endpoint.url, tmp_path, n, *more)
+        while kills < kills_wanted:
             before = endpoint.log()["count"]
             child = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
             while endpoint.log()["count"] <= before and child.poll() is None:
@@ -77,15 +96,17 @@ def test_kill_minus_nine_at_five_random_points(tmp_path: Path) -> None:
         again += [d for d in map(digest, (e["body"]["messages"] for e in endpoint.requests[before:])) if d in held]
         assert again == [], "a reply that was received was asked for again"
         kept = accepted(tmp_path)
-        assert len(kept) == len(set(kept)) == N
+        assert len(kept) == len(set(kept)) == n
         run = Run.read_only(tmp_path, "killed")
         unanswered = run.ledger.spent()[1].get("sent", 0)
         run.close()
         twice = sum(count - 1 for count in asked_for(endpoint.requests).values())
-        assert twice <= unanswered, "what was sent twice is counted as possibly paid twice"
+        if not plan:  # a fault is sent again, and costs nothing
+            assert twice <= unanswered, "what was sent twice is counted as possibly paid twice"
 
         undisturbed = tmp_path / "undisturbed"
-        done = subprocess.run(command(endpoint.url, undisturbed), capture_output=True, text=True)
+        endpoint.plan(latency=0.0)
+        done = subprocess.run(command(endpoint.url, undisturbed, n, *more), capture_output=True, text=True)
         assert done.returncode == 0, done.stdout[-1500:] + done.stderr[-1500:]
         assert accepted(undisturbed) == kept
     finally:

@@ -1,0 +1,210 @@
+"""What hostile journeys share: the command in a child of its own, with its peak memory, and seeds and replies made to hurt.
+
+A child may be given a prelude, Python that runs before the command: a clock that jumps, a file that vanishes. Its peak
+memory is read by itself from the kernel at its end (`VmHWM`), since what `wait4` says of it may be its parent's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import resource
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ESC = "\x1b"
+COMMAND = """
+from simia.cli import main
+try:
+    main()
+finally:
+    import sys
+    status = open("/proc/self/status").read()
+    sys.stdout.flush()
+    sys.stderr.write("\\npeak " + status.split("VmHWM:")[1].split()[0] + "\\n")
+"""
+ORDER = {
+    "name": "get_order",
+    "description": "An order by its number and the customer's email.",
+    "parameters": {
+        "type": "object",
+        "properties": {"order_id": {"type": "string"}, "email": {"type": "string"}},
+        "required": ["order_id", "email"],
+    },
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """How a child ended. `out` and `err` as they would have reached a terminal; `peak` in megabytes."""
+
+    code: int
+    out: str
+    err: str
+    peak: float
+
+    @property
+    def said(self) -> str:
+        """The lines on stderr, without empty ones."""
+        return "\n".join(line for line in self.err.splitlines() if line.strip())
+
+
+def arguments(*words: str, prelude: str = "") -> list[str]:
+    return [sys.executable, "-c", prelude + COMMAND, *words]
+
+
+def simia(
+    *words: str, prelude: str = "", limit: float = 120, most_file: int | None = None, cwd: Path | None = None
+) -> Done:
+    """Run `simia` to its end. It must not take longer than `limit` seconds, nor die with a traceback."""
+    child = subprocess.run(
+        arguments(*words, prelude=prelude),
+        capture_output=True,
+        timeout=limit,
+        cwd=cwd,
+        env={**os.environ, "COLUMNS": "200", "PYTHONPATH": str(Path(__file__).parents[2])},
+        preexec_fn=None if most_file is None else smaller_files(most_file),
+        check=False,
+    )
+    out, err = child.stdout.decode("utf-8", "replace"), child.stderr.decode("utf-8", "replace")
+    err, _, peak = err.rpartition("\npeak ")
+    assert "Traceback" not in out + err, err[-3000:]
+    return Done(child.returncode, out, err, int(peak or 0) / 1000)
+
+
+def smaller_files(most: int) -> Callable[[], None]:
+    """No file of the child may grow beyond so many bytes: how a full disk feels without one."""
+    return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+
+
+def settings(url: str, *more: str) -> list[str]:
+    every = ["llm.kind=openai", f"llm.base_url={url}", "llm.model=fake", "llm.structured=true", *more]
+    return ["--config", "amplify/default", *(word for each in every for word in ("--set", each))]
+
+
+def seed(number: int, **changes: Any) -> dict[str, Any]:
+    """A sound seed in simia's own row form, each number's its own story."""
+    order, email = f"ORD-{20000 + number}", f"guest{number}@example.com"
+    found = {"order_id": order, "status": "shipped", "carrier": f"carrier {number * 37 % 101}"}
+    row = {
+        "version": 1,
+        "task_id": f"task-{number}",
+        "system": "You help customers of a shop.",
+        "tools": [ORDER],
+        "messages": [
+            {"role": "user", "content": f"Where is {order}? I am {email}, and I ordered it {number} weeks ago."},
+            {"role": "assistant", "calls": [called("get_order", order_id=order, email=email)]},
+            {"role": "tool", "call_id": "c1", "name": "get_order", "content": json.dumps(found)},
+            {"role": "assistant", "content": f"{order} is on its way with {found['carrier']}."},
+        ],
+    }
+    return row | changes
+
+
+def called(tool: str, **given: Any) -> dict[str, Any]:
+    return {"id": "c1", "name": tool, "arguments": given}
+
+
+def seed_with_tool(number: int, tool: dict[str, Any], *more: dict[str, Any], **given: Any) -> dict[str, Any]:
+    """A seed whose one call is to this tool."""
+    row = seed(number, tools=[tool, *more])
+    row["messages"][1]["calls"] = [called(tool["name"], **given)]
+    row["messages"][2]["name"] = tool["name"]
+    row["messages"][0]["content"] += " Use: " + ", ".join(str(value)[:50] for value in given.values())
+    return row
+
+
+def seed_with_schema(number: int, parameters: dict[str, Any], **given: Any) -> dict[str, Any]:
+    return seed_with_tool(number, {"name": "look", "description": "Looks.", "parameters": parameters}, **given)
+
+
+def write(path: Path, *rows: dict[str, Any] | bytes) -> Path:
+    """A file of JSON lines; bytes stand as they are."""
+    path.write_bytes(b"\n".join(row if isinstance(row, bytes) else json.dumps(row).encode() for row in rows) + b"\n")
+    return path
+
+
+@contextlib.contextmanager
+def counting_socket() -> Iterator[tuple[int, Callable[[], int]]]:
+    """A port, and how many have knocked at it so far."""
+    with socket.create_server(("127.0.0.1", 0), backlog=64) as server:
+        server.setblocking(False)
+        knocked = 0
+
+        def count() -> int:
+            nonlocal knocked
+            with contextlib.suppress(BlockingIOError):
+                while True:
+                    server.accept()[0].close()
+                    knocked += 1
+            return knocked
+
+        yield server.getsockname()[1], count
+
+
+# --- what the fake endpoint answers (`--respond tests.e2e.hostile:…`) --------------------------------------------------
+
+
+def retold(body: dict[str, Any]) -> str:
+    """The exemplar of the prompt with other values: a reply that fits whatever tools the seed has."""
+    exemplar, number = told(body)
+    for turn in exemplar["messages"]:
+        if turn["role"] == "user":
+            turn["content"] += f" Please tell {words(number)} as well."
+        if turn["role"] == "assistant" and turn.get("content"):
+            turn["content"] += f" I told {words(number // 7)}."
+    return json.dumps(exemplar)
+
+
+def steering(body: dict[str, Any]) -> str:
+    """The same, full of what steers a terminal, a console with markup, a template or a browser; some cannot be read."""
+    exemplar, number = told(body)
+    poison = f"{ESC}[31mred{ESC}]0;title\x07 [bold red]loud[/] {{{{ 7*7 }}}} <script>alert(1)</script> {words(number)}"
+    if number % 3 == 0:
+        return f"{poison} and no conversation at all"
+    for turn in exemplar["messages"]:
+        if turn["role"] in ("user", "assistant") and (turn.get("content") or turn["role"] == "user"):
+            turn["content"] = f"{turn.get('content', '')} {poison}"
+        if turn["role"] == "assistant" and turn.get("calls") and number % 3 == 1:
+            turn["calls"][0]["name"] = f"none{ESC}[2J[red]<script>alert(2)</script>"
+    return json.dumps(exemplar)
+
+
+def regex_bomb(body: dict[str, Any]) -> str:
+    """Arguments on which a backtracking regex engine never comes to an end."""
+    exemplar, number = told(body)
+    for turn in exemplar["messages"]:
+        for call in turn.get("calls", []):
+            call["arguments"] = {"word": "a" * 5000 + ("!" if number % 2 else "")}
+    exemplar["messages"][0]["content"] += f" It is {exemplar['messages'][1]['calls'][0]['arguments']['word']}."
+    exemplar["messages"][0]["content"] += f" Tell {words(number)}."
+    return json.dumps(exemplar)
+
+
+def told(body: dict[str, Any]) -> tuple[dict[str, Any], int]:
+    """The exemplar that stands in a prompt, and a number from the whole of it."""
+    seen = json.dumps(body["messages"], sort_keys=True).encode()
+    number = int.from_bytes(hashlib.blake2b(seen, digest_size=8).digest())
+    text = body["messages"][-1]["content"]
+    found, _ = json.JSONDecoder().raw_decode(text, text.index('{"messages":'))
+    exemplar: dict[str, Any] = json.loads(
+        re.sub(
+            r"ORD-\d+",
+            f"ORD-{number % 90000 + 10000}",
+            re.sub(r"guest\d+@", f"guest{number % 997}@", json.dumps(found)),
+        )
+    )
+    return exemplar, number
+
+
+def words(number: int) -> str:
+    """Twelve made-up words, so that two replies are not near copies."""
+    return " ".join(hashlib.blake2b(f"{number}:{i}".encode(), digest_size=3).hexdigest() for i in range(12))
