@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
 
 from simia.amplify.acceptance import Acceptance, Decision, Outcome
 from simia.amplify.checkers import Checkers
+from simia.amplify.plans import Plans
 from simia.amplify.progress import Progress
-from simia.amplify.scenario import Counts, Coverage
 from simia.amplify.seeds import Seeds
 from simia.amplify.select.near import NearIndex, signature
 from simia.amplify.settings import AmplifyConfig
@@ -26,8 +25,6 @@ from simia.llm.engine import BudgetReached, Engine
 from simia.llm.types import Deferred, LLMFault, Reply, Request, reply_key
 from simia.runs import FAILED, OPEN, PASSED, REJECTED, Item, Ledger, Run
 
-T = TypeVar("T")
-STRETCH = 1000  # items that are planned from the same counts
 COPIES = {Code.DUPLICATE, Code.NEAR_DUPLICATE}
 FATAL = {Code.AUTH, Code.NOT_FOUND}
 PASSING = {Code.RATE_LIMITED, Code.TIMEOUT, Code.CONNECTION, Code.SERVER_ERROR, Code.BAD_REPLY_BODY}
@@ -39,35 +36,6 @@ class Stop:
 
     kind: str
     detail: str = ""
-
-
-class Plans:
-    """What scenarios are planned from: counts of what was accepted, taken at fixed places, so that a resume plans the same.
-
-    The items of one stretch are planned from what was decided up to the end of the stretch before the last one, which with
-    stretches longer than what is in flight is nearly always known in time.
-    """
-
-    def __init__(self, config: AmplifyConfig) -> None:
-        self._used = config.prompt.scenarios
-        self._coverage = Coverage()
-        self._taken: dict[int, Counts] = {0: Counts(), 1: Counts()}
-
-    def note(self, tools: Sequence[str]) -> None:
-        if self._used:
-            self._coverage.note(tools)
-
-    def decided(self, ord_: int) -> None:
-        if self._used and (ord_ + 1) % STRETCH == 0:
-            self._taken[(ord_ + 1) // STRETCH + 1] = self._coverage.snapshot()
-
-    def counts(self, ord_: int, *, wait: bool = False) -> Counts | None:
-        """For an item; None: not known yet, and `wait` says that it will be."""
-        stretch = ord_ // STRETCH
-        known = self._taken.get(stretch) if self._used else Counts()
-        if known is not None or wait:
-            return known
-        return self._taken[max(self._taken)]
 
 
 class Job:
@@ -349,62 +317,3 @@ def near_index(config: AmplifyConfig, seeds: Seeds) -> NearIndex | None:
     for seed in seeds.order:
         index.add(f"seed {seed.task_id or seed.id}", signature(seed))
     return index
-
-
-class Unanswered(Exception):  # noqa: N818 - a finding
-    """A reply that an item needs is not in the store."""
-
-
-def recheck(
-    run: Run, config: AmplifyConfig, seeds: Seeds, *, model: str, structured: bool, alias: str
-) -> dict[str, tuple[int, int]]:
-    """Derive every result of a run again from its stored replies, at no cost: {figure: (before, after)}."""
-    ledger = run.ledger
-    simulator = Simulator(config, seeds, structured=structured, run_id=run.id)
-    before, accepted_before = ledger.counts(), ledger.accepted_count()
-    acceptance = Acceptance(config.n, near_index(config, seeds))
-    ledger.clear_acceptances()
-    undecided: dict[int, Item] = {}
-
-    async def recall(request: Request, draw: str) -> tuple[Reply, str]:
-        key = reply_key(alias, model, request, draw)
-        reply = ledger.recall(key)
-        if reply is None:
-            raise Unanswered
-        return reply, key
-
-    for item, content_hash, tools, sketch in ledger.outcomes():
-        kept = item.status == PASSED or item.reason in COPIES
-        outcome = Outcome(content_hash, None, sketch, tools) if kept else Outcome(reason=item.reason)
-        try:
-            result = at_once(simulator.produce(item, recall, model=model))
-        except Unanswered:
-            if item.status == OPEN:
-                undecided[item.ord] = item
-                continue  # nothing after it is decided either, until it has its reply
-        else:
-            judged(item, result)
-            outcome = result.outcome()
-            store(ledger, simulator, item, result)
-        undecided[item.ord] = item
-        for decision in acceptance.add(item.ord, outcome):
-            decided = undecided.pop(decision.ord)
-            if decision.verdict == "accepted" and decision.outcome.content_hash:
-                ledger.accept(decided, decision.outcome.content_hash)
-            elif decision.reason in COPIES:
-                refuse_copy(ledger, decided, decision)
-    ledger.flush()
-    after = ledger.counts()
-    figures = {name: (before.get(name, 0), after.get(name, 0)) for name in sorted(before.keys() | after.keys())}
-    return {"accepted": (accepted_before, acceptance.accepted), **figures}
-
-
-def at_once(work: Coroutine[Any, Any, T]) -> T:
-    """The result of a coroutine that never waits for anything: the store answers at once."""
-    try:
-        work.send(None)
-    except StopIteration as done:
-        result: T = done.value
-        return result
-    work.close()
-    raise RuntimeError("it waited for something")

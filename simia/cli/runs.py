@@ -105,8 +105,8 @@ def resume(
 @app.command()
 def recheck(run: RUN = "last", runs: RUNS = Path("runs")) -> None:
     """Derive all results again from the stored replies, after a parser or a check has changed. Asks nothing."""
-    from simia.amplify.job import recheck as derive
     from simia.amplify.judged_seeds import kept
+    from simia.amplify.recheck import recheck as derive
     from simia.amplify.session import load_seeds, saved
 
     opened = Run.open(runs, run)

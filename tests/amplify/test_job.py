@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from simia.amplify.job import recheck
+from simia.amplify.recheck import recheck
 from simia.amplify.session import Amplified, amplify, load_seeds, resume
 from simia.amplify.settings import AmplifyConfig
 from simia.config import load
