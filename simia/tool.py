@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
-import jsonschema_rs
 import orjson
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -57,6 +56,8 @@ class CompiledSchema:
     """A checked schema. `valid` is the hot path; `errors` costs more and words what is wrong."""
 
     def __init__(self, schema: dict[str, Any]) -> None:
+        import jsonschema_rs  # three megabytes that talking to an endpoint does not need
+
         guard(schema)
         try:
             self._fast = jsonschema_rs.Draft202012Validator(

@@ -96,16 +96,15 @@ async def official_aiohttp(url: str, n: int, inflight: int, folder: Path) -> int
 
 
 async def ours(url: str, n: int, inflight: int, folder: Path) -> int:
-    from simia.amplify.settings import AmplifyConfig
     from simia.llm.engine import Engine, Limits
     from simia.llm.openai import OpenAIBackend, OpenAISettings
     from simia.llm.types import Request
     from simia.runs import Run
 
     done, numbers = 0, iter(range(n))
-    run = Run.create(folder, AmplifyConfig(), facts={})
-    backend = OpenAIBackend(OpenAISettings(model="bench", base_url=url))
     limits = Limits(concurrency=inflight, start=inflight, retries=1000)
+    run = Run.create(folder, limits, facts={})
+    backend = OpenAIBackend(OpenAISettings(model="bench", base_url=url))
     async with Engine(backend, run.ledger, limits) as engine:
 
         async def worker() -> None:
@@ -124,7 +123,7 @@ CLIENTS = {"bare": bare, "simia": ours, "openai": official, "openai+aiohttp": of
 
 def client(name: str, url: str, n: int, inflight: int) -> None:
     """The child: one client's whole load, and its own figures."""
-    for module in ("aiohttp", "orjson", "openai", "simia.llm.openai", "simia.runs", "simia.amplify.settings"):
+    for module in ("aiohttp", "orjson", "openai", "simia.llm.openai", "simia.runs"):
         if module.split(".")[0] in ({"simia": "simia", "bare": "aiohttp"}.get(name, "openai"), "orjson"):
             importlib.import_module(module)  # what imports cost is not what a reply costs
     with tempfile.TemporaryDirectory(dir=os.environ.get("BENCH_TMP")) as folder:

@@ -26,6 +26,7 @@ from simia.errors import UserError
 
 BATCH = 256
 LEVEL = 3  # of zstandard
+CACHE_KB = 512
 PATIENCE = 0.002  # seconds that a first write waits for company
 File = Literal["replies", "ledger"]
 Statement = tuple[File, str, Sequence[Any]]
@@ -79,6 +80,7 @@ def connect(path: Path, *, durable: bool) -> sqlite3.Connection:
             f"{path.parent}: this file system cannot hold a run (no write-ahead log); choose a local folder"
         )
     connection.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
+    connection.execute(f"PRAGMA cache_size=-{CACHE_KB}")  # of four connections; what is written is not read again soon
     return connection
 
 
