@@ -21,6 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 ESC = "\x1b"
 COMMAND = """
 from simia.cli import main
@@ -191,6 +193,23 @@ def counting_socket() -> Iterator[tuple[int, Callable[[], int]]]:
             return knocked
 
         yield server.getsockname()[1], count
+
+
+@contextlib.contextmanager
+def mounted(folder: Path, *options: str) -> Iterator[Callable[[str], None]]:
+    """A mount at this folder, and a way to mount it anew with other options. Only root may, so others skip the test."""
+    if os.geteuid() != 0:
+        pytest.skip("mounting needs root")
+    if subprocess.run(["mount", *options, str(folder)], capture_output=True, check=False).returncode != 0:
+        pytest.skip("this machine mounts nothing")
+
+    def again(how: str) -> None:
+        subprocess.run(["mount", "-o", f"remount,{how}", str(folder)], check=True)
+
+    try:
+        yield again
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)
 
 
 # --- what the fake endpoint answers (`--respond tests.e2e.hostile:…`) --------------------------------------------------
