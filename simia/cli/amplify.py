@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from pathlib import Path
 from typing import Annotated
 
@@ -15,7 +14,6 @@ from simia.amplify.settings import AmplifyConfig
 from simia.config import load
 
 RUNS = Annotated[Path, typer.Option("--runs", help="Folder of the runs.", envvar="SIMIA_RUNS")]
-CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")  # a seed must not steer the terminal
 err = Console(stderr=True)
 
 
@@ -72,18 +70,19 @@ def show_dry_run(config: AmplifyConfig) -> None:
     from simia.amplify.session import preview
     from simia.amplify.tokens import text_tokens
     from simia.llm.backends import price_for
+    from simia.report.conversation import plain
     from simia.trajectory import Usage
 
     simulator, seeds = preview(config)
     prompts = [simulator.prompt(simulator.item(i)) for i in range(min(len(seeds.order), 50))]
     for message in prompts[0].messages:
-        print(f"--- {message['role']} ---\n{CONTROL.sub('�', message['content'])}\n")
+        print(f"--- {message['role']} ---\n{plain(message['content']).plain}\n")
     prompt_tokens = sum(text_tokens(m["content"]) for p in prompts for m in p.messages) // len(prompts)
     reply_tokens = sum(text_tokens(str(s.to_row()["messages"])) for s in seeds.order) // len(seeds.order)
     static_tokens = sum(text_tokens(m["content"]) for p in prompts for m in p.messages[:-1]) // len(prompts)
     err.print(f"{len(seeds.order)} seeds of {seeds.read} read, {len(seeds.refused)} refused by the pre-filter")
     for refused in seeds.refused[:5]:
-        err.print(f"  {refused.name}: {refused.issues[0]}", markup=False)
+        err.print(plain(f"  {refused.name}: {refused.issues[0]}"))
     err.print(
         f"about {prompt_tokens:,} prompt and {reply_tokens:,} reply tokens an item, for {config.n:,} items if all are accepted"
     )

@@ -52,6 +52,7 @@ def show(
     runs: RUNS = Path("runs"),
 ) -> None:
     """A run's figures, or one of its items."""
+    from simia.report.conversation import plain
     from simia.report.facts import gather
     from simia.report.text import print_report, print_trajectory
     from simia.trajectory import Trajectory
@@ -65,13 +66,13 @@ def show(
         if body is None:
             raise UserError(f"run {opened.id} has no result for item {item!r} (items are named i000000, i000001, …)")
         for issue in body["issues"]:
-            out.print(f"{issue['code']} {issue['where']} {issue['detail']}", markup=False)
+            out.print(plain(f"{issue['code']} {issue['where']} {issue['detail']}"))
         if body["trajectory"]:
             print_trajectory(Trajectory.from_row(body["trajectory"]), out)
         else:
             for key in opened.ledger.reply_keys(item):
                 reply = opened.ledger.recall(key)
-                out.print(reply.text if reply else "(no reply)", markup=False)
+                out.print(plain(reply.text if reply else "(no reply)"))
     finally:
         opened.close()
 

@@ -17,6 +17,7 @@ import yaml
 from markupsafe import Markup
 
 from simia import resources
+from simia.errors import UserError
 from simia.report import sections, text, variety
 from simia.report.facts import RunFacts, meaning
 from simia.report.sample import arguments, pretty
@@ -67,7 +68,10 @@ def write_html(run: Run, facts: RunFacts, path: Path, *, sample: int = 40) -> No
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
     )
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(page, encoding="utf-8")
+    try:
+        path.write_text(page, encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"cannot write the page {path}: {error.strerror}; choose another with --html") from None
 
 
 def settings(run: Run) -> str:

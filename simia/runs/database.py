@@ -151,6 +151,8 @@ class Database:
 
     def _commit(self, batch: list[Job]) -> None:
         try:
+            if not (self.folder / "replies.db").exists():
+                raise sqlite3.OperationalError("its files are gone")  # SQLite would write on into nowhere
             for file in ("replies", "ledger"):
                 mine = [
                     (sql, [self._pack.compress(v.raw) if type(v) is Packed else v for v in values])

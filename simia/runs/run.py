@@ -98,14 +98,22 @@ def save_config(folder: Path, config: Config) -> None:
     """Written aside and renamed, since a resume may save changed operational fields over it."""
     text = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
     aside = folder / "config.yaml.new"
-    aside.write_text(text, encoding="utf-8")
-    aside.replace(folder / "config.yaml")
+    try:
+        aside.write_text(text, encoding="utf-8")
+        aside.replace(folder / "config.yaml")
+    except OSError as error:
+        raise UserError(
+            f"cannot write {folder / 'config.yaml'}: {error.strerror}; free the disk and try again"
+        ) from None
 
 
 def take_lock(folder: Path) -> IO[str]:
     """An advisory lock that the kernel drops with the process; the text in it is for people."""
     path = folder / "lock"
-    handle = path.open("a+", encoding="utf-8")
+    try:
+        handle = path.open("a+", encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"cannot work in {folder}: {error.strerror}; it must be writable") from None
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -113,10 +121,13 @@ def take_lock(folder: Path) -> IO[str]:
         holder = handle.read().strip() or "another process"
         handle.close()
         raise UserError(f"run {folder.name} is being worked on by {holder}: wait for it, or stop it first") from None
-    handle.seek(0)
-    handle.truncate()
-    handle.write(f"process {os.getpid()} on {socket.gethostname()}")
-    handle.flush()
+    try:
+        handle.seek(0)
+        handle.truncate()
+        handle.write(f"process {os.getpid()} on {socket.gethostname()}")
+        handle.flush()
+    except OSError as error:
+        raise UserError(f"cannot work in {folder}: {error.strerror}") from None
     return handle
 
 

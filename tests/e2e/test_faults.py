@@ -129,10 +129,6 @@ def attempts(run: Run) -> Counter[str]:
     return Counter(key for (key,) in run.ledger.db.ledger.execute("SELECT reply_key FROM attempt"))
 
 
-FULL = pytest.mark.xfail(strict=True, reason="OSError: save_config in runs/run.py, write_html in report/html.py")
-
-
-@FULL
 @pytest.mark.parametrize("words", [["runs", "resume", "r"], ["report", "r"]], ids=" ".join)
 def test_a_disk_that_is_still_full_is_one_line(words: list[str], full: tuple[Path, Callable[[str], None]]) -> None:
     assert_one_line(simia(*words, cwd=full[0]))
@@ -145,15 +141,12 @@ def assert_one_line(done: subprocess.CompletedProcess[str]) -> None:
     assert done.stderr.count("\n") == 1
 
 
-LOCK = pytest.mark.xfail(strict=True, reason="OSError: take_lock in runs/run.py opens the lock to write")
-
-
 @pytest.mark.parametrize(
     "words",
     [
-        pytest.param(["runs", "resume", "r", "--n", "6"], marks=LOCK, id="resume"),
-        pytest.param(["runs", "recheck", "r"], marks=LOCK, id="recheck"),
-        pytest.param(["runs", "gc", "--free"], marks=LOCK, id="gc"),
+        pytest.param(["runs", "resume", "r", "--n", "6"], id="resume"),
+        pytest.param(["runs", "recheck", "r"], id="recheck"),
+        pytest.param(["runs", "gc", "--free"], id="gc"),
         pytest.param(["runs", "list"], id="list"),
         pytest.param(["report", "r"], id="report"),
         pytest.param(["export", "r"], id="export"),
@@ -175,7 +168,6 @@ def test_a_folder_that_is_read_only_is_one_line(words: list[str], endpoint: Fake
     assert accepted(tmp_path) == 6
 
 
-@pytest.mark.xfail(strict=True, reason="runs/database.py writes on into files that are gone: all n are asked for")
 def test_a_folder_that_vanishes_stops_the_run(endpoint: FakeEndpoint, tmp_path: Path) -> None:
     endpoint.plan(latency=0.1)
     words = [sys.executable, "-m", "simia", *amplify(endpoint.url, "customer_service", 400)]

@@ -288,7 +288,6 @@ def test_figures_show_names_as_plain_text(words: list[str], steered: tuple[Path,
         pytest.param(
             "rejected",
             "unparsable",
-            marks=pytest.mark.xfail(strict=True, reason="cli/runs.py prints an unreadable reply without `plain`"),
         ),
     ],
 )
@@ -309,9 +308,6 @@ def test_the_page_of_a_run_runs_nothing_of_what_others_wrote(steered: tuple[Path
     assert len(re.findall(r"<script\b", text)) == 1
 
 
-@pytest.mark.xfail(
-    strict=True, reason="cli/amplify.py lets C1 controls (\\x80-\\x9f) through; report's CONTROL does not"
-)
 def test_a_preview_shows_a_prompt_as_plain_text(tmp_path: Path) -> None:
     done = preview(hostile.write(tmp_path / "seeds.jsonl", USED["a template"](1)))
     assert done.code == 0
@@ -319,7 +315,6 @@ def test_a_preview_shows_a_prompt_as_plain_text(tmp_path: Path) -> None:
     assert not RAW.search(done.out)
 
 
-@pytest.mark.xfail(strict=True, reason="cli/amplify.py prints the name of a refused seed without `plain`")
 def test_a_preview_shows_a_refused_seed_as_plain_text(tmp_path: Path) -> None:
     done = preview(hostile.write(tmp_path / "seeds.jsonl", seed(1), seed(2, task_id="x\x1b[31m", messages=[])))
     assert done.code == 0
