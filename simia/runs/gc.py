@@ -19,7 +19,7 @@ from typing import IO
 
 from simia.errors import UserError
 from simia.runs.database import connect
-from simia.runs.run import folders, take_lock
+from simia.runs.run import InUse, folders, take_lock
 
 FILES = ("ledger.db", "replies.db")
 PARTS = ("", "-wal", "-shm")
@@ -88,7 +88,7 @@ def look(folder: Path) -> Findings:
     found = sizes(folder)
     try:
         lock = untouched_lock(folder)
-    except UserError as error:
+    except InUse as error:
         found.problem = str(error)
         return found
     try:

@@ -23,6 +23,10 @@ from simia.runs.database import Database
 from simia.runs.ledger import Ledger
 
 
+class InUse(UserError):
+    """Another process works on the run."""
+
+
 class Run:
     """An open run: its ledger, and facts about it. Use `create`, `open` or `read_only`, and `close` at the end."""
 
@@ -120,7 +124,7 @@ def take_lock(folder: Path) -> IO[str]:
         handle.seek(0)
         holder = handle.read().strip() or "another process"
         handle.close()
-        raise UserError(f"run {folder.name} is being worked on by {holder}: wait for it, or stop it first") from None
+        raise InUse(f"run {folder.name} is being worked on by {holder}: wait for it, or stop it first") from None
     try:
         handle.seek(0)
         handle.truncate()
