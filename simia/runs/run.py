@@ -23,7 +23,7 @@ from simia.runs.database import Database
 from simia.runs.ledger import Ledger
 
 
-class InUse(UserError):
+class InUse(UserError):  # noqa: N818 - a state, not a mistake
     """Another process works on the run."""
 
 

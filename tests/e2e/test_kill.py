@@ -62,9 +62,7 @@ FEW = ["limits.backoff=0.05", "llm.timeout=2", "limits.concurrency=4"]  # so tha
     [
         pytest.param(5, N, {}, [], id="five"),
         pytest.param(20, 2400, {}, ["prompt.scenarios=true"], id="twenty", marks=pytest.mark.all),
-        pytest.param(
-            20, 300, FAULTS, ["limits.backoff=0.05", "llm.timeout=2"], id="twenty-and-faults", marks=pytest.mark.all
-        ),
+        pytest.param(20, 160, FAULTS, FEW, id="twenty-and-faults", marks=pytest.mark.all),
     ],
 )
 def test_kill_minus_nine_at_random_points(
