@@ -10,6 +10,7 @@ from __future__ import annotations
 
 LEAST = 1.0
 GAIN = 0.05  # of the limit, for a round trip's worth of successes
+STEP = 2.0  # calls, for the same: where refusals come at random, a few at once must be able to become more
 SHRINK = 0.85
 DEEPEST = 0.5  # one round of refusals takes away half at most
 SLOW = 3.0  # times the usual latency
@@ -45,7 +46,7 @@ class Pace:
             if self._since >= self.limit and self.limit > self.floor:
                 self._shrink_to(max(self.floor, SHRINK * self.limit))
         elif waiting and self.limit < self.most:
-            self.limit = min(self.most, self.limit + (1.0 if self._searching else GAIN))
+            self.limit = min(self.most, self.limit + (1.0 if self._searching else max(GAIN, STEP / self.limit)))
 
     def refused(self, mark: int, in_flight: int) -> None:
         """The endpoint would not take this call. `in_flight`: the others, which it did take or has not answered yet."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from simia.llm.pace import Pace
@@ -64,3 +66,17 @@ def test_longer_answers_of_a_fuller_batch_are_no_reason() -> None:
     for _ in range(5000):
         pace.answered(1.0 + pace.limit / 256, waiting=True)
     assert pace.limit == 256
+
+
+def test_refusals_at_random_do_not_bring_it_down_to_nothing() -> None:
+    """Three of ten calls are refused, however few there are at once: slower, not stuck."""
+    dice, pace, limits = random.Random(3), Pace(16, 64), []
+    for _ in range(400):
+        mark, calls = pace.sent(), int(pace.limit)
+        refused = sum(dice.random() < 0.3 for _ in range(calls))
+        for _ in range(refused):
+            pace.refused(mark, calls)
+        for _ in range(calls - refused):
+            pace.answered(1.0, waiting=True)
+        limits.append(pace.limit)
+    assert sum(limits[100:]) / 300 > 5
