@@ -63,6 +63,21 @@ class Code(StrEnum):
     UNEXPRESSIBLE = "unexpressible"
     # a tool's own error, as an observation the agent can act on
     TOOL_ERROR = "tool_error"
+    TOOL_FAILED = "tool_failed"
+    TOOL_TIMEOUT = "tool_timeout"
+    TOOL_CRASHED = "tool_crashed"
+    # how an episode ended
+    USER_STOP = "user_stop"
+    ANSWERED = "answered"
+    MAX_TURNS = "max_turns"
+    MAX_ERRORS = "max_errors"
+    MAX_TOKENS = "max_tokens"
+    USER_FAILED = "user_failed"
+    AGENT_FAILED = "agent_failed"
+    # infrastructure of an episode
+    WORKER_LOST = "worker_lost"
+    REPLAY_DIVERGED = "replay_diverged"
+    UNSCORED = "unscored"
     # the code failed, not the data
     INTERNAL = "internal"
 
@@ -113,6 +128,19 @@ MEANING: dict[Code, str] = {
     Code.JUDGED_BAD: "the judging model found a fault",
     Code.UNEXPRESSIBLE: "the target format or its trainer cannot carry this without loss",
     Code.TOOL_ERROR: "the tool answered with an error",
+    Code.TOOL_FAILED: "the tool itself failed; nothing was changed",
+    Code.TOOL_TIMEOUT: "the tool took too long and was stopped; nothing was changed",
+    Code.TOOL_CRASHED: "the tool's process ended; nothing was changed",
+    Code.USER_STOP: "the user ended the conversation",
+    Code.ANSWERED: "the agent gave its answer",
+    Code.MAX_TURNS: "the episode reached its limit of turns",
+    Code.MAX_ERRORS: "too many calls failed in a row",
+    Code.MAX_TOKENS: "the agent reached its limit of tokens",
+    Code.USER_FAILED: "whoever plays the user failed",
+    Code.AGENT_FAILED: "the agent's model could not be asked",
+    Code.WORKER_LOST: "the process that runs the world was lost",
+    Code.REPLAY_DIVERGED: "a call repeated after a crash gave another result: the world is not deterministic",
+    Code.UNSCORED: "the reward could not be judged",
     Code.INTERNAL: "simia itself failed on this record; please report it",
 }
 

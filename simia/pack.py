@@ -1,13 +1,18 @@
-"""Pack: one environment's description. In this release its words: tools, policy, seeds (executable parts follow).
+"""Pack: one environment's description: tools, policy, seeds, tasks, tests, and the code of an executable world if there is one.
 
-On disk a directory with `pack.yaml` (`format: 1`), which names `policy`, `tools` and `seeds` files beside it. A bare
-file of seed trajectories in any dialect is a pack too: every row then brings its own tools and system text.
+On disk a directory with `pack.yaml` (`format: 1`), which names the files beside it; only `name` is required of it. Loading a
+pack runs none of its code. A bare file of seed trajectories in any dialect is a pack too (see amplify/seeds): every row
+then brings its own tools and system text.
 """
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Callable
+from datetime import datetime
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import orjson
 import yaml
@@ -15,8 +20,26 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from simia import resources
 from simia.errors import UserError
+from simia.task import Match, Task, ToolTest
 from simia.tool import SchemaError, ToolSpec, compile_schema
 from simia.trajectory import Trajectory
+
+T = TypeVar("T")
+
+
+class Executable(BaseModel):
+    """How the pack's code is run: see `simia.kit` for what it looks like."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    code: str = "tools.py"
+    object: str
+    isolation: Literal["shared", "process"] = "process"
+    """`shared`: many episodes in one process, for code that you wrote; `process`: a process each, for all other code."""
+    python: str | None = None
+    """Name of the environment whose interpreter runs it (simia.trainers.environments); None: simia's own."""
+    clock: datetime | None = None
+    """What time it is when an episode starts."""
 
 
 class PackFile(BaseModel):
@@ -30,20 +53,36 @@ class PackFile(BaseModel):
     licence: str = "unknown"
     policy: str | None = None
     tools: str | None = None
+    user_tools: str | None = None
     seeds: str | None = None
+    state: str | None = None
+    tasks: str | None = None
+    tests: str | None = None
+    checks: str | None = None
+    match: dict[str, Match] = Field(default_factory=dict)
+    executable: Executable | None = None
+    user: Literal["none", "scripted", "llm"] = "none"
+    instructions: str | None = None
+    """A file with what whoever plays the user is told beside the task."""
 
 
 class Pack(BaseModel):
-    """Tools, policy and seeds of one domain. Seeds without tools or system text of their own get the pack's."""
+    """A pack as read. Seeds without tools or system text of their own get the pack's. `state` and `tasks` are read when asked for."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
 
     name: str
     description: str = ""
     licence: str = "unknown"
     policy: str | None = None
     tools: list[ToolSpec] = Field(default_factory=list)
+    user_tools: list[ToolSpec] = Field(default_factory=list)
     seeds: list[Trajectory] = Field(default_factory=list)
+    match: dict[str, Match] = Field(default_factory=dict)
+    executable: Executable | None = None
+    user: Literal["none", "scripted", "llm"] = "none"
+    root: Path | None = Field(None, exclude=True)
+    file: PackFile | None = Field(None, exclude=True)
 
     @classmethod
     def load(cls, name: str | Path) -> Pack:
@@ -56,11 +95,22 @@ class Pack(BaseModel):
             head = PackFile.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
         except (ValidationError, yaml.YAMLError, UnicodeDecodeError) as error:
             raise UserError(f"{path}: {first_line(error)}") from None
-        pack = cls(name=head.name, description=head.description, licence=head.licence)
+        pack = cls(
+            name=head.name,
+            description=head.description,
+            licence=head.licence,
+            match=head.match,
+            executable=head.executable,
+            user=head.user,
+            root=path.parent,
+            file=head,
+        )
         if head.policy:
-            pack.policy = part(path, head.policy).read_text(encoding="utf-8").strip()
+            pack.policy = text_of(part(path, head.policy)).strip()
         if head.tools:
             pack.tools = read_tools(part(path, head.tools))
+        if head.user_tools:
+            pack.user_tools = read_tools(part(path, head.user_tools))
         if head.seeds:
             pack.seeds = [pack.adopt(t) for t in read_seeds(part(path, head.seeds))]
         return pack
@@ -72,8 +122,45 @@ class Pack(BaseModel):
             changes["system"] = self.policy
         if not seed.tools:
             changes["tools"] = self.tools
+        if not seed.user_tools:
+            changes["user_tools"] = self.user_tools
         changes["provenance"] = seed.provenance.model_copy(update={"licence": seed.provenance.licence or self.licence})
         return seed.model_copy(update=changes)
+
+    @cached_property
+    def tasks(self) -> list[Task]:
+        """Raises `UserError` for a row that is wrong or an id that stands twice."""
+        path = self.path_of("tasks")
+        tasks = read_rows(path, Task.model_validate) if path else []
+        seen: set[str] = set()
+        for task in tasks:
+            if task.id in seen:
+                raise UserError(f"{path}: task {task.id!r} stands there twice")
+            seen.add(task.id)
+        return tasks
+
+    @cached_property
+    def tests(self) -> list[ToolTest]:
+        path = self.path_of("tests")
+        return read_rows(path, ToolTest.model_validate) if path else []
+
+    @cached_property
+    def _by_id(self) -> dict[str, Task]:
+        return {task.id: task for task in self.tasks}
+
+    def task(self, task_id: str) -> Task:
+        """By id. Raises `UserError` with the nearest one that there is."""
+        found = self._by_id.get(task_id)
+        if found is None:
+            near = difflib.get_close_matches(task_id, self._by_id, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"it has {len(self._by_id)} tasks"
+            raise UserError(f"pack {self.name} has no task {task_id!r}: {hint}")
+        return found
+
+    def path_of(self, what: str) -> Path | None:
+        """The file that `pack.yaml` names for it; None where it names none."""
+        name = getattr(self.file, what, None)
+        return part(self.root / "pack.yaml", name) if self.root and name else None
 
 
 def part(pack_yaml: Path, name: str) -> Path:
@@ -83,28 +170,46 @@ def part(pack_yaml: Path, name: str) -> Path:
     return path
 
 
+def text_of(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise UserError(f"{path} is not UTF-8 text") from None
+
+
 def read_tools(path: Path) -> list[ToolSpec]:
     try:
         rows = orjson.loads(path.read_bytes())
+        if not isinstance(rows, list):
+            raise SchemaError("a list of tools is expected")
         tools = [ToolSpec.model_validate(row) for row in rows]
         for tool in tools:
             compile_schema(tool.parameters)
     except (orjson.JSONDecodeError, ValidationError, SchemaError) as error:
         raise UserError(f"{path}: {first_line(error)}") from None
+    names = [tool.name for tool in tools]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice:
+        raise UserError(f"{path}: tool {twice!r} stands there twice")
     return tools
 
 
-def read_seeds(path: Path) -> list[Trajectory]:
-    """Our own packs' seeds, in simia's own row form. A bad line is the pack author's mistake and raises."""
-    seeds = []
+def read_rows(path: Path, make: Callable[[Any], T]) -> list[T]:
+    """A JSONL file of the pack's author. A bad line is a mistake and raises, with its number."""
+    rows = []
     for number, line in enumerate(path.read_bytes().splitlines(), start=1):
         if not line.strip():
             continue
         try:
-            seeds.append(Trajectory.from_row(orjson.loads(line)))
+            rows.append(make(orjson.loads(line)))
         except (orjson.JSONDecodeError, ValidationError) as error:
             raise UserError(f"{path}, line {number}: {first_line(error)}") from None
-    return seeds
+    return rows
+
+
+def read_seeds(path: Path) -> list[Trajectory]:
+    """Our own packs' seeds, in simia's own row form."""
+    return read_rows(path, Trajectory.from_row)
 
 
 def first_line(error: Exception) -> str:

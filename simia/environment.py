@@ -1,0 +1,353 @@
+"""Environment: a pack opened by a back end, shared by all its episodes; Episode: one conversation in it, step by step.
+
+    async with await open_environment("customer_service", backend="executable") as environment:
+        episode = await environment.reset("cs-001")
+        step = await episode.step(Message(role="assistant", calls=[...]))
+        reward = await episode.score()
+
+A back end opens worlds (tools, calls, state). Users, turns, limits and rewards are here, once, whatever the world. The
+episode only appends: `step` returns the messages that the action brought about and never changes an earlier one. It knows
+no tokens. Three endings (law 3): terminated; truncated by a limit, and scored; aborted by infrastructure, which `step`
+returns and does not raise, and whose reward is None.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import entry_points
+from typing import Any
+
+from pydantic import Field
+
+from simia.config import Config
+from simia.errors import Aborted, Code, Issue, UserError
+from simia.pack import Pack
+from simia.reward import Reward
+from simia.rewards import score
+from simia.task import Task
+from simia.tool import ToolSpec
+from simia.trajectory import End, Message, Provenance, ToolCall, Trajectory
+from simia.users import NoUser, ScriptedUser, Stop, User, View
+from simia.worlds.world import Backend, ToolResult, World
+
+UserMaker = Callable[[Task], User]
+USERS: dict[str, UserMaker] = {"none": NoUser, "scripted": ScriptedUser}
+MOST_USER_STEPS = 40  # calls that a user may make before saying something
+
+
+class EpisodeLimits(Config):
+    """When an episode is cut. It is scored all the same."""
+
+    turns: int = Field(30, ge=1, description="Messages of the agent.")
+    errors: int = Field(8, ge=1, description="Calls of the agent that fail one after the other.")
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What an action brought about: results and the user's words, an end if it is one, and then the reward."""
+
+    messages: tuple[Message, ...]
+    end: End | None = None
+    reward: Reward | None = None
+
+
+@dataclass(slots=True)
+class Sample:
+    """What the policy knows of one of its messages: token ids in and out, and their log-probabilities. No episode reads it."""
+
+    prompt_ids: list[int]
+    completion_ids: list[int]
+    logprobs: list[float] | None = None
+
+
+class Environment:
+    """Use `open_environment`. `reset` any number of episodes at once."""
+
+    def __init__(
+        self, pack: Pack, backend: Backend, *, backend_name: str, user: UserMaker, limits: EpisodeLimits | None = None
+    ) -> None:
+        self.pack, self.backend, self.backend_name = pack, backend, backend_name
+        self.limits = limits or EpisodeLimits()
+        self._user = user
+
+    @property
+    def tasks(self) -> list[Task]:
+        return self.pack.tasks
+
+    async def reset(self, task: Task | str, *, seed: int = 0, group: str | None = None) -> Episode:
+        """A new episode, with the user's first words in it. Episodes of one `group` share a task and what is drawn by simulation.
+
+        Raises `UserError` for a task that does not exist or cannot be set up; lost infrastructure is an aborted episode.
+        """
+        task = self.pack.task(task) if isinstance(task, str) else task
+        try:
+            world = await self.backend.open(task, seed=seed, group=group)
+        except Aborted as error:
+            return Episode.aborted(self, task, seed, error)
+        episode = Episode(self, task, world, self._user(task), seed=seed, group=group)
+        await episode.begin()
+        return episode
+
+    async def close(self) -> None:
+        await self.backend.close()
+
+    async def __aenter__(self) -> Environment:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+
+@dataclass(slots=True)
+class Episode:
+    """One conversation. `messages` grows; `end` is None while it runs. One `step` at a time."""
+
+    environment: Environment
+    task: Task
+    world: World | None
+    user: User
+    seed: int = 0
+    group: str | None = None
+    messages: list[Message] = field(default_factory=list)
+    end: End | None = None
+    reward: Reward | None = None
+    issues: list[Issue] = field(default_factory=list)
+    evidence: dict[str, Any] | None = None
+    samples: list[Sample | None] = field(default_factory=list)
+    _turns: int = 0
+    _errors: int = 0
+
+    @classmethod
+    def aborted(cls, environment: Environment, task: Task, seed: int, error: Aborted) -> Episode:
+        end = End(kind="aborted", code=error.code)
+        issue = Issue(code=error.code, where="reset", detail=error.detail)
+        reward = Reward(error=error.code, rationale=error.detail)
+        return cls(environment, task, None, NoUser(task), seed=seed, end=end, issues=[issue], reward=reward)
+
+    @property
+    def tools(self) -> list[ToolSpec]:
+        return list(self.world.tools["agent"]) if self.world else self.environment.pack.tools
+
+    @property
+    def view(self) -> View:
+        """What the agent sees."""
+        seen = tuple(m for m in self.messages if m.visible_to is None or "agent" in m.visible_to)
+        return View(self.environment.pack.policy, seen, self.tools)
+
+    @property
+    def user_view(self) -> View:
+        """What the user sees: words of both, the user's own calls and their results; no call of the agent."""
+        seen = tuple(
+            m
+            for m in self.messages
+            if (m.role == "user")
+            or (m.role == "assistant" and not m.calls)
+            or (m.visible_to and "user" in m.visible_to)
+        )
+        return View(None, seen, self.world.tools.get("user", ()) if self.world else ())
+
+    async def begin(self) -> None:
+        """The user's first words."""
+        with self._watch("reset"):
+            await self._hear_user()
+        if self.end is not None:
+            await self._finish()
+
+    async def step(self, action: Message, sample: Sample | None = None) -> Step:
+        """One message of the agent: text, or any number of calls, run in their order. Text beside calls is not heard by the user.
+
+        Raises `ValueError` for a message that is not the assistant's or an episode that has ended.
+        """
+        if self.end is not None:
+            raise ValueError(f"the episode has ended ({self.end.kind}): reset a new one")
+        if action.role != "assistant":
+            raise ValueError(f"an action is a message of the assistant, not of the {action.role}")
+        start = len(self.messages) + 1
+        self.messages.append(action)
+        self.samples.append(sample)
+        self._turns += 1
+        limits = self.environment.limits
+        with self._watch(f"messages[{start - 1}]"):
+            if action.calls:
+                await self._run(action.calls)
+                if self._errors >= limits.errors:
+                    self.end = End(kind="truncated", code=Code.MAX_ERRORS)
+            else:
+                await self._hear_user()
+        if self.end is None and self._turns >= limits.turns:
+            self.end = End(kind="truncated", code=Code.MAX_TURNS)
+        if self.end is not None:
+            await self._finish()
+        return Step(tuple(self.messages[start:]), self.end, self.reward)
+
+    async def stop(self, code: Code, *, aborted: bool = False, detail: str = "") -> Step:
+        """End it from outside: the agent's token limit (truncated and scored), or its model's failure (aborted)."""
+        if self.end is None:
+            self.end = End(kind="aborted" if aborted else "truncated", code=code)
+            if detail:
+                self.issues.append(Issue(code=code, where=f"messages[{len(self.messages)}]", detail=detail))
+            await self._finish()
+        return Step((), self.end, self.reward)
+
+    async def score(self) -> Reward:
+        """The reward now: of a running episode, were it to end here. Never raises for infrastructure: its value is None then."""
+        if self.reward is not None:
+            return self.reward
+        trajectory = await self._with_evidence()
+        pack = self.environment.pack
+        return score(trajectory, self.task.reward, reference=self.task.actions, policies=pack.match)
+
+    async def fork(self) -> Episode:
+        """A second episode that goes on from here on its own."""
+        if self.world is None or self.end is not None:
+            raise ValueError("only a running episode can be forked")
+        snapshot = await self.world.snapshot()
+        world = await self.environment.backend.open(self.task, seed=self.seed, group=self.group, snapshot=snapshot)
+        return Episode(
+            self.environment, self.task, world, self.user.fork(), self.seed, self.group, list(self.messages),
+            issues=list(self.issues), samples=list(self.samples), _turns=self._turns, _errors=self._errors,
+        )  # fmt: skip
+
+    async def close(self) -> None:
+        """Let go of the world; an episode that had not ended stays as it is."""
+        world, self.world = self.world, None
+        if world is not None:
+            await world.close()
+
+    @property
+    def trajectory(self) -> Trajectory:
+        """The record of the episode so far."""
+        from simia import __version__
+
+        environment, pack = self.environment, self.environment.pack
+        extra: dict[str, Any] = {"seed": self.seed, "backend": environment.backend_name}
+        if self.group is not None:
+            extra["group"] = self.group
+        return Trajectory(
+            pack=pack.name,
+            task_id=self.task.id,
+            split=self.task.split,
+            system=pack.policy,
+            tools=self.tools,
+            user_tools=pack.user_tools,
+            messages=list(self.messages),
+            end=self.end or End(kind="truncated"),
+            reward=self.reward,
+            evidence=self.evidence,
+            issues=list(self.issues),
+            provenance=Provenance(stages=["rollout"], simia=__version__, licence=pack.licence),
+            extra=extra,
+        )
+
+    # -- within a step --------------------------------------------------------------------------------------------
+
+    async def _run(self, calls: list[ToolCall]) -> None:
+        assert self.world is not None
+        for result, call in zip(await self.world.call(calls), calls, strict=True):
+            self._errors = self._errors + 1 if result.error else 0
+            self._note(result)
+            self.messages.append(observation(result, call))
+
+    async def _hear_user(self) -> None:
+        """The user's answer; before it, any calls of the user's own tools."""
+        assert self.world is not None
+        for _ in range(MOST_USER_STEPS):
+            word = await self.user.reply(self.user_view)
+            if isinstance(word, Stop):
+                if word.words:
+                    self.messages.append(Message(role="user", content=word.words))
+                self.end = End(kind="terminated", code=word.code)
+                return
+            if not word.calls:
+                self.messages.append(word)
+                return
+            self.messages.append(word.model_copy(update={"visible_to": ["user"]}))
+            for result, call in zip(await self.world.call(word.calls, by="user"), word.calls, strict=True):
+                self._note(result)
+                self.messages.append(observation(result, call, ["user"]))
+        self.end = End(kind="truncated", code=Code.USER_FAILED)
+
+    def _note(self, result: ToolResult) -> None:
+        if result.detail:
+            assert result.error is not None
+            self.issues.append(Issue(code=result.error, where=f"messages[{len(self.messages)}]", detail=result.detail))
+
+    @contextlib.contextmanager
+    def _watch(self, where: str) -> Any:
+        """Infrastructure that gives way ends the episode; nothing is raised out of a step."""
+        try:
+            yield
+        except Aborted as error:
+            self.end = End(kind="aborted", code=error.code)
+            self.issues.append(Issue(code=error.code, where=where, detail=error.detail))
+
+    async def _finish(self) -> None:
+        """Evidence, reward, and the world is let go."""
+        assert self.end is not None
+        if self.end.kind == "aborted":
+            self.reward = Reward(error=self.end.code, rationale=self.issues[-1].detail if self.issues else "")
+        else:
+            self.reward = await self.score()
+        await self.close()
+
+    async def _with_evidence(self) -> Trajectory:
+        if self.world is not None:
+            try:
+                self.evidence = await self.world.evidence()
+            except Aborted as error:
+                self.issues.append(Issue(code=error.code, where="score", detail=error.detail))
+                self.evidence = None
+        return self.trajectory
+
+
+def observation(result: ToolResult, call: ToolCall, visible_to: list[str] | None = None) -> Message:
+    return Message(
+        role="tool", content=result.content, call_id=call.id, name=call.name, error=result.error, visible_to=visible_to
+    )
+
+
+async def open_environment(
+    pack: Pack | str,
+    *,
+    backend: str = "executable",
+    user: str | UserMaker | None = None,
+    limits: EpisodeLimits | None = None,
+    **settings: Any,
+) -> Environment:
+    """Open a pack (or the name or path of one) by a back end. `settings` go to the back end: `isolation`, `unsafe`, `limits`, …
+
+    `user`: `none`, `scripted`, or a function that makes one of a task; None: as the pack says.
+    """
+    pack = Pack.load(pack) if isinstance(pack, str) else pack
+    makers = backends()
+    if backend not in makers:
+        near = difflib.get_close_matches(backend, makers, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(sorted(makers))}"
+        raise UserError(f"no back end named {backend!r}; {hint}")
+    if callable(user):
+        maker = user
+    else:
+        name = user or pack.user
+        if name not in USERS:
+            raise UserError(f"no user named {name!r}; there are: {', '.join(USERS)}")
+        maker = USERS[name]
+    opened: Backend = makers[backend]()(pack, **settings)
+    return Environment(pack, opened, backend_name=backend, user=maker, limits=limits)
+
+
+def backends() -> Mapping[str, Callable[[], Any]]:
+    """Back ends by name: those of the entry-point group `simia.backends`, loaded when they are asked for."""
+    return {point.name: point.load for point in entry_points(group="simia.backends")}
+
+
+@contextlib.asynccontextmanager
+async def episode_of(environment: Environment, task: Task | str, **how: Any) -> AsyncIterator[Episode]:
+    """`reset`, and the world let go at the end."""
+    episode = await environment.reset(task, **how)
+    try:
+        yield episode
+    finally:
+        await episode.close()

@@ -1,0 +1,102 @@
+"""What a session's process gives up before it runs a pack's code: processes, files, memory, and most system calls.
+
+The walls of the sandbox (bubblewrap) keep a session from the machine; this keeps it from its siblings, which share the
+sandbox and its user. Signals, tracing and memory access to others, sockets, new processes and threads, shared memory and
+namespaces end in EPERM. A seccomp filter needs no privilege and no library: it is a short list of numbers.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import platform
+import resource
+import struct
+
+NO_NEW_PRIVS, SECCOMP, DUMPABLE, FILTER = 38, 22, 4, 2
+ALLOW, KILL, REFUSE = 0x7FFF0000, 0x80000000, 0x00050000 | errno.EPERM
+NO_SUCH = 0x00050000 | errno.ENOSYS
+
+# name: (x86_64, aarch64); None: that machine has no such call
+CALLS: dict[str, tuple[int | None, int | None]] = {
+    "kill": (62, 129), "tkill": (200, 130), "tgkill": (234, 131), "rt_sigqueueinfo": (129, 138),
+    "rt_tgsigqueueinfo": (297, 240), "pidfd_send_signal": (424, 424), "pidfd_open": (434, 434), "pidfd_getfd": (438, 438),
+    "ptrace": (101, 117), "process_vm_readv": (310, 270), "process_vm_writev": (311, 271), "process_madvise": (440, 440),
+    "kcmp": (312, 272), "fork": (57, None), "vfork": (58, None), "clone": (56, 220), "execve": (59, 221),
+    "execveat": (322, 281), "socket": (41, 198), "socketpair": (53, 199), "connect": (42, 203), "bind": (49, 200),
+    "unshare": (272, 97), "setns": (308, 268), "mount": (165, 40), "umount2": (166, 39), "pivot_root": (155, 41),
+    "chroot": (161, 51), "open_tree": (428, 428), "move_mount": (429, 429), "fsopen": (430, 430), "fsmount": (432, 432),
+    "mount_setattr": (442, 442), "bpf": (321, 280), "perf_event_open": (298, 241), "userfaultfd": (323, 282),
+    "io_uring_setup": (425, 425), "io_uring_enter": (426, 426), "io_uring_register": (427, 427), "keyctl": (250, 219),
+    "add_key": (248, 217), "request_key": (249, 218), "memfd_create": (319, 279), "memfd_secret": (447, 447),
+    "shmget": (29, 194), "shmat": (30, 196), "msgget": (68, 186), "semget": (64, 190), "mq_open": (240, 180),
+    "setpriority": (141, 140), "sched_setscheduler": (144, 119), "sched_setaffinity": (203, 122),
+    "init_module": (175, 105), "finit_module": (313, 273), "kexec_load": (246, 104), "personality": (135, 92),
+    "prlimit64": (302, 261), "setrlimit": (160, 164), "ioperm": (173, None), "iopl": (172, None),
+}  # fmt: skip
+CLONE3 = 435
+MAPPED = 768 << 20  # address space that an interpreter maps and never uses
+MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
+
+
+class Unconfined(Exception):  # noqa: N818 - a state of the machine
+    """This kernel or machine has no seccomp filter that we know to write."""
+
+
+def rlimits(*, memory: int, files: int, processes: int, cpu: int) -> None:
+    """Hard limits of this process: address space in bytes beyond what it uses, descriptors, threads and children, CPU seconds."""
+    used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 + MAPPED
+    for which, value in (
+        (resource.RLIMIT_AS, used + memory),
+        (resource.RLIMIT_NOFILE, files),
+        (resource.RLIMIT_NPROC, processes),
+        (resource.RLIMIT_CPU, cpu),
+        (resource.RLIMIT_FSIZE, 0),
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_MEMLOCK, 0),
+        (resource.RLIMIT_MSGQUEUE, 0),
+    ):
+        hard = resource.getrlimit(which)[1]
+        value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        resource.setrlimit(which, (value, value))
+
+
+def hide() -> None:
+    """No other process of the same user may look into this one or its future children."""
+    ctypes.CDLL(None, use_errno=True).prctl(DUMPABLE, 0, 0, 0, 0)
+
+
+def filter_program() -> bytes:
+    """The filter as classic BPF: wrong machine → kill; a listed call → EPERM; clone3 → ENOSYS; anything else → allowed."""
+    found = MACHINES.get(platform.machine())
+    if found is None:
+        raise Unconfined(f"no system call filter is written for {platform.machine()}")
+    column, audit = found
+    numbers = sorted(number for row in CALLS.values() if (number := row[column]) is not None)
+    instruction = struct.Struct("=HBBI")
+    program = [
+        instruction.pack(0x20, 0, 0, 4),  # load the machine
+        instruction.pack(0x15, 1, 0, audit),
+        instruction.pack(0x06, 0, 0, KILL),
+        instruction.pack(0x20, 0, 0, 0),  # load the call's number
+        instruction.pack(0x35, 0, 1, 0x40000000),  # x32 calls have numbers of their own: refused as a whole
+        instruction.pack(0x06, 0, 0, REFUSE),
+        instruction.pack(0x15, 0, 1, CLONE3),
+        instruction.pack(0x06, 0, 0, NO_SUCH),  # libraries fall back to clone, whose number is on the list
+    ]
+    for number in numbers:
+        program += [instruction.pack(0x15, 0, 1, number), instruction.pack(0x06, 0, 0, REFUSE)]
+    program.append(instruction.pack(0x06, 0, 0, ALLOW))
+    return b"".join(program)
+
+
+def seal(program: bytes) -> None:
+    """Install the filter for this process, for good. Raises `Unconfined` where the kernel refuses."""
+    libc = ctypes.CDLL(None, use_errno=True)
+
+    class Program(ctypes.Structure):
+        _fields_ = (("length", ctypes.c_ushort), ("filter", ctypes.c_char_p))
+
+    held = Program(len(program) // 8, program)
+    if libc.prctl(NO_NEW_PRIVS, 1, 0, 0, 0) or libc.prctl(SECCOMP, FILTER, ctypes.byref(held), 0, 0):
+        raise Unconfined(f"the kernel refused the system call filter (errno {ctypes.get_errno()})")

@@ -1,0 +1,220 @@
+"""How the worker speaks to a pack's code: the convention of `simia.kit`, or a world that brings its own methods.
+
+A `Loaded` pack is made once in the zygote; each episode is a `Driver` of it. Of the convention the driver holds a
+pydantic state; what it copies, it copies as JSON, for which `validate(dump(s)) == s` must hold.
+"""
+
+from __future__ import annotations
+
+import copy
+import importlib.util
+import json
+import math
+import sys
+import types
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from simia.state import merge_patch
+
+JSON = Any
+Containers = (dict, list, set, bytearray)
+
+
+class Refusal(Exception):  # noqa: N818 - the tool's own word
+    """A declared refusal, in words for the agent."""
+
+
+class Loaded:
+    """A pack's code and the state it starts from. `isolated`: each episode has a process of its own, made by a fork of this one."""
+
+    def __init__(self, folder: Path, spec: dict[str, Any]) -> None:
+        self.folder, self.spec = folder, spec
+        self.module = load(folder / spec["code"], "pack_tools")
+        self.object: Any = getattr(self.module, spec["object"], None)
+        if self.object is None:
+            raise LookupError(f"{spec['code']} has no class {spec['object']!r}")
+        self.base: JSON = json.loads((folder / spec["state"]).read_bytes()) if spec.get("state") else {}
+        self.names: dict[str, dict[str, bool]] = {}
+        self.by_convention = hasattr(self.object, "begin") and hasattr(self.object, "State")
+        self.template: Any = None
+        if self.by_convention:
+            self.names = marked(self.object)
+            self.fresh = has_mutable_globals(self.module)
+            self.pristine: JSON = None  # what an untouched state dumps to: defaults filled in
+            self.template = self.object.State.model_validate(self.base)
+            self.pristine = self.template.model_dump(mode="json")
+        else:
+            self.template = self.object(folder)
+            self.pristine = self.template.dump()
+
+    def driver(self, isolated: bool) -> Driver | Foreign:
+        return Driver(self, isolated) if self.by_convention else Foreign(self, isolated)
+
+
+class Driver:
+    """An episode by the convention of `simia.kit`."""
+
+    def __init__(self, loaded: Loaded, isolated: bool) -> None:
+        self.loaded, self.isolated = loaded, isolated
+        self.initial: JSON = None
+        self.tools: Any = None
+
+    def reset(self, initial: dict[str, Any], seed: int) -> None:
+        loaded = self.loaded
+        unknown = initial.keys() - {"patch", "state"}
+        if unknown:
+            raise ValueError(f"initial has {sorted(unknown)}: it is {{patch: …}} or {{state: …}}")
+        model = loaded.object.State
+        if not initial:
+            self.initial = loaded.pristine
+            # The process is ours alone and this object still pristine: no copy at all.
+            state = loaded.template if self.isolated else model.model_validate(loaded.base)
+        else:
+            start = initial.get("state", loaded.base)
+            state = model.model_validate(merge_patch(start, initial.get("patch", {})))
+            self.initial = state.model_dump(mode="json")
+        maker = renewed(loaded.module, loaded.object) if loaded.fresh and not self.isolated else loaded.object
+        self.tools = maker(state)
+        self.tools._seed = str(seed)
+        self.tools._start = datetime.fromisoformat(loaded.spec.get("clock") or "2025-01-01T00:00:00")
+
+    def writes(self, by: str, name: str) -> bool:
+        return self.loaded.names[by][name]
+
+    def call(self, by: str, name: str, arguments: dict[str, Any], index: int) -> JSON:
+        if name not in self.loaded.names[by]:
+            raise Refusal(f"there is no tool {name!r}")
+        self.tools.begin(index, by)
+        return plain(getattr(self.tools, name)(**arguments))
+
+    def dump(self) -> JSON:
+        return self.tools.state.model_dump(mode="json")
+
+    def freeze(self) -> bytes:
+        return str(self.tools.state.model_dump_json()).encode()
+
+    def thaw(self, frozen: bytes) -> None:
+        self.tools.state = self.loaded.object.State.model_validate_json(frozen)
+
+    def restore(self, state: JSON) -> None:
+        self.tools.state = self.loaded.object.State.model_validate(state)
+
+    def check(self, name: str, by: str, arguments: dict[str, Any]) -> Any:
+        raise ValueError("a world by the convention has its checks in a file of their own")
+
+
+class Foreign:
+    """An episode of a world that brings the methods itself (see docs/packs.md); one a process."""
+
+    def __init__(self, loaded: Loaded, isolated: bool) -> None:
+        if not isolated:
+            raise ValueError("a world with methods of its own needs `isolation: process`")
+        self.world, self._pristine = loaded.template, loaded.pristine
+        self.known: dict[str, dict[str, bool]] = self.world.tools()
+        self.initial: JSON = None
+        self._start: tuple[dict[str, Any], int] = ({}, 0)
+
+    def reset(self, initial: dict[str, Any], seed: int) -> None:
+        self._start = (initial, seed)
+        self.world.reset(initial, seed)
+        self.initial = None if initial else self._pristine
+
+    def writes(self, by: str, name: str) -> bool:
+        return self.known.get(by, {}).get(name, True)
+
+    def call(self, by: str, name: str, arguments: dict[str, Any], index: int) -> JSON:
+        if name not in self.known.get(by, {}):
+            raise Refusal(f"there is no tool {name!r}")
+        return self.world.call(by, name, arguments, index)
+
+    def dump(self) -> JSON:
+        return self.world.dump()
+
+    def freeze(self) -> bytes:
+        return json.dumps(self.world.dump()).encode()
+
+    def thaw(self, frozen: bytes) -> None:
+        self.world.restore(json.loads(frozen))
+
+    def restore(self, state: JSON) -> None:
+        self.world.restore(state)
+
+    def begin_again(self) -> None:
+        """Back to the start of the episode."""
+        self.world.reset(*self._start)
+
+    def check(self, name: str, by: str, arguments: dict[str, Any]) -> Any:
+        return self.world.check(name, by, arguments)
+
+
+def load(path: Path, name: str) -> types.ModuleType:
+    """A pack's file as a module. Other files of the pack can be imported beside it."""
+    folder = str(path.parent)
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ValueError(f"{path.name} is no Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def marked(cls: type) -> dict[str, dict[str, bool]]:
+    """By whom → tool → whether it writes, for the methods that are marked as tools."""
+    found: dict[str, dict[str, bool]] = {"agent": {}, "user": {}}
+    for name in dir(cls):
+        mark = getattr(getattr(cls, name, None), "__simia_tool__", None)
+        if mark:
+            found[mark[0]][name] = mark[1]
+    return found
+
+
+def plain(value: Any) -> JSON:
+    """A tool's result as a JSON value."""
+    dump = getattr(value, "model_dump", None)
+    if dump is not None:
+        return dump(mode="json")
+    if isinstance(value, dict):
+        return {str(k): plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(v) for v in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"a tool returned {value}, which JSON cannot hold")
+    if value is None or isinstance(value, str | int | float | bool):
+        return value
+    if hasattr(value, "isoformat"):
+        return value.isoformat()
+    raise TypeError(f"a tool returned {type(value).__name__}, which is not JSON")
+
+
+def has_mutable_globals(module: types.ModuleType) -> bool:
+    return any(isinstance(v, Containers) for k, v in vars(module).items() if not k.startswith("__"))
+
+
+def renewed(module: types.ModuleType, cls: type) -> type:
+    """The class with its functions bound to globals of their own: what one episode leaves in them, no other sees."""
+    own = dict(vars(module))
+    for key, value in own.items():
+        if isinstance(value, Containers) and not key.startswith("__"):
+            own[key] = copy.deepcopy(value)
+        elif isinstance(value, types.FunctionType) and value.__globals__ is vars(module):
+            own[key] = bound(value, own)
+    methods = {
+        name: bound(value, own)
+        for each in reversed(cls.__mro__)
+        if each.__module__ == module.__name__
+        for name, value in vars(each).items()
+        if isinstance(value, types.FunctionType)
+    }
+    return type(cls.__name__, (cls,), {"__module__": module.__name__, **methods})
+
+
+def bound(function: types.FunctionType, own: dict[str, Any]) -> types.FunctionType:
+    made = types.FunctionType(function.__code__, own, function.__name__, function.__defaults__, function.__closure__)
+    made.__kwdefaults__ = function.__kwdefaults__
+    made.__dict__.update(function.__dict__)
+    return made

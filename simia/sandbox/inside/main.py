@@ -1,0 +1,177 @@
+"""The zygote: loads a pack's code once, then forks a process for each worker that is asked for.
+
+`python -s -P -B main.py DESCRIPTOR`. Over the control socket it gets orders: `fork` with a socket for the child, `kill`,
+`status`. It runs no episode itself, so its memory is what all episodes start from, shared until they write to it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+LIB = str(Path(__file__).resolve().parents[3])
+if LIB not in sys.path:
+    sys.path.insert(0, LIB)
+
+from simia.sandbox.inside import confine  # noqa: E402
+from simia.sandbox.inside.drivers import Loaded  # noqa: E402
+from simia.sandbox.inside.frames import Closed, Reader, frame  # noqa: E402
+from simia.sandbox.inside.sessions import OutOfMemory, Sessions, checks  # noqa: E402
+
+MEMORY_EXIT = 77
+
+
+def main(descriptor: int) -> None:
+    control = socket.socket(fileno=descriptor)
+    reader = Reader(control)
+    order = reader.next()
+    silence()
+    try:
+        program = confine.filter_program() if order["seal"] else b""
+        if order["seal"]:
+            confine.hide()
+        loaded = Loaded(Path(order["pack"]), order["spec"])
+        control.sendall(frame({"ready": True, "tools": tools_of(loaded)}))
+    except BaseException as error:
+        control.sendall(
+            frame({"ready": False, "error": f"{type(error).__name__}: {error}"[:2000], "where": where(error)})
+        )
+        return
+    gc.collect()
+    gc.freeze()  # children share these pages as long as nobody counts in them
+    children: dict[int, int] = {}
+    exits: dict[int, int] = {}
+    while True:
+        try:
+            order = reader.next()
+        except Closed:
+            for pid in children.values():
+                os.kill(pid, signal.SIGKILL)
+            return
+        reap(children, exits)
+        what, number = order["do"], order.get("id", 0)
+        if what == "fork":
+            channel = reader.descriptors.pop(0)
+            pid = os.fork()
+            if pid == 0:
+                control.close()
+                serve(channel, loaded, order, program)
+            os.close(channel)
+            children[number] = pid
+        elif what == "kill":
+            if number in children:
+                os.kill(children[number], signal.SIGKILL)
+        elif what == "status":
+            deadline = time.monotonic() + 0.5
+            while number in children and time.monotonic() < deadline:
+                reap(children, exits)
+                time.sleep(0.001)
+            control.sendall(frame({"id": number, "exit": exits.pop(number, None)}))
+
+
+def serve(descriptor: int, loaded: Loaded, order: dict[str, Any], program: bytes) -> None:
+    """A worker's life: confine itself, then answer one frame of requests after the other. Never returns."""
+    code = 1
+    try:
+        os.closerange(3, descriptor)
+        os.closerange(descriptor + 1, 4096)
+        signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+        channel = socket.socket(fileno=descriptor)
+        confine.rlimits(**order["limits"])
+        if program:
+            confine.seal(program)
+        work(channel, Sessions(loaded, order["isolated"], order["live"]), loaded, order["most"])
+        code = 0
+    except (OutOfMemory, MemoryError):
+        code = MEMORY_EXIT
+    except Closed:
+        code = 0
+    finally:
+        os._exit(code)
+
+
+def work(channel: socket.socket, sessions: Sessions, loaded: Loaded, most: int) -> None:
+    reader = Reader(channel)
+    while True:
+        channel.sendall(frame([answer(each, sessions, loaded, most) for each in reader.next()]))
+
+
+def answer(request: list[Any], sessions: Sessions, loaded: Loaded, most: int) -> list[Any]:
+    number, what, session, detail = request
+    if what == "call":
+        by, name, arguments, index = detail
+        return [number, sessions.get(session).call(by, name, arguments, index, most)]
+    try:
+        return [number, [0, other(what, session, detail, sessions, loaded)]]
+    except (MemoryError, OutOfMemory):
+        raise
+    except BaseException as error:
+        return [number, [2, f"{type(error).__name__}: {error}"[:2000]]]
+
+
+def other(what: str, session: int, detail: Any, sessions: Sessions, loaded: Loaded) -> Any:
+    if what == "open":
+        sessions.open(session, detail)
+        return None
+    if what == "close":
+        return sessions.close(session)
+    if what == "state":
+        return sessions.get(session).driver.dump()
+    if what == "changes":
+        return sessions.get(session).changes()
+    if what == "initial":
+        return sessions.get(session).initial()
+    if what == "checks":
+        return checks(loaded, detail)
+    raise ValueError(f"no such request: {what}")
+
+
+def tools_of(loaded: Loaded) -> dict[str, dict[str, bool]]:
+    if loaded.by_convention:
+        return loaded.names
+    return dict(loaded.template.tools())
+
+
+def reap(children: dict[int, int], exits: dict[int, int]) -> None:
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if pid == 0:
+            return
+        for number, child in list(children.items()):
+            if child == pid:
+                del children[number]
+                exits[number] = os.waitstatus_to_exitcode(status)
+
+
+def silence() -> None:
+    """What a pack prints goes nowhere: answers travel on a descriptor of their own."""
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1, 2):
+        os.dup2(nowhere, stream)
+    with contextlib.suppress(OSError):
+        os.close(nowhere)
+
+
+def where(error: BaseException) -> str:
+    trace = error.__traceback__
+    place = ""
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        if "sandbox/inside" not in code.co_filename and "importlib" not in code.co_filename:
+            place = f"{Path(code.co_filename).name}, line {trace.tb_lineno}"
+        trace = trace.tb_next
+    return place
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

@@ -1,0 +1,218 @@
+"""Episodes in one process: transactional calls, rollback, export, checks; many episodes or one.
+
+A call that raises leaves the state as it was: the state is set back to a checkpoint and the writes since are run again.
+A checkpoint is taken every `EVERY` writes, and the first is the start of the episode, which costs nothing; so reads cost
+nothing, writes little, and a refusal the price of one copy. Idle episodes lie frozen as compressed JSON.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections import OrderedDict
+from typing import Any
+
+from simia.sandbox.inside.drivers import Driver, Foreign, Loaded, Refusal, load
+from simia.sandbox.inside.frames import pack, unpack
+from simia.state import apply, diff
+
+EVERY = 16
+SWOLLEN = 10  # a state as objects takes about so many times its JSON's bytes
+OK, REFUSED, FAILED = 0, 1, 2
+WORDS = 2000  # characters of an error that travel
+
+
+class OutOfMemory(Exception):  # noqa: N818 - a state of the process
+    """The process is at its limit: it must go, and its episodes with it."""
+
+
+class Session:
+    """One episode: its driver, and what a rollback needs."""
+
+    def __init__(self, loaded: Loaded, isolated: bool, spec: dict[str, Any]) -> None:
+        self.driver: Driver | Foreign = loaded.driver(isolated)
+        self.driver.reset(spec.get("initial") or {}, spec.get("seed", 0))
+        if "state" in spec:
+            self.driver.restore(spec["state"])
+        self._spec, self._loaded, self._isolated = spec, loaded, isolated
+        self._checkpoint: bytes | None = None
+        self._since: list[tuple[str, str, bytes, int]] = []
+        self.frozen: bytes | None = None
+        self.size = 0
+
+    def call(self, by: str, name: str, arguments: dict[str, Any], index: int, most: int) -> list[Any]:
+        """[status, value]: the result as JSON, the refusal's words, or the fault's."""
+        driver = self.driver
+        writes = driver.writes(by, name) if name in self._names(by) else False
+        kept = pack(arguments) if writes else b""  # the tool may change its arguments
+        try:
+            value = driver.call(by, name, arguments, index)
+            body = pack(value)
+            if len(body) > most:
+                raise Refusal(f"the result is {len(body):,} bytes, more than {most:,} that a call may return")
+        except MemoryError:
+            raise OutOfMemory from None
+        except BaseException as error:  # a tool may raise anything, SystemExit among it
+            if writes:
+                self._roll_back()
+            if isinstance(error, Refusal) or refusal(error):
+                return [REFUSED, str(error)[:WORDS]]
+            return [FAILED, f"{type(error).__name__}: {error}"[:WORDS]]
+        if writes:
+            self._since.append((by, name, kept, index))
+            if len(self._since) > EVERY:
+                self._checkpoint = driver.freeze()
+                self._since.clear()
+        return [OK, value]
+
+    def _names(self, by: str) -> dict[str, bool]:
+        driver = self.driver
+        if isinstance(driver, Foreign):
+            return driver.known.get(by, {})
+        return driver.loaded.names[by]
+
+    def _roll_back(self) -> None:
+        driver = self.driver
+        if self._checkpoint is not None:
+            driver.thaw(self._checkpoint)
+        elif "state" in self._spec:
+            driver.restore(self._spec["state"])
+        elif isinstance(driver, Foreign):
+            driver.begin_again()
+        else:
+            driver.restore(driver.initial)
+        for by, name, arguments, index in self._since:
+            driver.call(by, name, unpack(arguments), index)
+
+    def changes(self) -> list[dict[str, Any]]:
+        """From the start of the episode to now."""
+        return diff(self.initial(), self.driver.dump())
+
+    def initial(self) -> Any:
+        """The state at the start of the episode. A foreign world is asked once more, beside the present one."""
+        driver = self.driver
+        if driver.initial is not None:
+            return driver.initial
+        assert isinstance(driver, Foreign)
+        now = driver.freeze()
+        driver.begin_again()
+        start = driver.dump()
+        driver.thaw(now)
+        driver.initial = start
+        return start
+
+    def freeze(self) -> None:
+        body = self.driver.freeze()
+        self.size = len(body)
+        self.frozen = zlib.compress(body, 1)
+        if isinstance(self.driver, Driver):
+            self.driver.tools.state = None
+
+    def thaw(self) -> None:
+        if self.frozen is not None:
+            self.driver.thaw(zlib.decompress(self.frozen))
+            self.frozen = None
+
+
+class Sessions:
+    """All episodes of this process, the idle ones frozen once the live ones pass `live` bytes."""
+
+    def __init__(self, loaded: Loaded, isolated: bool, live: int) -> None:
+        self._loaded, self._isolated, self._live = loaded, isolated, live
+        self._all: dict[int, Session] = {}
+        self._awake: OrderedDict[int, int] = OrderedDict()  # id → estimated bytes, the least recently used first
+        self._size = 0
+        self._estimate = SWOLLEN * len(pack(loaded.base)) + 4096
+
+    def open(self, number: int, spec: dict[str, Any]) -> None:
+        self._all[number] = Session(self._loaded, self._isolated, spec)
+        self._touch(number)
+
+    def get(self, number: int) -> Session:
+        session = self._all[number]
+        if session.frozen is not None:
+            session.thaw()
+        self._touch(number)
+        return session
+
+    def close(self, number: int) -> None:
+        self._all.pop(number, None)
+        self._size -= self._awake.pop(number, 0)
+
+    def _touch(self, number: int) -> None:
+        if self._isolated or not self._loaded.by_convention:
+            return
+        if number in self._awake:
+            self._awake.move_to_end(number)
+            return
+        size = self._all[number].size * SWOLLEN or self._estimate
+        self._awake[number] = size
+        self._size += size
+        while self._size > self._live and len(self._awake) > 1:
+            idle, freed = self._awake.popitem(last=False)
+            self._size -= freed
+            self._all[idle].freeze()
+
+
+def refusal(error: BaseException) -> bool:
+    return (
+        type(error).__name__ == "ToolError"
+        or bool(getattr(type(error), "__simia_refusal__", False))
+        or any(each.__name__ == "ToolError" and each.__module__ == "simia.kit" for each in type(error).__mro__)
+    )
+
+
+def checks(loaded: Loaded, spec: dict[str, Any]) -> dict[str, Any]:
+    """Items of a checklist on one state, each on a copy of its own: item → true, false, or "error: …"."""
+    session = Session(loaded, True, {"initial": spec.get("initial"), "seed": spec.get("seed", 0)})
+    initial = session.initial()
+    final = apply(initial, spec["changes"])
+    found: dict[str, Any] = {}
+    functions = functions_of(loaded, spec)
+    for item, function in functions.items():
+        try:
+            found[item] = bool(function(unpack(pack(final)), unpack(pack(initial))))
+        except BaseException as error:
+            found[item] = f"error: {type(error).__name__}: {error}"[:WORDS]
+    if spec.get("calls"):
+        session.driver.restore(final)
+        for number, call in enumerate(spec["calls"]):
+            try:
+                value = session.driver.check(call["name"], call.get("by", "agent"), call.get("arguments", {}))
+                found[item_name(call, number)] = value == call.get("expect", True)
+            except BaseException as error:
+                found[item_name(call, number)] = f"error: {type(error).__name__}: {error}"[:WORDS]
+    return found
+
+
+def item_name(call: dict[str, Any], number: int) -> str:
+    return f"{number}.{call['name']}"
+
+
+def functions_of(loaded: Loaded, spec: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    if spec.get("functions"):
+        module = load(loaded.folder / spec["file"], "pack_checks")
+        for name in spec["functions"]:
+            found[name] = getattr(module, name, missing(name))
+    for item, source in spec.get("code", {}).items():
+        names: dict[str, Any] = {}
+        try:
+            exec(compile(source, f"<check {item}>", "exec"), names)
+            found[item] = next((f for n, f in names.items() if callable(f) and not n.startswith("_")), missing(item))
+        except BaseException as error:
+            found[item] = broken(error)
+    return found
+
+
+def missing(name: str) -> Any:
+    def check(final: Any, initial: Any) -> bool:
+        raise LookupError(f"there is no check function {name!r}")
+
+    return check
+
+
+def broken(error: BaseException) -> Any:
+    def check(final: Any, initial: Any) -> bool:
+        raise error
+
+    return check

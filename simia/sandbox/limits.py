@@ -1,0 +1,25 @@
+"""What a pack's code may use. Enforced by the kernel and by the parent process, never by the code itself."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from simia.config import Config
+
+MB = 1 << 20
+
+
+class Limits(Config):
+    """Limits of one worker process; the wall clock is a call's."""
+
+    wall: float = Field(10.0, gt=0, description="Seconds that one call may take, watched from outside.")
+    start: float = Field(60.0, gt=0, description="Seconds that loading the pack's code may take.")
+    memory: int = Field(
+        512 * MB, ge=16 * MB, description="Bytes that a worker may take beyond what the loaded pack does."
+    )
+    cpu: int = Field(3600, ge=1, description="CPU seconds of a worker process in all.")
+    files: int = Field(64, ge=8, description="Open files of a worker process.")
+    output: int = Field(1 * MB, ge=1024, description="Bytes of JSON that one call may return.")
+    live: int = Field(
+        192 * MB, ge=MB, description="Bytes of states that a shared worker keeps as objects; idle ones are compressed."
+    )

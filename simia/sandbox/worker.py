@@ -1,0 +1,204 @@
+"""A worker process seen from outside: requests in, answers out, a clock on every frame.
+
+Requests made in the same turn of the event loop, and those made while the worker is busy, travel as one frame. A frame
+that takes longer than a call may, or whose worker dies, takes the worker with it: who asked hears `Lost`, with whether it
+was alone in its frame. A request that was not alone is asked again alone, so the one at fault is found by asking.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from typing import Any
+
+from simia.errors import Aborted, Code
+from simia.sandbox.inside.frames import HEAD, MOST, frame, unpack
+from simia.sandbox.inside.main import MEMORY_EXIT
+from simia.sandbox.zygote import Zygote
+
+Answer = list[Any]
+MOST_A_FRAME = 512
+
+
+class Lost(Exception):  # noqa: N818 - a state of the worker
+    """The worker is gone. `code`: timed out, or crashed; `alone`: no other request was in the frame; `detail` in words."""
+
+    def __init__(self, code: Code, detail: str, *, alone: bool, sure: bool = False) -> None:
+        super().__init__(detail)
+        self.code, self.detail, self.alone = code, detail, alone
+        self.sure = sure
+        """Whether the request itself must be at fault: a process may also die for reasons of the machine's."""
+
+
+class Worker(asyncio.Protocol):
+    """One live process. `ask` any number at once."""
+
+    def __init__(self, zygote: Zygote, number: int, wall: float) -> None:
+        self._zygote, self._number, self._wall = zygote, number, wall
+        self._transport: asyncio.Transport | None = None
+        self._queue: list[tuple[list[Any], asyncio.Future[Answer], bool]] = []
+        self._flight: dict[int, asyncio.Future[Answer]] = {}
+        self._held = bytearray()
+        self._ids = itertools.count(1)
+        self._timer: asyncio.TimerHandle | None = None
+        self._scheduled = False
+        self._ending: asyncio.Task[None] | None = None
+        self.lost = False
+        self._loop = asyncio.get_running_loop()
+
+    @classmethod
+    async def start(cls, zygote: Zygote, *, isolated: bool) -> Worker:
+        await zygote.start()
+        number, channel = await zygote.fork(isolated=isolated)
+        channel.setblocking(False)
+        worker = cls(zygote, number, zygote.limits.wall)
+        await asyncio.get_running_loop().create_connection(lambda: worker, sock=channel)
+        return worker
+
+    def ask(self, what: str, session: int, detail: Any, *, alone: bool = False) -> asyncio.Future[Answer]:
+        """The future of `[status, value]`; it fails with `Lost`."""
+        future: asyncio.Future[Answer] = self._loop.create_future()
+        if self.lost:
+            future.set_exception(Lost(Code.WORKER_LOST, "the worker had ended before", alone=False))
+            return future
+        self._queue.append(([next(self._ids), what, session, detail], future, alone))
+        if not self._scheduled and not self._flight:
+            self._scheduled = True
+            self._loop.call_soon(self._flush)
+        return future
+
+    def _flush(self) -> None:
+        self._scheduled = False
+        if self.lost or self._flight or not self._queue or self._transport is None:
+            return
+        count = 1
+        if not self._queue[0][2]:
+            while count < len(self._queue) and count < MOST_A_FRAME and not self._queue[count][2]:
+                count += 1
+        batch, self._queue = self._queue[:count], self._queue[count:]
+        self._flight = {request[0]: future for request, future, _ in batch}
+        self._transport.write(frame([request for request, _, _ in batch]))
+        self._timer = self._loop.call_later(self._wall, self._too_long)
+
+    # -- asyncio's protocol ---------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        held = self._held
+        held += data
+        while len(held) >= HEAD.size:
+            size = HEAD.unpack_from(held)[0]
+            if size > MOST:
+                self._lose(Code.TOOL_CRASHED, "the worker sent more than it may")
+                return
+            if len(held) < HEAD.size + size:
+                return
+            body = bytes(memoryview(held)[HEAD.size : HEAD.size + size])
+            del held[: HEAD.size + size]
+            try:
+                answers = unpack(body)
+                pairs = [(self._flight[number], answer) for number, answer in answers]
+                if len(pairs) != len(self._flight):
+                    raise ValueError
+            except (ValueError, TypeError, KeyError, RecursionError):
+                self._lose(Code.TOOL_CRASHED, "the worker sent what is no answer")
+                return
+            self._flight = {}
+            if self._timer is not None:
+                self._timer.cancel()
+            for future, answer in pairs:
+                if not future.done():
+                    future.set_result(answer)
+            if self._queue and not self._scheduled:
+                self._scheduled = True
+                self._loop.call_soon(self._flush)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if not self.lost:
+            self._lose(Code.TOOL_CRASHED, "the tool's process ended")
+
+    def _too_long(self) -> None:
+        self._lose(Code.TOOL_TIMEOUT, f"no answer within {self._wall:g} s")
+
+    def _lose(self, code: Code, detail: str) -> None:
+        """The worker's end: kill it, learn how it had ended, tell everybody who waits."""
+        self.lost = True
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._transport is not None:
+            self._transport.abort()
+        self._ending = self._loop.create_task(self._bury(code, detail))
+
+    async def _bury(self, code: Code, detail: str) -> None:
+        flight, queue = self._flight, self._queue
+        self._flight, self._queue = {}, []
+        found = await self._zygote.end(self._number)
+        sure = code is Code.TOOL_TIMEOUT
+        if code is Code.TOOL_CRASHED and found == MEMORY_EXIT:
+            detail, sure = f"out of memory: a call may take {self._zygote.limits.memory >> 20} MB", True
+        elif code is Code.TOOL_CRASHED and found is not None:
+            detail = f"the tool's process ended by {'signal' if found < 0 else 'exit code'} {abs(found)}"
+        alone = len(flight) == 1
+        for future in flight.values():
+            if not future.done():
+                future.set_exception(Lost(code, detail, alone=alone, sure=sure))
+        for _, future, _ in queue:
+            if not future.done():
+                future.set_exception(Lost(Code.WORKER_LOST, "another request ended the worker", alone=False))
+
+    async def close(self) -> None:
+        if self.lost:
+            if self._ending is not None:
+                await self._ending
+            return
+        self.lost = True
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._transport is not None:
+            self._transport.abort()
+        for future in [*self._flight.values(), *(f for _, f, _ in self._queue)]:
+            if not future.done():
+                future.set_exception(Aborted(Code.WORKER_LOST, "closed"))
+        await self._zygote.end(self._number)
+
+
+class Slot:
+    """A place for a worker: when one is lost the next takes it, under a higher generation, and its episodes are built again."""
+
+    def __init__(self, zygote: Zygote, *, isolated: bool) -> None:
+        self._zygote, self._isolated = zygote, isolated
+        self._worker: Worker | None = None
+        self._guard = asyncio.Lock()
+        self.generation = 0
+        self.sessions = 0
+        self._ids = itertools.count(1)
+
+    @property
+    def live(self) -> Worker | None:
+        worker = self._worker
+        return worker if worker is not None and not worker.lost else None
+
+    async def worker(self) -> Worker:
+        """The live worker, made now if need be."""
+        if (worker := self.live) is not None:
+            return worker
+        async with self._guard:
+            if (worker := self.live) is not None:
+                return worker
+            if self._worker is not None:
+                await self._worker.close()
+            self._worker = await Worker.start(self._zygote, isolated=self._isolated)
+            self.generation += 1
+            return self._worker
+
+    def number(self) -> int:
+        """A session number that is new in this slot."""
+        return next(self._ids)
+
+    async def close(self) -> None:
+        worker, self._worker = self._worker, None
+        if worker is not None:
+            await worker.close()

@@ -1,0 +1,215 @@
+"""A sandbox with a pack's code loaded in it, which forks a worker process in a millisecond or two.
+
+The parent holds one end of a control socket and one of each worker's channel. Everything that comes back is JSON within a
+size; nothing is unpickled. Where the sandbox cannot be had, starting one raises; only `unsafe` runs a plain process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import contextlib
+import functools
+import itertools
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import weakref
+from pathlib import Path
+from typing import Any
+
+from simia.errors import Aborted, Code, UserError
+from simia.sandbox import probe
+from simia.sandbox.inside.frames import Closed, Reader, frame
+from simia.sandbox.jail import ENVIRONMENT, Jail, interpreter_paths, outermost, system_binds
+from simia.sandbox.limits import Limits
+
+PACK, LIB, MAIN = "/pack", "/simia", "simia/sandbox/inside/main.py"
+
+
+@functools.cache
+def library() -> str:
+    """A folder with the few files of ours that run inside; made once a process."""
+    import simia.kit
+    import simia.state
+
+    folder = Path(tempfile.mkdtemp(prefix="simia-inside-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    room = folder / "simia" / "sandbox"
+    room.mkdir(parents=True)
+    for package in (folder / "simia", room):
+        (package / "__init__.py").write_text("")  # not ours, which imports what the inside has no use for
+    for module in (simia.kit, simia.state):
+        shutil.copy(str(module.__file__), folder / "simia")
+    shutil.copytree(Path(__file__).parent / "inside", room / "inside", ignore=shutil.ignore_patterns("__pycache__"))
+    for path in [folder, *folder.rglob("*")]:
+        path.chmod(0o755 if path.is_dir() else 0o644)
+    return str(folder)
+
+
+class Zygote:
+    """One sandbox of one pack. `fork` gives the channel of a new worker process."""
+
+    def __init__(
+        self, pack: Path, spec: dict[str, Any], *, limits: Limits, python: str | None = None, unsafe: bool = False
+    ) -> None:
+        self.pack, self.spec, self.limits, self.unsafe = pack.resolve(), spec, limits, unsafe
+        self.python = python or sys.executable
+        self.tools: dict[str, dict[str, bool]] = {}
+        self._process: subprocess.Popen[bytes] | None = None
+        self._control: socket.socket | None = None
+        self._reader: Reader | None = None
+        self._numbers = itertools.count(1)
+        self._guard = asyncio.Lock()
+
+    async def start(self) -> None:
+        """Load the pack's code inside. Raises `UserError` where there is no sandbox or the code cannot be loaded."""
+        async with self._guard:
+            if self._process is None:
+                await asyncio.to_thread(self._start)
+
+    def _start(self) -> None:
+        ours, theirs = socket.socketpair()
+        try:
+            command, environment = self._command(theirs.fileno())
+            self._process = subprocess.Popen(
+                command, pass_fds=[theirs.fileno()], env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE, start_new_session=True, cwd="/",
+            )  # fmt: skip
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+        _living.add(self)
+        self._control, self._reader = ours, Reader(ours)
+        ours.settimeout(self.limits.start)
+        inside = str(self.pack) if self.unsafe else PACK
+        try:
+            ours.sendall(frame({"pack": inside, "spec": self.spec, "seal": not self.unsafe}))
+            word = self._reader.next()
+        except (Closed, OSError) as error:
+            said = self._last_words()
+            self.kill()
+            if isinstance(error, TimeoutError):
+                raise UserError(
+                    f"{self.pack.name}: loading {self.spec['code']} took more than {self.limits.start:g} s"
+                ) from None
+            raise UserError(f"{self.pack.name}: the sandbox ended at its start: {said}") from None
+        if not word.get("ready"):
+            self.kill()
+            place = f" ({word['where']})" if word.get("where") else ""
+            raise UserError(
+                f"{self.pack.name}: {self.spec['code']} cannot be loaded{place}: {' '.join(str(word['error']).split())[:300]}"
+            )
+        self.tools = word["tools"]
+        ours.settimeout(10.0)
+
+    def _command(self, descriptor: int) -> tuple[list[str], dict[str, str]]:
+        lib, python = library(), self.python
+        packages = extra_packages() if python == sys.executable else None
+        if self.unsafe:
+            environment = {**ENVIRONMENT, **({"PYTHONPATH": packages} if packages else {})}
+            return [python, "-s", "-P", "-B", f"{lib}/{MAIN}", str(descriptor)], environment
+        walls = probe.require()
+        held = outermost(
+            [*interpreter_paths(python), str(Path(python).parent.parent), *([packages] if packages else [])]
+        )
+        system = [pair[0] for pair in system_binds()]
+        binds = [*system_binds(), *((p, p) for p in held if not any(p == s or p.startswith(s + "/") for s in system))]
+        binds += [(str(self.pack), PACK), (lib, LIB)]
+        environment = {**ENVIRONMENT, **({"PYTHONPATH": packages} if packages else {})}
+        jail = Jail(walls, tuple(binds), environment)
+        # Not -I, which would ignore PYTHONHASHSEED; the environment inside is ours alone, so -s -P isolate as much.
+        return jail.command([python, "-s", "-P", "-B", f"{LIB}/{MAIN}", str(descriptor)]), {}
+
+    async def fork(self, *, isolated: bool) -> tuple[int, socket.socket]:
+        """A new worker: its number and its channel. Raises `Aborted` when the sandbox is gone."""
+        async with self._guard:
+            if self._process is not None and self._process.poll() is not None:
+                self.kill()
+            if self._process is None:
+                await asyncio.to_thread(self._start)
+            number = next(self._numbers)
+            ours, theirs = socket.socketpair()
+            limits = self.limits
+            order = {
+                "do": "fork", "id": number, "isolated": isolated, "live": limits.live, "most": limits.output,
+                "limits": {"memory": limits.memory, "files": limits.files, "processes": 0, "cpu": limits.cpu},
+            }  # fmt: skip
+            try:
+                assert self._control is not None
+                socket.send_fds(self._control, [frame(order)], [theirs.fileno()])
+            except OSError as error:
+                ours.close()
+                self.kill()
+                raise Aborted(Code.WORKER_LOST, f"the sandbox of {self.pack.name} is gone: {error}") from None
+            finally:
+                theirs.close()
+            return number, ours
+
+    async def end(self, number: int) -> int | None:
+        """Kill a worker; how it had ended if it had ended by itself (an exit code, or minus a signal's number)."""
+        async with self._guard:
+            return await asyncio.to_thread(self._end, number)
+
+    def _end(self, number: int) -> int | None:
+        if self._control is None or self._reader is None:
+            return None
+        try:
+            self._control.sendall(frame({"do": "kill", "id": number}))
+            self._control.sendall(frame({"do": "status", "id": number}))
+            found = self._reader.next().get("exit")
+            return found if isinstance(found, int) else None
+        except (Closed, OSError):
+            self.kill()  # it does not do what it is told: the whole sandbox goes
+            return None
+
+    def _last_words(self) -> str:
+        if self._process is None or self._process.stderr is None:
+            return "no word"
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(1.0)
+        os.set_blocking(self._process.stderr.fileno(), False)
+        text = (self._process.stderr.read() or b"").decode(errors="replace").strip()
+        return text.splitlines()[-1][:300] if text else f"exit code {self._process.poll()}"
+
+    def kill(self) -> None:
+        """End the sandbox and all that runs in it."""
+        process, self._process = self._process, None
+        if self._control is not None:
+            self._control.close()
+            self._control = self._reader = None
+        if process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            if process.stderr is not None:
+                process.stderr.close()
+        _living.discard(self)
+
+    async def close(self) -> None:
+        async with self._guard:
+            await asyncio.to_thread(self.kill)
+
+
+_living: weakref.WeakSet[Zygote] = weakref.WeakSet()
+
+
+@atexit.register
+def _bury() -> None:
+    for zygote in list(_living):
+        zygote.kill()
+
+
+@functools.cache
+def extra_packages() -> str | None:
+    """The folder of our own packages, where the interpreter would not look by itself (a user's site, a PYTHONPATH)."""
+    import pydantic
+
+    folder = str(Path(pydantic.__file__).parent.parent)
+    return None if folder.startswith(sys.prefix) else folder
