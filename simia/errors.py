@@ -59,6 +59,7 @@ class Code(StrEnum):
     CONTAMINATED = "contaminated"
     BREAKS_SUITE = "breaks_suite"
     JUDGED_BAD = "judged_bad"
+    LOW_REWARD = "low_reward"
     # exporting
     UNEXPRESSIBLE = "unexpressible"
     # a tool's own error, as an observation the agent can act on
@@ -126,6 +127,7 @@ MEANING: dict[Code, str] = {
     Code.CONTAMINATED: "it repeats a named benchmark's words or calls",
     Code.BREAKS_SUITE: "it breaks a rule of its suite's environment",
     Code.JUDGED_BAD: "the judging model found a fault",
+    Code.LOW_REWARD: "its reward is lower than asked for",
     Code.UNEXPRESSIBLE: "the target format or its trainer cannot carry this without loss",
     Code.TOOL_ERROR: "the tool answered with an error",
     Code.TOOL_FAILED: "the tool itself failed; nothing was changed",

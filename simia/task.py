@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 By = Literal["agent", "user"]
 Match = Literal["exact", "exempt", "semantic"]
+HAND_OVER, HAND_BACK = "Please go on with the next steps.", "I have done that."
 
 
 class Strict(BaseModel):
@@ -132,6 +133,24 @@ class Task(Strict):
     def actions(self) -> list[Action]:
         """The reference solution: given, or the script's calls."""
         return self.reference or [action for turn in self.script for action in turn.calls or []]
+
+    def spoken(self) -> list[Turn]:
+        """The script, or one made around the reference: calls one by one, a word between the agent's and the user's, and at
+        the end what the reward's answers ask for."""
+        if self.script:
+            return self.script
+        turns = [Turn(user=self.opening or self.instruction)]
+        by: By = "agent"
+        for action in self.reference:
+            if action.by != by:
+                turns.append(Turn(agent=HAND_OVER) if by == "agent" else Turn(user=HAND_BACK))
+                by = action.by
+            turns.append(Turn(calls=[action]))
+        if by == "user":
+            turns.append(Turn(user=HAND_BACK))
+        answers = [part for part in self.reward.parts if isinstance(part, AnswerSpec)]
+        words = [text for part in answers for text in (part.expect[:1] if part.match == "exact" else part.expect)]
+        return [*turns, Turn(agent=", ".join(words) if words else "Done.")]
 
 
 class Expectation(Strict):

@@ -21,7 +21,7 @@ def main() -> None:
 
 
 def build() -> typer.Typer:
-    from simia.cli import amplify, export, judge, model, report, runs
+    from simia.cli import amplify, doctor, export, imports, judge, model, pack, report, rollout, runs
 
     app = typer.Typer(
         name="simia",
@@ -36,6 +36,10 @@ def build() -> typer.Typer:
     app.command()(export.export)
     app.command()(report.report)
     app.command()(judge.judge)
+    app.command()(rollout.rollout)
+    app.command()(doctor.doctor)
+    app.add_typer(pack.app, name="pack")
+    app.add_typer(imports.app, name="import")
     app.add_typer(runs.app, name="runs")
     app.add_typer(model.app, name="model")
     return app

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -31,7 +31,7 @@ def list_runs(runs: RUNS = Path("runs")) -> None:
             ledger = run.ledger
             stopped = (ledger.meta("stopped") or {}).get("kind", "no: running or killed")
             facts = ledger.meta("facts") or {}
-            n = run.saved_config().get("n", "?")
+            n = facts.get("planned") or run.saved_config().get("n", "?")
             table.add_row(
                 run.id,
                 str(ledger.accepted_count()),
@@ -59,12 +59,19 @@ def show(
 
     opened = Run.read_only(runs, run)
     try:
+        if item is None and is_rollout(opened):
+            from simia.cli.rollout import print_scores
+            from simia.rollout.job import scores_of
+
+            print_scores(scores_of(opened), opened.id, out)
+            return
         if item is None:
             print_report(gather(opened), out)
             return
         body = opened.ledger.result(item)
         if body is None:
-            raise UserError(f"run {opened.id} has no result for item {item!r} (items are named i000000, i000001, …)")
+            form = "TASK.0, TASK.1, …" if is_rollout(opened) else "i000000, i000001, …"
+            raise UserError(f"run {opened.id} has no result for item {item!r} (items are named {form})")
         for issue in body["issues"]:
             out.print(plain(f"{issue['code']} {issue['where']} {issue['detail']}"))
         if body["trajectory"]:
@@ -90,12 +97,17 @@ def resume(
     from simia.amplify.session import resume as go_on
     from simia.cli.common import finish, panel
 
-    changes = {"n": n} if n is not None else {}
+    changes: dict[str, Any] = {"n": n} if n is not None else {}
     for setting in settings or []:
         name, eq, text = setting.partition("=")
         if not eq:
             raise UserError(f"--set {setting!r}: write it as a.b=value")
         changes[name] = scalar(text)
+    if rollout_at(runs, run):
+        if n is not None:
+            raise UserError("a rollout has its episodes planned: resume takes no --n here")
+        go_on_rolling(run, runs, changes)
+        return
     with panel(runs) as progress:
         outcome = loop.run(
             go_on(run, runs=runs, changes=changes, say=err.print, on_progress=progress, handle_signals=True)
@@ -110,6 +122,8 @@ def recheck(run: RUN = "last", runs: RUNS = Path("runs")) -> None:
     from simia.amplify.recheck import recheck as derive
     from simia.amplify.session import load_seeds, saved
 
+    if rollout_at(runs, run):
+        raise UserError("a rollout's results are the episodes as they happened: there is nothing to derive again")
     opened = Run.open(runs, run)
     try:
         config = saved(opened)
@@ -128,6 +142,27 @@ def recheck(run: RUN = "last", runs: RUNS = Path("runs")) -> None:
             out.print(f"next: simia runs resume {opened.id}", highlight=False)
     finally:
         opened.close()
+
+
+def is_rollout(run: Run) -> bool:
+    return run.saved_config().get("kind") == "rollout"
+
+
+def rollout_at(runs: Path, name: str) -> bool:
+    run = Run.read_only(runs, name)
+    try:
+        return is_rollout(run)
+    finally:
+        run.close()
+
+
+def go_on_rolling(run: str, runs: Path, changes: dict[str, Any]) -> None:
+    from simia.cli.rollout import finish, watching
+    from simia.rollout import job
+
+    with watching() as watch:
+        done = loop.run(job.resume(run, runs=runs, changes=changes, say=err.print, on_progress=watch, handle_signals=True))
+    finish(done, runs)
 
 
 @app.command()

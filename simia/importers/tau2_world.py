@@ -116,7 +116,7 @@ class World:
         self._untouched = False
         for side, kit in (("agent", self.env.tools), ("user", self.env.user_tools)):
             if kit is not None:
-                settle(kit.db, dumped(kit), state[side], type(kit.db))
+                kit.db = settled(kit.db, dumped(kit), state[side], type(kit.db))
 
 
 def build(domain: str) -> Any:
@@ -134,36 +134,35 @@ def dumped(kit: Any) -> JSON:
     return None if kit is None else kit.db.model_dump(mode="json", warnings=False)
 
 
-def settle(value: Any, have: JSON, wanted: JSON, kind: Any) -> Any:
-    """`value`, whose JSON is `have`, changed in place into the one whose JSON is `wanted`; only what differs is made anew.
+def settled(value: Any, have: JSON, wanted: JSON, kind: Any) -> Any:
+    """What `value`, whose JSON is `have`, becomes when its JSON is to be `wanted`; what does not differ is taken over.
 
-    tau2's tools assign without validation, so a state may hold what its model refuses: such leaves are kept as they are.
+    Nothing is changed in place: tau2's tools let two records hold one object. They also assign without validation, so a
+    state may hold what its model refuses: such leaves are kept as they are.
     """
+    if have == wanted:
+        return value
     inner = get_args(kind)
     if get_origin(kind) in (Union, UnionType):
         return made(kind, wanted)
     if isinstance(value, BaseModel) and isinstance(wanted, dict) and have.keys() == wanted.keys():
+        copied = value.model_copy()
         for name, field in type(value).model_fields.items():
-            if have[name] != wanted[name]:
-                setattr(value, name, settle(getattr(value, name), have[name], wanted[name], field.annotation))
-        return value
+            setattr(copied, name, settled(getattr(value, name), have[name], wanted[name], field.annotation))
+        return copied
     if isinstance(value, dict) and isinstance(wanted, dict) and get_origin(kind) is dict:
-        keys = dict(zip(have, value, strict=True))
+        keys = dict(zip(have, value, strict=True))  # those of the JSON and their own, which may be an enumeration's
         new = {}
         for key, item in wanted.items():
-            if key not in keys:
-                new[made(inner[0], key)] = made(inner[1], item)
-            elif have[key] == item:
-                new[keys[key]] = value[keys[key]]
+            if key in keys:
+                new[keys[key]] = settled(value[keys[key]], have[key], item, inner[1])
             else:
-                new[keys[key]] = settle(value[keys[key]], have[key], item, inner[1])
-        value.clear()
-        value.update(new)
-        return value
+                new[made(inner[0], key)] = made(inner[1], item)
+        return new
     if isinstance(value, list) and isinstance(wanted, list) and get_origin(kind) is list:
         if len(value) != len(wanted):
             return [made(inner[0], item) for item in wanted]
-        return [v if h == w else settle(v, h, w, inner[0]) for v, h, w in zip(value, have, wanted, strict=True)]
+        return [settled(v, h, w, inner[0]) for v, h, w in zip(value, have, wanted, strict=True)]
     return made(kind, wanted)
 
 
@@ -177,7 +176,7 @@ def made(kind: Any, wanted: JSON) -> Any:
     have = adapter.dump_python(value, mode="json", warnings=False)
     if have == wanted:
         return value
-    return settle(value, have, wanted, type(value)) if isinstance(value, BaseModel) else wanted
+    return settled(value, have, wanted, type(value)) if isinstance(value, BaseModel) else wanted
 
 
 @functools.cache

@@ -60,6 +60,8 @@ class Zygote:
         self.pack, self.spec, self.limits, self.unsafe = pack.resolve(), spec, limits, unsafe
         self.python = python or sys.executable
         self.tools: dict[str, dict[str, bool]] = {}
+        self.declared: dict[str, Any] = {}
+        self.by_convention = False
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
         self._reader: Reader | None = None
@@ -107,6 +109,7 @@ class Zygote:
                 f"{self.pack.name}: {self.spec['code']} cannot be loaded{place}: {' '.join(str(word['error']).split())[:300]}"
             )
         self.tools = word["tools"]
+        self.declared, self.by_convention = word["declared"], word["by_convention"]
         ours.settimeout(10.0)
 
     def _command(self, descriptor: int) -> tuple[list[str], dict[str, str]]:

@@ -28,11 +28,11 @@ class NoUser:
 
 
 class ScriptedUser:
-    """Says the user's turns of the task's script in their order, whatever the agent says; makes the user's calls."""
+    """Says the user's turns of the task's script (or of the one its reference makes) in their order, whatever the agent says; makes the user's calls."""
 
     def __init__(self, task: Task) -> None:
         self._turns: list[Message] = []
-        for turn in task.script:
+        for turn in task.spoken():
             if turn.user is not None:
                 self._turns.append(Message(role="user", content=turn.user))
             own = [action for action in turn.calls or [] if action.by == "user"]
@@ -42,8 +42,6 @@ class ScriptedUser:
                     for i, action in enumerate(own)
                 ]
                 self._turns.append(Message(role="user", calls=calls))
-        if not self._turns:
-            self._turns.append(Message(role="user", content=task.opening or task.instruction))
         self._next = 0
 
     async def reply(self, view: View) -> Message | Stop:

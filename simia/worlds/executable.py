@@ -174,7 +174,8 @@ class ExecutableBackend:
 
     async def at_reset(self, task: Task, seed: int) -> dict[str, Any]:
         """The checklist on the untouched state; what holds there says nothing of the agent."""
-        return await self._remember(self._untouched, task, seed, lambda: self.checks(task, seed, []))
+        found: dict[str, Any] = await self._remember(self._untouched, task, seed, lambda: self.checks(task, seed, []))
+        return found
 
     async def _remember(self, held: Held, task: Task, seed: int, make: Callable[[], Awaitable[Any]]) -> Any:
         """Made once for a task and seed, also when a whole group asks at the same time."""
@@ -190,6 +191,20 @@ class ExecutableBackend:
             if found.done() and held.get(key) is found:
                 del held[key]
             raise
+
+    @property
+    def writes(self) -> dict[str, dict[str, bool]]:
+        """By whom → tool → whether it may write. Known once the sandbox has started."""
+        return self._zygote.tools if self._zygote else {}
+
+    @property
+    def by_convention(self) -> bool:
+        """Whether the code follows `simia.kit`; known once the sandbox has started."""
+        return bool(self._zygote and self._zygote.by_convention)
+
+    async def declared(self) -> dict[str, Any]:
+        """What the code says of its tools: by whom → name → {"writes", "parameters", "required"}."""
+        return (await self.zygote()).declared
 
     async def close(self) -> None:
         for slot in self._slots:

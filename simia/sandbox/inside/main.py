@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import inspect
 import os
 import signal
 import socket
@@ -38,7 +39,8 @@ def main(descriptor: int) -> None:
         if order["seal"]:
             confine.hide()
         loaded = Loaded(Path(order["pack"]), order["spec"])
-        control.sendall(frame({"ready": True, "tools": tools_of(loaded)}))
+        known = {"tools": tools_of(loaded), "declared": declared(loaded), "by_convention": loaded.by_convention}
+        control.sendall(frame({"ready": True, **known}))
     except BaseException as error:
         control.sendall(
             frame({"ready": False, "error": f"{type(error).__name__}: {error}"[:2000], "where": where(error)})
@@ -137,6 +139,20 @@ def tools_of(loaded: Loaded) -> dict[str, dict[str, bool]]:
     if loaded.by_convention:
         return loaded.names
     return dict(loaded.template.tools())
+
+
+def declared(loaded: Loaded) -> dict[str, Any]:
+    """The tools' signatures, to be compared with the pack's tools.json; a foreign world has only names."""
+    found: dict[str, Any] = {}
+    for by, tools in tools_of(loaded).items():
+        found[by] = {}
+        for name, writes in tools.items():
+            found[by][name] = {"writes": writes}
+            if loaded.by_convention:
+                parameters = list(inspect.signature(getattr(loaded.object, name)).parameters.values())[1:]
+                needed = [p.name for p in parameters if p.default is p.empty]
+                found[by][name] |= {"parameters": [p.name for p in parameters], "required": needed}
+    return found
 
 
 def reap(children: dict[int, int], exits: dict[int, int]) -> None:

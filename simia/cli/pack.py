@@ -1,0 +1,129 @@
+"""`simia pack`: validate, show, new, gate."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.table import Table
+
+from simia import loop
+from simia.errors import UserError
+from simia.pack import Pack
+from simia.verify.findings import Finding
+
+app = typer.Typer(help="Packs: validate, show, new, gate.", no_args_is_help=True)
+out = Console()
+err = Console(stderr=True)
+PACK = Annotated[str, typer.Argument(help="Pack: a name of seeds/, or a folder.")]
+UNSAFE = Annotated[bool, typer.Option("--unsafe", help="Without a sandbox: only for code that you trust as your own.")]
+SHOWN = 30
+
+
+@app.command()
+def validate(pack: PACK, unsafe: UNSAFE = False) -> None:
+    """Files, schemas, lints, agreement of code and description, the tools' tests. Exit code 1 for any fault."""
+    from simia.verify.validate import validate as check
+
+    loaded = Pack.load(pack)
+    findings, facts = loop.run(check(loaded, unsafe=unsafe))
+    for line in facts:
+        out.print(line, markup=False, highlight=False)
+    conclude(findings, f"{loaded.name} is valid")
+
+
+@app.command()
+def gate(
+    pack: PACK,
+    tasks: Annotated[list[str] | None, typer.Option("--task", help="Only this task; may be repeated.")] = None,
+    limit: Annotated[int | None, typer.Option(help="Only the first so many tasks.")] = None,
+    unsafe: UNSAFE = False,
+) -> None:
+    """Every task: the reference scores 1, doing nothing 0, episodes repeat to the byte. Exit code 1 for any that fails."""
+    from simia.environment import open_environment
+    from simia.verify.gate import Verdict
+    from simia.verify.gate import gate as judge
+
+    loaded = Pack.load(pack)
+    chosen = [loaded.task(name) for name in tasks] if tasks else loaded.tasks[:limit]
+    if not chosen:
+        raise UserError(f"pack {loaded.name} has no tasks to judge")
+
+    async def work(show: Progress) -> list[Verdict]:
+        async with await open_environment(loaded, user="none", unsafe=unsafe) as environment:
+            bar = show.add_task("tasks", total=len(chosen))
+            return await judge(environment, chosen, on_verdict=lambda _: show.advance(bar))
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, console=err, transient=True) as show:
+        verdicts = loop.run(work(show))
+    passed = sum(verdict.passed for verdict in verdicts)
+    floor = sum(verdict.floor for verdict in verdicts) / len(verdicts)
+    out.print(f"{passed} of {len(verdicts)} tasks pass; doing nothing earns {floor:.3f} on average", highlight=False)
+    conclude([finding for verdict in verdicts for finding in verdict.findings], f"{loaded.name}: every task passes")
+
+
+def conclude(findings: list[Finding], word: str) -> None:
+    """The findings, faults first, and the exit code."""
+    faults = [finding for finding in findings if finding.refuses]
+    remarks = [finding for finding in findings if not finding.refuses]
+    for finding in faults[:SHOWN]:
+        out.print(f"fault   {finding}", markup=False, highlight=False, soft_wrap=True)
+    if len(faults) > SHOWN:
+        kinds = Counter(str(finding.fault) for finding in faults)
+        out.print(f"and {len(faults) - SHOWN} more: " + ", ".join(f"{n} {k}" for k, n in kinds.most_common()))
+    for kind, count in Counter(str(finding.fault) for finding in remarks).most_common():
+        first = next(finding for finding in remarks if finding.fault == kind)
+        more = f" (and {count - 1} more)" if count > 1 else ""
+        out.print(f"remark  {first}{more}", markup=False, highlight=False, soft_wrap=True)
+    if faults:
+        raise typer.Exit(1)
+    out.print(word, highlight=False)
+
+
+@app.command()
+def show(pack: PACK, task: Annotated[str | None, typer.Argument(help="One task of it.")] = None) -> None:
+    """What is in a pack: tools, tasks, seeds; or one task in full."""
+    loaded = Pack.load(pack)
+    if task is not None:
+        print(loaded.task(task).model_dump_json(indent=2, exclude_defaults=True))
+        return
+    out.print(f"{loaded.name}: {loaded.description}", markup=False, highlight=False)
+    how = loaded.executable
+    ways = f"executable ({how.isolation}), simulated" if how else "simulated only"
+    splits = Counter(each.split for each in loaded.tasks)
+    told = ", ".join(f"{count} {split}" for split, count in splits.items()) or "none"
+    out.print(
+        f"licence {loaded.licence}; worlds: {ways}; tasks: {told}; tests: {len(loaded.tests)}; seeds: {len(loaded.seeds)}",
+        highlight=False,
+    )
+    sizes = Counter(len(each.actions) for each in loaded.tasks)
+    if sizes:
+        out.print(
+            "calls of the reference: " + ", ".join(f"{n}: {count}" for n, count in sorted(sizes.items())),
+            highlight=False,
+        )
+    table = Table("tool", "by", "arguments", "what it does")
+    for by, specs in (("agent", loaded.tools), ("user", loaded.user_tools)):
+        for spec in specs:
+            table.add_row(
+                spec.name, by, ", ".join(spec.parameters.get("properties", {})), first_sentence(spec.description)
+            )
+    out.print(table)
+
+
+def first_sentence(text: str) -> str:
+    return " ".join(text.split()).split(". ")[0][:90]
+
+
+@app.command()
+def new(folder: Annotated[Path, typer.Argument(help="The folder to make.")]) -> None:
+    """A small pack that works, to be changed into yours: code, tools, policy, tasks, tests."""
+    from simia.verify.scaffold import scaffold
+
+    scaffold(folder)
+    out.print(f"next: simia pack validate {folder} && simia pack gate {folder}", highlight=False, soft_wrap=True)

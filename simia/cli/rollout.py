@@ -1,0 +1,114 @@
+"""`simia rollout`: an agent in an environment, its trajectories with rewards in a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.table import Table
+
+from simia import loop
+from simia.cli.amplify import RUNS
+from simia.config import load
+from simia.rollout.figures import Scores
+from simia.rollout.settings import RolloutConfig
+
+out = Console()
+err = Console(stderr=True)
+
+
+def rollout(
+    pack: Annotated[str | None, typer.Argument(help="Pack: a name of seeds/, or a folder.")] = None,
+    config: Annotated[str | None, typer.Option("--config", "-c", help="Config by name or path.")] = None,
+    agent: Annotated[
+        str | None,
+        typer.Option("--agent", "-a", help="reference, nothing, canned, echo, policy, random, or llm (the default)."),
+    ] = None,
+    backend: Annotated[
+        str | None, typer.Option("--backend", "-b", help="executable, or another installed one.")
+    ] = None,
+    group: Annotated[int | None, typer.Option("--group", "-g", help="Episodes of each task.")] = None,
+    limit: Annotated[int | None, typer.Option(help="Only the first so many tasks.")] = None,
+    split: Annotated[str | None, typer.Option(help="Only tasks of this split.")] = None,
+    tasks: Annotated[list[str] | None, typer.Option("--task", help="Only this task; may be repeated.")] = None,
+    settings: Annotated[list[str] | None, typer.Option("--set", help="Any setting, as llm.model=gpt-5-mini.")] = None,
+    unsafe: Annotated[bool, typer.Option("--unsafe", help="Without a sandbox: only for code of your own.")] = False,
+    name: Annotated[str | None, typer.Option("--name", help="Name of the run.")] = None,
+    runs: RUNS = Path("runs"),
+) -> None:
+    """Play a pack's tasks with an agent: rewards, pass@k and pass^k with intervals, trajectories kept in a run.
+
+    The agent's model is a small local one, or an endpoint: --set llm.base_url=… (--set sampling.calls=hermes where the
+    server knows no tools).
+    """
+    given = list(settings or [])
+    if any(s.startswith("llm.base_url=") for s in given) and not any(s.startswith("llm.kind=") for s in given):
+        given.insert(0, "llm.kind=openai")
+    if unsafe:
+        given.append("backend_settings.unsafe=true")
+    resolved = load(
+        RolloutConfig, config or "rollout/default", given,
+        pack=pack, agent=agent, backend=backend, group=group, limit=limit, split=split, tasks=tasks or None,
+    )  # fmt: skip
+    from simia.rollout import job
+
+    with watching() as watch:
+        done = loop.run(
+            job.rollout(resolved, runs=runs, name=name, say=err.print, on_progress=watch, handle_signals=True)
+        )
+    finish(done, runs)
+
+
+class watching:  # noqa: N801 - used as `with watching() as watch`
+    """A live line of progress on stderr."""
+
+    def __enter__(self) -> watching:
+        columns = (TextColumn("episodes"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[mean]}"))
+        self._show = Progress(*columns, console=err, transient=True)
+        self._bar = self._show.add_task("", total=None, mean="")
+        self._show.start()
+        return self
+
+    def __call__(self, progress: object) -> None:
+        from simia.rollout.job import Progress as Facts
+
+        assert isinstance(progress, Facts)
+        mean = "" if progress.mean is None else f"mean reward {progress.mean:.3f}"
+        self._show.update(self._bar, completed=progress.done, total=progress.planned, mean=mean)
+
+    def __exit__(self, *_: object) -> None:
+        self._show.stop()
+
+
+def finish(done: object, runs: Path) -> None:
+    from simia.rollout.job import RolledOut
+
+    assert isinstance(done, RolledOut)
+    print_scores(done.scores, done.folder.name, out)
+    at = "" if runs == Path("runs") else f" --runs {runs}"
+    if done.complete:
+        out.print(
+            f"next: simia export {done.folder.name} --to llamafactory --out data/{done.folder.name}{at}",
+            soft_wrap=True,
+            highlight=False,
+        )
+        return
+    out.print(f"stopped: {done.why}; nothing is lost", markup=False, highlight=False, soft_wrap=True)
+    out.print(f"next: simia runs resume {done.folder.name}{at}", markup=False, highlight=False, soft_wrap=True)
+    raise typer.Exit(130 if done.why == "interrupted" else 1)
+
+
+def print_scores(scores: Scores, title: str, to: Console) -> None:
+    to.print(
+        f"{title}: {scores.episodes} episodes of {scores.tasks} tasks, {scores.scored} scored, {scores.aborted} not",
+        markup=False, highlight=False,
+    )  # fmt: skip
+    if scores.mean is None:
+        return
+    table = Table("figure", "value", "95 % interval")
+    for name, each in [("mean reward", scores.mean), *scores.passes.items()]:
+        table.add_row(name, f"{each.value:.3f}", f"{each.low:.3f} to {each.high:.3f}")
+    to.print(table)

@@ -1,0 +1,101 @@
+"""What a set of rewards says: mean, pass@k, pass^k, with intervals.
+
+`pass@k`: the chance that at least one of k tries succeeds (Chen et al. 2021); `pass^k`: that all k do (Yao et al. 2024,
+tau-bench), both estimated without bias from n ≥ k tries a task. Intervals are 95 %: of the mean over tasks by bootstrap,
+tasks drawn again, since tries of one task are not independent. Aborted episodes are counted and left out.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+RESAMPLES = 2000
+SUCCESS = 1.0 - 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A value and its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.value:.3f} [{self.low:.3f}, {self.high:.3f}]"
+
+
+@dataclass(slots=True)
+class Scores:
+    """Figures of a rollout. `tries`: scored episodes a task at least."""
+
+    episodes: int
+    scored: int
+    aborted: int
+    tasks: int
+    tries: int
+    mean: Estimate | None
+    passes: dict[str, Estimate] = field(default_factory=dict)
+
+
+def figures(rewards: Mapping[str, Sequence[float | None]]) -> Scores:
+    """Task id → the rewards of its episodes; None where one was aborted."""
+    known = {task: [r for r in values if r is not None] for task, values in rewards.items()}
+    known = {task: values for task, values in known.items() if values}
+    episodes = sum(len(values) for values in rewards.values())
+    scored = sum(len(values) for values in known.values())
+    tries = min((len(values) for values in known.values()), default=0)
+    found = Scores(episodes, scored, episodes - scored, len(known), tries, None)
+    if not known:
+        return found
+    found.mean = interval([sum(values) / len(values) for values in known.values()])
+    wins = [(len(values), sum(v >= SUCCESS for v in values)) for values in known.values()]
+    for k in steps(tries):
+        found.passes[f"pass@{k}"] = interval([at_least_one(n, c, k) for n, c in wins])
+        if k > 1:
+            found.passes[f"pass^{k}"] = interval([all_of(n, c, k) for n, c in wins])
+    return found
+
+
+def steps(tries: int) -> list[int]:
+    """1, 2, 4, 8, …, and the number of tries itself."""
+    powers = [2**i for i in range(tries.bit_length()) if 2**i <= tries]
+    return sorted({*powers, tries} - {0})
+
+
+def at_least_one(n: int, c: int, k: int) -> float:
+    """1 - C(n-c, k) / C(n, k)."""
+    return 1.0 - math.comb(n - c, k) / math.comb(n, k)
+
+
+def all_of(n: int, c: int, k: int) -> float:
+    """C(c, k) / C(n, k)."""
+    return math.comb(c, k) / math.comb(n, k)
+
+
+def interval(values: Sequence[float]) -> Estimate:
+    """The mean, and the 2.5 % and 97.5 % quantiles of the means of resamples. When all values are 0 or all 1 a bootstrap
+    has no width: then the interval is Wilson's."""
+    n = len(values)
+    mean = sum(values) / n
+    if len(set(values)) == 1:
+        return wilson(mean, n)
+    source = random.Random(0)
+    means = sorted(sum(source.choices(values, k=n)) / n for _ in range(RESAMPLES))
+    return Estimate(mean, means[int(0.025 * RESAMPLES)], means[int(0.975 * RESAMPLES) - 1])
+
+
+def wilson(share: float, n: int, z: float = 1.96) -> Estimate:
+    middle = (share + z * z / (2 * n)) / (1 + z * z / n)
+    half = z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n)) / (1 + z * z / n)
+    return Estimate(share, max(0.0, middle - half), min(1.0, middle + half))
+
+
+def by_task(rows: Iterable[tuple[str, float | None]]) -> dict[str, list[float | None]]:
+    found: dict[str, list[float | None]] = {}
+    for task, reward in rows:
+        found.setdefault(task, []).append(reward)
+    return found

@@ -1,0 +1,42 @@
+"""Settings of a rollout: what `configs/rollout/*.yaml` holds."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from simia.config import OPERATIONAL, Config
+from simia.environment import EpisodeLimits
+from simia.llm.backends import LLMSettings
+from simia.llm.embedded import EmbeddedSettings
+from simia.llm.engine import Limits
+from simia.rollout.llm import LLMAgentSettings
+
+Kind = Literal["reference", "nothing", "canned", "echo", "policy", "random", "llm"]
+
+
+class RolloutConfig(Config):
+    """`simia rollout`: which pack, which agent, how often."""
+
+    kind: Literal["rollout"] = "rollout"
+    pack: str = Field("customer_service", description="Pack by name or path.")
+    backend: str = Field("executable", description="Back end that opens it.")
+    backend_settings: dict[str, Any] = Field(default_factory=dict, description="Settings of the back end.")
+    user: str | None = Field(None, description="none or scripted; unset: as the pack says, scripted for the reference.")
+    agent: Kind = Field("llm", description="Who plays the agent.")
+    split: str | None = Field(None, description="Only tasks of this split.")
+    tasks: list[str] = Field(default_factory=list, description="Only these tasks.")
+    limit: int | None = Field(None, ge=1, description="Only the first so many tasks.")
+    group: int = Field(1, ge=1, description="Episodes of each task.")
+    seed: int = Field(0, description="Seed of the worlds; episodes of one task share it.")
+    accept: float = Field(
+        1.0, description="Episodes with at least this reward are accepted, for export as training data."
+    )
+    episode: EpisodeLimits = Field(default_factory=EpisodeLimits, description="When an episode is cut.")
+    sampling: LLMAgentSettings = Field(default_factory=LLMAgentSettings, description="How the agent's model is asked.")
+    llm: LLMSettings = Field(default_factory=EmbeddedSettings, description="The agent's model.")
+    limits: Limits = Field(
+        default_factory=Limits, json_schema_extra=OPERATIONAL, description="Pace and budget of the model."
+    )
+    concurrency: int = Field(64, ge=1, json_schema_extra=OPERATIONAL, description="Episodes at once.")

@@ -1,0 +1,63 @@
+"""What the verifiers say: one line each, with what it concerns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Fault(StrEnum):
+    """What may be wrong with a pack. Values are stable."""
+
+    # the code as it is written
+    NETWORK = "network"
+    CLOCK = "clock"
+    RANDOMNESS = "randomness"
+    FILES = "files"
+    PROCESSES = "processes"
+    DYNAMIC_CODE = "dynamic_code"
+    GLOBAL_STATE = "global_state"
+    NOT_PYTHON = "not_python"
+    # code and description
+    MISSING_TOOL = "missing_tool"
+    UNLISTED_TOOL = "unlisted_tool"
+    OTHER_ARGUMENTS = "other_arguments"
+    # the tools' tests
+    TEST_FAILED = "test_failed"
+    TOOL_FAILED = "tool_failed"
+    READ_WRITES = "read_writes"
+    UNTESTED_TOOL = "untested_tool"
+    # the tasks
+    UNKNOWN_TOOL = "unknown_tool"
+    NOT_REPEATABLE = "not_repeatable"
+    STATE_NOT_ROUND = "state_not_round"
+    REFERENCE_FAILS = "reference_fails"
+    NOTHING_SCORES = "nothing_scores"
+    ECHO_SCORES = "echo_scores"
+    CANNED_SCORES = "canned_scores"
+    POLICY_SCORES = "policy_scores"
+    INCOMPLETE_SCORES = "incomplete_scores"
+    OTHER_SCORES = "other_scores"
+    IMPURE_CHECK = "impure_check"
+    TRUE_AT_RESET = "true_at_reset"
+    UNJUDGED = "unjudged"
+
+
+REMARKS = {Fault.TRUE_AT_RESET, Fault.UNJUDGED, Fault.UNTESTED_TOOL, Fault.GLOBAL_STATE}
+"""Worth a look, but no reason to refuse."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A fault, where it is (a file and line, a tool, a task) and what was seen."""
+
+    fault: Fault
+    where: str
+    detail: str = ""
+
+    @property
+    def refuses(self) -> bool:
+        return self.fault not in REMARKS
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.fault}" + (f": {self.detail}" if self.detail else "")
