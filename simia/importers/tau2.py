@@ -15,6 +15,7 @@ the reference's calls. Where this is not tau2 to the letter:
   for several. The trace part wants a call each. All such actions of tau2 26.3 are one `transfer_to_human_agents` a task.
 - An unknown tool is refused by the worker, in words of its own.
 - Assertions in natural language need a model as the judge; tau2 leaves them out of `reward_basis`, and they stand in `extra`.
+- A reference may hold calls that tau2 refuses (18 of retail's do): they count for nothing, and the rest of it is run.
 - An empty reference (tag `no_change`) says that nothing is to change, as in tau2.
 """
 

@@ -45,6 +45,7 @@ class World:
     def __init__(self, pack: Path) -> None:
         self.domain: str = json.loads((pack / "tau2.json").read_bytes())["domain"]
         self.env = build(self.domain)
+        self._born: dict[str, BaseModel] = {}
         self._kits()
         self._untouched = True
         self._pristine = self.dump()
@@ -52,7 +53,7 @@ class World:
         uuid.uuid4 = self._uuid4
 
     def _kits(self) -> None:
-        """Toolkits with nothing in them but the databases, so that what else they hold is an episode's own."""
+        """Toolkits with nothing in them but the databases, and a copy of each model that tau2 keeps on their class."""
         for name in ("tools", "user_tools"):
             old = getattr(self.env, name)
             if old is None:
@@ -60,7 +61,8 @@ class World:
             kit = type(old)(old.db)
             for key, value in vars(type(old)).items():
                 if isinstance(value, BaseModel):
-                    setattr(kit, key, value.model_copy(deep=True))
+                    born = self._born.setdefault(f"{name}.{key}", value.model_copy(deep=True))
+                    setattr(kit, key, born.model_copy(deep=True))
             setattr(self.env, name, kit)
 
     def _uuid4(self) -> uuid.UUID:
