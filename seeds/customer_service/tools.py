@@ -308,8 +308,6 @@ class Shop(Tools[State]):
         found: dict[str, Any] = {"order_id": order_id, "item_id": item_id, "new_product_id": new_product_id}
         return found | {"new_name": new.name, "price_difference": euros(difference), "send_by": iso(send_by)}
 
-    # -- account and people ---------------------------------------------------------------------------------------
-
     @write
     def update_email(self, customer_id: str, email: str, new_email: str) -> dict[str, Any]:
         customer = self._customer(customer_id, email)
