@@ -18,6 +18,7 @@ import importlib.metadata
 import json
 import sys
 import uuid
+import warnings
 from pathlib import Path
 from types import UnionType
 from typing import Any, Union, get_args, get_origin
@@ -26,6 +27,7 @@ from loguru import logger  # type: ignore[import-not-found]
 
 logger.remove()  # before tau2 is imported: it logs every call
 logger.disable("tau2")
+warnings.filterwarnings("ignore", "Pydantic serializer warnings")  # of values that a tool stored without validation
 
 from pydantic import BaseModel, TypeAdapter, ValidationError  # noqa: E402
 

@@ -76,6 +76,7 @@ def play(world, task):
         except Exception as error:
             texts.append(refusal(error))
     end = world.dump()
+    seen = reread(world, task)
     calls = [call for part in task["reward"]["parts"] for call in part.get("calls", [])]
     world.reset(task["initial"], 0)
     again = world.dump()
@@ -85,9 +86,39 @@ def play(world, task):
     world.reset(task["initial"], 0)
     world.restore(end)
     restored = world.dump()
+    reread_same = reread(world, task) == seen
     checks = [world.check(call["name"], call["by"], call["arguments"]) == call["expect"] for call in calls]
-    same = {"again": again == start, "restored": restored == end, "without what was refused": without == end}
+    same = {
+        "again": again == start,
+        "restored": restored == end,
+        "read after restoring": reread_same,
+        "without what was refused": without == end,
+    }
     return {"texts": texts, "end": end, "same": same, "checks": checks}
+
+
+def reread(world, task):
+    """What the reference's calls and the users' tools that only read say now: objects of the wrong kind would show."""
+    kinds = world.tools()
+    calls = [a for a in task["reference"] if not kinds[a["by"]][a["name"]]]
+    calls += [{"by": "user", "name": name, "arguments": {}} for name, writes in kinds["user"].items() if not writes]
+    for record in task["reference"]:
+        if record["name"] == "book_reservation":  # the name that tau2 gives to the first new one
+            arguments = {"reservation_id": "HATHAT"}
+            calls.append({"by": "agent", "name": "get_reservation_details", "arguments": arguments})
+        for key, name in (("order_id", "get_order_details"), ("reservation_id", "get_reservation_details")):
+            if key in record["arguments"]:
+                calls.append({"by": "agent", "name": name, "arguments": {key: record["arguments"][key]}})
+        if "user_id" in record["arguments"]:
+            arguments = {"user_id": record["arguments"]["user_id"]}
+            calls.append({"by": "agent", "name": "get_user_details", "arguments": arguments})
+    said = []
+    for action in calls:
+        try:
+            said.append(world.call(action["by"], action["name"], dict(action["arguments"]), 0))
+        except Exception as error:
+            said.append(refusal(error))
+    return said
 
 
 def hashed(kit):
@@ -169,26 +200,21 @@ def reads_change_nothing(world, row):
     def work():
         world.reset(row["initial"], 0)
         before = world.dump()
-        kinds = world.tools()
-        calls = [a for a in row["reference"] if not kinds[a["by"]][a["name"]]]
-        calls += [{"by": "user", "name": name, "arguments": {}} for name, writes in kinds["user"].items() if not writes]
-        for index, action in enumerate(calls):
-            try:
-                world.call(action["by"], action["name"], dict(action["arguments"]), index)
-            except Exception as error:
-                refusal(error)
+        reread(world, row)
         return world.dump() == before
 
     return forked(work)
 
 
 def own(world):
-    """What of an episode is not its own, in words. All that tau2 draws or keeps is telecom's; C1002 has no draft of a bill."""
+    """What of an episode is not its own or does not survive, in words. All that tau2 draws or keeps is telecom's."""
+    if world.domain == "airline":
+        return unvalidated(world)
     if world.domain != "telecom":
         return []
     found = []
 
-    def refuel(seed, index):
+    def refuel(seed, index):  # C1002 has no draft of a bill, so one is made
         world.reset({}, seed)
         world.call("agent", "refuel_data", {"customer_id": "C1002", "line_id": "L1004", "gb_amount": 1.0}, index)
         return world.dump()
@@ -207,6 +233,33 @@ def own(world):
     if world.dump()["user"]["device"]["vpn_details"]["server_performance"] != "excellent":
         found.append("a broken VPN is broken in the next episode")
     return found
+
+
+def unvalidated(world):
+    """tau2 stores the text "3" where its model wants a number: so must a state that is set back, and a reset must mend it."""
+    world.reset({}, 0)
+    pristine = json.dumps(world.dump())
+    start = json.loads(pristine)["agent"]
+    number, reservation, card = next(
+        (number, reservation, card)
+        for number, reservation in start["reservations"].items()
+        for card in start["users"][reservation["user_id"]]["payment_methods"]
+        if card.startswith("credit_card")
+    )
+    arguments = {
+        "reservation_id": number,
+        "total_baggages": "3",
+        "nonfree_baggages": reservation["nonfree_baggages"],
+        "payment_id": card,
+    }
+    world.call("agent", "update_reservation_baggages", arguments, 0)
+    state = json.dumps(world.dump())
+    world.reset({}, 0)
+    mended = json.dumps(world.dump()) == pristine
+    world.restore(json.loads(state))
+    kept = json.dumps(world.dump()) == state
+    odd = json.loads(state)["agent"]["reservations"][number]["total_baggages"] == "3"
+    return [what for what, right in (("not mended", mended), ("not kept", kept), ("not stored", odd)) if not right]
 
 
 def speed(world, rows):
