@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from typing import Any
+from typing import Any, cast
 
 from simia.errors import Aborted, Code
 from simia.sandbox.inside.frames import HEAD, MOST, frame, unpack
@@ -83,8 +83,7 @@ class Worker(asyncio.Protocol):
     # -- asyncio's protocol ---------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one by its methods alone
 
     def data_received(self, data: bytes) -> None:
         held = self._held

@@ -1,7 +1,7 @@
 """Episodes in one process: transactional calls, rollback, export, checks; many episodes or one.
 
 A call that raises leaves the state as it was: the state is set back to a checkpoint and the writes since are run again.
-A checkpoint is taken every `EVERY` writes, and the first is the start of the episode, which costs nothing; so reads cost
+A checkpoint is taken every `EVERY` writes, more where the state is large, and the first is the start of the episode, which costs nothing; so reads cost
 nothing, writes little, and a refusal the price of one copy. Idle episodes lie frozen as compressed JSON.
 """
 
@@ -15,7 +15,8 @@ from simia.sandbox.inside.drivers import Driver, Foreign, Loaded, Refusal, load
 from simia.sandbox.inside.frames import pack, unpack
 from simia.state import apply, diff
 
-EVERY = 16
+EVERY, BYTES_A_WRITE = 16, 16_384  # repeating a write costs about what copying so many bytes does
+AWAKE = 8  # episodes that are never frozen: who plays a few large ones would freeze and thaw at every step
 SWOLLEN = 10  # a state as objects takes about so many times its JSON's bytes
 OK, REFUSED, FAILED = 0, 1, 2
 WORDS = 2000  # characters of an error that travel
@@ -36,6 +37,7 @@ class Session:
         self._spec, self._loaded, self._isolated = spec, loaded, isolated
         self._checkpoint: bytes | None = None
         self._since: list[tuple[str, str, bytes, int]] = []
+        self._every = EVERY
         self.frozen: bytes | None = None
         self.size = 0
 
@@ -59,8 +61,9 @@ class Session:
             return [FAILED, f"{type(error).__name__}: {error}"[:WORDS]]
         if writes:
             self._since.append((by, name, kept, index))
-            if len(self._since) > EVERY:
+            if len(self._since) > self._every:
                 self._checkpoint = driver.freeze()
+                self._every = EVERY + len(self._checkpoint) // BYTES_A_WRITE
                 self._since.clear()
         return [OK, value]
 
@@ -147,7 +150,7 @@ class Sessions:
         size = self._all[number].size * SWOLLEN or self._estimate
         self._awake[number] = size
         self._size += size
-        while self._size > self._live and len(self._awake) > 1:
+        while self._size > self._live and len(self._awake) > AWAKE:
             idle, freed = self._awake.popitem(last=False)
             self._size -= freed
             self._all[idle].freeze()

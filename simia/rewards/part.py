@@ -1,0 +1,13 @@
+"""What a part of a reward says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """`value` in 0 to 1, or None where it cannot be judged; `reason` in a line."""
+
+    value: float | None
+    reason: str
