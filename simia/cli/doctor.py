@@ -28,7 +28,7 @@ def doctor() -> None:
         table.add_row(what, how)
     for extra, module in EXTRAS.items():
         there = importlib.util.find_spec(module) is not None
-        table.add_row(f"extra {extra}", "installed" if there else f"not installed: pip install 'simia[{extra}]'")
+        table.add_row(f"extra {extra}", "installed" if there else f"not installed: pip install 'simia\\[{extra}]'")
     for name, recipe in RECIPES.items():
         built = (cache_root() / "envs" / recipe.key).is_dir()
         how = "built" if built else f"not built ({recipe.size}): {sys.executable} -m simia.trainers.environments {name}"

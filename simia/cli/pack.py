@@ -121,6 +121,24 @@ def first_sentence(text: str) -> str:
 
 
 @app.command()
+def record(pack: PACK, unsafe: UNSAFE = False) -> None:
+    """Play the scripts of the tasks marked as seeds in the pack's own world, and write its seed trajectories anew."""
+    from simia.environment import open_environment
+    from simia.rollout.record import record as write
+
+    loaded = Pack.load(pack)
+    path = loaded.path_of("seeds")
+    if path is None:
+        raise UserError(f"{loaded.name}: name the file in pack.yaml first, as seeds: seeds.jsonl (it must exist)")
+
+    async def work() -> int:
+        async with await open_environment(loaded, user="scripted", unsafe=unsafe) as environment:
+            return await write(environment, path)
+
+    out.print(f"{loop.run(work())} seeds written to {path}", markup=False, highlight=False, soft_wrap=True)
+
+
+@app.command()
 def new(folder: Annotated[Path, typer.Argument(help="The folder to make.")]) -> None:
     """A small pack that works, to be changed into yours: code, tools, policy, tasks, tests."""
     from simia.verify.scaffold import scaffold

@@ -161,7 +161,9 @@ def go_on_rolling(run: str, runs: Path, changes: dict[str, Any]) -> None:
     from simia.rollout import job
 
     with watching() as watch:
-        done = loop.run(job.resume(run, runs=runs, changes=changes, say=err.print, on_progress=watch, handle_signals=True))
+        done = loop.run(
+            job.resume(run, runs=runs, changes=changes, say=err.print, on_progress=watch, handle_signals=True)
+        )
     finish(done, runs)
 
 

@@ -22,7 +22,7 @@ class ReferenceAgent:
     """Plays the agent's part of the task's script, or of the one that its reference makes."""
 
     def __init__(self, task: Task, seed: int = 0) -> None:
-        numbers = itertools.count()
+        numbers = itertools.count(1)
         self._messages: list[Message] = []
         self._next = 0
         for turn in task.spoken():

@@ -11,7 +11,7 @@ from typing import Any
 
 from simia.errors import Code
 from simia.pack import Pack
-from simia.state import Change
+from simia.state import Change, diff
 from simia.task import Task, ToolTest
 from simia.trajectory import ToolCall
 from simia.verify.findings import Fault, Finding
@@ -39,19 +39,19 @@ async def run_test(test: ToolTest, backend: ExecutableBackend, declared: dict[st
             done = (await world.call([ToolCall(id="", name=action.name, arguments=action.arguments)], action.by))[0]
             if done.error in BROKEN:
                 return [Finding(Fault.TOOL_FAILED, test.name, f"{action.name}: {done.detail or done.content}")]
-        before = await world.request("changes")
+        before = await world.state()
         call, expect = test.call, test.expect
         result = (await world.call([ToolCall(id="", name=call.name, arguments=call.arguments)], call.by))[0]
-        after = await world.request("changes")
+        changes = diff(before, await world.state())
     finally:
         await world.close()
     if result.error in BROKEN:
         return [Finding(Fault.TOOL_FAILED, test.name, f"{call.name}: {result.detail or result.content}")]
     found = []
     writes = declared.get(call.by, {}).get(call.name, {}).get("writes", True)
-    if before != after and (result.error or not writes):
+    if changes and (result.error or not writes):
         how = "refuses and writes" if result.error else "is marked as reading, and writes"
-        found.append(Finding(Fault.READ_WRITES, test.name, f"{call.name} {how}: {paths(after)}"))
+        found.append(Finding(Fault.READ_WRITES, test.name, f"{call.name} {how}: {paths(changes)}"))
     wrong = None
     if expect.outcome == "refusal":
         if not result.error:
@@ -64,7 +64,7 @@ async def run_test(test: ToolTest, backend: ExecutableBackend, declared: dict[st
         value = result.data if result.data is not None else result.content
         if expect.result is not None and (lack := lacking(expect.result, value)):
             wrong = f"result: {lack}"
-        elif expect.changes is not None and (lack := other_changes(expect.changes, after)):
+        elif expect.changes is not None and (lack := other_changes(expect.changes, changes)):
             wrong = f"changes: {lack}"
     if wrong:
         found.append(Finding(Fault.TEST_FAILED, test.name, wrong))

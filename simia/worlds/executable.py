@@ -123,10 +123,10 @@ class ExecutableBackend:
 
     # -- what scoring needs ---------------------------------------------------------------------------------------
 
-    async def expected(self, task: Task, seed: int) -> list[dict[str, Any]] | None:
-        """Changes that the reference solution makes, in a session of its own; None where the task has no reference."""
+    async def expected(self, task: Task, seed: int) -> list[dict[str, Any]]:
+        """Changes that the reference solution makes, in a session of its own; a task without calls wants none."""
         if not task.actions:
-            return None
+            return []
 
         async def replay() -> list[dict[str, Any]]:
             world = await self.open(task, seed=seed)
@@ -253,7 +253,7 @@ class ExecutableWorld:
         try:
             status, value = await self._request("call", [by, call.name, arguments, number])
         except Lost as error:
-            return ToolResult(call.id, f"Error: {error.code.meaning}", error=error.code, detail=error.detail)
+            return failure(call, error.code, error.code.meaning, error.detail)
         if status == OK:
             content = value if isinstance(value, str) else orjson.dumps(value).decode()
             if self._writes.get(by, {}).get(call.name, True):
@@ -262,11 +262,13 @@ class ExecutableWorld:
                     await self._compact()
             return ToolResult(call.id, content, data=None if isinstance(value, str) else value)
         if status == REFUSED:
-            words = value if value.startswith("Error") else f"Error: {value}"
-            return ToolResult(call.id, words, error=Code.TOOL_ERROR)
-        kind = value.split(":")[0]
-        words = f"Error: {call.name} failed ({kind}); nothing was changed"
-        return ToolResult(call.id, words, error=Code.TOOL_FAILED, detail=value)
+            # A foreign world's words are its own to the letter; ours travel as every other result does.
+            if not self._backend.by_convention:
+                return ToolResult(call.id, value, error=Code.TOOL_ERROR)
+            return failure(call, Code.TOOL_ERROR, value)
+        return failure(
+            call, Code.TOOL_FAILED, f"{call.name} failed ({value.split(':')[0]}); nothing was changed", value
+        )
 
     def _refuse(self, call: ToolCall, by: By) -> ToolResult | None:
         """What never reaches the pack's code: no such tool, arguments that are not JSON or break the schema."""
@@ -275,19 +277,17 @@ class ExecutableWorld:
         if spec is None:
             near = difflib.get_close_matches(call.name, specs, n=1)
             hint = f"did you mean {near[0]}?" if near else f"there are: {', '.join(sorted(specs))}"
-            return ToolResult(call.id, f"Error: there is no tool {call.name[:80]!r}; {hint}", error=Code.UNKNOWN_TOOL)
+            return failure(call, Code.UNKNOWN_TOOL, f"there is no tool {call.name[:80]!r}; {hint}")
         if call.arguments is None and call.raw is not None:
-            return ToolResult(call.id, "Error: the arguments are not a JSON object", error=Code.UNPARSABLE_ARGUMENTS)
+            return failure(call, Code.UNPARSABLE_ARGUMENTS, "the arguments are not a JSON object")
         arguments = call.arguments or {}
         wrong = unfit(arguments)
         if wrong:
-            return ToolResult(call.id, f"Error: {wrong}", error=Code.BAD_ARGUMENTS)
+            return failure(call, Code.BAD_ARGUMENTS, wrong)
         errors = spec.argument_errors(arguments)
         if errors:
             words = "; ".join(f"{where}: {what}" if where else what for where, what in errors[:3])
-            return ToolResult(
-                call.id, f"Error: wrong arguments for {call.name}: {words[:600]}", error=Code.BAD_ARGUMENTS
-            )
+            return failure(call, Code.BAD_ARGUMENTS, f"wrong arguments for {call.name}: {words[:600]}")
         return None
 
     async def state(self) -> Any:
@@ -378,6 +378,12 @@ class ExecutableWorld:
         if status == OK:
             self._journal.spec = {**self._journal.spec, "state": state}
             self._journal.writes.clear()
+
+
+def failure(call: ToolCall, code: Code, words: str, detail: str = "") -> ToolResult:
+    """An error as an observation: what is wrong in words, in the form of every other result."""
+    data = {"error": words.encode(errors="replace").decode()}
+    return ToolResult(call.id, orjson.dumps(data).decode(), data=data, error=code, detail=detail)
 
 
 def unpacked(snapshot: bytes) -> Journal:

@@ -25,7 +25,9 @@ from simia.tool import compile_schema
 from simia.trajectory import Trajectory
 
 RECORDINGS = Path(__file__).parent.parent / "recordings"
-SEEDS = {name: Pack.load(resources.find("seeds", name)).seeds for name in ("customer_service", "office")}
+# Seeds as they were when the recordings were made, where they have changed since.
+PACKS = {"customer_service": RECORDINGS / "seeds/customer_service", "office": resources.find("seeds", "office")}
+SEEDS = {name: Pack.load(path).seeds for name, path in PACKS.items()}
 BY_ID = {seed.task_id: seed for seeds in SEEDS.values() for seed in seeds}
 SHORT, LONG = BY_ID["cs-001"], BY_ID["cs-008"]
 HINT = "Values: order_id ORD-55555, email mei.tanaka@example.com."

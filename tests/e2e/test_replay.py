@@ -20,6 +20,12 @@ RECORDINGS = Path(__file__).parents[1] / "recordings"
 CASES = sorted(path.stem.removesuffix(".expected") for path in RECORDINGS.glob("*.expected.json"))
 
 
+@pytest.fixture(autouse=True)
+def seeds_as_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Our packs go on; the prompts that were answered were made of the seeds in recordings/seeds."""
+    monkeypatch.setenv("SIMIA_PATH", str(RECORDINGS))
+
+
 def test_there_are_recordings() -> None:
     assert {"quickstart", "small-tagged", "strong-json", "strong-tagged"} <= set(CASES)
 

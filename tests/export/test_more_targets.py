@@ -127,6 +127,9 @@ def test_models_of_the_tables_fill_in_weights_and_template(tmp_path: Path) -> No
         assert all(Model.named(model) for model in run["models"])
 
 
+SHOP, OFFICE = (len(Pack.load(name).seeds) for name in ("customer_service", "office"))
+
+
 def files(tmp_path: Path) -> list[str]:
     for name, pack in (("shop", "customer_service"), ("work", "office")):
         rows = formats.write(Pack.load(pack).seeds, "simia")
@@ -138,8 +141,8 @@ def test_several_sources_are_joined_and_copies_dropped(tmp_path: Path) -> None:
     names = files(tmp_path)
     once = Once()
     rows = list(once(trajectories([*names, names[0]], tmp_path)))
-    assert len(rows) == 37
-    assert once.dropped == 18
+    assert len(rows) == SHOP + OFFICE
+    assert once.dropped == SHOP
 
 
 def test_a_mix_keeps_its_shares_and_is_the_same_every_time(tmp_path: Path) -> None:
@@ -150,8 +153,8 @@ def test_a_mix_keeps_its_shares_and_is_the_same_every_time(tmp_path: Path) -> No
     assert packs != sorted(packs, key=str), "interleaved"
     assert rows == list(mixed(names, tmp_path, {"customer_service": 0.75, "office": 0.25}, 16))
     whole = list(mixed(names, tmp_path, {"customer_service": 0.5, "office": 0.5}, None))
-    assert len(whole) == 36, "as many as the scarcer pack allows"
-    with pytest.raises(UserError, match="office has 19 of 30 wanted"):
+    assert len(whole) == 2 * min(SHOP, OFFICE), "as many as the scarcer pack allows"
+    with pytest.raises(UserError, match=f"office has {OFFICE} of 30 wanted"):
         list(mixed(names, tmp_path, {"office": 1}, 30))
     with pytest.raises(UserError, match="write it as pack=share"):
         shares_of(["office"])
@@ -176,6 +179,6 @@ def test_the_command_takes_files_and_says_what_it_left_out(tmp_path: Path) -> No
     arguments = ["export", *names, names[1], "--to", "trl", "--segment", "turns", "--out", str(tmp_path / "out")]
     result = CliRunner().invoke(build(), arguments)
     assert result.exit_code == 0, result.output
-    assert "from 37 of 37 trajectories" in result.output.replace("\n", " ")
-    assert "19 said what another one says" in result.output
-    assert "not read: shop.jsonl, line 19" in result.output
+    assert f"from {SHOP + OFFICE} of {SHOP + OFFICE} trajectories" in result.output.replace("\n", " ")
+    assert f"{OFFICE} said what another one says" in result.output
+    assert f"not read: shop.jsonl, line {SHOP + 1}" in result.output

@@ -7,16 +7,18 @@ differ is left out there.
 from __future__ import annotations
 
 import functools
+from pathlib import Path
 
 from simia.pack import Pack
 from simia.trajectory import Message, Trajectory
 
+THEN = Path(__file__).parents[2] / "recordings" / "seeds"  # packs as they were when the verdicts were recorded
 SOUND = ("cs-001", "cs-010", "cs-013", "of-002", "of-009", "of-011")
 
 
 @functools.cache
 def seeds() -> dict[str, Trajectory]:
-    found = [seed for pack in ("customer_service", "office") for seed in Pack.load(pack).seeds]
+    found = [seed for pack in (THEN / "customer_service", "office") for seed in Pack.load(pack).seeds]
     return {str(seed.task_id): seed for seed in found}
 
 
