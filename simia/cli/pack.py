@@ -124,18 +124,20 @@ def first_sentence(text: str) -> str:
 def record(pack: PACK, unsafe: UNSAFE = False) -> None:
     """Play the scripts of the tasks marked as seeds in the pack's own world, and write its seed trajectories anew."""
     from simia.environment import open_environment
-    from simia.rollout.record import record as write
+    from simia.rollout.record import record as play
 
     loaded = Pack.load(pack)
     path = loaded.path_of("seeds")
     if path is None:
         raise UserError(f"{loaded.name}: name the file in pack.yaml first, as seeds: seeds.jsonl (it must exist)")
 
-    async def work() -> int:
+    async def work() -> list[bytes]:
         async with await open_environment(loaded, user="scripted", unsafe=unsafe) as environment:
-            return await write(environment, path)
+            return await play(environment)
 
-    out.print(f"{loop.run(work())} seeds written to {path}", markup=False, highlight=False, soft_wrap=True)
+    rows = loop.run(work())
+    path.write_bytes(b"".join(row + b"\n" for row in rows))
+    out.print(f"{len(rows)} seeds written to {path}", markup=False, highlight=False, soft_wrap=True)
 
 
 @app.command()

@@ -9,6 +9,7 @@ change.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -25,6 +26,7 @@ from simia.task import Match, StateSpec
 from simia.trajectory import Trajectory, digest
 
 ROUNDS = 3  # how far a row's neighbours' neighbours tell equal rows apart
+WORK = 5000  # rows looked at while ties are decided one by one; beyond that they are paired in the order of their keys
 SHOWN = 4
 Path = tuple[str, ...]
 Policies = Mapping[str, Match]
@@ -96,23 +98,42 @@ def pairing(own: list[Change], expected: list[Change], trajectory: Trajectory, p
         return {}
     if [r.path for r in mine] == [r.path for r in theirs] and leaves(own) == leaves(expected):
         return {}
-    left, right = signatures(mine, own, policies), signatures(theirs, expected, policies)
-    buckets: dict[str, tuple[list[Row], list[Row]]] = defaultdict(lambda: ([], []))
-    for row, signature in zip(mine, left, strict=True):
-        buckets[signature][0].append(row)
-    for row, signature in zip(theirs, right, strict=True):
-        buckets[signature][1].append(row)
-    names: dict[str, str] = {}
     hidden = dict.fromkeys((row.key for row in (*mine, *theirs)), "")
-    for ours, others in buckets.values():
-        ours.sort(key=lambda row: row.path)
-        others.sort(key=lambda row: row.path)
-        # Equal in all that must be equal; what is compared by its words decides who is whose.
-        found = match(ours, others, lambda a, b: alike(a, b, hidden, policies))
-        if len(found) < min(len(ours), len(others)):
-            found = dict(enumerate(range(min(len(ours), len(others)))))
-        names |= {ours[i].key: others[j].key for i, j in found.items()}
+    left, right = Graph(mine, own, policies), Graph(theirs, expected, policies)
+    names: dict[str, str] = {}
+    for spent in itertools.count(0, len(mine) + len(theirs)):
+        tied: tuple[str, str] | None = None
+        for ours, others in buckets(left, right):
+            # Equal in all that must be equal; what is compared by its words decides who is whose.
+            found = match(ours, others, lambda a, b: alike(a, b, hidden, policies))
+            if len(found) < min(len(ours), len(others)):
+                found = dict(enumerate(range(min(len(ours), len(others)))))
+            pairs = [(ours[i].key, others[j].key) for i, j in found.items()]
+            if len(ours) == len(others) == 1 or spent > WORK or not any(left.involved(key) for key, _ in pairs):
+                names |= dict(pairs)
+            elif tied is None and pairs:
+                tied = pairs[0]
+        if tied is None:
+            break
+        # Rows that nothing tells apart and that are bound to others: one pair is decided, which may decide those others.
+        names[tied[0]] = tied[1]
+        for graph, decided in (
+            (left, {a: f"pair {i}" for i, a in enumerate(names)}),
+            (right, {b: f"pair {i}" for i, b in enumerate(names.values())}),
+        ):
+            graph.decided = decided
     return leftovers(mine, theirs, names)
+
+
+def buckets(left: Graph, right: Graph) -> Iterable[tuple[list[Row], list[Row]]]:
+    """Rows of both sides that look the same and are not decided yet."""
+    found: dict[str, tuple[list[Row], list[Row]]] = defaultdict(lambda: ([], []))
+    for side, graph in enumerate((left, right)):
+        signatures = graph.signatures()
+        for row in sorted(graph.rows, key=lambda row: row.path):
+            if row.key not in graph.decided:
+                found[signatures[row.key]][side].append(row)
+    return found.values()
 
 
 def alike(a: Row, b: Row, hidden: Mapping[str, str], policies: Policies) -> bool:
@@ -160,27 +181,39 @@ def mentions(text: str, key: str) -> bool:
     return key in text and re.search(rf"(?<!\w){re.escape(key)}(?!\w)", text) is not None
 
 
-def signatures(rows: list[Row], changes: list[Change], policies: Policies) -> list[str]:
-    """A name for each row that does not depend on made-up keys: what it holds, and what mentions it, some rounds deep."""
-    keys = {row.key for row in rows}
-    names = dict.fromkeys(keys, "new")
-    places = [(tuple(change["path"]), change.get("new")) for change in changes]
-    uses: dict[str, list[tuple[Path, Any]]] = defaultdict(list)
-    for path, value in places:
-        for key in mentioned((path, value), keys):
-            uses[key].append((path, value))
-    for _ in range(ROUNDS):
-        fresh = {}
-        for row in rows:
-            own = hard(row.value, (*row.table, "*"), policies)
-            around = sorted(
-                digest([[replace(step, names) for step in path], replace(hard(value, path, policies), names)])
-                for path, value in uses[row.key]
-                if path != row.path
-            )
-            fresh[row.key] = digest([row.table, replace(own, {**names, row.key: "self"}), around])
-        names = fresh
-    return [names[row.key] for row in rows]
+class Graph:
+    """New rows and what mentions them. `decided`: rows whose counterpart is known, each with the name of the pair."""
+
+    def __init__(self, rows: list[Row], changes: list[Change], policies: Policies) -> None:
+        self.rows, self.decided = rows, dict[str, str]()
+        self._held = {row.key: hard(row.value, (*row.table, "*"), policies) for row in rows}
+        self.uses: dict[str, list[tuple[Path, Any]]] = defaultdict(list)
+        self._mentions = {row.key: mentioned(row.value, set(self._held)) - {row.key} for row in rows}
+        for change in changes:
+            path, value = tuple(change["path"]), change.get("new")
+            for key in mentioned((path, value), set(self._held)):
+                if path[-1] != key or len(path) < 2:
+                    self.uses[key].append((path, hard(value, path, policies)))
+
+    def involved(self, key: str) -> bool:
+        """Whether it is mentioned, or mentions one that is not decided."""
+        return bool(self.uses[key]) or bool(self._mentions[key] - self.decided.keys())
+
+    def signatures(self) -> dict[str, str]:
+        """A name for each row that does not depend on made-up keys: what it holds, and what mentions it, some rounds deep."""
+        names = {row.key: self.decided.get(row.key, "new") for row in self.rows}
+        for _ in range(ROUNDS):
+            fresh = dict(self.decided)
+            for row in self.rows:
+                if row.key in fresh:
+                    continue
+                around = sorted(
+                    digest([[replace(step, names) for step in path], replace(value, names)])
+                    for path, value in self.uses[row.key]
+                )
+                fresh[row.key] = digest([row.table, replace(self._held[row.key], {**names, row.key: "self"}), around])
+            names = fresh
+        return names
 
 
 def mentioned(value: Any, keys: set[str]) -> set[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import orjson
@@ -15,8 +14,8 @@ from simia.task import Task
 from simia.trajectory import Trajectory
 
 
-async def record(environment: Environment, path: Path) -> int:
-    """Write the seeds of the tasks marked `seed` to `path`; how many. Raises `UserError` for one whose reward is not 1.
+async def record(environment: Environment) -> list[bytes]:
+    """Rows of the seeds of the tasks marked `seed`. Raises `UserError` for one whose reward is not 1.
 
     `environment` must be opened with the scripted user. What every seed leaves to the pack (system text, tools) is left out.
     """
@@ -31,8 +30,7 @@ async def record(environment: Environment, path: Path) -> int:
             rows.append(orjson.dumps(seed_row(trajectory, task)))
     if not rows:
         raise UserError(f"pack {environment.pack.name} has no task marked as seed")
-    path.write_bytes(b"".join(row + b"\n" for row in rows))
-    return len(rows)
+    return rows
 
 
 def seed_row(trajectory: Trajectory, task: Task) -> dict[str, Any]:

@@ -1,0 +1,154 @@
+"""Calls, answers, checklists, and how parts make one value."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from simia.errors import Code
+from simia.rewards import score
+from simia.task import Action, AnswerSpec, ChecklistSpec, RewardSpec, StateSpec, TraceSpec
+from simia.trajectory import Message, ToolCall, Trajectory
+
+REFERENCE = [
+    Action(name="look", arguments={"id": "A", "n": 1}),
+    Action(name="buy", arguments={"id": "A", "price": 9.99}),
+]
+
+
+def made(*calls: tuple[str, dict[str, Any]], failed: str | None = None, by: str = "assistant") -> Trajectory:
+    messages = []
+    for i, (name, arguments) in enumerate(calls):
+        messages.append(Message(role=by, calls=[ToolCall(id=str(i), name=name, arguments=arguments)]))  # type: ignore[arg-type]
+        messages.append(
+            Message(role="tool", call_id=str(i), content="", error=Code.TOOL_ERROR if name == failed else None)
+        )
+    return Trajectory(messages=messages)
+
+
+def value(trajectory: Trajectory, part: Any, reference: list[Action] | None = None) -> float | None:
+    return score(trajectory, RewardSpec(parts=[part]), reference=reference or []).value
+
+
+LOOK, BUY = ("look", {"id": "A", "n": 1}), ("buy", {"price": 9.990000001, "id": "A"})
+
+
+@pytest.mark.parametrize(
+    ("calls", "spec", "expected"),
+    [
+        ([LOOK, BUY], {}, 1.0),
+        ([BUY, LOOK], {}, 1.0),
+        ([BUY, LOOK], {"ordered": True}, 0.0),
+        ([("other", {}), LOOK, ("other", {}), BUY], {"ordered": True}, 1.0),
+        ([LOOK], {}, 0.0),
+        ([LOOK], {"partial": True}, 0.5),
+        ([LOOK, LOOK], {"partial": True}, 0.5),
+        ([("look", {"id": "A", "n": 2}), BUY], {}, 0.0),
+        ([("look", {"id": "A", "n": 2}), BUY], {"mask": {"look": ["n"]}}, 1.0),
+        ([("look", {"id": "A", "n": True}), BUY], {}, 0.0),
+        ([BUY], {"only": ["buy"]}, 1.0),
+        ([LOOK, BUY, ("other", {}), ("other", {})], {"extra": 0.05}, 0.9),
+        ([LOOK, BUY, *[("other", {})] * 40], {"extra": 0.05}, 0.5),
+        ([], {}, 0.0),
+    ],
+)
+def test_the_trace(calls: list[tuple[str, dict[str, Any]]], spec: dict[str, Any], expected: float) -> None:
+    assert value(made(*calls), TraceSpec(**spec), REFERENCE) == pytest.approx(expected)
+
+
+def test_a_call_that_failed_or_was_the_users_matches_nothing_of_the_agents() -> None:
+    assert value(made(LOOK, BUY, failed="buy"), TraceSpec(), REFERENCE) == 0
+    assert value(made(LOOK, BUY, by="user"), TraceSpec(), REFERENCE) == 0
+    users = [action.model_copy(update={"by": "user"}) for action in REFERENCE]
+    assert value(made(LOOK, BUY, by="user"), TraceSpec(), users) == 1
+
+
+def test_one_call_matches_one_reference_call_the_best_way() -> None:
+    """The first reference call fits both calls, the second only the first: a greedy match would lose one."""
+    reference = [Action(name="set", arguments={"a": 1, "b": 1}), Action(name="set", arguments={"a": 1, "b": 2})]
+    calls = [("set", {"a": 1, "b": 2}), ("set", {"a": 1, "b": 3})]
+    assert value(made(*calls), TraceSpec(mask={"set": ["b"]}), reference) == 1
+    assert value(made(calls[0]), TraceSpec(mask={"set": ["b"]}), reference) == 0
+
+
+def said(*words: str) -> Trajectory:
+    first = Message(role="user", content="It costs 512 euros, I was told.")
+    return Trajectory(messages=[first, *(Message(role="assistant", content=each) for each in words)])
+
+
+@pytest.mark.parametrize(
+    ("match", "expect", "words", "expected"),
+    [
+        ("contains", ["8.75"], ["You have **€8.75** left."], 1),
+        ("contains", ["12"], ["It is 512."], 0),
+        ("contains", ["1234.50"], ["That is €1,234.50 in all"], 1),
+        ("contains", ["1,234.5"], ["1 234.50"], 1),
+        ("contains", ["32.00"], ["32"], 1),
+        ("contains", ["5"], ["about 5.5 km"], 0),
+        ("contains", ["16 May 2025"], ["on 16 may\u00a02025."], 1),
+        ("contains", ["RET-1", "pending"], ["RET-1 is Pending"], 1),
+        ("contains", ["RET-1", "pending"], ["RET-1 is paid"], 0),
+        ("contains", ["512"], [], 0),
+        ("exact", ["Paris", "paris, france"], ["I think so", " PARIS "], 1),
+        ("exact", ["Paris"], ["Paris it is"], 0),
+        ("number", ["3.14"], ["about 3.140000001"], 1),
+        ("number", ["314"], ["3.14"], 0),
+        ("number", ["-2"], ["it fell to -2 degrees"], 1),
+        ("regex", ["^The total is [0-9]+$"], ["The total is 12"], 1),
+        ("regex", ["(a+)+$"], ["a" * 40 + "b"], 0),
+        ("regex", ["("], ["("], 0),
+    ],
+)
+def test_the_answer(match: Any, expect: list[str], words: list[str], expected: float) -> None:
+    assert value(said(*words), AnswerSpec(match=match, expect=expect)) == expected
+
+
+def test_the_answer_is_what_the_agent_tells_the_user_not_what_anybody_else_says() -> None:
+    hidden = Trajectory(
+        messages=[
+            Message(role="user", content="42?"),
+            Message(
+                role="assistant", content="thinking of 42", calls=[ToolCall(id="1", name="f", arguments={"x": 42})]
+            ),
+            Message(role="tool", call_id="1", content="42"),
+            Message(role="assistant", content="I do not know", reasoning="42"),
+        ]
+    )
+    assert value(hidden, AnswerSpec(expect=["42"])) == 0
+    assert value(said("a", "b 1"), AnswerSpec(expect=["a", "1", "2"], partial=True)) == pytest.approx(2 / 3)
+
+
+def checked(checks: dict[str, Any], at_reset: dict[str, Any] | None = None) -> Trajectory:
+    return Trajectory(evidence={"changes": [], "checks": checks, "at_reset": at_reset or {}})
+
+
+def test_the_checklist() -> None:
+    spec = ChecklistSpec(functions=["a", "b"])
+    share = ChecklistSpec(functions=["a", "b"], partial=True)
+    assert value(checked({"a": True, "b": True}), spec) == 1
+    assert value(checked({"a": True, "b": False}), spec) == 0
+    assert value(checked({"a": True, "b": False}), share) == 0.5
+    assert value(checked({"a": True, "b": False}, {"a": True}), share) == 0, "what held at reset earns nothing"
+    assert value(checked({"a": False, "b": True}, {"a": True}), share) == 0.5, "and costs when it is undone"
+    assert value(checked({"a": True, "b": True}, {"a": True, "b": True}), share) == 1
+
+
+@pytest.mark.parametrize("checks", [{"a": True}, {"a": True, "b": "error: KeyError"}, {}])
+def test_a_check_that_did_not_run_is_no_zero(checks: dict[str, Any]) -> None:
+    reward = score(checked(checks), RewardSpec(parts=[ChecklistSpec(functions=["a", "b"])]))
+    assert (reward.value, reward.error) == (None, Code.UNSCORED)
+
+
+def test_parts_are_named_weighted_and_combined() -> None:
+    trajectory = Trajectory(
+        messages=[Message(role="assistant", content="yes")], evidence={"changes": [], "expected": []}
+    )
+    parts = [StateSpec(weight=3), AnswerSpec(expect=["yes"]), AnswerSpec(expect=["no"])]
+    mean = score(trajectory, RewardSpec(parts=parts, combine="mean"))
+    assert mean.parts == {"state": 1, "answer": 1, "answer.2": 0}
+    assert mean.value == pytest.approx(4 / 5)
+    assert score(trajectory, RewardSpec(parts=parts, combine="min")).value == 0
+    assert score(trajectory, RewardSpec(parts=parts)).value == 0
+    assert score(trajectory, RewardSpec(parts=parts[:2])).value == 1
+    assert mean.rationale.count("\n") == 2
