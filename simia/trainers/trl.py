@@ -1,0 +1,304 @@
+"""GRPO in TRL over an environment: a `rollout_func` that plays whole episodes, token in, token out.
+
+    environment = sync.run(open_environment("customer_service", user="scripted"))
+    trainer = GRPOTrainer(
+        model, reward_funcs=[environment_reward], train_dataset=Dataset.from_list(task_rows(environment)),
+        rollout_func=rollout_func(environment), args=GRPOConfig(...),
+    )
+
+TRL's function sees nothing of a row but its prompt, so the prompt is the task's id, and the conversation is rendered here.
+The ids that the policy sampled are trained as they are and are never tokenised again; what the environment says between
+them is rendered alone, behind a stand-in for the policy's turn, and has `env_mask` 0. Episodes go in rounds: one batch
+through the model for all that run, then all their steps at once. Ranks differ in their rounds, so a model whose parameters
+are split over ranks (ZeRO-3, FSDP) needs a `sample` of its own; so does vLLM.
+
+Imports of torch and TRL stand in the functions that need them: they are in the trainer's environment, not in ours.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from collections import deque
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from simia import sync
+from simia.environment import Environment, Episode, Sample
+from simia.errors import Code, UserError
+from simia.formats import calls as tagged
+from simia.tool import ToolSpec
+from simia.trajectory import Message, Trajectory
+
+MARK = "simia_stand_in"  # where the policy's turn stands while a template renders what follows it
+
+Sampled = tuple[list[int], list[float]]
+"""Ids of one reply, the end token with them, and the log-probability with which each was drawn."""
+Sampler = Callable[[Any, list[list[int]], int], list[Sampled]]
+"""(trainer, contexts as ids, most new tokens) → a reply to each context."""
+RolloutFunc = Callable[[list[str], Any], dict[str, list[Any]]]
+
+
+def task_rows(environment: Environment, split: str | None = None) -> list[dict[str, str]]:
+    """Rows for the trainer's data set: a task's id as the prompt. `split` None: all tasks."""
+    rows = [{"prompt": task.id} for task in environment.tasks if split in (None, task.split)]
+    if not rows:
+        splits = ", ".join(sorted({task.split for task in environment.tasks})) or "none"
+        raise UserError(f"pack {environment.pack.name} has no task of split {split!r}; its splits: {splits}")
+    return rows
+
+
+def environment_reward(*, reward: Sequence[float | None], **_: Any) -> list[float | None]:
+    """A reward function that reads what the episodes earned. None, of an aborted one: TRL leaves the row out of its group's
+    baseline and gives it advantage 0."""
+    return list(reward)
+
+
+def rollout_func(
+    environment: Environment,
+    *,
+    seed: int = 0,
+    at_once: int | None = None,
+    max_turn_tokens: int | None = None,
+    sample: Sampler | None = None,
+    on_trajectory: Callable[[Trajectory], None] | None = None,
+) -> RolloutFunc:
+    """What GRPOTrainer takes as `rollout_func`: one episode a prompt, and a prompt is a task's id.
+
+    `at_once` bounds the episodes (and the batch) under way, `max_turn_tokens` one message; `max_completion_length` of the
+    trainer bounds an episode's tokens, the environment's included, and one that reaches it is cut and scored. The rows
+    that come back hold `prompt_ids`, `completion_ids`, `logprobs` (0 for the environment's tokens), `env_mask`, and for
+    reward functions `reward` and `task_id`. An aborted episode has reward None and `env_mask` 0 throughout, so that
+    neither its advantage nor a KL term nor the count of trained tokens sees it. Raises `UserError` for an unknown task.
+    """
+
+    if at_once is not None and at_once < 1:
+        raise UserError(f"at_once is {at_once}: it is a number of episodes, 1 or more")
+
+    def roll(prompts: list[str], trainer: Any) -> dict[str, list[Any]]:
+        if sample is None and trainer.use_vllm:
+            raise UserError(
+                "rollout_func samples with the trainer's own model: set use_vllm=False, or give it `sample`"
+            )
+        rollout = Rollout(environment, trainer, sample or sample_with_model, seed, max_turn_tokens)
+        rows = rollout.run(prompts, at_once or len(prompts))
+        if on_trajectory is not None:
+            for row in rows:
+                on_trajectory(row.episode.trajectory)
+        return columns(rows, rollout.text.end_ids[0])
+
+    return roll
+
+
+@dataclass(slots=True)
+class Row:
+    """One episode as ids. `pending`: the environment's tokens that the policy has not answered yet; they count when it does,
+    so that a completion ends with what was sampled."""
+
+    episode: Episode
+    prompt_ids: list[int]
+    completion_ids: list[int] = field(default_factory=list)
+    mask: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    pending: list[int] = field(default_factory=list)
+    turns: int = 0
+
+    @property
+    def context(self) -> list[int]:
+        return [*self.prompt_ids, *self.completion_ids, *self.pending]
+
+    def take(self, ids: list[int], logprobs: list[float]) -> None:
+        self.completion_ids += [*self.pending, *ids]
+        self.mask += [0] * len(self.pending) + [1] * len(ids)
+        self.logprobs += [0.0] * len(self.pending) + logprobs
+        self.pending = []
+        self.turns += 1
+
+
+def columns(rows: list[Row], filler: int) -> dict[str, list[Any]]:
+    """TRL's form. It reads the last id of every row: an episode that ended before the policy spoke gets one that is not trained."""
+    found: dict[str, list[Any]] = {
+        name: [] for name in ("prompt_ids", "completion_ids", "logprobs", "env_mask", "reward", "task_id")
+    }
+    for row in rows:
+        end, reward = row.episode.end, row.episode.reward
+        value = reward.value if reward else None
+        trained = value is not None and not (end and end.kind == "aborted")
+        found["prompt_ids"].append(row.prompt_ids)
+        found["completion_ids"].append(row.completion_ids or [filler])
+        found["logprobs"].append(row.logprobs or [0.0])
+        found["env_mask"].append((row.mask if trained else [0] * len(row.mask)) or [0])
+        found["reward"].append(value if trained else None)
+        found["task_id"].append(row.episode.task.id)
+    return found
+
+
+class Rollout:
+    """The episodes of one call."""
+
+    def __init__(
+        self, environment: Environment, trainer: Any, sample: Sampler, seed: int, max_turn_tokens: int | None
+    ) -> None:
+        self._environment, self._trainer, self._sample, self._seed = environment, trainer, sample, seed
+        self._most = int(trainer.args.max_completion_length)
+        self._most_a_turn = max_turn_tokens or self._most
+        self.text = Text(trainer)
+
+    def run(self, prompts: list[str], at_once: int) -> list[Row]:
+        tasks = [self._environment.pack.task(prompt) for prompt in prompts]  # a wrong one before anything is opened
+        waiting, live, rows = deque(task.id for task in tasks), list[Row](), list[Row]()
+        episodes: list[Episode] = []
+        try:
+            while waiting or live:
+                fresh = [waiting.popleft() for _ in range(min(len(waiting), at_once - len(live)))]
+                started = sync.run(self._open(fresh))
+                episodes += started
+                opened = [Row(episode, self._prompt(episode)) for episode in started]
+                rows += opened
+                live += opened
+                live = self._round([row for row in live if row.episode.end is None])
+        finally:
+            sync.run(self._close(episodes))
+        return rows
+
+    async def _open(self, tasks: list[str]) -> list[Episode]:
+        """Episodes of one task in one step of the trainer are a group: they share what is drawn by simulation."""
+        step = self._trainer.state.global_step
+        starting = [self._environment.reset(task, seed=self._seed, group=f"{step}/{task}") for task in tasks]
+        opened = await asyncio.gather(*starting, return_exceptions=True)
+        episodes = [episode for episode in opened if isinstance(episode, Episode)]
+        for fault in opened:
+            if isinstance(fault, BaseException):
+                await asyncio.gather(*(episode.close() for episode in episodes))
+                raise fault
+        return episodes
+
+    def _prompt(self, episode: Episode) -> list[int]:
+        """Of an episode that was aborted before anyone spoke there is nothing to render."""
+        view = episode.view
+        return self.text.opening(view.system, view.messages, view.tools) if view.messages else self.text.end_ids[:1]
+
+    def _round(self, live: list[Row]) -> list[Row]:
+        """One reply of each, and what the environment says to it. Returns those that go on."""
+        rooms = {id(row): self._most - len(row.completion_ids) - len(row.pending) for row in live}
+        speaking = [row for row in live if rooms[id(row)] > 0]
+        full = [row for row in live if rooms[id(row)] <= 0]
+        steps: list[Coroutine[Any, Any, Any]] = []
+        if speaking:
+            most = min(self._most_a_turn, max(rooms[id(row)] for row in speaking))
+            replies = self._sample(self._trainer, [row.context for row in speaking], most)
+            for row, (ids, logprobs) in zip(speaking, replies, strict=True):
+                room = rooms[id(row)]
+                steps.append(self._act(row, ids[:room], logprobs[:room]))
+        steps += [row.episode.stop(Code.MAX_TOKENS) for row in full]
+
+        async def together() -> None:
+            for done in await asyncio.gather(*steps, return_exceptions=True):  # all are over when one is raised
+                if isinstance(done, BaseException):
+                    raise done
+
+        sync.run(together())
+        return [row for row in speaking if row.episode.end is None]
+
+    async def _act(self, row: Row, ids: list[int], logprobs: list[float]) -> Any:
+        episode, sample = row.episode, Sample(row.context, ids, logprobs)
+        row.take(ids, logprobs)
+        if not ids or ids[-1] not in self.text.end_ids:  # cut in the middle: half a message is nothing to act on
+            return await episode.stop(Code.MAX_TOKENS)
+        known = len(episode.view.messages) + 1
+        step = await episode.step(self.text.read(ids, row.turns), sample)
+        if step.end is None:
+            row.pending = self.text.between(episode.view.messages[known:])
+        return step
+
+    async def _close(self, episodes: list[Episode]) -> None:
+        await asyncio.gather(*(episode.close() for episode in episodes))
+
+
+class Text:
+    """Between messages and ids, by the tokenizer's chat template; the policy's calls are read as Hermes text."""
+
+    def __init__(self, trainer: Any) -> None:
+        processing = trainer.processing_class
+        self._tokenizer = getattr(processing, "tokenizer", processing)
+        self._kwargs = dict(getattr(trainer, "chat_template_kwargs", None) or {})
+        self.end_ids: list[int] = list(trainer.eos_token_ids)
+        self._ends = [self._tokenizer.decode([i]) for i in self.end_ids]
+
+    def opening(self, system: str | None, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> list[int]:
+        """System text, tools and the user's first words, up to where the policy begins."""
+        rows = [{"role": "system", "content": system}] if system else []
+        rows += [self._row(m) for m in messages]
+        specs = [{"type": "function", "function": tool.flat()} for tool in tools]
+        return self._ids(self._render(rows, tools=specs or None))
+
+    def between(self, messages: Sequence[Message]) -> list[int]:
+        """What follows the end of the policy's turn: these messages, up to where it begins again.
+
+        A template renders whole conversations and may change earlier turns; so a short one is rendered, with a stand-in
+        for the policy's turn, and what comes behind that one's end is taken.
+        """
+        results = [m for m in messages if m.role == "tool"]
+        stand_in: dict[str, Any] = {"role": "assistant", "content": "" if results else MARK}
+        if results:
+            called = {"name": MARK, "arguments": dict[str, Any]()}
+            stand_in["tool_calls"] = [{"id": m.call_id, "type": "function", "function": called} for m in results]
+        rows = [{"role": "user", "content": "-"}, stand_in, *(self._row(m) for m in messages)]
+        behind = self._render(rows).split(MARK, len(results) or 1)[-1]
+        places = [(behind.index(end), end) for end in self._ends if end in behind]
+        if not places:
+            raise UserError(
+                f"the chat template ends no turn with a token that generation stops at ({', '.join(self._ends)}): "
+                "set the tokenizer's eos_token to the template's end of turn"
+            )
+        at, end = min(places)
+        return self._ids(behind[at + len(end) :])
+
+    def read(self, ids: list[int], turn: int) -> Message:
+        """The message that the policy meant. A call that cannot be read stays a call: the environment answers it with an error."""
+        text = self._tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        reasoning, rest = tagged.split_think(text)
+        content, found = tagged.read_tagged(rest) if rest is not None else (None, [])
+        numbered = [call.model_copy(update={"id": f"call_{turn}_{i}"}) for i, call in enumerate(found)]
+        return Message(role="assistant", content=content, reasoning=reasoning, calls=numbered)
+
+    def _row(self, m: Message) -> dict[str, Any]:
+        row: dict[str, Any] = {"role": m.role, "content": m.text}
+        return {**row, "name": m.name, "tool_call_id": m.call_id} if m.role == "tool" else row
+
+    def _render(self, rows: list[dict[str, Any]], tools: Any = None) -> str:
+        template = self._tokenizer.apply_chat_template
+        return str(template(rows, tools=tools, add_generation_prompt=True, tokenize=False, **self._kwargs))
+
+    def _ids(self, text: str) -> list[int]:
+        return list(self._tokenizer(text, add_special_tokens=False)["input_ids"])
+
+
+def sample_with_model(trainer: Any, contexts: list[list[int]], most: int) -> list[Sampled]:
+    """Replies of the trainer's model by `generate`, with the trainer's temperature and filters; log-probabilities are of the
+    distribution that was drawn from. Scores of a batch are kept for its turn: rows × `most` × vocabulary × 4 bytes at worst."""
+    import torch  # type: ignore[import-not-found,unused-ignore]
+    from trl.models import unwrap_model_for_generation  # type: ignore[import-not-found,unused-ignore]
+
+    device = trainer.accelerator.device
+    width = max(map(len, contexts))
+    config = copy.deepcopy(trainer.generation_config)
+    config.max_new_tokens, config.output_scores, config.return_dict_in_generate = most, True, True
+    fill = config.pad_token_id
+    ids = torch.tensor([[fill] * (width - len(context)) + context for context in contexts], device=device)
+    seen = torch.tensor([[0] * (width - len(c)) + [1] * len(c) for c in contexts], device=device)
+    kwargs = {**trainer.generation_kwargs, "max_new_tokens": most}
+    unwrapped = unwrap_model_for_generation(trainer.model_wrapped, trainer.accelerator, generation_kwargs=kwargs)
+    with unwrapped as model, torch.no_grad():
+        out = model.generate(input_ids=ids, attention_mask=seen, generation_config=config)
+    drawn = out.sequences[:, width:]
+    each = [s.log_softmax(-1).gather(1, drawn[:, i : i + 1]) for i, s in enumerate(out.scores)]
+    found = zip(drawn.tolist(), torch.cat(each, dim=1).tolist(), strict=True)
+    return [until_end(row, logprobs, trainer.eos_token_ids) for row, logprobs in found]
+
+
+def until_end(ids: list[int], logprobs: list[float], ends: Sequence[int]) -> Sampled:
+    """Without the padding behind the first end token."""
+    length = next((i + 1 for i, token in enumerate(ids) if token in ends), len(ids))
+    return ids[:length], logprobs[:length]

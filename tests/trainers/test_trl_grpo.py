@@ -1,0 +1,221 @@
+"""TRL's own GRPOTrainer over an executable world: whole episodes with tool calls and a user, token in, token out.
+
+The trainer runs in its own environment, where two light wheels that simia needs are laid beside it: they are missing there,
+nothing in it depends on them, and a layer costs seconds where a changed recipe would build 1.5 GB again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import shutil
+import subprocess
+from importlib.metadata import version
+from itertools import pairwise
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import yaml
+
+from simia.environment import open_environment
+from simia.errors import UserError
+from simia.formats.calls import read_tagged
+from simia.resources import cache_root, data_root
+from simia.trainers.environments import ensure, locked
+from simia.trainers.trl import rollout_func, task_rows
+from tests.trainers.conftest import ROOT, Trainer
+
+PROBE = Path(__file__).with_name("grpo_probe.py")
+LIGHT = ("orjson", "zstandard", "jsonschema-rs")
+LAMPS = ("kitchen", "hall", "attic", "porch")
+WORLD = """
+from pydantic import BaseModel
+from simia.kit import ToolError, Tools, write
+
+
+class State(BaseModel):
+    lamps: dict[str, bool]
+
+
+class House(Tools[State]):
+    State = State
+
+    @write
+    def switch(self, lamp: str, on: bool) -> dict[str, object]:
+        if lamp not in self.state.lamps:
+            raise ToolError(f"there is no lamp {lamp!r}")
+        self.state.lamps[lamp] = on
+        return {"lamp": lamp, "on": on}
+"""
+
+
+@pytest.fixture(scope="session")
+def pack(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A house with lamps: a task asks for one to be switched on, and then for another to be switched off."""
+    root = tmp_path_factory.mktemp("packs") / "house"
+    root.mkdir()
+    head = {
+        "format": 1, "name": "house", "policy": "policy.md", "tools": "tools.json", "state": "state.json",
+        "tasks": "tasks.jsonl", "executable": {"code": "tools.py", "object": "House", "isolation": "shared"},
+    }  # fmt: skip
+    properties = {"lamp": {"type": "string"}, "on": {"type": "boolean"}}
+    schema = {"type": "object", "properties": properties, "required": ["lamp", "on"], "additionalProperties": False}
+    tasks = []
+    for number, (first, second) in enumerate(pairwise((*LAMPS, LAMPS[0]))):
+        script = [
+            {"user": f"Switch the {first} lamp on."},
+            {"calls": [{"name": "switch", "arguments": {"lamp": first, "on": True}}]},
+            {"agent": "Done."},
+            {"user": f"Now the {second} lamp off."},
+            {"calls": [{"name": "switch", "arguments": {"lamp": second, "on": False}}]},
+            {"agent": "Done."},
+        ]
+        patch = {"patch": {"lamps": {second: True}}}
+        parts = [{"kind": "state", "partial": True}]
+        tasks.append({"id": f"lamps-{number}", "initial": patch, "script": script, "reward": {"parts": parts}})
+    (root / "pack.yaml").write_text(yaml.safe_dump(head))
+    (root / "policy.md").write_text("You switch lamps.\n")
+    (root / "tools.json").write_text(
+        json.dumps([{"name": "switch", "description": "Switch a lamp on or off.", "parameters": schema}])
+    )
+    (root / "state.json").write_text(json.dumps({"lamps": dict.fromkeys(LAMPS, False)}))
+    (root / "tasks.jsonl").write_text("".join(json.dumps(task) + "\n" for task in tasks))
+    (root / "tools.py").write_text(WORLD)
+    return root
+
+
+def layer(python: Path) -> Path:
+    """A folder with the wheels that simia needs and TRL's environment lacks, in the versions that run here. Built once."""
+    pins = [f"{name}=={version(name)}" for name in LIGHT]
+    home = python.parent.parent
+    name = f"{home.name}-light-{hashlib.sha256(' '.join(pins).encode()).hexdigest()[:12]}"
+    folder = home.parent / name
+    with locked(home.parent / f"{name}.lock"):
+        if not folder.is_dir():
+            draft = home.parent / f".{name}.{os.getpid()}"
+            shutil.rmtree(draft, ignore_errors=True)
+            pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input"]
+            done = subprocess.run([*pip, "--no-deps", "--target", str(draft), *pins], capture_output=True, text=True)
+            assert done.returncode == 0, done.stderr[-2000:]
+            draft.rename(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def told(pack: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What three steps of GRPO were made of."""
+    work = tmp_path_factory.mktemp("grpo")
+    trainer = Trainer(ensure("trl", say=print), work)
+    model = work / "tiny-qwen"
+    texts = [*sorted((data_root() / "seeds").glob("*/seeds.jsonl")), pack / "tasks.jsonl"]
+    trainer.run(ROOT / "simia" / "trainers" / "tiny_model.py", model, *texts)
+    trainer.env["PYTHONPATH"] = os.pathsep.join([str(ROOT), str(layer(trainer.python))])
+    trainer.env["SIMIA_CACHE"] = str(cache_root())
+    trainer.run(PROBE, model, pack, work / "out.json")
+    return dict(json.loads((work / "out.json").read_text()))
+
+
+@pytest.mark.trainer
+def test_three_steps_move_the_policy_by_the_environments_rewards(told: dict[str, Any]) -> None:
+    assert told["steps"] == 3 == len(told["batches"])
+    assert all(math.isfinite(loss) for loss in told["losses"])
+    assert told["finite"]
+    assert told["changed"][0] == told["changed"][1]
+    assert any(any(advantage != 0 for advantage in batch["advantages"]) for batch in told["batches"])
+    for rows, episodes, mean in zip(told["rolled"], told["episodes"], told["logged"], strict=True):
+        earned = [episode["reward"].get("value") for episode in episodes]
+        assert rows["reward"] == earned
+        known = [value for value in earned if value is not None]
+        assert mean == pytest.approx(sum(known) / len(known), abs=1e-3)
+        assert rows["task_id"] == [episode["task_id"] for episode in episodes]
+        assert len(rows["task_id"]) == 8
+        assert len(set(rows["task_id"])) == 2
+    values = {value for rows in told["rolled"] for value in rows["reward"] if value is not None}
+    assert len(values) > 1
+
+
+@pytest.mark.trainer
+def test_what_is_trained_is_what_was_sampled(told: dict[str, Any]) -> None:
+    assert told["gap"] < 1e-3
+    turns = 0
+    for batch, rows, sampled, episodes in zip(
+        told["batches"], told["rolled"], told["sampled"], told["episodes"], strict=True
+    ):
+        drawn = [(tuple(context), ids) for context, ids in sampled]
+        for i, episode in enumerate(episodes):
+            prompt, ids, mask = rows["prompt_ids"][i], rows["completion_ids"][i], rows["env_mask"][i]
+            assert len(ids) == len(mask) == len(rows["logprobs"][i])
+            if episode["end"]["kind"] == "aborted":
+                continue
+            assert batch["prompts"][i] == prompt
+            assert batch["completions"][i] == ids
+            assert batch["trained"][i] == [[at, ids[at]] for at, m in enumerate(mask) if m]
+            for start, end in spans(mask):
+                context, said = tuple(prompt + ids[:start]), ids[start:end]
+                cut = end == len(ids) and episode["end"]["code"] == "max_tokens"
+                assert any(c == context and (d[: len(said)] if cut else d) == said for c, d in drawn)
+                turns += 1
+            assert all(lp == 0.0 for lp, m in zip(rows["logprobs"][i], mask, strict=True) if not m)
+            assert any(lp < 0.0 for lp in rows["logprobs"][i])
+    assert turns > 3 * 8
+
+
+@pytest.mark.trainer
+def test_the_tokens_are_the_conversation(told: dict[str, Any]) -> None:
+    """The policy's spans read as the episode's calls and words, what lies between holds its results and the user's words."""
+    several = 0
+    for episodes, policy, between in zip(told["episodes"], told["policy"], told["between"], strict=True):
+        for episode, said, heard in zip(episodes, policy, between, strict=True):
+            if episode["end"]["kind"] != "terminated":
+                continue
+            messages = episode["messages"]
+            own = [m for m in messages if m["role"] == "assistant"]
+            spoken = [read_tagged(text) for text in said]
+            assert len(spoken) == len(own)
+            for (content, calls), message in zip(spoken, own, strict=True):
+                assert (content or "") == (message.get("content") or "")
+                assert [(c.name, c.arguments) for c in calls] == [
+                    (c["name"], c.get("arguments")) for c in message.get("calls", [])
+                ]
+            answered = [m["content"] for m in messages[1:] if m["role"] in ("tool", "user")]
+            at = 0
+            for text in answered:
+                at = heard.index(text, at) + len(text)
+            several += len(answered) > 2
+    assert several
+
+
+@pytest.mark.trainer
+def test_an_aborted_episode_trains_nothing(told: dict[str, Any]) -> None:
+    found = []
+    for batch, rows, episodes in zip(told["batches"], told["rolled"], told["episodes"], strict=True):
+        for i, episode in enumerate(episodes):
+            if episode["end"]["kind"] == "aborted":
+                assert rows["reward"][i] is None
+                assert set(rows["env_mask"][i]) == {0}
+                assert batch["trained"][i] == []
+                assert batch["advantages"][i] == 0
+                found.append(len(rows["completion_ids"][i]))
+    assert sorted(n > 1 for n in found) == [False, True], "one was lost before the policy spoke, one after"
+
+
+async def test_a_users_mistakes_are_said_in_a_line(pack: Path) -> None:
+    opened = await open_environment(str(pack), user="scripted")
+    with pytest.raises(UserError, match="no task of split 'dev'; its splits: train"):
+        task_rows(opened, "dev")
+    rows = task_rows(opened)
+    assert rows[0] == {"prompt": "lamps-0"}
+    with pytest.raises(UserError, match="at_once is 0"):
+        rollout_func(opened, at_once=0)
+    with pytest.raises(UserError, match="use_vllm=False"):
+        rollout_func(opened)([rows[0]["prompt"]], SimpleNamespace(use_vllm=True))
+
+
+def spans(mask: list[int]) -> list[tuple[int, int]]:
+    """Where runs of 1 begin and end. Two turns of the policy never touch: its header stands between."""
+    edges = [at for at, (a, b) in enumerate(pairwise([0, *mask, 0])) if a != b]
+    return list(zip(edges[::2], edges[1::2], strict=True))
