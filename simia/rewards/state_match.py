@@ -26,7 +26,9 @@ from simia.task import Match, StateSpec
 from simia.trajectory import Trajectory, digest
 
 ROUNDS = 3  # how far a row's neighbours' neighbours tell equal rows apart
-WORK = 5000  # rows looked at while ties are decided one by one; beyond that they are paired in the order of their keys
+WORK = (
+    20_000  # rows looked at while ties are decided one by one; beyond that they are paired in the order of their keys
+)
 SHOWN = 4
 Path = tuple[str, ...]
 Policies = Mapping[str, Match]

@@ -8,6 +8,7 @@ environment answers it with an error: an agent's mistake is the agent's to mend.
 
 from __future__ import annotations
 
+import re
 from typing import Any, Literal
 
 import orjson
@@ -25,11 +26,16 @@ from simia.tool import ToolSpec
 from simia.trajectory import Message, ToolCall
 from simia.users import View
 
+FENCE = re.compile(r"\A```(?:json)?\s*(.*?)\s*```\Z", re.DOTALL)
+
 
 class LLMAgentSettings(Config):
     """How the model is asked."""
 
     calls: Literal["native", "hermes"] = Field("native", description="The endpoint's tool calls, or text between tags.")
+    bare: bool = Field(
+        False, description="hermes: a reply that is nothing but a call's JSON, without tags, is read as that call."
+    )
     temperature: float | None = Field(1.0, ge=0, description="Sampling temperature; None leaves it to the endpoint.")
     top_p: float | None = Field(None, gt=0, le=1, description="Nucleus sampling; None leaves it to the endpoint.")
     max_tokens: int | None = Field(2048, ge=1, description="Longest message of the agent.")
@@ -69,7 +75,32 @@ class LLMAgent:
             if fault.code is Code.BAD_REQUEST and "context" in fault.detail.lower():
                 raise AgentFailed(Code.MAX_TOKENS, fault.detail, aborted=False) from None
             raise AgentFailed(fault.code, fault.detail) from None
-        return (native_message(reply, self._turn) if native else hermes_message(reply, self._turn)), None
+        if native:
+            return native_message(reply, self._turn), None
+        message = hermes_message(reply, self._turn)
+        if settings.bare and not message.calls:
+            names = {tool.name for tool in view.tools}
+            calls = [call for call in bare_calls(reply.text) if call.name in names]
+            if calls:
+                numbered = [call.model_copy(update={"id": f"call_{self._turn}_{i}"}) for i, call in enumerate(calls)]
+                message = Message(role="assistant", reasoning=message.reasoning, calls=numbered)
+        return message, None
+
+
+def bare_calls(text: str) -> list[ToolCall]:
+    """Calls of a reply that holds nothing else: one JSON object, or one a line, perhaps in a code fence. Small models do that."""
+    body = FENCE.sub(r"\1", text.strip()).strip()
+    try:
+        rows = [orjson.loads(body)]
+    except orjson.JSONDecodeError:
+        try:
+            rows = [orjson.loads(line) for line in body.splitlines() if line.strip()]
+        except orjson.JSONDecodeError:
+            return []
+    if len(rows) == 1 and isinstance(rows[0], list):
+        rows = rows[0]
+    calls = [tagged.read_call(row) for row in rows]
+    return [call for call in calls if call is not None] if all(calls) else []
 
 
 def chat(view: View) -> list[dict[str, Any]]:

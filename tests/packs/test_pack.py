@@ -1,0 +1,65 @@
+"""Reading packs: what is wrong is said in one line that names the file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from simia.errors import UserError
+from simia.pack import Pack
+from tests.packs.small import small
+
+TASK = {"id": "t", "instruction": "x"}
+
+
+@pytest.mark.parametrize(
+    ("files", "words"),
+    [
+        ({"pack_yaml": "format: 2\nname: x\n"}, "pack.yaml: format"),
+        ({"pack_yaml": "format: 1\nname: x\ntaks: t.jsonl\n"}, "pack.yaml: taks"),
+        ({"pack_yaml": "format: 1\nname: [\n"}, "pack.yaml: while parsing"),
+        ({"pack_yaml": "format: 1\nname: x\ntools: gone.json\n"}, "names 'gone.json', which is not beside it"),
+        ({"pack_yaml": "format: 1\nname: x\nmatch: {a: fuzzy}\n"}, "match"),
+        ({"tools_json": "{}"}, "a list of tools is expected"),
+        ({"tools_json": '[{"name": "a"}, {"name": "a"}]'}, "tool 'a' stands there twice"),
+        ({"tools_json": '[{"name": "a", "parameters": {"$ref": "http://x/y"}}]'}, "only references within the schema"),
+        ({"policy_md": b"\xff\xfe"}, "not UTF-8"),
+    ],
+)
+def test_a_malformed_pack_is_one_line(tmp_path: Path, files: dict[str, Any], words: str) -> None:
+    with pytest.raises(UserError) as caught:
+        small(tmp_path / "p", **files)
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        ([TASK, TASK], "task 't' stands there twice"),
+        ([{**TASK, "rewards": {}}], "line 1: rewards"),
+        ([TASK, {**TASK, "id": "u", "script": [{"user": "a", "agent": "b"}]}], "line 2: script.0"),
+        ([{**TASK, "reward": {"parts": [{"kind": "guess"}]}}], "line 1: reward.parts.0"),
+        ([{**TASK, "reward": {"parts": []}}], "line 1: reward.parts"),
+    ],
+)
+def test_a_malformed_task_is_named_by_its_line(tmp_path: Path, rows: list[Any], words: str) -> None:
+    pack = small(tmp_path / "p", tasks_jsonl=rows)
+    with pytest.raises(UserError) as caught:
+        _ = pack.tasks
+    assert words in str(caught.value)
+
+
+def test_a_task_that_is_not_there_is_answered_with_the_nearest(tmp_path: Path) -> None:
+    pack = small(tmp_path / "p")
+    assert pack.task("todo-1").id == "todo-1"
+    with pytest.raises(UserError, match="did you mean 'todo-1'"):
+        pack.task("tood-1")
+
+
+def test_loading_runs_no_code(tmp_path: Path) -> None:
+    pack = small(tmp_path / "p", tools_py="raise SystemExit('ran')")
+    assert len(pack.tasks) == 2
+    assert Pack.load(tmp_path / "p").executable is not None

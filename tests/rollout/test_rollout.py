@@ -1,0 +1,193 @@
+"""A rollout as a run: rewards, acceptance, resumption, export; and agents without a model."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from simia.cli import build
+from simia.config import load
+from simia.environment import open_environment
+from simia.errors import UserError
+from simia.pack import Pack
+from simia.rollout import play
+from simia.rollout.job import RolledOut, resume, rollout
+from simia.rollout.sampler import Sampler
+from simia.rollout.scripted import AGENTS
+from simia.rollout.settings import RolloutConfig
+from simia.runs import Run
+from simia.tool import compile_schema
+from simia.trajectory import Trajectory
+from tests.packs.small import small
+
+
+async def rolled(tmp_path: Path, *settings: str, **fields: Any) -> RolledOut:
+    config = load(RolloutConfig, "rollout/default", settings, pack=str(tmp_path / "todos"), **fields)
+    return await rollout(config, runs=tmp_path / "runs", name="r", say=lambda _: None)
+
+
+def trajectories(tmp_path: Path) -> list[Trajectory]:
+    run = Run.read_only(tmp_path / "runs", "r")
+    found = [Trajectory.from_row(body["trajectory"]) for body in run.ledger.accepted()]
+    run.close()
+    return found
+
+
+@pytest.mark.parametrize(
+    ("agent", "mean"), [("reference", 1.0), ("nothing", 0.0), ("canned", 0.0), ("echo", 0.0), ("policy", 0.0)]
+)
+async def test_agents_without_a_model_get_what_they_deserve(tmp_path: Path, agent: str, mean: float) -> None:
+    small(tmp_path / "todos")
+    done = await rolled(tmp_path, agent=agent, group=2)
+    assert done.complete
+    assert done.scores.mean is not None
+    assert (done.scores.episodes, done.scores.mean.value) == (4, mean)
+    assert done.accepted == (2 if mean else 0), "equal conversations are accepted once"
+    for t in trajectories(tmp_path):
+        assert t.system
+        assert t.tools
+        assert t.reward is not None
+        assert (t.reward.value, t.provenance.run, t.provenance.licence) == (1.0, "r", "unknown")
+
+
+async def test_the_random_agent_makes_well_formed_calls_and_the_same_ones_again(tmp_path: Path) -> None:
+    pack = Pack.load("customer_service")
+    specs = {tool.name: tool for tool in pack.tools}
+    async with await open_environment(pack, user="none") as environment:
+        made = []
+        for _ in range(2):
+            for task in pack.tasks[:12]:
+                made.append(await play(await environment.reset(task), AGENTS["random"](task, 0)))
+    assert [t.id for t in made[:12]] == [t.id for t in made[12:]]
+    calls = [call for t in made for _, _, call in t.calls()]
+    assert len(calls) > 40
+    for call in calls:
+        assert call.arguments is not None
+        assert specs[call.name].argument_errors(call.arguments) == []
+
+
+def test_the_sampler_draws_what_schemas_allow() -> None:
+    import random
+
+    schema = {
+        "type": "object",
+        "properties": {
+            "a": {"type": "integer", "minimum": 3, "maximum": 5},
+            "b": {"enum": ["x", "y"]},
+            "c": {"anyOf": [{"type": "null"}, {"$ref": "#/$defs/row"}]},
+            "d": {"type": "array", "items": {"type": "string", "pattern": "^[A-Z]{2}-[0-9]{3}$"}, "minItems": 1},
+            "e": {"type": ["boolean", "null"]},
+            "f": {"type": "string", "format": "email"},
+        },
+        "required": ["a", "b", "c", "d"],
+        "additionalProperties": False,
+        "$defs": {"row": {"type": "object", "properties": {"n": {"type": "number", "minimum": 0}}, "required": ["n"]}},
+    }
+    compiled, source = compile_schema(schema), random.Random(0)
+    for _ in range(200):
+        value = Sampler(source).object(schema)
+        assert compiled.errors(value) == []
+
+
+async def test_a_split_or_task_that_is_not_there_is_one_line(tmp_path: Path) -> None:
+    small(tmp_path / "todos")
+    for fields, words in (({"split": "tset"}, "its splits: test, train"), ({"tasks": ["todo-3"]}, "did you mean")):
+        with pytest.raises(UserError, match=words):
+            await rolled(tmp_path, agent="reference", **fields)
+    assert (await rolled(tmp_path, agent="reference", split="test")).scores.episodes == 1
+
+
+async def test_what_a_rollout_accepts_is_exported_as_training_data(tmp_path: Path) -> None:
+    small(tmp_path / "todos")
+    await rolled(tmp_path, agent="reference")
+    out = tmp_path / "data"
+    words = ["export", "r", "--to", "llamafactory", "--out", str(out), "--runs", str(tmp_path / "runs")]
+    result = CliRunner().invoke(build(), words)
+    assert result.exit_code == 0, result.output
+    assert "finish_todo" in "".join(path.read_text() for path in out.glob("*.json*"))
+
+
+def simia(*words: str, cwd: Path) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "simia", *words], cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+async def test_a_rollout_that_was_stopped_goes_on_and_ends_like_any_other(
+    tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # the run names its pack as it was given
+    slow = (
+        "    @read\n    def list_todos(self, open_only: bool = False) -> list[dict]:\n",
+        "    @read\n    def list_todos(self, open_only: bool = False) -> list[dict]:\n        sum(range(10**6))\n",
+    )
+    small(tmp_path / "todos")
+    code = tmp_path / "todos" / "tools.py"
+    code.write_text(code.read_text().replace(*slow))
+    words = ["rollout", "todos", "--agent", "reference", "--group", "150", "--name", "r", "--set", "concurrency=4"]
+    process = simia(*words, cwd=tmp_path)
+    ledger, deadline = tmp_path / "runs" / "r" / "ledger.db", time.monotonic() + 60
+    while time.monotonic() < deadline and process.poll() is None and not (ledger.exists() and progress(tmp_path) > 5):
+        time.sleep(0.02)
+    os.kill(process.pid, number)
+    process.communicate(timeout=60)
+    before = progress(tmp_path)
+    assert 5 < before < 300
+    done = await resume("r", runs=tmp_path / "runs", say=lambda _: None)
+    assert done.complete
+    assert done.scores.mean is not None
+    assert (done.scores.episodes, done.scores.mean.value) == (300, 1.0)
+    assert done.accepted == 2
+
+
+def progress(tmp_path: Path) -> int:
+    import sqlite3
+
+    try:
+        run = Run.read_only(tmp_path / "runs", "r")
+    except (UserError, sqlite3.Error):
+        return 0
+    try:
+        return sum(item.status == "passed" for item in run.ledger.items())
+    except sqlite3.Error:
+        return 0
+    finally:
+        run.close()
+
+
+def test_the_command_says_what_to_do_next_and_runs_show_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    runner, app = CliRunner(), build()
+    assert runner.invoke(app, ["pack", "new", "todos"]).exit_code == 0
+    assert runner.invoke(app, ["pack", "validate", "todos"]).exit_code == 0
+    assert runner.invoke(app, ["pack", "gate", "todos"]).exit_code == 0
+    shown = runner.invoke(app, ["pack", "show", "todos"])
+    assert "executable (shared)" in shown.output.replace("\n", " ")
+    assert json.loads(runner.invoke(app, ["pack", "show", "todos", "todo-1"]).output)["id"] == "todo-1"
+    done = runner.invoke(app, ["rollout", "todos", "--agent", "reference", "--name", "first"])
+    assert done.exit_code == 0, done.output
+    assert "next: simia export first" in done.output
+    assert "pass@1" in runner.invoke(app, ["runs", "show", "first"]).output
+    assert "first" in runner.invoke(app, ["runs", "list"]).output
+    assert "finish_todo" in runner.invoke(app, ["runs", "show", "first", "--item", "todo-1.0"]).output
+    for words, line in (
+        (["runs", "recheck", "first"], "nothing to derive"),
+        (["runs", "resume", "first", "--n", "5"], "takes no --n"),
+        (["pack", "new", "todos"], "is not empty"),
+        (["rollout", "todoz"], "no seeds named"),
+        (["rollout", "todos", "--agent", "refrence"], "agent"),
+    ):
+        result = runner.invoke(app, words)
+        assert isinstance(result.exception, UserError), words
+        assert line in str(result.exception)
+        assert "\n" not in str(result.exception)

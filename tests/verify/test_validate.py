@@ -1,0 +1,100 @@
+"""`simia pack validate`: lints, agreement of code and description, the tools' tests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from simia.verify.findings import Fault, Finding
+from simia.verify.lint import lint
+from simia.verify.scaffold import CODE, TESTS, TOOLS
+from simia.verify.validate import validate
+from tests.packs.small import small
+
+
+async def found(folder: Path, **files: Any) -> list[Finding]:
+    findings, facts = await validate(small(folder, **files))
+    assert facts
+    return findings
+
+
+async def test_the_first_pack_of_a_user_is_valid(tmp_path: Path) -> None:
+    assert await found(tmp_path / "p") == []
+
+
+@pytest.mark.parametrize(
+    ("source", "fault"),
+    [
+        ("import requests", Fault.NETWORK),
+        ("from urllib.request import urlopen", Fault.NETWORK),
+        ("import random", Fault.RANDOMNESS),
+        ("from datetime import datetime\nx = datetime.now()", Fault.CLOCK),
+        ("import datetime\nx = datetime.date.today()", Fault.CLOCK),
+        ("import time", Fault.CLOCK),
+        ("def f(path):\n    return open(path)", Fault.FILES),
+        ("def f(text):\n    return eval(text)", Fault.DYNAMIC_CODE),
+        ("import subprocess", Fault.PROCESSES),
+        ("N = 0\ndef f():\n    global N\n    N += 1", Fault.GLOBAL_STATE),
+        ("def f(:", Fault.NOT_PYTHON),
+    ],
+)
+def test_lints_name_the_line(tmp_path: Path, source: str, fault: Fault) -> None:
+    path = tmp_path / "tools.py"
+    path.write_text(source)
+    findings = lint(path)
+    assert [finding.fault for finding in findings] == [fault]
+    assert "tools.py" in findings[0].where
+
+
+def test_the_conventions_own_means_are_no_fault(tmp_path: Path) -> None:
+    path = tmp_path / "tools.py"
+    path.write_text(
+        "from datetime import datetime, timedelta\nfrom decimal import Decimal\nx = lambda s: s.now + timedelta(1)\n"
+    )
+    assert lint(path) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        (("def finish_todo(self, todo_id: str)", "def end_todo(self, todo_id: str)"), Fault.MISSING_TOOL),
+        (("def finish_todo(self, todo_id: str)", "def finish_todo(self, which: str)"), Fault.OTHER_ARGUMENTS),
+        (("open_only: bool = False", "open_only: bool"), Fault.OTHER_ARGUMENTS),
+        (("        self.state.todos[todo_id].done = True", "        self.state.todos[todo_id].done = 1 / 0"), Fault.TOOL_FAILED),
+        (("there is no {todo_id}", "no"), Fault.TEST_FAILED),
+        (("return [\n            {", "self.state.todos.clear()\n        return [\n            {"), Fault.READ_WRITES),
+    ],
+)  # fmt: skip
+async def test_what_the_code_does_otherwise_than_it_says_is_found(
+    tmp_path: Path, change: tuple[str, str], fault: Fault
+) -> None:
+    assert change[0] in CODE
+    findings = await found(tmp_path / "p", tools_py=CODE.replace(*change))
+    assert fault in {finding.fault for finding in findings}
+
+
+@pytest.mark.parametrize(
+    "expect",
+    [
+        {"result": {"todo_id": "T-0000"}},
+        {"changes": {"todos.*": {"text": "Buy milk"}}},
+        {"changes": {"todos.*": {"text": "Buy bread"}, "todos.T-1001.done": True}},
+        {"changes": {}},
+        {"outcome": "refusal"},
+    ],
+)
+async def test_a_test_that_does_not_hold_is_named(tmp_path: Path, expect: dict[str, Any]) -> None:
+    tests = [
+        *TESTS,
+        {"name": "mine", "call": {"name": "add_todo", "arguments": {"text": "Buy bread"}}, "expect": expect},
+    ]
+    findings = await found(tmp_path / "p", tests_jsonl=tests)
+    assert [(f.fault, f.where) for f in findings] == [(Fault.TEST_FAILED, "mine")]
+
+
+async def test_a_tool_without_a_test_is_a_remark(tmp_path: Path) -> None:
+    findings = await found(tmp_path / "p", tests_jsonl=TESTS[:1])
+    assert {(f.fault, f.where) for f in findings} == {(Fault.UNTESTED_TOOL, t["name"]) for t in TOOLS[1:]}
+    assert not any(finding.refuses for finding in findings)
