@@ -129,13 +129,12 @@ class Failing:
 
     def __init__(self, when: str) -> None:
         self.when = when
+        self.tools: dict[By, Sequence[Any]] = {"agent": (), "user": ()}
 
     async def open(self, task: Task, *, seed: int, group: str | None, snapshot: bytes | None = None) -> Failing:
         if self.when == "open":
             raise Aborted(Code.CONNECTION, "no route")
         return self
-
-    tools: dict[By, Sequence[Any]] = {"agent": (), "user": ()}
 
     async def call(self, calls: Sequence[ToolCall], by: By = "agent") -> list[ToolResult]:
         if self.when == "call":

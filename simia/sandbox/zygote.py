@@ -66,6 +66,7 @@ class Zygote:
         self._control: socket.socket | None = None
         self._reader: Reader | None = None
         self._numbers = itertools.count(1)
+        self._copy: str | None = None
         self._guard = asyncio.Lock()
 
     async def start(self) -> None:
@@ -124,11 +125,23 @@ class Zygote:
         )
         system = [pair[0] for pair in system_binds()]
         binds = [*system_binds(), *((p, p) for p in held if not any(p == s or p.startswith(s + "/") for s in system))]
-        binds += [(str(self.pack), PACK), (lib, LIB)]
+        binds += [(self._readable() if walls.outer else str(self.pack), PACK), (lib, LIB)]
         environment = {**ENVIRONMENT, **({"PYTHONPATH": packages} if packages else {})}
         jail = Jail(walls, tuple(binds), environment)
         # Not -I, which would ignore PYTHONHASHSEED; the environment inside is ours alone, so -s -P isolate as much.
         return jail.command([python, "-s", "-P", "-B", f"{LIB}/{MAIN}", str(descriptor)]), {}
+
+    def _readable(self) -> str:
+        """The pack as nobody can read it: the folder itself, or a copy where only we may read it."""
+        paths = [self.pack, *self.pack.rglob("*")]
+        if all(for_all(path) for path in paths if path.exists()):
+            return str(self.pack)
+        if self._copy is None:
+            self._copy = tempfile.mkdtemp(prefix="simia-pack-")
+            shutil.copytree(self.pack, self._copy, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
+            for path in [Path(self._copy), *Path(self._copy).rglob("*")]:
+                path.chmod(0o755 if path.is_dir() else 0o644)
+        return self._copy
 
     async def fork(self, *, isolated: bool) -> tuple[int, socket.socket]:
         """A new worker: its number and its channel. Raises `Aborted` when the sandbox is gone."""
@@ -193,11 +206,20 @@ class Zygote:
             process.wait()
             if process.stderr is not None:
                 process.stderr.close()
+        copy, self._copy = self._copy, None
+        if copy is not None:
+            shutil.rmtree(copy, ignore_errors=True)
         _living.discard(self)
 
     async def close(self) -> None:
         async with self._guard:
             await asyncio.to_thread(self.kill)
+
+
+def for_all(path: Path) -> bool:
+    """Whether anybody may read it."""
+    need = 0o005 if path.is_dir() else 0o004
+    return path.stat().st_mode & need == need
 
 
 _living: weakref.WeakSet[Zygote] = weakref.WeakSet()

@@ -22,6 +22,7 @@ import zstandard
 
 from simia.errors import Aborted, Code, UserError
 from simia.pack import Pack
+from simia.sandbox.inside.frames import pack as pack_json
 from simia.sandbox.limits import Limits
 from simia.sandbox.worker import Lost, Slot
 from simia.sandbox.zygote import Zygote
@@ -255,7 +256,7 @@ class ExecutableWorld:
         except Lost as error:
             return failure(call, error.code, error.code.meaning, error.detail)
         if status == OK:
-            content = value if isinstance(value, str) else orjson.dumps(value).decode()
+            content = value if isinstance(value, str) else pack_json(value).decode()
             if self._writes.get(by, {}).get(call.name, True):
                 journal.writes.append((by, call.name, arguments, number, fingerprint(value)))
                 if len(journal.writes) > COMPACT:

@@ -136,9 +136,7 @@ async def test_a_rollout_that_was_stopped_goes_on_and_ends_like_any_other(
     code.write_text(code.read_text().replace(*slow))
     words = ["rollout", "todos", "--agent", "reference", "--group", "150", "--name", "r", "--set", "concurrency=4"]
     process = simia(*words, cwd=tmp_path)
-    ledger, deadline = tmp_path / "runs" / "r" / "ledger.db", time.monotonic() + 60
-    while time.monotonic() < deadline and process.poll() is None and not (ledger.exists() and progress(tmp_path) > 5):
-        time.sleep(0.02)
+    wait_for_some(process, tmp_path)
     os.kill(process.pid, number)
     process.communicate(timeout=60)
     before = progress(tmp_path)
@@ -148,6 +146,12 @@ async def test_a_rollout_that_was_stopped_goes_on_and_ends_like_any_other(
     assert done.scores.mean is not None
     assert (done.scores.episodes, done.scores.mean.value) == (300, 1.0)
     assert done.accepted == 2
+
+
+def wait_for_some(process: subprocess.Popen[bytes], tmp_path: Path) -> None:
+    ledger, deadline = tmp_path / "runs" / "r" / "ledger.db", time.monotonic() + 60
+    while time.monotonic() < deadline and process.poll() is None and not (ledger.exists() and progress(tmp_path) > 5):
+        time.sleep(0.02)
 
 
 def progress(tmp_path: Path) -> int:

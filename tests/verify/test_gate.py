@@ -31,7 +31,7 @@ def task(base: dict[str, Any], **changes: Any) -> dict[str, Any]:
 
 CASES: dict[Fault, dict[str, Any]] = {
     Fault.NOTHING_SCORES: task(READ, reward={"parts": [{"kind": "state"}]}),
-    Fault.ECHO_SCORES: task(READ, script=[*READ["script"][:2], {"agent": "Left: the plants."}], reward={"parts": [{"kind": "state"}, {"kind": "answer", "expect": ["left"]}]}),
+    Fault.ECHO_SCORES: task(READ, script=[*READ["script"][:2], {"agent": "Still open: the plants."}], reward={"parts": [{"kind": "state"}, {"kind": "answer", "expect": ["open"]}]}),
     Fault.CANNED_SCORES: task(READ, reward={"parts": [{"kind": "answer", "expect": ["taken care"]}]}),
     Fault.POLICY_SCORES: task(READ, reward={"parts": [{"kind": "answer", "expect": ["one person"]}]}),
     Fault.REFERENCE_FAILS: task(READ, reward={"parts": [{"kind": "answer", "expect": ["bread"]}]}),

@@ -19,7 +19,10 @@ try:
             return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
 
     def unpack(body: bytes) -> Any:
-        return orjson.loads(body)
+        try:
+            return orjson.loads(body)
+        except orjson.JSONDecodeError:
+            return json.loads(body)  # the same integers, coming back
 
 except ImportError:  # an imported world's own interpreter
 
