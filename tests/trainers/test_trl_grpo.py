@@ -182,6 +182,7 @@ def test_the_tokens_are_the_conversation(told: dict[str, Any]) -> None:
                     (c["name"], c.get("arguments")) for c in message.get("calls", [])
                 ]
             answered = [m["content"] for m in messages[1:] if m["role"] in ("tool", "user")]
+            assert heard.count("<|im_start|>assistant\n") == len(own) - 1, "the policy's own words stand there once"
             at = 0
             for text in answered:
                 at = heard.index(text, at) + len(text)
