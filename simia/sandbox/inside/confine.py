@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import mmap
 import platform
 import resource
 import struct
@@ -32,10 +33,18 @@ CALLS: dict[str, tuple[int | None, int | None]] = {
     "shmget": (29, 194), "shmat": (30, 196), "msgget": (68, 186), "semget": (64, 190), "mq_open": (240, 180),
     "setpriority": (141, 140), "sched_setscheduler": (144, 119), "sched_setaffinity": (203, 122),
     "init_module": (175, 105), "finit_module": (313, 273), "kexec_load": (246, 104), "personality": (135, 92),
-    "prlimit64": (302, 261), "setrlimit": (160, 164), "ioperm": (173, None), "iopl": (172, None),
+    "prlimit64": (302, 261), "setrlimit": (160, 164), "ioperm": (173, None), "iopl": (172, None), "syslog": (103, 116),
+    "sched_setattr": (314, 274), "sched_setparam": (142, 118), "ioprio_set": (251, 30), "migrate_pages": (256, 238),
+    "move_pages": (279, 239), "process_mrelease": (448, 448),
 }  # fmt: skip
 CLONE3 = 435
-MAPPED = 768 << 20  # address space that an interpreter maps and never uses
+# name: (x86_64, aarch64), and the second arguments that are refused: a descriptor's owner is signalled by the kernel,
+# so who may name an owner and a signal can kill without `kill`.
+OWNERS: dict[str, tuple[tuple[int, int], tuple[int, ...]]] = {
+    "fcntl": ((72, 25), (8, 10, 15)),  # F_SETOWN, F_SETSIG, F_SETOWN_EX
+    "ioctl": ((16, 29), (0x8901, 0x8902, 0x5452)),  # FIOSETOWN, SIOCSPGRP, FIOASYNC
+}
+SLACK = 16 << 20  # address space for the worker's own answers
 MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 
 
@@ -45,9 +54,8 @@ class Unconfined(Exception):  # noqa: N818 - a state of the machine
 
 def rlimits(*, memory: int, files: int, processes: int, cpu: int) -> None:
     """Hard limits of this process: address space in bytes beyond what it uses, descriptors, threads and children, CPU seconds."""
-    used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 + MAPPED
     for which, value in (
-        (resource.RLIMIT_AS, used + memory),
+        (resource.RLIMIT_AS, mapped() + memory + SLACK),
         (resource.RLIMIT_NOFILE, files),
         (resource.RLIMIT_NPROC, processes),
         (resource.RLIMIT_CPU, cpu),
@@ -59,6 +67,27 @@ def rlimits(*, memory: int, files: int, processes: int, cpu: int) -> None:
         hard = resource.getrlimit(which)[1]
         value = value if hard == resource.RLIM_INFINITY else min(value, hard)
         resource.setrlimit(which, (value, value))
+
+
+def mapped() -> int:
+    """Address space that this process has, in bytes: the least limit under which one more page can be had.
+
+    Found by trying, since inside the walls there is no /proc to read it from; an interpreter maps far more than it uses.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    low, high = 0, 1 << 46
+    try:
+        while high - low > 1 << 16:
+            middle = (low + high) // 2
+            resource.setrlimit(resource.RLIMIT_AS, (middle if hard == resource.RLIM_INFINITY else min(middle, hard), hard))
+            try:
+                mmap.mmap(-1, mmap.PAGESIZE).close()
+                high = middle
+            except (OSError, MemoryError):
+                low = middle
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+    return high
 
 
 def hide() -> None:
@@ -84,6 +113,12 @@ def filter_program() -> bytes:
         instruction.pack(0x15, 0, 1, CLONE3),
         instruction.pack(0x06, 0, 0, NO_SUCH),  # libraries fall back to clone, whose number is on the list
     ]
+    for both, values in OWNERS.values():
+        # Another call: past this part. Else load the low half of its second argument, compare, and load the number again.
+        program += [instruction.pack(0x15, 0, 2 * len(values) + 2, both[column]), instruction.pack(0x20, 0, 0, 24)]
+        for value in values:
+            program += [instruction.pack(0x15, 0, 1, value), instruction.pack(0x06, 0, 0, REFUSE)]
+        program.append(instruction.pack(0x20, 0, 0, 0))
     for number in numbers:
         program += [instruction.pack(0x15, 0, 1, number), instruction.pack(0x06, 0, 0, REFUSE)]
     program.append(instruction.pack(0x06, 0, 0, ALLOW))
