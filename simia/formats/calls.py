@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Any
 
 from simia.formats.base import carried, dumps, parse, unknown
-from simia.trajectory import ToolCall
+from simia.trajectory import Message, ToolCall
 
 THINK = re.compile(r"\A\s*<think>\n?(.*?)\n?</think>(\n{0,2})(.*)\Z", re.DOTALL)
 TAGGED = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.DOTALL)
@@ -84,6 +84,14 @@ def read_tagged(text: str) -> tuple[str | None, list[ToolCall]]:
     after = [piece.strip() for piece in (*between, text[blocks[-1].end() :]) if piece.strip()]
     content = before.removesuffix("\n") if before.strip() or before == "\n" else None
     return ("\n".join([content, *after] if content else after) if after else content), calls
+
+
+def read_message(text: str, ids: str = "call") -> Message:
+    """An assistant's turn in Hermes text as a message; its calls are numbered `{ids}_0`, `{ids}_1`, …"""
+    reasoning, rest = split_think(text)
+    content, calls = read_tagged(rest) if rest is not None else (None, [])
+    numbered = [call.model_copy(update={"id": f"{ids}_{i}"}) for i, call in enumerate(calls)]
+    return Message(role="assistant", content=content, reasoning=reasoning, calls=numbered)
 
 
 def write_tagged(content: str | None, calls: list[ToolCall]) -> str | None:

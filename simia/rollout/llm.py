@@ -162,7 +162,5 @@ def native_message(reply: Reply, turn: int) -> Message:
 
 
 def hermes_message(reply: Reply, turn: int) -> Message:
-    reasoning, rest = tagged.split_think(reply.text)
-    text, calls = tagged.read_tagged(rest) if rest is not None else (None, [])
-    numbered = [call.model_copy(update={"id": f"call_{turn}_{i}"}) for i, call in enumerate(calls)]
-    return Message(role="assistant", content=text, reasoning=reasoning or reply.reasoning, calls=numbered)
+    message = tagged.read_message(reply.text, f"call_{turn}")
+    return message if message.reasoning else message.model_copy(update={"reasoning": reply.reasoning})

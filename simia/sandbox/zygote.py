@@ -83,6 +83,9 @@ class Zygote:
                 command, pass_fds=[theirs.fileno()], env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE, start_new_session=True, cwd="/",
             )  # fmt: skip
+        except OSError as error:
+            ours.close()
+            raise Aborted(Code.WORKER_LOST, f"the sandbox of {self.pack.name} cannot be started: {error}") from None
         except BaseException:
             ours.close()
             raise
@@ -95,7 +98,7 @@ class Zygote:
         try:
             ours.sendall(frame({"pack": inside, "spec": self.spec, "seal": not self.unsafe}))
             word = self._reader.next()
-        except (Closed, OSError) as error:
+        except (Closed, OSError, ValueError) as error:
             said = self._last_words()
             self.kill()
             if isinstance(error, TimeoutError):
@@ -103,11 +106,14 @@ class Zygote:
                     f"{self.pack.name}: loading {self.spec['code']} took more than {self.limits.start:g} s"
                 ) from None
             raise UserError(f"{self.pack.name}: the sandbox ended at its start: {said}") from None
+        if not isinstance(word, dict) or (word.get("ready") and not introduced(word)):
+            self.kill()
+            raise UserError(f"{self.pack.name}: {self.spec['code']} interferes with the sandbox while it loads")
         if not word.get("ready"):
             self.kill()
             place = f" ({word['where']})" if word.get("where") else ""
             raise UserError(
-                f"{self.pack.name}: {self.spec['code']} cannot be loaded{place}: {' '.join(str(word['error']).split())[:300]}"
+                f"{self.pack.name}: {self.spec['code']} cannot be loaded{place}: {' '.join(str(word.get('error')).split())[:300]}"
             )
         self.tools = word["tools"]
         self.declared, self.by_convention = word["declared"], word["by_convention"]
@@ -120,11 +126,9 @@ class Zygote:
             environment = {**ENVIRONMENT, **({"PYTHONPATH": packages} if packages else {})}
             return [python, "-s", "-P", "-B", f"{lib}/{MAIN}", str(descriptor)], environment
         walls = probe.require()
-        held = outermost(
-            [*interpreter_paths(python), str(Path(python).parent.parent), *([packages] if packages else [])]
-        )
-        system = [pair[0] for pair in system_binds()]
-        binds = [*system_binds(), *((p, p) for p in held if not any(p == s or p.startswith(s + "/") for s in system))]
+        needed = [*interpreter_paths(python), str(Path(python).parent.parent), *([packages] if packages else [])]
+        system = [path for path, _ in system_binds(walls.bwrap or "")]
+        binds = [(path, path) for path in outermost([*system, *needed])]
         binds += [(self._readable() if walls.outer else str(self.pack), PACK), (lib, LIB)]
         environment = {**ENVIRONMENT, **({"PYTHONPATH": packages} if packages else {})}
         jail = Jail(walls, tuple(binds), environment)
@@ -138,9 +142,12 @@ class Zygote:
             return str(self.pack)
         if self._copy is None:
             self._copy = tempfile.mkdtemp(prefix="simia-pack-")
-            shutil.copytree(self.pack, self._copy, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
+            # Links stay links: what they point to outside the pack is not the pack's to show.
+            skip = shutil.ignore_patterns("__pycache__")
+            shutil.copytree(self.pack, self._copy, dirs_exist_ok=True, symlinks=True, ignore=skip)
             for path in [Path(self._copy), *Path(self._copy).rglob("*")]:
-                path.chmod(0o755 if path.is_dir() else 0o644)
+                if not path.is_symlink():
+                    path.chmod(0o755 if path.is_dir() else 0o644)
         return self._copy
 
     async def fork(self, *, isolated: bool) -> tuple[int, socket.socket]:
@@ -151,7 +158,10 @@ class Zygote:
             if self._process is None:
                 await asyncio.to_thread(self._start)
             number = next(self._numbers)
-            ours, theirs = socket.socketpair()
+            try:
+                ours, theirs = socket.socketpair()
+            except OSError as error:
+                raise Aborted(Code.WORKER_LOST, f"no descriptor for a worker's channel: {error}") from None
             limits = self.limits
             order = {
                 "do": "fork", "id": number, "isolated": isolated, "live": limits.live, "most": limits.output,
@@ -181,7 +191,7 @@ class Zygote:
             self._control.sendall(frame({"do": "status", "id": number}))
             found = self._reader.next().get("exit")
             return found if isinstance(found, int) else None
-        except (Closed, OSError):
+        except (Closed, OSError, ValueError, AttributeError):
             self.kill()  # it does not do what it is told: the whole sandbox goes
             return None
 
@@ -216,10 +226,22 @@ class Zygote:
             await asyncio.to_thread(self.kill)
 
 
+def introduced(word: dict[str, Any]) -> bool:
+    """Whether it names its tools as it should: by whom → name → whether it writes. The pack's code could have sent it."""
+    tools, declared = word.get("tools"), word.get("declared")
+    return (
+        isinstance(tools, dict)
+        and isinstance(declared, dict)
+        and isinstance(word.get("by_convention"), bool)
+        and all(isinstance(named, dict) for named in [*tools.values(), *declared.values()])
+        and all(isinstance(row, dict) for named in declared.values() for row in named.values())
+    )
+
+
 def for_all(path: Path) -> bool:
-    """Whether anybody may read it."""
+    """Whether anybody may read it; a link counts for itself."""
     need = 0o005 if path.is_dir() else 0o004
-    return path.stat().st_mode & need == need
+    return path.lstat().st_mode & need == need
 
 
 _living: weakref.WeakSet[Zygote] = weakref.WeakSet()

@@ -175,9 +175,8 @@ class Rollout:
         return episodes
 
     def _prompt(self, episode: Episode) -> list[int]:
-        """Of an episode that was aborted before anyone spoke there is nothing to render."""
         view = episode.view
-        return self.text.opening(view.system, view.messages, view.tools) if view.messages else self.text.end_ids[:1]
+        return self.text.opening(view.system, view.messages, view.tools)
 
     def _round(self, live: list[Row]) -> list[Row]:
         """One reply of each, and what the environment says to it. Returns those that go on."""
@@ -205,11 +204,10 @@ class Rollout:
         episode, sample = row.episode, Sample(row.context, ids, logprobs)
         row.take(ids, logprobs)
         if not ids or ids[-1] not in self.text.end_ids:  # cut in the middle: half a message is nothing to act on
-            return await episode.stop(Code.MAX_TOKENS)
-        known = len(episode.view.messages) + 1
+            return await episode.stop(Code.MAX_TOKENS, message=self.text.read(ids, row.turns), sample=sample)
         step = await episode.step(self.text.read(ids, row.turns), sample)
         if step.end is None:
-            row.pending = self.text.between(episode.view.messages[known:])
+            row.pending = self.text.between(step.messages)
         return step
 
     async def _close(self, episodes: list[Episode]) -> None:
@@ -258,10 +256,7 @@ class Text:
     def read(self, ids: list[int], turn: int) -> Message:
         """The message that the policy meant. A call that cannot be read stays a call: the environment answers it with an error."""
         text = self._tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
-        reasoning, rest = tagged.split_think(text)
-        content, found = tagged.read_tagged(rest) if rest is not None else (None, [])
-        numbered = [call.model_copy(update={"id": f"call_{turn}_{i}"}) for i, call in enumerate(found)]
-        return Message(role="assistant", content=content, reasoning=reasoning, calls=numbered)
+        return tagged.read_message(text, f"call_{turn}")
 
     def _row(self, m: Message) -> dict[str, Any]:
         row: dict[str, Any] = {"role": m.role, "content": m.text}

@@ -134,8 +134,7 @@ class ExecutableBackend:
             try:
                 for action in task.actions:
                     await world.call([ToolCall(id="", name=action.name, arguments=action.arguments)], by=action.by)
-                changes: list[dict[str, Any]] = await world.request("changes")
-                return changes
+                return await world.changes()
             finally:
                 await world.close()
 
@@ -171,7 +170,11 @@ class ExecutableBackend:
             await slot.close()
         if status != OK:
             return dict.fromkeys(items_of(spec), f"error: {value}")
-        return dict(value)
+        given = value if isinstance(value, dict) else {}
+        return {
+            item: found if isinstance(found := given.get(item), bool | str) else "error: the worker sent no answer"
+            for item in items_of(spec)
+        }
 
     async def at_reset(self, task: Task, seed: int) -> dict[str, Any]:
         """The checklist on the untouched state; what holds there says nothing of the agent."""
@@ -227,7 +230,7 @@ class ExecutableWorld:
         self._backend, self._task, self._slot, self._journal, self._own = backend, task, slot, journal, own
         self._seed = int(journal.spec["seed"])
         self._session = slot.number()
-        self._generation = -1
+        self._generation, self._stale, self._born = -1, False, False
         self._writes = backend._zygote.tools if backend._zygote else {}
         self._guard = asyncio.Lock()
         slot.sessions += 1
@@ -238,7 +241,10 @@ class ExecutableWorld:
 
     async def begin(self) -> None:
         async with self._guard:
-            await self._request("open", None)
+            try:
+                await self._request("open", None)
+            except Lost as error:
+                raise Aborted(Code.WORKER_LOST, f"an episode cannot be set up: {error.detail}") from None
 
     async def call(self, calls: Sequence[ToolCall], by: By = "agent") -> list[ToolResult]:
         async with self._guard:
@@ -256,9 +262,13 @@ class ExecutableWorld:
         except Lost as error:
             return failure(call, error.code, error.code.meaning, error.detail)
         if status == OK:
-            content = value if isinstance(value, str) else pack_json(value).decode()
+            try:
+                content = value if isinstance(value, str) else pack_json(value).decode().strip()
+                mark = fingerprint(value)
+            except (TypeError, ValueError, RecursionError):  # forged: a worker's own answers can be written
+                return failure(call, Code.TOOL_CRASHED, Code.TOOL_CRASHED.meaning, "the worker sent what is no answer")
             if self._writes.get(by, {}).get(call.name, True):
-                journal.writes.append((by, call.name, arguments, number, fingerprint(value)))
+                journal.writes.append((by, call.name, arguments, number, mark))
                 if len(journal.writes) > COMPACT:
                     await self._compact()
             return ToolResult(call.id, content, data=None if isinstance(value, str) else value)
@@ -298,13 +308,20 @@ class ExecutableWorld:
         """What the scorers read: `changes` of the state since the start; `expected`, those of the reference solution; `checks`,
         the checklist's items on the final state, and `at_reset`, on the untouched one."""
         backend, task, seed = self._backend, self._task, self._seed
-        changes = await self.request("changes")
+        changes = await self.changes()
         found: dict[str, Any] = {"changes": changes}
         if any(part.kind == "state" for part in task.reward.parts):
             found["expected"] = await backend.expected(task, seed)
         if any(part.kind == "checklist" for part in task.reward.parts):
             found["checks"] = await backend.checks(task, seed, changes)
             found["at_reset"] = await backend.at_reset(task, seed)
+        return found
+
+    async def changes(self) -> list[dict[str, Any]]:
+        """From the start of the episode to now. Raises `Aborted` for what is no list of changes."""
+        found = await self.request("changes")
+        if not isinstance(found, list) or not all(is_change(each) for each in found):
+            raise Aborted(Code.TOOL_FAILED, "the worker sent changes that are none")
         return found
 
     async def initial(self) -> Any:
@@ -350,8 +367,12 @@ class ExecutableWorld:
                 if worker is None or self._generation != self._slot.generation:
                     continue
                 return await worker.ask(what, self._session, detail, alone=alone)
+            except asyncio.CancelledError:
+                # The worker goes on with what nobody waits for: its session is no longer what the journal says.
+                self._generation, self._stale = -1, True
+                raise
             except Lost as error:
-                if error.alone:
+                if error.alone or self._own:  # in a process of its own nobody else can be at fault
                     crashes += 1
                     if error.sure or crashes >= CRASHES:
                         raise
@@ -362,7 +383,15 @@ class ExecutableWorld:
         """The session lives in the present worker: opened there, or built again from the journal."""
         if self._slot.live is not None and self._generation == self._slot.generation:
             return
-        worker = await self._slot.worker()
+        if self._stale and self._own and (held := self._slot.live) is not None:
+            await held.close()
+        self._stale = False
+        try:
+            worker = await self._slot.worker()
+        except UserError as error:
+            if self._born:
+                raise Aborted(Code.WORKER_LOST, str(error)) from None  # it did load before
+            raise
         generation, journal = self._slot.generation, self._journal
         status, value = await worker.ask("open", self._session, journal.spec)
         if status != OK:
@@ -371,7 +400,7 @@ class ExecutableWorld:
             status, value = await worker.ask("call", self._session, [by, name, arguments, number])
             if status != OK or fingerprint(value) != before:
                 raise Aborted(Code.REPLAY_DIVERGED, f"{name}, call {number}")
-        self._generation = generation
+        self._generation, self._born = generation, True
 
     async def _compact(self) -> None:
         """A long journal becomes the state that it leads to."""
@@ -392,6 +421,13 @@ def unpacked(snapshot: bytes) -> Journal:
     if body.get("version") != 1:
         raise UserError("this snapshot was made by another version of simia: start the episode anew")
     return Journal(body["spec"], [tuple(write) for write in body["writes"]], body["calls"])
+
+
+def is_change(each: Any) -> bool:
+    if not isinstance(each, dict) or not each.keys() <= {"path", "old", "new"} or each.keys() == {"path"}:
+        return False
+    path = each.get("path")
+    return isinstance(path, list) and all(isinstance(step, str) for step in path)
 
 
 def fingerprint(value: Any) -> str:

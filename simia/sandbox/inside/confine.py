@@ -44,7 +44,7 @@ OWNERS: dict[str, tuple[tuple[int, int], tuple[int, ...]]] = {
     "fcntl": ((72, 25), (8, 10, 15)),  # F_SETOWN, F_SETSIG, F_SETOWN_EX
     "ioctl": ((16, 29), (0x8901, 0x8902, 0x5452)),  # FIOSETOWN, SIOCSPGRP, FIOASYNC
 }
-SLACK = 16 << 20  # address space for the worker's own answers
+SLACK = 256 << 20  # address space that writers of JSON reserve at once; refused it, they do not raise but crash
 MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 
 
@@ -79,7 +79,9 @@ def mapped() -> int:
     try:
         while high - low > 1 << 16:
             middle = (low + high) // 2
-            resource.setrlimit(resource.RLIMIT_AS, (middle if hard == resource.RLIM_INFINITY else min(middle, hard), hard))
+            resource.setrlimit(
+                resource.RLIMIT_AS, (middle if hard == resource.RLIM_INFINITY else min(middle, hard), hard)
+            )
             try:
                 mmap.mmap(-1, mmap.PAGESIZE).close()
                 high = middle

@@ -9,20 +9,24 @@ from typing import Any
 
 HEAD = struct.Struct("!I")
 MOST = 256 * 1024 * 1024
+
+
+def refuse(word: str) -> float:
+    raise ValueError(f"{word} is no JSON")
+
+
 try:
     import orjson
 
     def pack(value: Any) -> bytes:
         try:
             return orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS)
-        except TypeError:  # an integer beyond 64 bits
-            return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+        except TypeError:  # an integer beyond 64 bits: a space before it says so
+            return b" " + json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
 
     def unpack(body: bytes) -> Any:
-        try:
-            return orjson.loads(body)
-        except orjson.JSONDecodeError:
-            return json.loads(body)  # the same integers, coming back
+        # orjson would round such integers to floats without a word
+        return json.loads(body, parse_constant=refuse) if body[:1] == b" " else orjson.loads(body)
 
 except ImportError:  # an imported world's own interpreter
 
@@ -58,6 +62,8 @@ class Reader:
             if not chunk:
                 raise Closed
             held += chunk
+            if len(held) >= HEAD.size and HEAD.unpack_from(held)[0] > MOST:
+                raise ValueError("a frame larger than any that is sent")
         size = HEAD.unpack_from(held)[0]
         body = bytes(held[HEAD.size : HEAD.size + size])
         del held[: HEAD.size + size]

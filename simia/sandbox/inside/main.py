@@ -24,7 +24,7 @@ if LIB not in sys.path:
 from simia.sandbox.inside import confine  # noqa: E402
 from simia.sandbox.inside.drivers import Loaded  # noqa: E402
 from simia.sandbox.inside.frames import Closed, Reader, frame  # noqa: E402
-from simia.sandbox.inside.sessions import OutOfMemory, Sessions, checks  # noqa: E402
+from simia.sandbox.inside.sessions import OutOfMemory, Sessions, checks, words  # noqa: E402
 
 MEMORY_EXIT = 77
 
@@ -43,7 +43,7 @@ def main(descriptor: int) -> None:
         control.sendall(frame({"ready": True, **known}))
     except BaseException as error:
         control.sendall(
-            frame({"ready": False, "error": f"{type(error).__name__}: {error}"[:2000], "where": where(error)})
+            frame({"ready": False, "error": f"{type(error).__name__}: {words(error)}", "where": where(error)})
         )
         return
     gc.collect()
@@ -102,7 +102,20 @@ def serve(descriptor: int, loaded: Loaded, order: dict[str, Any], program: bytes
 def work(channel: socket.socket, sessions: Sessions, loaded: Loaded, most: int) -> None:
     reader = Reader(channel)
     while True:
-        channel.sendall(frame([answer(each, sessions, loaded, most) for each in reader.next()]))
+        answers = [answer(each, sessions, loaded, most) for each in reader.next()]
+        try:
+            body = frame(answers)
+        except (TypeError, ValueError, RecursionError):  # one of the states is no JSON: the others are
+            body = frame([sendable(each) for each in answers])
+        channel.sendall(body)
+
+
+def sendable(row: list[Any]) -> list[Any]:
+    try:
+        frame(row)
+    except (TypeError, ValueError, RecursionError) as error:
+        return [row[0], [2, f"{type(error).__name__}: the state is not JSON: {words(error)}"]]
+    return row
 
 
 def answer(request: list[Any], sessions: Sessions, loaded: Loaded, most: int) -> list[Any]:
@@ -115,7 +128,7 @@ def answer(request: list[Any], sessions: Sessions, loaded: Loaded, most: int) ->
     except (MemoryError, OutOfMemory):
         raise
     except BaseException as error:
-        return [number, [2, f"{type(error).__name__}: {error}"[:2000]]]
+        return [number, [2, f"{type(error).__name__}: {words(error)}"]]
 
 
 def other(what: str, session: int, detail: Any, sessions: Sessions, loaded: Loaded) -> Any:

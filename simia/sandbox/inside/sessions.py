@@ -51,20 +51,22 @@ class Session:
             body = pack(value)
             if len(body) > most:
                 raise Refusal(f"the result is {len(body):,} bytes, more than {most:,} that a call may return")
+            if (
+                writes and len(self._since) >= self._every
+            ):  # a state that cannot be written fails the call that finds it
+                self._checkpoint, self._since = driver.freeze(), []
+                self._every = EVERY + len(self._checkpoint) // BYTES_A_WRITE
+                return [OK, value]
         except MemoryError:
             raise OutOfMemory from None
         except BaseException as error:  # a tool may raise anything, SystemExit among it
             if writes:
                 self._roll_back()
             if isinstance(error, Refusal) or refusal(error):
-                return [REFUSED, str(error)[:WORDS]]
-            return [FAILED, f"{type(error).__name__}: {error}"[:WORDS]]
+                return [REFUSED, words(error)]
+            return [FAILED, f"{type(error).__name__}: {words(error)}"]
         if writes:
             self._since.append((by, name, kept, index))
-            if len(self._since) > self._every:
-                self._checkpoint = driver.freeze()
-                self._every = EVERY + len(self._checkpoint) // BYTES_A_WRITE
-                self._since.clear()
         return [OK, value]
 
     def _names(self, by: str) -> dict[str, bool]:
@@ -156,6 +158,14 @@ class Sessions:
             self._all[idle].freeze()
 
 
+def words(error: BaseException) -> str:
+    """What an error says, as text that can be sent; its `__str__` is the pack's code too."""
+    try:
+        return str(error)[:WORDS].encode(errors="replace").decode()
+    except Exception:
+        return "(an error whose words cannot be had)"
+
+
 def refusal(error: BaseException) -> bool:
     return (
         type(error).__name__ == "ToolError"
@@ -175,7 +185,7 @@ def checks(loaded: Loaded, spec: dict[str, Any]) -> dict[str, Any]:
         try:
             found[item] = bool(function(unpack(pack(final)), unpack(pack(initial))))
         except BaseException as error:
-            found[item] = f"error: {type(error).__name__}: {error}"[:WORDS]
+            found[item] = f"error: {type(error).__name__}: {words(error)}"
     if spec.get("calls"):
         session.driver.restore(final)
         for number, call in enumerate(spec["calls"]):
@@ -183,7 +193,7 @@ def checks(loaded: Loaded, spec: dict[str, Any]) -> dict[str, Any]:
                 value = session.driver.check(call["name"], call.get("by", "agent"), call.get("arguments", {}))
                 found[item_name(call, number)] = value == call.get("expect", True)
             except BaseException as error:
-                found[item_name(call, number)] = f"error: {type(error).__name__}: {error}"[:WORDS]
+                found[item_name(call, number)] = f"error: {type(error).__name__}: {words(error)}"
     return found
 
 
