@@ -4,7 +4,7 @@
     python eval/bench/tau2.py --limit 10            # the first ten of each domain, as in CI
 
 Each domain is imported (tau2's code as it is installed, in an environment of its own). Every task is played by its reference
-actions; again without the last of them that may change the state; and by an agent that says it cannot help. Steps: look-ups
+actions; again without the last of them that changes the state (one that tau2 refuses changes nothing); and by an agent that says it cannot help. Steps: look-ups
 of 16 episodes at once, each in a process of its own in the sandbox.
 
 Prints a table; the last line is one JSON object; the exit code is 1 where a reference does not score 1, where an incomplete
@@ -44,10 +44,10 @@ LOOK_UPS = {
 
 async def judge(environment: Environment, task: Task) -> tuple[float, float | None, float]:
     """Rewards of the reference, of the reference without its last write (None where it has none), of doing nothing."""
-    full = value(await played(environment, task, ReferenceAgent(task), ScriptedUser(task)))
-    last = last_write(environment, task)
+    reference = await played(environment, task, ReferenceAgent(task), ScriptedUser(task))
+    full, last = value(reference), last_write(environment, task, reference)
     short = None
-    if last is not None:
+    if last is not None and (reference.evidence or {}).get("changes"):
         less = without(task, last)
         # The task judges; only what is played is shorter.
         short = value(await played(environment, task, ReferenceAgent(less), ScriptedUser(less)))

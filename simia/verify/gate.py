@@ -128,7 +128,7 @@ async def repeatable(backend: ExecutableBackend, task: Task) -> list[Finding]:
 async def unfinished(environment: Environment, task: Task, reference: Trajectory) -> list[Finding]:
     """The reference without its last write must not score in full, where it changes anything."""
     changes = (reference.evidence or {}).get("changes")
-    last = last_write(environment, task)
+    last = last_write(environment, task, reference)
     if last is None or not changes:
         return []
     short = without(task, last)
@@ -139,11 +139,13 @@ async def unfinished(environment: Environment, task: Task, reference: Trajectory
     return []
 
 
-def last_write(environment: Environment, task: Task) -> Action | None:
+def last_write(environment: Environment, task: Task, reference: Trajectory) -> Action | None:
+    """The last action of the solution that may change the state and was not refused when it was played."""
     backend = environment.backend
     writes = backend.writes if isinstance(backend, ExecutableBackend) else {}
-    for action in reversed(task.actions):
-        if writes.get(action.by, {}).get(action.name, True):
+    results = [message for message in reference.messages if message.role == "tool"]
+    for action, result in reversed(list(zip(task.actions, results, strict=False))):
+        if result.error is None and writes.get(action.by, {}).get(action.name, True):
             return action
     return None
 

@@ -29,6 +29,7 @@ AIRLINE_WRITES = frozenset(
     [
         "book_reservation",
         "cancel_reservation",
+        "send_certificate",
         "update_reservation_baggages",
         "update_reservation_flights",
         "update_reservation_passengers",
@@ -62,10 +63,11 @@ def retail_world(t: Trajectory) -> Iterator[Issue]:
     for step in steps(t):
         order = str(step.arguments.get("order_id", ""))
         needed = "pending" if "_pending_order" in step.call.name else "delivered"
+        whole = step.call.name in ("cancel_pending_order", "modify_pending_order_items")  # not "pending (item modified)"
         found = as_object(step.result)
         if step.call.name in RETAIL_WRITES and "order_id" in found and not failed(step.result):
             known = status.get(order, needed)
-            if not known.startswith(needed):
+            if (known != needed) if whole else not known.startswith(needed):
                 yield breaks(step.where, f"{step.call.name} succeeds on order {order}, which is {known}")
         if isinstance(found.get("order_id"), str) and isinstance(found.get("status"), str):
             status[found["order_id"]] = found["status"].lower()
