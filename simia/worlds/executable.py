@@ -23,6 +23,7 @@ import zstandard
 from simia.errors import Aborted, Code, UserError
 from simia.pack import Pack
 from simia.sandbox.inside.frames import pack as pack_json
+from simia.sandbox.inside.frames import unpack as unpack_json
 from simia.sandbox.limits import Limits
 from simia.sandbox.worker import Lost, Slot
 from simia.sandbox.zygote import Zygote
@@ -298,7 +299,10 @@ class ExecutableWorld:
         errors = spec.argument_errors(arguments)
         if errors:
             words = "; ".join(f"{where}: {what}" if where else what for where, what in errors[:3])
-            return failure(call, Code.BAD_ARGUMENTS, f"wrong arguments for {call.name}: {words[:600]}")
+            takes = ", ".join(spec.parameters.get("properties", {})) or "nothing"
+            return failure(
+                call, Code.BAD_ARGUMENTS, f"wrong arguments for {call.name}: {words[:600]}; it takes: {takes[:300]}"
+            )
         return None
 
     async def state(self) -> Any:
@@ -344,7 +348,7 @@ class ExecutableWorld:
         async with self._guard:
             journal = self._journal
             body = {"version": 1, "spec": journal.spec, "writes": journal.writes, "calls": journal.calls}
-            return zstandard.compress(orjson.dumps(body))
+            return zstandard.compress(pack_json(body))
 
     async def close(self) -> None:
         self._slot.sessions -= 1
@@ -417,7 +421,7 @@ def failure(call: ToolCall, code: Code, words: str, detail: str = "") -> ToolRes
 
 
 def unpacked(snapshot: bytes) -> Journal:
-    body = orjson.loads(zstandard.decompress(snapshot))
+    body = unpack_json(zstandard.decompress(snapshot))
     if body.get("version") != 1:
         raise UserError("this snapshot was made by another version of simia: start the episode anew")
     return Journal(body["spec"], [tuple(write) for write in body["writes"]], body["calls"])

@@ -80,9 +80,8 @@ def airline_world(t: Trajectory) -> Iterator[Issue]:
         reservation = known.get(str(step.arguments.get("reservation_id", "")), {})
         found = as_object(step.result)
         if step.call.name == "update_reservation_flights" and "reservation_id" in found and not failed(step.result):
-            cabins = {reservation.get("cabin"), step.arguments.get("cabin")}
             old, new = numbers(reservation.get("flights")), numbers(step.arguments.get("flights"))
-            if cabins == {"basic_economy"} and old and new and old != new:
+            if reservation.get("cabin") == "basic_economy" and old and new and old != new:
                 yield breaks(step.where, "the flights of a basic economy reservation are changed")
         if isinstance(found.get("reservation_id"), str):
             known[found["reservation_id"]] = found
