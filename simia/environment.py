@@ -242,6 +242,8 @@ class Episode:
         extra: dict[str, Any] = {"seed": self.seed, "backend": environment.backend_name}
         if self.group is not None:
             extra["group"] = self.group
+        if pack.evaluation:
+            extra["evaluation"] = True
         return Trajectory(
             pack=pack.name,
             task_id=self.task.id,

@@ -62,6 +62,8 @@ class PackFile(BaseModel):
     match: dict[str, Match] = Field(default_factory=dict)
     executable: Executable | None = None
     user: Literal["none", "scripted", "llm"] = "none"
+    evaluation: bool = False
+    """Whether its tasks are a benchmark's: nothing that is played here is exported as training data."""
     instructions: str | None = None
     """A file with what whoever plays the user is told beside the task."""
 
@@ -81,6 +83,7 @@ class Pack(BaseModel):
     match: dict[str, Match] = Field(default_factory=dict)
     executable: Executable | None = None
     user: Literal["none", "scripted", "llm"] = "none"
+    evaluation: bool = False
     root: Path | None = Field(None, exclude=True)
     file: PackFile | None = Field(None, exclude=True)
 
@@ -102,6 +105,7 @@ class Pack(BaseModel):
             match=head.match,
             executable=head.executable,
             user=head.user,
+            evaluation=head.evaluation,
             root=path.parent,
             file=head,
         )

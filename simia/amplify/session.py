@@ -107,6 +107,7 @@ async def resume(
 
 def saved(run: Run, changes: dict[str, Any] | None = None) -> AmplifyConfig:
     """The config that a run was made with, and operational changes to it."""
+    run.refuse_rollouts("this")
     data = run.saved_config()
     for dotted, value in (changes or {}).items():
         assign(data, dotted.split("."), value)

@@ -84,7 +84,16 @@ def export(
     """Write trajectories as training data, with a data set card and, for LLaMA-Factory, a training YAML."""
     from simia.export import export as write
     from simia.export.llamafactory import Model
-    from simia.export.sources import Once, mixed, not_judged_bad, shares_of, trajectories, unread, with_system
+    from simia.export.sources import (
+        Once,
+        for_training,
+        mixed,
+        not_judged_bad,
+        shares_of,
+        trajectories,
+        unread,
+        with_system,
+    )
 
     names = sources or ["last"]
     chosen = Model.named(model) if model else None
@@ -95,6 +104,8 @@ def export(
     once = Once()
     bad: Counter[str] = Counter()
     rows = mixed(names, runs, shares_of(mix), take) if mix else once(trajectories(names, runs))
+    benchmarks: Counter[str] = Counter()
+    rows = for_training(rows, benchmarks)
     if judged:
         rows = not_judged_bad(rows, known, bad)
     report = write(
@@ -112,6 +123,8 @@ def export(
         out.print(f"not read: {line}", soft_wrap=True, highlight=False, markup=False)
     if judged:
         out.print(f"{bad.total()} that a judge found a fault in were left out", highlight=False)
+    for pack, count in benchmarks.items():
+        out.print(f"{count} of {pack} were left out: its tasks are for evaluation only", highlight=False, markup=False)
     if once.dropped:
         out.print(f"{once.dropped} said what another one says, and were left out", highlight=False)
     out.print(

@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 
 from simia.cli.amplify import RUNS
+from simia.errors import UserError
 from simia.runs import Run
 
 
@@ -19,7 +20,8 @@ def report(
     ] = None,
     runs: RUNS = Path("runs"),
 ) -> None:
-    """What a run made: acceptance, rejections, coverage per tool, overlap with the seeds."""
+    """What a run made: acceptance, rejections, coverage per tool, overlap with the seeds; a rollout's rewards and errors."""
+    from simia.report import rollouts
     from simia.report.facts import gather
     from simia.report.html import write_html
     from simia.report.text import print_report
@@ -27,6 +29,11 @@ def report(
     out = Console()
     opened = Run.read_only(runs, run)
     try:
+        if opened.is_rollout:
+            if html is not None:
+                raise UserError("a rollout's report has no page yet: leave --html out")
+            rollouts.print_report(rollouts.gather(opened), out)
+            return
         facts = gather(opened)
         print_report(facts, out)
         path = html or opened.folder / "report.html"

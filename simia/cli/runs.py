@@ -59,18 +59,17 @@ def show(
 
     opened = Run.read_only(runs, run)
     try:
-        if item is None and is_rollout(opened):
-            from simia.cli.rollout import print_scores
-            from simia.rollout.job import scores_of
+        if item is None and opened.is_rollout:
+            from simia.report import rollouts
 
-            print_scores(scores_of(opened), opened.id, out)
+            rollouts.print_report(rollouts.gather(opened), out)
             return
         if item is None:
             print_report(gather(opened), out)
             return
         body = opened.ledger.result(item)
         if body is None:
-            form = "TASK.0, TASK.1, …" if is_rollout(opened) else "i000000, i000001, …"
+            form = "TASK.0, TASK.1, …" if opened.is_rollout else "i000000, i000001, …"
             raise UserError(f"run {opened.id} has no result for item {item!r} (items are named {form})")
         for issue in body["issues"]:
             out.print(plain(f"{issue['code']} {issue['where']} {issue['detail']}"))
@@ -144,14 +143,10 @@ def recheck(run: RUN = "last", runs: RUNS = Path("runs")) -> None:
         opened.close()
 
 
-def is_rollout(run: Run) -> bool:
-    return run.saved_config().get("kind") == "rollout"
-
-
 def rollout_at(runs: Path, name: str) -> bool:
     run = Run.read_only(runs, name)
     try:
-        return is_rollout(run)
+        return run.is_rollout
     finally:
         run.close()
 
@@ -181,6 +176,8 @@ def diff(
 
     one, two = Run.read_only(runs, left), Run.read_only(runs, right)
     try:
+        for each in (one, two):
+            each.refuse_rollouts("runs diff")
         found = compare(one, two, None if quick else diversity)
     finally:
         one.close()

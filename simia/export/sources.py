@@ -63,6 +63,15 @@ def not_judged_bad(
             yield t
 
 
+def for_training(source: Iterable[Trajectory], dropped: Counter[str]) -> Iterator[Trajectory]:
+    """Without episodes of packs whose tasks are a benchmark's."""
+    for t in source:
+        if t.extra.get("evaluation") is True:
+            dropped[t.pack or "unknown"] += 1
+        else:
+            yield t
+
+
 class Once:
     """Several sources may hold the same conversation: the first stays. `dropped` counts the others."""
 

@@ -109,6 +109,7 @@ def write(folder: Path, domain: str, found: dict[str, Any]) -> None:
         "tasks": "tasks.jsonl",
         "executable": {"code": "tools.py", "object": "World", "isolation": "process", "python": "tau2"},
         "user": "llm",
+        "evaluation": True,
         "instructions": "user.md",
     }
     if found["user_tools"]:

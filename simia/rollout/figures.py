@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 RESAMPLES = 2000
@@ -92,10 +92,3 @@ def wilson(share: float, n: int, z: float = 1.96) -> Estimate:
     middle = (share + z * z / (2 * n)) / (1 + z * z / n)
     half = z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n)) / (1 + z * z / n)
     return Estimate(share, max(0.0, middle - half), min(1.0, middle + half))
-
-
-def by_task(rows: Iterable[tuple[str, float | None]]) -> dict[str, list[float | None]]:
-    found: dict[str, list[float | None]] = {}
-    for task, reward in rows:
-        found.setdefault(task, []).append(reward)
-    return found

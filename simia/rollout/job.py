@@ -23,7 +23,7 @@ from simia.llm.engine import BudgetReached, Engine
 from simia.llm.types import Backend
 from simia.pack import Pack
 from simia.rollout.agent import Agent
-from simia.rollout.figures import Scores, by_task, figures
+from simia.rollout.figures import Scores, figures
 from simia.rollout.llm import LLMAgent
 from simia.rollout.play import play
 from simia.rollout.scripted import AGENTS
@@ -350,13 +350,3 @@ def interruptible(job: Job) -> Iterator[None]:
     finally:
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.remove_signal_handler(number)
-
-
-def scores_of(run: Run) -> Scores:
-    """A run's figures again, out of its ledger."""
-    rows = []
-    for item in run.ledger.items():
-        body = run.ledger.result(item.id)
-        if body is not None and body["trajectory"]:
-            rows.append((str(item.spec["task"]), body["trajectory"].get("reward", {}).get("value")))
-    return figures(by_task(rows))

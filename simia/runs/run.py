@@ -79,6 +79,17 @@ class Run:
             raise UserError(f"{self.folder / 'config.yaml'} is damaged: it is no mapping")
         return data
 
+    @property
+    def is_rollout(self) -> bool:
+        """Whether its items are episodes; else they are trajectories that a model wrote."""
+        return self.saved_config().get("kind") == "rollout"
+
+    def refuse_rollouts(self, what: str) -> None:
+        if self.is_rollout:
+            raise UserError(
+                f"{what} reads runs of simia amplify, and {self.id} is a rollout: see simia report {self.id}"
+            )
+
     def refuse_other_identity(self, config: Config, facts: dict[str, Any]) -> None:
         """A resume may change what is operational; anything else would mix two data sets in one."""
         changed = differences(self.ledger.meta("identity"), identity(config))

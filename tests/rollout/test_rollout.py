@@ -195,3 +195,28 @@ def test_the_command_says_what_to_do_next_and_runs_show_it(tmp_path: Path, monke
         assert isinstance(result.exception, UserError), words
         assert line in str(result.exception)
         assert "\n" not in str(result.exception)
+
+
+async def test_a_benchmarks_episodes_never_become_training_data(tmp_path: Path) -> None:
+    small(tmp_path / "todos")
+    path = tmp_path / "todos" / "pack.yaml"
+    path.write_text(path.read_text() + "evaluation: true\n")
+    await rolled(tmp_path, agent="reference")
+    words = ["export", "r", "--to", "llamafactory", "--out", str(tmp_path / "out"), "--runs", str(tmp_path / "runs")]
+    result = CliRunner().invoke(build(), words)
+    assert "2 of todos were left out: its tasks are for evaluation only" in result.output.replace("\n", " ")
+    assert not list((tmp_path / "out").glob("train*.json*"))
+
+
+def test_what_reads_amplifications_says_what_a_rollout_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    small(tmp_path / "todos")
+    runner, app = CliRunner(), build()
+    assert runner.invoke(app, ["rollout", "todos", "--agent", "random", "--name", "r"]).exit_code == 0
+    report = runner.invoke(app, ["report", "r"])
+    assert report.exit_code == 0
+    assert "hardest first" in report.output
+    for words in (["judge", "r"], ["runs", "diff", "r", "r"], ["report", "r", "--html", "x.html"]):
+        result = runner.invoke(app, words)
+        assert isinstance(result.exception, UserError), words
+        assert "rollout" in str(result.exception)
