@@ -20,7 +20,7 @@ from simia.environment import Environment, open_environment
 from simia.errors import Code, UserError
 from simia.llm.backends import open_backend, price_for
 from simia.llm.engine import BudgetReached, Engine
-from simia.llm.types import Backend
+from simia.llm.types import Backend, Deferred
 from simia.pack import Pack
 from simia.rollout.agent import Agent
 from simia.rollout.figures import Scores, figures
@@ -232,13 +232,20 @@ class Job:
         self._accept()
         left_over = ledger.counts().get(OPEN, 0) + ledger.counts().get(FAILED, 0)
         complete = self._stopped is None and left_over == 0
-        why = "complete" if complete else self._stopped or f"{left_over} episodes were aborted"
+        why = "complete" if complete else self._stopped or self._waiting() or f"{left_over} episodes were aborted"
         scores = figures(self.progress.rewards)
         ledger.set_meta(
             "stopped",
             {"kind": "complete" if complete else "interrupted" if self._stopped else "aborted", "detail": why},
         )
         return RolledOut(self._run.folder, complete, why, scores, ledger.accepted_count())
+
+    def _waiting(self) -> str | None:
+        """A batch's answers come after the session."""
+        backend = self._engine.backend if self._engine else None
+        if isinstance(backend, Deferred) and backend.pending:
+            return f"{backend.pending:,} questions wait in {backend.place}"
+        return None
 
     def _plan(self) -> list[tuple[Item, Task]]:
         ledger = self._run.ledger
