@@ -242,7 +242,7 @@ class Job:
 
     def _waiting(self) -> str | None:
         """A batch's answers come after the session."""
-        backend = self._engine.backend if self._engine else None
+        backend: object = self._engine.backend if self._engine else None
         if isinstance(backend, Deferred) and backend.pending:
             return f"{backend.pending:,} questions wait in {backend.place}"
         return None
