@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import signal
 from typing import Any, cast
 
 from simia.errors import Aborted, Code
@@ -23,11 +24,13 @@ MOST_A_FRAME = 512
 class Lost(Exception):  # noqa: N818 - a state of the worker
     """The worker is gone. `code`: timed out, or crashed; `alone`: no other request was in the frame; `detail` in words."""
 
-    def __init__(self, code: Code, detail: str, *, alone: bool, sure: bool = False) -> None:
+    def __init__(self, code: Code, detail: str, *, alone: bool, sure: bool = False, outside: bool = False) -> None:
         super().__init__(detail)
         self.code, self.detail, self.alone = code, detail, alone
         self.sure = sure
         """Whether the request itself must be at fault: a process may also die for reasons of the machine's."""
+        self.outside = outside
+        """Whether it looks as if somebody else had ended it: by SIGKILL, which no worker can send, or with its sandbox."""
 
 
 class Worker(asyncio.Protocol):
@@ -140,10 +143,11 @@ class Worker(asyncio.Protocol):
             detail, sure = f"out of memory: a call may take {self._zygote.limits.memory >> 20} MB", True
         elif code is Code.TOOL_CRASHED and found is not None:
             detail = f"the tool's process ended by {'signal' if found < 0 else 'exit code'} {abs(found)}"
+        outside = code is Code.TOOL_CRASHED and found in (None, -signal.SIGKILL)
         alone = len(flight) == 1
         for future in flight.values():
             if not future.done():
-                future.set_exception(Lost(code, detail, alone=alone, sure=sure))
+                future.set_exception(Lost(code, detail, alone=alone, sure=sure, outside=outside))
         for _, future, _ in queue:
             if not future.done():
                 future.set_exception(Lost(Code.WORKER_LOST, "another request ended the worker", alone=False))

@@ -12,6 +12,7 @@ import difflib
 import itertools
 import json
 import os
+import resource
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -33,11 +34,13 @@ from simia.trajectory import ToolCall, digest
 from simia.worlds.world import ToolResult
 
 OK, REFUSED, FAILED = 0, 1, 2
+OUTSIDE = 0.15  # of a crash: what is ended from outside says little of the call that was running
 CRASHES = 3  # a process may die for reasons of the machine's: so many times, alone, and it is the call's fault
 COMPACT = 256  # writes from which on the journal is replaced by the state
 MOST_ARGUMENTS = 1 << 20
 KEPT = 4096  # expected changes kept, by task and seed
 MOST_SHARED = 8
+DESCRIPTORS = 65_536
 Held = OrderedDict[tuple[str, int], "asyncio.Future[Any]"]
 
 
@@ -85,6 +88,8 @@ class ExecutableBackend:
                 zygote = await asyncio.to_thread(self._make)
                 await zygote.start()
                 self._zygote = zygote
+                if self.isolated:
+                    more_descriptors()
         return self._zygote
 
     def _make(self) -> Zygote:
@@ -218,6 +223,14 @@ class ExecutableBackend:
         if self._zygote is not None:
             await self._zygote.close()
             self._zygote = None
+
+
+def more_descriptors() -> None:
+    """An isolated episode holds one: as many as this process may have, without asking for more than its hard limit."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(DESCRIPTORS, hard)
+    if soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def items_of(spec: dict[str, Any]) -> list[str]:
@@ -361,7 +374,7 @@ class ExecutableWorld:
 
     async def _request(self, what: str, detail: Any) -> list[Any]:
         """One request, asked again when another one ended the worker. Raises `Lost` when it is this one that does."""
-        alone, crashes = False, 0
+        alone, crashes = False, 0.0
         for _ in itertools.count():
             try:
                 await self._ensure()
@@ -377,7 +390,7 @@ class ExecutableWorld:
                 raise
             except Lost as error:
                 if error.alone or self._own:  # in a process of its own nobody else can be at fault
-                    crashes += 1
+                    crashes += OUTSIDE if error.outside else 1
                     if error.sure or crashes >= CRASHES:
                         raise
                 alone = alone or error.code is not Code.WORKER_LOST
