@@ -14,6 +14,7 @@ class Limits(Config):
 
     wall: float = Field(10.0, gt=0, description="Seconds that one call may take, watched from outside.")
     start: float = Field(60.0, gt=0, description="Seconds that loading the pack's code may take.")
+    load: int = Field(8192 * MB, ge=64 * MB, description="Bytes that loading the pack's code may take.")
     memory: int = Field(
         512 * MB, ge=16 * MB, description="Bytes that a worker may take beyond what the loaded pack does."
     )

@@ -96,7 +96,8 @@ class Zygote:
         ours.settimeout(self.limits.start)
         inside = str(self.pack) if self.unsafe else PACK
         try:
-            ours.sendall(frame({"pack": inside, "spec": self.spec, "seal": not self.unsafe}))
+            order = {"pack": inside, "spec": self.spec, "seal": not self.unsafe, "memory": self.limits.load}
+            ours.sendall(frame(order))
             word = self._reader.next()
         except (Closed, OSError, ValueError) as error:
             said = self._last_words()
@@ -151,32 +152,45 @@ class Zygote:
         return self._copy
 
     async def fork(self, *, isolated: bool) -> tuple[int, socket.socket]:
-        """A new worker: its number and its channel. Raises `Aborted` when the sandbox is gone."""
+        """A new worker: its number and its channel. A sandbox that is gone is started again; `Aborted` when that does not help."""
+        why = ""
         async with self._guard:
-            if self._process is not None and self._process.poll() is not None:
+            for _ in range(TRIES):
+                try:
+                    if self._process is not None and self._process.poll() is not None:
+                        self.kill()
+                    if self._process is None:
+                        await asyncio.to_thread(self._start)
+                    return self._fork(isolated)
+                except OSError as error:
+                    why = str(error)
+                except UserError as error:
+                    if not self.tools:  # it has never been loaded: that is for the user to mend
+                        raise
+                    why = str(error)
                 self.kill()
-            if self._process is None:
-                await asyncio.to_thread(self._start)
-            number = next(self._numbers)
-            try:
-                ours, theirs = socket.socketpair()
-            except OSError as error:
-                raise Aborted(Code.WORKER_LOST, f"no descriptor for a worker's channel: {error}") from None
-            limits = self.limits
-            order = {
-                "do": "fork", "id": number, "isolated": isolated, "live": limits.live, "most": limits.output,
-                "limits": {"memory": limits.memory, "files": limits.files, "processes": 0, "cpu": limits.cpu},
-            }  # fmt: skip
-            try:
-                assert self._control is not None
-                socket.send_fds(self._control, [frame(order)], [theirs.fileno()])
-            except OSError as error:
-                ours.close()
-                self.kill()
-                raise Aborted(Code.WORKER_LOST, f"the sandbox of {self.pack.name} is gone: {error}") from None
-            finally:
-                theirs.close()
-            return number, ours
+        raise Aborted(Code.WORKER_LOST, f"the sandbox of {self.pack.name} is gone: {why}")
+
+    def _fork(self, isolated: bool) -> tuple[int, socket.socket]:
+        number = next(self._numbers)
+        try:
+            ours, theirs = socket.socketpair()
+        except OSError as error:  # our own shortage: the sandbox is sound
+            raise Aborted(Code.WORKER_LOST, f"no descriptor for a worker's channel: {error}") from None
+        limits = self.limits
+        order = {
+            "do": "fork", "id": number, "isolated": isolated, "live": limits.live, "most": limits.output,
+            "limits": {"memory": limits.memory, "files": limits.files, "processes": 0, "cpu": limits.cpu},
+        }  # fmt: skip
+        try:
+            assert self._control is not None
+            socket.send_fds(self._control, [frame(order)], [theirs.fileno()])
+        except OSError:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+        return number, ours
 
     async def end(self, number: int) -> int | None:
         """Kill a worker; how it had ended if it had ended by itself (an exit code, or minus a signal's number)."""
@@ -244,6 +258,7 @@ def for_all(path: Path) -> bool:
     return path.lstat().st_mode & need == need
 
 
+TRIES = 4
 _living: weakref.WeakSet[Zygote] = weakref.WeakSet()
 
 

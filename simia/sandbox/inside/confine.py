@@ -37,6 +37,11 @@ CALLS: dict[str, tuple[int | None, int | None]] = {
     "sched_setattr": (314, 274), "sched_setparam": (142, 118), "ioprio_set": (251, 30), "migrate_pages": (256, 238),
     "move_pages": (279, 239), "process_mrelease": (448, 448),
 }  # fmt: skip
+# What the zygote needs: workers, and what libraries do at their import (an event loop's pair of sockets, a program's version).
+ZYGOTE = {
+    "kill", "fork", "vfork", "clone", "execve", "socketpair", "prlimit64", "setrlimit", "sched_setaffinity", "setpriority",
+    "memfd_create",
+}  # fmt: skip
 CLONE3 = 435
 # name: (x86_64, aarch64), and the second arguments that are refused: a descriptor's owner is signalled by the kernel,
 # so who may name an owner and a signal can kill without `kill`.
@@ -44,6 +49,7 @@ OWNERS: dict[str, tuple[tuple[int, int], tuple[int, ...]]] = {
     "fcntl": ((72, 25), (8, 10, 15)),  # F_SETOWN, F_SETSIG, F_SETOWN_EX
     "ioctl": ((16, 29), (0x8901, 0x8902, 0x5452)),  # FIOSETOWN, SIOCSPGRP, FIOASYNC
 }
+PROCESSES = 4096  # workers of one sandbox
 SLACK = 256 << 20  # address space that writers of JSON reserve at once; refused it, they do not raise but crash
 MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 
@@ -63,6 +69,19 @@ def rlimits(*, memory: int, files: int, processes: int, cpu: int) -> None:
         (resource.RLIMIT_CORE, 0),
         (resource.RLIMIT_MEMLOCK, 0),
         (resource.RLIMIT_MSGQUEUE, 0),
+    ):
+        hard = resource.getrlimit(which)[1]
+        value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        resource.setrlimit(which, (value, value))
+
+
+def loading_limits(*, memory: int) -> None:
+    """Limits of the process that loads a pack's code: memory, and how many processes it may make of itself."""
+    for which, value in (
+        (resource.RLIMIT_AS, mapped() + memory),
+        (resource.RLIMIT_NPROC, PROCESSES),
+        (resource.RLIMIT_FSIZE, 0),
+        (resource.RLIMIT_CORE, 0),
     ):
         hard = resource.getrlimit(which)[1]
         value = value if hard == resource.RLIM_INFINITY else min(value, hard)
@@ -97,13 +116,14 @@ def hide() -> None:
     ctypes.CDLL(None, use_errno=True).prctl(DUMPABLE, 0, 0, 0, 0)
 
 
-def filter_program() -> bytes:
-    """The filter as classic BPF: wrong machine → kill; a listed call → EPERM; clone3 → ENOSYS; anything else → allowed."""
+def filter_program(*, loading: bool = False) -> bytes:
+    """The filter as classic BPF. `loading`: of the process that loads a pack and must be able to fork workers and end them: wrong machine → kill; a listed call → EPERM; clone3 → ENOSYS; anything else → allowed."""
     found = MACHINES.get(platform.machine())
     if found is None:
         raise Unconfined(f"no system call filter is written for {platform.machine()}")
     column, audit = found
-    numbers = sorted(number for row in CALLS.values() if (number := row[column]) is not None)
+    rows = [row for name, row in CALLS.items() if not (loading and name in ZYGOTE)]
+    numbers = sorted(number for row in rows if (number := row[column]) is not None)
     instruction = struct.Struct("=HBBI")
     program = [
         instruction.pack(0x20, 0, 0, 4),  # load the machine

@@ -184,10 +184,6 @@ def plain(value: Any) -> JSON:
         return [plain(v) for v in value]
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError(f"a tool returned {value}, which JSON cannot hold")
-    if isinstance(value, int) and not -(1 << 63) <= value < 1 << 64:
-        raise ValueError(
-            "a tool returned an integer beyond 64 bits, which most readers of JSON round: return it as text"
-        )
     if value is None or isinstance(value, str | int | float | bool):
         return value
     if hasattr(value, "isoformat"):

@@ -38,6 +38,8 @@ def main(descriptor: int) -> None:
         program = confine.filter_program() if order["seal"] else b""
         if order["seal"]:
             confine.hide()
+            confine.loading_limits(memory=order["memory"])
+            confine.seal(confine.filter_program(loading=True))
         loaded = Loaded(Path(order["pack"]), order["spec"])
         known = {"tools": tools_of(loaded), "declared": declared(loaded), "by_convention": loaded.by_convention}
         control.sendall(frame({"ready": True, **known}))
