@@ -68,7 +68,7 @@ class Jail:
         # As root: the outer one sees every file and lays them out; what it runs is nobody, in a pid namespace already.
         files = [*self.layout(), "--proc", "/proc", "--dev", "/dev"]
         drop = ["setpriv", "--reuid", NOBODY, "--regid", NOBODY, "--clear-groups", "--no-new-privs"]
-        again = ["--ro-bind", "/", "/", "--tmpfs", "/proc", "--dev", "/dev", "--perms", "0755", "--tmpfs", "/tmp"]
+        again = ["--ro-bind", "/", "/", "--tmpfs", "/proc", "--dev", "/dev"]
         return [
             bwrap, *files, "--unshare-pid", "--die-with-parent", "--",
             *drop, bwrap, *again, *private, *close, "--", *inner,
@@ -76,7 +76,7 @@ class Jail:
 
     def layout(self) -> list[str]:
         """Folders that the binds need are made readable for all: those between are of root alone outside."""
-        words: list[str] = []
+        words = ["--perms", "0755", "--tmpfs", "/tmp"]  # first: an environment may lie in /tmp
         made: set[str] = set()
         for outside, inside in sorted(self.binds, key=lambda pair: pair[1]):
             for parent in reversed(Path(inside).parents):
@@ -88,7 +88,7 @@ class Jail:
             else:
                 words += ["--ro-bind", outside, inside]
             made.add(inside)
-        return [*words, "--perms", "0755", "--tmpfs", "/tmp"]
+        return words
 
 
 def system_binds(bwrap: str) -> tuple[tuple[str, str], ...]:
