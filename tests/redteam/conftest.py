@@ -19,6 +19,7 @@ from tests.redteam import hostile
 from tests.sandbox.making import ANY, TASK, ask, gone, make_pack
 
 WALL = 1.0
+SOURCE = Path(hostile.__file__).read_text()
 SECRET = "hunter2-of-the-host"
 
 
@@ -99,8 +100,10 @@ async def arena(tmp_path_factory: pytest.TempPathFactory, listeners: Listeners) 
     os.environ["SIMIA_TEST_SECRET"] = SECRET
     outside = tmp_path_factory.mktemp("outside")
     (outside / "secret").write_text(SECRET)
-    tools: dict[str, Any] = {n: ANY for n in dir(hostile.Hostile) if hasattr(getattr(hostile.Hostile, n), "__simia_tool__")}
-    pack = make_pack(outside / "hostile", Path(hostile.__file__).read_text(), tools, object="Hostile")
+    tools: dict[str, Any] = {
+        n: ANY for n in dir(hostile.Hostile) if hasattr(getattr(hostile.Hostile, n), "__simia_tool__")
+    }
+    pack = make_pack(outside / "hostile", SOURCE, tools, object="Hostile")
     backend = ExecutableBackend(pack, limits=Limits(wall=WALL, memory=96 * MB))
     for seed in (1, 2):
         world = await backend.open(TASK, seed=seed)

@@ -73,12 +73,12 @@ def written(path: str) -> bool:
         return file.write("x") > 0
 
 
-class Loud(Exception):
+class LoudError(Exception):
     def __str__(self) -> str:
         raise RuntimeError("no words")
 
 
-class Slow(Exception):
+class SlowError(Exception):
     def __str__(self) -> str:
         while True:
             pass
@@ -111,12 +111,27 @@ class Hostile(Tools[State]):
 
     @write
     def write_files(self, paths: list[str]) -> dict[str, Any]:
-        places = [*paths, "/", "/tmp", "/dev", "/dev/shm", "/proc", "/pack", "/simia", "/usr", "/etc", "/var/tmp", "/run"]
+        places = [
+            *paths,
+            "/",
+            "/tmp",
+            "/dev",
+            "/dev/shm",
+            "/proc",
+            "/pack",
+            "/simia",
+            "/usr",
+            "/etc",
+            "/var/tmp",
+            "/run",
+        ]
         return won({place: lambda place=place: written(f"{place}/evil") for place in places})  # type: ignore[misc]
 
     @write
     def host_processes(self) -> dict[str, Any]:
-        numbers = [f"/proc/{pid}/{what}" for pid in ("self", 1, 2, 3) for what in ("mem", "maps", "environ", "fd", "root")]
+        numbers = [
+            f"/proc/{pid}/{what}" for pid in ("self", 1, 2, 3) for what in ("mem", "maps", "environ", "fd", "root")
+        ]
         return won({path: lambda path=path: os.stat(path) for path in numbers})  # type: ignore[misc]
 
     @write
@@ -255,7 +270,7 @@ class Hostile(Tools[State]):
 
     @write
     def words_loop(self) -> None:
-        raise Slow
+        raise SlowError
 
     # -- others' processes ----------------------------------------------------------------------------------------
 
@@ -376,22 +391,26 @@ class Hostile(Tools[State]):
     @write
     def patch(self, what: str) -> str:
         """Changes the worker's own code, or Python's, under it."""
-        from simia.sandbox.inside import frames as wire
-        from simia.sandbox.inside import sessions
+        import builtins
+        import importlib
 
+        room = "simia.sandbox.inside"
+        wire: Any = importlib.import_module(f"{room}.frames")
+        sessions: Any = importlib.import_module(f"{room}.sessions")
+        python: Any = builtins
+        text: Any = json
+        modules: Any = sys.modules
         if what == "json":
-            json.loads = json.dumps = wire.pack = wire.unpack = sessions.pack = lambda *_, **__: b"{}"  # type: ignore[assignment]
+            text.loads = text.dumps = wire.pack = wire.unpack = sessions.pack = lambda *_, **__: b"{}"
         elif what == "builtins":
-            import builtins
-
-            builtins.isinstance = builtins.len = builtins.type = lambda *_: 0  # type: ignore[assignment]
+            python.isinstance = python.len = python.type = lambda *_: 0
         elif what == "modules":
-            for name in list(sys.modules):
-                sys.modules[name] = None  # type: ignore[assignment]
+            for name in list(modules):
+                modules[name] = None
         elif what == "changes":
-            sessions.Session.changes = lambda self: "nothing to see"  # type: ignore[assignment,method-assign,return-value]
+            sessions.Session.changes = lambda self: "nothing to see"
         elif what == "changes shape":
-            sessions.Session.changes = lambda self: [{"path": 5}, None]  # type: ignore[method-assign,list-item]
+            sessions.Session.changes = lambda self: [{"path": 5}, None]
         return "patched"
 
     @write
@@ -405,7 +424,8 @@ class Hostile(Tools[State]):
                 with contextlib.suppress(OSError, ValueError):
                     signal.signal(number, signal.SIG_IGN)
         elif what == "trace":
-            sys.settrace(lambda *_: 1 / 0)
+            python: Any = sys
+            python.settrace(lambda *_: 1 / 0)
             sys.setprofile(lambda *_: None)
         elif what == "exit":
             atexit.register(time.sleep, 3600)
@@ -422,7 +442,8 @@ class Hostile(Tools[State]):
             for number in list(descriptors()):
                 os.close(number)
         elif what == "hooks":
-            sys.excepthook = sys.unraisablehook = lambda *_: os._exit(9)
+            hooks: Any = sys
+            hooks.excepthook = hooks.unraisablehook = lambda *_: os._exit(9)
             gc.callbacks.append(lambda *_: 1 / 0)
         return "left"
 
@@ -465,7 +486,7 @@ class Hostile(Tools[State]):
             sys.setrecursionlimit(1 << 30)
             return deeper([])
         if how == "loud":
-            raise Loud
+            raise LoudError
         if how == "surrogate":
             raise ValueError("\ud800 half")
         if how == "refusal":
@@ -579,4 +600,4 @@ def LIBC_environment() -> list[bytes]:  # noqa: N802
         if not block or block[number] is None:
             break
         found.append(block[number])
-    return found  # type: ignore[return-value]
+    return found

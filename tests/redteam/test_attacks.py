@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import time
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +14,13 @@ from simia.errors import Aborted, Code
 from simia.worlds.executable import ExecutableWorld
 from simia.worlds.world import ToolResult
 from tests.redteam.conftest import SECRET, WALL, Arena
-from tests.sandbox.making import ask
+from tests.sandbox.making import TASK, ask
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 CRASHED, TIMEOUT, FAILED, REFUSED = Code.TOOL_CRASHED, Code.TOOL_TIMEOUT, Code.TOOL_FAILED, Code.TOOL_ERROR
 START: dict[str, Any] = {"notes": {}, "number": 0.0, "anything": None}
 ROOT = Path(__file__).parents[2]
+HOME = str(Path.home())
 
 
 def in_one_line(result: ToolResult) -> None:
@@ -36,6 +37,16 @@ async def attack(arena: Arena, name: str, **arguments: Any) -> tuple[ExecutableW
     assert time.monotonic() - start < 5 * WALL
     in_one_line(result)
     return world, result
+
+
+async def told(ask_it: Callable[[], Awaitable[Any]]) -> tuple[Any, Aborted | None]:
+    """What was asked for, or why not, in one line and in time."""
+    try:
+        return await asyncio.wait_for(ask_it(), 20 * WALL), None
+    except Aborted as error:
+        said = error
+    assert "\n" not in str(said)
+    return None, said
 
 
 async def goes_on(world: ExecutableWorld) -> None:
@@ -64,9 +75,8 @@ async def test_what_is_tried_is_not_won(arena: Arena, name: str) -> None:
 
 
 async def test_files_of_the_host_are_not_there(arena: Arena) -> None:
-    home = os.path.expanduser("~")
     paths = [
-        home, f"{home}/.ssh", f"{home}/.bashrc", "/root", "/home", "/etc/passwd", "/etc/shadow", "/etc/hosts", "/sys",
+        f"{HOME}/.ssh", f"{HOME}/.bashrc", f"{HOME}/.cache", "/home", "/etc/passwd", "/etc/shadow", "/etc/hosts", "/sys",
         str(ROOT / "pyproject.toml"), str(ROOT / "simia"), str(ROOT / ".git"), str(arena.outside / "secret"), "/var", "/run",
     ]  # fmt: skip
     assert (arena.outside / "secret").read_text() == SECRET
@@ -82,7 +92,7 @@ async def test_files_of_the_host_are_not_there(arena: Arena) -> None:
 async def test_nothing_can_be_written(arena: Arena) -> None:
     before = sorted(path.name for path in arena.outside.rglob("*"))
     async with arena.neighbours():
-        world, result = await attack(arena, "write_files", paths=[str(arena.outside), os.path.expanduser("~")])
+        world, result = await attack(arena, "write_files", paths=[str(arena.outside), HOME])
         assert result.data == {"won": {}}
         await goes_on(world)
     assert sorted(path.name for path in arena.outside.rglob("*")) == before
@@ -134,13 +144,25 @@ async def test_endings_are_results(arena: Arena, how: str, code: Code) -> None:
 
 @pytest.mark.parametrize(
     "what",
-    ["huge", "deep", "middle", "nan", "infinity", "half", "half key", "bytes", "cycle", "object", "set", "big number", "lambda"],
+    ["huge", "deep", "middle", "nan", "infinity", "half", "half key", "bytes", "cycle", "object", "set", "lambda"],
 )  # fmt: skip
 async def test_results_that_are_no_json(arena: Arena, what: str) -> None:
     async with arena.neighbours():
         world, result = await attack(arena, "give", what=what)
         assert result.error == (REFUSED if what == "huge" else FAILED), result
         await goes_on(world)
+
+
+async def test_integers_beyond_64_bits_are_not_rounded(arena: Arena) -> None:
+    world, result = await attack(arena, "give", what="big number")
+    assert result.content == str(10**30)
+    assert type(result.data) is int
+    await ask(world, "spoil_state", what="big")
+    assert type((await world.state())["anything"]) is int
+    again = await arena.backend.open(TASK, snapshot=await world.snapshot())
+    assert await again.state() == await world.state()
+    await again.close()
+    await world.close()
 
 
 @pytest.mark.parametrize("name", ["swallow_memory", "many_files", "print_much", "last_words"])
@@ -162,16 +184,13 @@ async def test_waste_hurts_nobody(arena: Arena, name: str) -> None:
 async def test_forged_answers_fool_only_their_own_session(arena: Arena, how: str) -> None:
     async with arena.neighbours():
         world, result = await attack(arena, "forge", how=how)
-        if how == "result":
-            assert result.data == {"forged": True}  # its own answer is the tool's to give
+        if how in ("result", "deep"):  # its own answer is the tool's to give
+            assert result.data == {"forged": True} if how == "result" else result.error in (None, CRASHED)
         else:
             assert result.error in (CRASHED, TIMEOUT), result
         for what in (world.state, world.evidence):
-            try:
-                await asyncio.wait_for(what(), 20 * WALL)
-            except Aborted as error:
-                assert "\n" not in str(error)
-                assert how == "result"
+            _, error = await told(what)
+            assert error is None or how in ("result", "deep")
         await world.close()
 
 
@@ -181,14 +200,10 @@ async def test_a_patched_worker_fools_only_its_own_session(arena: Arena, what: s
         world, result = await attack(arena, "patch", what=what)
         assert result.error is None or result.error in (CRASHED, FAILED)
         for ask_it in (world.evidence, world.state):
-            try:
-                found = await asyncio.wait_for(ask_it(), 20 * WALL)
-            except Aborted as error:
-                assert "\n" not in str(error)
-            else:
-                assert isinstance(found, dict)
-                for change in found.get("changes", []):
-                    assert isinstance(change["path"], list)
+            found, error = await told(ask_it)
+            assert error is not None or isinstance(found, dict)
+            for change in (found or {}).get("changes", []):
+                assert isinstance(change["path"], list)
         assert (await attack_again(world)).error in (None, CRASHED, FAILED, TIMEOUT)
         await world.close()
 
@@ -220,11 +235,8 @@ async def test_a_spoilt_state_is_told_or_undone(arena: Arena, what: str) -> None
     async with arena.neighbours():
         world, _ = await attack(arena, "spoil_state", what=what)
         for ask_it in (world.state, world.evidence):
-            try:
-                await asyncio.wait_for(ask_it(), 20 * WALL)
-            except Aborted as error:
-                assert "\n" not in str(error)
-                assert error.code in (Code.TOOL_FAILED, Code.WORKER_LOST)
+            _, error = await told(ask_it)
+            assert error is None or error.code in (Code.TOOL_FAILED, Code.WORKER_LOST)
         for _ in range(20):  # past a checkpoint
             result = await attack_again(world)
             assert result.error in (None, CRASHED, FAILED, REFUSED)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -125,13 +124,14 @@ TASK = Task(id="t")
 
 
 def processes(marker: str) -> list[int]:
-    """Processes of this machine whose command line holds `marker`, zombies not counted."""
+    """Processes of this machine that were started with `marker` or have it among their mounts (a pack's folder is, for all
+    in its sandbox), zombies not counted."""
     found = []
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
             continue
         try:
-            if marker.encode() in (entry / "cmdline").read_bytes():
+            if marker.encode() in (entry / "cmdline").read_bytes() + (entry / "mountinfo").read_bytes():
                 found.append(int(entry.name))
         except OSError:
             continue
@@ -140,7 +140,8 @@ def processes(marker: str) -> list[int]:
 
 async def gone(marker: str, seconds: float = 5.0) -> list[int]:
     """Processes that are still there after a while; a killed namespace takes some milliseconds to go."""
-    end = time.monotonic() + seconds
-    while (found := processes(marker)) and time.monotonic() < end:
+    for _ in range(round(seconds / 0.02)):
+        if not processes(marker):
+            break
         await asyncio.sleep(0.02)
-    return found
+    return processes(marker)
