@@ -74,14 +74,18 @@ class Worker(asyncio.Protocol):
         self._scheduled = False
         if self.lost or self._flight or not self._queue or self._transport is None:
             return
-        count = 1
+        count, calls = 1, self._queue[0][0][1] == "call"
         if not self._queue[0][2]:
-            while count < len(self._queue) and count < MOST_A_FRAME and not self._queue[count][2]:
+            for request, _, alone in self._queue[1:MOST_A_FRAME]:
+                if alone or (request[1] == "call") is not calls:
+                    break
                 count += 1
         batch, self._queue = self._queue[:count], self._queue[count:]
         self._flight = {request[0]: future for request, future, _ in batch}
         self._transport.write(frame([request for request, _, _ in batch]))
-        self._timer = self._loop.call_later(self._wall, self._too_long)
+        # The limit of a call is for calls; setting up and exporting a state is work of ours, and may wait for a busy machine.
+        patience = self._wall if calls else max(self._wall, self._zygote.limits.start)
+        self._timer = self._loop.call_later(patience, self._too_long, patience)
 
     # -- asyncio's protocol ---------------------------------------------------------------------------------------
 
@@ -122,8 +126,8 @@ class Worker(asyncio.Protocol):
         if not self.lost:
             self._lose(Code.TOOL_CRASHED, "the tool's process ended")
 
-    def _too_long(self) -> None:
-        self._lose(Code.TOOL_TIMEOUT, f"no answer within {self._wall:g} s")
+    def _too_long(self, patience: float) -> None:
+        self._lose(Code.TOOL_TIMEOUT, f"no answer within {patience:g} s")
 
     def _lose(self, code: Code, detail: str) -> None:
         """The worker's end: kill it, learn how it had ended, tell everybody who waits."""
