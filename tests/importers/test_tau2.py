@@ -14,13 +14,17 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
+from simia.environment import open_environment
 from simia.errors import UserError
 from simia.importers import tau2
 from simia.pack import Pack
+from simia.rollout.scripted import ReferenceAgent
 from simia.sandbox.probe import probe
 from simia.trainers import environments
 from simia.trainers.environments import ensure
 from simia.trajectory import ToolCall
+from simia.users import ScriptedUser
+from simia.verify.gate import last_write, played, value, without
 from simia.worlds.executable import ExecutableBackend
 
 PROBE = Path(__file__).parent / "tau2_probe.py"
@@ -228,3 +232,23 @@ async def test_it_runs_in_the_sandbox(packs: dict[str, Path], domain: str) -> No
 
 def backend_writes(name: str) -> bool:
     return name.startswith(("cancel_", "modify_", "update_", "return_", "exchange_", "book_", "toggle_", "reseat_"))
+
+
+@pytest.mark.trainer
+@DOMAINS
+async def test_references_score_and_less_does_not(packs: dict[str, Path], domain: str) -> None:
+    """A sample of what eval/bench/tau2.py does with every task."""
+    async with await open_environment(str(packs[domain]), user="none") as environment:
+        assert isinstance(environment.backend, ExecutableBackend)
+        await environment.backend.zygote()
+        tasks = environment.tasks[:: len(environment.tasks) // 8][:8]
+        short = 0
+        for task in tasks:
+            full = await played(environment, task, ReferenceAgent(task), ScriptedUser(task))
+            assert value(full) == 1, (task.id, full.reward)
+            last = last_write(environment, task, full)
+            if last is not None and (full.evidence or {})["changes"]:
+                less = without(task, last)
+                assert value(await played(environment, task, ReferenceAgent(less), ScriptedUser(less))) == 0, task.id
+                short += 1
+        assert short >= 3
