@@ -4,6 +4,7 @@ from simia import amplify
 from simia.errors import Code, Issue, UserError
 from simia.pack import Pack
 from simia.reward import Reward
+from simia.task import Task
 from simia.tool import ToolSpec
 from simia.trajectory import Message, ToolCall, Trajectory
 
@@ -14,6 +15,7 @@ __all__ = [
     "Message",
     "Pack",
     "Reward",
+    "Task",
     "ToolCall",
     "ToolSpec",
     "Trajectory",

@@ -49,7 +49,7 @@ OWNERS: dict[str, tuple[tuple[int, int], tuple[int, ...]]] = {
     "fcntl": ((72, 25), (8, 10, 15)),  # F_SETOWN, F_SETSIG, F_SETOWN_EX
     "ioctl": ((16, 29), (0x8901, 0x8902, 0x5452)),  # FIOSETOWN, SIOCSPGRP, FIOASYNC
 }
-PROCESSES = 4096  # workers of one sandbox
+PROCESSES, WHILE_LOADING = 4096, 64  # of one sandbox: workers, and what a pack's code may make of itself when it loads
 SLACK = 256 << 20  # address space that writers of JSON reserve at once; refused it, they do not raise but crash
 MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 
@@ -79,13 +79,21 @@ def loading_limits(*, memory: int) -> None:
     """Limits of the process that loads a pack's code: memory, and how many processes it may make of itself."""
     for which, value in (
         (resource.RLIMIT_AS, mapped() + memory),
-        (resource.RLIMIT_NPROC, PROCESSES),
         (resource.RLIMIT_FSIZE, 0),
         (resource.RLIMIT_CORE, 0),
     ):
         hard = resource.getrlimit(which)[1]
         value = value if hard == resource.RLIM_INFINITY else min(value, hard)
         resource.setrlimit(which, (value, value))
+    hard = resource.getrlimit(resource.RLIMIT_NPROC)[1]
+    most = PROCESSES if hard == resource.RLIM_INFINITY else min(PROCESSES, hard)
+    resource.setrlimit(resource.RLIMIT_NPROC, (min(WHILE_LOADING, most), most))
+
+
+def loaded() -> None:
+    """After loading the zygote may make as many workers as there may be."""
+    hard = resource.getrlimit(resource.RLIMIT_NPROC)[1]
+    resource.setrlimit(resource.RLIMIT_NPROC, (hard, hard))
 
 
 def mapped() -> int:

@@ -41,6 +41,8 @@ def main(descriptor: int) -> None:
             confine.loading_limits(memory=order["memory"])
             confine.seal(confine.filter_program(loading=True))
         loaded = Loaded(Path(order["pack"]), order["spec"])
+        if order["seal"]:
+            confine.loaded()
         known = {"tools": tools_of(loaded), "declared": declared(loaded), "by_convention": loaded.by_convention}
         control.sendall(frame({"ready": True, **known}))
     except BaseException as error:
