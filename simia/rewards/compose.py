@@ -33,10 +33,15 @@ def score(
     weighted: list[tuple[float, float]] = []
     error: Code | None = None
     count: Counter[str] = Counter()
+    first_call = 0
     for part in spec.parts:
         count[part.kind] += 1
         name = part.kind if count[part.kind] == 1 else f"{part.kind}.{count[part.kind]}"
-        judged = judge(part, trajectory, reference, policies or {})
+        try:
+            judged = judge(part, trajectory, reference, policies or {}, first_call)
+        except RecursionError:
+            judged = Judged(None, "the record nests too deeply to be compared")
+        first_call += len(part.calls) if isinstance(part, ChecklistSpec) else 0
         reasons.append(f"{name}: {judged.reason}")
         if judged.value is None:
             error = Code.UNSCORED
@@ -47,11 +52,13 @@ def score(
     return Reward(value=value, parts=parts, rationale="\n".join(reasons), error=error)
 
 
-def judge(part: Part, trajectory: Trajectory, reference: Sequence[Action], policies: Mapping[str, Match]) -> Judged:
+def judge(
+    part: Part, trajectory: Trajectory, reference: Sequence[Action], policies: Mapping[str, Match], first_call: int
+) -> Judged:
     if isinstance(part, StateSpec):
         return state_match.judge(trajectory, part, {**policies, **part.policies})
     if isinstance(part, ChecklistSpec):
-        return checklist.judge(trajectory, part)
+        return checklist.judge(trajectory, part, first_call)
     if isinstance(part, AnswerSpec):
         return answer.judge(trajectory, part)
     return trace.judge(trajectory, part, reference)

@@ -29,15 +29,15 @@ def judge(trajectory: Trajectory, spec: TraceSpec, reference: Sequence[Action]) 
             TOLERANCE,
         )
 
-    if spec.ordered:
-        matched = longest(wanted, made, fits)
-        missing = wanted[len(matched) :] if len(matched) < len(wanted) else []
-    else:
-        matched = match(wanted, made, fits)
-        missing = [action for i, action in enumerate(wanted) if i not in matched]
+    matched = longest(wanted, made, fits) if spec.ordered else match(wanted, made, fits)
+    missing = [action for i, action in enumerate(wanted) if i not in matched]
     value = len(matched) / len(wanted) if spec.partial else float(len(matched) == len(wanted))
-    counted = [call for call in made if spec.only is None or call[1] in spec.only]
-    off = min(MOST_OFF, spec.extra * max(0, len(counted) - len(matched)))
+    # The agent's calls alone, those that failed too: what the user's tools are called for is not its doing.
+    tried = [
+        c for m in trajectory.messages if m.role != "user" for c in m.calls if spec.only is None or c.name in spec.only
+    ]
+    good = sum(made[j][0] == "agent" for j in matched.values())
+    off = min(MOST_OFF, spec.extra * (len(tried) - good))
     reason = f"{len(matched)} of {len(wanted)} reference calls made"
     if missing:
         reason += f"; missing: {missing[0].name}({', '.join(missing[0].arguments)})"

@@ -2,40 +2,61 @@
 
 from __future__ import annotations
 
+import math
 import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from simia.task import Match
 
 CLOSE = 1e-9
+ROUNDING = 1e-14  # what sums of floats lose, relative to their size; far less than 1 in any identifier
 SIMILAR = 0.5  # F1 of the words from which on two texts say the same (ScaleEnv's semantic columns)
 ABSENT: Any = type("Absent", (), {"__repr__": lambda self: "absent"})()
-WORD = re.compile(r"\w+(?:[.,]\d+)*")
-NEGATIONS = {"no", "not", "never", "none", "without", "cannot", "nicht", "kein", "keine", "pas", "non"}
+WORD = re.compile(r"(?<!\w)-(?=\d)\w+(?:[.,]\d+)*|\w+(?:[.,]\d+)*")
+NUMERAL = re.compile(r"-?[0-9]{1,15}(?:,[0-9]{3})*(?:\.[0-9]+)?")
+NOT = re.compile(r"n['\u2019]t\b")
+NEGATIONS = {"no", "not", "never", "none", "nothing", "without", "cannot", "nicht", "kein", "keine", "pas", "non"}
 
 
 def policy_of(path: Sequence[str], policies: Mapping[str, Match]) -> Match:
-    """How values at that path are compared; `*` in a pattern stands for one step."""
+    """How values at that path are compared; `*` in a pattern stands for one step.
+
+    A pattern also holds for all that lies below it: where a change is reported depends on what was there before, how it
+    is compared must not. The longest pattern decides, then the one with fewer `*`.
+    """
+    found: tuple[tuple[int, int], Match] | None = None
     for pattern, policy in policies.items():
-        steps = pattern.split(".")
-        if len(steps) == len(path) and all(a in ("*", b) for a, b in zip(steps, path, strict=True)):
-            return policy
-    return "exact"
+        steps = _steps(pattern)
+        if len(steps) <= len(path) and all(a in ("*", b) for a, b in zip(steps, path, strict=False)):
+            rank = (len(steps), -steps.count("*"))
+            if found is None or rank > found[0]:
+                found = rank, policy
+    return found[1] if found else "exact"
+
+
+@lru_cache(maxsize=4096)
+def _steps(pattern: str) -> tuple[str, ...]:
+    return tuple(pattern.split("."))
 
 
 def differences(a: Any, b: Any, path: tuple[str, ...], policies: Mapping[str, Match]) -> Iterator[str]:
-    """Where two JSON values differ under the policies: a line each, `a` what is, `b` what is expected."""
+    """Where two JSON values differ under the policies: a line each, `a` what is, `b` what is expected.
+
+    Lists are compared place by place; what one of them has in addition is absent in the other.
+    """
     policy = policy_of(path, policies)
     if policy == "exempt":
         return
     if isinstance(a, dict) and isinstance(b, dict):
         for key in [*a, *(key for key in b if key not in a)]:
             yield from differences(a.get(key, ABSENT), b.get(key, ABSENT), (*path, str(key)), policies)
-    elif isinstance(a, list) and isinstance(b, list) and len(a) == len(b):
-        for i, (x, y) in enumerate(zip(a, b, strict=True)):
+    elif isinstance(a, list) and isinstance(b, list):
+        for i in range(max(len(a), len(b))):
+            x, y = (each[i] if i < len(each) else ABSENT for each in (a, b))
             yield from differences(x, y, (*path, str(i)), policies)
     elif policy == "semantic" and isinstance(a, str) and isinstance(b, str):
         if not similar(a, b):
@@ -45,11 +66,19 @@ def differences(a: Any, b: Any, path: tuple[str, ...], policies: Mapping[str, Ma
 
 
 def equal(a: Any, b: Any, tolerance: float = CLOSE) -> bool:
-    """JSON equality in which 1 is 1.0 and true is not 1; numbers within a relative tolerance; NaN is nothing's equal."""
+    """JSON equality in which 1 is 1.0 and true is not 1; NaN is nothing's equal.
+
+    Numbers may differ by `tolerance`, absolute, whole numbers not at all: long identifiers differ in their last digit.
+    """
     if isinstance(a, bool) or isinstance(b, bool):
         return a is b
+    if isinstance(a, int) and isinstance(b, int):
+        return a == b
     if isinstance(a, int | float) and isinstance(b, int | float):
-        return a == b or abs(a - b) <= tolerance * max(1.0, abs(a), abs(b))
+        try:
+            return a == b or math.isclose(a, b, rel_tol=ROUNDING, abs_tol=tolerance)
+        except OverflowError:  # an integer that no float can hold
+            return False
     if isinstance(a, dict) and isinstance(b, dict):
         return a.keys() == b.keys() and all(equal(a[key], b[key], tolerance) for key in a)
     if isinstance(a, list) and isinstance(b, list):
@@ -58,7 +87,7 @@ def equal(a: Any, b: Any, tolerance: float = CLOSE) -> bool:
 
 
 def similar(a: str, b: str, threshold: float = SIMILAR) -> bool:
-    """Whether two texts say the same: F1 of their words, and the same numbers and negations in both."""
+    """Whether two texts say the same: F1 of their words, the same numbers in both, and as many negations."""
     one, two = words(a), words(b)
     if not one or not two:
         return one == two
@@ -68,15 +97,25 @@ def similar(a: str, b: str, threshold: float = SIMILAR) -> bool:
     return 2 * shared / (len(one) + len(two)) >= threshold
 
 
-def telling(said: list[str]) -> set[str]:
-    """Words whose change turns the meaning: those with digits, and negations."""
-    return {word for word in said if word in NEGATIONS or any(c.isdigit() for c in word)}
+def telling(said: Sequence[str]) -> tuple[set[str], int]:
+    """What turns the meaning when it changes: words with digits, and how often something is denied."""
+    return {word for word in said if any(c.isdigit() for c in word)}, sum(word in NEGATIONS for word in said)
 
 
-def words(text: str) -> list[str]:
-    """Words in lower case without accents."""
-    plain = unicodedata.normalize("NFKD", text.casefold())
-    return WORD.findall("".join(c for c in plain if not unicodedata.combining(c)))
+@lru_cache(maxsize=8192)
+def words(text: str) -> tuple[str, ...]:
+    """Words in lower case without accents; "isn't" holds a `not`, and 1,234.50 is 1234.5."""
+    plain = unicodedata.normalize("NFKD", text.casefold().replace("\u2212", "-"))
+    plain = NOT.sub(" not", "".join(c for c in plain if not unicodedata.combining(c)))
+    return tuple(numeral(word) for word in WORD.findall(plain))
+
+
+def numeral(word: str) -> str:
+    if not NUMERAL.fullmatch(word):
+        return word
+    whole, dot, part = word.replace(",", "").partition(".")
+    part = part.rstrip("0")
+    return whole + (dot + part if part else "")
 
 
 def short(value: Any) -> str:

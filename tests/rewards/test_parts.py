@@ -20,7 +20,7 @@ REFERENCE = [
 def made(*calls: tuple[str, dict[str, Any]], failed: str | None = None, by: str = "assistant") -> Trajectory:
     messages = []
     for i, (name, arguments) in enumerate(calls):
-        messages.append(Message(role=by, calls=[ToolCall(id=str(i), name=name, arguments=arguments)]))  # type: ignore[arg-type]
+        messages.append(Message(role=by, calls=[ToolCall(id=str(i), name=name, arguments=arguments)]))
         messages.append(
             Message(role="tool", call_id=str(i), content="", error=Code.TOOL_ERROR if name == failed else None)
         )
@@ -64,6 +64,25 @@ def test_a_call_that_failed_or_was_the_users_matches_nothing_of_the_agents() -> 
     assert value(made(LOOK, BUY, by="user"), TraceSpec(), users) == 1
 
 
+def test_long_identifiers_differ_in_their_last_digit() -> None:
+    reference = [Action(name="call", arguments={"phone": 4829384756, "rate": 0.5})]
+    assert value(made(("call", {"phone": 4829384756, "rate": 0.5000001})), TraceSpec(), reference) == 1
+    assert value(made(("call", {"phone": 4829384757, "rate": 0.5})), TraceSpec(), reference) == 0
+    assert value(made(("call", {"phone": 4829384756, "rate": 0.50001})), TraceSpec(), reference) == 0
+
+
+def test_the_missing_call_is_the_one_that_is_named() -> None:
+    reward = score(made(BUY), RewardSpec(parts=[TraceSpec(ordered=True)]), reference=REFERENCE)
+    assert "missing: look(" in reward.rationale
+
+
+def test_other_calls_cost_the_agent_also_where_they_fail_and_never_for_the_users() -> None:
+    tries = made(LOOK, BUY, ("other", {}), ("other", {}), failed="other")
+    assert value(tries, TraceSpec(extra=0.05), REFERENCE) == pytest.approx(0.9)
+    both = Trajectory(messages=[*made(LOOK, BUY).messages, *made(("toggle", {}), by="user").messages])
+    assert value(both, TraceSpec(extra=0.05), REFERENCE) == 1
+
+
 def test_one_call_matches_one_reference_call_the_best_way() -> None:
     """The first reference call fits both calls, the second only the first: a greedy match would lose one."""
     reference = [Action(name="set", arguments={"a": 1, "b": 1}), Action(name="set", arguments={"a": 1, "b": 2})]
@@ -97,10 +116,15 @@ def said(*words: str) -> Trajectory:
         ("number", ["-2"], ["it fell to -2 degrees"], 1),
         ("regex", ["^The total is [0-9]+$"], ["The total is 12"], 1),
         ("regex", ["(a+)+$"], ["a" * 40 + "b"], 0),
-        ("regex", ["("], ["("], 0),
+        ("regex", ["("], ["("], None),
+        ("number", ["many"], ["many"], None),
+        ("contains", ["€"], ["anything"], None),
+        ("contains", ["100 watt"], ["I ordered 2 100 watt bulbs"], 1),
+        ("number", ["-2"], ["it fell to \u22122 degrees"], 1),
+        ("number", ["1000000"], ["It is 1,000,001."], 0),
     ],
 )
-def test_the_answer(match: Any, expect: list[str], words: list[str], expected: float) -> None:
+def test_the_answer(match: Any, expect: list[str], words: list[str], expected: float | None) -> None:
     assert value(said(*words), AnswerSpec(match=match, expect=expect)) == expected
 
 
@@ -134,7 +158,23 @@ def test_the_checklist() -> None:
     assert value(checked({"a": True, "b": True}, {"a": True, "b": True}), share) == 1
 
 
-@pytest.mark.parametrize("checks", [{"a": True}, {"a": True, "b": "error: KeyError"}, {}])
+def test_the_worlds_own_checks_are_told_apart_by_their_number() -> None:
+    call = {"name": "is_on", "by": "user", "arguments": {}, "expect": True}
+    parts = [ChecklistSpec(calls=[call, call], partial=True), ChecklistSpec(calls=[call], partial=True)]
+    reward = score(checked({"0.is_on": True, "1.is_on": False, "2.is_on": True}), RewardSpec(parts=parts))
+    assert reward.parts == {"checklist": 0.5, "checklist.2": 1}
+    reward = score(checked({"0.is_on": True, "1.is_on": True}), RewardSpec(parts=parts))
+    assert (reward.value, reward.error) == (None, Code.UNSCORED), "a check without a result is no check that holds"
+
+
+def test_a_checklist_names_what_held_from_the_start_and_needs_to_know_it() -> None:
+    spec = ChecklistSpec(functions=["a", "b"], partial=True)
+    reward = score(checked({"a": True, "b": True}, {"a": True}), RewardSpec(parts=[spec]))
+    assert "from the start: a" in reward.rationale
+    assert value(Trajectory(evidence={"checks": {"a": True, "b": True}}), spec) is None
+
+
+@pytest.mark.parametrize("checks", [{"a": True}, {"a": True, "b": "error: KeyError"}, {"a": True, "b": None}, {}])
 def test_a_check_that_did_not_run_is_no_zero(checks: dict[str, Any]) -> None:
     reward = score(checked(checks), RewardSpec(parts=[ChecklistSpec(functions=["a", "b"])]))
     assert (reward.value, reward.error) == (None, Code.UNSCORED)

@@ -115,6 +115,8 @@ def test_equal_rows_are_told_apart_by_who_mentions_them() -> None:
         ("The lamp is broken.", True),
         ("lamp broken", True),
         ("the lamp is NOT broken", False),
+        ("the lamp isn't broken", False),
+        ("THE LÁMP IS BROKEN", True),
         ("2 lamps are broken", False),
         ("wrong size", False),
         ("", False),
@@ -131,7 +133,8 @@ def test_which_of_two_rows_is_whose_may_depend_on_their_words_alone() -> None:
 
 
 def test_missing_evidence_is_no_zero() -> None:
-    for evidence in (None, {}, {"changes": []}):
+    cases: list[dict[str, Any] | None] = [None, {}, {"changes": []}]
+    for evidence in cases:
         reward = score(Trajectory(evidence=evidence), RewardSpec())
         assert (reward.value, reward.error) == (None, Code.UNSCORED)
 
