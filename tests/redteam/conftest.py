@@ -14,7 +14,8 @@ import pytest
 import pytest_asyncio
 
 from simia.sandbox.limits import MB, Limits
-from simia.worlds.executable import ExecutableBackend, ExecutableWorld
+from simia.worlds.executable import ExecutableBackend
+from simia.worlds.executable_world import ExecutableWorld
 from tests.redteam import hostile
 from tests.sandbox.making import ANY, TASK, ask, gone, make_pack
 

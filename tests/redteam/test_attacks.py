@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from simia.errors import Aborted, Code
-from simia.worlds.executable import ExecutableWorld
+from simia.worlds.executable_world import ExecutableWorld
 from simia.worlds.world import ToolResult
 from tests.redteam.conftest import SECRET, WALL, Arena
 from tests.sandbox.making import TASK, ask

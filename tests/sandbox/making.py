@@ -14,7 +14,8 @@ import yaml
 from simia.pack import Pack
 from simia.task import Task
 from simia.trajectory import ToolCall
-from simia.worlds.executable import ExecutableBackend, ExecutableWorld
+from simia.worlds.executable import ExecutableBackend
+from simia.worlds.executable_world import ExecutableWorld
 from simia.worlds.world import ToolResult
 
 ANY = {"type": "object", "additionalProperties": True}

@@ -65,7 +65,11 @@ def main(descriptor: int) -> None:
         what, number = order["do"], order.get("id", 0)
         if what == "fork":
             channel = reader.descriptors.pop(0)
-            pid = os.fork()
+            try:
+                pid = os.fork()
+            except OSError:  # no process to be had: the channel's other end hears it, and other episodes go on
+                os.close(channel)
+                continue
             if pid == 0:
                 control.close()
                 serve(channel, loaded, order, program)

@@ -7,6 +7,7 @@ nothing, writes little, and a refusal the price of one copy. Idle episodes lie f
 
 from __future__ import annotations
 
+import types
 import zlib
 from collections import OrderedDict
 from typing import Any
@@ -211,10 +212,19 @@ def functions_of(loaded: Loaded, spec: dict[str, Any]) -> dict[str, Any]:
         names: dict[str, Any] = {}
         try:
             exec(compile(source, f"<check {item}>", "exec"), names)
-            found[item] = next((f for n, f in names.items() if callable(f) and not n.startswith("_")), missing(item))
+            found[item] = chosen(names) or missing(item)
         except BaseException as error:
             found[item] = broken(error)
     return found
+
+
+def chosen(names: dict[str, Any]) -> Any:
+    """The check among what a source defines: `check`, else its first public function. What it imports or its classes are none."""
+    functions = {
+        name: found for name, found in names.items()
+        if isinstance(found, types.FunctionType) and found.__globals__ is names and not name.startswith("_")
+    }  # fmt: skip
+    return functions.get("check") or next(iter(functions.values()), None)
 
 
 def missing(name: str) -> Any:
