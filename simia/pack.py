@@ -168,8 +168,9 @@ class Pack(BaseModel):
 
 
 def part(pack_yaml: Path, name: str) -> Path:
+    """A file of the pack. One that lies elsewhere, also by a link, is refused: a foreign pack must not bring our files into prompts."""
     path = pack_yaml.parent / name
-    if not path.is_file():
+    if not path.is_file() or not path.resolve().is_relative_to(pack_yaml.parent.resolve()):
         raise UserError(f"{pack_yaml} names {name!r}, which is not beside it")
     return path
 

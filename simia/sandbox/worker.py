@@ -19,6 +19,7 @@ from simia.sandbox.zygote import Zygote
 
 Answer = list[Any]
 MOST_A_FRAME = 512
+PATIENCE = 20.0  # seconds at most for what is no call: an episode set up, a state written out, checks
 
 
 class Lost(Exception):  # noqa: N818 - a state of the worker
@@ -83,8 +84,8 @@ class Worker(asyncio.Protocol):
         batch, self._queue = self._queue[:count], self._queue[count:]
         self._flight = {request[0]: future for request, future, _ in batch}
         self._transport.write(frame([request for request, _, _ in batch]))
-        # The limit of a call is for calls; setting up and exporting a state is work of ours, and may wait for a busy machine.
-        patience = self._wall if calls else max(self._wall, self._zygote.limits.start)
+        # The limit of a call is for calls. Setting up and exporting a state is work of ours, and may wait for a busy machine.
+        patience = self._wall if calls else max(self._wall, min(PATIENCE, self._zygote.limits.start))
         self._timer = self._loop.call_later(patience, self._too_long, patience)
 
     # -- asyncio's protocol ---------------------------------------------------------------------------------------

@@ -21,6 +21,8 @@ TASK = {"id": "t", "instruction": "x"}
         ({"pack_yaml": "format: 1\nname: x\ntaks: t.jsonl\n"}, "pack.yaml: taks"),
         ({"pack_yaml": "format: 1\nname: [\n"}, "pack.yaml: while parsing"),
         ({"pack_yaml": "format: 1\nname: x\ntools: gone.json\n"}, "names 'gone.json', which is not beside it"),
+        ({"pack_yaml": "format: 1\nname: x\npolicy: /etc/hostname\n"}, "names '/etc/hostname', which is not beside it"),
+        ({"pack_yaml": "format: 1\nname: x\npolicy: ../../../../../../etc/hostname\n"}, "which is not beside it"),
         ({"pack_yaml": "format: 1\nname: x\nmatch: {a: fuzzy}\n"}, "match"),
         ({"tools_json": "{}"}, "a list of tools is expected"),
         ({"tools_json": '[{"name": "a"}, {"name": "a"}]'}, "tool 'a' stands there twice"),
@@ -57,6 +59,15 @@ def test_a_task_that_is_not_there_is_answered_with_the_nearest(tmp_path: Path) -
     assert pack.task("todo-1").id == "todo-1"
     with pytest.raises(UserError, match="did you mean 'todo-1'"):
         pack.task("tood-1")
+
+
+def test_a_link_out_of_the_pack_is_refused(tmp_path: Path) -> None:
+    small(tmp_path / "p")
+    (tmp_path / "secret.md").write_text("secret")
+    (tmp_path / "p" / "policy.md").unlink()
+    (tmp_path / "p" / "policy.md").symlink_to(tmp_path / "secret.md")
+    with pytest.raises(UserError, match="not beside it"):
+        Pack.load(tmp_path / "p")
 
 
 def test_loading_runs_no_code(tmp_path: Path) -> None:

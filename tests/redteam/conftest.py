@@ -19,7 +19,7 @@ from simia.worlds.executable_world import ExecutableWorld
 from tests.redteam import hostile
 from tests.sandbox.making import ANY, TASK, ask, gone, make_pack
 
-WALL = 1.0
+WALL = 2.0
 SOURCE = Path(hostile.__file__).read_text()
 SECRET = "hunter2-of-the-host"
 

@@ -15,7 +15,9 @@ from simia.pack import Pack
 from simia.sandbox.limits import MB, Limits
 from simia.task import Task
 from simia.trajectory import ToolCall
-from simia.worlds.executable import COMPACT, ExecutableBackend, ExecutableWorld
+from simia.worlds.executable import ExecutableBackend
+from simia.worlds.executable_world import ExecutableWorld
+from simia.worlds.journal import COMPACT
 from simia.worlds.world import ToolResult
 from tests.worlds.counter import counter
 

@@ -1,0 +1,43 @@
+"""The journal of an executable episode: enough to build it again in another process, now or later.
+
+It holds the start, and the writes since, each with its number and a fingerprint of what it gave: a repeated call must give
+the same. As a snapshot it is compressed JSON.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import zstandard
+
+from simia.errors import UserError
+from simia.sandbox.inside.frames import pack, unpack
+from simia.task import By
+from simia.trajectory import digest
+
+COMPACT = 256  # writes from which on the journal is replaced by the state that they lead to
+
+
+@dataclass(slots=True)
+class Journal:
+    """How to build the session again: the start, and the writes since, each with its number and what it gave."""
+
+    spec: dict[str, Any]
+    writes: list[tuple[By, str, dict[str, Any], int, str]] = field(default_factory=list)
+    calls: int = 0
+
+    def snapshot(self) -> bytes:
+        body = {"version": 1, "spec": self.spec, "writes": self.writes, "calls": self.calls}
+        return zstandard.compress(pack(body))
+
+
+def unpacked(snapshot: bytes) -> Journal:
+    body = unpack(zstandard.decompress(snapshot))
+    if body.get("version") != 1:
+        raise UserError("this snapshot was made by another version of simia: start the episode anew")
+    return Journal(body["spec"], [tuple(write) for write in body["writes"]], body["calls"])
+
+
+def fingerprint(value: Any) -> str:
+    return digest(value)
