@@ -45,8 +45,11 @@ def rollout(
     server knows no tools).
     """
     given = list(settings or [])
-    if any(s.startswith("llm.base_url=") for s in given) and not any(s.startswith("llm.kind=") for s in given):
-        given.insert(0, "llm.kind=openai")
+    if any(s.startswith("llm.base_url=") for s in given):
+        # An endpoint knows tools; the local model writes its calls as text.
+        for name, setting in (("llm.kind=", "openai"), ("sampling.calls=", "native"), ("sampling.bare=", "false")):
+            if not any(s.startswith(name) for s in given):
+                given.insert(0, name + setting)
     if unsafe:
         given.append("backend_settings.unsafe=true")
     resolved = load(

@@ -220,3 +220,22 @@ def test_what_reads_amplifications_says_what_a_rollout_is(tmp_path: Path, monkey
         result = runner.invoke(app, words)
         assert isinstance(result.exception, UserError), words
         assert "rollout" in str(result.exception)
+
+
+def test_an_endpoint_is_asked_with_its_own_tool_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fake endpoint for the form of the request only: what it is sent, and that its answer becomes the agent's words."""
+    from tests.fake_endpoint import FakeEndpoint
+
+    monkeypatch.chdir(tmp_path)
+    small(tmp_path / "todos")
+    endpoint = FakeEndpoint("--respond", "tests.replies:trajectory")
+    try:
+        words = ["rollout", "todos", "--name", "e", "--set", f"llm.base_url={endpoint.url}", "--set", "llm.model=m"]
+        result = CliRunner().invoke(build(), [*words, "--limit", "1"])
+        assert result.exit_code == 0, result.output
+        body = endpoint.requests[0]["body"]
+        assert [tool["function"]["name"] for tool in body["tools"]] == ["list_todos", "add_todo", "finish_todo"]
+        assert [m["role"] for m in body["messages"]] == ["system", "user"]
+        assert "<tools>" not in body["messages"][0]["content"]
+    finally:
+        endpoint.stop()
