@@ -59,7 +59,7 @@ def gate(
             return await judge(environment, chosen, on_verdict=lambda _: show.advance(bar))
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, console=err, transient=True) as show:
+    with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as show:
         verdicts = loop.run(work(show))
     passed = sum(verdict.passed for verdict in verdicts)
     floor = sum(verdict.floor for verdict in verdicts) / len(verdicts)

@@ -47,9 +47,9 @@ def rollout(
     given = list(settings or [])
     if any(s.startswith("llm.base_url=") for s in given):
         # An endpoint knows tools; the local model writes its calls as text.
-        for name, setting in (("llm.kind=", "openai"), ("sampling.calls=", "native"), ("sampling.bare=", "false")):
-            if not any(s.startswith(name) for s in given):
-                given.insert(0, name + setting)
+        for field, value in (("llm.kind=", "openai"), ("sampling.calls=", "native"), ("sampling.bare=", "false")):
+            if not any(s.startswith(field) for s in given):
+                given.insert(0, field + value)
     if unsafe:
         given.append("backend_settings.unsafe=true")
     resolved = load(
@@ -70,7 +70,7 @@ class watching:  # noqa: N801 - used as `with watching() as watch`
 
     def __enter__(self) -> watching:
         columns = (TextColumn("episodes"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[mean]}"))
-        self._show = Progress(*columns, console=err, transient=True)
+        self._show = Progress(*columns, console=err, transient=True, disable=not err.is_terminal)
         self._bar = self._show.add_task("", total=None, mean="")
         self._show.start()
         return self

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -79,10 +80,11 @@ async def rollout(
     pack = Pack.load(config.pack)
     tasks = chosen(pack, config)
     async with contextlib.AsyncExitStack() as stack:
+        environment = await entered(config, pack, stack)
         backend = await opened(config, say, stack)
         run = Run.create(runs, config, name=name, facts=facts_of(config, pack, tasks, backend))
         stack.callback(run.close)
-        return await work(run, config, pack, tasks, backend, on_progress, handle_signals)
+        return await work(run, config, environment, tasks, backend, on_progress, handle_signals)
 
 
 async def resume(
@@ -104,10 +106,11 @@ async def resume(
         config = parse(RolloutConfig, data, where=f"run {run.id}")
         pack = Pack.load(config.pack)
         tasks = chosen(pack, config)
+        environment = await entered(config, pack, stack)
         backend = await opened(config, say, stack)
         run.refuse_other_identity(config, facts_of(config, pack, tasks, backend))
         save_config(run.folder, config)
-        return await work(run, config, pack, tasks, backend, on_progress, handle_signals)
+        return await work(run, config, environment, tasks, backend, on_progress, handle_signals)
 
 
 async def opened(config: RolloutConfig, say: Callable[[str], None], stack: contextlib.AsyncExitStack) -> Backend | None:
@@ -117,6 +120,19 @@ async def opened(config: RolloutConfig, say: Callable[[str], None], stack: conte
     await backend.start()
     stack.push_async_callback(backend.close)
     return backend
+
+
+async def entered(config: RolloutConfig, pack: Pack, stack: contextlib.AsyncExitStack) -> Environment:
+    """The environment, its sandbox started: what is wrong with either is said before there is a run."""
+    user = config.user or ("scripted" if config.agent == "reference" else None)
+    if user is None and pack.user == "llm":
+        user = "none"  # nobody plays it yet: the task's words are the first message
+    environment = await open_environment(
+        pack, backend=config.backend, user=user, limits=config.episode, **config.backend_settings
+    )
+    stack.push_async_callback(environment.close)
+    await environment.backend.start()
+    return environment
 
 
 def chosen(pack: Pack, config: RolloutConfig) -> list[Task]:
@@ -152,25 +168,18 @@ def facts_of(config: RolloutConfig, pack: Pack, tasks: list[Task], backend: Back
 async def work(
     run: Run,
     config: RolloutConfig,
-    pack: Pack,
+    environment: Environment,
     tasks: list[Task],
     backend: Backend | None,
     on_progress: OnProgress | None,
     handle_signals: bool,
 ) -> RolledOut:
     engine = Engine(backend, run.ledger, config.limits, price_for(config.llm)) if backend else None
-    user = config.user or ("scripted" if config.agent == "reference" else None)
-    if user is None and pack.user == "llm":
-        user = "none"  # nobody plays it yet: the task's words are the first message
-    environment = await open_environment(
-        pack, backend=config.backend, user=user, limits=config.episode, **config.backend_settings
-    )
     try:
         job = Job(run, config, environment, tasks, engine, on_progress)
         with interruptible(job) if handle_signals else contextlib.nullcontext():
             return await job.run()
     finally:
-        await environment.close()
         if engine is not None:
             engine.gate.close()
 
@@ -232,13 +241,18 @@ class Job:
         self._accept()
         left_over = ledger.counts().get(OPEN, 0) + ledger.counts().get(FAILED, 0)
         complete = self._stopped is None and left_over == 0
-        why = "complete" if complete else self._stopped or self._waiting() or f"{left_over} episodes were aborted"
+        why = "complete" if complete else self._stopped or self._waiting() or self._lost(left_over)
         scores = figures(self.progress.rewards)
         ledger.set_meta(
             "stopped",
             {"kind": "complete" if complete else "interrupted" if self._stopped else "aborted", "detail": why},
         )
         return RolledOut(self._run.folder, complete, why, scores, ledger.accepted_count())
+
+    def _lost(self, count: int) -> str:
+        """What most of the aborted episodes were aborted for."""
+        reasons = Counter(item.detail or item.reason for item in self._run.ledger.items() if item.status == FAILED)
+        return f"{count} aborted, mostly: {reasons.most_common(1)[0][0]}" if reasons else f"{count} not played"
 
     def _waiting(self) -> str | None:
         """A batch's answers come after the session."""

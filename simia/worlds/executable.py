@@ -54,6 +54,10 @@ class ExecutableBackend:
             "user": {tool.name: tool for tool in pack.user_tools},
         }
 
+    async def start(self) -> None:
+        """Start the sandbox and load the pack's code."""
+        await self.zygote()
+
     async def zygote(self) -> Zygote:
         """The pack's sandbox, started at the first use. Raises `UserError` for code that does not load, or no sandbox."""
         async with self._guard:

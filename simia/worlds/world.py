@@ -47,6 +47,9 @@ class World(Protocol):
 class Backend(Protocol):
     """Opens worlds of one pack, and is shared by them all."""
 
+    async def start(self) -> None:
+        """Make ready what all worlds need. Raises `UserError` when the user must change something first. `open` does it too."""
+
     async def open(self, task: Task, *, seed: int, group: str | None, snapshot: bytes | None = None) -> World: ...
 
     async def close(self) -> None: ...

@@ -184,7 +184,10 @@ def test_the_command_says_what_to_do_next_and_runs_show_it(tmp_path: Path, monke
     assert "pass@1" in runner.invoke(app, ["runs", "show", "first"]).output
     assert "first" in runner.invoke(app, ["runs", "list"]).output
     assert "finish_todo" in runner.invoke(app, ["runs", "show", "first", "--item", "todo-1.0"]).output
+    runs = sorted(path.name for path in (tmp_path / "runs").iterdir())
     for words, line in (
+        (["rollout", "todos", "--agent", "reference", "--set", "user=nobody"], "no user named"),
+        (["rollout", "todos", "--agent", "reference", "--backend", "nobody"], "no back end named"),
         (["runs", "recheck", "first"], "nothing to derive"),
         (["runs", "resume", "first", "--n", "5"], "takes no --n"),
         (["pack", "new", "todos"], "is not empty"),
@@ -195,6 +198,7 @@ def test_the_command_says_what_to_do_next_and_runs_show_it(tmp_path: Path, monke
         assert isinstance(result.exception, UserError), words
         assert line in str(result.exception)
         assert "\n" not in str(result.exception)
+    assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == runs, "a mistake makes no run"
 
 
 async def test_a_benchmarks_episodes_never_become_training_data(tmp_path: Path) -> None:
@@ -233,6 +237,8 @@ def test_an_endpoint_is_asked_with_its_own_tool_calls(tmp_path: Path, monkeypatc
         words = ["rollout", "todos", "--name", "e", "--set", f"llm.base_url={endpoint.url}", "--set", "llm.model=m"]
         result = CliRunner().invoke(build(), [*words, "--limit", "1"])
         assert result.exit_code == 0, result.output
+        assert "runs resume" not in result.output
+        assert [path.name for path in (tmp_path / "runs").iterdir()] == ["e"]
         body = endpoint.requests[0]["body"]
         assert [tool["function"]["name"] for tool in body["tools"]] == ["list_todos", "add_todo", "finish_todo"]
         assert [m["role"] for m in body["messages"]] == ["system", "user"]
