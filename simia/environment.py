@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from typing import Any
@@ -294,7 +294,7 @@ class Episode:
             self.issues.append(Issue(code=result.error, where=f"messages[{len(self.messages)}]", detail=result.detail))
 
     @contextlib.contextmanager
-    def _watch(self, where: str) -> Any:
+    def _watch(self, where: str) -> Iterator[None]:
         """Infrastructure that gives way ends the episode; nothing is raised out of a step."""
         try:
             yield
@@ -373,13 +373,3 @@ def _executable() -> Any:
     from simia.worlds.executable import open_backend
 
     return open_backend
-
-
-@contextlib.asynccontextmanager
-async def episode_of(environment: Environment, task: Task | str, **how: Any) -> AsyncIterator[Episode]:
-    """`reset`, and the world let go at the end."""
-    episode = await environment.reset(task, **how)
-    try:
-        yield episode
-    finally:
-        await episode.close()

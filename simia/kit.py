@@ -44,6 +44,8 @@ TRIES = 1000
 class ToolError(Exception):
     """A refusal that the tool declares. Its words go to the agent, which can act on them: say what is wrong and what would do."""
 
+    __simia_refusal__ = True
+
 
 def read(method: F) -> F:
     """Mark a tool of the agent that leaves the state as it is."""

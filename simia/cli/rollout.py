@@ -8,12 +8,10 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-from rich.table import Table
 
 from simia import loop
 from simia.cli.amplify import RUNS
 from simia.config import load
-from simia.rollout.figures import Scores
 from simia.rollout.settings import RolloutConfig
 
 out = Console()
@@ -87,10 +85,11 @@ class watching:  # noqa: N801 - used as `with watching() as watch`
 
 
 def finish(done: object, runs: Path) -> None:
+    from simia.report.rollouts import print_scores
     from simia.rollout.job import RolledOut
 
     assert isinstance(done, RolledOut)
-    print_scores(done.scores, done.folder.name, out)
+    print_scores(done.scores, done.folder.name, done.accepted, out)
     at = "" if runs == Path("runs") else f" --runs {runs}"
     if done.complete:
         out.print(
@@ -102,16 +101,3 @@ def finish(done: object, runs: Path) -> None:
     out.print(f"stopped: {done.why}; nothing is lost", markup=False, highlight=False, soft_wrap=True)
     out.print(f"next: simia runs resume {done.folder.name}{at}", markup=False, highlight=False, soft_wrap=True)
     raise typer.Exit(130 if done.why == "interrupted" else 1)
-
-
-def print_scores(scores: Scores, title: str, to: Console) -> None:
-    to.print(
-        f"{title}: {scores.episodes} episodes of {scores.tasks} tasks, {scores.scored} scored, {scores.aborted} not",
-        markup=False, highlight=False,
-    )  # fmt: skip
-    if scores.mean is None:
-        return
-    table = Table("figure", "value", "95 % interval")
-    for name, each in [("mean reward", scores.mean), *scores.passes.items()]:
-        table.add_row(name, f"{each.value:.3f}", f"{each.low:.3f} to {each.high:.3f}")
-    to.print(table)

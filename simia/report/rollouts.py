@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from rich.console import Console
@@ -56,21 +57,9 @@ def gather(run: Run) -> RolloutFacts:
 
 
 def print_report(facts: RolloutFacts, to: Console) -> None:
-    scores = facts.scores
-    to.print(
-        f"{facts.run_id}: {scores.episodes} episodes of {scores.tasks} tasks, {scores.scored} scored, {scores.aborted} not; "
-        f"{facts.accepted} accepted",
-        markup=False,
-        highlight=False,
-    )
-    if scores.mean is None:
+    print_scores(facts.scores, facts.run_id, facts.accepted, to, facts.parts)
+    if facts.scores.mean is None:
         return
-    table = Table("figure", "value", "95 % interval")
-    for name, each in [("mean reward", scores.mean), *scores.passes.items()]:
-        table.add_row(name, f"{each.value:.3f}", f"{each.low:.3f} to {each.high:.3f}")
-    for name, value in facts.parts.items():
-        table.add_row(f"part {name}", f"{value:.3f}", "")
-    to.print(table)
     counted(to, "ended", facts.ends)
     calls = facts.calls or 1
     counted(to, f"of {facts.calls:,} calls and {facts.turns:,} turns, errors", facts.errors, calls)
@@ -81,6 +70,26 @@ def print_report(facts: RolloutFacts, to: Console) -> None:
     to.print(table)
     if len(hardest) > SHOWN:
         to.print(f"and {len(hardest) - SHOWN} more tasks", highlight=False)
+
+
+def print_scores(
+    scores: Scores, run_id: str, accepted: int, to: Console, parts: Mapping[str, float] | None = None
+) -> None:
+    """How many episodes there were, and what they earned; `parts`: means of the rewards' parts."""
+    to.print(
+        f"{run_id}: {scores.episodes} episodes of {scores.tasks} tasks, {scores.scored} scored, {scores.aborted} not; "
+        f"{accepted} accepted",
+        markup=False,
+        highlight=False,
+    )
+    if scores.mean is None:
+        return
+    table = Table("figure", "value", "95 % interval")
+    for name, each in [("mean reward", scores.mean), *scores.passes.items()]:
+        table.add_row(name, f"{each.value:.3f}", f"{each.low:.3f} to {each.high:.3f}")
+    for name, value in (parts or {}).items():
+        table.add_row(f"part {name}", f"{value:.3f}", "")
+    to.print(table)
 
 
 def counted(to: Console, what: str, counts: Counter[str], whole: int | None = None) -> None:

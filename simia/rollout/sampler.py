@@ -21,12 +21,7 @@ class Sampler:
         self._random = source
 
     def object(self, schema: dict[str, Any]) -> dict[str, Any]:
-        properties, needed = schema.get("properties", {}), schema.get("required", [])
-        return {
-            name: self.value(inner, schema)
-            for name, inner in properties.items()
-            if name in needed or self._random.random() < 0.4
-        }
+        return self._object(schema, schema, 0)
 
     def value(self, schema: Any, root: dict[str, Any], depth: int = 0) -> Any:
         if not isinstance(schema, dict) or depth > 8:

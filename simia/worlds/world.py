@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 from simia.errors import Code
-from simia.reward import Reward
 from simia.task import By, Task
 from simia.tool import ToolSpec
-from simia.trajectory import ToolCall, Trajectory
+from simia.trajectory import ToolCall
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +52,3 @@ class Backend(Protocol):
     async def open(self, task: Task, *, seed: int, group: str | None, snapshot: bytes | None = None) -> World: ...
 
     async def close(self) -> None: ...
-
-
-@runtime_checkable
-class Scoring(Protocol):
-    """A back end that scores its episodes itself."""
-
-    async def score(self, trajectory: Trajectory, task: Task) -> Reward: ...

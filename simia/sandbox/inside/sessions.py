@@ -168,11 +168,8 @@ def words(error: BaseException) -> str:
 
 
 def refusal(error: BaseException) -> bool:
-    return (
-        type(error).__name__ == "ToolError"
-        or bool(getattr(type(error), "__simia_refusal__", False))
-        or any(each.__name__ == "ToolError" and each.__module__ == "simia.kit" for each in type(error).__mro__)
-    )
+    """Whether the tool declared it: `ToolError`, or what a foreign world marks the same way."""
+    return getattr(type(error), "__simia_refusal__", False) is True
 
 
 def checks(loaded: Loaded, spec: dict[str, Any]) -> dict[str, Any]:
