@@ -115,6 +115,36 @@ RECIPES: dict[str, Recipe] = {
         stubs=(),
         probe="import tau2.domains.retail.environment, tau2.domains.airline.environment, tau2.domains.telecom.environment",
     ),
+    # What worlds of office files read and write them with. Their own dependencies are named too: the bytes that they write are
+    # part of an episode's state, so a newer one must not come in unseen.
+    "office": Recipe(
+        name="office",
+        size="about 120 MB, 1 minute",
+        steps=(
+            (
+                "--no-deps",
+                "openpyxl==3.1.5",
+                "et_xmlfile==2.0.0",
+                "python-docx==1.2.0",
+                "lxml==6.1.3",
+                "icalendar==7.3.0",
+                "python-dateutil==4.0.0",
+                "tzdata==2026.6",
+                "pypdf==7.1.0",
+                "reportlab==5.1.0",
+                "charset-normalizer==3.5.2",
+                "pillow==13.0.0",
+                "pypdfium2==5.15.2",
+                "pydantic==2.14.3",
+                "pydantic_core==2.50.4",
+                "annotated-types==0.8.0",
+                "typing-inspection==0.4.5",
+                "typing_extensions==4.16.0",
+            ),
+        ),
+        stubs=(),
+        probe="import openpyxl, docx, icalendar, pypdf, reportlab.platypus, PIL.Image, pypdfium2, pydantic",
+    ),
 }
 
 
