@@ -22,7 +22,9 @@ state is as before the call: `ToolError` is a refusal in words for the agent, an
 ids and randomness come from the environment (`self.now`, `self.new_id`, `self.random`), derived from the episode's seed,
 the number of the call and who calls, so that an episode can be repeated to the byte. No file, network, clock or global.
 
-This module runs inside the sandbox too, beside the pack's code: standard library and pydantic only.
+A world of files is a `FileTools`: it has a private folder in place of a state, in a sandbox of its own (`isolation: sandbox`).
+
+This module runs inside the sandbox too, beside the pack's code: standard library only.
 """
 
 from __future__ import annotations
@@ -31,11 +33,13 @@ import hashlib
 import random
 from collections.abc import Callable, Container
 from datetime import datetime, timedelta
-from typing import Any, ClassVar, Generic, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
-from pydantic import BaseModel
+if TYPE_CHECKING:
+    from pydantic import BaseModel
 
-S = TypeVar("S", bound=BaseModel)
+S = TypeVar("S", bound="BaseModel")
 F = TypeVar("F", bound=Callable[..., Any])
 SECONDS_A_CALL = 20  # the clock of an episode moves with its calls, not with the machine
 TRIES = 1000
@@ -72,23 +76,26 @@ def mark(method: F, by: str, *, writes: bool) -> F:
     return method
 
 
-class Tools(Generic[S]):
-    """Base of a pack's world: `State` names the model, `self.state` holds one. One object an episode."""
+class Moments:
+    """What an episode draws: its time, new identifiers, randomness; and its end, where a tool brings it about."""
 
-    State: ClassVar[type[BaseModel]]
-
-    def __init__(self, state: S) -> None:
-        self.state = state
+    def __init__(self) -> None:
         self._seed = ""
         self._start = datetime(2025, 1, 1)
         self._drawn = 0
+        self.ended = False
         self.begin(0, "agent")
 
     def begin(self, call: int, by: str) -> None:
         """Called by the worker before each call: what is derived from its number starts anew."""
         self._call = f"{self._seed}/{call}/{by}"
         self._drawn = 0
+        self.ended = False
         self.now = self._start + timedelta(seconds=SECONDS_A_CALL * call)
+
+    def finish(self) -> None:
+        """The episode ends after this call, and is scored."""
+        self.ended = True
 
     @property
     def random(self) -> random.Random:
@@ -106,3 +113,41 @@ class Tools(Generic[S]):
                 self._drawn += 1
                 return found
         raise ToolError(f"no free identifier {prefix} with {digits} digits is left")
+
+
+class Tools(Moments, Generic[S]):
+    """Base of a pack's world: `State` names the model, `self.state` holds one. One object an episode."""
+
+    State: ClassVar[type[BaseModel]]
+
+    def __init__(self, state: S) -> None:
+        self.state = state
+        super().__init__()
+
+
+class FileTools(Moments):
+    """Base of a world of files: what lies in `root` is the state, and `memory` what it keeps beside them (JSON).
+
+    A call that raises leaves both as they were. Bytes must repeat with the calls: dates inside of files come from `self.now`.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = Path(root)
+        self.memory: dict[str, Any] = {}
+        self.before: Path = self.root
+        """While a check runs: a folder with the files as they were at the start."""
+        super().__init__()
+
+    def ready(self) -> None:
+        """Called when the files have been laid out: at the start, and when the state was set back."""
+
+    def describe(self, path: Path) -> Any:
+        """What a file says that is no text, as JSON: for matching states and for checks. None: its bytes are all there is."""
+        return None
+
+    def path(self, name: str) -> Path:
+        """The file of that name in the folder. Raises `ToolError` for one that lies outside of it."""
+        found = self.root / name
+        if "\0" in name or not found.resolve().is_relative_to(self.root.resolve()):
+            raise ToolError(f"{name!r} is outside of the folder")
+        return found
