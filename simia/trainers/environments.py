@@ -13,10 +13,11 @@ import hashlib
 import json
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -25,6 +26,7 @@ from simia.errors import UserError
 from simia.resources import cache_root
 
 Say = Callable[[str], None]
+MADE = re.compile(r"[a-z][a-z0-9_]*-[0-9a-f]{12}")
 
 
 @dataclass(frozen=True)
@@ -151,11 +153,33 @@ RECIPES: dict[str, Recipe] = {
 def ensure(name: str, say: Say = lambda line: None) -> Path:
     """The interpreter of that trainer's environment, which is built when it is not there yet.
 
-    Raises `UserError` with one line that names the log when it cannot be built.
+    A name that `ensure_packages` gave is found where it was built on this machine; to build it again is for who knows the
+    packages. Raises `UserError` with one line that names the log when it cannot be built.
     """
     recipe = RECIPES.get(name)
-    if recipe is None:
-        raise UserError(f"no trainer environment named {name!r}; there are: {', '.join(sorted(RECIPES))}")
+    if recipe is not None:
+        return ensure_recipe(recipe, say)
+    if MADE.fullmatch(name):
+        python = cache_root() / "envs" / name / "bin" / "python"
+        if python.exists():
+            return python
+        raise UserError(f"the environment {name} is not built on this machine: import its pack again, which builds it")
+    raise UserError(f"no trainer environment named {name!r}; there are: {', '.join(sorted(RECIPES))}")
+
+
+def ensure_packages(name: str, *, pip: Sequence[str], probe: str = "", say: Say = lambda line: None) -> Path:
+    """The interpreter of an environment with these packages (pip's requirements), built when it is not there yet.
+
+    It is for what a user names, as an importer does. The folder, `NAME-<hash of the request>`, is what a pack writes as its
+    `python`. Raises `UserError` as `ensure` does.
+    """
+    option = next((word for word in pip if word.startswith("-")), None)
+    if option or not pip:
+        raise UserError(f"{option or 'nothing'} is no package: give names as pip does, such as gymnasium==1.4.0")
+    return ensure_recipe(Recipe(name, "as large as its packages", (tuple(sorted(pip)),), (), probe), say)
+
+
+def ensure_recipe(recipe: Recipe, say: Say = lambda line: None) -> Path:
     root = cache_root() / "envs"
     home = root / recipe.key
     if not home.is_dir():
