@@ -96,7 +96,23 @@ class AnswerSpec(Strict):
     partial: bool = False
 
 
-Part = StateSpec | ChecklistSpec | TraceSpec | AnswerSpec
+class ValueSpec(Strict):
+    """A number of the final state at the dotted `path`, scaled so that `low` is 0 and `high` is 1, and clipped (a game's points)."""
+
+    kind: Literal["value"] = "value"
+    weight: float = Field(1.0, gt=0)
+    path: str = Field(min_length=1)
+    low: float = 0.0
+    high: float = 1.0
+
+    @model_validator(mode="after")
+    def ordered(self) -> ValueSpec:
+        if self.low >= self.high:
+            raise ValueError("low is less than high")
+        return self
+
+
+Part = StateSpec | ChecklistSpec | TraceSpec | AnswerSpec | ValueSpec
 RewardPart = Annotated[Part, Field(discriminator="kind")]
 
 

@@ -12,8 +12,9 @@ from collections.abc import Mapping, Sequence
 from simia.errors import Code
 from simia.reward import Reward
 from simia.rewards import answer, checklist, state_match, trace
+from simia.rewards import value as value_of
 from simia.rewards.part import Judged
-from simia.task import Action, AnswerSpec, ChecklistSpec, Match, Part, RewardSpec, StateSpec
+from simia.task import Action, AnswerSpec, ChecklistSpec, Match, Part, RewardSpec, StateSpec, ValueSpec
 from simia.trajectory import Trajectory
 
 
@@ -61,6 +62,8 @@ def judge(
         return checklist.judge(trajectory, part, first_call)
     if isinstance(part, AnswerSpec):
         return answer.judge(trajectory, part)
+    if isinstance(part, ValueSpec):
+        return value_of.judge(trajectory, part)
     return trace.judge(trajectory, part, reference)
 
 
