@@ -141,9 +141,31 @@ def record(pack: PACK, unsafe: UNSAFE = False) -> None:
 
 
 @app.command()
-def new(folder: Annotated[Path, typer.Argument(help="The folder to make.")]) -> None:
-    """A small pack that works, to be changed into yours: code, tools, policy, tasks, tests."""
-    from simia.verify.scaffold import scaffold
+def new(
+    folder: Annotated[Path, typer.Argument(help="The folder to make.")],
+    source: Annotated[
+        str | None,
+        typer.Option(
+            "--from", help="A file of tools, of trajectories or of an OpenAPI description; or openapi:URL, mcp:COMMAND."
+        ),
+    ] = None,
+    dialect: Annotated[str | None, typer.Option(help="Dialect of the trajectories; recognised when left out.")] = None,
+) -> None:
+    """A small pack that works, to be changed into yours; or one from what you have, with what it still lacks."""
+    if source is None:
+        from simia.verify.scaffold import scaffold
 
-    scaffold(folder)
-    out.print(f"next: simia pack validate {folder} && simia pack gate {folder}", highlight=False, soft_wrap=True)
+        scaffold(folder)
+        out.print(f"next: simia pack validate {folder} && simia pack gate {folder}", highlight=False, soft_wrap=True)
+        return
+    from simia.verify.start import start
+
+    missing = start(folder, source, dialect=dialect, say=plainly)
+    for gap in missing:
+        plainly(f"missing  {gap}")
+    seeds = bool(Pack.load(folder).seeds)
+    plainly(f"next: simia {f'amplify --seeds {folder}' if seeds else f'pack show {folder}'}")
+
+
+def plainly(line: str) -> None:
+    out.print(line, markup=False, highlight=False, soft_wrap=True)

@@ -1,0 +1,89 @@
+"""Tools that nobody wrote down, made out from the calls in seed trajectories: names, arguments, types.
+
+What is inferred says so in its description. An argument is required when every call seen had it; a type is that of the
+values seen. It is a start for a person to correct, and enough for a simulator to imitate.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from simia.tool import ToolSpec
+from simia.trajectory import Trajectory
+
+MARK = "Inferred from"
+DEEP, MANY = 6, 40  # an object with more keys than that is a map, not a record
+
+
+def inferred(seeds: Iterable[Trajectory], known: Iterable[str] = ()) -> list[ToolSpec]:
+    """A tool for each name that is called and that neither its seed nor `known` lists, in the order of the first calls."""
+    listed = set(known)
+    seen: dict[str, list[dict[str, Any]]] = {}
+    for seed in seeds:
+        own = {tool.name for tool in seed.tools}
+        for _, _, call in seed.calls():
+            if call.name and call.name not in own | listed:
+                seen.setdefault(call.name, []).extend([call.arguments] if call.arguments is not None else [])
+    return [tool(name, calls) for name, calls in seen.items()]
+
+
+def tool(name: str, calls: Sequence[dict[str, Any]]) -> ToolSpec:
+    word = "call" if len(calls) == 1 else "calls"
+    return ToolSpec(
+        name=name,
+        description=f"{MARK} {len(calls)} {word} in the seeds; what it does, and any other argument, is not written down.",
+        parameters=record(calls, 0),
+    )
+
+
+def record(rows: Sequence[dict[str, Any]], depth: int) -> dict[str, Any]:
+    """The schema of objects: the keys of any, those of all as required."""
+    keys = list(dict.fromkeys(key for row in rows for key in row))
+    if depth and (len(keys) > MANY or depth >= DEEP):
+        return {"type": "object"}
+    required = [key for key in keys if all(key in row for row in rows)]
+    properties = {key: schema([row[key] for row in rows if key in row], depth + 1) for key in keys}
+    return {"type": "object", "properties": properties, **({"required": required} if required else {})}
+
+
+def schema(values: Sequence[Any], depth: int) -> dict[str, Any]:
+    """The schema of values that were seen in one place; of all their types where they have several."""
+    kinds = list(dict.fromkeys(kind(value) for value in values))
+    if "number" in kinds and "integer" in kinds:
+        kinds.remove("integer")
+    made: dict[str, Any] = {"type": kinds[0] if len(kinds) == 1 else kinds} if kinds else {}
+    if "object" in kinds:
+        made |= {**record([value for value in values if isinstance(value, dict)], depth), "type": made["type"]}
+    if "array" in kinds and depth < DEEP:
+        inner = [each for value in values if isinstance(value, list) for each in value]
+        made |= {"items": schema(inner, depth + 1)} if inner else {}
+    return made
+
+
+def kind(value: Any) -> str:
+    if isinstance(value, bool):
+        return "boolean"
+    for name, types in KINDS.items():
+        if isinstance(value, types):
+            return name
+    return "null"
+
+
+KINDS: dict[str, type] = {"string": str, "integer": int, "number": float, "array": list, "object": dict}
+
+
+def union(seeds: Iterable[Trajectory]) -> tuple[list[ToolSpec], list[str]]:
+    """The tools that seeds list, each name once as it came first; names of which seeds give other schemas."""
+    found: dict[str, ToolSpec] = {}
+    texts: dict[str, str] = {}
+    differ: dict[str, None] = {}
+    for seed in seeds:
+        for spec in seed.tools:
+            text = json.dumps(spec.parameters, sort_keys=True)
+            if spec.name not in found:
+                found[spec.name], texts[spec.name] = spec, text
+            elif texts[spec.name] != text:
+                differ[spec.name] = None
+    return list(found.values()), list(differ)

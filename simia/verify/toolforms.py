@@ -1,0 +1,131 @@
+"""Lists of tools in the forms that people have them: ours, OpenAI's, Anthropic's, MCP's, Gemini's, or a bare JSON Schema a function.
+
+`tools_in` says what a JSON value holds. It reads a value that looks like tools and nothing else: a row of a trajectory that
+carries tools is no list of tools. A schema that cannot be compiled leaves its tool out, with a line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from simia.tool import SchemaError, ToolSpec, compile_schema
+
+SCHEMA_FIELDS = ("parameters", "input_schema", "inputSchema", "parametersJsonSchema", "parameters_json_schema")
+NAMED = ("name", "title", "description", *SCHEMA_FIELDS)
+WRAPPERS = ("tools", "functions", "functionDeclarations", "function_declarations")
+CONVERSATIONS = ("messages", "conversations", "conversation", "turns")
+KEPT = ("annotations", "outputSchema", "strict")  # what a form says beside, and a reader may want
+EMPTY: dict[str, Any] = {"type": "object", "properties": {}}
+
+
+def tools_in(value: Any) -> list[dict[str, Any]] | None:
+    """The items of a list of tools, each `{name, description, parameters, extra}`; None where the value is no such list."""
+    rows = list(items(value))
+    read = [tool for row in rows if (tool := flat(row)) is not None]
+    return read if read and len(read) == len(rows) else None
+
+
+def items(value: Any) -> Iterator[Any]:
+    """The things that may be tools, whatever they are wrapped in."""
+    if isinstance(value, list):
+        for each in value:
+            yield from items(each) if wrapped(each) else [each]
+    elif isinstance(value, dict):
+        found = wrapped(value)
+        if found is not None:
+            yield from items(found)
+        elif flat(value) is not None or not value:
+            yield value
+        else:
+            for name, row in value.items():
+                yield by_name(name, row)
+
+
+def by_name(name: str, row: Any) -> Any:
+    """A tool from its name and its schema, or from its name and the rest of it."""
+    if not isinstance(row, dict):
+        return None
+    if any(isinstance(row.get(field), dict) for field in SCHEMA_FIELDS):
+        return {"name": name, **row}
+    return {"name": name, "description": row.get("description"), "parameters": bare(row)} if is_schema(row) else None
+
+
+def wrapped(value: Any) -> list[Any] | None:
+    if not isinstance(value, dict) or any(key in value for key in CONVERSATIONS):
+        return None
+    inner = value.get("result") if isinstance(value.get("result"), dict) else value  # an answer of JSON-RPC
+    return next((inner[key] for key in WRAPPERS if isinstance(inner, dict) and isinstance(inner.get(key), list)), None)
+
+
+def flat(row: Any) -> dict[str, Any] | None:
+    """One tool of any form; None for what is none."""
+    if not isinstance(row, dict):
+        return None
+    if isinstance(row.get("function"), dict) and row.get("type", "function") == "function":
+        row = {**row["function"]}
+    schema = next((row[field] for field in SCHEMA_FIELDS if row.get(field) is not None), None)
+    name = row.get("name")
+    if schema is None and is_schema(row):
+        name, schema = name if isinstance(name, str) else row.get("title"), bare(row)
+    if not isinstance(name, str) or not name.strip():
+        return None
+    if not is_schema(schema) and not (schema is None and row.keys() <= {*NAMED, *KEPT, "type", "returns", "response"}):
+        return None
+    description = row.get("description")
+    return {
+        "name": name.strip(),
+        "description": description if isinstance(description, str) else "",
+        "parameters": lowered(schema) if schema is not None else EMPTY,
+        "extra": {field: row[field] for field in KEPT if row.get(field) is not None},
+    }
+
+
+def is_schema(value: Any) -> bool:
+    if not isinstance(value, dict):
+        return False
+    kind = value.get("type")
+    return (
+        (isinstance(kind, str) and kind.lower() == "object") or isinstance(value.get("properties"), dict) or not value
+    )
+
+
+def bare(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in row.items() if key not in ("title", "description", "name", "$schema", "$id")}
+
+
+def lowered(schema: Any) -> Any:
+    """Gemini writes types in capitals; a schema without a type is one of an object, as arguments are."""
+    schema = small(schema)
+    return schema if "type" in schema or not isinstance(schema, dict) else {"type": "object", **schema}
+
+
+def small(value: Any, depth: int = 0) -> Any:
+    if depth > 100:
+        return value
+    if isinstance(value, list):
+        return [small(each, depth + 1) for each in value]
+    if not isinstance(value, dict):
+        return value
+    return {
+        key: each.lower() if key == "type" and isinstance(each, str) and each.isupper() else small(each, depth + 1)
+        for key, each in value.items()
+    }
+
+
+def specs(rows: list[dict[str, Any]]) -> tuple[list[ToolSpec], list[str]]:
+    """The tools that can be used, each name once, and a line for each one left out."""
+    found: dict[str, ToolSpec] = {}
+    lines: list[str] = []
+    for row in rows:
+        name = row["name"]
+        if name in found:
+            lines.append(f"tool {name!r} stands there twice: the first one is kept")
+            continue
+        try:
+            compile_schema(row["parameters"])
+        except (SchemaError, RecursionError) as error:
+            lines.append(f"tool {name!r} is left out: {str(error) or 'its schema nests too deep'}")
+            continue
+        found[name] = ToolSpec.model_validate(row)
+    return list(found.values()), lines
