@@ -177,7 +177,7 @@ class Episode:
         with self._watch(f"messages[{start - 1}]"):
             if action.calls:
                 await self._run(action.calls)
-                if self._errors >= limits.errors:
+                if self.end is None and self._errors >= limits.errors:
                     self.end = End(kind="truncated", code=Code.MAX_ERRORS)
             else:
                 await self._hear_user()
@@ -268,6 +268,8 @@ class Episode:
             self._errors = self._errors + 1 if result.error else 0
             self._note(result)
             self.messages.append(observation(result, call))
+            if result.ends:
+                self.end = End(kind="terminated", code=Code.FINISHED)
 
     async def _hear_user(self) -> None:
         """The user's answer; before it, any calls of the user's own tools."""

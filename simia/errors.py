@@ -70,6 +70,7 @@ class Code(StrEnum):
     # how an episode ended
     USER_STOP = "user_stop"
     ANSWERED = "answered"
+    FINISHED = "finished"
     MAX_TURNS = "max_turns"
     MAX_ERRORS = "max_errors"
     MAX_TOKENS = "max_tokens"
@@ -135,6 +136,7 @@ MEANING: dict[Code, str] = {
     Code.TOOL_CRASHED: "the tool's process ended; nothing was changed",
     Code.USER_STOP: "the user ended the conversation",
     Code.ANSWERED: "the agent gave its answer",
+    Code.FINISHED: "a call ended the episode",
     Code.MAX_TURNS: "the episode reached its limit of turns",
     Code.MAX_ERRORS: "too many calls failed in a row",
     Code.MAX_TOKENS: "the agent reached its limit of tokens",

@@ -34,10 +34,18 @@ class Executable(BaseModel):
 
     code: str = "tools.py"
     object: str
-    isolation: Literal["shared", "process"] = "process"
-    """`shared`: many episodes in one process, for code that you wrote; `process`: a process each, for all other code."""
+    isolation: Literal["shared", "process", "sandbox"] = "process"
+    """`shared`: many episodes in one process, for code that you wrote; `process`: a process each, for all other code;
+    `sandbox`: a sandbox each, with a private folder to write to, for worlds of files and of programs."""
+    root: str = Field("/scratch", pattern=r"^/([a-z][a-z0-9_-]*)?$")
+    """With `isolation: sandbox`: where the private folder lies; `/`: the whole root can be written to."""
     python: str | None = None
-    """Name of the environment whose interpreter runs it (simia.trainers.environments); None: simia's own."""
+    """Name of the environment whose interpreter runs it (simia.trainers.environments), or an interpreter's absolute path;
+    None: simia's own."""
+    needs: list[str] = Field(default_factory=list)
+    """More that is readable inside: names of cached environments, or absolute paths of folders."""
+    repeatable: bool = True
+    """False: calls reach something outside. They are never repeated; an episode whose process is lost is aborted."""
     clock: datetime | None = None
     """What time it is when an episode starts."""
 

@@ -2,7 +2,8 @@
 
 Read-only: the system's programs and libraries, the interpreter with its packages, a few files of ours, the pack. No home,
 no /etc but the linker's cache, no host /proc, no network, no writable place at all (/tmp is there, empty and read-only),
-an empty environment.
+an empty environment. An episode that needs files gets a sandbox to itself, with a `Room`: one writable folder of limited
+size (or the whole root), a /tmp, a /proc of its own processes.
 """
 
 from __future__ import annotations
@@ -44,16 +45,45 @@ ENVIRONMENT = {
 }
 
 
+NAMES = (
+    "/etc/resolv.conf",
+    "/etc/hosts",
+    "/etc/nsswitch.conf",
+    "/etc/ssl",
+    "/etc/ca-certificates",
+)  # of a network's hosts
+POWERS = (
+    "CHOWN",
+    "DAC_OVERRIDE",
+    "FOWNER",
+    "FSETID",
+    "KILL",
+)  # of who may write everywhere, over files and processes of its own
+
+
+@dataclass(frozen=True)
+class Room:
+    """What a sandbox of an episode's own has beside the files: a writable folder (`/`: the root itself, as uid 0 in there),
+    bytes that it may hold, and, where it was granted, the machine's network."""
+
+    root: str
+    size: int
+    network: bool = False
+
+
 @dataclass(frozen=True)
 class Jail:
-    """Walls and what is let in: (path outside, path inside), read-only."""
+    """Walls and what is let in: (path outside, path inside), read-only. `room`: for a sandbox of an episode's own."""
 
     walls: Walls
     binds: tuple[tuple[str, str], ...]
     environment: dict[str, str] = field(default_factory=lambda: dict(ENVIRONMENT))
+    room: Room | None = None
 
     def command(self, inner: Sequence[str]) -> list[str]:
         """`inner` inside the walls. Its descriptors are inherited; descriptors are the only way out."""
+        if self.room is not None:
+            return self._with_room(self.room, inner)
         bwrap = self.walls.bwrap or "bwrap"
         private = [
             "--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent", "--new-session", "--clearenv",
@@ -74,11 +104,79 @@ class Jail:
             *drop, bwrap, *again, *private, *close, "--", *inner,
         ]  # fmt: skip
 
-    def layout(self) -> list[str]:
+    def _with_room(self, room: Room, inner: Sequence[str]) -> list[str]:
+        bwrap = self.walls.bwrap or "bwrap"
+        whole, size = room.root == "/", ["--size", str(room.size)]
+        # The processes of one episode are all that a /proc shows: as root that of the outer one, whose pids are ours alone.
+        private = [
+            "--unshare-user", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try", "--disable-userns", "--die-with-parent",
+            "--new-session", "--clearenv", "--hostname", "sandbox", "--chdir", room.root,
+        ]  # fmt: skip
+        if not room.network:
+            private += ["--unshare-net"]
+        if not self.walls.outer:
+            private += ["--unshare-pid"]
+        if whole:
+            private += ["--uid", "0", "--gid", "0", "--cap-drop", "ALL"]
+            for power in POWERS:
+                private += ["--cap-add", f"CAP_{power}"]
+        for name, value in self.environment.items():
+            private += ["--setenv", name, value]
+        shared = [*size, "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]
+        if whole:
+            inside = [(path, path) for path in self.inside()] if self.walls.outer else self.binds
+            laid = [
+                *size,
+                "--perms",
+                "0755",
+                "--tmpfs",
+                "/",
+                *self.layout(inside, tmp=["--perms", "1777", "--dir", "/tmp"]),
+            ]
+            close = shared
+        else:
+            rooms = ["--perms", "0755", *size, "--tmpfs", room.root]
+            tmp = ["--perms", "1777", *size, "--tmpfs", "/tmp"]
+            laid = [
+                *(["--ro-bind", "/", "/", *tmp, *self.under("/tmp")] if self.walls.outer else self.layout(tmp=tmp)),
+                *rooms,
+            ]
+            close = [*shared, "--remount-ro", "/"]
+        if not self.walls.outer:
+            proc = ["--proc", "/proc"] if self.walls.proc else ["--tmpfs", "/proc"]
+            return [bwrap, *laid, *proc, "--dev", "/dev", *private, *close, "--", *inner]
+        files = [
+            *self.layout(),
+            "--proc",
+            "/proc",
+            "--dev",
+            "/dev",
+            *([] if whole else ["--perms", "0755", "--dir", room.root]),
+        ]
+        drop = ["setpriv", "--reuid", NOBODY, "--regid", NOBODY, "--clear-groups", "--no-new-privs"]
+        proc = ["--ro-bind", "/proc", "/proc"] if whole else []
+        return [
+            bwrap, *files, "--unshare-pid", "--die-with-parent", "--",
+            *drop, bwrap, *laid, *proc, "--dev", "/dev", *private, *close, "--", *inner,
+        ]  # fmt: skip
+
+    def inside(self) -> list[str]:
+        """Where the binds lie inside."""
+        return [inside for _, inside in self.binds]
+
+    def under(self, folder: str) -> list[str]:
+        """The binds below a folder once more, after it was covered."""
+        words: list[str] = []
+        for path in self.inside():
+            if path.startswith(f"{folder}/"):
+                words += ["--ro-bind", path, path]
+        return words
+
+    def layout(self, binds: Sequence[tuple[str, str]] | None = None, tmp: Sequence[str] = ()) -> list[str]:
         """Folders that the binds need are made readable for all: those between are of root alone outside."""
-        words = ["--perms", "0755", "--tmpfs", "/tmp"]  # first: an environment may lie in /tmp
+        words = [*(tmp or ["--perms", "0755", "--tmpfs", "/tmp"])]  # first: an environment may lie in /tmp
         made: set[str] = set()
-        for outside, inside in sorted(self.binds, key=lambda pair: pair[1]):
+        for outside, inside in sorted(self.binds if binds is None else binds, key=lambda pair: pair[1]):
             for parent in reversed(Path(inside).parents):
                 if str(parent) not in made and str(parent) != "/":
                     words += ["--perms", "0755", "--dir", str(parent)]

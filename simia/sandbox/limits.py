@@ -21,6 +21,8 @@ class Limits(Config):
     cpu: int = Field(3600, ge=1, description="CPU seconds of a worker process in all.")
     files: int = Field(64, ge=8, description="Open files of a worker process.")
     output: int = Field(1 * MB, ge=1024, description="Bytes of JSON that one call may return.")
+    folder: int = Field(64 * MB, ge=MB, description="Bytes of an episode's private folder (isolation: sandbox).")
+    processes: int = Field(64, ge=1, description="Processes and threads of an episode that has a sandbox of its own.")
     live: int = Field(
         192 * MB, ge=MB, description="Bytes of states that a shared worker keeps as objects; idle ones are compressed."
     )

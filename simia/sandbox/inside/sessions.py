@@ -1,8 +1,9 @@
 """Episodes in one process: transactional calls, rollback, export, checks; many episodes or one.
 
 A call that raises leaves the state as it was: the state is set back to a checkpoint and the writes since are run again.
-A checkpoint is taken every `EVERY` writes, more where the state is large, and the first is the start of the episode, which costs nothing; so reads cost
-nothing, writes little, and a refusal the price of one copy. Idle episodes lie frozen as compressed JSON.
+A checkpoint is taken every few writes (the driver says how many), more where the state is large, and the first is the start
+of the episode, which costs nothing; so reads cost nothing, writes little, and a refusal the price of one copy. Idle episodes
+lie frozen as compressed JSON.
 """
 
 from __future__ import annotations
@@ -12,14 +13,13 @@ import zlib
 from collections import OrderedDict
 from typing import Any
 
-from simia.sandbox.inside.drivers import Driver, Foreign, Loaded, Refusal, load
+from simia.sandbox.inside.drivers import Driver, Loaded, Refusal, load
 from simia.sandbox.inside.frames import pack, unpack
 from simia.state import apply, diff
 
-EVERY, BYTES_A_WRITE = 16, 16_384  # repeating a write costs about what copying so many bytes does
 AWAKE = 8  # episodes that are never frozen: who plays a few large ones would freeze and thaw at every step
 SWOLLEN = 10  # a state as objects takes about so many times its JSON's bytes
-OK, REFUSED, FAILED = 0, 1, 2
+OK, REFUSED, FAILED, ENDED = 0, 1, 2, 3
 WORDS = 2000  # characters of an error that travel
 
 
@@ -31,21 +31,22 @@ class Session:
     """One episode: its driver, and what a rollback needs."""
 
     def __init__(self, loaded: Loaded, isolated: bool, spec: dict[str, Any]) -> None:
-        self.driver: Driver | Foreign = loaded.driver(isolated)
+        self.driver = loaded.driver(isolated)
         self.driver.reset(spec.get("initial") or {}, spec.get("seed", 0))
         if "state" in spec:
             self.driver.restore(spec["state"])
         self._spec, self._loaded, self._isolated = spec, loaded, isolated
         self._checkpoint: bytes | None = None
         self._since: list[tuple[str, str, bytes, int]] = []
-        self._every = EVERY
+        self._every = self.driver.every
+        self._rolls_back = getattr(loaded.object, "rolls_back", True) is not False
         self.frozen: bytes | None = None
         self.size = 0
 
     def call(self, by: str, name: str, arguments: dict[str, Any], index: int, most: int) -> list[Any]:
         """[status, value]: the result as JSON, the refusal's words, or the fault's."""
         driver = self.driver
-        writes = driver.writes(by, name) if name in self._names(by) else False
+        writes = self._rolls_back and driver.known.get(by, {}).get(name, False)
         kept = pack(arguments) if writes else b""  # the tool may change its arguments
         try:
             value = driver.call(by, name, arguments, index)
@@ -56,8 +57,8 @@ class Session:
                 writes and len(self._since) >= self._every
             ):  # a state that cannot be written fails the call that finds it
                 self._checkpoint, self._since = driver.freeze(), []
-                self._every = EVERY + len(self._checkpoint) // BYTES_A_WRITE
-                return [OK, value]
+                self._every = driver.every + len(self._checkpoint) // driver.bytes_a_write
+                return [ENDED if driver.ended else OK, value]
         except MemoryError:
             raise OutOfMemory from None
         except BaseException as error:  # a tool may raise anything, SystemExit among it
@@ -68,13 +69,7 @@ class Session:
             return [FAILED, f"{type(error).__name__}: {words(error)}"]
         if writes:
             self._since.append((by, name, kept, index))
-        return [OK, value]
-
-    def _names(self, by: str) -> dict[str, bool]:
-        driver = self.driver
-        if isinstance(driver, Foreign):
-            return driver.known.get(by, {})
-        return driver.loaded.names[by]
+        return [ENDED if driver.ended else OK, value]
 
     def _roll_back(self) -> None:
         driver = self.driver
@@ -82,10 +77,8 @@ class Session:
             driver.thaw(self._checkpoint)
         elif "state" in self._spec:
             driver.restore(self._spec["state"])
-        elif isinstance(driver, Foreign):
-            driver.begin_again()
         else:
-            driver.restore(driver.initial)
+            driver.begin_again()
         for by, name, arguments, index in self._since:
             driver.call(by, name, unpack(arguments), index)
 
@@ -94,17 +87,8 @@ class Session:
         return diff(self.initial(), self.driver.dump())
 
     def initial(self) -> Any:
-        """The state at the start of the episode. A foreign world is asked once more, beside the present one."""
-        driver = self.driver
-        if driver.initial is not None:
-            return driver.initial
-        assert isinstance(driver, Foreign)
-        now = driver.freeze()
-        driver.begin_again()
-        start = driver.dump()
-        driver.thaw(now)
-        driver.initial = start
-        return start
+        """The state at the start of the episode."""
+        return self.driver.beginning()
 
     def freeze(self) -> None:
         body = self.driver.freeze()

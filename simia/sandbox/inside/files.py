@@ -1,0 +1,293 @@
+"""The driver of a world of files: an episode's state is what lies in its private folder, and a little memory beside it.
+
+To set a state back is to lay the files out again: only those that differ are written. What other file systems are mounted
+below the folder is none of the state, so the folder may be the whole root. As JSON a file is its text, or its bytes in
+base64 with what the world reads in them.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import hashlib
+import json
+import marshal
+import os
+import shutil
+import stat
+import tempfile
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from simia.sandbox.inside.drivers import Loaded
+
+JSON = Any
+Raw = tuple[str, int, bytes]  # kind (file, folder, link, other), mode, bytes or the link's target
+Files = dict[str, Raw]
+FILE, FOLDER = 0o644, 0o755
+MOST_FILES = 20_000
+
+
+class FileDriver:
+    """An episode of a `simia.kit.FileTools`."""
+
+    every, bytes_a_write = 0, 4 << 20  # reading a small folder costs less than repeating a call
+
+    def __init__(self, loaded: Loaded) -> None:
+        if loaded.root is None:
+            raise ValueError("a world of files needs `isolation: sandbox`")
+        self.loaded, self.root = loaded, loaded.root
+        self.tools: Any = None
+        self._start: tuple[Files, dict[str, Any]] = ({}, {})
+        self._initial: JSON = None
+        self._read: dict[bytes, JSON] = {}
+
+    def reset(self, initial: dict[str, Any], seed: int) -> None:
+        unknown = initial.keys() - {"folder", "files"}
+        if unknown:
+            raise ValueError(f"initial has {sorted(unknown)}: it is {{folder: …, files: …}}")
+        wanted: Files = {}
+        for folder in (self.loaded.spec.get("state"), initial.get("folder")):
+            if folder:
+                wanted |= files_in(inside(self.loaded.folder, folder), modes=False)
+        for name, entry in (initial.get("files") or {}).items():
+            if entry is None:
+                for gone in [each for each in wanted if each == name or each.startswith(name.rstrip("/") + "/")]:
+                    del wanted[gone]
+            else:
+                wanted[name.rstrip("/")] = raw(entry)
+        if self.root != Path("/"):  # a whole root keeps what the sandbox itself laid there
+            clear(self.root, wanted)
+        lay(self.root, wanted)
+        self.tools = self.loaded.object(self.root)
+        self.tools._seed = str(seed)
+        self.tools._start = datetime.fromisoformat(self.loaded.spec.get("clock") or "2025-01-01T00:00:00")
+        self.tools.begin(0, "agent")
+        self.tools.ready()
+        self._start, self._initial = (files_in(self.root), copied(self.tools.memory)), None
+
+    @property
+    def known(self) -> dict[str, dict[str, bool]]:
+        return self.loaded.names
+
+    @property
+    def ended(self) -> bool:
+        return bool(self.tools.ended)
+
+    def call(self, by: str, name: str, arguments: dict[str, Any], index: int) -> JSON:
+        from simia.sandbox.inside.drivers import Refusal, plain
+
+        if name not in self.loaded.names[by]:
+            raise Refusal(f"there is no tool {name!r}")
+        self.tools.begin(index, by)
+        return plain(getattr(self.tools, name)(**arguments))
+
+    def dump(self) -> JSON:
+        return self._as_json(files_in(self.root), self.tools.memory, self.root)
+
+    def beginning(self) -> JSON:
+        """The state at the start, as JSON. What a file says is read once for the same bytes."""
+        if self._initial is None:
+            files, memory = self._start
+            with laid(files) as folder:
+                self._initial = self._as_json(files, memory, folder)
+        return self._initial
+
+    def begin_again(self) -> None:
+        self._set(*self._start)
+
+    def freeze(self) -> bytes:
+        return marshal.dumps((files_in(self.root), json.dumps(self.tools.memory)))
+
+    def thaw(self, frozen: bytes) -> None:
+        files, memory = marshal.loads(frozen)
+        self._set(files, json.loads(memory))
+
+    def restore(self, state: JSON) -> None:
+        self._set({name.rstrip("/"): raw(entry) for name, entry in state["files"].items()}, state.get("memory", {}))
+
+    def check(self, name: str, by: str, arguments: dict[str, Any]) -> Any:
+        with laid(self._start[0]) as folder:
+            self.tools.before = folder
+            return bool(getattr(self.tools, f"check_{name}")(**arguments))
+
+    def _set(self, files: Files, memory: dict[str, Any]) -> None:
+        clear(self.root, files)
+        lay(self.root, files)
+        self.tools.memory = copied(memory)
+        self.tools.ready()
+
+    def _as_json(self, files: Files, memory: dict[str, Any], folder: Path) -> JSON:
+        found: dict[str, JSON] = {}
+        for name, each in sorted(files.items()):
+            kind, mode, data = each
+            if kind == "folder":
+                found[f"{name}/"] = {"folder": True, **({} if mode == FOLDER else {"mode": mode})}
+            elif kind == "link":
+                found[name] = {"link": data.decode(errors="replace")}
+            elif kind == "file":
+                found[name] = {**self._content(data, folder / name), **({} if mode == FILE else {"mode": mode})}
+            else:
+                found[name] = {"other": kind}
+        return {"files": found, "memory": copied(memory)}
+
+    def _content(self, data: bytes, path: Path) -> dict[str, JSON]:
+        with contextlib.suppress(UnicodeDecodeError):
+            if b"\0" not in data:
+                return {"text": data.decode()}
+        mark = hashlib.blake2b(data + path.suffix.encode(), digest_size=16).digest()
+        if mark not in self._read:
+            try:
+                self._read[mark] = json.loads(json.dumps(self.tools.describe(path), allow_nan=False))
+            except Exception as error:
+                self._read[mark] = {"unreadable": type(error).__name__}
+        content = self._read[mark]
+        return {"base64": base64.b64encode(data).decode(), **({} if content is None else {"content": content})}
+
+
+def copied(memory: dict[str, Any]) -> dict[str, Any]:
+    """As it comes back from JSON. Raises `TypeError` for what is none."""
+    found: dict[str, Any] = json.loads(json.dumps(memory))
+    return found
+
+
+def raw(entry: dict[str, JSON]) -> Raw:
+    """A file as it stands in a task or a state."""
+    if entry.get("folder"):
+        return "folder", entry.get("mode", FOLDER), b""
+    if "link" in entry:
+        return "link", 0, str(entry["link"]).encode()
+    if "text" in entry:
+        return "file", entry.get("mode", FILE), str(entry["text"]).encode()
+    if "base64" in entry:
+        return "file", entry.get("mode", FILE), base64.b64decode(entry["base64"])
+    return "other", 0, b""
+
+
+def inside(pack: Path, name: str) -> Path:
+    """A folder of the pack. Raises `ValueError` for one that is not there or lies elsewhere."""
+    found = (pack / name).resolve()
+    if not found.is_dir() or not found.is_relative_to(pack.resolve()):
+        raise ValueError(f"the pack has no folder {name!r}")
+    return found
+
+
+def files_in(root: Path, *, modes: bool = True) -> Files:
+    """Everything below `root` on its own file system. A folder stands there only when it is empty or its mode is unusual."""
+    found: Files = {}
+    device = root.lstat().st_dev
+    stack = [("", root)]
+    while stack:
+        prefix, folder = stack.pop()
+        names = entries(folder)
+        status = folder.lstat()
+        mode = stat.S_IMODE(status.st_mode) if modes else FOLDER
+        if prefix and (not names or mode != FOLDER):
+            found[prefix] = ("folder", mode, b"")
+        for name in names:
+            path, inner = folder / name, f"{prefix}/{name}" if prefix else name
+            with contextlib.suppress(FileNotFoundError):  # a program that still runs may have removed it
+                status = path.lstat()
+                if status.st_dev != device:
+                    continue
+                if stat.S_ISDIR(status.st_mode):
+                    stack.append((inner, path))
+                else:
+                    found[inner] = one(path, status, modes)
+        if len(found) > MOST_FILES:
+            raise ValueError(f"more than {MOST_FILES:,} files are there: a state is not to be larger")
+    return found
+
+
+def entries(folder: Path) -> list[str]:
+    try:
+        return sorted(os.listdir(folder))
+    except PermissionError:
+        mode = folder.stat().st_mode
+        folder.chmod(0o700)
+        try:
+            return sorted(os.listdir(folder))
+        finally:
+            folder.chmod(stat.S_IMODE(mode))
+
+
+def one(path: Path, status: os.stat_result, modes: bool) -> Raw:
+    mode = stat.S_IMODE(status.st_mode)
+    if stat.S_ISLNK(status.st_mode):
+        return "link", 0, os.fsencode(os.readlink(path))
+    if not stat.S_ISREG(status.st_mode):
+        return "other", 0, b""
+    try:
+        data = path.read_bytes()
+    except PermissionError:
+        path.chmod(0o600)
+        data = path.read_bytes()
+        path.chmod(mode)
+    if not modes:  # of a pack: who unpacked it decided about modes, but for what can be run
+        mode = 0o755 if mode & 0o100 else FILE
+    return "file", mode, data
+
+
+def clear(root: Path, keep: Files) -> None:
+    """Remove what is not to stay: files that `keep` does not name, and folders that it leaves empty."""
+    folders = {str(parent) for name in keep for parent in Path(name).parents}
+    device = root.lstat().st_dev
+
+    def sweep(folder: Path, prefix: str) -> None:
+        for name in entries(folder):
+            path, inner = folder / name, f"{prefix}{name}"
+            with contextlib.suppress(FileNotFoundError):
+                status = path.lstat()
+                if status.st_dev != device:
+                    continue
+                if not stat.S_ISDIR(status.st_mode):
+                    if inner not in keep:
+                        path.unlink()
+                    continue
+                sweep(path, f"{inner}/")
+                if inner not in keep and inner not in folders:
+                    with contextlib.suppress(OSError):  # it holds a mount
+                        path.rmdir()
+
+    sweep(root, "")
+
+
+def lay(root: Path, files: Files) -> None:
+    """Write what differs."""
+    for name, (kind, mode, data) in sorted(files.items()):
+        path = root / name
+        if not path.parent.resolve().is_relative_to(root.resolve()):
+            raise ValueError(f"{name!r} is outside of the folder")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        held = path.lstat() if os.path.lexists(path) else None
+        if held is not None and (stat.S_ISDIR(held.st_mode) != (kind == "folder") or stat.S_ISLNK(held.st_mode)):
+            shutil.rmtree(path) if stat.S_ISDIR(held.st_mode) else path.unlink()
+            held = None
+        if kind == "folder":
+            path.mkdir(exist_ok=True)
+            path.chmod(mode)
+        elif kind == "link":
+            os.symlink(os.fsdecode(data), path)
+        elif kind == "file":
+            if held is None or one(path, held, True)[2] != data:
+                if held is not None:
+                    path.chmod(0o600)
+                path.write_bytes(data)
+            path.chmod(mode)
+
+
+@contextlib.contextmanager
+def laid(files: Files) -> Iterator[Path]:
+    """The files in a folder of their own, for as long as they are looked at."""
+    room = (
+        "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    )  # no part of the state, also where that is the whole root
+    folder = Path(tempfile.mkdtemp(prefix="before-", dir=room))
+    try:
+        lay(folder, files)
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
