@@ -23,7 +23,7 @@ quickstart: install  ## real trajectories from a local model in minutes (or from
 
 $(VENV)/.dev: $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
-		pytest pytest-asyncio hypothesis mypy ruff pre-commit types-PyYAML types-jsonschema build hatchling pyarrow
+		pytest pytest-asyncio hypothesis mypy ruff pre-commit types-PyYAML types-jsonschema build hatchling pyarrow mcp
 	@touch $@
 
 check: $(VENV)/.dev  ## lint, format and types

@@ -21,7 +21,7 @@ def main() -> None:
 
 
 def build() -> typer.Typer:
-    from simia.cli import amplify, doctor, export, imports, judge, model, pack, report, rollout, runs
+    from simia.cli import amplify, doctor, export, imports, judge, model, pack, report, rollout, runs, serve
 
     app = typer.Typer(
         name="simia",
@@ -37,6 +37,7 @@ def build() -> typer.Typer:
     app.command()(report.report)
     app.command()(judge.judge)
     app.command()(rollout.rollout)
+    app.command()(serve.serve)
     app.command()(doctor.doctor)
     app.add_typer(pack.app, name="pack")
     app.add_typer(imports.app, name="import")

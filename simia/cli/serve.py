@@ -1,0 +1,80 @@
+"""`simia serve`: a pack for clients that are no Python."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from simia import loop
+from simia.errors import UserError
+
+
+def serve(
+    pack: Annotated[str, typer.Argument(help="Pack: a name of seeds/, or a folder.")],
+    mcp: Annotated[bool, typer.Option("--mcp", help="By the Model Context Protocol: the one way there is.")] = False,
+    http: Annotated[bool, typer.Option("--http", help="Streamable HTTP on the loopback, not stdio.")] = False,
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="With --http; 0 is any free one.")] = 8000,
+    task: Annotated[str | None, typer.Option("--task", help="The episodes' task; the first one if not given.")] = None,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of the episodes' world.")] = 0,
+    out: Annotated[Path, typer.Option("--out", help="Where trajectories are appended, one a line.")] = Path(
+        "trajectories.jsonl"
+    ),
+    state: Annotated[
+        bool, typer.Option("--state", help="Show the world's state as the resource simia://state.")
+    ] = False,
+    turns: Annotated[int, typer.Option("--turns", min=1, help="Calls after which an episode is cut.")] = 100,
+    idle: Annotated[
+        float,
+        typer.Option("--idle", min=0.1, help="With --http: seconds without a sign of a client that end its session."),
+    ] = 600.0,
+    unsafe: Annotated[bool, typer.Option("--unsafe", help="Without a sandbox: only for code of your own.")] = False,
+    network: Annotated[bool, typer.Option("--network", help="Grant the pack's code the network.")] = False,
+    variables: Annotated[
+        list[str] | None, typer.Option("--variable", help="Grant it this environment variable; may be repeated.")
+    ] = None,
+) -> None:
+    """Let any MCP client play a pack's task: each session is an episode, and what it did and earned a line in a file."""
+    if not mcp:
+        raise UserError(f"simia serve speaks the Model Context Protocol: simia serve {pack} --mcp")
+    try:
+        import mcp as _  # noqa: F401
+    except ImportError:
+        raise UserError("serving needs the MCP SDK: pip install 'simia[mcp]'") from None
+    grants: dict[str, Any] = {"unsafe": unsafe}
+    if network:
+        grants["network"] = True
+    if variables:
+        grants["variables"] = variables
+    interrupted = loop.run(
+        work(pack, task, seed, out, state=state, turns=turns, http=http, port=port, idle=idle, grants=grants)
+    )
+    if interrupted:
+        sys.stdout.flush()
+        os._exit(0)  # a thread waits for stdin, and would be waited for
+
+
+async def work(
+    pack: str, task: str | None, seed: int, out: Path, *, state: bool, turns: int, http: bool, port: int, idle: float,
+    grants: dict[str, Any],
+) -> bool:  # fmt: skip
+    from simia.environment import EpisodeLimits, open_environment
+    from simia.pack import Pack
+    from simia.serve.episodes import Record
+    from simia.serve.mcp import Service, over_http, over_stdio
+
+    loaded = Pack.load(pack)
+    if task is None and not loaded.tasks:
+        raise UserError(f"pack {loaded.name} has no tasks to serve")
+    chosen = loaded.task(task) if task else loaded.tasks[0]
+    limits = EpisodeLimits(turns=turns)
+    async with await open_environment(loaded, user="none", limits=limits, **grants) as environment:
+        service = Service(environment, Record(out), chosen, seed, state)
+        await environment.backend.start()
+        if http:
+            await over_http(service, port, idle=idle, say=lambda line: print(line, file=sys.stderr, flush=True))
+            return False
+        return await over_stdio(service)

@@ -1,0 +1,165 @@
+"""Episodes whose agent is somebody else's program, and the file that their trajectories go to.
+
+A client comes, calls tools, and finishes or vanishes. Its episode begins when it reads the task or calls a tool, so that one that
+only looks around leaves nothing behind; it ends once: finished, cut by a limit, or left by its client, which is scored as truncated.
+What is under way when a client vanishes is carried through first, since a call without its result is no record.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import stat
+from collections.abc import Awaitable, Callable, Coroutine
+from pathlib import Path
+from typing import Any, TypeVar
+
+import orjson
+
+from simia.environment import Environment, Episode
+from simia.errors import Code, UserError
+from simia.task import Task
+from simia.trajectory import Message, ToolCall, Trajectory
+
+T = TypeVar("T")
+
+
+class Record:
+    """A file of trajectories, one a line, on disk before anybody hears of the reward. Several servers may share one."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises `UserError` for a file that cannot be written: better now than with an episode in hand."""
+        self.path = path.absolute()
+        self.count = 0
+        try:
+            self._write(b"")
+        except OSError as error:
+            raise UserError(f"{path} cannot be written ({error.strerror}): give another file with --out") from None
+
+    async def add(self, trajectory: Trajectory) -> None:
+        await asyncio.to_thread(self._write, orjson.dumps(trajectory.to_row()) + b"\n")
+        self.count += 1
+
+    def _write(self, line: bytes) -> None:
+        with self.path.open("ab", buffering=0) as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            while line:
+                line = line[file.write(line) :]
+            if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                os.fsync(file.fileno())
+
+
+class Seat:
+    """One client's episode of one task. Its methods may be called at once: they take their turns."""
+
+    def __init__(
+        self, environment: Environment, task: Task, seed: int, add: Callable[[Trajectory], Awaitable[None]]
+    ) -> None:
+        self._environment, self.task, self._seed, self._add = environment, task, seed, add
+        self._episode: Episode | None = None
+        self._guard = asyncio.Lock()
+        self._working: set[asyncio.Task[Any]] = set()
+        self._recorded = False
+        self._calls = 0
+
+    async def begin(self) -> None:
+        """Begin the episode unless it has begun. Raises `UserError` for a task that cannot be set up."""
+        await self._through(self._begun())
+
+    async def call(self, name: str, arguments: dict[str, Any]) -> tuple[list[str], bool]:
+        """What the tool says, after it a word if this has ended the episode; and whether it is an error."""
+        return await self._through(self._call(name, arguments))
+
+    async def finish(self, answer: str) -> dict[str, Any]:
+        """End the episode with the agent's last words: its reward, also when it had ended already."""
+        return await self._through(self._finish(answer))
+
+    async def state(self) -> Any:
+        """The state now; None when the episode has ended."""
+        return await self._through(self._state())
+
+    async def leave(self) -> None:
+        """The client is gone: what it began is cut, scored and written."""
+        await self._through(self._leave())
+
+    async def _through(self, work: Coroutine[Any, Any, T]) -> T:
+        """Carry it through, also when whoever waits for it is cancelled."""
+        working = asyncio.ensure_future(self._in_turn(work))
+        self._working.add(working)
+        working.add_done_callback(self._working.discard)
+        return await asyncio.shield(working)
+
+    async def _in_turn(self, work: Coroutine[Any, Any, T]) -> T:
+        async with self._guard:
+            return await work
+
+    # -- in turn --------------------------------------------------------------------------------------------------
+
+    async def _begun(self) -> Episode:
+        if self._episode is None:
+            self._episode = await self._environment.reset(self.task, seed=self._seed)
+            await self._settle()
+        return self._episode
+
+    async def _call(self, name: str, arguments: dict[str, Any]) -> tuple[list[str], bool]:
+        episode = await self._begun()
+        if episode.end is not None:
+            return [why(episode)], True
+        self._calls += 1
+        call = ToolCall(id=f"call_{self._calls}", name=name, arguments=arguments)
+        step = await episode.step(Message(role="assistant", calls=[call]))
+        await self._settle()
+        ended = [] if step.end is None else [why(episode)]
+        for message in step.messages:
+            if message.role == "tool":
+                return [message.text, *ended], message.error is not None
+        return ended, True
+
+    async def _finish(self, answer: str) -> dict[str, Any]:
+        episode = await self._begun()
+        if episode.end is None:
+            await episode.step(Message(role="assistant", content=answer))
+        if episode.end is None:  # a user of one's own has more to say: there is nobody left to hear it
+            await episode.stop(Code.ANSWERED)
+        await self._settle()
+        return verdict(episode)
+
+    async def _state(self) -> Any:
+        episode = await self._begun()
+        return await episode.world.state() if episode.world is not None else None
+
+    async def _leave(self) -> None:
+        if self._episode is not None and self._episode.end is None:
+            await self._episode.stop(Code.AGENT_FAILED, detail="the client left before it called finish_episode")
+        await self._settle()
+
+    async def _settle(self) -> None:
+        """Write the trajectory of an episode that has ended, once."""
+        episode = self._episode
+        if episode is not None and episode.end is not None and not self._recorded:
+            self._recorded = True
+            await episode.close()
+            await self._add(episode.trajectory)
+
+
+def why(episode: Episode) -> str:
+    """What a client is told of an episode that has ended."""
+    assert episode.end is not None
+    if episode.end.kind == "aborted":
+        return f"the episode was aborted: {episode.issues[-1].detail if episode.issues else episode.end.code}"
+    code = f" ({episode.end.code.meaning})" if episode.end.code else ""
+    return f"the episode has ended{code}: finish_episode says what it earned; another one is a new session"
+
+
+def verdict(episode: Episode) -> dict[str, Any]:
+    """How an episode ended and what it earned, as JSON."""
+    assert episode.end is not None
+    reward = episode.reward
+    return {
+        "reward": reward.value if reward else None,
+        "parts": reward.parts if reward else {},
+        "rationale": reward.rationale if reward else "",
+        "end": episode.end.kind,
+        "code": episode.end.code,
+    }

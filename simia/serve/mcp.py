@@ -1,0 +1,351 @@
+"""A pack as a server of the Model Context Protocol: any client of it can be the agent, over stdio or streamable HTTP.
+
+Each client session is an episode of one task. The pack's tools are the server's, with results and errors to the letter
+(`isError`), and `finish_episode` beside them ends the episode and tells its reward. Resources hold the task and the policy, a
+prompt both. Over stdio a process is a session, in either era of the protocol. Over HTTP sessions exist in the handshake's era
+only: the one of 2026-07-28 has none, so its requests are refused there in the way that tells a client to shake hands.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import socket
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import mcp_types as wire
+import orjson
+import uvicorn
+from mcp import MCPError
+from mcp.server import Server, ServerRequestContext
+from mcp.server.stdio import stdio_server
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+
+from simia import __version__
+from simia.environment import Environment
+from simia.errors import UserError
+from simia.serve.episodes import Record, Seat
+from simia.task import Task
+
+FINISH = "finish_episode"
+TASK, POLICY, STATE = "simia://task", "simia://policy", "simia://state"
+PROMPT = "task"
+STDIO = "stdio"
+Context = ServerRequestContext[Any, Any]
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+@dataclass
+class Service:
+    """What is served, and the seats of those who came."""
+
+    environment: Environment
+    record: Record
+    task: Task
+    seed: int = 0
+    show_state: bool = False
+    seats: dict[str, Seat] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Raises `UserError` for a pack with a tool of the name that is ours."""
+        pack = self.environment.pack
+        if any(tool.name == FINISH for tool in pack.tools):
+            raise UserError(
+                f"pack {pack.name} has a tool {FINISH}, which is the name of the one that ends an episode here"
+            )
+
+    def seat(self, context: Context) -> Seat:
+        """The seat of the session that a request came in."""
+        key, task = STDIO, self.task
+        if (request := context.request) is not None:
+            key = request.headers.get("mcp-session-id", "")
+            if name := request.query_params.get("task"):
+                task = self.environment.pack.task(name)
+        if key not in self.seats:
+            self.seats[key] = Seat(self.environment, task, self.seed, self.record.add)
+        return self.seats[key]
+
+    async def leave(self, key: str) -> None:
+        if (seat := self.seats.pop(key, None)) is not None:
+            await seat.leave()
+
+    async def close(self) -> None:
+        """Everybody leaves; what had begun is scored and written."""
+        await asyncio.gather(*(self.leave(key) for key in list(self.seats)))
+
+    # -- requests -------------------------------------------------------------------------------------------------
+
+    async def list_tools(self, context: Context, params: wire.PaginatedRequestParams | None) -> wire.ListToolsResult:
+        writes = getattr(self.environment.backend, "writes", {}).get("agent", {})
+        tools = [
+            wire.Tool(
+                name=tool.name,
+                description=tool.description or None,
+                input_schema={"type": "object", **tool.parameters},
+                annotations=wire.ToolAnnotations(read_only_hint=not writes[tool.name]) if tool.name in writes else None,
+            )
+            for tool in self.environment.pack.tools
+        ]
+        return wire.ListToolsResult(tools=[*tools, finish_tool()])
+
+    async def call_tool(self, context: Context, params: wire.CallToolRequestParams) -> wire.CallToolResult:
+        arguments = params.arguments or {}
+        try:
+            seat = self.seat(context)
+            if params.name == FINISH:
+                answer = arguments.get("answer", "Done.")
+                if not isinstance(answer, str) or arguments.keys() - {"answer"}:
+                    return result(["finish_episode takes answer, a text"], True)
+                return result([orjson.dumps(await seat.finish(answer)).decode()], False)
+            return result(*await seat.call(params.name, arguments))
+        except UserError as error:
+            return result([str(error)], True)
+
+    async def list_resources(
+        self, context: Context, params: wire.PaginatedRequestParams | None
+    ) -> wire.ListResourcesResult:
+        found = [wire.Resource(name="task", uri=TASK, description="What is to be done.", mime_type="text/plain")]
+        if self.environment.pack.policy:
+            found.append(wire.Resource(name="policy", uri=POLICY, description="The rules.", mime_type="text/markdown"))
+        if self.show_state:
+            about = "The world's whole state now."
+            found.append(wire.Resource(name="state", uri=STATE, description=about, mime_type="application/json"))
+        return wire.ListResourcesResult(resources=found)
+
+    async def read_resource(self, context: Context, params: wire.ReadResourceRequestParams) -> wire.ReadResourceResult:
+        policy = self.environment.pack.policy
+        with as_protocol():
+            if params.uri == TASK:
+                text, kind = await self._task(context), "text/plain"
+            elif params.uri == POLICY and policy:
+                text, kind = policy, "text/markdown"
+            elif params.uri == STATE and self.show_state:
+                text, kind = orjson.dumps(await self.seat(context).state()).decode(), "application/json"
+            else:
+                raise MCPError(code=wire.INVALID_PARAMS, message=f"there is no resource {params.uri[:80]!r}")
+        contents = wire.TextResourceContents(uri=params.uri, mime_type=kind, text=text)
+        return wire.ReadResourceResult(contents=[contents])
+
+    async def list_prompts(
+        self, context: Context, params: wire.PaginatedRequestParams | None
+    ) -> wire.ListPromptsResult:
+        return wire.ListPromptsResult(prompts=[wire.Prompt(name=PROMPT, description="The rules and the task.")])
+
+    async def get_prompt(self, context: Context, params: wire.GetPromptRequestParams) -> wire.GetPromptResult:
+        if params.name != PROMPT:
+            raise MCPError(
+                code=wire.INVALID_PARAMS, message=f"there is no prompt {params.name[:80]!r}; there is: {PROMPT}"
+            )
+        with as_protocol():
+            task = await self._task(context)
+        text = "\n\n".join(part for part in (self.environment.pack.policy, task) if part)
+        message = wire.PromptMessage(role="user", content=wire.TextContent(text=text))
+        return wire.GetPromptResult(messages=[message])
+
+    async def _task(self, context: Context) -> str:
+        """The task's words. Who knows them has begun."""
+        seat = self.seat(context)
+        await seat.begin()
+        return seat.task.instruction or seat.task.opening or ""
+
+
+@contextlib.contextmanager
+def as_protocol() -> Iterator[None]:
+    """The user's mistake, such as a task that is none, as an error of the protocol."""
+    try:
+        yield
+    except UserError as error:
+        raise MCPError(code=wire.INVALID_PARAMS, message=str(error)) from None
+
+
+def result(texts: list[str], error: bool) -> wire.CallToolResult:
+    return wire.CallToolResult(content=[wire.TextContent(text=text) for text in texts], is_error=error)
+
+
+def finish_tool() -> wire.Tool:
+    answer = {"type": "string", "description": "Your last words to the user.", "default": "Done."}
+    return wire.Tool(
+        name=FINISH,
+        description="Ends the episode when the task is done, or cannot be done, and returns the reward.",
+        input_schema={"type": "object", "properties": {"answer": answer}, "additionalProperties": False},
+    )
+
+
+def server_of(service: Service) -> Server[Any]:
+    pack = service.environment.pack
+    told = f"Read {TASK} for what is to be done; call {FINISH} when it is done."
+    return Server(
+        f"simia-{pack.name}",
+        version=__version__,
+        instructions="\n\n".join(part for part in (pack.policy, told) if part),
+        on_list_tools=service.list_tools,
+        on_call_tool=service.call_tool,
+        on_list_resources=service.list_resources,
+        on_read_resource=service.read_resource,
+        on_list_prompts=service.list_prompts,
+        on_get_prompt=service.get_prompt,
+    )
+
+
+# -- transports ---------------------------------------------------------------------------------------------------
+
+
+async def over_stdio(service: Service) -> bool:
+    """Serve the one client at the other end of stdin until it goes, or a signal comes. Whether it was a signal: a thread still
+    reads stdin then, which nothing but the end of the process ends."""
+    server = server_of(service)
+
+    async def serve() -> None:
+        async with stdio_server() as (read, write):
+            await server.run(read, write, server.create_initialization_options())
+
+    with until_signal() as stop:
+        serving = asyncio.ensure_future(serve())
+        waiting = asyncio.ensure_future(stop.wait())
+        await asyncio.wait({serving, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        interrupted = not serving.done()
+        waiting.cancel()
+        await service.close()
+    if not interrupted:
+        serving.result()
+    return interrupted
+
+
+async def over_http(service: Service, port: int, *, idle: float, say: Callable[[str], None]) -> None:
+    """Serve any number of clients at http://127.0.0.1:PORT/mcp until a signal comes. A session of which nothing was heard for
+    `idle` seconds has ended. Raises `UserError` for a port that is taken."""
+    listening = socket.socket()
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind(("127.0.0.1", port))
+    except OSError as error:
+        listening.close()
+        raise UserError(f"port {port} cannot be had ({error.strerror}): give another with --port, 0 for any") from None
+    app = server_of(service).streamable_http_app(session_idle_timeout=idle)
+    doorman = Doorman(app, service, idle)
+    config = uvicorn.Config(doorman, log_level="warning", timeout_graceful_shutdown=1, ws="none")
+    server = Quiet(config)
+    with until_signal() as stop:
+        serving = asyncio.ensure_future(server.serve([listening]))
+        waiting = asyncio.ensure_future(stop.wait())
+        say(f"serving at http://127.0.0.1:{listening.getsockname()[1]}/mcp; Ctrl-C ends")
+        await asyncio.wait({serving, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        waiting.cancel()
+        await doorman.close()
+        server.should_exit = True
+        await serving
+
+
+@contextlib.contextmanager
+def until_signal() -> Iterator[asyncio.Event]:
+    """An event that Ctrl-C and SIGTERM set."""
+    stop, loop = asyncio.Event(), asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    try:
+        yield stop
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)
+
+
+class Quiet(uvicorn.Server):
+    """Leaves signals to us: its own handler would raise them again after a clean end."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+class Doorman:
+    """ASGI: sees sessions end. A client says goodbye (DELETE), or nothing is heard of it any more: no request, no open stream."""
+
+    def __init__(self, app: Asgi, service: Service, idle: float) -> None:
+        self._app, self._service, self._idle = app, service, idle
+        self._present: dict[str, int] = {}
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._leaving: set[asyncio.Task[None]] = set()
+        self._serving: set[asyncio.Task[Any]] = set()
+        self._closing = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
+        version = headers.get(b"mcp-protocol-version")
+        if version is not None and version not in HANDSHAKE_PROTOCOL_VERSIONS:
+            await refuse(version, send)
+            return
+        key = headers.get(b"mcp-session-id", "")
+        status = 0
+
+        async def watched(message: MutableMapping[str, Any]) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        task = asyncio.current_task()
+        assert task is not None
+        self._serving.add(task)
+        self._come(key)
+        try:
+            await self._app(scope, receive, watched)
+        except asyncio.CancelledError:
+            if not self._closing or not status:
+                raise
+            await send({"type": "http.response.body", "body": b""})  # a stream that we end is whole
+        finally:
+            self._serving.discard(task)
+            self._go(key, goodbye=scope["method"] == "DELETE" and 200 <= status < 300)
+
+    def _come(self, key: str) -> None:
+        self._present[key] = self._present.get(key, 0) + 1
+        if (timer := self._timers.pop(key, None)) is not None:
+            timer.cancel()
+
+    def _go(self, key: str, *, goodbye: bool) -> None:
+        self._present[key] -= 1
+        if not self._present[key]:
+            del self._present[key]
+        if goodbye:
+            self._end(key)
+        elif key not in self._present and key in self._service.seats:
+            self._timers[key] = asyncio.get_running_loop().call_later(self._idle, self._end, key)
+
+    def _end(self, key: str) -> None:
+        self._timers.pop(key, None)
+        leaving = asyncio.ensure_future(self._service.leave(key))
+        self._leaving.add(leaving)
+        leaving.add_done_callback(self._leaving.discard)
+
+    async def close(self) -> None:
+        """Everybody leaves, and streams that would stay open for ever are ended."""
+        self._closing = True
+        for timer in self._timers.values():
+            timer.cancel()
+        await asyncio.gather(*self._leaving, self._service.close())
+        for task in self._serving:
+            task.cancel()
+
+
+async def refuse(version: str, send: Send) -> None:
+    """To a request of an era without sessions: which versions there are."""
+    data = wire.UnsupportedProtocolVersionErrorData(supported=list(HANDSHAKE_PROTOCOL_VERSIONS), requested=version)
+    error = wire.ErrorData(
+        code=wire.UNSUPPORTED_PROTOCOL_VERSION,
+        message="an episode is a session: begin with the initialize handshake",
+        data=data.model_dump(mode="json"),
+    )
+    body = wire.JSONRPCError(jsonrpc="2.0", id=None, error=error)
+    text = body.model_dump_json(by_alias=True, exclude_unset=True).encode()
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(text)).encode())]
+    await send({"type": "http.response.start", "status": 400, "headers": headers})
+    await send({"type": "http.response.body", "body": text})
