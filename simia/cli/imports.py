@@ -26,3 +26,72 @@ def tau2(
 
     console = Console()
     import_domain(domain, out, say=lambda line: console.print(line, markup=False, soft_wrap=True, highlight=False))
+
+
+@app.command()
+def officebench(
+    folder: Annotated[Path, typer.Argument(help="OfficeBench's tasks: a folder of 1-1, 1-2, … with their subtasks.")],
+    out: Annotated[Path | None, typer.Option("--out", help="The pack's folder, which must not exist.")] = None,
+    solutions: Annotated[
+        Path | None, typer.Option("--solutions", help="Solutions of yours (JSON Lines), played by --agent reference.")
+    ] = None,
+) -> None:
+    """OfficeBench's tasks as a pack over real files; those of two and three apps are for evaluation only."""
+    from simia.importers.officebench import import_tasks
+
+    console = Console()
+    say = lambda line: console.print(line, markup=False, soft_wrap=True, highlight=False)  # noqa: E731
+    import_tasks(folder, out, solutions, say=say)
+
+
+@app.command()
+def agentbench(
+    problems: Annotated[list[Path], typer.Argument(help="Files of problems in the format of AgentBench's OS suite.")],
+    out: Annotated[Path, typer.Option("--out", help="The pack's folder, which must not exist.")] = Path("shell"),
+    scripts: Annotated[Path | None, typer.Option(help="The folder that script files are relative to.")] = None,
+    train: Annotated[bool, typer.Option("--train", help="Your own: what is played may become training data.")] = False,
+    licence: Annotated[str, typer.Option(help="The problems' licence.")] = "unknown",
+) -> None:
+    """Problems for a Linux shell as a pack: a machine for each episode, checks by script or by the answer."""
+    from simia import loop
+    from simia.importers.agentbench import find_answers, import_problems
+
+    console = Console()
+
+    def say(line: str) -> None:
+        console.print(line, markup=False, soft_wrap=True, highlight=False)
+
+    folder = import_problems(problems, out, scripts=scripts, train=train, licence=licence, say=say)
+    found = loop.run(find_answers(folder, say))
+    say(f"solutions found by running the examples: {found}; next: simia pack gate {folder}")
+
+
+@app.command()
+def gymnasium(
+    env_id: Annotated[str, typer.Argument(help="An id such as FrozenLake-v1, module:Id-v0 or textarena:NAME.")],
+    out: Annotated[Path | None, typer.Option("--out", help="The pack's folder, which must not exist.")] = None,
+    pip: Annotated[
+        list[str] | None, typer.Option("--pip", help="A package that it needs, as pip names it; may be repeated.")
+    ] = None,
+    python: Annotated[
+        str | None, typer.Option(help="An interpreter that has it, in place of an environment made for it.")
+    ] = None,
+    modules: Annotated[
+        list[str] | None,
+        typer.Option("--import", help="A module, or your .py file, that registers it; may be repeated."),
+    ] = None,
+    kwargs: Annotated[str, typer.Option(help="Arguments of gymnasium.make, as a JSON object.")] = "{}",
+    actions: Annotated[str | None, typer.Option(help="Names of its actions, with commas: left,down,right,up.")] = None,
+    tasks: Annotated[int, typer.Option(help="How many tasks; each is a seed, from 0 on.")] = 20,
+    low: Annotated[float, typer.Option("--reward-low", help="Sum of rewards that is worth 0.")] = 0.0,
+    high: Annotated[float, typer.Option("--reward-high", help="Sum of rewards that is worth 1.")] = 1.0,
+) -> None:
+    """A Gymnasium environment of text or few values, or a game of TextArena, run by its own code behind one tool."""
+    from simia.importers.gymnasium import import_environment, json_object
+
+    console = Console()
+    import_environment(
+        env_id, out, python=python, pip=pip or [], modules=modules or [], kwargs=json_object(kwargs, "--kwargs"),
+        actions=[name.strip() for name in actions.split(",")] if actions else None, tasks=tasks, low=low, high=high,
+        say=lambda line: console.print(line, markup=False, soft_wrap=True, highlight=False),
+    )  # fmt: skip

@@ -1,0 +1,298 @@
+"""OfficeBench as a pack: its task folders with our own apps on real files, each episode in a sandbox of its own.
+
+The benchmark's folder holds `N-M/subtasks/K.json` (N apps, task M, subtask K), the files that a task starts from in
+`N-M/testbed`, and what some checks compare with in `N-M/reference`. Nothing of its code is used: the world that is copied
+into the pack answers in the same words to the same actions, and the checks mean the same (docs/officebench.md says where
+they differ from its code, and which subtasks are wrong). One-app subtasks are the paper's seeds and its training tasks;
+those of two and three apps are for evaluation only, and are tagged so.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import orjson
+import yaml
+from pydantic import ValidationError
+
+from simia.errors import UserError
+from simia.formats.actions import text, tool
+from simia.formats.officebench import APPS, SWITCH, TOOLS
+from simia.task import Task
+from simia.tool import ToolSpec
+
+Say = Callable[[str], None]
+NAME = "officebench"
+WORLD = "officebench_world"
+UNBUILT = "llm"  # its one action asks a model of OpenAI's
+CLOCK = "2020-05-01T10:00:00"
+TASK, SUBTASK = re.compile(r"([1-9])-(\d+)"), re.compile(r"(\d+)\.json")
+LEAVES = re.compile(r"(?:\.\./)+(?:cache/[^/]+/testbed|(reference))/(.+)")
+FACTS = ("username", "date", "weekday", "time", "task")
+PREFIX = "evaluate_"
+CHECKS: dict[str, tuple[set[str], set[str]]] = {
+    "contain": ({"doc_type", "keywords"}, {"file", "username"}),
+    "not_contain": ({"doc_type", "keywords"}, {"file", "username"}),
+    "file_exist": ({"file"}, set()),
+    "file_not_exist": ({"file"}, set()),
+    "exact_match": ({"doc_type", "result_file", "expected_file"}, set()),
+    "diff_contain_text": ({"doc_type", "input_file", "output_file", "keywords"}, set()),
+    "excel_cell_value": ({"file", "matches"}, set()),
+    "excel_cell_comparator": ({"file", "matches"}, set()),
+    "calendar_no_overlap": ({"username"}, set()),
+}
+"""Check → the arguments that it needs, and those that it may have."""
+TOOLS_PY = f'"""OfficeBench\'s world, as simia imports it."""\n\nfrom {WORLD}.world import OfficeBench\n\n__all__ = ["OfficeBench"]\n'
+POLICY = """\
+You are an assistant who works through a computer's office apps for the person named in the task. You act by calling one \
+action at a time and read what it answers before you choose the next.
+
+The apps are {apps}. An app's actions work only while it is open: open it with `system.switch_app`, whose answer lists the \
+actions; open another one in the same way. The files of the task lie in `/testbed/data`; calendars are in \
+`/testbed/calendar` (one `.ics` file a person) and mailboxes in `/testbed/emails` (one folder a person). Where you do not \
+know a file's name, open the shell and list the folder.
+
+When the task is done, call `system.finish_task`. If the task is a question, give it the answer, in the words that were asked \
+for; if it is not, the answer is "None". This ends the task, so check your work before.
+"""
+
+
+def import_tasks(
+    folder: Path, out: Path | None = None, solutions: Path | None = None, say: Say = lambda line: None
+) -> Path:
+    """Write the pack and return its folder, `officebench` unless `out` is given.
+
+    `solutions`: JSON Lines of `{"task": "1-1/0", "actions": [{"name", "arguments"}]}`, which become the tasks' references.
+    Raises `UserError` for a folder without tasks, a subtask or solution that has no form here, and an `out` that exists.
+    """
+    out = out or Path(NAME)
+    if out.exists() or out.is_symlink():
+        raise UserError(f"{out} exists already: remove it or give another folder with --out")
+    groups = groups_of(folder)
+    known = tools()
+    played = read_solutions(solutions, {spec.name for spec in known}) if solutions else {}
+    rows = [row_of(group, path, played) for group in groups for path in subtasks_of(group)]
+    ids = {row["id"] for row in rows}
+    if strange := sorted(played.keys() - ids):
+        raise UserError(f"{solutions}: there is no subtask {strange[0]!r} in {folder}")
+    draft = out.parent / f".{out.name}.{os.getpid()}"
+    try:
+        draft.mkdir(parents=True)
+        write(draft, groups, known, rows)
+        draft.rename(out)
+    except OSError as error:
+        raise UserError(f"{out} cannot be written: {error.strerror or error}") from None
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+    apart = sum("evaluation" in row["tags"] for row in rows)
+    say(f"{out}: {len(rows)} tasks ({len(rows) - apart} for training, {apart} for evaluation only), {len(known)} tools")
+    return out
+
+
+def groups_of(folder: Path) -> list[Path]:
+    """The task folders, in their numbers' order."""
+    if not folder.is_dir():
+        raise UserError(f"{folder} is no folder: give the one that holds OfficeBench's tasks (1-1, 1-2, …)")
+    found = [path for path in folder.iterdir() if TASK.fullmatch(path.name) and (path / "subtasks").is_dir()]
+    if not found:
+        raise UserError(f"{folder} holds no tasks of OfficeBench: folders such as 1-1 with subtasks/0.json in them")
+    return sorted(found, key=lambda path: tuple(map(int, path.name.split("-"))))
+
+
+def subtasks_of(group: Path) -> list[Path]:
+    found = [path for path in (group / "subtasks").iterdir() if SUBTASK.fullmatch(path.name)]
+    return sorted(found, key=lambda path: int(path.stem))
+
+
+def tools() -> list[ToolSpec]:
+    """The dialect's tools but the model's, some of which take a list too, since OfficeBench has words for it."""
+    apps = [app for app in APPS if app != UNBUILT]
+    found = [
+        tool(SWITCH.name, SWITCH.description, target_app={"type": "string", "enum": apps, "description": "The app."})
+    ]
+    found += [listing(spec) for spec in TOOLS if not spec.name.startswith(f"{UNBUILT}.")]
+    answer = text("The answer, where the task is a question; else None.", default="None")
+    answer["type"] = ["string", "number", "boolean", "null", "array"]
+    answer.pop("minLength")
+    finish = tool("system.finish_task", "End the task, with the answer where it is a question.", answer=answer)
+    return [*found, finish.model_copy(update={"parameters": {**finish.parameters, "required": []}})]
+
+
+LISTS = {
+    "calendar.create_event": "user",
+    "calendar.delete_event": "user",
+    "calendar.list_events": "username",
+    "email.send_email": "recipient",
+    "shell.command": "command",
+}
+
+
+def listing(spec: ToolSpec) -> ToolSpec:
+    name = LISTS.get(spec.name)
+    if name is None:
+        return spec
+    properties = dict(spec.parameters["properties"])
+    properties[name] = {**properties[name], "type": ["string", "array"], "items": {"type": "string"}, "minItems": 1}
+    return spec.model_copy(update={"parameters": {**spec.parameters, "properties": properties}})
+
+
+def row_of(group: Path, path: Path, played: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
+    """A row of tasks.jsonl from one subtask."""
+    number = f"{group.name}/{path.stem}"
+    try:
+        subtask = orjson.loads(path.read_bytes())
+    except (OSError, orjson.JSONDecodeError) as error:
+        raise UserError(f"{path}: {str(error).splitlines()[0]}") from None
+    if not isinstance(subtask, dict) or not all(isinstance(subtask.get(key), str) for key in FACTS):
+        raise UserError(f"{path}: a subtask has the texts {', '.join(FACTS)} and a list of checks, evaluation")
+    apps = int(group.name.partition("-")[0])
+    row = {
+        "id": number,
+        "split": "train" if apps == 1 else "test",
+        "instruction": instruction(subtask),
+        "initial": {"folder": f"testbeds/{group.name}"} if files_of(group / "testbed") else {},
+        "reference": played.get(number, []),
+        "reward": {"parts": [{"kind": "checklist", "calls": list(calls_of(group, path, subtask))}]},
+        "tags": ["officebench", f"{apps}_app{'s' * (apps > 1)}", *(["evaluation"] if apps > 1 else [])],
+        "extra": {"evaluation": apps > 1, **{key: subtask[key] for key in FACTS if key != "task"}},
+    }
+    try:
+        Task.model_validate(row)
+    except ValidationError as error:
+        raise UserError(f"{path}: {error.errors()[0]['msg']}") from None
+    return row
+
+
+def instruction(subtask: dict[str, Any]) -> str:
+    """What OfficeBench's system text says of the moment and the person stands with the task, since it differs between tasks."""
+    return (
+        f"Today is {subtask['date']} ({subtask['weekday']}), and it is {subtask['time']}. You work for {subtask['username']}.\n"
+        f"Task: {subtask['task']}"
+    )
+
+
+def calls_of(group: Path, path: Path, subtask: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The checks as calls of the world's. Raises `UserError` for one that the world does not have."""
+    evaluation = subtask.get("evaluation")
+    if not isinstance(evaluation, list) or not evaluation:
+        raise UserError(f"{path}: it has no list of checks, evaluation")
+    for item in evaluation:
+        name = str(item.get("function", "")) if isinstance(item, dict) else ""
+        needed, possible = CHECKS.get(name.removeprefix(PREFIX), (set(), set()))
+        if not needed:
+            raise UserError(
+                f"{path}: no check is named {name!r}; there are: {', '.join(PREFIX + each for each in CHECKS)}"
+            )
+        arguments = dict(item.get("args") or {})
+        if "file" in needed and "file" in item:  # beside the arguments, where OfficeBench itself does not find it
+            arguments.setdefault("file", item["file"])
+        if not needed <= arguments.keys() <= needed | possible:
+            raise UserError(f"{path}: {name} has the arguments {', '.join(arguments)}, not {', '.join(sorted(needed))}")
+        for key in ("input_file", "expected_file"):
+            if key in arguments:
+                arguments[key] = brought(group.name, arguments[key])
+        if name == f"{PREFIX}excel_cell_comparator":
+            for match in arguments["matches"]:
+                one_lambda(path, match.get("comparator"))
+        yield {"name": name.removeprefix(PREFIX), "arguments": arguments, "expect": True}
+
+
+def brought(group: str, name: str) -> str:
+    """Where a path that leaves the testbed leads in the pack: to the initial files, or to the task's references."""
+    found = LEAVES.fullmatch(name)
+    if found is None:
+        return name
+    return f"references/{group}/{found[2]}" if found[1] else f"before/{found[2]}"
+
+
+def one_lambda(path: Path, source: object) -> None:
+    """A comparator is run in the sandbox; that it is one function is all that is asked here."""
+    try:
+        one = isinstance(source, str) and isinstance(ast.parse(source, mode="eval").body, ast.Lambda)
+    except (SyntaxError, ValueError):
+        one = False
+    if not one:
+        raise UserError(f"{path}: the comparator {str(source)[:80]!r} is no lambda")
+
+
+def read_solutions(path: Path, known: set[str]) -> dict[str, list[dict[str, Any]]]:
+    """Subtask → actions. Raises `UserError` with the line that is wrong."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    try:
+        lines = path.read_bytes().splitlines()
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror}") from None
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            row = orjson.loads(line)
+            task, actions = str(row["task"]), Task.model_validate({"id": "x", "reference": row["actions"]}).reference
+        except (orjson.JSONDecodeError, ValidationError, KeyError, TypeError):
+            raise UserError(
+                f'{path}, line {number}: a solution is {{"task": "1-1/0", "actions": [{{"name", "arguments"}}, …]}}'
+            ) from None
+        strange = next((action.name for action in actions if action.name not in known), None)
+        if strange or task in found:
+            raise UserError(
+                f"{path}, line {number}: " + (f"there is no tool {strange!r}" if strange else f"{task} twice")
+            )
+        found[task] = [action.model_dump(exclude_defaults=True) for action in actions]
+    return found
+
+
+def write(pack: Path, groups: list[Path], known: list[ToolSpec], rows: list[dict[str, Any]]) -> None:
+    head: dict[str, Any] = {
+        "format": 1,
+        "name": NAME,
+        "description": (
+            "OfficeBench: tasks over calendar, mail, documents, spreadsheets, PDFs, images and a shell, on real files."
+            " The tasks of two and three apps are for evaluation only."
+        ),
+        "licence": "Apache-2.0",
+        "policy": "policy.md",
+        "tools": "tools.json",
+        "tasks": "tasks.jsonl",
+        "match": {"files.*.base64": "exempt"},
+        "executable": {
+            "code": "tools.py", "object": "OfficeBench", "isolation": "sandbox", "root": "/testbed", "python": "office", "clock": CLOCK,
+        },
+        "user": "none",
+    }  # fmt: skip
+    specs = [spec.model_dump(include={"name", "description", "parameters"}) for spec in known]
+    (pack / "tools.json").write_bytes(orjson.dumps(specs, option=orjson.OPT_INDENT_2) + b"\n")
+    (pack / "tasks.jsonl").write_bytes(b"".join(orjson.dumps(row) + b"\n" for row in rows))
+    apps = [app for app in APPS if app != UNBUILT]
+    (pack / "policy.md").write_text(POLICY.format(apps=f"{', '.join(apps[:-1])} and {apps[-1]}"), encoding="utf-8")
+    (pack / "pack.yaml").write_text(yaml.safe_dump(head, sort_keys=False, width=1000), encoding="utf-8")
+    (pack / "tools.py").write_text(TOOLS_PY, encoding="utf-8")
+    (pack / "LICENSE").write_text(LICENCE, encoding="utf-8")
+    world = pack / WORLD
+    world.mkdir()
+    for source in (files("simia.importers") / WORLD).iterdir():
+        if source.name.endswith(".py"):
+            (world / source.name).write_bytes(source.read_bytes())
+    for group in groups:
+        for source, target in (("testbed", "testbeds"), ("reference", "references")):
+            for path in files_of(group / source):
+                place = pack / target / group.name / path.relative_to(group / source)
+                place.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(path, place)
+
+
+def files_of(folder: Path) -> list[Path]:
+    """Its files; no links, which may lead out of it."""
+    return [path for path in sorted(folder.rglob("*")) if path.is_file() and not path.is_symlink()]
+
+
+LICENCE = """\
+tasks.jsonl, testbeds and references are data of OfficeBench (Apache-2.0), converted from the folders that were imported.
+tools.py, officebench_world, policy.md and tools.json are simia's (Apache-2.0).
+"""

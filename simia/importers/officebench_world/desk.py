@@ -1,0 +1,112 @@
+"""The desk: the testbed's paths, the app that is open, and how a function becomes an action of an app.
+
+Every action answers in words, the failing ones too, as in OfficeBench: an agent that learned there reads the same lines.
+An action that fails leaves its files as they were, since it writes only when all is made.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import os
+import posixpath
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from simia.kit import FileTools, ToolError, mark
+
+F = TypeVar("F", bound=Callable[..., str])
+TESTBED = "/testbed"
+MALFORMED = "Malformed action! You must follow the given action format! Try a different action."
+ACTIONS: dict[str, dict[str, Callable[..., str]]] = {}
+"""App → action → function."""
+
+
+class Failed(Exception):  # noqa: N818 - an answer
+    """What the action answers in place of its result."""
+
+
+class Desk(FileTools):
+    """An episode's files, as OfficeBench's paths name them: absolute below /testbed, or relative to the working folder."""
+
+    @property
+    def folder(self) -> str:
+        """The shell's working folder, which relative paths start from."""
+        return str(self.memory.get("folder", TESTBED))
+
+    def locate(self, name: str) -> Path:
+        """The place that a path names, with links followed. Raises `ToolError` for one outside of the testbed."""
+        named = posixpath.normpath(posixpath.join(self.folder, name))
+        if "\0" in name or (named != TESTBED and not named.startswith(f"{TESTBED}/")):
+            raise ToolError(f"{name!r} is outside of {TESTBED}")
+        return self.path(named[len(TESTBED) :].lstrip("/")).resolve()
+
+    def find(self, name: str) -> Path | None:
+        """The file of that name; None where there is none inside of the testbed."""
+        try:
+            path = self.locate(name)
+            return path if path.is_file() else None
+        except (ToolError, OSError):
+            return None
+
+    def own(self, folder: str, name: str, suffix: str = "") -> Path:
+        """A user's file or folder below one of the testbed's folders. Raises `ToolError` for a name that is no file's name."""
+        if not name or name in (".", "..") or any(sign in name for sign in "/\0\n\r"):
+            raise ToolError(f"{name!r} cannot be the name of a file")
+        return self.path(f"{folder}/{name}{suffix}").resolve()
+
+    def save(self, path: Path, data: bytes) -> None:
+        """Put bytes in place at once: a write that fails leaves what was there."""
+        draft = path.with_name(f".{path.name[:100]}.draft")
+        try:
+            draft.write_bytes(data)
+            os.replace(draft, path)
+        except BaseException:
+            draft.unlink(missing_ok=True)
+            raise
+
+
+def action(name: str, *, writes: bool = False, opened: bool = True) -> Callable[[F], F]:
+    """Make a function `(desk, …) -> text` the tool `app.action`. `opened`: only while its app is open."""
+    app, _, short = name.partition(".")
+
+    def register(function: F) -> F:
+        @functools.wraps(function)
+        def call(desk: Desk, **arguments: Any) -> str:
+            current = desk.memory.get("app")
+            if opened and current != app:
+                what = f"the open app is {current}" if current else "no app is open"
+                return f"{MALFORMED} ({name}: {what}, so switch to {app} first.)"
+            try:
+                return function(desk, **{key: single(value) for key, value in arguments.items()}).strip()
+            except Failed as answer:
+                return str(answer)
+
+        ACTIONS.setdefault(app, {})[short] = mark(call, "agent", writes=writes)
+        return function
+
+    return register
+
+
+def single(value: Any) -> Any:
+    """A list of one is that one, as OfficeBench takes it."""
+    return value[0] if isinstance(value, list) and len(value) == 1 else value
+
+
+@contextmanager
+def answering(words: str, *, why: bool = False) -> Iterator[None]:
+    """Whatever goes wrong in here becomes this answer, with its reason in brackets where `why` is asked for."""
+    try:
+        yield
+    except (MemoryError, Failed):
+        raise
+    except Exception as error:
+        reason = " ".join(str(error).split())[:200] if isinstance(error, ToolError | OSError | ValueError) else ""
+        raise Failed(f"{words} ({reason})" if why and reason else words) from None
+
+
+def library(name: str) -> Any:
+    """A module of the office environment, imported when it is first used."""
+    return importlib.import_module(name)

@@ -1,0 +1,130 @@
+"""To PDF: by LibreOffice where the system has it, else by reportlab, which lays out text and tables and nothing more.
+
+OfficeBench starts LibreOffice and says that all went well whatever came of it, and the PDF is named after the document
+whatever name was asked for. Here the bytes are read back and put where they were asked for, or it is said that it failed.
+"""
+
+from __future__ import annotations
+
+import io
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from . import stable
+from .desk import library
+from .programs import SECONDS, run
+
+BY_LIBREOFFICE, BY_REPORTLAB = "by LibreOffice", "plain text and tables, by reportlab"
+WIDE = 8  # columns that a page holds; the others follow below
+MOST_ROWS = 5_000
+
+Story = list[Any]
+
+
+def print_document(path: Path, opened: Callable[[], Any]) -> tuple[bytes, str]:
+    """A .docx as a PDF, and by what. `opened` reads it, only where it is needed."""
+    document = opened()  # also for LibreOffice, which makes a PDF of anything
+    data = by_libreoffice(path)
+    if data is not None:
+        return data, BY_LIBREOFFICE
+    return drawn(list(document_story(document))), BY_REPORTLAB
+
+
+def print_workbook(path: Path, values: Callable[[], Any], formulas: Callable[[], Any]) -> tuple[bytes, str]:
+    """A .xlsx as a PDF, and by what. Formulas that no program has computed are shown as they are."""
+    book = values()
+    data = by_libreoffice(path)
+    if data is not None:
+        return data, BY_LIBREOFFICE
+    return drawn(list(workbook_story(book, formulas()))), BY_REPORTLAB
+
+
+def by_libreoffice(path: Path) -> bytes | None:
+    """The PDF that LibreOffice makes of it; None where there is no LibreOffice or it makes none."""
+    program = shutil.which("soffice") or shutil.which("libreoffice")
+    if program is None:
+        return None
+    with tempfile.TemporaryDirectory() as folder:
+        profile = f"-env:UserInstallation=file://{folder}/profile"
+        command = [program, profile, "--headless", "--norestore", "--convert-to", "pdf", "--outdir", folder, str(path)]
+        try:
+            run(command, folder=folder, seconds=SECONDS)
+            data = (Path(folder) / path.with_suffix(".pdf").name).read_bytes()
+        except OSError:
+            return None
+    return stable.pdf(data) if data.startswith(b"%PDF") else None
+
+
+def drawn(story: Story) -> bytes:
+    """The pages of a story; without dates, so that the same story is the same bytes."""
+    platypus, sizes = library("reportlab.platypus"), library("reportlab.lib.pagesizes")
+    made = io.BytesIO()
+    page = platypus.SimpleDocTemplate(made, pagesize=sizes.A4, invariant=1)
+    page.build(story or [platypus.Spacer(1, 1)])
+    return made.getvalue()
+
+
+def paragraph(text: str, style: str = "BodyText") -> Any:
+    """A paragraph in the font that has the letters: Helvetica for Latin-1, else Bitstream Vera, which reportlab brings."""
+    platypus, styles = library("reportlab.platypus"), library("reportlab.lib.styles")
+    look = styles.getSampleStyleSheet()[style]
+    if not latin(text):
+        look = look.clone(f"{style}-wide", fontName=wide_font())
+    return platypus.Paragraph(escape(text, quote=False).replace("\n", "<br/>"), look)
+
+
+def latin(text: str) -> bool:
+    try:
+        text.encode("cp1252")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def wide_font() -> str:
+    metrics, fonts = library("reportlab.pdfbase.pdfmetrics"), library("reportlab.pdfbase.ttfonts")
+    if "Vera" not in metrics.getRegisteredFontNames():
+        metrics.registerFont(fonts.TTFont("Vera", "Vera.ttf"))
+    return "Vera"
+
+
+def document_story(document: Any) -> Iterator[Any]:
+    for block in document.iter_inner_content():
+        if hasattr(block, "rows"):
+            yield from table([[cell.text for cell in row.cells] for row in block.rows])
+        elif block.text.strip():
+            name = block.style.name if block.style is not None else ""
+            yield paragraph(block.text, "Title" if name == "Title" else "Heading2" if "Heading" in name else "BodyText")
+
+
+def workbook_story(book: Any, formulas: Any) -> Iterator[Any]:
+    for sheet in book.worksheets:
+        if len(book.worksheets) > 1:
+            yield paragraph(sheet.title, "Heading2")
+        if sheet.max_row > MOST_ROWS:
+            raise ValueError(f"sheet {sheet.title!r} has more than {MOST_ROWS:,} rows")
+        written = formulas[sheet.title]
+        rows = [
+            [shown(cell.value, written.cell(cell.row, cell.column).value) for cell in row] for row in sheet.iter_rows()
+        ]
+        yield from table(rows)
+
+
+def shown(value: Any, written: Any) -> str:
+    found = written if value is None else value
+    return "" if found is None else str(found)
+
+
+def table(rows: Sequence[Sequence[str]]) -> Iterator[Any]:
+    """A table with lines; one too wide for a page is several, one below the other."""
+    platypus, colors = library("reportlab.platypus"), library("reportlab.lib.colors")
+    most = max((len(row) for row in rows), default=0)
+    for first in range(0, most, WIDE):
+        part = [[paragraph(text) for text in row[first : first + WIDE]] for row in rows]
+        style = [("GRID", (0, 0), (-1, -1), 0.5, colors.grey), ("VALIGN", (0, 0), (-1, -1), "TOP")]
+        yield platypus.LongTable(part, style=platypus.TableStyle(style))
+        yield platypus.Spacer(1, 12)

@@ -1,0 +1,38 @@
+"""system: opening an app, and the end of the task with its answer."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from .desk import ACTIONS, MALFORMED, Desk, Failed, action
+
+ANSWER = "data/answer.txt"
+
+
+@action("system.switch_app", writes=True, opened=False)
+def switch_app(desk: Desk, target_app: str) -> str:
+    """Open an app; its actions can be used until another one is opened."""
+    if target_app not in apps():
+        raise Failed(f"{MALFORMED} (there are: {', '.join(apps())})")
+    desk.memory["app"] = target_app
+    lines = [f"Successfully switched to app: {target_app}", f"Actions of {target_app}:"]
+    for name, function in ACTIONS[target_app].items():
+        arguments = ", ".join(list(inspect.signature(function).parameters)[1:])
+        lines.append(f" - {name} ({arguments}): {(function.__doc__ or '').strip()}")
+    return "\n".join(lines)
+
+
+@action("system.finish_task", writes=True, opened=False)
+def finish_task(desk: Desk, answer: Any = "None") -> str:
+    """End the task, with the answer where it is a question."""
+    path = desk.path(ANSWER).resolve()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = str(answer).replace('"', "").replace("'", "")
+    desk.save(path, f"{text}\n".encode())
+    desk.finish()
+    return "Task finished"
+
+
+def apps() -> list[str]:
+    return [app for app in ACTIONS if app != "system"]

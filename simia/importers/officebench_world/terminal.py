@@ -1,0 +1,53 @@
+"""shell: bash in the episode's own sandbox. A command that starts with `cd` moves the working folder for those that follow."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import re
+import tempfile
+from typing import Any
+
+from .desk import TESTBED, Desk, action
+from .programs import SECONDS, run, surroundings
+
+SCRIPT = "trap 'pwd >&\"$SIMIA_PWD\"' EXIT\n"
+MOVE = re.compile(r"cd(?:\s+(\S+))?\s*")
+PLAIN = re.compile(r"[\w./~-]+")
+
+
+@action("shell.command", writes=True)
+def command(desk: Desk, command: Any) -> str:
+    """Run a shell command and show what it prints."""
+    line = " ".join(map(str, command)) if isinstance(command, list) else command
+    start = desk.locate(desk.folder) if desk.folder.startswith(TESTBED) else desk.folder
+    if not os.path.isdir(start):
+        desk.memory["folder"], start = TESTBED, desk.root
+    with tempfile.TemporaryFile() as place:
+        kept = place.fileno()
+        around = surroundings(SIMIA_PWD=str(kept))
+        ran = run(["bash", "-c", f"{SCRIPT}{line}"], folder=str(start), environment=around, kept=kept)
+        place.seek(0)
+        ended = place.read(4096).decode(errors="replace").strip()
+    if line.lstrip().startswith("cd") and ended:
+        desk.memory["folder"] = named(desk, ended)
+    if ran.code is None:
+        return f"{ran.output}\nThe command was stopped: it took more than {SECONDS:g} seconds."
+    if ran.output.strip():
+        return ran.output
+    told = line
+    moved = MOVE.fullmatch(line.strip())
+    if moved and PLAIN.fullmatch(moved[1] or "/"):
+        told = f"cd {desk.folder}"
+    if ran.code:
+        return f"The command failed with exit code {ran.code} and no output: {told}"
+    return f"Successfully executed command: {told}. The output was [{ran.output}]."
+
+
+def named(desk: Desk, folder: str) -> str:
+    """The folder as OfficeBench's paths name it, wherever the testbed lies."""
+    root = os.path.realpath(desk.root)
+    real = os.path.realpath(folder)
+    if real == root or real.startswith(f"{root}/"):
+        return posixpath.normpath(f"{TESTBED}/{real[len(root) :].lstrip('/')}")
+    return folder
