@@ -147,6 +147,24 @@ RECIPES: dict[str, Recipe] = {
         stubs=(),
         probe="import openpyxl, docx, icalendar, pypdf, reportlab.platypus, PIL.Image, pypdfium2, pydantic",
     ),
+    # The client of the Model Context Protocol, for packs that `simia import mcp` writes; servers have environments of their own.
+    "mcp": Recipe(
+        name="mcp",
+        size="about 60 MB, 20 seconds",
+        steps=(
+            (
+                "mcp==2.3.0",
+                "mcp-types==2.3.0",
+                "pydantic==2.14.3",
+                "httpx2==2.16.2",
+                "anyio==4.16.0",
+                "starlette==1.10.0",
+                "uvicorn==0.54.0",
+            ),
+        ),
+        stubs=(),
+        probe="from mcp.client.session import ClientSession; from mcp.client.streamable_http import streamable_http_client",
+    ),
 }
 
 
