@@ -1,0 +1,291 @@
+"""Gymnasium's text environments as packs: one tool, `act`, whose schema is the action space; a task for each seed.
+
+The pack holds a driver (`gymnasium_world`) that runs the environment as it is installed, in a cached environment of its own or
+with an interpreter that the user names. What is to be known of it (spaces, first observations, whether it repeats itself) is
+learned by opening the pack that is being made, so that nothing of it ever runs outside the sandbox. The cheaper isolation, a
+process for each episode, is tried first; what does not load or play there gets a sandbox for each.
+
+The reward is the sum of the environment's rewards, scaled from `low`..`high` to 0..1 and clipped.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import orjson
+import yaml
+
+from simia import loop
+from simia.errors import Aborted, UserError
+from simia.pack import Pack
+from simia.sandbox.limits import Limits
+from simia.task import Task
+from simia.trainers.environments import ensure_packages
+from simia.trajectory import ToolCall
+from simia.worlds.executable import ExecutableBackend
+
+Say = Callable[[str], None]
+GYMNASIUM = "gymnasium==1.4.0"
+AT_ONCE, COMPARED = 10, 3  # seeds that one question is about; seeds that are begun a second time
+HELD_OUT = 5  # one task in so many is for testing
+SECONDS = 120.0
+ANY = {"type": "object", "properties": {}}
+LOADING = re.compile(r"^.*? cannot be loaded(?: \([^)]*\))?: ")
+POLICY = """\
+You act in the environment {name} with the tool `act`, one action a call. Its result shows what you see then, the reward of \
+this step and the sum so far. Earn as much as you can until it says `terminated` or `truncated`; then the episode is over.
+"""
+
+
+@dataclass(slots=True)
+class Wanted:
+    """What is imported, and how it is run and rewarded."""
+
+    id: str
+    python: str
+    """Name of a cached environment, or an interpreter's absolute path."""
+    modules: Sequence[str] = ()
+    """Modules to be imported first, which register the environment; a path of a `.py` file is copied into the pack."""
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    actions: Sequence[str] | None = None
+    """Names of the actions, for an environment that gives none."""
+    tasks: int = 20
+    low: float = 0.0
+    high: float = 1.0
+    licence: str = "unknown"
+
+    @property
+    def name(self) -> str:
+        return re.sub(r"[^a-z0-9]+", "-", self.id.lower()).strip("-") or "environment"
+
+
+def import_environment(
+    env_id: str,
+    out: Path | None = None,
+    *,
+    python: str | None = None,
+    pip: Sequence[str] = (),
+    say: Say = lambda line: None,
+    **more: Any,
+) -> Path:
+    """Write the pack and return its folder. `pip`: packages of the cached environment beside Gymnasium; `python`: an
+    interpreter of the user's instead. `more`: see `Wanted`.
+
+    Raises `UserError` for an environment that does not load, or whose actions or observations no text can hold.
+    """
+    if python is not None:
+        where = shutil.which(python)
+        if where is None:
+            raise UserError(f"{python} is no interpreter that can be run: give its path with --python")
+        wanted = Wanted(env_id, os.path.abspath(where), **more)
+    else:
+        gym = [] if any(re.match(r"gymnasium\b", each) for each in pip) else [GYMNASIUM]
+        made = ensure_packages("gymnasium", pip=[*gym, *pip], say=say)
+        wanted = Wanted(env_id, made.parent.parent.name, **more)
+    check(wanted)
+    out = out or Path(wanted.name)
+    if out.exists() or out.is_symlink():
+        raise UserError(f"{out} exists already: remove it or give another folder with --out")
+    draft = out.parent / f".{out.name}.{os.getpid()}"
+    try:
+        draft.mkdir(parents=True)
+        found, how = probed(draft, wanted, say)
+        write(draft, wanted, found, how)
+        draft.rename(out)
+    except OSError as error:
+        raise UserError(f"{out} cannot be written: {error.strerror or error}") from None
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+    say(f"{out}: {wanted.tasks} tasks of {env_id}, isolation: {how['isolation']}")
+    return out
+
+
+def json_object(text: str, option: str) -> dict[str, Any]:
+    """What a user typed as JSON. Raises `UserError` for what is no object."""
+    try:
+        value = orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        raise UserError(f"{option} is no JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise UserError(f"{option} is to be a JSON object, such as '{{\"size\": 4}}'")
+    return value
+
+
+def check(wanted: Wanted) -> None:
+    if wanted.low >= wanted.high:
+        raise UserError(f"the lowest reward, {wanted.low:g}, is to be less than the highest, {wanted.high:g}")
+    if wanted.tasks < 1:
+        raise UserError("a pack has at least one task: give --tasks 1 or more")
+    for module in wanted.modules:
+        path = Path(module)
+        if path.suffix == ".py" and not (path.is_file() and path.stem.isidentifier()):
+            raise UserError(f"{module} is no Python file whose name could be imported")
+        if path.suffix != ".py" and not all(step.isidentifier() for step in module.split(".")):
+            raise UserError(f"{module!r} is no module: --import takes its name, or a .py file")
+
+
+# -- looking at it ------------------------------------------------------------------------------------------------
+
+
+def probed(draft: Path, wanted: Wanted, say: Say) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What the environment says of itself, and how it is run."""
+    how = {"isolation": "process", "repeatable": True}
+    try:
+        write_driver(draft, wanted, how, probe=True)
+        found = loop.run(described(draft, wanted))
+    except Failed as first:
+        how["isolation"] = "sandbox"
+        write_driver(draft, wanted, how, probe=True)
+        try:
+            found = loop.run(described(draft, wanted))
+        except Failed as error:
+            raise UserError(f"{wanted.id}: {error}") from None
+        say(f"{wanted.id} needs a sandbox for each episode ({first})")
+    if found.get("unfit"):
+        raise UserError(f"{wanted.id} cannot be played by text: {found['unfit']}")
+    again = loop.run(begun_again(draft, min(COMPARED, wanted.tasks)))
+    if again != found["starts"][: len(again)]:
+        how["repeatable"] = False
+        say(f"{wanted.id} does not repeat itself: with one seed it begins or goes on otherwise; repeatable: false")
+    return found, how
+
+
+class Failed(Exception):  # noqa: N818 - a finding
+    """The environment does not load or play; the message is one line."""
+
+
+async def described(draft: Path, wanted: Wanted) -> dict[str, Any]:
+    """The driver's description with the beginnings of all seeds."""
+    found: dict[str, Any] = {}
+    backend = opened(draft)
+    try:
+        for first in range(0, wanted.tasks, AT_ONCE):
+            count = min(AT_ONCE, wanted.tasks - first)
+            part = await asked(backend, first, "describe", {"first": first, "count": count})
+            if "unfit" in part:
+                return part
+            part["starts"] = [*found.get("starts", []), *part["starts"]]
+            found = part
+    finally:
+        await backend.close()
+    return found
+
+
+async def begun_again(draft: Path, seeds: int) -> list[Any]:
+    """The beginnings of the first seeds, in a sandbox started anew and an episode each."""
+    backend = opened(draft)
+    try:
+        return [await asked(backend, seed, "look", {}) for seed in range(seeds)]
+    finally:
+        await backend.close()
+
+
+def opened(draft: Path) -> ExecutableBackend:
+    return ExecutableBackend(Pack.load(draft), limits=Limits(wall=SECONDS, start=SECONDS))
+
+
+async def asked(backend: ExecutableBackend, seed: int, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    try:
+        world = await backend.open(Task(id=str(seed), initial={"seed": seed}))
+        try:
+            [result] = await world.call([ToolCall(id="1", name=tool, arguments=arguments)])
+        finally:
+            await world.close()
+    except Aborted as error:
+        raise Failed(told(error.detail or str(error))) from None
+    except UserError as error:
+        if "no sandbox" in str(error) or "simia doctor" in str(error):
+            raise
+        raise Failed(told(LOADING.sub("", str(error)))) from None
+    if result.error is not None or not isinstance(result.data, dict):
+        raise Failed(told(result.detail or result.content))
+    return result.data
+
+
+def told(words: str) -> str:
+    """One line, without colours and the names of exceptions that say nothing to a user."""
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", " ".join(words.split()))
+    return re.sub(r"^.*?an episode cannot be set up: |^Unfit: |^DeprecatedEnv: |^NameNotFound: ", "", plain)[:400]
+
+
+# -- writing it ---------------------------------------------------------------------------------------------------
+
+
+def write_driver(folder: Path, wanted: Wanted, how: dict[str, Any], *, probe: bool = False, **facts: Any) -> None:
+    """The code and what it is to run; with `probe` a pack that can be asked about itself."""
+    modules = []
+    (folder / "modules").mkdir(exist_ok=True)
+    for module in wanted.modules:
+        if module.endswith(".py"):
+            shutil.copy(module, folder / "modules")
+        modules.append(Path(module).stem if module.endswith(".py") else module)
+    for ours, name in (("gymnasium_world.py", "tools.py"), ("gymnasium_text.py", "gymnasium_text.py")):
+        (folder / name).write_bytes((files("simia.importers") / ours).read_bytes())
+    actions = list(wanted.actions) if wanted.actions else None
+    given = {"id": wanted.id, "kwargs": wanted.kwargs, "modules": modules, "actions": actions, **how, **facts}
+    save(folder / "gymnasium.json", {**given, **({"probe": True} if probe else {})})
+    if probe:
+        save(folder / "tools.json", [{"name": name, "parameters": ANY} for name in ("act", "describe", "look")])
+        (folder / "pack.yaml").write_text(yaml.safe_dump(head(wanted, how)), encoding="utf-8")
+
+
+def head(wanted: Wanted, how: dict[str, Any]) -> dict[str, Any]:
+    executable = {"code": "tools.py", "object": "World", "isolation": how["isolation"], "python": wanted.python}
+    if not how["repeatable"]:
+        executable["repeatable"] = False
+    return {"format": 1, "name": wanted.name, "tools": "tools.json", "executable": executable}
+
+
+def write(folder: Path, wanted: Wanted, found: dict[str, Any], how: dict[str, Any]) -> None:
+    write_driver(folder, wanted, how, packages=found["packages"])
+    description = f"{wanted.id}, an environment with Gymnasium's methods, run by its own code."
+    limit = f" It ends after {found['limit']} actions at the latest." if found["limit"] else ""
+    schema = {"type": "object", "properties": {"action": {**found["action"], "description": "What to do"}}}
+    tool = {
+        "name": "act",
+        "description": "Take one action; the result is what is seen then, and the reward."
+        + (limit or " The episode ends when it says terminated or truncated."),
+        "parameters": {**schema, "required": ["action"], "additionalProperties": False},
+    }
+    save(folder / "tools.json", [tool])
+    policy = POLICY.format(name=wanted.id)
+    if found["about"]:
+        policy += f"\nWhat its author says of it:\n\n{found['about']}\n"
+    (folder / "policy.md").write_text(policy, encoding="utf-8")
+    rows = [task_row(wanted, seed, start) for seed, start in enumerate(found["starts"])]
+    (folder / "tasks.jsonl").write_bytes(b"".join(orjson.dumps(row) + b"\n" for row in rows))
+    if not any((folder / "modules").iterdir()):
+        (folder / "modules").rmdir()
+    yaml_head = head(wanted, how) | {
+        "description": description + limit, "licence": wanted.licence, "policy": "policy.md", "tasks": "tasks.jsonl",
+    }  # fmt: skip
+    (folder / "pack.yaml").write_text(
+        yaml.safe_dump(yaml_head, sort_keys=False, allow_unicode=True, width=1000), encoding="utf-8"
+    )
+
+
+def task_row(wanted: Wanted, seed: int, start: dict[str, Any]) -> dict[str, Any]:
+    seen = start["observation"]
+    shown = [seen if isinstance(seen, str) else f"Observation: {orjson.dumps(seen).decode()}"]
+    shown += [start["screen"]] if start.get("screen") else []
+    row = {
+        "id": f"{wanted.name}-{seed}",
+        "split": "test" if seed % HELD_OUT == HELD_OUT - 1 else "train",
+        "instruction": "\n\n".join([f"Play {wanted.id} with the tool act, to its end.", *shown]),
+        "initial": {"seed": seed},
+        "reward": {"parts": [{"kind": "value", "path": "total_reward", "low": wanted.low, "high": wanted.high}]},
+        "tags": ["gymnasium"],
+    }
+    Task.model_validate(row)
+    return row
+
+
+def save(path: Path, value: Any) -> None:
+    path.write_bytes(orjson.dumps(value, option=orjson.OPT_INDENT_2) + b"\n")
