@@ -95,3 +95,53 @@ def gymnasium(
         actions=[name.strip() for name in actions.split(",")] if actions else None, tasks=tasks, low=low, high=high,
         say=lambda line: console.print(line, markup=False, soft_wrap=True, highlight=False),
     )  # fmt: skip
+
+
+@app.command()
+def mcp(
+    command: Annotated[
+        str | None, typer.Argument(help="The server's command in quotes, such as 'npx -y PACKAGE ARGUMENTS'.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="The pack's folder, which must not exist.")] = None,
+    pip: Annotated[
+        list[str] | None,
+        typer.Option("--pip", help="The server's package, as pip names it; repeated: what it needs besides."),
+    ] = None,
+    npm: Annotated[str | None, typer.Option("--npm", help="The server's package, as npm names it.")] = None,
+    url: Annotated[
+        str | None, typer.Option("--url", help="A server that runs elsewhere, over streamable HTTP.")
+    ] = None,
+    files: Annotated[Path | None, typer.Option("--files", help="A folder that each episode starts from.")] = None,
+    env: Annotated[
+        list[str] | None, typer.Option("--env", help="NAME=VALUE for the server; ${ROOT} is the episode's folder.")
+    ] = None,
+    variables: Annotated[
+        list[str] | None,
+        typer.Option("--variable", help="Give the server this variable of yours; its value is not stored."),
+    ] = None,
+    header: Annotated[
+        list[str] | None, typer.Option("--header", help="With --url: 'NAME: VALUE'; ${VARIABLE} is a granted variable.")
+    ] = None,
+    reset: Annotated[
+        str | None, typer.Option("--reset", help="A tool, with JSON arguments after a space, that starts an episode.")
+    ] = None,
+    needs: Annotated[
+        list[Path] | None, typer.Option("--needs", help="One more folder that the server can read; may be repeated.")
+    ] = None,
+    network: Annotated[
+        bool, typer.Option("--network", help="Grant it the network while it is asked for its tools.")
+    ] = False,
+    unsafe: Annotated[bool, typer.Option("--unsafe", help="Without a sandbox: only for code of your own.")] = False,
+) -> None:
+    """Any server of the Model Context Protocol as a pack, run in the sandbox: by command, from pip or npm, or at a URL."""
+    import shlex
+
+    from simia.importers.mcp import import_server, pairs, reset_of
+
+    console = Console()
+    import_server(
+        shlex.split(command or ""), out=out, url=url, pip=pip or [], npm=npm, folder=files,
+        environment=pairs(env, "=", "--env"), variables=variables or [], headers=pairs(header, ":", "--header"),
+        reset=reset_of(reset), needs=needs or [], network=network, unsafe=unsafe,
+        say=lambda line: console.print(line, markup=False, soft_wrap=True, highlight=False),
+    )  # fmt: skip

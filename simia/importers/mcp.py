@@ -1,0 +1,283 @@
+"""Any server of the Model Context Protocol as a pack: its tools with their schemas, and a driver that runs it in the sandbox.
+
+A server is untrusted code. It is run in the sandbox only, also to be asked for its tools: the pack is written as a draft that can do
+nothing but list, opened by the back end that will run its episodes, asked, and then filled in. What it says is hostile too: a
+tool whose schema the compiler refuses, or whose name no trainer could write, is left out with a line.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import orjson
+import yaml
+
+from simia import loop
+from simia.errors import Aborted, UserError
+from simia.importers.mcp_packages import Program, program_of
+from simia.pack import Pack
+from simia.sandbox.limits import MB, Limits
+from simia.task import Task
+from simia.tool import SchemaError, compile_schema
+from simia.trajectory import ToolCall
+
+Say = Callable[[str], None]
+LISTING = "list_server"  # as the driver has it
+NAME = re.compile(r"[A-Za-z0-9_./-]{1,128}")
+EXAMPLES = 20
+
+
+def import_server(
+    command: Sequence[str] = (),
+    *,
+    out: Path | None = None,
+    url: str | None = None,
+    pip: Sequence[str] = (),
+    npm: str | None = None,
+    folder: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    variables: Sequence[str] = (),
+    headers: Mapping[str, str] | None = None,
+    reset: tuple[str, dict[str, Any]] | None = None,
+    needs: Sequence[Path] = (),
+    network: bool = False,
+    unsafe: bool = False,
+    say: Say = lambda line: None,
+) -> Path:
+    """Write the pack of a server and return its folder.
+
+    command: the server's program and arguments; with `pip` or `npm` a program of that package, and not needed if it has one.
+    url: a server that runs elsewhere, over streamable HTTP. folder: files that each episode starts from. environment: variables
+    of the server's, `${ROOT}` in them is the episode's folder. variables: names of granted ones, which it gets by value.
+    reset: a tool, with its arguments, that sets a server elsewhere back. needs: more folders to be readable for it.
+    network, unsafe: grants for the import itself; who opens the pack gives them anew.
+
+    Raises `UserError` for a server that cannot be installed, started or asked, or has no tools; and for a folder that is there.
+    """
+    if bool(url) == bool(command or pip or npm):
+        raise UserError("say which server: either a command (or --pip, --npm), or --url")
+    if url and not network:
+        raise UserError("a server at a URL needs the network: add --network")
+    program = None if url else program_of(list(command), list(pip), npm, say)
+    out = out or Path(called(url, program))
+    if out.is_symlink() or (out.exists() and not (out.is_dir() and not any(out.iterdir()))):
+        raise UserError(f"{out} exists already: remove it or give another folder with --out")
+    for missing in [each for each in needs if not each.is_dir()]:
+        raise UserError(f"{missing} is no folder that could be readable inside")
+    how: dict[str, Any] = {"transport": "http" if url else "stdio"}
+    if program is not None:
+        how |= {"command": program.command, "within": program.within, "environment": dict(environment or {})}
+        for each in [*program.needs, *map(str, needs)]:
+            say(f"readable for the server: {each}")
+    else:
+        how |= {"url": url, "headers": dict(headers or {})}
+    how |= {"variables": list(variables)}
+    if reset is not None:
+        how["reset"] = {"tool": reset[0], "arguments": reset[1]}
+    draft = out.absolute().parent / f".{out.name}.{os.getpid()}"
+    try:
+        draft.mkdir(parents=True)
+        if folder is not None:
+            if not folder.is_dir():
+                raise UserError(f"{folder} is no folder of files to start from")
+            shutil.copytree(folder, draft / "files", symlinks=True)
+            how["files"] = "files"
+        head = head_of(out.name, program, needs)
+        write_draft(draft, head, how)
+        found = loop.run(listed(Pack.load(draft), network=network, unsafe=unsafe, variables=list(variables)))
+        fill(draft, head, how, found, program, say)
+        draft.rename(out)
+    except OSError as error:
+        raise UserError(f"{out} cannot be written: {error.strerror or error}") from None
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+    say_what(out, found, say)
+    return out
+
+
+def pairs(words: Sequence[str] | None, sign: str, option: str) -> dict[str, str]:
+    """Names and values as they stand on a command line. Raises `UserError` for a word without the sign."""
+    found = {}
+    for word in words or []:
+        name, there, value = word.partition(sign)
+        if not there or not name.strip():
+            raise UserError(f"{option} takes NAME{sign}VALUE, not {word.partition(' ')[0]!r}")
+        found[name.strip()] = value.strip()
+    return found
+
+
+def reset_of(text: str | None) -> tuple[str, dict[str, Any]] | None:
+    """A tool and its arguments: `clear {"all": true}`."""
+    if text is None:
+        return None
+    name, _, arguments = text.strip().partition(" ")
+    try:
+        value = orjson.loads(arguments.strip() or "{}")
+    except orjson.JSONDecodeError:
+        value = None
+    if not isinstance(value, dict):
+        raise UserError(f"--reset {name}: its arguments are no JSON object: {arguments[:80]}")
+    return name, value
+
+
+def called(url: str | None, program: Program | None) -> str:
+    """A folder's name for want of another: the server's, without what every server is called."""
+    word = Path(next((w for w in reversed(program.command) if "/" in w), "server")).stem if program else "server"
+    word = re.sub(r"[^a-z0-9]+", "_", word.lower()).strip("_")
+    return f"mcp_{word}" if word not in ("index", "main", "server", "") else "mcp_server"
+
+
+def head_of(name: str, program: Program | None, needs: Sequence[Path]) -> dict[str, Any]:
+    inside = [*([program.within] if program and program.within else []), *(program.needs if program else [])]
+    inside += [str(each.absolute()) for each in needs]
+    return {
+        "format": 1,
+        "name": re.sub(r"[^A-Za-z0-9_.-]+", "_", name),
+        "tools": "tools.json",
+        "executable": {
+            "code": "tools.py",
+            "object": "World",
+            "isolation": "sandbox",
+            "python": "mcp",
+            **({"needs": inside} if inside else {}),
+            **({} if program else {"repeatable": False}),
+        },
+    }
+
+
+def write_draft(folder: Path, head: dict[str, Any], how: dict[str, Any]) -> None:
+    """A pack with one tool, which lists the server's."""
+    save(folder / "mcp.json", how)
+    save(folder / "tools.json", [{"name": LISTING}])
+    (folder / "tools.py").write_bytes((files("simia.importers") / "mcp_world.py").read_bytes())
+    (folder / "pack.yaml").write_text(yaml.safe_dump(head, sort_keys=False), encoding="utf-8")
+
+
+async def listed(pack: Pack, *, network: bool, unsafe: bool, variables: list[str]) -> dict[str, Any]:
+    """What the server says of itself, asked in the sandbox."""
+    from simia.worlds.executable import ExecutableBackend
+
+    limits = Limits(wall=20.0, output=16 * MB)
+    backend = ExecutableBackend(pack, limits=limits, unsafe=unsafe, network=network, variables=variables)
+    try:
+        world = await backend.open(Task(id="list"))
+        try:
+            [done] = await world.call([ToolCall(id="1", name=LISTING, arguments={})])
+        finally:
+            await world.close()
+    except (UserError, Aborted) as error:
+        words = str(error) if isinstance(error, UserError) else error.detail
+        raise UserError(words.rpartition("ServerFailed: ")[2]) from None
+    finally:
+        await backend.close()
+    if done.error is not None or not isinstance(done.data, dict):
+        raise UserError(f"the server cannot be asked for its tools: {done.detail or done.content}")
+    return done.data
+
+
+def fill(
+    folder: Path, head: dict[str, Any], how: dict[str, Any], found: dict[str, Any], program: Program | None, say: Say
+) -> None:
+    """The whole pack, of what the server said."""
+    tools, writes = tools_of(found["tools"], say)
+    if not tools:
+        raise UserError(
+            f"the server has no tools{' that can be used' if found['tools'] else ''}: there is nothing to import"
+        )
+    reset = (how.get("reset") or {}).get("tool")
+    if reset is not None and reset not in writes:
+        raise UserError(f"the server has no tool {reset!r} to reset it with; it has: {', '.join(writes)}")
+    server = found["server"]
+    about = f"{server.get('title') or server.get('name') or 'a server'} {server.get('version', '')}".strip()
+    described = [f"{about}, a server of the Model Context Protocol, run by its own code."]
+    for kind, key in (("Resources", "resources"), ("Prompts", "prompts")):
+        if found[kind.lower()]:
+            names = ", ".join(str(each.get(key and "name")) for each in found[key])
+            described.append(f"{kind} that no tool reaches: {clean(names)[:300]}.")
+    tasks = examples(tools, writes, remote=program is None)
+    whole = {
+        "format": 1,
+        "name": head["name"],
+        "description": " ".join(described),
+        "licence": program.licence if program else "unknown",
+        **({"policy": "policy.md"} if found["instructions"] else {}),
+        "tools": "tools.json",
+        "seeds": "seeds.jsonl",
+        "tasks": "tasks.jsonl",
+        "match": {"files.*.base64": "exempt"},
+        "user": "none",
+        "executable": head["executable"],
+    }
+    if found["instructions"]:
+        (folder / "policy.md").write_text(clean(found["instructions"], lines=True) + "\n", encoding="utf-8")
+    save(folder / "tools.json", tools)
+    kept = {key: found[key] for key in ("server", "protocol", "resources", "resource_templates", "prompts")}
+    save(folder / "mcp.json", {**how, "tools": writes, **kept, "packages": program.packages if program else []})
+    (folder / "tasks.jsonl").write_bytes(b"".join(orjson.dumps(task) + b"\n" for task in tasks))
+    (folder / "seeds.jsonl").write_bytes(b"")
+    text = yaml.safe_dump(whole, sort_keys=False, allow_unicode=True, width=1000)
+    (folder / "pack.yaml").write_text(text, encoding="utf-8")
+
+
+def tools_of(rows: list[dict[str, Any]], say: Say) -> tuple[list[dict[str, Any]], dict[str, bool]]:
+    """Tools as a pack has them, and which of them write. What cannot be used is left out, with a line."""
+    tools: list[dict[str, Any]] = []
+    writes: dict[str, bool] = {}
+    for row in rows:
+        name = row["name"]
+        if not NAME.fullmatch(name) or name in writes:
+            why = "stands there twice" if name in writes else "has a name that cannot be written in a call"
+            say(f"left out: the tool {clean(name)[:80]!r} {why}")
+            continue
+        schema = {"type": "object", **row.get("inputSchema", {})}
+        try:
+            if schema["type"] != "object":
+                raise SchemaError("its arguments are no object")
+            compile_schema(schema)
+        except SchemaError as error:
+            say(f"left out: the tool {name}: {clean(str(error))[:200]}")
+            continue
+        extra = {key: row[key] for key in ("title", "annotations", "outputSchema") if key in row}
+        described = clean(row.get("description") or row.get("title") or "", lines=True)
+        tools.append({"name": name, "description": described, "parameters": schema, "extra": extra})
+        writes[name] = (row.get("annotations") or {}).get("readOnlyHint") is not True
+    return tools, writes
+
+
+def examples(tools: list[dict[str, Any]], writes: dict[str, bool], *, remote: bool) -> list[dict[str, Any]]:
+    """A task for each tool that only reads and needs nothing to be told: small, to be replaced by real ones."""
+    simple = [t for t in tools if not writes[t["name"]] and not t["parameters"].get("required")][:EXAMPLES]
+    return [
+        {
+            "id": f"example-{tool['name']}",
+            "instruction": f"Use {tool['name']} once, and say in a sentence what it gives.",
+            "reference": [{"name": tool["name"], "arguments": {}}],
+            "reward": {"parts": [{"kind": "trace"}]},
+            "tags": ["example"],
+            "seed": not remote,
+        }
+        for tool in simple
+    ]
+
+
+def say_what(out: Path, found: dict[str, Any], say: Say) -> None:
+    pack = Pack.load(out.absolute())
+    parts = [f"{len(pack.tools)} tools", f"{len(pack.tasks)} example tasks"]
+    parts += [f"{len(found[key])} {key} (see mcp.json)" for key in ("resources", "prompts") if found[key]]
+    say(f"{out}: {', '.join(parts)}")
+    say(f"next: write tasks into {out}/tasks.jsonl, then simia rollout {out}")
+
+
+def clean(text: str, *, lines: bool = False) -> str:
+    """Without what a terminal would obey."""
+    return "".join(c if c.isprintable() or (lines and c in "\n\t") else " " for c in text).strip()
+
+
+def save(path: Path, value: Any) -> None:
+    path.write_bytes(orjson.dumps(value, option=orjson.OPT_INDENT_2) + b"\n")

@@ -1,0 +1,292 @@
+"""Servers from package registries, each in a cached environment of its own, and where its program lies there.
+
+An environment is built as those of trainers are: under a temporary name, renamed when it is whole. Nothing of a server is run on
+the way: pip takes wheels only, npm runs no install scripts. `${SERVER}` in a command is the environment's folder.
+"""
+
+from __future__ import annotations
+
+import configparser
+import contextlib
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from email.parser import HeaderParser
+from pathlib import Path
+
+from simia.errors import UserError
+from simia.resources import cache_root
+from simia.trainers.environments import ensure_packages, locked
+
+Say = Callable[[str], None]
+REQUIREMENT = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)(\[[^\]]*\])?\s*(.*)")
+NPM = re.compile(r"((?:@[a-z0-9._~-]+/)?[a-z0-9._~-]+)(?:@([A-Za-z0-9._^~*<>=| -]+))?", re.IGNORECASE)
+SERVER = "${SERVER}"
+PATIENCE = 600.0
+
+
+@dataclass
+class Program:
+    """How a server is started: its command, the cached environment that holds it, folders that it needs to read."""
+
+    command: list[str]
+    within: str | None = None
+    needs: list[str] = field(default_factory=list)
+    packages: list[str] = field(default_factory=list)
+    licence: str = "unknown"
+
+
+def from_pip(requirements: list[str], words: list[str], say: Say) -> Program:
+    """A server of the Python index: the first requirement is its package. `words`: its program and arguments, if given."""
+    found = REQUIREMENT.fullmatch(requirements[0].strip())
+    if found is None:
+        raise UserError(f"{requirements[0]!r} is no package: give a name as pip does, such as mcp-server-time")
+    name, extras, version = found.groups()
+    exact = version.strip() or f"=={latest(name)}"
+    wanted = [f"{name}{extras or ''}{exact}", *requirements[1:]]
+    with wheels_only():
+        python = ensure_packages("mcp", pip=wanted, say=say)
+    home = python.parent.parent
+    installed = {normal(info.name.split("-")[0]): info for info in home.glob("lib/python*/site-packages/*.dist-info")}
+    info = installed.get(normal(name))
+    if info is None:
+        raise UserError(f"{name} is not in its own environment {home}: remove that folder and import again")
+    program, *arguments = words or [script_of(name, info)]
+    if not (home / "bin" / program).exists():
+        raise UserError(f"{name} has no program {program!r}; it has: {', '.join(scripts_of(info)) or 'none'}")
+    packages = sorted("==".join(each.name.removesuffix(".dist-info").split("-")[:2]) for each in installed.values())
+    # The environment's own tools are none of the server's.
+    packages = [each for each in packages if each.split("==")[0] not in ("pip", "setuptools")]
+    return Program([f"{SERVER}/bin/{program}", *arguments], home.name, [], packages, licence_of(info))
+
+
+def latest(name: str) -> str:
+    said = run(
+        [sys.executable, "-m", "pip", "index", "versions", "--disable-pip-version-check", name], f"pip knows no {name}"
+    )
+    found = re.search(r"\(([^)]+)\)", said)
+    if found is None:
+        raise UserError(f"pip knows no version of {name}: give one, as {name}==1.0")
+    return found[1]
+
+
+@contextlib.contextmanager
+def wheels_only() -> Iterator[None]:
+    """pip builds nothing: to build a package is to run its code outside of the sandbox."""
+    before = os.environ.get("PIP_ONLY_BINARY")
+    os.environ["PIP_ONLY_BINARY"] = ":all:"
+    try:
+        yield
+    finally:
+        os.environ.pop("PIP_ONLY_BINARY")
+        if before is not None:
+            os.environ["PIP_ONLY_BINARY"] = before
+
+
+def script_of(name: str, info: Path) -> str:
+    """The package's one program, or the one of its name."""
+    scripts = scripts_of(info)
+    if len(scripts) == 1:
+        return scripts[0]
+    same = next((each for each in scripts if normal(each) == normal(name)), None)
+    if same is None:
+        what = f"several programs ({', '.join(scripts)})" if scripts else "no program"
+        raise UserError(f"{name} has {what}: give the command too, as simia import mcp 'PROGRAM …' --pip {name}")
+    return same
+
+
+def scripts_of(info: Path) -> list[str]:
+    parser = configparser.ConfigParser(delimiters=("=",), strict=False, interpolation=None)
+    parser.optionxform = str  # type: ignore[assignment,method-assign]
+    path = info / "entry_points.txt"
+    if path.is_file():
+        with contextlib.suppress(configparser.Error):
+            parser.read_string(path.read_text(encoding="utf-8", errors="replace"))
+    return list(parser["console_scripts"]) if parser.has_section("console_scripts") else []
+
+
+def licence_of(info: Path) -> str:
+    with contextlib.suppress(OSError):
+        head = HeaderParser().parsestr((info / "METADATA").read_text(encoding="utf-8", errors="replace"))
+        for value in (head["License-Expression"], head["License"]):
+            if value and "\n" not in value and len(value) < 80:
+                return str(value)
+        for value in head.get_all("Classifier") or []:
+            if value.startswith("License ::"):
+                return str(value.rpartition("::")[2].strip())
+    return "unknown"
+
+
+def normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+# -- npm ----------------------------------------------------------------------------------------------------------
+
+
+def from_npm(package: str, words: list[str], say: Say) -> Program:
+    """A server of the npm registry."""
+    found = NPM.fullmatch(package.strip())
+    if found is None:
+        raise UserError(
+            f"{package!r} is no package: give a name as npm does, such as @modelcontextprotocol/server-memory"
+        )
+    node, npm = shutil.which("node"), shutil.which("npm")
+    if node is None or npm is None:
+        raise UserError("a server from npm needs Node.js and npm: install them (Debian: apt-get install nodejs npm)")
+    name, asked = found.groups()
+    versions = json.loads(
+        run([npm, "view", f"{name}@{asked or 'latest'}", "version", "--json"], f"npm knows no {package}") or '""'
+    )
+    version = versions[-1] if isinstance(versions, list) else versions
+    if not version:
+        raise UserError(f"npm knows no {package}")
+    home = ensure_npm(npm, name, version, say)
+    manifest = json.loads((home / "node_modules" / name / "package.json").read_bytes())
+    programs = manifest.get("bin") or {}
+    if isinstance(programs, str):
+        programs = {name.rpartition("/")[2]: programs}
+    program, *arguments = words or [only(name, list(programs))]
+    if program not in programs:
+        raise UserError(f"{name} has no program {program!r}; it has: {', '.join(programs) or 'none'}")
+    script = f"{SERVER}/node_modules/{name}/{Path(programs[program])}"
+    locked_in = json.loads((home / "node_modules" / ".package-lock.json").read_bytes()).get("packages", {})
+    packages = sorted(
+        {f"{key.rpartition('node_modules/')[2]}@{each.get('version')}" for key, each in locked_in.items()}
+    )
+    licence = manifest.get("license")
+    return Program(
+        [node, script, *arguments],
+        home.name,
+        [] if node.startswith("/usr/") else [str(Path(node).resolve().parent.parent)],
+        packages,
+        licence if isinstance(licence, str) else "unknown",
+    )
+
+
+def only(name: str, programs: list[str]) -> str:
+    same = [each for each in programs if each == name.rpartition("/")[2]]
+    chosen = programs if len(programs) == 1 else same
+    if not chosen:
+        what = f"several programs ({', '.join(programs)})" if programs else "no program"
+        raise UserError(f"{name} has {what}: give the command too, as simia import mcp 'PROGRAM …' --npm {name}")
+    return chosen[0]
+
+
+def ensure_npm(npm: str, name: str, version: str, say: Say) -> Path:
+    """The environment of one package of npm, built when it is not there yet."""
+    key = f"mcp-{hashlib.sha256(f'npm {name}@{version}'.encode()).hexdigest()[:12]}"
+    root = cache_root() / "envs"
+    home = root / key
+    if home.is_dir():
+        return home
+    root.mkdir(parents=True, exist_ok=True)
+    with locked(root / f"{key}.lock"):
+        if home.is_dir():
+            return home
+        for leftover in root.glob(f".{key}.*"):
+            shutil.rmtree(leftover)
+        draft = root / f".{key}.{os.getpid()}"
+        draft.mkdir()
+        say(f"npm install {name}@{version}")
+        flags = ["--ignore-scripts", "--no-audit", "--no-fund", "--omit=dev", "--prefix", str(draft)]
+        run([npm, "install", *flags, f"{name}@{version}"], f"npm cannot install {name}@{version}", cwd=draft)
+        draft.rename(home)
+    say(f"built {home}")
+    return home
+
+
+def run(command: list[str], fails: str, cwd: Path | None = None) -> str:
+    """What a program prints. Raises `UserError` with what it complains of."""
+    try:
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE, check=False, cwd=cwd
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise UserError(f"{fails}: {error}") from None
+    if done.returncode:
+        lines = [line for line in done.stderr.splitlines() if "error" in line.lower() and "log" not in line.lower()]
+        why = " ".join((lines or done.stderr.splitlines() or [f"exit code {done.returncode}"])[0].split())[:200]
+        raise UserError(f"{fails}: {why}")
+    return done.stdout
+
+
+def local(words: list[str]) -> Program:
+    """A command of this machine: its program and the files that it names by path, readable inside where they lie."""
+    program = shutil.which(words[0])
+    if program is None:
+        raise UserError(f"there is no program {words[0]!r}: give its path, or install the server with --pip or --npm")
+    path = Path(os.path.abspath(program))
+    needs = program_folders(path)
+    command = [str(path)]
+    for word in words[1:]:
+        file = Path(word).expanduser()
+        if ("/" in word or file.suffix in (".py", ".js", ".mjs", ".cjs")) and file.exists():
+            file = Path(os.path.abspath(file))
+            needs.append(str(file if file.is_dir() else file.parent))
+            word = str(file)
+        command.append(word)
+    return Program(command, None, [each for each in dict.fromkeys(needs) if not of_system(each)])
+
+
+def program_folders(path: Path) -> list[str]:
+    """What a program needs to be run: its folder, and for one of a virtual environment that and its interpreter."""
+    from simia.sandbox.jail import interpreter_paths
+
+    home = path.parent.parent
+    if (home / "pyvenv.cfg").is_file():
+        return [str(home), *interpreter_paths(str(home / "bin" / "python"))]
+    if path.name.startswith("python"):
+        return interpreter_paths(str(path))
+    return [str(path.parent), str(path.resolve().parent)]
+
+
+def of_system(folder: str) -> bool:
+    from simia.sandbox.jail import SYSTEM
+
+    return any(folder == each or folder.startswith(f"{each}/") for each in SYSTEM)
+
+
+def program_of(words: list[str], pip: list[str], npm: str | None, say: Say) -> Program:
+    """The server's program, installed if it is of an index; `npx …` and `uvx …` say that it is."""
+    if pip:
+        return from_pip(pip, words, say)
+    if npm:
+        return from_npm(npm, words, say)
+    if words and Path(words[0]).name in ("npx", "uvx"):
+        package, program, arguments = runner(words)
+        if Path(words[0]).name == "uvx":
+            return from_pip([package.replace("@", "==").removesuffix("==latest")], [*program, *arguments], say)
+        found = from_npm(package, program, say)
+        return Program([*found.command, *arguments], found.within, found.needs, found.packages, found.licence)
+    if not words:
+        raise UserError("say which server: a command, --url, --pip or --npm")
+    return local(words)
+
+
+def runner(words: list[str]) -> tuple[str, list[str], list[str]]:
+    """(package, its program if it is named apart, arguments) of `npx -y PACKAGE …` and `uvx --from PACKAGE PROGRAM …`."""
+    package, rest = None, words[1:]
+    while rest and rest[0].startswith("-"):
+        option = rest.pop(0)
+        if option in ("-p", "--package", "--from") and rest:
+            package = rest.pop(0)
+        elif "=" in option and option.split("=")[0] in ("--package", "--from"):
+            package = option.split("=", 1)[1]
+        elif option not in ("-y", "--yes", "-q", "--quiet"):
+            raise UserError(f"{words[0]} {option} is not understood: install the server with --pip or --npm")
+    if not rest:
+        raise UserError(f"{' '.join(words)} names no package")
+    name = rest.pop(0)
+    return (package, [name], rest) if package else (name, [] if words[0].endswith("npx") else plain(name), rest)
+
+
+def plain(name: str) -> list[str]:
+    """uvx runs the program of the package's name."""
+    return [re.split(r"[@\[=<>~]", name)[0]]
