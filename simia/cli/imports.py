@@ -145,3 +145,31 @@ def mcp(
         reset=reset_of(reset), needs=needs or [], network=network, unsafe=unsafe,
         say=lambda line: console.print(line, markup=False, soft_wrap=True, highlight=False),
     )  # fmt: skip
+
+
+@app.command()
+def openapi(
+    source: Annotated[str, typer.Argument(help="An OpenAPI 3 document: a file, or its address.")],
+    out: Annotated[Path | None, typer.Option("--out", help="The pack's folder, which must not exist.")] = None,
+    base_url: Annotated[
+        str | None,
+        typer.Option(help="Where the real API is: the pack can then be played against it, and nothing else."),
+    ] = None,
+    only: Annotated[
+        list[str] | None, typer.Option(help="Only operations whose name, or 'GET /path', fits; may be repeated.")
+    ] = None,
+    auth: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="'Authorization: Bearer ${API_KEY}': a header or name=value whose secret is a granted variable."
+        ),
+    ] = None,
+) -> None:
+    """An OpenAPI 3 document as a pack whose tools can be simulated; with --base-url also played against the real API."""
+    from simia.importers.openapi import import_api
+
+    console = Console()
+    import_api(
+        source, out, base_url=base_url, only=only or [], auth=auth or [],
+        say=lambda line: console.print(line, markup=False, soft_wrap=True, highlight=False),
+    )  # fmt: skip

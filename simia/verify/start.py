@@ -7,7 +7,6 @@ and returns what it still lacks: each missing thing by name, with what cannot be
 from __future__ import annotations
 
 import contextlib
-import importlib
 import os
 import shlex
 import shutil
@@ -61,9 +60,13 @@ def start(folder: Path, source: str, *, dialect: str | None = None, say: Say = l
     kind, rest = kind_of(source)
     vacant(folder)
     if kind == "mcp":
-        importlib.import_module("simia.importers.mcp").import_server(shlex.split(rest), out=folder, say=say)
+        from simia.importers.mcp import import_server
+
+        import_server(shlex.split(rest), out=folder, say=say)
     elif kind == "openapi":
-        importlib.import_module("simia.importers.openapi").import_api(rest, folder, say=say)
+        from simia.importers.openapi import import_api
+
+        import_api(rest, folder, say=say)
     else:
         found = from_tools(Path(rest)) if kind == "tools" else from_trajectories(Path(rest), dialect)
         for line in found.lines:

@@ -1,0 +1,267 @@
+"""OpenAPI 3.0 and 3.1 documents as packs: their operations are tools that can be simulated at once.
+
+With a base address the pack can also be played against the real API: a driver (`openapi_world`) makes the requests from within
+the sandbox, to that address only, and only where whoever opens the pack grants the network. A credential is named, never
+written: `Authorization: Bearer ${API_KEY}` takes the variable's value from the environment of whoever opens the pack, where
+it is granted. What such calls do cannot be repeated (`repeatable: false`).
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+import re
+import shutil
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import orjson
+import yaml
+
+from simia.errors import UserError
+from simia.importers.openapi_schema import Document
+from simia.importers.openapi_tools import Found, operations
+
+Say = Callable[[str], None]
+LARGEST = 64 << 20
+SECONDS = 30.0
+MOST_NODES = 3_000_000
+SHOWN = 5
+VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+HEADER = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):\s*(.+)")
+QUERY = re.compile(r"([A-Za-z0-9_.~-]+)=(.+)")
+POLICY = """\
+You use {title} through its tools. Look things up before you change them, and change only what was asked for. Calls are \
+authorized for you where that is needed: never ask anybody for a key or a password.
+"""
+
+
+def import_api(
+    source: str,
+    out: Path | None = None,
+    *,
+    base_url: str | None = None,
+    only: Sequence[str] = (),
+    auth: Sequence[str] = (),
+    say: Say = lambda line: None,
+) -> Path:
+    """Write the pack of a document (a file or an address) and return its folder.
+
+    `only`: patterns of operations; `auth`: headers (`Name: value`) or query parameters (`name=value`) with `${VARIABLE}` for
+    what is secret. Raises `UserError` for what is no such document, has no operation, or would write a secret into the pack.
+    """
+    value = read(source)
+    title = text_at(value, "title") or "the API"
+    credentials = [credential(each) for each in auth]
+    address = checked_address(base_url) if base_url else None
+    if credentials and address is None:
+        raise UserError("--auth is for calls of the real API: give its address with --base-url")
+    found = operations(Document(value), only)
+    if not found.operations:
+        raise UserError(f"{source} has no operation{nothing(value, found, only)}")
+    out = out or Path(re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-") or "api")
+    if out.is_symlink() or (out.exists() and (not out.is_dir() or any(out.iterdir()))):
+        raise UserError(f"{out} exists already: remove it or give another folder with --out")
+    draft = out.parent / f".{out.name}.{os.getpid()}"
+    try:
+        draft.mkdir(parents=True)
+        write(draft, out.resolve().name, value, found, address, credentials)
+        if out.is_dir():
+            out.rmdir()
+        draft.rename(out)
+    except OSError as error:
+        raise UserError(f"{out} cannot be written: {error.strerror or error}") from None
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+    report(out, found, address, credentials, say)
+    server = servers(value)
+    if server and address is None:
+        say(f"to play it against the real API, import it with --base-url {server}")
+    return out
+
+
+def nothing(value: dict[str, Any], found: Found, only: Sequence[str]) -> str:
+    """Why a document gives no tool."""
+    if only:
+        return f" that fits {', '.join(only)}"
+    if found.lines:
+        return f": {found.lines[0]}"
+    if b'"$ref":"#' not in orjson.dumps(value.get("paths")) and b'"$ref"' in orjson.dumps(value.get("paths")):
+        return ": its paths refer to other files, which are not read; bundle them into one first, as redocly does"
+    return ": its `paths` are empty"
+
+
+def report(out: Path, found: Found, address: str | None, credentials: Sequence[dict[str, str]], say: Say) -> None:
+    for line in found.lines[:SHOWN]:
+        say(line)
+    if len(found.lines) > SHOWN:
+        say(f"and {len(found.lines) - SHOWN} more operations are left out")
+    if found.schemes:
+        say(f"it asks who calls ({'; '.join(found.schemes)}); no tool has an argument for that")
+    if address:
+        names = sorted({name for each in credentials for name in VARIABLE.findall(each["value"])})
+        grants = ["--set backend_settings.network=true"]
+        grants += [f"--set 'backend_settings.variables=[{','.join(names)}]'"] if names else []
+        say(f"calls go to {address} where the network is granted: simia rollout {out} {' '.join(grants)}")
+    say(f"{out}: {len(found.operations)} tools")
+
+
+# -- reading ------------------------------------------------------------------------------------------------------
+
+
+def read(source: str) -> dict[str, Any]:
+    """The document. Raises `UserError` in one line for what is none."""
+    body = fetched(source) if source.startswith(("http://", "https://")) else from_file(source)
+    try:
+        value = orjson.loads(body.removeprefix(b"\xef\xbb\xbf"))
+    except orjson.JSONDecodeError:
+        try:
+            value = jsonable(yaml.load(body, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
+        except (yaml.YAMLError, UnicodeDecodeError, RecursionError, ValueError) as error:
+            raise UserError(f"{source} is neither JSON nor YAML: {str(error).splitlines()[0]}") from None
+    if isinstance(value, dict) and "swagger" in value:
+        raise UserError(
+            f"{source} is Swagger {value['swagger']}: convert it to OpenAPI 3 first, as swagger2openapi does"
+        )
+    if not isinstance(value, dict) or not str(value.get("openapi", "")).startswith("3."):
+        raise UserError(f"{source} is no OpenAPI 3 document: it has no `openapi: 3.…` at its top")
+    return value
+
+
+def fetched(address: str) -> bytes:
+    try:
+        with urllib.request.urlopen(address, timeout=SECONDS) as answer:
+            body: bytes = answer.read(LARGEST + 1)
+    except (OSError, ValueError, urllib.error.URLError) as error:
+        raise UserError(f"{address} cannot be fetched: {getattr(error, 'reason', error)}") from None
+    return small(body, address)
+
+
+def from_file(source: str) -> bytes:
+    path = Path(source).expanduser()
+    if not path.is_file():
+        raise UserError(f"{source} is no file: give an OpenAPI document, or its address")
+    try:
+        with path.open("rb") as file:
+            return small(file.read(LARGEST + 1), source)
+    except OSError as error:
+        raise UserError(f"{source} cannot be read: {error.strerror or error}") from None
+
+
+def small(body: bytes, source: str) -> bytes:
+    if len(body) > LARGEST:
+        raise UserError(f"{source} is larger than {LARGEST >> 20} MB")
+    return body
+
+
+def jsonable(value: Any) -> Any:
+    """YAML as JSON: keys become text, and so do dates. Raises `ValueError` for what nests deep, or grows by its aliases."""
+    left = MOST_NODES
+
+    def made(value: Any, depth: int) -> Any:
+        nonlocal left
+        left -= 1
+        if depth > 100 or left < 0:
+            raise ValueError("it nests too deep, or its aliases make it too large")
+        if isinstance(value, dict):
+            return {key_text(key): made(each, depth + 1) for key, each in value.items()}
+        if isinstance(value, list):
+            return [made(each, depth + 1) for each in value]
+        if isinstance(value, datetime.date | datetime.datetime):
+            return value.isoformat()
+        if isinstance(value, float) and (value != value or abs(value) == float("inf")):
+            return None
+        return value if value is None or isinstance(value, str | int | float | bool) else str(value)
+
+    return made(value, 0)
+
+
+def key_text(key: Any) -> str:
+    if isinstance(key, bool):
+        return str(key).lower()
+    return "" if key is None else str(key)
+
+
+def servers(value: dict[str, Any]) -> str | None:
+    """The first address that the document gives, if it is one by itself."""
+    given = value.get("servers")
+    first = given[0].get("url") if isinstance(given, list) and given and isinstance(given[0], dict) else None
+    return first if isinstance(first, str) and first.startswith(("http://", "https://")) and "{" not in first else None
+
+
+def text_at(value: dict[str, Any], name: str) -> str:
+    info = value.get("info")
+    found = info.get(name) if isinstance(info, dict) else None
+    return " ".join(found.split()) if isinstance(found, str) else ""
+
+
+# -- what is allowed ----------------------------------------------------------------------------------------------
+
+
+def checked_address(address: str) -> str:
+    parts = urlsplit(address)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+        raise UserError(f"{address} is no base address: give one such as https://api.example.com/v1")
+    if parts.username or parts.password:
+        raise UserError(
+            "the base address holds a password, which would be written into the pack: use --auth with ${VARIABLE}"
+        )
+    return address.rstrip("/")
+
+
+def credential(text: str) -> dict[str, str]:
+    """A header or query parameter whose secret is named, not written."""
+    header, query = HEADER.fullmatch(text), QUERY.fullmatch(text)
+    if header is None and query is None:
+        raise UserError(
+            f"--auth takes 'Header: value' or 'parameter=value', not {text.split()[0] if text.split() else text!r}…"
+        )
+    name, value = (header or query).groups()  # type: ignore[union-attr]
+    if not VARIABLE.search(value):
+        raise UserError(
+            f"--auth {name}: name the variable that holds the secret, as ${{API_KEY}}; the pack is no place for it"
+        )
+    return {"in": "header" if header else "query", "name": name, "value": value}
+
+
+# -- writing ------------------------------------------------------------------------------------------------------
+
+
+def write(
+    folder: Path,
+    name: str,
+    value: dict[str, Any],
+    found: Found,
+    address: str | None,
+    credentials: Sequence[dict[str, str]],
+) -> None:
+    title, about = text_at(value, "title") or "the API", text_at(value, "description")
+    head: dict[str, Any] = {
+        "format": 1,
+        "name": name,
+        "description": f"{title} {text_at(value, 'version')}: {about[:300]}".rstrip(" :"),
+        "licence": "unknown",
+        "policy": "policy.md",
+        "tools": "tools.json",
+    }
+    plans = {each.tool.name: each.plan for each in found.operations}
+    if address:
+        head["executable"] = {"code": "tools.py", "object": "World", "isolation": "sandbox", "repeatable": False}
+        save(folder / "api.json", {"base_url": address, "auth": list(credentials), "tools": plans})
+        (folder / "tools.py").write_bytes((files("simia.importers") / "openapi_world.py").read_bytes())
+    tools = [each.tool.model_dump(mode="json", exclude_defaults=True) for each in found.operations]
+    save(folder / "tools.json", tools)
+    policy = POLICY.format(title=title) + (f"\nWhat its document says of it: {about[:3000]}\n" if about else "")
+    (folder / "policy.md").write_text(policy, encoding="utf-8")
+    (folder / "pack.yaml").write_text(
+        yaml.safe_dump(head, sort_keys=False, allow_unicode=True, width=1000), encoding="utf-8"
+    )
+
+
+def save(path: Path, value: Any) -> None:
+    path.write_bytes(orjson.dumps(value, option=orjson.OPT_INDENT_2) + b"\n")

@@ -1,0 +1,236 @@
+"""Operations of an OpenAPI document as tools: one argument object out of parameters and body, and the plan of the request.
+
+A tool's plan says where each argument goes, so that the driver can make the request without reading the document again.
+Credentials are no arguments: what a security scheme names is left out, and noted.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from simia.importers.openapi_schema import JSON, Document, brief, usable
+from simia.tool import SchemaError, ToolSpec
+
+METHODS = ("get", "head", "post", "put", "patch", "delete")
+READING = ("get", "head")
+BODIES = ("application/json", "application/x-www-form-urlencoded", "multipart/form-data", "text/plain")
+NOT_OURS = ("accept", "content-type", "authorization")  # headers that OpenAPI gives to other places
+UNFIT, MOST = re.compile(r"[^A-Za-z0-9_]+"), 64
+DESCRIPTION, RETURNS = 1000, 500
+
+
+@dataclass(slots=True)
+class Operation:
+    """One operation: the tool, and how its request is made."""
+
+    tool: ToolSpec
+    plan: dict[str, JSON]
+
+
+@dataclass(slots=True)
+class Found:
+    operations: list[Operation] = field(default_factory=list)
+    schemes: list[str] = field(default_factory=list)
+    """The document's ways to say who one is, in words."""
+    lines: list[str] = field(default_factory=list)
+
+
+def operations(document: Document, only: Sequence[str] = ()) -> Found:
+    """Every operation that can be a tool; a line for each that cannot. `only`: patterns of names, or of `GET /path`."""
+    found = Found()
+    secret, found.schemes = schemes(document)
+    names: set[str] = set()
+    for path, method, operation, shared in listed(document):
+        name = named(operation.get("operationId"), method, path)
+        if only and not any(
+            fnmatch.fnmatchcase(text, each) for each in only for text in (name, f"{method.upper()} {path}")
+        ):
+            continue
+        name = unique(name, names)
+        try:
+            if "$ref" in operation:
+                raise SchemaError(
+                    f"it is described elsewhere ({operation['$ref']}): bundle the document into one file first"
+                )
+            found.operations.append(one(document, name, method, path, operation, shared, secret))
+        except SchemaError as error:
+            found.lines.append(f"{method.upper()} {path} is left out: {error}")
+            continue
+        names.add(name)
+    return found
+
+
+def listed(document: Document) -> Iterator[tuple[str, str, dict[str, JSON], list[JSON]]]:
+    paths = document.value.get("paths")
+    for path, item in (paths if isinstance(paths, dict) else {}).items():
+        item = document.direct(item)
+        shared = item.get("parameters")
+        for method in METHODS:
+            operation = item.get(method)
+            if isinstance(operation, dict) and str(path).startswith("/"):
+                yield str(path), method, operation, shared if isinstance(shared, list) else []
+
+
+def schemes(document: Document) -> tuple[set[tuple[str, str]], list[str]]:
+    """Parameters that carry a credential, as (where, name), and all schemes in words."""
+    components = document.value.get("components")
+    given = components.get("securitySchemes") if isinstance(components, dict) else None
+    secret: set[tuple[str, str]] = set()
+    told = []
+    for name, scheme in (given if isinstance(given, dict) else {}).items():
+        scheme = document.direct(scheme)
+        kind, where, key = (str(scheme.get(each, "")) for each in ("type", "in", "name"))
+        if kind == "apiKey":
+            secret.add((where, key.lower() if where == "header" else key))
+            told.append(f"{name}: an API key in the {where} {key}")
+        elif kind == "http":
+            told.append(f"{name}: the header Authorization, {scheme.get('scheme', '')}")
+        else:
+            told.append(f"{name}: {kind or 'unknown'}")
+    return secret, told
+
+
+def named(given: JSON, method: str, path: str) -> str:
+    text = given if isinstance(given, str) and UNFIT.sub("", given) else f"{method}_{path}"
+    return UNFIT.sub("_", text).strip("_")[:MOST] or method
+
+
+def unique(name: str, taken: set[str]) -> str:
+    found, number = name, 1
+    while found in taken:
+        number += 1
+        found = f"{name[: MOST - len(str(number)) - 1]}_{number}"
+    return found
+
+
+def one(
+    document: Document, name: str, method: str, path: str, operation: dict[str, JSON], shared: list[JSON],
+    secret: set[tuple[str, str]],
+) -> Operation:  # fmt: skip
+    """Raises `SchemaError` where its arguments have no usable schema."""
+    places: dict[str, dict[str, JSON]] = {}
+    properties: dict[str, JSON] = {}
+    required: list[str] = []
+
+    def add(argument: str, where: str, schema: dict[str, JSON], place: dict[str, JSON], *, must: bool) -> None:
+        safe = UNFIT.sub("_", argument).strip("_")[:MOST] or where
+        safe = safe if safe not in places else unique(f"{where}_{safe}"[:MOST], set(places))
+        places[safe] = place
+        properties[safe] = schema
+        if must:
+            required.append(safe)
+
+    for parameter in parameters(document, operation, shared):
+        where, key = str(parameter["in"]), str(parameter["name"])
+        if (where, key.lower() if where == "header" else key) in secret or (
+            where == "header" and key.lower() in NOT_OURS
+        ):
+            continue
+        schema, text = parameter_schema(document, parameter)
+        place: dict[str, JSON] = {
+            each: parameter[each] for each in ("in", "name", "style", "explode") if each in parameter
+        }
+        place |= {"json": True} if text else {}
+        add(key, where, schema, place, must=where == "path" or parameter.get("required") is True)
+
+    body = document.direct(operation.get("requestBody"))
+    media = media_of(body.get("content"))
+    if media:
+        schema = document.schema(as_dict(body["content"][media]).get("schema"))
+        needed = body.get("required") is True
+        if fields(schema):
+            for key, inner in schema["properties"].items():
+                must = needed and key in schema.get("required", [])
+                add(str(key), "body", inner, {"in": "body", "name": str(key)}, must=must)
+        else:
+            add(
+                "body",
+                "body",
+                schema or {"description": f"The body, as {media}"},
+                {"in": "body", "name": None},
+                must=needed,
+            )
+    taken: dict[str, JSON] = {"type": "object", "properties": properties}
+    taken |= {"required": required} if required else {}
+    parameters_of = usable({**taken, "additionalProperties": False})
+    returns = returned(document, operation)
+    tool = ToolSpec(
+        name=name,
+        description=described(method, path, operation, returns),
+        parameters=parameters_of,
+        extra={"returns": returns} if returns else {},
+    )
+    reads = method in READING
+    return Operation(
+        tool, {"method": method.upper(), "path": path, "reads": reads, "media": media, "arguments": places}
+    )
+
+
+def parameters(document: Document, operation: dict[str, JSON], shared: list[JSON]) -> list[dict[str, JSON]]:
+    """Those of the operation, which take the place of the path's of the same name."""
+    own = operation.get("parameters")
+    found: dict[tuple[str, str], dict[str, JSON]] = {}
+    for each in [*shared, *(own if isinstance(own, list) else [])]:
+        parameter = document.direct(each)
+        where, name = parameter.get("in"), parameter.get("name")
+        if isinstance(name, str) and where in ("path", "query", "header", "cookie"):
+            found[str(where), name] = parameter
+    return list(found.values())
+
+
+def parameter_schema(document: Document, parameter: dict[str, JSON]) -> tuple[dict[str, JSON], bool]:
+    """Its schema with its description, and whether it travels as JSON text."""
+    content = parameter.get("content")
+    text = isinstance(content, dict) and bool(content)
+    given = as_dict(next(iter(content.values()))).get("schema") if text else parameter.get("schema")  # type: ignore[union-attr]
+    schema = document.schema(given)
+    if isinstance(parameter.get("description"), str):
+        schema = {**schema, "description": parameter["description"][:DESCRIPTION]}
+    return schema, text
+
+
+def media_of(content: JSON) -> str | None:
+    """The media type that we send: JSON where it is taken."""
+    types = [str(each) for each in content] if isinstance(content, dict) else []
+    json = next((each for each in types if each.split(";")[0].strip().endswith("+json")), None)
+    return next(
+        (each for known in BODIES for each in types if each.split(";")[0].strip() == known),
+        json or next(iter(types), None),
+    )
+
+
+def fields(schema: dict[str, JSON]) -> bool:
+    """Whether a body is an object whose properties can stand among the arguments."""
+    beside = schema.keys() & {"oneOf", "anyOf", "allOf", "not", "if", "patternProperties"}
+    open_end = isinstance(schema.get("additionalProperties"), dict)
+    return bool(schema.get("properties")) and schema.get("type", "object") == "object" and not beside and not open_end
+
+
+def returned(document: Document, operation: dict[str, JSON]) -> dict[str, JSON]:
+    """The schema of what a call that goes well returns."""
+    responses = as_dict(operation.get("responses"))
+    good = [*sorted(code for code in map(str, responses) if code.startswith("2")), "default"]
+    by_code = {str(code): response for code, response in responses.items()}
+    for code in good:
+        content = document.direct(by_code.get(code)).get("content")
+        for media in content.values() if isinstance(content, dict) else ():
+            schema = document.schema(as_dict(media).get("schema"), sent=False, largest=8_000)
+            if schema:
+                return schema
+    return {}
+
+
+def described(method: str, path: str, operation: dict[str, JSON], returns: dict[str, JSON]) -> str:
+    words = [str(operation.get(each) or "").strip() for each in ("summary", "description")]
+    words = [words[0]] if words[1].startswith(words[0]) and words[1] == words[0] else words
+    text = "\n".join(each for each in words if each)[:DESCRIPTION] or f"{method.upper()} {path}"
+    text += "\nDeprecated." if operation.get("deprecated") is True else ""
+    return text + (f"\nReturns: {brief(returns)[:RETURNS]}" if returns else "")
+
+
+def as_dict(value: JSON) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}

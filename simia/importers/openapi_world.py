@@ -1,0 +1,269 @@
+"""The driver of an API: each call of a tool is one request to the base address of the pack, and to no other.
+
+It is copied into each imported pack as `tools.py` and runs in the sandbox, with the standard library alone. The network and the
+variables that hold credentials must be granted by whoever opens the pack; their values go into requests and are taken out of
+whatever comes back. An answer of 400 or more is a refusal with its status and its body. The state is the list of calls made and
+how each ended; what lies behind the API is not ours to see, so nothing is ever set back or repeated.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import re
+import socket
+import ssl
+import uuid
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlencode, urljoin, urlsplit
+
+JSON = Any
+SECONDS = 8.0
+LARGEST = 600_000  # bytes of an answer that are shown
+HOPS = 3
+VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+GRANT = "open it with network=True, or --set backend_settings.network=true"
+LEAST = 4  # shorter values are no secrets, and taking them out of a text would wreck it
+
+
+class Refusal(Exception):  # noqa: N818 - the tool's own word
+    """What the API, or the way to it, answers instead of a result."""
+
+    __simia_refusal__ = True
+
+
+class World:
+    """One API; the pack's `api.json` says where it is and how each tool asks it."""
+
+    rolls_back = False
+
+    def __init__(self, pack: Path, root: Path | None = None) -> None:
+        given: dict[str, Any] = json.loads((pack / "api.json").read_bytes())
+        self.base = given["base_url"]
+        self.address = urlsplit(self.base)
+        self.auth: list[dict[str, str]] = given["auth"]
+        self.plans: dict[str, dict[str, Any]] = given["tools"]
+        self.made: list[dict[str, JSON]] = []
+        self.secrets: dict[str, str] = {}
+
+    def reset(self, initial: dict[str, Any], seed: int) -> None:
+        """Begin an episode. Raises in one line for a variable or a network that was not granted."""
+        self.made = []
+        names = sorted({name for each in self.auth for name in VARIABLE.findall(each["value"])})
+        missing = [name for name in names if not os.environ.get(name)]
+        if missing:
+            more = f"variables=[{', '.join(missing)}]"
+            raise RuntimeError(
+                f"{missing[0]} is not granted: export it, and open the pack with {more}, or --set 'backend_settings.{more}'"
+            )
+        self.secrets = {name: os.environ[name] for name in names}
+        try:
+            socket.create_connection((self.address.hostname or "", self.port()), timeout=SECONDS).close()
+        except OSError:
+            if not [name for _, name in socket.if_nameindex() if name != "lo"]:
+                raise RuntimeError(f"the network is not granted, so {self.base} cannot be reached: {GRANT}") from None
+
+    def port(self) -> int:
+        return self.address.port or (443 if self.address.scheme == "https" else 80)
+
+    def tools(self) -> dict[str, dict[str, bool]]:
+        return {"agent": {name: not plan["reads"] for name, plan in self.plans.items()}, "user": {}}
+
+    def initial(self) -> JSON:
+        return {"calls": []}
+
+    def dump(self) -> JSON:
+        return {"calls": list(self.made)}
+
+    def restore(self, state: JSON) -> None:
+        raise RuntimeError("what lies behind an API cannot be set back")
+
+    def check(self, name: str, by: str, arguments: dict[str, Any]) -> object:
+        raise ValueError("this world has no checks: what lies behind an API cannot be seen")
+
+    def call(self, by: str, name: str, arguments: dict[str, Any], index: int) -> JSON:
+        plan = self.plans[name]
+        try:
+            status, headers, body = self.asked(plan, arguments)
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            words = self.clean(str(error)) or type(error).__name__
+            self.made.append({"tool": name, "status": 0})
+            raise Refusal(json.dumps({"error": f"no answer: {words}"})) from None
+        self.made.append({"tool": name, "status": status})
+        shown = self.read(headers, body)
+        if 200 <= status < 300:
+            if plan["method"] == "HEAD":
+                return {"status": status, "headers": self.cleaned(dict(headers.items()))}
+            return shown if body else {"status": status}
+        raise Refusal(json.dumps({"status": status, "body": shown}, ensure_ascii=False))
+
+    # -- the request ----------------------------------------------------------------------------------------------
+
+    def asked(self, plan: dict[str, Any], arguments: dict[str, Any]) -> tuple[int, http.client.HTTPMessage, bytes]:
+        """Status, headers and body of the answer. Raises `ValueError` for arguments that no request can hold."""
+        path, query, headers, body = request(plan, arguments)
+        for each in self.auth:
+            value = VARIABLE.sub(lambda found: self.secrets[found[1]], each["value"])
+            if each["in"] == "header":
+                headers = {name: held for name, held in headers.items() if name.lower() != each["name"].lower()}
+                headers[each["name"]] = value
+            else:
+                query = [pair for pair in query if pair[0] != each["name"]] + [(each["name"], value)]
+        target = self.address.path.rstrip("/") + path + (f"?{urlencode(query)}" if query else "")
+        method = plan["method"]
+        for _ in range(HOPS):
+            status, got, answer = self.sent(method, target, headers, body)
+            if status not in (301, 302, 303, 307, 308):
+                return status, got, answer
+            moved = urlsplit(urljoin(f"{self.address.scheme}://{self.address.netloc}{target}", got.get("Location", "")))
+            same = (moved.scheme, moved.netloc) == (self.address.scheme, self.address.netloc)
+            if not same or not self.within(moved.path) or (method not in ("GET", "HEAD") and status not in (307, 308)):
+                place = f"{moved.scheme}://{moved.netloc}{moved.path}"
+                raise ValueError(f"the API answers {status}, a way to {place}, which is not followed")
+            target = moved.path + (f"?{moved.query}" if moved.query else "")
+        raise ValueError("the API sends the request round in circles")
+
+    def within(self, path: str) -> bool:
+        base = self.address.path.rstrip("/")
+        return path == base or path.startswith(f"{base}/")
+
+    def sent(
+        self, method: str, target: str, headers: dict[str, str], body: bytes | None
+    ) -> tuple[int, http.client.HTTPMessage, bytes]:
+        host, port = self.address.hostname or "", self.port()
+        connection: http.client.HTTPConnection
+        if self.address.scheme == "https":
+            connection = http.client.HTTPSConnection(host, port, timeout=SECONDS, context=ssl.create_default_context())
+        else:
+            connection = http.client.HTTPConnection(host, port, timeout=SECONDS)
+        try:
+            connection.request(method, target, body=body, headers=headers)
+            answer = connection.getresponse()
+            return answer.status, answer.headers, answer.read(LARGEST + 1)
+        except TimeoutError:
+            raise ValueError(f"the API did not answer within {SECONDS:g} s") from None
+        finally:
+            connection.close()
+
+    # -- the answer -----------------------------------------------------------------------------------------------
+
+    def read(self, headers: http.client.HTTPMessage, body: bytes) -> JSON:
+        """JSON as a value, other text as it is, anything else by its size; without our secrets."""
+        kind = headers.get_content_type()
+        if len(body) > LARGEST:
+            return self.clean(body[:LARGEST].decode(errors="replace")) + "… (cut: the answer is longer)"
+        if kind.endswith("json") or body[:1] in (b"{", b"["):
+            try:
+                return self.cleaned(json.loads(body))
+            except (ValueError, RecursionError):
+                pass
+        text = body.decode(errors="replace")
+        return self.clean(text) if "\ufffd" not in text[:2000] else f"({len(body)} bytes of {kind})"
+
+    def cleaned(self, value: JSON) -> JSON:
+        if isinstance(value, str):
+            return self.clean(value)
+        if isinstance(value, list):
+            return [self.cleaned(each) for each in value]
+        if isinstance(value, dict):
+            return {self.clean(key): self.cleaned(each) for key, each in value.items()}
+        return value
+
+    def clean(self, text: str) -> str:
+        """The text with each secret's value replaced by its variable's name, also as an address or JSON would write it."""
+        for name, value in self.secrets.items():
+            if len(value) >= LEAST:
+                for form in {value, quote(value), quote(value, safe=""), json.dumps(value)[1:-1]}:
+                    text = text.replace(form, f"${{{name}}}")
+        return text
+
+
+def request(
+    plan: dict[str, Any], arguments: dict[str, Any]
+) -> tuple[str, list[tuple[str, str]], dict[str, str], bytes | None]:
+    """Path, query, headers and body. Raises `ValueError` for a part of the path that would lead elsewhere."""
+    path, query, headers = plan["path"], list[tuple[str, str]](), {"Accept": "application/json, */*;q=0.5"}
+    cookies: list[str] = []
+    fields: dict[str, JSON] = {}
+    whole: tuple[JSON] | None = None
+    for argument, value in arguments.items():
+        place = plan["arguments"][argument]
+        where, name = place["in"], place["name"]
+        if where == "body":
+            if name is None:
+                whole = (value,)
+            else:
+                fields[name] = value
+        elif where == "path":
+            text = joined(place, value)
+            if text in ("", ".", ".."):
+                raise ValueError(f"{argument} cannot be {text!r}: it is a part of the path")
+            path = path.replace(f"{{{name}}}", quote(text, safe=""))
+        elif where == "query":
+            query += pairs(place, name, value)
+        elif where == "header":
+            headers[name] = joined(place, value)
+        else:
+            cookies.append(f"{name}={quote(joined(place, value))}")
+    if cookies:
+        headers["Cookie"] = "; ".join(cookies)
+    if whole is None and not fields:
+        return path, query, headers, None
+    body, headers["Content-Type"] = written(plan["media"], whole[0] if whole else fields)
+    return path, query, headers, body
+
+
+def written(media: str, value: JSON) -> tuple[bytes, str]:
+    """A body in its media type, and the type as the header has it."""
+    kind = media.split(";")[0].strip()
+    if kind == "application/x-www-form-urlencoded" and isinstance(value, dict):
+        both = [pair for name, each in value.items() for pair in pairs({}, name, each)]
+        return urlencode(both).encode(), kind
+    if kind == "multipart/form-data" and isinstance(value, dict):
+        mark = uuid.uuid5(uuid.NAMESPACE_OID, json.dumps(value)).hex
+        parts = [
+            f'--{mark}\r\nContent-Disposition: form-data; name="{quote(name)}"\r\n\r\n{plain(each)}\r\n'
+            for name, each in value.items()
+        ]
+        return ("".join(parts) + f"--{mark}--\r\n").encode(), f"{kind}; boundary={mark}"
+    if kind.endswith("json") or not isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False).encode(), kind if kind.endswith("json") else "application/json"
+    return value.encode(), media
+
+
+def pairs(place: dict[str, Any], name: str, value: JSON) -> list[tuple[str, str]]:
+    """A query parameter as its style writes it: lists repeat the name unless they are not exploded."""
+    style, explode = place.get("style", "form"), place.get("explode")
+    if place.get("json"):
+        return [(name, json.dumps(value))]
+    if isinstance(value, list):
+        if explode is False or style in ("spaceDelimited", "pipeDelimited"):
+            return [(name, {"spaceDelimited": " ", "pipeDelimited": "|"}.get(style, ",").join(map(plain, value)))]
+        return [(name, plain(each)) for each in value]
+    if isinstance(value, dict):
+        if style == "deepObject":
+            return [(f"{name}[{key}]", plain(each)) for key, each in value.items()]
+        if explode is False:
+            return [(name, ",".join(part for key, each in value.items() for part in (key, plain(each))))]
+        return [(key, plain(each)) for key, each in value.items()]
+    return [(name, plain(value))]
+
+
+def joined(place: dict[str, Any], value: JSON) -> str:
+    """A value of path, header or cookie: lists with commas."""
+    if place.get("json"):
+        return json.dumps(value)
+    if isinstance(value, list):
+        return ",".join(map(plain, value))
+    if isinstance(value, dict):
+        mark = "=" if place.get("explode") else ","
+        return ",".join(f"{key}{mark}{plain(each)}" for key, each in value.items())
+    return plain(value)
+
+
+def plain(value: JSON) -> str:
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
