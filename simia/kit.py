@@ -138,6 +138,11 @@ class FileTools(Moments):
         """While a check runs: a folder with the files as they were at the start."""
         super().__init__()
 
+    def start(self, given: dict[str, Any]) -> None:
+        """Called once, when the files of a new episode have been laid out, with what else the task's `initial` holds."""
+        if given:
+            raise ValueError(f"initial has {sorted(given)}: it is {{folder: …, files: …}}")
+
     def ready(self) -> None:
         """Called when the files have been laid out: at the start, and when the state was set back."""
 

@@ -125,6 +125,7 @@ class Jail:
         shared = [*size, "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]
         if whole:
             inside = [(path, path) for path in self.inside()] if self.walls.outer else self.binds
+            inside = [pair for bind in inside for pair in spread(*bind)]
             laid = [
                 *size,
                 "--perms",
@@ -181,12 +182,23 @@ class Jail:
                 if str(parent) not in made and str(parent) != "/":
                     words += ["--perms", "0755", "--dir", str(parent)]
                     made.add(str(parent))
-            if os.path.islink(outside) and outside in SYSTEM:
+            if os.path.islink(outside) and (outside in SYSTEM or outside.startswith("/usr/")):
                 words += ["--symlink", os.readlink(outside), inside]
             else:
                 words += ["--ro-bind", outside, inside]
             made.add(inside)
         return words
+
+
+def spread(outside: str, inside: str) -> list[tuple[str, str]]:
+    """`/usr` by its parts, so that programs can be put into `/usr/local/bin` beside those that are there."""
+    if inside not in ("/usr", "/usr/local", "/usr/local/bin"):
+        return [(outside, inside)]
+    found: list[tuple[str, str]] = []
+    for name in sorted(os.listdir(outside)):
+        if os.path.exists(f"{outside}/{name}"):
+            found += spread(f"{outside}/{name}", f"{inside}/{name}")
+    return found
 
 
 def system_binds(bwrap: str) -> tuple[tuple[str, str], ...]:

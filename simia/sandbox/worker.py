@@ -142,7 +142,10 @@ class Worker(asyncio.Protocol):
     async def _bury(self, code: Code, detail: str) -> None:
         flight, queue = self._flight, self._queue
         self._flight, self._queue = {}, []
-        found = await self._zygote.end(self._number)
+        try:
+            found = await self._zygote.end(self._number)
+        except RuntimeError:  # the event loop is closing, and who asked is gone
+            found = None
         sure = code is Code.TOOL_TIMEOUT
         if code is Code.TOOL_CRASHED and found == MEMORY_EXIT:
             detail, sure = f"out of memory: a call may take {self._zygote.limits.memory >> 20} MB", True

@@ -28,6 +28,7 @@ class Fault(StrEnum):
     READ_WRITES = "read_writes"
     UNTESTED_TOOL = "untested_tool"
     # the tasks
+    NO_START = "no_start"
     UNKNOWN_TOOL = "unknown_tool"
     NOT_REPEATABLE = "not_repeatable"
     STATE_NOT_ROUND = "state_not_round"

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from simia.environment import Environment, EpisodeLimits
-from simia.errors import Code
+from simia.errors import Code, UserError
 from simia.rollout.agent import Agent
 from simia.rollout.play import play
 from simia.rollout.scripted import CannedAgent, EchoAgent, NothingAgent, PolicyAgent, ReferenceAgent
@@ -56,11 +56,16 @@ async def gate(
     on_verdict: Callable[[Verdict], None] | None = None,
 ) -> list[Verdict]:
     """A verdict for each task, in their order."""
+    await environment.backend.start()  # what stands in the way of all tasks is said once
     room = asyncio.Semaphore(concurrency)
 
     async def one(index: int, task: Task) -> Verdict:
         async with room:
-            verdict = await judge(environment, task, tasks[index - 1] if len(tasks) > 1 else None)
+            try:
+                verdict = await judge(environment, task, tasks[index - 1] if len(tasks) > 1 else None)
+            except UserError as error:  # it cannot be set up: the others can be judged all the same
+                verdict = Verdict(task.id)
+                verdict.findings.append(Finding(Fault.NO_START, task.id, str(error).split(": ", 1)[-1]))
         if on_verdict:
             on_verdict(verdict)
         return verdict

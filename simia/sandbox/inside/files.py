@@ -46,11 +46,10 @@ class FileDriver:
         self._read: dict[bytes, JSON] = {}
 
     def reset(self, initial: dict[str, Any], seed: int) -> None:
-        unknown = initial.keys() - {"folder", "files"}
-        if unknown:
-            raise ValueError(f"initial has {sorted(unknown)}: it is {{folder: …, files: …}}")
         wanted: Files = {}
-        for folder in (self.loaded.spec.get("state"), initial.get("folder")):
+        whole = initial.get("state") or {}
+        wanted |= {name.rstrip("/"): raw(entry) for name, entry in whole.get("files", {}).items()}
+        for folder in () if whole else (self.loaded.spec.get("state"), initial.get("folder")):
             if folder:
                 wanted |= files_in(inside(self.loaded.folder, folder), modes=False)
         for name, entry in (initial.get("files") or {}).items():
@@ -59,13 +58,17 @@ class FileDriver:
                     del wanted[gone]
             else:
                 wanted[name.rstrip("/")] = raw(entry)
-        if self.root != Path("/"):  # a whole root keeps what the sandbox itself laid there
+        if self.root != Path("/") or whole:  # a whole root keeps what the sandbox itself laid there
             clear(self.root, wanted)
         lay(self.root, wanted)
         self.tools = self.loaded.object(self.root)
         self.tools._seed = str(seed)
         self.tools._start = datetime.fromisoformat(self.loaded.spec.get("clock") or "2025-01-01T00:00:00")
         self.tools.begin(0, "agent")
+        if whole:
+            self.tools.memory = copied(whole.get("memory", {}))
+        else:
+            self.tools.start({name: value for name, value in initial.items() if name not in ("folder", "files")})
         self.tools.ready()
         self._start, self._initial = (files_in(self.root), copied(self.tools.memory)), None
 

@@ -1,0 +1,2 @@
+#!/bin/bash
+[ "$(reverse abc)" = cba ] && [ "$(reverse "a b")" = "b a" ] && [ "$(reverse "")" = "" ]

@@ -1,0 +1,268 @@
+"""Tasks in the format of AgentBench's OS suite become a pack: a Linux machine for each episode, with a shell.
+
+A problem is `{"description", "create": {"init"}, "start", "evaluation": {"match" | "check", "example"}}`; a script stands
+there as bash text or as `{"language", "code" | "file"}`, a file beside `--scripts`. Checks by script get the answer and what
+the scripts before them printed; a script that is null stands for the example. Where this is not AgentBench to the letter:
+
+- No container image: the machine's own programs (read-only) in a sandbox whose root can be written to, without a network. What
+  installs packages, makes other users own files or needs an image of its own does not work; `simia pack gate` names such tasks.
+- The checks run in a fresh sandbox that was started by the same scripts and then got the files of the episode; programs that
+  the agent left running are not there.
+- A shell's command has eight seconds, then it is stopped; its standard input is empty.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import orjson
+import yaml
+
+from simia.environment import Environment, open_environment
+from simia.errors import UserError
+from simia.task import Task
+from simia.trajectory import ToolCall
+
+Say = Callable[[str], None]
+PYTHON = "/usr/bin/python3"  # the sandbox shows the interpreter's folders, and a home may be one of them
+POLICY = """You operate a Linux machine through a shell, to do what the user asks or to find out what they want to know.
+
+- Think first, then make one call a turn. Commands run in one shell after another: the folder and variables stay as you leave them.
+- A command gets no input and about eight seconds. A long output is cut, and says so.
+- When you know the answer, give it with answer_action: the bare value, such as one number or one word, no sentence.
+- When the work is done, or cannot be done, end with finish_action. Nobody answers questions.
+"""
+TOOLS = [
+    {
+        "name": "bash_action",
+        "description": "Run a bash script on the Linux machine. What it prints to both streams comes back, cut when it is long.",
+        "parameters": {
+            "type": "object",
+            "properties": {"script": {"type": "string", "description": "The script."}},
+            "required": ["script"],
+            "additionalProperties": False,
+        },
+    },
+    {
+        "name": "answer_action",
+        "description": "Give the answer to the question. It ends the task.",
+        "parameters": {
+            "type": "object",
+            "properties": {"answer": {"type": "string", "description": "The bare value that was asked for."}},
+            "required": ["answer"],
+            "additionalProperties": False,
+        },
+    },
+    {
+        "name": "finish_action",
+        "description": "Say that the task is done, or that it cannot be done. It ends the task.",
+        "parameters": {
+            "type": "object",
+            "properties": {"thought": {"type": "string", "description": "Why it is over."}},
+            "additionalProperties": False,
+        },
+    },
+]
+
+
+@dataclass
+class Taken:
+    """What became of the problems: tasks, and for those that have no form here the reason, by id."""
+
+    tasks: list[dict[str, Any]] = field(default_factory=list)
+    refused: dict[str, str] = field(default_factory=dict)
+
+
+def import_problems(
+    problems: Sequence[Path],
+    out: Path,
+    *,
+    scripts: Path | None = None,
+    train: bool = False,
+    licence: str = "unknown",
+    say: Say = lambda line: None,
+) -> Path:
+    """Write the pack and return its folder. `scripts`: the folder that the problems' script files are relative to. `train`: they
+    are no benchmark's, so what is played may become training data. Raises `UserError` for files that are no problems."""
+    if out.exists() or out.is_symlink():
+        raise UserError(f"{out} exists already: remove it or give another folder with --out")
+    if not os.access(PYTHON, os.X_OK):
+        raise UserError(f"a shell's machine needs {PYTHON} (Debian: apt-get install python3)")
+    taken = Taken()
+    for path in problems:
+        read(path, scripts, "train" if train else "test", taken)
+    if not taken.tasks:
+        raise UserError(f"no problem could be taken: {next(iter(taken.refused.values()), 'the files are empty')}")
+    draft = out.parent / f".{out.name}.{os.getpid()}"
+    try:
+        draft.mkdir(parents=True)
+        write(draft, out.name, taken.tasks, train, licence)
+        draft.rename(out)
+    except OSError as error:
+        raise UserError(f"{out} cannot be written: {error.strerror or error}") from None
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+    say(f"{out}: {len(taken.tasks)} tasks" + ("" if train else ", for evaluation only (--train: they are your own)"))
+    for reason, count in Counter(taken.refused.values()).most_common():
+        first = next(name for name, why in taken.refused.items() if why == reason)
+        say(f"left out, {count}: {reason} (first: {first})")
+    return out
+
+
+def read(path: Path, scripts: Path | None, split: str, taken: Taken) -> None:
+    """The problems of a file: a JSON list, one object, or JSON lines."""
+    try:
+        body = path.read_bytes()
+        rows = (
+            [orjson.loads(line) for line in body.splitlines() if line.strip()]
+            if path.suffix == ".jsonl"
+            else orjson.loads(body)
+        )
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}") from None
+    except orjson.JSONDecodeError as error:
+        raise UserError(f"{path} is no JSON: {error}") from None
+    ids = {task["id"] for task in taken.tasks} | taken.refused.keys()
+    stem = path.stem if f"{path.stem}-0" not in ids else f"{path.parent.name}-{path.stem}"
+    for number, row in enumerate(rows if isinstance(rows, list) else [rows]):
+        name = f"{stem}-{number}"
+        try:
+            taken.tasks.append(task_of(name, row, scripts, split))
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            taken.refused[name] = str(error) if type(error) is ValueError else "it does not have a problem's form"
+
+
+def task_of(name: str, row: dict[str, Any], scripts: Path | None, split: str) -> dict[str, Any]:
+    """A row of tasks.jsonl. Raises `ValueError` with the reason for a problem that has no form here."""
+    create, evaluation = row.get("create") or {}, row["evaluation"]
+    if isinstance(create, list):
+        raise ValueError("it wants several machines")  # noqa: TRY004 - a reason like the others
+    image = create.get("local", "default")
+    if image != "default":
+        raise ValueError(f"it wants the container image {image!r}")
+    init = [script_of(each, scripts) for each in listed(create.get("init")) if each]
+    start = script_of(row["start"], scripts) if row.get("start") else None
+    example = script_of(evaluation["example"], scripts) if evaluation.get("example") else None
+    reference: list[dict[str, Any]] = []
+    if "match" in evaluation:
+        match = evaluation["match"]
+        wanted = {"answer": match, "strip": True} if isinstance(match, str) else dict(match)
+        check = {"name": "answer", "arguments": wanted}
+        if "answer" in wanted:
+            reference = [{"name": "answer_action", "arguments": {"answer": wanted["answer"]}}]
+        elif example:
+            reference = [{"name": "bash_action", "arguments": {"script": typed(example)}}]
+    elif "check" in evaluation:
+        checks = [script_of(each, scripts) if each else None for each in listed(evaluation["check"])]
+        if None in checks and example is None:
+            raise ValueError("its check compares with an example, and there is none")
+        check = {"name": "scripts", "arguments": {"scripts": checks, **({"example": example} if example else {})}}
+        if example:
+            reference = [{"name": "bash_action", "arguments": {"script": typed(example)}}]
+            reference += [{"name": "finish_action", "arguments": {}}] if None not in checks else []
+    else:
+        raise ValueError("its evaluation has neither match nor check")
+    initial = {**({"init": init} if init else {}), **({"start": start} if start else {})}
+    task = {
+        "id": name,
+        "split": split,
+        "instruction": row["description"],
+        "initial": initial,
+        "reference": reference,
+        "reward": {"parts": [{"kind": "checklist", "calls": [{**check, "expect": True}]}]},
+        "tags": ["agentbench", *row.get("labels", [])],
+        "extra": {"explanation": row["explanation"]} if row.get("explanation") else {},
+    }
+    Task.model_validate(task)
+    return task
+
+
+def listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [] if value is None else [value]
+
+
+def script_of(value: Any, scripts: Path | None) -> dict[str, str]:
+    """`{"language", "code"}` from text, code or a file. Raises `ValueError`."""
+    if isinstance(value, str):
+        return {"language": "bash", "code": value}
+    language = str(value.get("language", "bash"))
+    if language not in ("bash", "sh", "python"):
+        raise ValueError(f"a script in {language} cannot be run here")
+    if "code" in value:
+        return {"language": language, "code": str(value["code"])}
+    if scripts is None:
+        raise ValueError(f"it names script files: say where they lie with --scripts (the first: {value['file']})")
+    path = scripts / str(value["file"])
+    if not path.resolve().is_relative_to(scripts.resolve()) or not path.is_file():
+        raise ValueError("its script file is not there")
+    return {"language": language, "code": path.read_text(encoding="utf-8")}
+
+
+def typed(script: dict[str, str]) -> str:
+    """A script as one types it into a shell."""
+    code = script["code"]
+    return code if script["language"] != "python" else f"python3 - <<'END_OF_SCRIPT'\n{code}\nEND_OF_SCRIPT"
+
+
+def write(folder: Path, name: str, tasks: list[dict[str, Any]], train: bool, licence: str) -> None:
+    head = {
+        "format": 1,
+        "name": name,
+        "description": "A Linux machine with a shell for each task, in the format of AgentBench's OS suite.",
+        "licence": licence,
+        "policy": "policy.md",
+        "tools": "tools.json",
+        "tasks": "tasks.jsonl",
+        "executable": {
+            "code": "tools.py", "object": "Shell", "isolation": "sandbox", "root": "/", "python": PYTHON,
+        },
+        "evaluation": not train,
+    }  # fmt: skip
+    (folder / "pack.yaml").write_text(yaml.safe_dump(head, sort_keys=False, width=1000), encoding="utf-8")
+    (folder / "policy.md").write_text(POLICY, encoding="utf-8")
+    (folder / "tools.json").write_bytes(orjson.dumps(TOOLS, option=orjson.OPT_INDENT_2) + b"\n")
+    (folder / "tasks.jsonl").write_bytes(b"".join(orjson.dumps(task) + b"\n" for task in tasks))
+    (folder / "tools.py").write_bytes((files("simia.importers") / "agentbench_world.py").read_bytes())
+
+
+async def find_answers(folder: Path, say: Say = lambda line: None) -> int:
+    """Where a check compares the answer with what the example prints: run the example, and let the reference solution answer that.
+
+    Returns how many could be found; the tasks' file is written anew.
+    """
+    path, found = folder / "tasks.jsonl", 0
+    rows = [orjson.loads(line) for line in path.read_bytes().splitlines()]
+    async with await open_environment(str(folder), user="none") as environment:
+        for row in rows:
+            if [action["name"] for action in row["reference"]] == ["bash_action"]:
+                printed = await prints(environment, Task.model_validate(row))
+                if printed is None:
+                    say(f"{row['id']}: its example does not run here, so it has no solution to be checked with")
+                    row["reference"] = []
+                else:
+                    found += 1
+                    row["reference"].append({"name": "answer_action", "arguments": {"answer": printed}})
+    path.write_bytes(b"".join(orjson.dumps(row) + b"\n" for row in rows))
+    return found
+
+
+async def prints(environment: Environment, task: Task) -> str | None:
+    """What the first action of the reference prints; None where the task cannot be set up."""
+    try:
+        world = await environment.backend.open(task, seed=0, group=None)
+    except UserError:
+        return None
+    try:
+        action = task.actions[0]
+        result = (await world.call([ToolCall(id="", name=action.name, arguments=action.arguments)]))[0]
+    finally:
+        await world.close()
+    head = "The output of the OS:\n\n"
+    return None if result.error or not result.content.startswith(head) else result.content[len(head) :].strip()
