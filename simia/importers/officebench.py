@@ -263,6 +263,7 @@ def write(pack: Path, groups: list[Path], known: list[ToolSpec], rows: list[dict
         "match": {"files.*.base64": "exempt"},
         "executable": {
             "code": "tools.py", "object": "OfficeBench", "isolation": "sandbox", "root": "/testbed", "python": "office", "clock": CLOCK,
+            **({"needs": settings} if (settings := libreoffice_settings()) else {}),
         },
         "user": "none",
     }  # fmt: skip
@@ -276,9 +277,9 @@ def write(pack: Path, groups: list[Path], known: list[ToolSpec], rows: list[dict
     (pack / "LICENSE").write_text(LICENCE, encoding="utf-8")
     world = pack / WORLD
     world.mkdir()
-    for source in (files("simia.importers") / WORLD).iterdir():
-        if source.name.endswith(".py"):
-            (world / source.name).write_bytes(source.read_bytes())
+    for module in (files("simia.importers") / WORLD).iterdir():
+        if module.name.endswith(".py"):
+            (world / module.name).write_bytes(module.read_bytes())
     for group in groups:
         for source, target in (("testbed", "testbeds"), ("reference", "references")):
             for path in files_of(group / source):
@@ -290,6 +291,13 @@ def write(pack: Path, groups: list[Path], known: list[ToolSpec], rows: list[dict
 def files_of(folder: Path) -> list[Path]:
     """Its files; no links, which may lead out of it."""
     return [path for path in sorted(folder.rglob("*")) if path.is_file() and not path.is_symlink()]
+
+
+def libreoffice_settings() -> list[str]:
+    """What LibreOffice reads outside of the system's folders, where there is one: with it in sight, PDFs are its work."""
+    if not (shutil.which("soffice") or shutil.which("libreoffice")):
+        return []
+    return [folder for folder in ("/etc/libreoffice", "/etc/fonts") if os.path.isdir(folder)]
 
 
 LICENCE = """\

@@ -13,6 +13,7 @@ from .desk import Desk, Failed, action, answering
 LINE = "-" * 50
 PREVIEW = 20  # letters of a mail that the list shows
 HOST = "example.com"
+MOST_ALIKE = 1000  # mails of one subject in a mailbox
 
 
 def mailbox(folder: Path) -> list[tuple[str, EmailMessage]]:
@@ -58,6 +59,16 @@ def account(address: str) -> str:
     return address.split("@")[0]
 
 
+def place_for(desk: Desk, user: str, subject: str) -> Path:
+    """Where a mail of that subject goes: beside an earlier one of the same subject, never in its place."""
+    desk.own("emails", user)  # the user's name is one
+    for number in range(1, MOST_ALIKE):
+        path = desk.own(f"emails/{user}", subject if number == 1 else f"{subject} ({number})", ".eml")
+        if not path.exists():
+            return path
+    raise ValueError(f"{user} has too many mails of that subject")
+
+
 @action("email.send_email", writes=True)
 def send_email(desk: Desk, sender: str, recipient: Any, subject: str, content: str) -> str:
     """Send a mail to one recipient."""
@@ -70,12 +81,9 @@ def send_email(desk: Desk, sender: str, recipient: Any, subject: str, content: s
         mail["Subject"] = subject
         mail.set_content(content)
         data = bytes(mail)
-        paths = []
-        for name in (account(sender), account(recipient)):
-            folder = desk.own("emails", name)
-            paths.append(desk.own(f"emails/{name}", subject, ".eml"))
-            folder.mkdir(parents=True, exist_ok=True)
+        paths = [place_for(desk, name, subject) for name in sorted({account(sender), account(recipient)})]
         for path in paths:
+            path.parent.mkdir(parents=True, exist_ok=True)
             desk.save(path, data)
     return f"Successfully sent email to {recipient}."
 

@@ -1,11 +1,11 @@
-"""pdf: reading by pypdf, pictures by pypdfium2; ocr: by the program tesseract, or by rapidocr where it can be imported."""
+"""pdf: reading by pypdf, pictures by pypdfium2; ocr: by the program tesseract, where the system has it."""
 
 from __future__ import annotations
 
-import importlib.util
 import io
 import re
 import shutil
+import tempfile
 from pathlib import Path
 
 from .desk import Desk, Failed, action, answering, library
@@ -15,6 +15,7 @@ from .programs import run
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\ufffe\uffff]")
 SCALE = 2.0  # 144 dots per inch: letters can be read
 MOST_PIXELS = 40_000_000
+LARGE = 3_000  # pixels of a side that are enough for reading letters
 FORMATS = {
     ".jpg": "JPEG", ".jpeg": "JPEG", ".png": "PNG", ".bmp": "BMP", ".gif": "GIF", ".tif": "TIFF", ".tiff": "TIFF",
     ".webp": "WEBP", ".ppm": "PPM",
@@ -102,16 +103,25 @@ def recognize_file(desk: Desk, file_path: str) -> str:
 
 
 def recognized(path: Path) -> str:
-    """What the first engine that is there reads. Raises `ValueError` where there is none, or it gives up."""
+    """What tesseract reads. Raises `ValueError` where it is not there, or gives up."""
     program = shutil.which("tesseract")
-    if program is not None:
-        ran = run([program, str(path), "stdout", "--loglevel", "OFF"])
-        if ran.code == 0:
-            return ran.output
-        raise ValueError("tesseract took too long" if ran.code is None else "tesseract cannot read it")
-    for name in ("rapidocr_onnxruntime", "rapidocr"):
-        if importlib.util.find_spec(name):
-            found = library(name).RapidOCR()(str(path))
-            texts = found.txts if hasattr(found, "txts") else [row[1] for row in found[0] or []]
-            return "\n".join(texts or [])
-    raise ValueError(NO_OCR)
+    if program is None:
+        raise ValueError(NO_OCR)
+    with tempfile.TemporaryDirectory() as folder:
+        picture, text = Path(folder) / "picture.png", Path(folder) / "text"
+        enlarged(path, picture)
+        ran = run([program, str(picture), str(text), "--dpi", "300"])
+        if ran.code != 0:
+            raise ValueError("tesseract took too long" if ran.code is None else "tesseract cannot read it")
+        return text.with_suffix(".txt").read_text(encoding="utf-8", errors="replace")
+
+
+def enlarged(path: Path, target: Path) -> None:
+    """The image in grey on white; a small one larger, since letters of a screen's size are read badly."""
+    images = library("PIL.Image")
+    with images.open(path) as picture:
+        paper = images.new("RGBA", picture.size, "white")
+        paper.alpha_composite(picture.convert("RGBA"))
+    times = max(1, min(3, LARGE // max(paper.size)))
+    grey = paper.convert("L")
+    grey.resize((grey.width * times, grey.height * times), images.Resampling.LANCZOS).save(target)

@@ -16,47 +16,55 @@ from typing import Any
 
 from . import stable
 from .desk import library
-from .programs import SECONDS, run
+from .programs import run
 
 BY_LIBREOFFICE, BY_REPORTLAB = "by LibreOffice", "plain text and tables, by reportlab"
 WIDE = 8  # columns that a page holds; the others follow below
 MOST_ROWS = 5_000
+PATIENCE = 9.0  # seconds: it starts in one or two where nothing else runs
 
 Story = list[Any]
 
 
 def print_document(path: Path, opened: Callable[[], Any]) -> tuple[bytes, str]:
-    """A .docx as a PDF, and by what. `opened` reads it, only where it is needed."""
+    """A .docx as a PDF, and by what."""
     document = opened()  # also for LibreOffice, which makes a PDF of anything
-    data = by_libreoffice(path)
-    if data is not None:
-        return data, BY_LIBREOFFICE
+    program = libreoffice()
+    if program is not None:
+        return by_libreoffice(program, path), BY_LIBREOFFICE
     return drawn(list(document_story(document))), BY_REPORTLAB
 
 
 def print_workbook(path: Path, values: Callable[[], Any], formulas: Callable[[], Any]) -> tuple[bytes, str]:
     """A .xlsx as a PDF, and by what. Formulas that no program has computed are shown as they are."""
     book = values()
-    data = by_libreoffice(path)
-    if data is not None:
-        return data, BY_LIBREOFFICE
+    program = libreoffice()
+    if program is not None:
+        return by_libreoffice(program, path), BY_LIBREOFFICE
     return drawn(list(workbook_story(book, formulas()))), BY_REPORTLAB
 
 
-def by_libreoffice(path: Path) -> bytes | None:
-    """The PDF that LibreOffice makes of it; None where there is no LibreOffice or it makes none."""
+def libreoffice() -> str | None:
+    """The program, where it can start: Debian's keeps its settings in /etc, which the pack must ask for (`needs`)."""
     program = shutil.which("soffice") or shutil.which("libreoffice")
     if program is None:
         return None
+    home = Path(program).resolve().parents[1]
+    return program if (home / "share" / "registry").is_dir() else None
+
+
+def by_libreoffice(program: str, path: Path) -> bytes:
+    """The PDF that LibreOffice makes of it. Raises `ValueError` where it makes none: another layout only because a machine is
+    busy would be no repeatable answer."""
     with tempfile.TemporaryDirectory() as folder:
         profile = f"-env:UserInstallation=file://{folder}/profile"
         command = [program, profile, "--headless", "--norestore", "--convert-to", "pdf", "--outdir", folder, str(path)]
-        try:
-            run(command, folder=folder, seconds=SECONDS)
-            data = (Path(folder) / path.with_suffix(".pdf").name).read_bytes()
-        except OSError:
-            return None
-    return stable.pdf(data) if data.startswith(b"%PDF") else None
+        ran = run(command, folder=folder, seconds=PATIENCE)
+        made = Path(folder) / f"{path.stem}.pdf"
+        data = made.read_bytes() if made.is_file() else b""
+    if ran.code is None or not data.startswith(b"%PDF"):
+        raise ValueError("LibreOffice took too long" if ran.code is None else "LibreOffice made no PDF of it")
+    return stable.pdf(data)
 
 
 def drawn(story: Story) -> bytes:
