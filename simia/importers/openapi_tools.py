@@ -95,7 +95,7 @@ def schemes(document: Document) -> tuple[set[tuple[str, str]], list[str]]:
 
 
 def named(given: JSON, method: str, path: str) -> str:
-    text = given if isinstance(given, str) and UNFIT.sub("", given) else f"{method}_{path}"
+    text = given if isinstance(given, str) and UNFIT.sub("", given) else f"{method} {path}"
     return UNFIT.sub("_", text).strip("_")[:MOST] or method
 
 

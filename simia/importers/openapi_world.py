@@ -21,7 +21,9 @@ from urllib.parse import quote, urlencode, urljoin, urlsplit
 
 JSON = Any
 SECONDS = 8.0
-LARGEST = 600_000  # bytes of an answer that are shown
+LARGEST = 600_000  # characters of an answer that are shown
+BEYOND = 16_384  # read beyond that, so that no secret is cut in two and half of it shown
+CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 HOPS = 3
 VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 GRANT = "open it with network=True, or --set backend_settings.network=true"
@@ -58,7 +60,10 @@ class World:
             raise RuntimeError(
                 f"{missing[0]} is not granted: export it, and open the pack with {more}, or --set 'backend_settings.{more}'"
             )
-        self.secrets = {name: os.environ[name] for name in names}
+        self.secrets = {name: os.environ[name].strip() for name in names}
+        unfit = next((name for name, value in self.secrets.items() if CONTROL.search(value)), None)
+        if unfit:
+            raise RuntimeError(f"the value of {unfit} holds more than one line: no header or address can")
         try:
             socket.create_connection((self.address.hostname or "", self.port()), timeout=SECONDS).close()
         except OSError:
@@ -111,6 +116,8 @@ class World:
                 headers[each["name"]] = value
             else:
                 query = [pair for pair in query if pair[0] != each["name"]] + [(each["name"], value)]
+        if any(CONTROL.search(value) for value in headers.values()):
+            raise ValueError("a header holds one line only")
         target = self.address.path.rstrip("/") + path + (f"?{urlencode(query)}" if query else "")
         method = plan["method"]
         for _ in range(HOPS):
@@ -141,7 +148,7 @@ class World:
         try:
             connection.request(method, target, body=body, headers=headers)
             answer = connection.getresponse()
-            return answer.status, answer.headers, answer.read(LARGEST + 1)
+            return answer.status, answer.headers, answer.read(LARGEST + BEYOND)
         except TimeoutError:
             raise ValueError(f"the API did not answer within {SECONDS:g} s") from None
         finally:
@@ -153,7 +160,7 @@ class World:
         """JSON as a value, other text as it is, anything else by its size; without our secrets."""
         kind = headers.get_content_type()
         if len(body) > LARGEST:
-            return self.clean(body[:LARGEST].decode(errors="replace")) + "… (cut: the answer is longer)"
+            return self.clean(body.decode(errors="replace"))[:LARGEST] + "… (cut: the answer is longer)"
         if kind.endswith("json") or body[:1] in (b"{", b"["):
             try:
                 return self.cleaned(json.loads(body))
