@@ -46,6 +46,7 @@ def import_server(
     headers: Mapping[str, str] | None = None,
     reset: tuple[str, dict[str, Any]] | None = None,
     needs: Sequence[Path] = (),
+    start: float | None = None,
     network: bool = False,
     unsafe: bool = False,
     say: Say = lambda line: None,
@@ -56,7 +57,7 @@ def import_server(
     url: a server that runs elsewhere, over streamable HTTP. folder: files that each episode starts from. environment: variables
     of the server's, `${ROOT}` in them is the episode's folder. variables: names of granted ones, which it gets by value.
     reset: a tool, with its arguments, that sets a server elsewhere back. needs: more folders to be readable for it.
-    network, unsafe: grants for the import itself; who opens the pack gives them anew.
+    start: seconds that it may take to answer for the first time, at most 18. network, unsafe: grants for the import itself; who opens the pack gives them anew.
 
     Raises `UserError` for a server that cannot be installed, started or asked, or has no tools; and for a folder that is there.
     """
@@ -78,6 +79,8 @@ def import_server(
     else:
         how |= {"url": url, "headers": dict(headers or {})}
     how |= {"variables": list(variables)}
+    if start is not None:
+        how["start"] = start
     if reset is not None:
         how["reset"] = {"tool": reset[0], "arguments": reset[1]}
     draft = out.absolute().parent / f".{out.name}.{os.getpid()}"

@@ -36,7 +36,7 @@ from simia.sandbox.inside import files
 
 JSON = Any
 LISTING = "list_server"  # the importer's one tool: what the server says of itself
-START, CALL = 15.0, 8.0  # seconds; the sandbox waits a little longer for each
+START, CALL = 18.0, 8.0  # seconds; the sandbox waits a little longer for each
 GRACE = 1.0
 MOST_PAGES = 100
 MOST_ROWS = 10_000
@@ -75,7 +75,7 @@ class World:
         self._close()
         self._lay(self._wanted(initial))
         self._open()
-        if (again := self.how.get("reset")) is not None:
+        if self.how.get("tools") and (again := self.how.get("reset")) is not None:
             try:
                 self._call(again["tool"], again.get("arguments") or {})
             except Refusal as error:
@@ -241,12 +241,14 @@ class Link:
         session = self._session
         if session is None:
             raise Refusal(self._hidden(f"the server has ended{self._said()}"))
+        self.junk = None
         asking = asyncio.run_coroutine_threadsafe(asyncio.wait_for(answered(what, session), limit), self._loop)
         try:
             return asking.result(limit + GRACE)
         except TimeoutError:
             asking.cancel()
-            raise Refusal(f"the server did not answer within {limit:g} s") from None
+            unread = "" if self.junk is None else f"; what it sent is no message that can be read: {self.junk[:100]!r}"
+            raise Refusal(self._hidden(f"the server did not answer within {limit:g} s{unread}")) from None
         except MCPError as error:
             if error.code == wire.CONNECTION_CLOSED:
                 raise Refusal(self._hidden(f"the server has ended{self._said()}")) from None

@@ -1,0 +1,420 @@
+"""Servers of the Model Context Protocol as packs: well-behaved and hostile ones of ours, and two from package indexes."""
+
+import asyncio
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from simia.environment import Environment, Episode, open_environment
+from simia.errors import Code, UserError
+from simia.importers.mcp import import_server, pairs, reset_of
+from simia.importers.mcp_packages import program_of, runner
+from simia.pack import Pack
+from simia.runs import Run
+from simia.task import Task
+from simia.trajectory import Message, ToolCall, Trajectory
+
+HERE = Path(__file__).parent
+PYTHON = shutil.which("python3", path="/usr/bin:/bin:/usr/local/bin") or sys.executable
+NPM = pytest.mark.skipif(shutil.which("npm") is None, reason="there is no npm")
+
+
+@pytest.fixture(scope="session")
+def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The server, where whoever runs the sandbox may read it."""
+    folder = tmp_path_factory.mktemp("server")
+    for parent in [folder, *folder.parents]:
+        if parent.stat().st_uid == os.getuid() and parent != Path("/"):
+            parent.chmod(parent.stat().st_mode | 0o055)
+    path = folder / "mcp_server.py"
+    path.write_bytes((HERE / "mcp_server.py").read_bytes())
+    path.chmod(0o644)
+    return path
+
+
+@pytest.fixture(scope="session")
+def notes(script: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The well-behaved server as a pack."""
+    out = tmp_path_factory.mktemp("packs") / "notes"
+    environment = {"GREETING": "hello from ${ROOT}", "OURS": str(HERE)}
+    return import_server([PYTHON, str(script), "good"], out=out, environment=environment, variables=[])
+
+
+async def use(episode: Episode, name: str, /, **arguments: Any) -> Message:
+    step = await episode.step(Message(role="assistant", calls=[ToolCall(id="1", name=name, arguments=arguments)]))
+    return step.messages[0]
+
+
+async def begun(environment: Environment, **task: Any) -> Episode:
+    return await environment.reset(Task(id="t", instruction="Go on.", **task))
+
+
+# -- the pack -----------------------------------------------------------------------------------------------------
+
+
+def test_what_the_importer_writes(notes: Path) -> None:
+    pack = Pack.load(notes)
+    assert [tool.name for tool in pack.tools] == [  # of three pages
+        "note", "notes", "refuse", "error", "parts", "structure", "exit", "sleep", "look",
+    ]  # fmt: skip
+    by_name = {tool.name: tool for tool in pack.tools}
+    assert by_name["note"].parameters["required"] == ["text"]
+    assert by_name["structure"].extra["outputSchema"] == {"type": "object"}
+    assert pack.policy == "Keep notes short."
+    assert "notes 1.2" in pack.description
+    assert "Resources that no tool reaches: memo." in pack.description
+    assert "Prompts that no tool reaches: greet." in pack.description
+    assert pack.executable is not None
+    assert (pack.executable.isolation, pack.executable.repeatable) == ("sandbox", True)
+    assert [(task.id, task.actions[0].name) for task in pack.tasks] == [("example-notes", "notes")]
+    how = json.loads((notes / "mcp.json").read_bytes())
+    assert how["resources"][0]["uri"] == "memo://1"
+    assert how["tools"]["notes"] is False
+    assert how["tools"]["note"] is True
+
+
+def test_the_examples_pass_the_gate_and_become_seeds_by_one_command(notes: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "notes"
+    shutil.copytree(notes, folder)
+    assert simia("pack", "validate", str(folder)).returncode == 0
+    gated = simia("pack", "gate", str(folder))
+    assert gated.returncode == 0, gated.stdout
+    assert simia("pack", "record", str(folder)).returncode == 0
+    [seed] = Pack.load(folder).seeds
+    assert [message.text for message in seed.messages if message.role == "tool"] == ["none"]
+
+
+async def test_results_are_the_servers_to_the_letter(notes: Path) -> None:
+    async with await open_environment(str(notes)) as environment:
+        episode = await begun(environment)
+        assert (await use(episode, "note", text="milk")).text == "noted"
+        parts = await use(episode, "parts")
+        assert parts.text == "one\n[image image/png, 3 bytes]\ntwo\n[resource memo://2 three]"
+        assert json.loads((await use(episode, "structure")).text) == {"a": [1, 2]}
+        refused = await use(episode, "refuse")
+        assert (refused.text, refused.error) == ("No:  not\ttoday.", Code.TOOL_ERROR)
+        wrong = await use(episode, "error")
+        assert (wrong.text, wrong.error) == ("MCP error -32601: no error", Code.TOOL_ERROR)
+        assert (await use(episode, "notes")).text == "milk\n"  # a refusal costs nothing of what was there
+        await episode.close()
+
+
+async def test_files_are_the_state_and_an_episode_has_its_own(notes: Path) -> None:
+    async with await open_environment(str(notes)) as environment:
+        one, other = (
+            await begun(environment),
+            await begun(environment, initial={"files": {"notes.txt": {"text": "old\n"}}}),
+        )
+        await use(one, "note", text="milk")
+        assert (await use(other, "notes")).text == "old\n"
+        await use(other, "note", text="bread")
+        assert (await use(one, "notes")).text == "milk\n"
+        await one.step(Message(role="assistant", content="Done."))
+        await other.step(Message(role="assistant", content="Done."))
+        assert one.evidence is not None
+        assert one.evidence["changes"] == [{"path": ["files", "notes.txt"], "new": {"text": "milk\n"}}]
+        assert other.evidence is not None
+        assert other.evidence["changes"] == [
+            {"path": ["files", "notes.txt", "text"], "old": "old\n", "new": "old\nbread\n"}
+        ]
+
+
+async def test_a_server_sees_its_folder_and_nothing_of_ours(notes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("API_KEY", "of-ours")
+    async with await open_environment(str(notes)) as environment:
+        episode = await begun(environment)
+        seen = json.loads((await use(episode, "look")).text)
+        await episode.close()
+    assert seen == {
+        "home": "/scratch", "cwd": "/scratch", "key": None, "greeting": "hello from /scratch", "passwd": False, "ours": False,
+        "network": False, "files": [],
+    }  # fmt: skip
+
+
+async def test_a_variable_is_granted_by_name_and_its_value_hidden(
+    script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("API_KEY", "s3cr3t-value")
+    out = await asyncio.to_thread(
+        import_server, [PYTHON, str(script), "good"], out=tmp_path / "keyed", variables=["API_KEY"]
+    )
+    assert not [path for path in out.rglob("*") if path.is_file() and b"s3cr3t-value" in path.read_bytes()]
+    async with await open_environment(str(out)) as environment:
+        episode = await begun(environment)
+        assert json.loads((await use(episode, "look")).text)["key"] is None
+        await episode.close()
+    async with await open_environment(str(out), variables=["API_KEY"]) as environment:
+        episode = await begun(environment)
+        assert json.loads((await use(episode, "look")).text)["key"] == "s3cr3t-value"
+        ended = await use(episode, "exit")
+        assert (ended.text, ended.error) == ("the server has ended: goodbye with ***", Code.TOOL_ERROR)
+        again = await use(episode, "notes")
+        assert again.text == "the server has ended: goodbye with ***"
+        await episode.close()
+
+
+async def test_a_server_that_hangs_costs_a_call_and_not_the_episode(notes: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "notes"
+    shutil.copytree(notes, folder)
+    how = json.loads((folder / "mcp.json").read_bytes())
+    (folder / "mcp.json").write_text(json.dumps({**how, "call": 1.0}))
+    async with await open_environment(str(folder)) as environment:
+        episode = await begun(environment)
+        hung = await use(episode, "sleep")
+        assert (hung.text, hung.error) == ("the server did not answer within 1 s", Code.TOOL_ERROR)
+        assert episode.end is None
+        await episode.close()
+
+
+async def test_an_episode_that_lost_its_worker_is_built_again(notes: Path) -> None:
+    async with await open_environment(str(notes)) as environment:
+        episode = await begun(environment)
+        await use(episode, "note", text="milk")
+        copy = await episode.fork()
+        await use(copy, "note", text="bread")
+        assert (await use(copy, "notes")).text == "milk\nbread\n"
+        assert (await use(episode, "notes")).text == "milk\n"
+        await copy.close()
+        await episode.close()
+
+
+def test_files_to_start_from(script: Path, tmp_path: Path) -> None:
+    (tmp_path / "start").mkdir()
+    (tmp_path / "start" / "notes.txt").write_text("given\n")
+    out = import_server([PYTHON, str(script), "good"], out=tmp_path / "given", folder=tmp_path / "start")
+    done = simia("rollout", str(out), "--agent", "reference", "--name", "given", "--runs", str(tmp_path / "runs"))
+    assert done.returncode == 0, done.stdout + done.stderr
+    [trajectory] = accepted(tmp_path / "runs", "given")
+    assert [message.text for message in trajectory.messages if message.role == "tool"] == ["given\n"]
+
+
+# -- what goes wrong, in a line -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("dies", r"^the server ended at its start: RuntimeError: the licence has run out$"),
+        (
+            "junk",
+            r"^the server did not answer within 2 s; it printed 'Welcome to the notes server!' where messages should be$",
+        ),
+        ("silent", r"^the server did not answer within 2 s$"),
+        ("nothing", r"^the server has no tools: there is nothing to import$"),
+    ],
+)
+def test_a_server_that_cannot_be_used_is_one_line(script: Path, tmp_path: Path, kind: str, said: str) -> None:
+    start = 2.0 if kind in ("junk", "silent") else None
+    with pytest.raises(UserError, match=said):
+        import_server([PYTHON, str(script), kind], out=tmp_path / "out", start=start)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_hostile_tools_are_left_out_with_a_line_each(script: Path, tmp_path: Path) -> None:
+    lines: list[str] = []
+    out = import_server([PYTHON, str(script), "hostile"], out=tmp_path / "out", say=lines.append)
+    assert [(tool.name, tool.description) for tool in Pack.load(out).tools] == [("fine", "red  [31m text")]
+    left = [line for line in lines if line.startswith("left out")]
+    assert len(left) == 7
+    assert "left out: the tool remote: the schema refers to 'http://example.com/s.json'" in left[0]
+    assert "left out: the tool 'fine' stands there twice" in left
+    assert not [line for line in lines if "\x1b" in line]
+
+
+def test_mistakes_are_one_line(script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    good = [PYTHON, str(script), "good"]
+    out = tmp_path / "out"
+    with pytest.raises(UserError, match=r"^say which server: either a command"):
+        import_server(out=out)
+    with pytest.raises(UserError, match=r"^there is no program 'no-such-program': give its path, or install"):
+        import_server(["no-such-program"], out=out)
+    with pytest.raises(UserError, match=r"^a server at a URL needs the network: add --network$"):
+        import_server(url="http://127.0.0.1:9/mcp", out=out)
+    with pytest.raises(UserError, match=r"^the server has no tool 'reset' to reset it with; it has: note, "):
+        import_server(good, out=out, reset=("reset", {}))
+    with pytest.raises(UserError, match=r"^the environment has no variable NO_SUCH_VARIABLE"):
+        import_server(good, out=out, variables=["NO_SUCH_VARIABLE"])
+    with pytest.raises(UserError, match=r"is no folder of files to start from$"):
+        import_server(good, out=out, folder=tmp_path / "none")
+    with pytest.raises(UserError, match=r"^--env takes NAME=VALUE, not 'X'$"):
+        pairs(["X"], "=", "--env")
+    with pytest.raises(UserError, match=r"^--reset clear: its arguments are no JSON object"):
+        reset_of("clear [1]")
+    (out / "mine").mkdir(parents=True)
+    with pytest.raises(UserError, match=r"exists already: remove it or give another folder with --out$"):
+        import_server(good, out=out)
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(UserError, match=r"^a server from npm needs Node.js and npm"):
+        import_server(npm="@modelcontextprotocol/server-memory", out=tmp_path / "memory")
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_commands_as_readmes_give_them() -> None:
+    assert runner(["npx", "-y", "@scope/server", "/data"]) == ("@scope/server", [], ["/data"])
+    assert runner(["npx", "-p", "@scope/pack", "tool", "x"]) == ("@scope/pack", ["tool"], ["x"])
+    assert runner(["uvx", "mcp-server-git", "--repository", "x"]) == (
+        "mcp-server-git", ["mcp-server-git"], ["--repository", "x"],
+    )  # fmt: skip
+    assert runner(["uvx", "--from=pack", "tool"]) == ("pack", ["tool"], [])
+    with pytest.raises(UserError, match=r"^npx --call is not understood: install the server with --pip or --npm$"):
+        runner(["npx", "--call", "x"])
+    with pytest.raises(UserError, match=r"^say which server"):
+        program_of([], [], None, print)
+
+
+# -- elsewhere ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def counter(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A server over HTTP on the loopback, which wants a key."""
+    pytest.importorskip("mcp")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    monkeypatch.setenv("COUNTER_KEY", "k-123456")
+    process = subprocess.Popen([sys.executable, str(HERE / "mcp_http_server.py"), str(port), "k-123456"])
+    try:
+        for _ in range(600):
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", port)) == 0:
+                    break
+            time.sleep(0.1)
+        yield f"http://127.0.0.1:{port}/mcp"
+    finally:
+        process.kill()
+        process.wait()
+
+
+async def test_a_server_elsewhere_needs_grants_and_a_tool_that_sets_it_back(counter: str, tmp_path: Path) -> None:
+    def imported() -> Path:
+        return import_server(
+            url=counter, out=tmp_path / "counter", headers={"Authorization": "Bearer ${COUNTER_KEY}"}, variables=["COUNTER_KEY"],
+            reset=("clear", {"start": 5}), network=True,
+        )  # fmt: skip
+
+    out = await asyncio.to_thread(imported)
+    pack = Pack.load(out)
+    assert pack.executable is not None
+    assert not pack.executable.repeatable
+    assert not [path for path in out.iterdir() if b"k-123456" in path.read_bytes()]
+    async with await open_environment(pack, network=True, variables=["COUNTER_KEY"]) as environment:
+        for _ in range(2):
+            episode = await begun(environment, reward={"parts": [{"kind": "answer", "expect": ["7"]}]})
+            assert (await use(episode, "add", number=2)).text == "7"
+            step = await episode.step(Message(role="assistant", content="It is 7."))
+            assert step.reward is not None
+            assert step.reward.value == 1.0
+    async with await open_environment(pack, network=True) as environment:
+        with pytest.raises(
+            UserError, match=r"the variable COUNTER_KEY is not granted: --set 'backend_settings.variables="
+        ):
+            await begun(environment)
+    async with await open_environment(pack, variables=["COUNTER_KEY"]) as environment:
+        with pytest.raises(
+            UserError, match=r"cannot be used: .*\(a sandbox has no network unless network is granted\)$"
+        ):
+            await begun(environment)
+
+
+# -- from package indexes, driven by simia rollout ----------------------------------------------------------------
+
+
+SHOP = [
+    {"name": "create_table", "arguments": {"query": "CREATE TABLE pets (name TEXT, kind TEXT)"}},
+    {"name": "write_query", "arguments": {"query": "INSERT INTO pets VALUES ('Rex', 'dog')"}},
+]
+ADA = {"name": "Ada", "entityType": "person", "observations": ["likes tea"]}
+MEMORY = [
+    {"name": "create_entities", "arguments": {"entities": [ADA]}},
+    {"name": "add_observations", "arguments": {"observations": [{"entityName": "Ada", "contents": ["has a cat"]}]}},
+    {"name": "read_graph", "arguments": {}},
+]
+
+
+def test_a_server_of_the_python_index(tmp_path: Path) -> None:
+    """It wants the first SDK, and gets it: its environment is its own."""
+    command = "mcp-server-sqlite --db-path ${ROOT}/shop.db"
+    out = tmp_path / "shop"
+    done = simia("import", "mcp", command, "--pip", "mcp-server-sqlite==2025.4.25", "--pip", "mcp<2", "--out", str(out))
+    assert done.returncode == 0, done.stdout + done.stderr
+    packages = json.loads((out / "mcp.json").read_bytes())["packages"]
+    assert "mcp_server_sqlite==2025.4.25" in packages
+    assert [each for each in packages if each.startswith("mcp==1.")]
+    with_task(out, SHOP)
+    assert play(out, "reference", tmp_path / "runs") == [1.0, 1.0]
+    for trajectory in accepted(tmp_path / "runs", "reference"):
+        assert trajectory.evidence is not None
+        changes = {tuple(each["path"]): each.get("new") for each in trajectory.evidence["changes"]}
+        [tables] = [new for path, new in changes.items() if path[-1] == "content"]
+        assert tables == {"pets": {"1": {"name": "Rex", "kind": "dog"}}}
+    assert play(out, "nothing", tmp_path / "runs") == [0.0, 0.0]
+
+
+@NPM
+def test_a_server_of_the_npm_registry(tmp_path: Path) -> None:
+    out = tmp_path / "memory"
+    command = "npx -y @modelcontextprotocol/server-memory@2026.8.31"
+    where = "MEMORY_FILE_PATH=${ROOT}/memory.jsonl"
+    done = simia("import", "mcp", command, "--env", where, "--out", str(out))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "@modelcontextprotocol/server-memory@2026.8.31" in json.loads((out / "mcp.json").read_bytes())["packages"]
+    with_task(out, MEMORY)
+    assert play(out, "reference", tmp_path / "runs") == [1.0, 1.0]
+    for trajectory in accepted(tmp_path / "runs", "reference"):
+        graph = json.loads([m.text for m in trajectory.messages if m.role == "tool"][-1])
+        assert graph["entities"] == [
+            {**ADA, "observations": ["likes tea", "has a cat"]}
+        ]  # and not those of the other episode
+        assert trajectory.evidence is not None
+        [change] = trajectory.evidence["changes"]
+        assert change["path"] == ["files", "memory.jsonl"]
+        assert "has a cat" in change["new"]["text"]
+    assert play(out, "random", tmp_path / "runs") == [0.0, 0.0]
+
+
+def with_task(pack: Path, reference: list[dict[str, Any]]) -> None:
+    task = {"id": "t", "instruction": "Do it.", "reference": reference, "reward": {"parts": [{"kind": "state"}]}}
+    (pack / "tasks.jsonl").write_text(json.dumps(task) + "\n")
+
+
+def play(pack: Path, agent: str, runs: Path) -> list[float | None]:
+    """Two episodes at once by `simia rollout`: their rewards."""
+    done = simia("rollout", str(pack), "--agent", agent, "--group", "2", "--name", agent, "--runs", str(runs))
+    assert done.returncode == 0, done.stdout + done.stderr
+    run = Run.read_only(runs, agent)
+    try:
+        bodies = [run.ledger.result(item.id) for item in run.ledger.items()]
+    finally:
+        run.close()
+    return [body["trajectory"]["reward"].get("value") for body in bodies if body]
+
+
+def accepted(runs: Path, name: str) -> list[Trajectory]:
+    run = Run.read_only(runs, name)
+    try:
+        bodies = [run.ledger.result(item.id) for item in run.ledger.items()]
+        return [Trajectory.from_row({**body["trajectory"]}) for body in bodies if body]
+    finally:
+        run.close()
+
+
+def simia(*words: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-m", "simia", *words], capture_output=True, text=True, check=False, timeout=600
+    )
+
+
+def test_the_importer_is_lazy() -> None:
+    code = "import sys, simia.importers.mcp; print([m for m in sys.modules if m.split('.')[0] in ('mcp', 'mcp_types')])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
