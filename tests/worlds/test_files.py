@@ -17,7 +17,7 @@ from simia.task import Task
 from simia.trajectory import Message, ToolCall
 from simia.worlds.executable_world import ExecutableWorld
 from simia.worlds.world import ToolResult
-from tests.sandbox.making import ANY, make_pack, opened, processes
+from tests.sandbox.making import ANY, gone, make_pack, opened
 
 CODE = '''
 import json, os, socket, subprocess
@@ -169,7 +169,7 @@ async def test_episodes_have_a_folder_and_processes_of_their_own(tmp_path: Path)
         assert "uid=65534" in await out(two, "id") or os.getuid() != 0
         await one.close()
         await two.close()
-    assert not processes(str(tmp_path))
+    assert await gone(str(tmp_path)) == []
 
 
 def our_links() -> str:
@@ -238,7 +238,7 @@ async def test_limits_hold_for_the_programs_too(tmp_path: Path) -> None:
         assert (await do(world, "run", command="sleep 60")).error is Code.TOOL_TIMEOUT
         assert "start" in await out(world, "cat sub/start.txt")  # built again, and as before the call
         await world.close()
-    assert not processes(str(tmp_path))
+    assert await gone(str(tmp_path)) == []
 
 
 async def test_a_call_can_end_the_episode_and_checks_see_the_files(tmp_path: Path) -> None:
