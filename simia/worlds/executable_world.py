@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from simia.errors import Aborted, Code, UserError
+from simia.rewards.value import paths, picked
 from simia.sandbox.inside.frames import pack as pack_json
 from simia.sandbox.worker import Lost, Slot
 from simia.task import By, Task
@@ -101,7 +102,7 @@ class ExecutableWorld:
 
     async def evidence(self) -> dict[str, Any]:
         """What the scorers read: `changes` of the state since the start; `expected`, those of the reference solution; `checks`,
-        the checklist's items on the final state, and `at_reset`, on the untouched one."""
+        the checklist's items on the final state, and `at_reset`, on the untouched one; `values`, what value parts name."""
         backend, task, seed = self._backend, self._task, self._seed
         changes = await self.changes()
         found: dict[str, Any] = {"changes": changes}
@@ -110,6 +111,9 @@ class ExecutableWorld:
         if any(part.kind == "checklist" for part in task.reward.parts):
             found["checks"] = await backend.checks(task, seed, changes)
             found["at_reset"] = await backend.at_reset(task, seed)
+        wanted = paths(task.reward.parts)
+        if wanted:
+            found["values"] = picked(await self.state(), wanted)
         return found
 
     async def changes(self) -> list[dict[str, Any]]:
