@@ -3,6 +3,8 @@
 import asyncio
 import json
 import os
+import re
+import shlex
 import shutil
 import socket
 import subprocess
@@ -382,6 +384,32 @@ def test_a_server_of_the_npm_registry(tmp_path: Path) -> None:
     assert play(out, "random", tmp_path / "runs") == [0.0, 0.0]
 
 
+@NPM
+def test_the_page_in_docs_to_the_letter(tmp_path: Path) -> None:
+    """Its commands in their order, but for servers that are none, and its Python."""
+    page = (HERE.parents[1] / "docs" / "mcp.md").read_text(encoding="utf-8")
+    lines = [shlex.split(line)[1:] for line in re.findall(r"^simia .*$", page, re.M)]
+    played = [words for words in lines if words[0] != "serve" and "some" not in words and "--url" not in words]
+    assert [words[0] for words in played] == ["import", "import", "import", "rollout", "pack", "pack"]
+    for words in played:
+        done = simia(*words, cwd=tmp_path)
+        assert done.returncode == 0, f"{words}\n{done.stdout[-1000:]}\n{done.stderr[-2000:]}"
+    assert [seed.task_id for seed in Pack.load(tmp_path / "memory").seeds] == ["example-read_graph"]
+    [code] = re.findall(r"```python\n(.*?)```", page, re.S)
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env={**os.environ, "PATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "0.0"
+    assert len((tmp_path / "trajectories.jsonl").read_bytes().splitlines()) == 1
+
+
 def with_task(pack: Path, reference: list[dict[str, Any]]) -> None:
     task = {"id": "t", "instruction": "Do it.", "reference": reference, "reward": {"parts": [{"kind": "state"}]}}
     (pack / "tasks.jsonl").write_text(json.dumps(task) + "\n")
@@ -408,9 +436,9 @@ def accepted(runs: Path, name: str) -> list[Trajectory]:
         run.close()
 
 
-def simia(*words: str) -> "subprocess.CompletedProcess[str]":
+def simia(*words: str, cwd: Path | None = None) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
-        [sys.executable, "-m", "simia", *words], capture_output=True, text=True, check=False, timeout=600
+        [sys.executable, "-m", "simia", *words], capture_output=True, text=True, check=False, timeout=600, cwd=cwd
     )
 
 
