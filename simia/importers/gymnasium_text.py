@@ -52,7 +52,7 @@ def plain(value: Any) -> JSON:
 
 
 def drawn(env: Any) -> str:
-    """The picture in characters, if any. What is coloured in it is told below, by row and column."""
+    """The picture in characters, if any. What is coloured in it is told below, by line and column."""
     if env.render_mode != "ansi":
         return ""
     text = env.render()
@@ -72,7 +72,7 @@ def drawn(env: Any) -> str:
 
 def painted(flat: str, piece: str, colour: str, row: int, notes: list[str]) -> str:
     if piece and colour:
-        notes.append(f"{colour} is {piece!r} in row {row}, column {len(flat) + 1}")
+        notes.append(f"{colour} is {piece!r} in line {row}, column {len(flat) + 1}")
     return flat + piece
 
 

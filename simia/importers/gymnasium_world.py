@@ -39,6 +39,7 @@ from gymnasium_text import (  # type: ignore[import-not-found]  # noqa: E402
 numpy: Any = importlib.import_module("numpy")
 JSON = Any
 WALK = 8
+NOT_TAKEN = (ArithmeticError, AssertionError, LookupError, TypeError, ValueError, gymnasium.error.Error)
 
 
 class Refusal(Exception):  # noqa: N818 - the tool's own word
@@ -102,7 +103,7 @@ class World:
         taken = as_action(self.env.action_space, action, self.names)
         try:
             observation, reward, terminated, truncated, _ = self.env.step(taken)
-        except (ArithmeticError, AssertionError, LookupError, TypeError, ValueError, gymnasium.error.Error) as error:
+        except NOT_TAKEN as error:
             raise Refusal(f"the environment does not take this action: {type(error).__name__}: {error}"[:500]) from None
         self.actions.append(action)
         self.total = round(self.total + float(reward), 9)
@@ -174,6 +175,8 @@ class World:
             try:
                 observation, reward, self.terminated, self.truncated, _ = self.env.step(space.sample())
             except Exception as error:
+                if self.given["isolation"] == "process" and not isinstance(error, NOT_TAKEN):
+                    raise  # what a process may not do, a sandbox may
                 told.append(f"{type(error).__name__}: {error}")
                 break
             self.ended = bool(self.terminated or self.truncated)
