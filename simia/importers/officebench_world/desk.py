@@ -59,6 +59,8 @@ class Desk(FileTools):
 
     def save(self, path: Path, data: bytes) -> None:
         """Put bytes in place at once: a write that fails leaves what was there."""
+        if not path.parent.is_dir():
+            raise ValueError("its folder does not exist")
         draft = path.with_name(f".{path.name[:100]}.draft")
         try:
             draft.write_bytes(data)
@@ -103,8 +105,16 @@ def answering(words: str, *, why: bool = False) -> Iterator[None]:
     except (MemoryError, Failed):
         raise
     except Exception as error:
-        reason = " ".join(str(error).split())[:200] if isinstance(error, ToolError | OSError | ValueError) else ""
-        raise Failed(f"{words} ({reason})" if why and reason else words) from None
+        reason = said(error) if why else ""
+        raise Failed(f"{words} ({reason})" if reason else words) from None
+
+
+def said(error: Exception) -> str:
+    """An error's words where they are the same in every run: no address in memory, no temporary file's name."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    words = " ".join(str(error).split())[:200] if isinstance(error, ToolError | ValueError) else ""
+    return "" if " at 0x" in words or "/tmp/" in words else words
 
 
 def library(name: str) -> Any:

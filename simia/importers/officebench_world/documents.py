@@ -12,7 +12,11 @@ from .stable import archive, unpacked
 
 
 def opened(path: Path) -> Any:
-    return library("docx").Document(io.BytesIO(unpacked(path.read_bytes())))
+    data = unpacked(path.read_bytes())
+    try:
+        return library("docx").Document(io.BytesIO(data))
+    except (ValueError, KeyError):  # another kind of archive
+        raise ValueError("it is no Word document") from None
 
 
 def lines(document: Any) -> list[str]:

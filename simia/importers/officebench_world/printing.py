@@ -21,6 +21,15 @@ from .programs import run
 BY_LIBREOFFICE, BY_REPORTLAB = "by LibreOffice", "plain text and tables, by reportlab"
 WIDE = 8  # columns that a page holds; the others follow below
 MOST_ROWS = 5_000
+TRUETYPE = "/usr/share/fonts/truetype"
+FONTS = (
+    "Vera.ttf",  # which reportlab brings
+    f"{TRUETYPE}/dejavu/DejaVuSans.ttf",
+    f"{TRUETYPE}/liberation/LiberationSans-Regular.ttf",
+    f"{TRUETYPE}/liberation2/LiberationSans-Regular.ttf",
+    f"{TRUETYPE}/freefont/FreeSans.ttf",
+    f"{TRUETYPE}/noto/NotoSans-Regular.ttf",
+)
 PATIENCE = 9.0  # seconds: it starts in one or two where nothing else runs
 
 Story = list[Any]
@@ -77,11 +86,11 @@ def drawn(story: Story) -> bytes:
 
 
 def paragraph(text: str, style: str = "BodyText") -> Any:
-    """A paragraph in the font that has the letters: Helvetica for Latin-1, else Bitstream Vera, which reportlab brings."""
+    """A paragraph in Helvetica, or in a font that has its letters."""
     platypus, styles = library("reportlab.platypus"), library("reportlab.lib.styles")
     look = styles.getSampleStyleSheet()[style]
     if not latin(text):
-        look = look.clone(f"{style}-wide", fontName=wide_font())
+        look = look.clone(f"{style}-wide", fontName=font_for(text))
     return platypus.Paragraph(escape(text, quote=False).replace("\n", "<br/>"), look)
 
 
@@ -93,11 +102,20 @@ def latin(text: str) -> bool:
     return True
 
 
-def wide_font() -> str:
+def font_for(text: str) -> str:
+    """The first font that has all letters of the text; without one it would be printed with holes. Raises `ValueError`."""
     metrics, fonts = library("reportlab.pdfbase.pdfmetrics"), library("reportlab.pdfbase.ttfonts")
-    if "Vera" not in metrics.getRegisteredFontNames():
-        metrics.registerFont(fonts.TTFont("Vera", "Vera.ttf"))
-    return "Vera"
+    letters = {ord(letter) for letter in text if not letter.isspace()}
+    for number, file in enumerate(FONTS):
+        name = f"wide-{number}"
+        if name not in metrics.getRegisteredFontNames():
+            if file.startswith("/") and not Path(file).is_file():
+                continue
+            metrics.registerFont(fonts.TTFont(name, file))
+        if letters <= metrics.getFont(name).face.charToGlyph.keys():
+            return name
+    strange = next(letter for letter in text if not latin(letter))
+    raise ValueError(f"no font here has the letter {strange!r}: install LibreOffice, or Debian's fonts-dejavu-core")
 
 
 def document_story(document: Any) -> Iterator[Any]:

@@ -1,0 +1,79 @@
+"""The benchmark's own subtasks: solutions of ours score 1, and doing nothing scores only where docs/officebench.md says so."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from simia.environment import Environment, open_environment
+from simia.task import Task
+from tests.importers.officebench.play import LIMITS, SOLUTIONS, benchmark, played, value, walls
+
+pytestmark = [walls, benchmark]
+UNTOUCHED = ["1-2/1", "1-11/3"]  # they pass before anybody has done anything
+UNSOLVED = ["1-9/0", "1-10/3", "1-11/3", "1-14/2", "1-22/1"]  # their data is wrong
+SAMPLE = [
+    "1-1/0", "1-2/3", "1-3/4", "1-4/1", "1-6/0", "1-7/5", "1-8/0", "1-11/0", "1-14/1", "1-16/0", "1-18/1", "1-20/0",
+    "2-3/0", "2-12/0", "2-27/0", "2-33/0", "2-39/4", "2-45/0",
+    "3-6/0", "3-12/1", "3-21/0", "3-30/0", "3-36/0", "3-75/0", "3-93/0", "3-99/0",
+]  # fmt: skip
+AT_ONCE = 2
+
+
+async def scores(environment: Environment, tasks: list[Task], *, solve: bool) -> dict[str, float | None]:
+    room = asyncio.Semaphore(AT_ONCE)
+
+    async def one(task: Task) -> float | None:
+        async with room:
+            calls = [(action.name, action.arguments) for action in task.actions] if solve else []
+            return value(await played(environment, task, calls))
+
+    return dict(zip([t.id for t in tasks], await asyncio.gather(*(one(t) for t in tasks)), strict=True))
+
+
+def test_the_solutions_are_of_every_app_and_size() -> None:
+    rows = [json.loads(line) for line in SOLUTIONS.read_text(encoding="utf-8").splitlines()]
+    assert {row["task"] for row in rows} >= set(SAMPLE)
+    sampled = [row for row in rows if row["task"] in SAMPLE]
+    assert len([row for row in sampled if row["task"].startswith("1-")]) >= 10
+    assert len([row for row in sampled if not row["task"].startswith("1-")]) >= 12
+    apps = {action["name"].partition(".")[0] for row in sampled for action in row["actions"]}
+    assert apps == {"calendar", "email", "excel", "ocr", "pdf", "shell", "system", "word"}
+
+
+async def test_a_sample_of_solutions_scores_one(whole_pack: Path) -> None:
+    async with await open_environment(str(whole_pack), limits=LIMITS) as environment:
+        found = await scores(environment, [environment.pack.task(name) for name in SAMPLE], solve=True)
+    assert found == dict.fromkeys(SAMPLE, 1.0)
+
+
+async def test_doing_nothing_scores_only_where_it_is_said(whole_pack: Path) -> None:
+    """A tenth of the subtasks and the listed ones; all of them below."""
+    async with await open_environment(str(whole_pack), limits=LIMITS) as environment:
+        tasks = [task for number, task in enumerate(environment.tasks) if number % 10 == 0 or task.id in UNTOUCHED]
+        found = await scores(environment, tasks, solve=False)
+    assert found == {task.id: float(task.id in UNTOUCHED) for task in tasks}
+
+
+@pytest.mark.all
+async def test_every_solution_scores_one(whole_pack: Path) -> None:
+    async with await open_environment(str(whole_pack), limits=LIMITS) as environment:
+        tasks = [task for task in environment.tasks if task.actions]
+        assert [task.id for task in environment.tasks if not task.actions] == UNSOLVED
+        found = await scores(environment, tasks, solve=True)
+    assert found == {task.id: 1.0 for task in tasks}
+
+
+@pytest.mark.all
+async def test_doing_nothing_on_every_subtask(whole_pack: Path) -> None:
+    async with await open_environment(str(whole_pack), limits=LIMITS) as environment:
+        assert len(environment.tasks) == 145
+        found = await scores(environment, environment.tasks, solve=False)
+    assert [name for name, score in found.items() if score != 0] == UNTOUCHED
+
+
+def test_the_docs_name_what_is_wrong() -> None:
+    text = (Path(__file__).parents[3] / "docs" / "officebench.md").read_text(encoding="utf-8")
+    for name in {*UNTOUCHED, *UNSOLVED}:
+        assert f"`{name}`" in text
