@@ -74,6 +74,8 @@ async def work(
     async with await open_environment(loaded, user="none", limits=limits, **grants) as environment:
         service = Service(environment, Record(out), chosen, seed, state)
         await environment.backend.start()
+        if loaded.user_tools:
+            print(f"the user of {loaded.name} has tools too, and here nobody plays the user", file=sys.stderr)
         if http:
             await over_http(service, port, idle=idle, say=lambda line: print(line, file=sys.stderr, flush=True))
             return False

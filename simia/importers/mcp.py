@@ -30,6 +30,8 @@ from simia.trajectory import ToolCall
 Say = Callable[[str], None]
 LISTING = "list_server"  # as the driver has it
 NAME = re.compile(r"[A-Za-z0-9_./-]{1,128}")
+SECRET = re.compile(r"authorization|cookie|secret|token|passw|api.?key|credential", re.IGNORECASE)
+VARIABLE = re.compile(r"\$\{(\w+)\}")
 EXAMPLES = 20
 
 
@@ -78,7 +80,8 @@ def import_server(
             say(f"readable for the server: {each}")
     else:
         how |= {"url": url, "headers": dict(headers or {})}
-    how |= {"variables": list(variables)}
+    variables = granted(how, variables)
+    how |= {"variables": variables}
     if start is not None:
         how["start"] = start
     if reset is not None:
@@ -93,7 +96,7 @@ def import_server(
             how["files"] = "files"
         head = head_of(out.name, program, needs)
         write_draft(draft, head, how)
-        found = loop.run(listed(Pack.load(draft), network=network, unsafe=unsafe, variables=list(variables)))
+        found = loop.run(listed(Pack.load(draft), network=network, unsafe=unsafe, variables=variables))
         fill(draft, head, how, found, program, say)
         draft.rename(out)
     except OSError as error:
@@ -127,6 +130,25 @@ def reset_of(text: str | None) -> tuple[str, dict[str, Any]] | None:
     if not isinstance(value, dict):
         raise UserError(f"--reset {name}: its arguments are no JSON object: {arguments[:80]}")
     return name, value
+
+
+def granted(how: dict[str, Any], given: Sequence[str]) -> list[str]:
+    """Variables that the server gets: those given by name, and those that its command line, variables or headers use. Raises
+    `UserError` for a secret that would stand in the pack."""
+    for option, values in (("--env", how.get("environment")), ("--header", how.get("headers"))):
+        for name, value in (values or {}).items():
+            if SECRET.search(name) and not VARIABLE.search(value):
+                raise UserError(
+                    f"{option} {name}: a secret is not to stand in a pack; export it, and write ${{NAME}} in its place"
+                )
+    if "url" in how and "@" in how["url"].partition("://")[2].partition("/")[0]:
+        raise UserError(
+            "--url holds a password: a secret is not to stand in a pack; give a --header with ${NAME} in it"
+        )
+    texts = [how.get("url", ""), *how.get("command", [])]
+    texts += [*how.get("environment", {}).values(), *how.get("headers", {}).values()]
+    used = [name for text in texts for name in VARIABLE.findall(text) if name not in ("ROOT", "SERVER")]
+    return list(dict.fromkeys([*given, *used]))
 
 
 def called(url: str | None, program: Program | None) -> str:

@@ -232,7 +232,11 @@ def local(words: list[str]) -> Program:
             needs.append(str(file if file.is_dir() else file.parent))
             word = str(file)
         command.append(word)
-    return Program(command, None, [each for each in dict.fromkeys(needs) if not of_system(each)])
+    folders = [each for each in dict.fromkeys(needs) if not of_system(each)]
+    for each in folders:
+        if Path.home().is_relative_to(each):
+            raise UserError(f"the server could read all of {each}: put its files into a folder of their own")
+    return Program(command, None, folders)
 
 
 def program_folders(path: Path) -> list[str]:

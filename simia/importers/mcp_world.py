@@ -208,7 +208,7 @@ class Link:
             timeout = httpx2.Timeout(START, read=300.0)
             async with (
                 httpx2.AsyncClient(headers=headers, timeout=timeout) as client,
-                streamable_http_client(how["url"], http_client=client) as streams,
+                streamable_http_client(filled(how["url"], {}), http_client=client) as streams,
             ):
                 yield streams
             return

@@ -199,6 +199,32 @@ def test_files_to_start_from(script: Path, tmp_path: Path) -> None:
     assert [message.text for message in trajectory.messages if message.role == "tool"] == ["given\n"]
 
 
+def test_without_a_sandbox_by_word_only(script: Path, tmp_path: Path) -> None:
+    out = import_server([PYTHON, str(script), "good"], out=tmp_path / "out", unsafe=True)
+    done = simia(
+        "rollout", str(out), "--agent", "reference", "--unsafe", "--name", "u", "--runs", str(tmp_path / "runs")
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert [row.reward.value for row in accepted(tmp_path / "runs", "u") if row.reward] == [1.0]
+
+
+async def test_an_imported_server_is_served_on(notes: Path, tmp_path: Path) -> None:
+    """Both ways at once: a client of the protocol, our episode, the server in the sandbox."""
+    from mcp import ClientSession, StdioServerParameters, stdio_client
+
+    words = ["-m", "simia", "serve", str(notes), "--mcp", "--out", str(tmp_path / "played.jsonl")]
+    server = StdioServerParameters(command=sys.executable, args=words)
+    async with stdio_client(server) as streams, ClientSession(*streams, read_timeout_seconds=120) as client:
+        await client.initialize()
+        refused = await client.call_tool("refuse", {})
+        assert (refused.is_error, refused.content[0].text) == (True, "No:  not\ttoday.")
+        await client.call_tool("notes", {})
+        verdict = json.loads((await client.call_tool("finish_episode", {})).content[0].text)
+    assert verdict["reward"] == 1.0
+    [row] = (tmp_path / "played.jsonl").read_bytes().splitlines()
+    assert Trajectory.from_row(json.loads(row)).task_id == "example-notes"
+
+
 # -- what goes wrong, in a line -----------------------------------------------------------------------------------
 
 
@@ -235,6 +261,9 @@ def test_hostile_tools_are_left_out_with_a_line_each(script: Path, tmp_path: Pat
 def test_mistakes_are_one_line(script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     good = [PYTHON, str(script), "good"]
     out = tmp_path / "out"
+    home = tmp_path / "home"
+    (at_home := home / "server.py").parent.mkdir()
+    at_home.write_bytes(script.read_bytes())
     with pytest.raises(UserError, match=r"^say which server: either a command"):
         import_server(out=out)
     with pytest.raises(UserError, match=r"^there is no program 'no-such-program': give its path, or install"):
@@ -247,6 +276,18 @@ def test_mistakes_are_one_line(script: Path, tmp_path: Path, monkeypatch: pytest
         import_server(good, out=out, variables=["NO_SUCH_VARIABLE"])
     with pytest.raises(UserError, match=r"is no folder of files to start from$"):
         import_server(good, out=out, folder=tmp_path / "none")
+    for secret in ({"environment": {"API_KEY": "s3"}}, {"headers": {"Authorization": "Bearer s3"}}):
+        where = {"url": "http://127.0.0.1:9/mcp", "network": True} if "headers" in secret else {"command": good}
+        with pytest.raises(
+            UserError, match=r"a secret is not to stand in a pack; export it, and write \$\{NAME\} in its place$"
+        ):
+            import_server(out=out, **where, **secret)
+    with pytest.raises(UserError, match=r"^--url holds a password"):
+        import_server(url="https://a:b@example.com/mcp", network=True, out=out)
+    with monkeypatch.context() as here:
+        here.setattr(Path, "home", lambda: home)
+        with pytest.raises(UserError, match=r"could read all of .*: put its files into a folder of their own$"):
+            import_server([PYTHON, str(at_home)], out=out)
     with pytest.raises(UserError, match=r"^--env takes NAME=VALUE, not 'X'$"):
         pairs(["X"], "=", "--env")
     with pytest.raises(UserError, match=r"^--reset clear: its arguments are no JSON object"):
@@ -257,7 +298,7 @@ def test_mistakes_are_one_line(script: Path, tmp_path: Path, monkeypatch: pytest
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(UserError, match=r"^a server from npm needs Node.js and npm"):
         import_server(npm="@modelcontextprotocol/server-memory", out=tmp_path / "memory")
-    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["home", "out"]
 
 
 def test_commands_as_readmes_give_them() -> None:
@@ -300,8 +341,7 @@ def counter(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 async def test_a_server_elsewhere_needs_grants_and_a_tool_that_sets_it_back(counter: str, tmp_path: Path) -> None:
     def imported() -> Path:
         return import_server(
-            url=counter, out=tmp_path / "counter", headers={"Authorization": "Bearer ${COUNTER_KEY}"}, variables=["COUNTER_KEY"],
-            reset=("clear", {"start": 5}), network=True,
+            url=counter, out=tmp_path / "counter", headers={"Authorization": "Bearer ${COUNTER_KEY}"}, reset=("clear", {"start": 5}), network=True,
         )  # fmt: skip
 
     out = await asyncio.to_thread(imported)
