@@ -261,7 +261,10 @@ async def prints(environment: Environment, task: Task) -> str | None:
         return None
     try:
         action = task.actions[0]
-        result = (await world.call([ToolCall(id="", name=action.name, arguments=action.arguments)]))[0]
+        quiet = {
+            "script": f"exec 2> /dev/null\n{action.arguments['script']}"
+        }  # a check reads what an example prints, not its complaints
+        result = (await world.call([ToolCall(id="", name=action.name, arguments=quiet)]))[0]
     finally:
         await world.close()
     head = "The output of the OS:\n\n"

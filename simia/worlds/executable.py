@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import resource
+import weakref
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -57,6 +58,7 @@ class ExecutableBackend:
         self._unsafe, self._network, self._variables = unsafe, network, values_of(variables or [])
         self._zygote: Zygote | None = None
         self._slots: list[Slot] = []
+        self._twins: weakref.WeakSet[Zygote] = weakref.WeakSet()
         self._workers = workers or min(MOST_SHARED, max(1, (os.cpu_count() or 2) - 1))
         self._expected: Held = OrderedDict()
         self._untouched: Held = OrderedDict()
@@ -121,7 +123,11 @@ class ExecutableBackend:
     async def _single(self) -> Slot:
         """A process that serves one episode, or one look at its end; in a sandbox of its own where the pack asks for it."""
         zygote = await self.zygote()
-        return Slot(zygote.twin() if self.alone else zygote, isolated=True, own=self.alone)
+        if not self.alone:
+            return Slot(zygote, isolated=True)
+        twin = zygote.twin()
+        self._twins.add(twin)
+        return Slot(twin, isolated=True, own=True)
 
     # -- what scoring needs ---------------------------------------------------------------------------------------
 
@@ -215,6 +221,8 @@ class ExecutableBackend:
         for slot in self._slots:
             await slot.close()
         self._slots = []
+        for twin in list(self._twins):  # of episodes that nobody closed
+            await twin.close()
         if self._zygote is not None:
             await self._zygote.close()
             self._zygote = None

@@ -1,0 +1,212 @@
+"""Attacks from within a sandbox of an episode's own, where programs, sockets and a writable folder are allowed.
+
+Each attack runs as a shell or Python program inside, beside a neighbour that began before it and must end as if alone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from simia.errors import Code
+from simia.sandbox.limits import MB, Limits
+from simia.worlds.executable import ExecutableBackend
+from simia.worlds.executable_world import ExecutableWorld
+from tests.redteam.conftest import SECRET, Listeners
+from tests.sandbox.making import ANY, TASK, ask, gone, make_pack
+
+CODE = '''
+import os, subprocess
+from simia.kit import FileTools, write
+
+class Room(FileTools):
+    @write
+    def note(self, text):
+        with open(self.root / "notes", "a") as file:
+            file.write(text)
+        return (self.root / "notes").read_text()
+
+    @write
+    def program(self, language, code):
+        line = {"bash": ["/bin/bash", "-c", code], "python": ["/usr/bin/python3", "-c", code]}[language]
+        done = subprocess.run(line, cwd=self.root, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        return done.stdout.decode(errors="replace")[-4000:]
+
+    @write
+    def inside(self, code):
+        """Code in the worker's own process."""
+        found = {}
+        exec(code, {"found": found, "os": os, "subprocess": subprocess})
+        return found
+'''
+
+
+@dataclass
+class Rooms:
+    backend: ExecutableBackend
+    outside: Path
+    neighbour: ExecutableWorld
+
+    async def attacker(self) -> ExecutableWorld:
+        return await self.backend.open(TASK, seed=9)
+
+
+@pytest_asyncio.fixture(params=["/scratch", "/"])
+async def rooms(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Rooms]:
+    monkeypatch.setenv("SIMIA_TEST_SECRET", SECRET)
+    (tmp_path / "secret").write_text(SECRET)
+    pack = make_pack(
+        tmp_path / "room", CODE, dict.fromkeys(("note", "program", "inside"), ANY), object="Room", isolation="sandbox"
+    )
+    assert pack.executable is not None
+    pack.executable.root = request.param
+    limits = Limits(wall=4, folder=8 * MB, memory=128 * MB)
+    backend = ExecutableBackend(pack, limits=limits)
+    neighbour = await backend.open(TASK, seed=1)
+    assert (await ask(neighbour, "note", text="before ")).content == "before "
+    await ask(neighbour, "program", language="bash", code="sleep 100 > /dev/null 2>&1 &")
+    yield Rooms(backend, tmp_path, neighbour)
+    assert (await ask(neighbour, "note", text="after")).content == "before after"
+    assert neighbour._slot.generation == 1, "the neighbour was lost"
+    await neighbour.close()
+    await backend.close()
+    assert await gone(str(pack.root)) == []
+
+
+async def ran(world: ExecutableWorld, code: str, language: str = "bash") -> str:
+    result = await ask(world, "program", language=language, code=code)
+    assert result.error is None, result
+    return result.content
+
+
+async def test_nothing_of_the_host_is_there(rooms: Rooms) -> None:
+    world = await rooms.attacker()
+    found = await ran(
+        world,
+        f"cat {rooms.outside}/secret /etc/shadow /root/.ssh/* /home/*/.ssh/*; ls {rooms.outside} /work /var/lib; env;"
+        " cat /proc/*/environ | tr '\\0' '\\n'; cat /proc/[0-9]*/root/etc/shadow /proc/[0-9]*/cwd/*;"
+        f" for p in /proc/[0-9]*; do cat $p/root{rooms.outside}/secret; done",
+    )
+    assert SECRET not in found
+    assert "root:$" not in found
+    await world.close()
+
+
+async def test_nobody_outside_is_reached(rooms: Rooms, listeners: Listeners) -> None:
+    world = await rooms.attacker()
+    tcp, udp = listeners.tcp.getsockname()[1], listeners.udp.getsockname()[1]
+    unix, abstract = listeners.unix.getsockname(), listeners.abstract.getsockname().decode(errors="replace")
+    code = f"""
+import socket
+for family, kind, where in [(2, 1, ("127.0.0.1", {tcp})), (2, 2, ("127.0.0.1", {udp})), (2, 1, ("10.0.0.1", 80)),
+                            (1, 1, {unix!r}), (1, 1, {abstract!r})]:
+    s = socket.socket(family, kind)
+    s.settimeout(0.3)
+    try:
+        s.connect(where) or s.send(b"here")
+        print("sent", where)
+    except OSError as error:
+        print(error)
+for family in (16, 17, 38, 40, 44):
+    try:
+        print("had", family) if socket.socket(family, 3) and family != 16 else None
+    except OSError as error:
+        print(error)
+"""
+    said = await ran(world, code, "python")
+    assert "had" not in said
+    assert listeners.reached() == []
+    await world.close()
+
+
+async def test_what_was_laid_out_cannot_be_changed(rooms: Rooms) -> None:
+    world = await rooms.attacker()
+    said = await ran(
+        world,
+        "for f in /pack/tools.py /simia/simia/kit.py /usr/bin/env /usr/lib/x /proc/sys/kernel/hostname /dev/x; do"
+        " (echo evil > $f) 2>&1 && echo CHANGED $f; done; rm -rf /pack /usr/bin /simia 2>&1 | tail -1; mount -t tmpfs x /pack;"
+        " mount -o remount,rw /usr; unshare -Ur true; chroot / true; ls /pack /usr/bin/env",
+    )
+    assert "CHANGED" not in said
+    assert "/usr/bin/env" in said
+    assert "tools.py" in said
+    kernel = """
+import ctypes
+libc = ctypes.CDLL(None, use_errno=True)
+numbers = {"ptrace": 101, "bpf": 321, "unshare": 272, "userfaultfd": 323, "keyctl": 250, "io_uring_setup": 425, "perf": 298, "x32": 0x40000027}
+print({name: libc.syscall(number, 0, 0, 0, 0, 0) for name, number in numbers.items()})
+"""
+    if os.uname().machine == "x86_64":
+        assert set(json.loads((await ran(world, kernel, "python")).replace("'", '"')).values()) == {-1}
+    await world.close()
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "kill -9 -1",
+        "for p in /proc/[0-9]*; do kill -9 ${p#/proc/}; done",
+        ":(){ :|:& };:; wait",
+        "kill -STOP $PPID",
+        "exec 3<>/dev/null; while true; do :; done",
+        "python3 -c 'x = []\nwhile True: x.append(bytearray(10_000_000))'; python3 -c 'x = bytearray(900_000_000)'",
+    ],
+)
+async def test_violence_ends_its_own_episode_at_most(rooms: Rooms, code: str) -> None:
+    world = await rooms.attacker()
+    assert (await ask(world, "note", text="a")).content == "a"
+    await ask(world, "program", language="bash", code=code)
+    result = await ask(world, "note", text="b")  # built again where it was lost, with what had been written
+    assert result.content == "ab" or result.error in (Code.TOOL_CRASHED, Code.TOOL_TIMEOUT), result
+    await world.close()
+
+
+async def test_what_is_filled_is_its_own(rooms: Rooms) -> None:
+    world = await rooms.attacker()
+    said = await ran(
+        world,
+        "for d in . /tmp /dev/shm; do for i in 1 2 3 4; do head -c 7000000 /dev/zero > $d/f$i; done; done 2>&1;"
+        " du -xsm . /tmp /dev/shm 2>/dev/null | cut -f1 | sort -n | tail -1; rm -f f* /tmp/f* /dev/shm/f*",
+    )
+    assert "No space left" in said
+    assert int(said.strip().splitlines()[-1]) <= 24
+    await world.close()
+
+
+async def test_what_is_left_running_ends_with_the_episode(rooms: Rooms) -> None:
+    world = await rooms.attacker()
+    code = "setsid nohup sh -c 'trap \"\" TERM HUP INT; while true; do sleep 5; done' > /dev/null 2>&1 & disown; echo"
+    await ran(world, code)
+    count = len(await gone(str(rooms.outside / "room"), 0.0))
+    await world.close()
+    for _ in range(50):
+        now = len(await gone(str(rooms.outside / "room"), 0.02))
+        if now <= count - 4:
+            break
+    assert now < count
+
+
+async def test_forged_answers_are_its_own_episodes_alone(rooms: Rooms) -> None:
+    world = await rooms.attacker()
+    code = """
+import socket, struct, json
+for number in range(3, 64):
+    try:
+        body = json.dumps([[1, [0, {"forged": True}]]] * 3).encode()
+        os.write(number, struct.pack("<I", len(body)) + body)
+        os.write(number, b"\\xff" * 64)
+    except OSError:
+        pass
+"""
+    result: Any = await ask(world, "inside", code=code)
+    assert result.error is not None or result.data in ({}, {"forged": True})
+    await world.close()
