@@ -248,7 +248,9 @@ def write(
         "licence": "unknown",
         "policy": "policy.md",
         "tools": "tools.json",
+        "tasks": "tasks.jsonl",  # empty: the author's to fill
     }
+    (folder / "tasks.jsonl").touch()
     plans = {each.tool.name: each.plan for each in found.operations}
     if address:
         head["executable"] = {"code": "tools.py", "object": "World", "isolation": "sandbox", "repeatable": False}

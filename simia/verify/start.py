@@ -202,12 +202,14 @@ def write(folder: Path, found: Material) -> None:
     head |= {"policy": "policy.md"} if found.policy else {}
     head |= {"tools": "tools.json"}
     head |= {"seeds": "seeds.jsonl"} if found.seeds else {}
+    head |= {"tasks": "tasks.jsonl"}  # empty: the author's to fill
     tools = [spec.model_dump(mode="json", exclude_defaults=True) for spec in found.tools]
     draft = folder.parent / f".{folder.name}.{os.getpid()}"
     try:
         draft.mkdir(parents=True)
         (draft / "pack.yaml").write_text(yaml.safe_dump(head, sort_keys=False, allow_unicode=True), encoding="utf-8")
         (draft / "tools.json").write_bytes(orjson.dumps(tools, option=orjson.OPT_INDENT_2) + b"\n")
+        (draft / "tasks.jsonl").touch()
         if found.policy:
             (draft / "policy.md").write_text(found.policy + "\n", encoding="utf-8")
         if found.seeds:

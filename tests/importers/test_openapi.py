@@ -321,8 +321,6 @@ def playable(document: Path, url: str) -> Pack:
     auth = ["Authorization: Bearer ${LIBRARY_KEY}"]
     folder = import_api(str(document), document.parent / "library", base_url=url, auth=auth)
     (folder / "tasks.jsonl").write_text('{"id": "t", "instruction": "Look around."}\n')
-    head = yaml.safe_load((folder / "pack.yaml").read_text())
-    (folder / "pack.yaml").write_text(yaml.safe_dump({**head, "tasks": "tasks.jsonl"}))
     return Pack.load(folder)
 
 
