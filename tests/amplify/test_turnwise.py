@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from simia import resources
 from simia.amplify.check import Checks, check
 from simia.amplify.ground import infer
 from simia.amplify.parse import Parsed
@@ -26,7 +25,7 @@ from simia.trajectory import Trajectory
 
 RECORDINGS = Path(__file__).parent.parent / "recordings"
 # Seeds as they were when the recordings were made, where they have changed since.
-PACKS = {"customer_service": RECORDINGS / "seeds/customer_service", "office": resources.find("seeds", "office")}
+PACKS = {name: RECORDINGS / "seeds" / name for name in ("customer_service", "office")}
 SEEDS = {name: Pack.load(path).seeds for name, path in PACKS.items()}
 BY_ID = {seed.task_id: seed for seeds in SEEDS.values() for seed in seeds}
 SHORT, LONG = BY_ID["cs-001"], BY_ID["cs-008"]

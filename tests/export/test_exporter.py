@@ -21,7 +21,8 @@ FACTS = CardFacts(
 
 
 def seeds() -> list[Trajectory]:
-    return Pack.load("office").seeds
+    """Of the office as it once was: some of its turns hold reasoning."""
+    return Pack.load(Path(__file__).parents[1] / "recordings/seeds/office").seeds
 
 
 def rows(folder: Path, name: str = "data.jsonl") -> list[dict[str, Any]]:

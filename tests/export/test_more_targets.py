@@ -154,8 +154,8 @@ def test_a_mix_keeps_its_shares_and_is_the_same_every_time(tmp_path: Path) -> No
     assert rows == list(mixed(names, tmp_path, {"customer_service": 0.75, "office": 0.25}, 16))
     whole = list(mixed(names, tmp_path, {"customer_service": 0.5, "office": 0.5}, None))
     assert len(whole) == 2 * min(SHOP, OFFICE), "as many as the scarcer pack allows"
-    with pytest.raises(UserError, match=f"office has {OFFICE} of 30 wanted"):
-        list(mixed(names, tmp_path, {"office": 1}, 30))
+    with pytest.raises(UserError, match=f"office has {OFFICE} of 100 wanted"):
+        list(mixed(names, tmp_path, {"office": 1}, 100))
     with pytest.raises(UserError, match="write it as pack=share"):
         shares_of(["office"])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +17,8 @@ from simia.trajectory import Message, ToolCall, Trajectory
 from tests.formats.strategies import JSON, OBJECTS, ROWS, TEXT
 
 FOREIGN = ["apigen", "openai", "hermes"]
-SEEDS = [seed for name in ("office", "customer_service") for seed in Pack.load(name).seeds]
+THEN = Path(__file__).parents[1] / "recordings/seeds/office"  # some of its turns hold reasoning
+SEEDS = [seed for name in ("office", THEN, "customer_service") for seed in Pack.load(name).seeds]
 slow = settings(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large], deadline=None, max_examples=150
 )

@@ -19,7 +19,7 @@ PROBE = Path(__file__).with_name("trl_probe.py")
 @pytest.mark.trainer
 def test_prompts_and_completions_train_what_the_assistant_says(tiny_model: Path, tmp_path: Path) -> None:
     trainer = Trainer(ensure("trl", say=print), tmp_path / "work")
-    seeds = Pack.load("office").seeds[:4]
+    seeds = Pack.load(PROBE.parents[1] / "recordings/seeds/office").seeds[:4]
     facts = CardFacts(name="test", licences=["Apache-2.0"])
     export(seeds, tmp_path / "turns", to="trl", segment="turns", facts=facts)
     export(seeds, tmp_path / "table", to="parquet", facts=facts)

@@ -18,7 +18,7 @@ SOUND = ("cs-001", "cs-010", "cs-013", "of-002", "of-009", "of-011")
 
 @functools.cache
 def seeds() -> dict[str, Trajectory]:
-    found = [seed for pack in (THEN / "customer_service", "office") for seed in Pack.load(pack).seeds]
+    found = [seed for pack in ("customer_service", "office") for seed in Pack.load(THEN / pack).seeds]
     return {str(seed.task_id): seed for seed in found}
 
 
