@@ -242,7 +242,7 @@ class Episode:
         extra: dict[str, Any] = {"seed": self.seed, "backend": environment.backend_name}
         if self.group is not None:
             extra["group"] = self.group
-        if pack.evaluation:
+        if pack.evaluation or "evaluation" in self.task.tags:
             extra["evaluation"] = True
         return Trajectory(
             pack=pack.name,

@@ -9,7 +9,7 @@ import sys
 from rich.console import Console
 from rich.table import Table
 
-EXTRAS = {"embedded": "xllamacpp", "vllm": "vllm", "datasets": "pyarrow"}
+EXTRAS = {"embedded": "xllamacpp", "vllm": "vllm", "datasets": "pyarrow", "mcp": "mcp"}
 out = Console()
 
 

@@ -48,7 +48,8 @@ class Walls:
         if not self.works:
             return [("sandbox", f"no: {self.why}"), ("remedy", REMEDY)]
         who = "workers run as nobody, not as root" if self.outer else "workers run as you, in a namespace of their own"
-        return [("sandbox", f"yes: {self.version} at {self.bwrap}; {who}")]
+        told = "" if self.proc else "; programs in it see no /proc (the container forbids it)"
+        return [("sandbox", f"yes: {self.version} at {self.bwrap}; {who}{told}")]
 
 
 def find() -> str | None:

@@ -29,6 +29,7 @@ def test_the_readmes_commands_do_what_it_says(tmp_path: Path) -> None:
     seeds = [orjson.dumps(rows.write(seed)) for seed in Pack.load("customer_service").seeds]
     (tmp_path / "my_seeds.jsonl").write_bytes(b"\n".join(seeds))
     shutil.copytree(ROOT / "seeds" / "customer_service", tmp_path / "my_pack")
+    shutil.copytree(ROOT / "examples" / "shell", tmp_path / "examples" / "shell")
     endpoint = FakeEndpoint("--respond", "tests.replies:trajectory")
     env = os.environ | {"OPENAI_API_KEY": "not-a-key"}
     lines = shown()
@@ -39,8 +40,8 @@ def test_the_readmes_commands_do_what_it_says(tmp_path: Path) -> None:
             asks = words[0] == "rollout" and any(word.startswith("llm.base_url=") for word in words)
             if (words[0] == "amplify" and "--dry-run" not in words) or asks:
                 words += ["--set", f"llm.base_url={endpoint.url}", "--set", "llm.structured=true"]
-            elif words[0] == "import":
-                continue  # tests/importers imports and plays all three; the environment is a download
+            elif words[:2] in (["import", "tau2"], ["import", "mcp"]):
+                continue  # tests/importers and the pages of docs import and play them; they are downloads
             elif words[:2] == ["rollout", "tau2-retail"]:
                 continue
             done = subprocess.run(

@@ -209,7 +209,21 @@ async def test_a_benchmarks_episodes_never_become_training_data(tmp_path: Path) 
     words = ["export", "r", "--to", "llamafactory", "--out", str(tmp_path / "out"), "--runs", str(tmp_path / "runs")]
     result = CliRunner().invoke(build(), words)
     assert "2 of todos were left out: its tasks are for evaluation only" in result.output.replace("\n", " ")
-    assert not list((tmp_path / "out").glob("train*.json*"))
+    assert not (tmp_path / "out" / "data.jsonl").exists() or not (tmp_path / "out" / "data.jsonl").read_text()
+
+
+async def test_nor_do_those_of_single_tasks_that_are_a_benchmarks(tmp_path: Path) -> None:
+    small(tmp_path / "todos")
+    path = tmp_path / "todos" / "tasks.jsonl"
+    first, *others = [json.loads(line) for line in path.read_text().splitlines()]
+    rows = [{**first, "tags": ["evaluation"]}, *others]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    await rolled(tmp_path, agent="reference")
+    words = ["export", "r", "--to", "llamafactory", "--out", str(tmp_path / "out"), "--runs", str(tmp_path / "runs")]
+    result = CliRunner().invoke(build(), words)
+    assert "1 of todos were left out: its tasks are for evaluation only" in result.output.replace("\n", " ")
+    assert result.exit_code == 0, result.output
+    assert len((tmp_path / "out" / "data.jsonl").read_text().splitlines()) == 1
 
 
 def test_what_reads_amplifications_says_what_a_rollout_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
