@@ -260,6 +260,9 @@ def tools_of(rows: list[dict[str, Any]], say: Say) -> tuple[list[dict[str, Any]]
             why = "stands there twice" if name in writes else "has a name that cannot be written in a call"
             say(f"left out: the tool {clean(name)[:80]!r} {why}")
             continue
+        if (row.get("execution") or {}).get("taskSupport") == "required":
+            say(f"left out: the tool {name}: it runs as a task in the background, and calls here wait for their result")
+            continue
         schema = {"type": "object", **row.get("inputSchema", {})}
         try:
             if schema["type"] != "object":

@@ -167,7 +167,7 @@ class Link:
         self._leave = asyncio.Event()
         self._failure: BaseException | None = None
         self._living: Any = None
-        self._program = ""
+        self._program, self._status = "", ""
         self.junk: str | None = None
 
     def open(self) -> None:
@@ -207,7 +207,7 @@ class Link:
             headers = {name: filled(value, {}) for name, value in (how.get("headers") or {}).items()}
             timeout = httpx2.Timeout(START, read=300.0)
             async with (
-                httpx2.AsyncClient(headers=headers, timeout=timeout) as client,
+                httpx2.AsyncClient(headers=headers, timeout=timeout, event_hooks={"response": [self._see]}) as client,
                 streamable_http_client(filled(how["url"], {}), http_client=client) as streams,
             ):
                 yield streams
@@ -229,6 +229,10 @@ class Link:
         )
         async with stdio_client(parameters, errlog=self._errors) as streams:
             yield streams
+
+    async def _see(self, response: httpx2.Response) -> None:
+        if response.status_code >= 400:
+            self._status = f" (HTTP {response.status_code})"
 
     async def _hear(self, message: Any) -> None:
         """Notifications are let be; a line that is no message is remembered."""
@@ -273,7 +277,7 @@ class Link:
         if isinstance(error, ServerFailed):
             return self._hidden(str(error))
         if self._how["transport"] == "http":
-            grant = "" if isinstance(error, MCPError) else " (a sandbox has no network unless network is granted)"
+            grant = self._status or " (a sandbox has no network unless network is granted)"
             return self._hidden(
                 f"{self._how['url']} cannot be used: {one_line(str(error) or type(error).__name__)}{grant}"
             )

@@ -35,6 +35,7 @@ HOSTILE = [
     {"name": "wrong", "inputSchema": {"type": "object", "properties": {"a": {"type": "strnig"}}}},
     {"name": "list", "inputSchema": {"type": "object", "properties": {"a": {"pattern": "("}}}},
     {"name": "bad name\x1b[31m", "inputSchema": NONE},
+    {"name": "later", "inputSchema": NONE, "execution": {"taskSupport": "required"}},
     {"name": "fine", "description": "red \x1b[31m text", "inputSchema": NONE, "annotations": READS},
     {"name": "fine", "description": "again", "inputSchema": NONE},
 ]

@@ -252,7 +252,7 @@ def test_hostile_tools_are_left_out_with_a_line_each(script: Path, tmp_path: Pat
     out = import_server([PYTHON, str(script), "hostile"], out=tmp_path / "out", say=lines.append)
     assert [(tool.name, tool.description) for tool in Pack.load(out).tools] == [("fine", "red  [31m text")]
     left = [line for line in lines if line.startswith("left out")]
-    assert len(left) == 7
+    assert len(left) == 8
     assert "left out: the tool remote: the schema refers to 'http://example.com/s.json'" in left[0]
     assert "left out: the tool 'fine' stands there twice" in left
     assert not [line for line in lines if "\x1b" in line]
@@ -339,6 +339,16 @@ def counter(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 async def test_a_server_elsewhere_needs_grants_and_a_tool_that_sets_it_back(counter: str, tmp_path: Path) -> None:
+    def refused() -> Path:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("COUNTER_KEY", "k-wrong")
+            return import_server(
+                url=counter, out=tmp_path / "no", headers={"Authorization": "Bearer ${COUNTER_KEY}"}, network=True
+            )
+
+    with pytest.raises(UserError, match=r"^http://127.0.0.1:\d+/mcp cannot be used: .* \(HTTP 401\)$"):
+        await asyncio.to_thread(refused)
+
     def imported() -> Path:
         return import_server(
             url=counter, out=tmp_path / "counter", headers={"Authorization": "Bearer ${COUNTER_KEY}"}, reset=("clear", {"start": 5}), network=True,
