@@ -29,6 +29,13 @@ from simia.trajectory import ToolCall
 
 Say = Callable[[str], None]
 LISTING = "list_server"  # as the driver has it
+WORLD = "mcp_world"
+TOOLS = '''"""The driver of a server of the Model Context Protocol: mcp.json says which."""
+
+from mcp_world.world import World
+
+__all__ = ["World"]
+'''
 NAME = re.compile(r"[A-Za-z0-9_./-]{1,128}")
 SECRET = re.compile(r"authorization|cookie|secret|token|passw|api.?key|credential", re.IGNORECASE)
 VARIABLE = re.compile(r"\$\{(\w+)\}")
@@ -180,7 +187,11 @@ def write_draft(folder: Path, head: dict[str, Any], how: dict[str, Any]) -> None
     """A pack with one tool, which lists the server's."""
     save(folder / "mcp.json", how)
     save(folder / "tools.json", [{"name": LISTING}])
-    (folder / "tools.py").write_bytes((files("simia.importers") / "mcp_world.py").read_bytes())
+    (folder / "tools.py").write_text(TOOLS, encoding="utf-8")
+    (folder / WORLD).mkdir()
+    for module in (files("simia.importers") / WORLD).iterdir():
+        if module.name.endswith(".py"):
+            (folder / WORLD / module.name).write_bytes(module.read_bytes())
     (folder / "pack.yaml").write_text(yaml.safe_dump(head, sort_keys=False), encoding="utf-8")
 
 

@@ -351,14 +351,15 @@ async def test_a_server_elsewhere_needs_grants_and_a_tool_that_sets_it_back(coun
 
     def imported() -> Path:
         return import_server(
-            url=counter, out=tmp_path / "counter", headers={"Authorization": "Bearer ${COUNTER_KEY}"}, reset=("clear", {"start": 5}), network=True,
+            url=counter, out=tmp_path / "counter", headers={"Authorization": "Bearer ${COUNTER_KEY}"},
+            reset=("clear", {"start": 5}), network=True,
         )  # fmt: skip
 
     out = await asyncio.to_thread(imported)
     pack = Pack.load(out)
     assert pack.executable is not None
     assert not pack.executable.repeatable
-    assert not [path for path in out.iterdir() if b"k-123456" in path.read_bytes()]
+    assert not [path for path in out.rglob("*") if path.is_file() and b"k-123456" in path.read_bytes()]
     async with await open_environment(pack, network=True, variables=["COUNTER_KEY"]) as environment:
         for _ in range(2):
             episode = await begun(environment, reward={"parts": [{"kind": "answer", "expect": ["7"]}]})

@@ -1,23 +1,11 @@
-"""The driver of a server of the Model Context Protocol: what an agent calls is a tool of the server, which runs in here.
-
-It is copied into each imported pack as `tools.py`, and the pack's `mcp.json` says how the server is started or where it is.
-A server of one's own command is started anew for each episode, with the private folder as its working directory and home:
-what it keeps in files there is the state. One at a URL lives elsewhere; a tool that the pack names may set it back. The
-official SDK speaks to it, in a thread with a loop of its own, and every wait has a limit. A result that the server marks as an
-error is a refusal in its own words.
-
-Run with the interpreter of the "mcp" environment, in the sandbox: the server is as little trusted as any pack's code.
-"""
+"""A thread in which the official SDK speaks to one server, every wait with a limit; and what the server says of itself."""
 
 from __future__ import annotations
 
 import asyncio
-import base64
 import contextlib
-import json
 import os
 import re
-import sqlite3
 import sys
 import tempfile
 import threading
@@ -32,16 +20,11 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 
-from simia.sandbox.inside import files
-
 JSON = Any
-LISTING = "list_server"  # the importer's one tool: what the server says of itself
-START, CALL = 18.0, 8.0  # seconds; the sandbox waits a little longer for each
+START = 18.0  # seconds; the sandbox waits a little longer
 GRACE = 1.0
 MOST_PAGES = 100
-MOST_ROWS = 10_000
 VARIABLE = re.compile(r"\$\{(\w+)\}")
-SQLITE = b"SQLite format 3\0"
 
 
 class Refusal(Exception):  # noqa: N818 - the server's own word
@@ -52,105 +35,6 @@ class Refusal(Exception):  # noqa: N818 - the server's own word
 
 class ServerFailed(Exception):  # noqa: N818 - a state of the server
     """The server cannot be used; one line says why."""
-
-
-class World:
-    """One server, and the episode's private folder."""
-
-    rolls_back = False  # what a server did before it refused, it has done
-
-    def __init__(self, pack: Path, root: Path) -> None:
-        self.pack, self.root = pack, root
-        self.how: dict[str, Any] = json.loads((pack / "mcp.json").read_bytes())
-        self.repeats = self.how["transport"] == "stdio"
-        self._link: Link | None = None
-        self._initial: files.Files = {}
-
-    def tools(self) -> dict[str, dict[str, bool]]:
-        """Tool → whether it writes: all do that the server does not mark as reading only."""
-        return {"agent": self.how.get("tools") or {LISTING: False}, "user": {}}
-
-    def reset(self, initial: dict[str, Any], seed: int) -> None:
-        """A fresh process of the server in a fresh folder; of one elsewhere a fresh session."""
-        self._close()
-        self._lay(self._wanted(initial))
-        self._open()
-        if self.how.get("tools") and (again := self.how.get("reset")) is not None:
-            try:
-                self._call(again["tool"], again.get("arguments") or {})
-            except Refusal as error:
-                raise ServerFailed(f"its reset tool {again['tool']} refused: {error}") from None
-        self._initial = files.files_in(self.root)
-
-    def call(self, by: str, name: str, arguments: dict[str, Any], index: int) -> JSON:
-        if name == LISTING and not self.how.get("tools"):
-            return self._linked().ask(listing, START)
-        return self._call(name, arguments)
-
-    def dump(self) -> JSON:
-        return as_json(files.files_in(self.root), self.root)
-
-    def initial(self) -> JSON:
-        with files.laid(self._initial) as folder:
-            return as_json(self._initial, folder)
-
-    def restore(self, state: JSON) -> None:
-        """The files as they were, and a server that finds them."""
-        self._close()
-        self._lay({name.rstrip("/"): files.raw(entry) for name, entry in state["files"].items()})
-        self._open()
-
-    def check(self, name: str, by: str, arguments: dict[str, Any]) -> JSON:
-        raise ValueError("an imported server has no checks of its own: judge its state, the calls or the answer")
-
-    # -- files ----------------------------------------------------------------------------------------------------
-
-    def _wanted(self, initial: dict[str, Any]) -> files.Files:
-        """The pack's files, then the task's: `{"folder": …, "files": {name: {"text"} | {"base64"} | null}}`."""
-        if unknown := initial.keys() - {"folder", "files"}:
-            raise ValueError(f"initial has {sorted(unknown)}: it is {{folder: …, files: …}}")
-        wanted: files.Files = {}
-        for folder in (self.how.get("files"), initial.get("folder")):
-            if folder:
-                wanted |= files.files_in(files.inside(self.pack, folder), modes=False)
-        for name, entry in (initial.get("files") or {}).items():
-            for gone in [each for each in wanted if each == name or each.startswith(name.rstrip("/") + "/")]:
-                del wanted[gone]
-            if entry is not None:
-                wanted[name.rstrip("/")] = files.raw(entry)
-        return wanted
-
-    def _lay(self, wanted: files.Files) -> None:
-        files.clear(self.root, wanted)
-        files.lay(self.root, wanted)
-
-    # -- the server -----------------------------------------------------------------------------------------------
-
-    def _open(self) -> None:
-        self._link = Link(self.how, self.root)
-        self._link.open()
-
-    def _close(self) -> None:
-        link, self._link = self._link, None
-        if link is not None:
-            link.close()
-
-    def _linked(self) -> Link:
-        if self._link is None:
-            raise ServerFailed("there is no server: the episode was not set up")
-        return self._link
-
-    def _call(self, name: str, arguments: dict[str, Any]) -> str:
-        request = wire.CallToolRequest(params=wire.CallToolRequestParams(name=name, arguments=arguments))
-
-        async def call(session: ClientSession) -> wire.CallToolResult:
-            return await session.send_request(request, wire.CallToolResult)
-
-        found = self._linked().ask(call, self.how.get("call") or CALL)
-        text = readable(found)
-        if found.is_error:
-            raise Refusal(text or "the tool failed without a word")
-        return text
 
 
 class Link:
@@ -246,7 +130,7 @@ class Link:
         if session is None:
             raise Refusal(self._hidden(f"the server has ended{self._said()}"))
         self.junk = None
-        asking = asyncio.run_coroutine_threadsafe(asyncio.wait_for(answered(what, session), limit), self._loop)
+        asking = asyncio.run_coroutine_threadsafe(asyncio.wait_for(what(session), limit), self._loop)
         try:
             return asking.result(limit + GRACE)
         except TimeoutError:
@@ -308,10 +192,6 @@ class Link:
         return text
 
 
-async def answered(what: Callable[[ClientSession], Awaitable[Any]], session: ClientSession) -> Any:
-    return await what(session)
-
-
 async def shake_hands(session: ClientSession) -> None:
     """By the handshake that every server knows; one that has left it behind says so."""
     try:
@@ -356,34 +236,6 @@ async def paged(ask: Callable[..., Awaitable[Any]], name: str) -> list[JSON]:
     return rows
 
 
-# -- words --------------------------------------------------------------------------------------------------------
-
-
-def readable(found: wire.CallToolResult) -> str:
-    """A result as text: its text to the letter, a word for what is none; its structure where it says nothing else."""
-    parts = [word_of(part) for part in found.content]
-    if not parts and found.structured_content is not None:
-        return json.dumps(found.structured_content, ensure_ascii=False)
-    return "\n".join(parts)
-
-
-def word_of(part: Any) -> str:
-    if isinstance(part, wire.TextContent):
-        return part.text
-    if isinstance(part, wire.ResourceLink):
-        return f"[resource {part.uri} {part.name}]"
-    if isinstance(part, wire.EmbeddedResource):
-        inner = part.resource
-        if isinstance(inner, wire.TextResourceContents):
-            return inner.text
-        return f"[resource {inner.uri} {inner.mime_type or 'of unknown type'}, {sized(inner.blob)}]"
-    return f"[{part.type} {part.mime_type}, {sized(part.data)}]"
-
-
-def sized(data: str) -> str:
-    return f"{len(data) * 3 // 4 - data[-2:].count('='):,} bytes"
-
-
 def first(error: BaseException) -> BaseException:
     """The cause within groups of errors."""
     while isinstance(error, BaseExceptionGroup):
@@ -409,52 +261,3 @@ def filled(text: str, places: Mapping[str, str]) -> str:
         return given
 
     return VARIABLE.sub(value, text)
-
-
-# -- files as JSON ------------------------------------------------------------------------------------------------
-
-
-def as_json(found: files.Files, folder: Path) -> JSON:
-    """As a world of files has them (docs/packs.md); of a SQLite file also what is in its tables."""
-    rows: dict[str, JSON] = {}
-    for name, (kind, mode, data) in sorted(found.items()):
-        if kind == "folder":
-            rows[f"{name}/"] = {"folder": True, **({} if mode == files.FOLDER else {"mode": mode})}
-        elif kind == "link":
-            rows[name] = {"link": data.decode(errors="replace")}
-        elif kind == "file":
-            rows[name] = {**content(data, folder / name), **({} if mode == files.FILE else {"mode": mode})}
-        else:
-            rows[name] = {"other": kind}
-    return {"files": rows}
-
-
-def content(data: bytes, path: Path) -> dict[str, JSON]:
-    if b"\0" not in data:
-        with contextlib.suppress(UnicodeDecodeError):
-            return {"text": data.decode()}
-    found: dict[str, JSON] = {"base64": base64.b64encode(data).decode()}
-    if data.startswith(SQLITE):
-        with contextlib.suppress(sqlite3.Error):
-            found["content"] = tables(data)
-    return found
-
-
-def tables(data: bytes) -> JSON:
-    """Table → its rows, by their number."""
-    with contextlib.closing(sqlite3.connect(":memory:")) as base:
-        base.deserialize(data)
-        base.text_factory = lambda raw: raw.decode(errors="replace")
-        names = base.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name").fetchall()
-        found: dict[str, JSON] = {}
-        for (name,) in names:
-            cursor = base.execute(f'SELECT * FROM "{name.replace(chr(34), chr(34) * 2)}" LIMIT {MOST_ROWS}')
-            columns = [column[0] for column in cursor.description]
-            found[name] = {
-                str(number): {
-                    column: value.hex() if isinstance(value, bytes) else value
-                    for column, value in zip(columns, row, strict=True)
-                }
-                for number, row in enumerate(cursor, start=1)
-            }
-        return found

@@ -1,0 +1,89 @@
+"""What a server gives back, in words and in JSON: the results of its tools, and the files that it keeps."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import mcp_types as wire
+
+from simia.sandbox.inside import files
+
+JSON = Any
+MOST_ROWS = 10_000
+SQLITE = b"SQLite format 3\0"
+
+
+def readable(found: wire.CallToolResult) -> str:
+    """A result as text: its text to the letter, a word for what is none; its structure where it says nothing else."""
+    parts = [word_of(part) for part in found.content]
+    if not parts and found.structured_content is not None:
+        return json.dumps(found.structured_content, ensure_ascii=False)
+    return "\n".join(parts)
+
+
+def word_of(part: Any) -> str:
+    if isinstance(part, wire.TextContent):
+        return part.text
+    if isinstance(part, wire.ResourceLink):
+        return f"[resource {part.uri} {part.name}]"
+    if isinstance(part, wire.EmbeddedResource):
+        inner = part.resource
+        if isinstance(inner, wire.TextResourceContents):
+            return inner.text
+        return f"[resource {inner.uri} {inner.mime_type or 'of unknown type'}, {sized(inner.blob)}]"
+    return f"[{part.type} {part.mime_type}, {sized(part.data)}]"
+
+
+def sized(data: str) -> str:
+    return f"{len(data) * 3 // 4 - data[-2:].count('='):,} bytes"
+
+
+def as_json(found: files.Files, folder: Path) -> JSON:
+    """As a world of files has them (docs/packs.md); of a SQLite file also what is in its tables."""
+    rows: dict[str, JSON] = {}
+    for name, (kind, mode, data) in sorted(found.items()):
+        if kind == "folder":
+            rows[f"{name}/"] = {"folder": True, **({} if mode == files.FOLDER else {"mode": mode})}
+        elif kind == "link":
+            rows[name] = {"link": data.decode(errors="replace")}
+        elif kind == "file":
+            rows[name] = {**content(data, folder / name), **({} if mode == files.FILE else {"mode": mode})}
+        else:
+            rows[name] = {"other": kind}
+    return {"files": rows}
+
+
+def content(data: bytes, path: Path) -> dict[str, JSON]:
+    if b"\0" not in data:
+        with contextlib.suppress(UnicodeDecodeError):
+            return {"text": data.decode()}
+    found: dict[str, JSON] = {"base64": base64.b64encode(data).decode()}
+    if data.startswith(SQLITE):
+        with contextlib.suppress(sqlite3.Error):
+            found["content"] = tables(data)
+    return found
+
+
+def tables(data: bytes) -> JSON:
+    """Table → its rows, by their number."""
+    with contextlib.closing(sqlite3.connect(":memory:")) as base:
+        base.deserialize(data)
+        base.text_factory = lambda raw: raw.decode(errors="replace")
+        names = base.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name").fetchall()
+        found: dict[str, JSON] = {}
+        for (name,) in names:
+            cursor = base.execute(f'SELECT * FROM "{name.replace(chr(34), chr(34) * 2)}" LIMIT {MOST_ROWS}')
+            columns = [column[0] for column in cursor.description]
+            found[name] = {
+                str(number): {
+                    column: value.hex() if isinstance(value, bytes) else value
+                    for column, value in zip(columns, row, strict=True)
+                }
+                for number, row in enumerate(cursor, start=1)
+            }
+        return found

@@ -1,0 +1,126 @@
+"""The driver of a server of the Model Context Protocol: what an agent calls is a tool of the server, which runs in here.
+
+This folder is copied into each imported pack, and the pack's `mcp.json` says how the server is started or where it is.
+A server of one's own command is started anew for each episode, with the private folder as its working directory and home:
+what it keeps in files there is the state. One at a URL lives elsewhere; a tool that the pack names may set it back. The
+official SDK speaks to it, in a thread with a loop of its own, and every wait has a limit. A result that the server marks as an
+error is a refusal in its own words.
+
+Run with the interpreter of the "mcp" environment, in the sandbox: the server is as little trusted as any pack's code.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import mcp_types as wire
+from mcp.client.session import ClientSession
+
+from simia.sandbox.inside import files
+
+from .link import START, Link, Refusal, ServerFailed, listing
+from .words import as_json, readable
+
+JSON = Any
+LISTING = "list_server"  # the importer's one tool: what the server says of itself
+CALL = 8.0  # seconds
+
+
+class World:
+    """One server, and the episode's private folder."""
+
+    rolls_back = False  # what a server did before it refused, it has done
+
+    def __init__(self, pack: Path, root: Path) -> None:
+        self.pack, self.root = pack, root
+        self.how: dict[str, Any] = json.loads((pack / "mcp.json").read_bytes())
+        self._link: Link | None = None
+        self._initial: files.Files = {}
+
+    def tools(self) -> dict[str, dict[str, bool]]:
+        """Tool → whether it writes: all do that the server does not mark as reading only."""
+        return {"agent": self.how.get("tools") or {LISTING: False}, "user": {}}
+
+    def reset(self, initial: dict[str, Any], seed: int) -> None:
+        """A fresh process of the server in a fresh folder; of one elsewhere a fresh session."""
+        self._close()
+        self._lay(self._wanted(initial))
+        self._open()
+        if self.how.get("tools") and (again := self.how.get("reset")) is not None:
+            try:
+                self._call(again["tool"], again.get("arguments") or {})
+            except Refusal as error:
+                raise ServerFailed(f"its reset tool {again['tool']} refused: {error}") from None
+        self._initial = files.files_in(self.root)
+
+    def call(self, by: str, name: str, arguments: dict[str, Any], index: int) -> JSON:
+        if name == LISTING and not self.how.get("tools"):
+            return self._linked().ask(listing, START)
+        return self._call(name, arguments)
+
+    def dump(self) -> JSON:
+        return as_json(files.files_in(self.root), self.root)
+
+    def initial(self) -> JSON:
+        with files.laid(self._initial) as folder:
+            return as_json(self._initial, folder)
+
+    def restore(self, state: JSON) -> None:
+        """The files as they were, and a server that finds them."""
+        self._close()
+        self._lay({name.rstrip("/"): files.raw(entry) for name, entry in state["files"].items()})
+        self._open()
+
+    def check(self, name: str, by: str, arguments: dict[str, Any]) -> JSON:
+        raise ValueError("an imported server has no checks of its own: judge its state, the calls or the answer")
+
+    # -- files ----------------------------------------------------------------------------------------------------
+
+    def _wanted(self, initial: dict[str, Any]) -> files.Files:
+        """The pack's files, then the task's: `{"folder": …, "files": {name: {"text"} | {"base64"} | null}}`."""
+        if unknown := initial.keys() - {"folder", "files"}:
+            raise ValueError(f"initial has {sorted(unknown)}: it is {{folder: …, files: …}}")
+        wanted: files.Files = {}
+        for folder in (self.how.get("files"), initial.get("folder")):
+            if folder:
+                wanted |= files.files_in(files.inside(self.pack, folder), modes=False)
+        for name, entry in (initial.get("files") or {}).items():
+            for gone in [each for each in wanted if each == name or each.startswith(name.rstrip("/") + "/")]:
+                del wanted[gone]
+            if entry is not None:
+                wanted[name.rstrip("/")] = files.raw(entry)
+        return wanted
+
+    def _lay(self, wanted: files.Files) -> None:
+        files.clear(self.root, wanted)
+        files.lay(self.root, wanted)
+
+    # -- the server -----------------------------------------------------------------------------------------------
+
+    def _open(self) -> None:
+        self._link = Link(self.how, self.root)
+        self._link.open()
+
+    def _close(self) -> None:
+        link, self._link = self._link, None
+        if link is not None:
+            link.close()
+
+    def _linked(self) -> Link:
+        if self._link is None:
+            raise ServerFailed("there is no server: the episode was not set up")
+        return self._link
+
+    def _call(self, name: str, arguments: dict[str, Any]) -> str:
+        request = wire.CallToolRequest(params=wire.CallToolRequestParams(name=name, arguments=arguments))
+
+        async def call(session: ClientSession) -> wire.CallToolResult:
+            return await session.send_request(request, wire.CallToolResult)
+
+        found = self._linked().ask(call, self.how.get("call") or CALL)
+        text = readable(found)
+        if found.is_error:
+            raise Refusal(text or "the tool failed without a word")
+        return text
