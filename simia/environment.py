@@ -367,11 +367,18 @@ def backends() -> Mapping[str, Callable[[], Any]]:
     found = {point.name: point.load for point in entry_points(group="simia.backends")}
     return {
         "executable": _executable,
+        "simulated": _simulated,
         **found,
     }  # a checkout that is on the path, but not installed, has no entry points
 
 
 def _executable() -> Any:
     from simia.worlds.executable import open_backend
+
+    return open_backend
+
+
+def _simulated() -> Any:
+    from simia.worlds.simulated import open_backend
 
     return open_backend

@@ -1,0 +1,161 @@
+"""The simulated back end: one engine, one set of prompts and one book of shared answers for all episodes of a pack."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import orjson
+import zstandard
+from pydantic import TypeAdapter
+
+from simia.config import parse
+from simia.errors import UserError
+from simia.llm.backends import LLMSettings, price_for
+from simia.llm.backends import open_backend as open_model
+from simia.llm.engine import Engine, Limits, MemoryJournal
+from simia.llm.types import Request
+from simia.pack import Pack
+from simia.task import By, Task
+from simia.tool import SchemaError, ToolSpec
+from simia.trajectory import digest
+from simia.worlds.simulated.feedback import FORM, Answer, Feedback
+from simia.worlds.simulated.ledger import Ledger
+from simia.worlds.simulated.settings import SimulatedSettings
+from simia.worlds.simulated.world import SimulatedWorld, result_schema
+
+KEPT = 65_536  # answers that a group may share, the latest
+Shared = tuple[list[Answer], list[str]]
+
+
+class SimulatedBackend:
+    """`engine`: of the model that simulates; whoever opened it closes it. Without one, `llm` says which model, and it is ours."""
+
+    def __init__(
+        self,
+        pack: Pack,
+        *,
+        engine: Engine | None = None,
+        llm: dict[str, Any] | LLMSettings | None = None,
+        limits: Limits | None = None,
+        **settings: Any,
+    ) -> None:
+        if not pack.tools:
+            raise UserError(f"pack {pack.name} has no tools to simulate: name their file in pack.yaml")
+        self.pack = pack
+        self.settings = parse(SimulatedSettings, settings, where="the simulated back end")
+        self.feedback = Feedback(pack, self.settings)
+        self.specs: dict[By, dict[str, ToolSpec]] = {
+            "agent": {tool.name: tool for tool in pack.tools},
+            "user": {tool.name: tool for tool in pack.user_tools},
+        }
+        self.numbers = itertools.count()
+        self._returns = {tool.name: schema_of(tool) for tool in (*pack.tools, *pack.user_tools)}
+        self._base, self.told = Ledger(), ""
+        if self.settings.knowledge == "state":
+            self._base, self.told = known_state(pack, self.settings)
+        self.identity = digest([self.settings.model_dump(), self.feedback.system, self.feedback.hashes, self.told])
+        self._shared: OrderedDict[str, asyncio.Future[Shared]] = OrderedDict()
+        self._engine = engine
+        self._own = engine is None
+        self._llm = llm
+        self._limits = limits or Limits()
+
+    @property
+    def engine(self) -> Engine:
+        assert self._engine is not None, "start the back end first"
+        return self._engine
+
+    async def start(self) -> None:
+        """Open the model, where it is ours to open."""
+        if self._engine is None:
+            chosen: LLMSettings = TypeAdapter(LLMSettings).validate_python(self._llm or {"kind": "embedded"})
+            model = open_model(chosen)
+            await model.start()
+            self._engine = Engine(model, MemoryJournal(), self._limits, price_for(chosen))
+
+    async def open(
+        self, task: Task, *, seed: int = 0, group: str | None = None, snapshot: bytes | None = None
+    ) -> SimulatedWorld:
+        """An episode's world; with `snapshot` one that goes on from there."""
+        await self.start()
+        if snapshot is None:
+            return SimulatedWorld(self, task, self._base.copy(), seed=seed, group=group)
+        body = orjson.loads(zstandard.decompress(snapshot))
+        if body.get("kind") != "simulated" or body.get("version") != 1:
+            raise UserError("this snapshot is of another world: start the episode anew")
+        world = SimulatedWorld(self, task, Ledger.load(body["first"]), seed=body["seed"], group=body["group"])
+        world.replay(body["history"])
+        return world
+
+    def request(self, messages: list[dict[str, Any]]) -> Request:
+        settings, form = self.settings, None
+        if self.engine.backend.structured:
+            form = {"type": "json_schema", "json_schema": {"name": "answers", "schema": FORM}}
+        return Request(
+            messages=messages, temperature=settings.temperature, max_tokens=settings.max_tokens, response_format=form,
+            extra_body=dict(settings.extra),
+        )  # fmt: skip
+
+    async def shared(self, place: str, make: Callable[[], Awaitable[Shared]]) -> Shared:
+        """Asked once for a group, a world and its calls, also when a whole group asks at the same time."""
+        found = self._shared.get(place)
+        if found is None:
+            while len(self._shared) >= KEPT:
+                self._shared.popitem(last=False)
+            found = self._shared[place] = asyncio.ensure_future(make())
+        try:
+            return await asyncio.shield(found)
+        except BaseException:
+            if found.done() and self._shared.get(place) is found:
+                del self._shared[place]
+            raise
+
+    def misfits(self, name: str, content: Any) -> list[str]:
+        """Where a result breaks the schema that its tool declares for results."""
+        schema = self._returns.get(name)
+        if schema is None:
+            return []
+        return [
+            f"the result of {name} breaks its schema: {where or 'it'}: {what}"[:300]
+            for where, what in schema.errors(content)[:3]
+        ]
+
+    async def close(self) -> None:
+        if self._own and self._engine is not None:
+            await self._engine.close()
+            await self._engine.backend.close()
+            self._engine = None
+
+
+def schema_of(tool: ToolSpec) -> Any:
+    try:
+        return result_schema(tool)
+    except SchemaError:  # a foreign one that cannot be used says nothing
+        return None
+
+
+def known_state(pack: Pack, settings: SimulatedSettings) -> tuple[Ledger, str]:
+    """The pack's tables, for the ledger and in words. Raises `UserError` where there are none, or too many for a prompt."""
+    path = pack.path_of("state")
+    if path is None or not path.is_file() or path.suffix != ".json":
+        raise UserError(f"pack {pack.name} has no state.json to be known: use knowledge=reference or knowledge=schema")
+    state = orjson.loads(path.read_bytes())
+    text = "\n".join(
+        f"{table} {key}: {orjson.dumps(row).decode()}"
+        for table, rows in state.items()
+        for key, row in (rows.items() if isinstance(rows, dict) else [("", rows)])
+    )
+    if len(text) > settings.context * 2:
+        raise UserError(
+            f"pack {pack.name}: its state of {len(text):,} characters does not fit a prompt of {settings.context:,} tokens: raise `context`"
+        )
+    return Ledger.of_state(state), text
+
+
+def open_backend(pack: Pack, **settings: Any) -> SimulatedBackend:
+    """For the entry point `simia.backends`."""
+    return SimulatedBackend(pack, **settings)

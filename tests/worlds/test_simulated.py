@@ -1,0 +1,326 @@
+"""The simulated world: what reaches the model, how its answers are read, the ledger, sharing in a group, faults."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from simia.environment import open_environment
+from simia.errors import Aborted, Code, UserError
+from simia.llm.engine import Engine, Limits, MemoryJournal
+from simia.llm.types import LLMFault, Reply, Request
+from simia.pack import Pack
+from simia.task import Task
+from simia.tool import ToolSpec
+from simia.trajectory import Message, ToolCall
+from simia.worlds.simulated import SimulatedBackend
+from simia.worlds.simulated.feedback import Unreadable, read
+from simia.worlds.simulated.ledger import Ledger, entities
+from simia.worlds.simulated.world import SimulatedWorld
+from simia.worlds.world import ToolResult
+
+Answerer = Callable[[Request], str]
+ID = {"type": "object", "properties": {"order_id": {"type": "string"}}, "required": ["order_id"]}
+STATUS = {"type": "object", "properties": {"status": {"enum": ["pending", "shipped"]}}, "required": ["status"]}
+PACK = Pack(
+    name="shop",
+    policy="Be kind.",
+    tools=[
+        ToolSpec(name="get_order", description="An order.", parameters=ID),
+        ToolSpec(name="cancel_order", description="Cancels it.", parameters=ID, extra={"returns": STATUS}),
+    ],
+)
+TASK = Task.model_validate(
+    {"id": "t", "instruction": "Cancel ORD-1.", "reference": [{"name": "cancel_order", "arguments": {"order_id": "ORD-1"}}]}
+)  # fmt: skip
+
+
+class Scripted:
+    """A model that says what a function makes of the request; for load and faults."""
+
+    alias, model, structured = "scripted", "scripted", False
+
+    def __init__(self, answer: Answerer) -> None:
+        self.answer, self.asked = answer, list[Request]()
+
+    async def start(self) -> None: ...
+
+    async def complete(self, request: Request, *, draw: str) -> Reply:
+        self.asked.append(request)
+        await asyncio.sleep(0.01)
+        return Reply(text=self.answer(request))
+
+    async def close(self) -> None: ...
+
+
+def replies(*texts: Any) -> Answerer:
+    left = [text if isinstance(text, str) else json.dumps({"answers": text}) for text in texts]
+    return lambda _: left.pop(0) if len(left) > 1 else left[0]
+
+
+def result(content: Any, call: int = 1, changes: list[Any] | None = None, outcome: str = "result") -> dict[str, Any]:
+    return {"call": call, "outcome": outcome, "content": content, "changes": changes or []}
+
+
+@asynccontextmanager
+async def simulated(
+    answer: Answerer, pack: Pack = PACK, **settings: Any
+) -> AsyncIterator[tuple[SimulatedBackend, Scripted]]:
+    model = Scripted(answer)
+    async with Engine(model, MemoryJournal(), Limits(retries=1, backoff=0.01)) as engine:
+        yield SimulatedBackend(pack, engine=engine, **settings), model
+
+
+async def do(world: SimulatedWorld, name: str, /, **arguments: Any) -> ToolResult:
+    return (await world.call([ToolCall(id="c", name=name, arguments=arguments)]))[0]
+
+
+def asked(request: Request) -> str:
+    return str(request.messages[-1]["content"])
+
+
+async def test_what_is_malformed_never_reaches_the_model() -> None:
+    async with simulated(replies([result("x")])) as (backend, model):
+        world = await backend.open(TASK)
+        calls = [
+            ToolCall(id="1", name="get_orders", arguments={}),
+            ToolCall(id="2", name="get_order", arguments={"order_id": 7}),
+            ToolCall(id="3", name="get_order", raw="{"),
+        ]
+        results = await world.call(calls)
+        assert [each.error for each in results] == [Code.UNKNOWN_TOOL, Code.BAD_ARGUMENTS, Code.UNPARSABLE_ARGUMENTS]
+        assert model.asked == []
+        mixed = await world.call([calls[0], ToolCall(id="4", name="get_order", arguments={"order_id": "ORD-1"})])
+        assert (mixed[0].error, mixed[1].content, len(model.asked)) == (Code.UNKNOWN_TOOL, "x", 1)
+
+
+async def test_calls_of_one_turn_are_one_request_and_answered_in_their_order() -> None:
+    answers = [result({"n": 2}, call=2), result("refused", call=1, outcome="error")]
+    async with simulated(replies(answers)) as (backend, model):
+        world = await backend.open(TASK)
+        first, second = await world.call(
+            [ToolCall(id="a", name="get_order", arguments={"order_id": "A-1"}), ToolCall(id="b", name="get_order", arguments={"order_id": "B-2"})]
+        )  # fmt: skip
+        assert (first.call_id, first.error, first.content) == ("a", Code.TOOL_ERROR, '{"error":"refused"}')
+        assert (second.call_id, second.error, second.data) == ("b", None, {"n": 2})
+        assert len(model.asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("knowledge", "holds", "lacks"),
+    [
+        ("reference", ["Cancel ORD-1.", 'cancel_order {"order_id":"ORD-1"}'], []),
+        ("schema", [], ["Cancel ORD-1.", "# A solution"]),
+    ],
+)
+async def test_what_the_simulator_is_given(knowledge: str, holds: list[str], lacks: list[str]) -> None:
+    async with simulated(replies([result({"order_id": "ORD-1", "status": "pending"})]), knowledge=knowledge) as (
+        backend,
+        model,
+    ):
+        world = await backend.open(TASK)
+        for _ in range(2):
+            await do(world, "get_order", order_id="ORD-1")
+        first, second = (asked(request) for request in model.asked)
+        assert all(words in first for words in holds)
+        assert not any(words in first for words in lacks)
+        assert model.asked[0].messages[0] == model.asked[1].messages[0]  # static first: rules, tools, policy
+        assert "Be kind." in str(model.asked[0].messages[0]["content"])
+        assert '1. agent: get_order {"order_id":"ORD-1"}\n   result: {"order_id":"ORD-1","status":"pending"}' in second
+        assert 'order ORD-1: {"order_id":"ORD-1","status":"pending"}' in second
+
+
+async def test_a_contradiction_is_named_and_mended_once() -> None:
+    texts = [
+        [result({"order_id": "ORD-1", "status": "pending"})],
+        [result({"order_id": "ORD-1", "status": "shipped"})],
+        [result({"order_id": "ORD-1", "status": "pending"})],
+    ]
+    async with simulated(replies(*texts)) as (backend, model):
+        world = await backend.open(TASK)
+        await do(world, "get_order", order_id="ORD-1")
+        again = await do(world, "get_order", order_id="ORD-1")
+        assert again.data["status"] == "pending"
+        assert again.detail == ""
+        assert len(model.asked) == 3
+        assert "status of 'ORD-1' was 'pending' before and is 'shipped' in this answer" in asked(model.asked[2])
+
+
+async def test_one_that_stays_is_given_and_noted() -> None:
+    texts = [[result({"order_id": "ORD-1", "status": status})] for status in ("pending", "shipped", "shipped")]
+    async with simulated(replies(*texts)) as (backend, _):
+        world = await backend.open(TASK)
+        await do(world, "get_order", order_id="ORD-1")
+        stays = await do(world, "get_order", order_id="ORD-1")
+        assert stays.error is None
+        assert "was 'pending' before" in stays.detail
+
+
+async def test_a_named_change_is_none() -> None:
+    change = {"table": "orders", "key": "ORD-1", "set": {"status": "shipped"}}
+    texts = [
+        [result({"order_id": "ORD-1", "status": "pending"})],
+        [result({"status": "shipped"}, changes=[change])],
+        [result({"order_id": "ORD-1", "status": "shipped"})],
+    ]
+    async with simulated(replies(*texts)) as (backend, model):
+        world = await backend.open(TASK)
+        await do(world, "get_order", order_id="ORD-1")
+        await do(world, "cancel_order", order_id="ORD-1")
+        await do(world, "get_order", order_id="ORD-1")
+        assert len(model.asked) == 3
+        assert (await world.evidence()) == {"simulated": [change]}
+
+
+async def test_a_result_that_breaks_its_schema_is_asked_for_again() -> None:
+    async with simulated(replies([result({"status": "gone"})], [result({"status": "shipped"})])) as (backend, model):
+        world = await backend.open(TASK)
+        assert (await do(world, "cancel_order", order_id="ORD-1")).data == {"status": "shipped"}
+        assert "breaks its schema" in asked(model.asked[1])
+
+
+async def test_a_group_shares_what_it_asks_the_same_and_pays_once() -> None:
+    count = iter(range(1000))
+    async with simulated(lambda _: json.dumps({"answers": [result({"n": next(count)})]})) as (backend, model):
+        worlds = [await backend.open(TASK, group="g") for _ in range(8)]
+        same = await asyncio.gather(*(do(world, "get_order", order_id="A-1") for world in worlds))
+        assert len({each.content for each in same}) == 1
+        assert len(model.asked) == 1
+        await do(worlds[0], "cancel_order", order_id="A-1")  # from here on it is another world
+        later = await asyncio.gather(*(do(world, "get_order", order_id="B-2") for world in worlds))
+        assert len({each.content for each in later}) == 2
+        apart = [await backend.open(TASK), await backend.open(TASK, group="h")]
+        others = [await do(world, "get_order", order_id="A-1") for world in apart]
+        assert len({each.content for each in (*others, same[0])}) == 3
+
+
+async def test_a_snapshot_goes_on_without_asking() -> None:
+    async with simulated(replies([result({"order_id": "A-1", "status": "pending"})])) as (backend, model):
+        world = await backend.open(TASK, group="g")
+        await do(world, "get_order", order_id="A-1")
+        copy = await backend.open(TASK, snapshot=await world.snapshot())
+        assert await copy.state() == await world.state() == {"order": {"A-1": {"order_id": "A-1", "status": "pending"}}}
+        await asyncio.gather(do(world, "get_order", order_id="B-2"), do(copy, "get_order", order_id="B-2"))
+        assert len(model.asked) == 2
+
+
+async def test_an_outage_is_an_aborted_episode_and_is_not_remembered() -> None:
+    down = [True]
+
+    def answer(_: Request) -> str:
+        if down[0]:
+            raise LLMFault(Code.SERVER_ERROR, "503", retry=True)
+        return json.dumps({"answers": [result("fine")]})
+
+    async with simulated(answer) as (backend, _):
+        environment = await open_environment(PACK, backend="simulated", engine=backend.engine, user="none")
+        episode = await environment.reset(TASK, group="g")
+        call = Message(role="assistant", calls=[ToolCall(id="1", name="get_order", arguments={"order_id": "A-1"})])
+        step = await episode.step(call)
+        assert step.end is not None
+        assert (step.end.kind, step.end.code) == ("aborted", Code.SERVER_ERROR)
+        assert step.reward is not None
+        assert step.reward.value is None
+        down[0] = False
+        again = await environment.reset(TASK, group="g")
+        assert (await again.step(call)).messages[0].content == "fine"
+
+
+@pytest.mark.parametrize("texts", [["no JSON at all"], ['{"answers": []}'], ['{"answers": [{"call": 1}]}']])
+async def test_an_answer_that_cannot_be_read_is_asked_for_again_then_aborts(texts: list[str]) -> None:
+    fine = json.dumps({"answers": [result("fine")]})
+    async with simulated(replies(texts[0], fine)) as (backend, model):
+        assert (await do(await backend.open(TASK), "get_order", order_id="A-1")).content == "fine"
+        assert "could not be read" in asked(model.asked[1])
+    async with simulated(replies(texts[0])) as (backend, _):
+        with pytest.raises(Aborted) as caught:
+            await do(await backend.open(TASK), "get_order", order_id="A-1")
+        assert caught.value.code is Code.UNPARSABLE
+
+
+async def test_a_prompt_keeps_within_its_context() -> None:
+    long = "word " * 12_000
+    answer = replies([result({"order_id": "A-1", "text": long})])
+    async with simulated(answer, context=60_000, again=0) as (backend, model):
+        world = await backend.open(TASK)
+        for number in range(12):
+            await do(world, "get_order", order_id=f"A-{number}")
+        sizes = [sum(len(str(message["content"])) for message in request.messages) for request in model.asked]
+        assert max(sizes) / 3.6 < 60_000
+        last = asked(model.asked[-1])
+        assert "(shortened)" in last
+        assert "A-10" in last
+        assert world.history[0].answer.content["text"] == long  # private to the prompt
+
+
+@pytest.mark.parametrize(
+    ("text", "content"),
+    [
+        ('```json\n{"answers": [{"call": 1, "outcome": "result", "content": {"a": 1},}]}\n```', {"a": 1}),
+        ('{"answers": [{"call": 1, "outcome": "result", "content": "{\\"a\\": 1}"}]}', {"a": 1}),
+        ('[{"call": 1, "outcome": "ok", "content": null}]', None),
+        ('{"call": 1, "outcome": "result", "content": [1]}', [1]),
+        ('{"answers": [{"call": 1, "outcome": "error", "content": "no"}]}', {"error": "no"}),
+    ],
+)
+def test_slips_of_form_are_read(text: str, content: Any) -> None:
+    assert read(text, 1)[0].content == content
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['{"answers": [{"outcome": "maybe", "content": 1}]}', '{"answers": 3}', "null", '{"answers": [{"outcome": "result", "content": 1, "changes": [{"set": 3}]}]}'],
+)  # fmt: skip
+def test_what_has_two_readings_is_not(text: str) -> None:
+    with pytest.raises(Unreadable):
+        read(text, 1)
+
+
+def test_entities_of_a_result() -> None:
+    value = {
+        "customer_id": "C-1",
+        "orders": [{"order_id": "O-1", "total": 3.5, "items": [{"sku": "x"}]}],
+        "lines": [{"order_id": "O-1", "item_id": "I-9", "count": 2}],
+        "accounts": {"ACC-1": {"balance": 4}},
+    }
+    assert sorted(entities(value)) == [
+        ("account", "ACC-1", {"balance": 4}),
+        ("customer", "C-1", {"customer_id": "C-1"}),
+        ("item_id+order_id", "I-9|O-1", {"count": 2, "item_id": "I-9", "order_id": "O-1"}),
+        ("order", "O-1", {"order_id": "O-1", "total": 3.5}),
+    ]
+
+
+def test_the_ledger_refuses_what_does_not_exist_or_was_taken_away() -> None:
+    ledger = Ledger.of_state({"orders": {"O-1": {"status": "pending"}}, "flags": {"open": True}})
+    good = {"order_id": "O-1", "status": "pending"}
+    fine: dict[str, Any] = {"failed": False, "changes": []}
+    assert ledger.contradictions("get_order", {"order_id": "O-1"}, good, **fine) == []
+    assert (
+        "there is none such" in ledger.contradictions("get_order", {"order_id": "O-9"}, {"order_id": "O-9"}, **fine)[0]
+    )
+    assert ledger.contradictions("get_order", {"order_id": "O-9"}, "no such order", failed=True, changes=[]) == []
+    ledger.take({"email": "a1@x"}, {"error": "a1@x not found"}, failed=True, changes=[])
+    assert "does not exist" in ledger.contradictions("find", {"email": "a1@x"}, {"id": "7"}, **fine)[0]
+    ledger.take({}, "ok", failed=False, changes=[{"table": "orders", "key": "O-1", "set": None}])
+    assert "taken away" in ledger.contradictions("get_order", {"order_id": "O-1"}, good, **fine)[0]
+    made = [{"table": "orders", "key": "O-2", "set": {"status": "pending"}}]
+    assert (
+        ledger.contradictions("create_order", {"order_id": "O-2"}, {"order_id": "O-2"}, failed=False, changes=made)
+        == []
+    )
+    assert Ledger.load(json.loads(json.dumps(ledger.dump()))) == ledger
+
+
+def test_knowledge_that_a_pack_does_not_have_is_said() -> None:
+    with pytest.raises(UserError, match=r"no state\.json"):
+        SimulatedBackend(PACK, knowledge="state")
+    with pytest.raises(UserError, match="knowledge"):
+        SimulatedBackend(PACK, knowledge="all")
+    with pytest.raises(UserError, match="no tools"):
+        SimulatedBackend(Pack(name="empty"))
