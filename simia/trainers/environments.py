@@ -188,8 +188,8 @@ def ensure(name: str, say: Say = lambda line: None) -> Path:
 def ensure_packages(name: str, *, pip: Sequence[str], probe: str = "", say: Say = lambda line: None) -> Path:
     """The interpreter of an environment with these packages (pip's requirements), built when it is not there yet.
 
-    It is for what a user names, as an importer does. The folder, `NAME-<hash of the request>`, is what a pack writes as its
-    `python`. Raises `UserError` as `ensure` does.
+    It is for what a user names, as an importer does; only wheels are installed. The folder, `NAME-<hash of the request>`, is
+    what a pack writes as its `python`. Raises `UserError` as `ensure` does.
     """
     option = next((word for word in pip if word.startswith("-")), None)
     if option or not pip:
@@ -216,11 +216,13 @@ def build(recipe: Recipe, home: Path, say: Say) -> None:
         shutil.rmtree(leftover)
     draft = home.parent / f".{recipe.key}.{os.getpid()}"
     python = draft / "bin" / "python"
+    # What a user names is code of others: to build it, or to start its interpreter, would run it outside of the sandbox.
+    wheels = () if recipe.name in RECIPES else ("--only-binary", ":all:")
     with log.open("wb") as out:
         step(recipe, [sys.executable, "-m", "venv", str(draft)], log, out.fileno())
         for pins in recipe.steps:
             say(f"  pip install {' '.join(pins)}")
-            pip = [str(python), "-m", "pip", "install", "--disable-pip-version-check", "--no-input", *pins]
+            pip = [str(python), "-m", "pip", "install", "--disable-pip-version-check", "--no-input", *wheels, *pins]
             step(recipe, pip, log, out.fileno())
         if recipe.without:
             pip = [str(python), "-m", "pip", "uninstall", "--disable-pip-version-check", "-y", *recipe.without]
@@ -228,7 +230,8 @@ def build(recipe: Recipe, home: Path, say: Say) -> None:
         packages = next(draft.glob("lib/python*/site-packages"))
         for stub in recipe.stubs:
             (packages / f"{stub}.py").write_text('"""Empty on purpose: imported, never used."""\n')
-        step(recipe, [str(python), "-c", recipe.probe], log, out.fileno())
+        if recipe.probe:
+            step(recipe, [str(python), "-c", recipe.probe], log, out.fileno())
     relocate(draft / "bin", draft, home)
     draft.rename(home)
     say(f"built {home}")
