@@ -305,3 +305,13 @@ async def test_a_game_of_textarena(tmp_path: Path) -> None:
         assert lost.end is not None
         assert lost.reward is not None
         assert lost.reward.value == 0.0
+
+
+async def test_a_pack_whose_environment_is_not_on_this_machine_says_what_to_do(guess: Pack, tmp_path: Path) -> None:
+    assert guess.executable is not None
+    other = guess.model_copy(
+        update={"executable": guess.executable.model_copy(update={"python": "gymnasium-0123456789ab"})}
+    )
+    async with await open_environment(other) as environment:
+        with pytest.raises(UserError, match="is not built on this machine: import its pack again, which builds it$"):
+            await environment.reset("guess-v0-0")
