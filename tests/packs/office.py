@@ -27,6 +27,7 @@ assert PACK.root is not None
 ROOT: Path = PACK.root
 TASKS = {task.id: task for task in PACK.tasks}
 SPECS = {tool.name: tool for tool in PACK.tools}
+READ: dict[bytes, JSON] = {}  # what files say, by their bytes: read once for all episodes
 APPS = {
     "calendar": "office_calendar",
     "mail": "office_mail",
@@ -84,6 +85,7 @@ def opened(cls: Any, root: Path, initial: dict[str, Any] | None = None) -> Any:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(raw(entry)[2])
     world = cls(root)
+    world._said = READ
     world._seed, world._start = "0", PACK.executable.clock
     world.begin(0, "agent")
     world.ready()
