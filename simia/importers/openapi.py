@@ -30,7 +30,7 @@ from simia.importers.openapi_tools import Found, operations
 Say = Callable[[str], None]
 LARGEST = 64 << 20
 SECONDS = 30.0
-MOST_NODES = 3_000_000
+MOST_NODES = 1_000_000
 SHOWN = 5
 VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 HEADER = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):\s*(.+)")

@@ -7,6 +7,7 @@ whose description names it. What 3.0 says otherwise than JSON Schema (`nullable`
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 from urllib.parse import unquote
 
@@ -108,6 +109,7 @@ class Document:
             beside = {key: each for key, each in value.items() if key in ("description", "title", "default")}
             return {**made, **beside}
         made = {}
+        unsent: set[str] = set()
         for key, each in value.items():
             if key in DROPPED or key.startswith("x-"):
                 continue
@@ -115,14 +117,15 @@ class Document:
                 kept = {
                     n: s for n, s in each.items() if not (sent and isinstance(s, dict) and s.get("readOnly") is True)
                 }
+                unsent |= each.keys() - kept.keys()
                 made[key] = {str(name): self._schema(inner, seen, depth, sent) for name, inner in kept.items()}
             elif key in LISTS and isinstance(each, list):
                 made[key] = [self._schema(inner, seen, depth, sent) for inner in each]
             elif key in INNER and isinstance(each, dict):
                 made[key] = self._schema(each, seen, depth, sent)
-            elif key not in ("readOnly", "writeOnly"):
+            elif key not in ("readOnly", "writeOnly", *PLACES, *LISTS) and (key not in INNER or isinstance(each, bool)):
                 made[key] = each
-        return mended(made)
+        return mended(made, unsent)
 
 
 def cut(reference: str, target: JSON) -> dict[str, JSON]:
@@ -131,8 +134,8 @@ def cut(reference: str, target: JSON) -> dict[str, JSON]:
     return {**({"type": kind} if isinstance(kind, str) else {}), "description": f"see {reference.rsplit('/', 1)[-1]}"}
 
 
-def mended(schema: dict[str, JSON]) -> dict[str, JSON]:
-    """A 3.0 schema as 2020-12 wants it, and one `allOf` of objects as one object."""
+def mended(schema: dict[str, JSON], unsent: Collection[str] = ()) -> dict[str, JSON]:
+    """A 3.0 schema as 2020-12 wants it, and one `allOf` of objects as one object. `unsent`: properties that were left out."""
     for name, edge in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
         if isinstance(schema.get(name), bool) and schema.pop(name) and edge in schema:
             schema[name] = schema.pop(edge)
@@ -145,9 +148,8 @@ def mended(schema: dict[str, JSON]) -> dict[str, JSON]:
             schema = {"anyOf": [schema, {"type": "null"}]}
     if schema.get("type") == "file":
         schema["type"] = "string"
-    properties = schema.get("properties")
     if isinstance(schema.get("required"), list):
-        names = [name for name in schema["required"] if not isinstance(properties, dict) or name in properties]
+        names = [name for name in schema["required"] if isinstance(name, str) and name not in unsent]
         schema["required"] = names
         if not names:
             del schema["required"]

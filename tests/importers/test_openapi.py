@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -240,6 +240,45 @@ def test_a_schema_that_grows_when_it_is_written_out_stays_small() -> None:
 def test_a_property_called_pattern_stays() -> None:
     schema = {"type": "object", "properties": {"pattern": {"type": "string", "pattern": "(?=x)"}}}
     assert usable(schema) == {"type": "object", "properties": {"pattern": {"type": "string"}}}
+
+
+def test_what_is_needed_stays_needed_wherever_its_property_stands() -> None:
+    whole = {
+        "allOf": [
+            {"type": "object", "properties": {"a": {}, "id": {"readOnly": True}}, "required": ["id"]},
+            {"type": "object", "properties": {"b": {}}, "required": ["a", "b"]},
+        ]
+    }
+    made = Document({}).schema(whole)
+    assert made == {"type": "object", "properties": {"a": {}, "b": {}}, "required": ["a", "b"]}
+    assert Document({}).schema(whole, sent=False)["required"] == ["id", "a", "b"]
+
+
+@pytest.mark.parametrize("junk", [None, 1.5, "x", [{}], {"$ref": "#/paths"}])
+def test_a_broken_document_is_a_document_or_one_line(tmp_path: Path, junk: Any) -> None:
+    """Every node of the document in turn is something else."""
+
+    def broken(value: Any) -> Iterator[Any]:
+        for key in list(value) if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ():
+            kept, value[key] = value[key], junk
+            yield None
+            value[key] = kept
+            yield from broken(kept)
+
+    document = json.loads(json.dumps(DOCUMENT))
+    path = tmp_path / "api.json"
+    seen, lines = 0, list[str]()
+    for _ in broken(document):
+        path.write_text(json.dumps(document))
+        seen += 1
+        try:
+            folder = import_api(str(path), tmp_path / f"out-{seen}")
+        except UserError as error:
+            lines.append(str(error))
+        else:
+            Pack.load(folder)
+    assert seen > 200
+    assert not [line for line in lines if "\n" in line]
 
 
 def test_yaml_becomes_json() -> None:
