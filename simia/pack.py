@@ -44,6 +44,9 @@ class Executable(BaseModel):
     None: simia's own."""
     needs: list[str] = Field(default_factory=list)
     """More that is readable inside: names of cached environments, or absolute paths of folders."""
+    hidden: list[str] = Field(default_factory=list)
+    """With `isolation: sandbox`: files and folders of the pack that only checks may see, such as expected results. Tasks, tests
+    and seeds are never seen there."""
     repeatable: bool = True
     """False: calls reach something outside. They are never repeated; an episode whose process is lost is aborted."""
     clock: datetime | None = None

@@ -263,6 +263,7 @@ def write(pack: Path, groups: list[Path], known: list[ToolSpec], rows: list[dict
         "match": {"files.*.base64": "exempt"},
         "executable": {
             "code": "tools.py", "object": "OfficeBench", "isolation": "sandbox", "root": "/testbed", "python": "office", "clock": CLOCK,
+            "hidden": ["references"],
             **({"needs": settings} if (settings := libreoffice_settings()) else {}),
         },
         "user": "none",

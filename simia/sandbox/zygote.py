@@ -65,12 +65,15 @@ class Zygote:
         room: Room | None = None,
         needs: tuple[str, ...] = (),
         variables: dict[str, str] | None = None,
+        hides: tuple[str, ...] = (),
+        veils: tuple[str, ...] = (),
     ) -> None:
         """`room`: it is for one episode, which may write there. `needs`: more folders that are readable inside, `variables` more of
-        the environment."""
+        the environment. `hides`: parts of the pack that programs in a room must not find (solutions); `veils`: which only checks may."""
         self.pack, self.spec, self.limits, self.unsafe = pack.resolve(), spec, limits, unsafe
         self.python = python or sys.executable
         self.room, self.needs, self.variables = room, needs, variables or {}
+        self.hides, self.veils, self.unveiled = hides, veils, False
         self.tools: dict[str, dict[str, bool]] = {}
         self.declared: dict[str, Any] = {}
         self.by_convention = False
@@ -78,18 +81,20 @@ class Zygote:
         self._control: socket.socket | None = None
         self._reader: Reader | None = None
         self._numbers = itertools.count(1)
-        self._copy: str | None = None
         self._folder: str | None = None
-        self._shown: str | None = None
+        self._shown: dict[bool, str] = {}
+        self._copies: list[str] = []  # what this one made, and takes away
         self._guard = asyncio.Lock()
 
-    def twin(self) -> Zygote:
-        """Another sandbox of the same pack, for an episode of its own. This one must outlive it."""
+    def twin(self, *, checks: bool = False) -> Zygote:
+        """Another sandbox of the same pack, for an episode of its own, or for the checks of one. This one must outlive it."""
         made = Zygote(
             self.pack, self.spec, limits=self.limits, python=self.python, unsafe=self.unsafe, room=self.room,
-            needs=self.needs, variables=self.variables,
+            needs=self.needs, variables=self.variables, hides=self.hides, veils=self.veils,
         )  # fmt: skip
-        made._shown, made.tools = self._shown, self.tools
+        made.unveiled, made.tools = checks, self.tools
+        if walls_hold(self):
+            made._shown[checks] = self._readable(checks)
         return made
 
     async def start(self) -> None:
@@ -156,7 +161,8 @@ class Zygote:
         system = [path for path, _ in system_binds(walls.bwrap or "")]
         names = [name for name in NAMES if self.room and self.room.network and os.path.exists(name)]
         binds = [(path, path) for path in outermost([*system, *needed, *self.needs, *names])]
-        binds += [(self._readable() if walls.outer else str(self.pack), PACK), (lib, LIB)]
+        copied = walls.outer or self.room is not None
+        binds += [(self._readable(self.unveiled) if copied else str(self.pack), PACK), (lib, LIB)]
         if self.room:
             environment |= {"HOME": "/root" if self.room.root == "/" else self.room.root}
         jail = Jail(walls, tuple(binds), environment, self.room)
@@ -171,24 +177,30 @@ class Zygote:
             self._folder = tempfile.mkdtemp(prefix="simia-episode-")
         return self._folder
 
-    def _readable(self) -> str:
-        """The pack as nobody can read it: the folder itself, or a copy where only we may read it."""
-        if self._shown is not None:
-            return self._shown
+    def _readable(self, checks: bool) -> str:
+        """The pack as nobody can read it: the folder itself, or a copy where only we may, or where not all of it is to be seen."""
+        if checks in self._shown:
+            return self._shown[checks]
+        gone = set() if self.room is None else {*self.hides, *(() if checks else self.veils)}
+        gone = {name.rstrip("/") for name in gone if (self.pack / name).exists()}
         paths = [self.pack, *self.pack.rglob("*")]
-        if all(for_all(path) for path in paths if path.exists()):
-            self._shown = str(self.pack)
-            return self._shown
-        if self._copy is None:
-            self._copy = tempfile.mkdtemp(prefix="simia-pack-")
-            # Links stay links: what they point to outside the pack is not the pack's to show.
-            skip = shutil.ignore_patterns("__pycache__")
-            shutil.copytree(self.pack, self._copy, dirs_exist_ok=True, symlinks=True, ignore=skip)
-            for path in [Path(self._copy), *Path(self._copy).rglob("*")]:
-                if not path.is_symlink():
-                    path.chmod(0o755 if path.is_dir() else 0o644)
-        self._shown = self._copy
-        return self._copy
+        if not gone and all(for_all(path) for path in paths if path.exists()):
+            self._shown[checks] = str(self.pack)
+            return self._shown[checks]
+
+        def skip(folder: str, names: list[str]) -> set[str]:
+            here = Path(folder).relative_to(self.pack)
+            return {name for name in names if name == "__pycache__" or str(here / name) in gone}
+
+        made = tempfile.mkdtemp(prefix="simia-pack-")
+        self._copies.append(made)
+        # Links stay links: what they point to outside the pack is not the pack's to show.
+        shutil.copytree(self.pack, made, dirs_exist_ok=True, symlinks=True, ignore=skip)
+        for path in [Path(made), *Path(made).rglob("*")]:
+            if not path.is_symlink():
+                path.chmod(0o755 if path.is_dir() or path.stat().st_mode & 0o100 else 0o644)
+        self._shown[checks] = made
+        return made
 
     async def fork(self, *, isolated: bool) -> tuple[int, socket.socket]:
         """A new worker: its number and its channel. A sandbox that is gone is started again; `Aborted` when that does not help."""
@@ -273,17 +285,21 @@ class Zygote:
             process.wait()
             if process.stderr is not None:
                 process.stderr.close()
-        for made in (self._copy, self._folder):
+        for made in (*self._copies, self._folder):
             if made is not None:
                 shutil.rmtree(made, ignore_errors=True)
-        if self._copy is not None:
-            self._shown = None
-        self._copy = self._folder = None
+        if self._copies:
+            self._shown = {}
+        self._copies, self._folder = [], None
         _living.discard(self)
 
     async def close(self) -> None:
         async with self._guard:
             await asyncio.to_thread(self.kill)
+
+
+def walls_hold(zygote: Zygote) -> bool:
+    return zygote.room is not None and not zygote.unsafe
 
 
 def introduced(word: dict[str, Any]) -> bool:

@@ -131,28 +131,31 @@ async def repeatable(backend: ExecutableBackend, task: Task) -> list[Finding]:
 
 
 async def unfinished(environment: Environment, task: Task, reference: Trajectory) -> list[Finding]:
-    """The reference without its last write must not score in full, where it changes anything."""
+    """The reference without its last write must not score in full, where it changes anything. A last call that only says that
+    the work is done is no loss either; then it is the write before it."""
     changes = (reference.evidence or {}).get("changes")
-    last = last_write(environment, task, reference)
-    if last is None or not changes:
+    written = writes_of(environment, task, reference)
+    if not written or not changes:
         return []
-    short = without(task, last)
-    almost = await played(environment, task, ReferenceAgent(short), ScriptedUser(short))
-    same = (almost.evidence or {}).get("changes") == changes  # that write changed nothing: it is no loss
-    if value(almost) >= FULL and not same:
-        return [Finding(Fault.INCOMPLETE_SCORES, task.id, f"without {last.name} it scores {value(almost):g}")]
-    return []
+    for last in written[: 2 if reference.end.code is Code.FINISHED else 1]:
+        short = without(task, last)
+        almost = await played(environment, task, ReferenceAgent(short), ScriptedUser(short))
+        same = (almost.evidence or {}).get("changes") == changes  # that write changed nothing: it is no loss
+        if value(almost) < FULL or same:
+            return []
+    return [Finding(Fault.INCOMPLETE_SCORES, task.id, f"without {last.name} it scores {value(almost):g}")]
 
 
-def last_write(environment: Environment, task: Task, reference: Trajectory) -> Action | None:
-    """The last action of the solution that may change the state and was not refused when it was played."""
+def writes_of(environment: Environment, task: Task, reference: Trajectory) -> list[Action]:
+    """The actions of the solution that may change the state and were not refused when they were played, the last first."""
     backend = environment.backend
     writes = backend.writes if isinstance(backend, ExecutableBackend) else {}
     results = [message for message in reference.messages if message.role == "tool"]
-    for action, result in reversed(list(zip(task.actions, results, strict=False))):
-        if result.error is None and writes.get(action.by, {}).get(action.name, True):
-            return action
-    return None
+    return [
+        action
+        for action, result in reversed(list(zip(task.actions, results, strict=False)))
+        if result.error is None and writes.get(action.by, {}).get(action.name, True)
+    ]
 
 
 def without(task: Task, action: Action) -> Task:

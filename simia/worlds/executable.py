@@ -95,7 +95,7 @@ class ExecutableBackend:
         needs = tuple(folder(name) for name in how.needs)
         return Zygote(
             pack.root, spec, limits=self.limits, python=python, unsafe=self._unsafe, room=room, needs=needs,
-            variables=self._variables,
+            variables=self._variables, hides=named(pack, "tasks", "tests", "seeds"), veils=(*named(pack, "checks"), *how.hidden),
         )  # fmt: skip
 
     async def open(
@@ -120,12 +120,12 @@ class ExecutableBackend:
             self._slots.append(Slot(zygote, isolated=False))
         return min(self._slots, key=lambda slot: slot.sessions)
 
-    async def _single(self) -> Slot:
+    async def _single(self, *, checks: bool = False) -> Slot:
         """A process that serves one episode, or one look at its end; in a sandbox of its own where the pack asks for it."""
         zygote = await self.zygote()
         if not self.alone:
             return Slot(zygote, isolated=True)
-        twin = zygote.twin()
+        twin = zygote.twin(checks=checks)
         self._twins.add(twin)
         return Slot(twin, isolated=True, own=True)
 
@@ -167,7 +167,7 @@ class ExecutableBackend:
             "code": {item: source for part in parts for item, source in part.code.items()},
             "calls": [call for part in parts for call in part.calls],
         }
-        slot = await self._single()
+        slot = await self._single(checks=True)
         try:
             worker = await slot.worker()
             status, value = await worker.ask("checks", 0, spec, alone=True)
@@ -245,6 +245,11 @@ def folder(name: str) -> str:
     if not found.is_dir():
         raise UserError(f"the pack needs {found}, which is not there: import it anew")
     return str(found)
+
+
+def named(pack: Pack, *parts: str) -> tuple[str, ...]:
+    """Files of the pack by what they are, as pack.yaml names them."""
+    return tuple(name for part in parts if (name := getattr(pack.file, part, None)))
 
 
 def values_of(variables: list[str]) -> dict[str, str]:

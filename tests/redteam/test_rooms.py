@@ -14,13 +14,16 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+import yaml
 
 from simia.errors import Code
+from simia.pack import Pack
 from simia.sandbox.limits import MB, Limits
+from simia.task import RewardSpec
 from simia.worlds.executable import ExecutableBackend
 from simia.worlds.executable_world import ExecutableWorld
 from tests.redteam.conftest import SECRET, Listeners
-from tests.sandbox.making import ANY, TASK, ask, gone, make_pack
+from tests.sandbox.making import ANY, TASK, ask, gone, make_pack, opened
 
 CODE = '''
 import os, subprocess
@@ -99,6 +102,44 @@ async def test_nothing_of_the_host_is_there(rooms: Rooms) -> None:
     assert SECRET not in found
     assert "root:$" not in found
     await world.close()
+
+
+async def test_solutions_are_not_there_and_what_checks_alone_may_see_is_theirs(tmp_path: Path) -> None:
+    code = (
+        CODE
+        + """
+    def check_expected(self, text):
+        return open("/pack/expected/a.txt").read() == text
+"""
+    )
+    make_pack(tmp_path / "room", code, {"program": ANY}, object="Room", isolation="sandbox")
+    for name, text in (
+        ("tasks.jsonl", ""),
+        ("tests.jsonl", ""),
+        ("seeds.jsonl", ""),
+        ("checks.py", f"# {SECRET}\n"),
+        ("other.txt", "open"),
+    ):
+        (tmp_path / "room" / name).write_text(text)
+    (tmp_path / "room" / "expected").mkdir()
+    (tmp_path / "room" / "expected" / "a.txt").write_text(SECRET)
+    head = yaml.safe_load((tmp_path / "room" / "pack.yaml").read_text())
+    head |= {name: f"{name}.jsonl" for name in ("tasks", "tests", "seeds")} | {"checks": "checks.py"}
+    head["executable"]["hidden"] = ["expected/"]
+    (tmp_path / "room" / "pack.yaml").write_text(yaml.safe_dump(head))
+    calls = [{"name": "expected", "arguments": {"text": SECRET}}]
+    task = TASK.model_copy(
+        update={"reward": RewardSpec.model_validate({"parts": [{"kind": "checklist", "calls": calls}]})}
+    )
+    async with opened(Pack.load(tmp_path / "room")) as backend:
+        world = await backend.open(task)
+        seen = await ran(
+            world,
+            f"cd /pack; find . -type f; cat other.txt; grep -rl {SECRET} /pack /simia /tmp /scratch",
+        )
+        assert sorted(seen.replace("open", "").split()) == ["./other.txt", "./pack.yaml", "./tools.json", "./tools.py"]
+        assert (await world.evidence())["checks"] == {"0.expected": True}
+        await world.close()
 
 
 async def test_nobody_outside_is_reached(rooms: Rooms, listeners: Listeners) -> None:
