@@ -276,3 +276,9 @@ def test_deep_values_end_somewhere() -> None:
         {"role": "assistant", "calls": [{"id": "1", "name": "deep", "arguments": {"x": deep}}]}]})  # fmt: skip
     [tool] = inferred([row])
     assert compile_schema(tool.parameters).valid({"x": deep})
+
+
+def test_a_server_that_is_not_there_is_the_importers_one_line(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"^there is no program 'no-such-server'[^\n]*$"):
+        start(tmp_path / "pack", "mcp:no-such-server --flag")
+    assert not list(tmp_path.iterdir())
