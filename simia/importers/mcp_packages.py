@@ -15,7 +15,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from email.parser import HeaderParser
 from pathlib import Path
@@ -50,8 +50,7 @@ def from_pip(requirements: list[str], words: list[str], say: Say) -> Program:
     name, extras, version = found.groups()
     exact = version.strip() or f"=={latest(name)}"
     wanted = [f"{name}{extras or ''}{exact}", *requirements[1:]]
-    with wheels_only():
-        python = ensure_packages("mcp", pip=wanted, say=say)
+    python = ensure_packages("mcp_server", pip=wanted, say=say)
     home = python.parent.parent
     installed = {normal(info.name.split("-")[0]): info for info in home.glob("lib/python*/site-packages/*.dist-info")}
     info = installed.get(normal(name))
@@ -74,19 +73,6 @@ def latest(name: str) -> str:
     if found is None:
         raise UserError(f"pip knows no version of {name}: give one, as {name}==1.0")
     return found[1]
-
-
-@contextlib.contextmanager
-def wheels_only() -> Iterator[None]:
-    """pip builds nothing: to build a package is to run its code outside of the sandbox."""
-    before = os.environ.get("PIP_ONLY_BINARY")
-    os.environ["PIP_ONLY_BINARY"] = ":all:"
-    try:
-        yield
-    finally:
-        os.environ.pop("PIP_ONLY_BINARY")
-        if before is not None:
-            os.environ["PIP_ONLY_BINARY"] = before
 
 
 def script_of(name: str, info: Path) -> str:
@@ -181,7 +167,7 @@ def only(name: str, programs: list[str]) -> str:
 
 def ensure_npm(npm: str, name: str, version: str, say: Say) -> Path:
     """The environment of one package of npm, built when it is not there yet."""
-    key = f"mcp-{hashlib.sha256(f'npm {name}@{version}'.encode()).hexdigest()[:12]}"
+    key = f"mcp_server-{hashlib.sha256(f'npm {name}@{version}'.encode()).hexdigest()[:12]}"
     root = cache_root() / "envs"
     home = root / key
     if home.is_dir():
