@@ -24,13 +24,14 @@ from pydantic import Field
 
 from simia.config import Config
 from simia.errors import Aborted, Code, Issue, UserError
+from simia.llm.engine import Engine
 from simia.pack import Pack
-from simia.reward import Reward
+from simia.reward import Reward, Scorer
 from simia.rewards import score
 from simia.task import Task
 from simia.tool import ToolSpec
 from simia.trajectory import End, Message, Provenance, ToolCall, Trajectory
-from simia.users import NoUser, ScriptedUser, Stop, User, View
+from simia.users import LLMUser, NoUser, ScriptedUser, Stop, User, View
 from simia.worlds.world import Backend, ToolResult, World
 
 UserMaker = Callable[[Task], User]
@@ -68,18 +69,33 @@ class Environment:
     """Use `open_environment`. `reset` any number of episodes at once."""
 
     def __init__(
-        self, pack: Pack, backend: Backend, *, backend_name: str, user: UserMaker, limits: EpisodeLimits | None = None
+        self,
+        pack: Pack,
+        backend: Backend,
+        *,
+        backend_name: str,
+        user: UserMaker,
+        limits: EpisodeLimits | None = None,
+        scorer: Scorer | None = None,
     ) -> None:
         self.pack, self.backend, self.backend_name = pack, backend, backend_name
         self.limits = limits or EpisodeLimits()
-        self._user = user
+        self._user, self._scorer = user, scorer
 
     @property
     def tasks(self) -> list[Task]:
         return self.pack.tasks
 
-    async def reset(self, task: Task | str, *, seed: int = 0, group: str | None = None) -> Episode:
-        """A new episode, with the user's first words in it. Episodes of one `group` share a task and what is drawn by simulation.
+    @property
+    def scorer(self) -> Scorer | None:
+        """Who judges in place of the tasks' rules: given, or the back end's own (a simulated world has no state to compare)."""
+        return self._scorer or getattr(self.backend, "scorer", None)
+
+    async def reset(
+        self, task: Task | str, *, seed: int = 0, group: str | None = None, name: str | None = None
+    ) -> Episode:
+        """A new episode, with the user's first words in it. Episodes of one `group` share a task and what is drawn by simulation;
+        `name` tells the draws of a model that plays the user from those of other episodes.
 
         Raises `UserError` for a task that does not exist or cannot be set up; lost infrastructure is an aborted episode.
         """
@@ -88,7 +104,10 @@ class Environment:
             world = await self.backend.open(task, seed=seed, group=group)
         except Aborted as error:
             return Episode.aborted(self, task, seed, error)
-        episode = Episode(self, task, world, self._user(task), seed=seed, group=group)
+        user = self._user(task)
+        if name is not None and isinstance(user, LLMUser):
+            user.name = name
+        episode = Episode(self, task, world, user, seed=seed, group=group)
         await episode.begin()
         return episode
 
@@ -213,7 +232,9 @@ class Episode:
         if self.reward is not None:
             return self.reward
         trajectory = await self._with_evidence()
-        pack = self.environment.pack
+        pack, scorer = self.environment.pack, self.environment.scorer
+        if scorer is not None:
+            return await scorer.score(trajectory, self.task)
         return score(trajectory, self.task.reward, reference=self.task.actions, policies=pack.match)
 
     async def fork(self) -> Episode:
@@ -339,11 +360,14 @@ async def open_environment(
     backend: str = "executable",
     user: str | UserMaker | None = None,
     limits: EpisodeLimits | None = None,
+    scorer: Scorer | None = None,
+    player: Engine | None = None,
     **settings: Any,
 ) -> Environment:
-    """Open a pack (or the name or path of one) by a back end. `settings` go to the back end: `isolation`, `unsafe`, `limits`, …
+    """Open a pack (or the name or path of one) by a back end. `settings` go to the back end: `isolation`, `unsafe`, `knowledge`, …
 
-    `user`: `none`, `scripted`, or a function that makes one of a task; None: as the pack says.
+    `user`: `none`, `scripted`, `llm`, or a function that makes one of a task; None: as the pack says. `player`: the engine of the
+    model that plays the user (unset: the simulator's). `scorer`: who judges in place of the tasks' rules.
     """
     pack = Pack.load(pack) if isinstance(pack, str) else pack
     makers = backends()
@@ -351,15 +375,19 @@ async def open_environment(
         near = difflib.get_close_matches(backend, makers, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(sorted(makers))}"
         raise UserError(f"no back end named {backend!r}; {hint}")
+    name = user if isinstance(user, str) else pack.user
+    if not callable(user) and name not in (*USERS, "llm"):
+        raise UserError(f"no user named {name!r}; there are: {', '.join(USERS)}, llm")
+    opened: Backend = makers[backend]()(pack, **settings)
     if callable(user):
         maker = user
-    else:
-        name = user or pack.user
-        if name not in USERS:
-            raise UserError(f"no user named {name!r}; there are: {', '.join(USERS)}")
+    elif name != "llm":
         maker = USERS[name]
-    opened: Backend = makers[backend]()(pack, **settings)
-    return Environment(pack, opened, backend_name=backend, user=maker, limits=limits)
+    elif player is None and not hasattr(opened, "engine"):
+        raise UserError(f'pack {pack.name}: a model plays its user, and none was given: user="none", or a `player`')
+    else:
+        maker = lambda task: LLMUser(player or opened.engine, pack, task)  # type: ignore[attr-defined] # noqa: E731
+    return Environment(pack, opened, backend_name=backend, user=maker, limits=limits, scorer=scorer)
 
 
 def backends() -> Mapping[str, Callable[[], Any]]:

@@ -77,6 +77,7 @@ class Code(StrEnum):
     USER_FAILED = "user_failed"
     AGENT_FAILED = "agent_failed"
     # infrastructure of an episode
+    NO_START = "no_start"
     WORKER_LOST = "worker_lost"
     REPLAY_DIVERGED = "replay_diverged"
     UNSCORED = "unscored"
@@ -142,6 +143,7 @@ MEANING: dict[Code, str] = {
     Code.MAX_TOKENS: "the agent reached its limit of tokens",
     Code.USER_FAILED: "whoever plays the user failed",
     Code.AGENT_FAILED: "the agent's model could not be asked",
+    Code.NO_START: "the task could not be set up",
     Code.WORKER_LOST: "the process that runs the world was lost",
     Code.REPLAY_DIVERGED: "a call repeated after a crash gave another result: the world is not deterministic",
     Code.UNSCORED: "the reward could not be judged",

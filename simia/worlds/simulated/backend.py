@@ -19,6 +19,8 @@ from simia.llm.backends import open_backend as open_model
 from simia.llm.engine import Engine, Limits, MemoryJournal
 from simia.llm.types import Request
 from simia.pack import Pack
+from simia.reward import Scorer
+from simia.rewards.oracle import Oracle, OracleSettings
 from simia.task import By, Task
 from simia.tool import SchemaError, ToolSpec
 from simia.trajectory import digest
@@ -32,7 +34,10 @@ Shared = tuple[list[Answer], list[str]]
 
 
 class SimulatedBackend:
-    """`engine`: of the model that simulates; whoever opened it closes it. Without one, `llm` says which model, and it is ours."""
+    """`engine`: of the model that simulates; whoever opened it closes it. Without one, `llm` says which model, and it is ours.
+
+    `scorer`: who judges its episodes. Unset: an oracle that asks the same model; `oracle` holds its settings.
+    """
 
     def __init__(
         self,
@@ -41,6 +46,8 @@ class SimulatedBackend:
         engine: Engine | None = None,
         llm: dict[str, Any] | LLMSettings | None = None,
         limits: Limits | None = None,
+        scorer: Scorer | None = None,
+        oracle: dict[str, Any] | OracleSettings | None = None,
         **settings: Any,
     ) -> None:
         if not pack.tools:
@@ -59,10 +66,21 @@ class SimulatedBackend:
             self._base, self.told = known_state(pack, self.settings)
         self.identity = digest([self.settings.model_dump(), self.feedback.system, self.feedback.hashes, self.told])
         self._shared: OrderedDict[str, asyncio.Future[Shared]] = OrderedDict()
-        self._engine = engine
+        self._engine: Engine | None = None
         self._own = engine is None
+        self._judging = (
+            oracle if isinstance(oracle, OracleSettings) else parse(OracleSettings, oracle or {}, where="the oracle")
+        )
+        self.scorer = scorer
         self._llm = llm
         self._limits = limits or Limits()
+        if engine is not None:
+            self.use(engine)
+
+    def use(self, engine: Engine) -> None:
+        """The model that simulates from now on; closed by whoever opened it."""
+        self._engine, self._own = engine, False
+        self.scorer = self.scorer or Oracle(engine, self.pack, self._judging)
 
     @property
     def engine(self) -> Engine:
@@ -75,7 +93,8 @@ class SimulatedBackend:
             chosen: LLMSettings = TypeAdapter(LLMSettings).validate_python(self._llm or {"kind": "embedded"})
             model = open_model(chosen)
             await model.start()
-            self._engine = Engine(model, MemoryJournal(), self._limits, price_for(chosen))
+            self.use(Engine(model, MemoryJournal(), self._limits, price_for(chosen)))
+            self._own = True
 
     async def open(
         self, task: Task, *, seed: int = 0, group: str | None = None, snapshot: bytes | None = None

@@ -1,0 +1,186 @@
+"""A model as the judge of an episode: 0 or 1, at its end or when its rounds are used up (Simia-RL, §2.3 and App. D).
+
+It sees the rules, the task, the reference solution and all that happened. Its reply is read with care: a trailing comma or a
+missing brace is mended, `null`, 7 or prose is an error of that vote and never a reward. The majority of k votes decides; a
+tie is no success; without one readable vote the reward is None.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import orjson
+from pydantic import Field
+
+from simia.amplify.prompt import template
+from simia.amplify.repair import RepairError, loads
+from simia.config import Config
+from simia.errors import Code
+from simia.llm.engine import BudgetReached, Engine
+from simia.llm.types import LLMFault, Request, reply_key
+from simia.pack import Pack
+from simia.reward import Reward
+from simia.task import AnswerSpec, Task
+from simia.trajectory import Message, Trajectory
+
+CHARS_A_TOKEN, LONGEST = 3.6, 4_000
+NAMES = ("solved", "success", "reward", "score", "completed")
+FORM = {
+    "type": "object",
+    "properties": {
+        "why": {"type": "string"},
+        "steps": {"type": "array", "items": {"type": "boolean"}},
+        "solved": {"type": "boolean"},
+    },
+    "required": ["why", "solved"],
+}
+
+
+class OracleSettings(Config):
+    """How the judge is asked."""
+
+    suite: Literal["auto", "generic", "tau", "officebench"] = Field(
+        "auto", description="Whose rules of judging; auto: by the pack's name."
+    )
+    votes: int = Field(1, ge=1, description="Replies of which the majority decides.")
+    steps: bool = Field(False, description="Judge each turn too; the share of good ones is the part `steps`.")
+    reference: bool = Field(True, description="Show the reference solution.")
+    temperature: float | None = Field(0.0, ge=0, description="Sampling temperature; None leaves it to the endpoint.")
+    max_tokens: int | None = Field(2048, ge=64, description="Longest verdict.")
+    context: int = Field(60_000, ge=2_000, description="Tokens of a prompt; longer results are shortened.")
+    extra: dict[str, Any] = Field(default_factory=dict, description="Further fields of the request body.")
+
+
+@dataclass(frozen=True, slots=True)
+class Vote:
+    """One reply: solved or not, or why it could not be read or had."""
+
+    solved: bool | None
+    why: str = ""
+    steps: tuple[bool, ...] = ()
+    error: Code | None = None
+
+
+class Oracle:
+    """The judge of one pack's episodes. `engine`: of its model; whoever opened it closes it."""
+
+    def __init__(self, engine: Engine, pack: Pack, settings: OracleSettings | None = None) -> None:
+        self.engine, self.pack, self.settings = engine, pack, settings or OracleSettings()
+        system, _ = template("oracle/system.j2")
+        self._request, _ = template("oracle/request.j2")
+        suite = suite_of(pack.name) if self.settings.suite == "auto" else self.settings.suite
+        tools = [{"name": tool.name, "description": " ".join(tool.description.split())[:300]} for tool in pack.tools]
+        self._system = system.render(suite=suite, steps=self.settings.steps, policy=pack.policy, tools=tools).strip()
+
+    async def score(self, trajectory: Trajectory, task: Task) -> Reward:
+        """The reward of an episode. Never raises for the judge's failures: the value is None then."""
+        if trajectory.end.kind == "aborted":
+            return Reward(error=trajectory.end.code or Code.INTERNAL, rationale="the episode was aborted")
+        request = self.request(trajectory, task)
+        asks = [self._vote(request, f"{task.id}/{trajectory.id}/{n}") for n in range(self.settings.votes)]
+        return majority(list(await asyncio.gather(*asks)))
+
+    def request(self, trajectory: Trajectory, task: Task) -> Request:
+        settings = self.settings
+        answers = [text for part in task.reward.parts if isinstance(part, AnswerSpec) for text in part.expect]
+        room = int(settings.context * CHARS_A_TOKEN) - len(self._system) - (settings.max_tokens or 2048) * 4 - 4_000
+        text = self._request.render(
+            task=task.instruction or task.opening,
+            reference="\n".join(f"- {a.name} {orjson.dumps(a.arguments).decode()}" for a in task.actions)
+            if settings.reference
+            else "",
+            answers="; ".join(answers) if settings.reference else "",
+            turns=turns(trajectory.messages, room),
+            ending=f"{trajectory.end.kind}{f' ({trajectory.end.code.meaning})' if trajectory.end.code else ''}",
+        ).strip()
+        form = None
+        if self.engine.backend.structured:
+            form = {"type": "json_schema", "json_schema": {"name": "verdict", "schema": FORM}}
+        return Request(
+            messages=[{"role": "system", "content": self._system}, {"role": "user", "content": text}],
+            temperature=settings.temperature, max_tokens=settings.max_tokens, response_format=form, extra_body=dict(settings.extra),
+        )  # fmt: skip
+
+    async def _vote(self, request: Request, draw: str) -> Vote:
+        backend = self.engine.backend
+        try:
+            reply = await self.engine.ask(
+                request,
+                item=draw.rpartition("/")[0],
+                draw=draw,
+                key=reply_key(backend.alias, backend.model, request, draw),
+            )
+        except BudgetReached as error:
+            return Vote(None, str(error), error=Code.UNSCORED)
+        except LLMFault as fault:
+            return Vote(None, fault.detail or fault.code.meaning, error=fault.code)
+        return read(reply.text)
+
+
+def read(text: str) -> Vote:
+    """A verdict: `solved` (or a name that models use for it) is true, false, 0 or 1. Anything else is an error."""
+    try:
+        value, _ = loads(text)
+    except RepairError as error:
+        return Vote(None, f"the verdict cannot be read: {error}", error=Code.UNPARSABLE)
+    if not isinstance(value, dict):
+        return Vote(None, "the verdict is no object", error=Code.UNPARSABLE)
+    given = [value[name] for name in NAMES if name in value]
+    words = {True: True, False: False, "true": True, "false": False, "yes": True, "no": False, "1": True, "0": False}
+    said = {
+        words.get(each.strip().lower() if isinstance(each, str) else each)
+        if isinstance(each, str | int | float | bool)
+        else None
+        for each in given
+    }
+    if len(said) != 1 or None in said:
+        return Vote(None, "the verdict says neither true nor false", error=Code.UNPARSABLE)
+    steps = value.get("steps")
+    kept = tuple(steps) if isinstance(steps, list) and all(isinstance(each, bool) for each in steps) else ()
+    return Vote(bool(said.pop()), str(value.get("why") or value.get("rationale") or "")[:2000], kept)
+
+
+def majority(votes: Sequence[Vote]) -> Reward:
+    """Of the readable votes; a tie is no success."""
+    known = [vote for vote in votes if vote.solved is not None]
+    if not known:
+        return Reward(error=votes[0].error or Code.UNSCORED, rationale=votes[0].why)
+    yes = sum(bool(vote.solved) for vote in known)
+    solved = yes * 2 > len(known)
+    parts = {"oracle": float(solved), "agreement": round(max(yes, len(known) - yes) / len(known), 6)}
+    judged = [sum(vote.steps) / len(vote.steps) for vote in known if vote.steps]
+    if judged:
+        parts["steps"] = round(sum(judged) / len(judged), 6)
+    told = next(vote for vote in known if vote.solved == solved)
+    return Reward(value=float(solved), parts=parts, rationale=f"oracle, {yes} of {len(known)} votes for: {told.why}")
+
+
+def suite_of(name: str) -> str:
+    lower = name.lower()
+    return "officebench" if "officebench" in lower else "tau" if lower.startswith("tau") else "generic"
+
+
+def turns(messages: Sequence[Message], room: int) -> list[str]:
+    """What happened, a line for each message; results are shortened until all has room."""
+    for most in (LONGEST, 1_000, 300, 100):
+        lines = [line(message, most) for message in messages]
+        if sum(map(len, lines)) <= room:
+            break
+    return lines
+
+
+def line(message: Message, most: int) -> str:
+    text = " ".join(message.text.split())
+    text = text if len(text) <= most else f"{text[:most]} … (shortened)"
+    who = {"user": "User", "assistant": "Assistant", "tool": "Result"}.get(message.role, message.role)
+    by_user = message.visible_to == ["user"]
+    calls = "".join(
+        f"\n{'User' if by_user else 'Assistant'} calls {call.name} {orjson.dumps(call.arguments).decode() if call.arguments is not None else call.raw}"
+        for call in message.calls
+    )
+    if message.role == "tool":
+        return f"{'Result for the user' if by_user else who}{' (error)' if message.error else ''}: {text}"
+    return (f"{who}: {text}" if text else "") + (calls if text else calls.lstrip())

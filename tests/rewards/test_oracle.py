@@ -1,0 +1,146 @@
+"""The oracle: what it reads as a verdict, majorities, failures, what it is shown."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from simia.errors import Code
+from simia.llm.engine import Engine, Limits, MemoryJournal
+from simia.llm.types import LLMFault, Request
+from simia.pack import Pack
+from simia.rewards.oracle import Oracle, OracleSettings, majority, read
+from simia.task import Task
+from simia.tool import ToolSpec
+from simia.trajectory import End, Message, ToolCall, Trajectory
+from tests.worlds.test_simulated import Scripted, replies
+
+PACK = Pack(name="shop", policy="Ask before you cancel.", tools=[ToolSpec(name="cancel", description="Cancels.")])
+TASK = Task.model_validate(
+    {
+        "id": "t",
+        "instruction": "Cancel O-1 and say the refund.",
+        "reference": [{"name": "cancel", "arguments": {"id": "O-1"}}],
+        "reward": {"parts": [{"kind": "answer", "expect": ["12.50"]}]},
+    }
+)
+PLAYED = Trajectory(
+    messages=[
+        Message(role="user", content="Cancel O-1."),
+        Message(role="assistant", calls=[ToolCall(id="1", name="cancel", arguments={"id": "O-1"})]),
+        Message(role="tool", content='{"refund": 12.5}', call_id="1"),
+        Message(role="assistant", content="Done: 12.50 come back."),
+    ],
+    end=End(kind="truncated", code=Code.MAX_TURNS),
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "solved"),
+    [
+        ('{"why": "x", "solved": true}', True),
+        ('{"why": "x", "solved": false,}', False),
+        ('```json\n{"solved": true}\n```', True),
+        ('{"why": "cut", "solved": true', True),
+        ('{"reward": 1}', True),
+        ('{"score": 0.0}', False),
+        ('{"success": "no"}', False),
+        ('{"solved": null}', None),
+        ('{"reward": 7}', None),
+        ('{"reward": 0.5}', None),
+        ('{"solved": true, "reward": 0}', None),
+        ("null", None),
+        ("7", None),
+        ("[true]", None),
+        ("I think that it is solved.", None),
+        ("", None),
+        ('{"solved": {"a": 1}}', None),
+        ('{"solved": [true]}', None),
+    ],
+)
+def test_a_verdict_is_right_or_an_error(text: str, solved: bool | None) -> None:
+    vote = read(text)
+    assert vote.solved is solved
+    assert (vote.error is None) is (solved is not None)
+
+
+async def judged(answer: Any, trajectory: Trajectory = PLAYED, **settings: Any) -> tuple[Any, Scripted]:
+    model = Scripted(answer)
+    async with Engine(model, MemoryJournal(), Limits(retries=0)) as engine:
+        return await Oracle(engine, PACK, OracleSettings(**settings)).score(trajectory, TASK), model
+
+
+def said(*verdicts: bool | None) -> Any:
+    return replies(
+        *("no verdict" if each is None else json.dumps({"why": "because", "solved": each}) for each in verdicts)
+    )
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "value"),
+    [
+        ((True,), 1.0),
+        ((True, False, True), 1.0),
+        ((True, False, False), 0.0),
+        ((True, False), 0.0),
+        ((None, True, None), 1.0),
+        ((None, None), None),
+    ],
+)
+async def test_the_majority_of_the_readable_votes_decides(
+    verdicts: tuple[bool | None, ...], value: float | None
+) -> None:
+    reward, model = await judged(said(*verdicts), votes=len(verdicts))
+    assert reward.value == value
+    assert (reward.error is None) is (value is not None)
+    assert len(model.asked) == len(verdicts)
+
+
+async def test_the_judge_sees_rules_task_solution_and_history_of_an_unfinished_episode_too() -> None:
+    _, model = await judged(said(True))
+    system, text = (str(message["content"]) for message in model.asked[0].messages)
+    assert "Ask before you cancel." in system
+    for words in (
+        "Cancel O-1 and say the refund.",
+        '- cancel {"id":"O-1"}',
+        "12.50",
+        'Assistant calls cancel {"id":"O-1"}',
+        'Result: {"refund": 12.5}',
+        "truncated",
+    ):
+        assert words in text
+    _, model = await judged(said(True), reference=False)
+    assert "- cancel" not in str(model.asked[0].messages[1]["content"])
+
+
+async def test_steps_are_judged_on_request() -> None:
+    reward, model = await judged(replies('{"why": "x", "steps": [true, false], "solved": true}'), steps=True)
+    assert reward.parts == {"oracle": 1.0, "agreement": 1.0, "steps": 0.5}
+    assert '"steps"' in str(model.asked[0].messages[0]["content"])
+
+
+async def test_an_outage_is_no_reward_of_zero() -> None:
+    def down(_: Request) -> str:
+        raise LLMFault(Code.SERVER_ERROR, "503", retry=False)
+
+    reward, _ = await judged(down)
+    assert (reward.value, reward.error) == (None, Code.SERVER_ERROR)
+    aborted = PLAYED.model_copy(update={"end": End(kind="aborted", code=Code.WORKER_LOST)})
+    reward, model = await judged(said(True), aborted)
+    assert (reward.value, reward.error, model.asked) == (None, Code.WORKER_LOST, [])
+
+
+async def test_a_long_episode_is_shortened_to_its_context() -> None:
+    long = [Message(role="tool", content="word " * 20_000, call_id=str(n)) for n in range(20)]
+    _, model = await judged(
+        said(True), PLAYED.model_copy(update={"messages": [*PLAYED.messages, *long]}), context=8_000
+    )
+    assert sum(len(str(message["content"])) for message in model.asked[0].messages) / 3.6 < 8_000
+
+
+def test_of_no_votes_that_can_be_read_the_first_says_why() -> None:
+    reward = majority([read("nothing"), read("7")])
+    assert reward.value is None
+    assert "cannot be read" in reward.rationale
