@@ -80,16 +80,20 @@ class Environment:
     ) -> None:
         self.pack, self.backend, self.backend_name = pack, backend, backend_name
         self.limits = limits or EpisodeLimits()
-        self._user, self._scorer = user, scorer
+        self.user = user
+        self.scorer = scorer
+        """Who judges in place of the tasks' rules; None: the back end's own judge, if it has one."""
+        self.rules_only = False
+        """No judge at all: what cannot be judged by rules stays without a reward."""
 
     @property
     def tasks(self) -> list[Task]:
         return self.pack.tasks
 
     @property
-    def scorer(self) -> Scorer | None:
-        """Who judges in place of the tasks' rules: given, or the back end's own (a simulated world has no state to compare)."""
-        return self._scorer or getattr(self.backend, "scorer", None)
+    def judge(self) -> Scorer | None:
+        """Who judges: the one given, or the back end's own (a simulated world has no state to compare); None: the rules."""
+        return None if self.rules_only else self.scorer or getattr(self.backend, "scorer", None)
 
     async def reset(
         self, task: Task | str, *, seed: int = 0, group: str | None = None, name: str | None = None
@@ -104,7 +108,7 @@ class Environment:
             world = await self.backend.open(task, seed=seed, group=group)
         except Aborted as error:
             return Episode.aborted(self, task, seed, error)
-        user = self._user(task)
+        user = self.user(task)
         if name is not None and isinstance(user, LLMUser):
             user.name = name
         episode = Episode(self, task, world, user, seed=seed, group=group)
@@ -232,9 +236,9 @@ class Episode:
         if self.reward is not None:
             return self.reward
         trajectory = await self._with_evidence()
-        pack, scorer = self.environment.pack, self.environment.scorer
-        if scorer is not None:
-            return await scorer.score(trajectory, self.task)
+        pack, judge = self.environment.pack, self.environment.judge
+        if judge is not None:
+            return await judge.score(trajectory, self.task)
         return score(trajectory, self.task.reward, reference=self.task.actions, policies=pack.match)
 
     async def fork(self) -> Episode:

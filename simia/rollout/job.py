@@ -17,13 +17,13 @@ from typing import Any
 
 from simia.amplify.dedupe import content_hash
 from simia.config import assign, parse
-from simia.environment import Environment, open_environment
-from simia.errors import Code, UserError
-from simia.llm.backends import open_backend, price_for
-from simia.llm.engine import BudgetReached, Engine
-from simia.llm.types import Backend, Deferred
+from simia.environment import USERS, Environment, Episode, open_environment
+from simia.errors import Aborted, Code, UserError
+from simia.llm.engine import BudgetReached
+from simia.llm.types import Deferred
 from simia.pack import Pack
 from simia.rollout.agent import Agent
+from simia.rollout.cast import Cast, user_of
 from simia.rollout.figures import Scores, figures
 from simia.rollout.llm import LLMAgent
 from simia.rollout.play import play
@@ -81,10 +81,11 @@ async def rollout(
     tasks = chosen(pack, config)
     async with contextlib.AsyncExitStack() as stack:
         environment = await entered(config, pack, stack)
-        backend = await opened(config, say, stack)
-        run = Run.create(runs, config, name=name, facts=facts_of(config, pack, tasks, backend))
+        cast = Cast(config, pack)
+        await cast.open(say, stack)
+        run = Run.create(runs, config, name=name, facts=facts_of(config, pack, tasks, cast))
         stack.callback(run.close)
-        return await work(run, config, environment, tasks, backend, on_progress, handle_signals)
+        return await work(run, config, environment, tasks, cast, on_progress, handle_signals)
 
 
 async def resume(
@@ -107,31 +108,28 @@ async def resume(
         pack = Pack.load(config.pack)
         tasks = chosen(pack, config)
         environment = await entered(config, pack, stack)
-        backend = await opened(config, say, stack)
-        run.refuse_other_identity(config, facts_of(config, pack, tasks, backend))
+        cast = Cast(config, pack)
+        await cast.open(say, stack)
+        run.refuse_other_identity(config, facts_of(config, pack, tasks, cast))
         save_config(run.folder, config)
-        return await work(run, config, environment, tasks, backend, on_progress, handle_signals)
-
-
-async def opened(config: RolloutConfig, say: Callable[[str], None], stack: contextlib.AsyncExitStack) -> Backend | None:
-    if config.agent != "llm":
-        return None
-    backend = open_backend(config.llm, say=say)
-    await backend.start()
-    stack.push_async_callback(backend.close)
-    return backend
+        return await work(run, config, environment, tasks, cast, on_progress, handle_signals)
 
 
 async def entered(config: RolloutConfig, pack: Pack, stack: contextlib.AsyncExitStack) -> Environment:
     """The environment, its sandbox started: what is wrong with either is said before there is a run."""
-    user = config.user or ("scripted" if config.agent == "reference" else None)
-    if user is None and pack.user == "llm":
-        user = "none"  # nobody plays it yet: the task's words are the first message
+    user = user_of(config, pack)
+    if user not in (*USERS, "llm"):
+        raise UserError(f"no user named {user!r}; there are: {', '.join(USERS)}, llm")
     environment = await open_environment(
-        pack, backend=config.backend, user=user, limits=config.episode, **config.backend_settings
+        pack,
+        backend=config.backend,
+        user="none" if user == "llm" else user,
+        limits=config.episode,
+        **config.backend_settings,
     )
     stack.push_async_callback(environment.close)
-    await environment.backend.start()
+    if config.backend != "simulated":  # whose model is opened with the others, and has nothing else to start
+        await environment.backend.start()
     return environment
 
 
@@ -149,8 +147,9 @@ def chosen(pack: Pack, config: RolloutConfig) -> list[Task]:
     return tasks[: config.limit]
 
 
-def facts_of(config: RolloutConfig, pack: Pack, tasks: list[Task], backend: Backend | None) -> dict[str, Any]:
-    """Identity beyond the config's words: the model that was found, the pack's contents."""
+def facts_of(config: RolloutConfig, pack: Pack, tasks: list[Task], cast: Cast) -> dict[str, Any]:
+    """Identity beyond the config's words: the models that were found, the pack's contents."""
+    backend = cast.model("agent")
     described = [
         pack.policy,
         [tool.model_dump() for tool in pack.tools],
@@ -162,6 +161,7 @@ def facts_of(config: RolloutConfig, pack: Pack, tasks: list[Task], backend: Back
         "pack": pack.name,
         "contents": digest(described),
         "planned": len(tasks) * config.group,
+        **({"cast": cast.facts} if cast.facts else {}),
     }
 
 
@@ -170,18 +170,17 @@ async def work(
     config: RolloutConfig,
     environment: Environment,
     tasks: list[Task],
-    backend: Backend | None,
+    cast: Cast,
     on_progress: OnProgress | None,
     handle_signals: bool,
 ) -> RolledOut:
-    engine = Engine(backend, run.ledger, config.limits, price_for(config.llm)) if backend else None
+    cast.begin(environment, run.ledger)
     try:
-        job = Job(run, config, environment, tasks, engine, on_progress)
+        job = Job(run, config, environment, tasks, cast, on_progress)
         with interruptible(job) if handle_signals else contextlib.nullcontext():
             return await job.run()
     finally:
-        if engine is not None:
-            engine.gate.close()
+        cast.close()
 
 
 class Job:
@@ -193,10 +192,11 @@ class Job:
         config: RolloutConfig,
         environment: Environment,
         tasks: list[Task],
-        engine: Engine | None,
+        cast: Cast,
         on_progress: OnProgress | None,
     ) -> None:
-        self._run, self._config, self._environment, self._engine = run, config, environment, engine
+        self._run, self._config, self._environment, self._cast = run, config, environment, cast
+        self._engine = cast.engine("agent")
         self._tasks = tasks
         self._stopped: str | None = None
         self._working: set[asyncio.Task[None]] = set()
@@ -208,8 +208,8 @@ class Job:
     def stop(self, why: str) -> None:
         """Launch nothing more."""
         self._stopped = self._stopped or why
-        if self._engine is not None:
-            self._engine.gate.shut()
+        for engine in self._cast.engines:
+            engine.gate.shut()
         self._wake.set()
 
     async def run(self) -> RolledOut:
@@ -256,9 +256,10 @@ class Job:
 
     def _waiting(self) -> str | None:
         """A batch's answers come after the session."""
-        backend: object = self._engine.backend if self._engine else None
-        if isinstance(backend, Deferred) and backend.pending:
-            return f"{backend.pending:,} questions wait in {backend.place}"
+        for engine in self._cast.engines:
+            backend: object = engine.backend
+            if isinstance(backend, Deferred) and backend.pending:
+                return f"{backend.pending:,} questions wait in {backend.place}"
         return None
 
     def _plan(self) -> list[tuple[Item, Task]]:
@@ -300,7 +301,10 @@ class Job:
         config = self._config
         agent = self._agent(item, task)
         try:
-            episode = await self._environment.reset(task, seed=config.seed, group=task.id)
+            try:
+                episode = await self._environment.reset(task, seed=config.seed, group=task.id, name=item.id)
+            except UserError as error:  # the others can be played all the same
+                episode = Episode.aborted(self._environment, task, config.seed, Aborted(Code.NO_START, str(error)))
             trajectory = await play(episode, agent)
         except BudgetReached as error:
             self.stop(str(error))
@@ -330,7 +334,7 @@ class Job:
         if value is None:
             code = (reward.error if reward else None) or Code.UNSCORED
             # Infrastructure is asked again by a resume; a reward that nobody can judge is not.
-            item.status = FAILED if trajectory.end.kind == "aborted" else REJECTED
+            item.status = FAILED if trajectory.end.kind == "aborted" and code is not Code.NO_START else REJECTED
             item.reason, item.detail = code, reward.rationale[:300] if reward else ""
         elif value >= self._config.accept:
             item.status = PASSED

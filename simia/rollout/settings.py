@@ -11,6 +11,7 @@ from simia.environment import EpisodeLimits
 from simia.llm.backends import LLMSettings
 from simia.llm.embedded import EmbeddedSettings
 from simia.llm.engine import Limits
+from simia.rewards.oracle import OracleSettings
 from simia.rollout.llm import LLMAgentSettings
 
 Kind = Literal["reference", "nothing", "canned", "echo", "policy", "random", "llm"]
@@ -23,7 +24,9 @@ class RolloutConfig(Config):
     pack: str = Field("customer_service", description="Pack by name or path.")
     backend: str = Field("executable", description="Back end that opens it.")
     backend_settings: dict[str, Any] = Field(default_factory=dict, description="Settings of the back end.")
-    user: str | None = Field(None, description="none or scripted; unset: as the pack says, scripted for the reference.")
+    user: str | None = Field(
+        None, description="none, scripted or llm; unset: as the pack says, scripted for the reference."
+    )
     agent: Kind = Field("llm", description="Who plays the agent.")
     split: str | None = Field(None, description="Only tasks of this split.")
     tasks: list[str] = Field(default_factory=list, description="Only these tasks.")
@@ -36,7 +39,14 @@ class RolloutConfig(Config):
     episode: EpisodeLimits = Field(default_factory=EpisodeLimits, description="When an episode is cut.")
     sampling: LLMAgentSettings = Field(default_factory=LLMAgentSettings, description="How the agent's model is asked.")
     llm: LLMSettings = Field(default_factory=EmbeddedSettings, description="The agent's model.")
+    simulator: LLMSettings | None = Field(None, description="The model that plays the tools; unset: the agent's.")
+    player: LLMSettings | None = Field(None, description="The model that plays the user; unset: the simulator's.")
+    judge: LLMSettings | None = Field(None, description="The model that judges; unset: the simulator's.")
+    reward: Literal["auto", "rules", "oracle"] = Field(
+        "auto", description="Who judges: the task's rules or a model; auto: a model where the tools are simulated."
+    )
+    oracle: OracleSettings = Field(default_factory=OracleSettings, description="How the judge is asked.")
     limits: Limits = Field(
-        default_factory=Limits, json_schema_extra=OPERATIONAL, description="Pace and budget of the model."
+        default_factory=Limits, json_schema_extra=OPERATIONAL, description="Pace and budget of each model."
     )
     concurrency: int = Field(64, ge=1, json_schema_extra=OPERATIONAL, description="Episodes at once.")

@@ -8,8 +8,8 @@ size (or the whole root), a /tmp, a /proc of its own processes.
 
 from __future__ import annotations
 
+import contextlib
 import os
-import subprocess
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -220,13 +220,18 @@ def outermost(paths: Iterable[str]) -> list[str]:
 
 
 def interpreter_paths(python: str) -> list[str]:
-    """The folders that an interpreter needs to run: its prefix, and the one that it was made from."""
-    code = "import sys, sysconfig; print(sys.prefix); print(sys.base_prefix); print(sys.exec_prefix); print(sysconfig.get_path('stdlib'))"
+    """The folders that an interpreter needs to run: its prefix, and the one that it was made from. It is not asked, since that
+    would run it outside the walls: a virtual environment's own file says where it comes from."""
     if python == sys.executable:
         import sysconfig
 
         folders = [sys.prefix, sys.base_prefix, sys.exec_prefix, sysconfig.get_path("stdlib")]
     else:
-        done = subprocess.run([python, "-I", "-c", code], capture_output=True, text=True, timeout=60, check=True)
-        folders = done.stdout.split("\n")[:4]
+        prefix = Path(python).parent.parent
+        folders = [str(prefix), str(Path(python).resolve().parent.parent)]
+        with contextlib.suppress(OSError, UnicodeDecodeError):
+            for line in (prefix / "pyvenv.cfg").read_text().splitlines():
+                name, _, value = line.partition("=")
+                if name.strip() == "home":
+                    folders += [str(Path(value.strip()).parent), str(Path(value.strip()).resolve().parent)]
     return [folder for folder in folders if folder and folder != "/"]
