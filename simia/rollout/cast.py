@@ -1,0 +1,104 @@
+"""Who plays what in a rollout: the models behind the agent, the tools, the user and the judge, each opened once.
+
+Roles that name the same model share one back end and one engine, so one pace and one budget. Engines are made when there is
+a run, whose ledger keeps every reply.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Literal
+
+from simia.environment import Environment
+from simia.llm.backends import LLMSettings, open_backend, price_for
+from simia.llm.engine import Engine, Journal
+from simia.llm.types import Backend
+from simia.pack import Pack
+from simia.rewards.oracle import Oracle
+from simia.rollout.settings import RolloutConfig
+from simia.trajectory import digest
+from simia.users import LLMUser
+from simia.worlds.simulated import SimulatedBackend
+
+Role = Literal["agent", "simulator", "player", "judge"]
+
+
+class Cast:
+    """The models of a rollout. `engine(role)` is None for a role that nobody needs."""
+
+    def __init__(self, config: RolloutConfig, pack: Pack) -> None:
+        simulator = config.simulator or config.llm
+        wanted: dict[Role, tuple[bool, LLMSettings]] = {
+            "agent": (config.agent == "llm", config.llm),
+            "simulator": (config.backend == "simulated", simulator),
+            "player": (user_of(config, pack) == "llm", config.player or simulator),
+            "judge": (judged(config), config.judge or simulator),
+        }
+        self.config, self.pack = config, pack
+        self._settings: dict[Role, LLMSettings] = {role: each for role, (needed, each) in wanted.items() if needed}
+        self._models: dict[str, Backend] = {}
+        self._engines: dict[str, Engine] = {}
+
+    async def open(self, say: Callable[[str], None], stack: contextlib.AsyncExitStack) -> None:
+        """Start each model once. Raises `UserError` for what the user must change first."""
+        for settings in self._settings.values():
+            if (name := key(settings)) not in self._models:
+                model = open_backend(settings, say=say)
+                await model.start()
+                stack.push_async_callback(model.close)
+                self._models[name] = model
+
+    def begin(self, environment: Environment, journal: Journal) -> None:
+        """There is a run: engines that write to its ledger, and the environment gets its players."""
+        for settings in self._settings.values():
+            if (name := key(settings)) not in self._engines:
+                self._engines[name] = Engine(self._models[name], journal, self.config.limits, price_for(settings))
+        if (judge := self.engine("judge")) is not None:
+            environment.scorer = Oracle(judge, self.pack, self.config.oracle)
+        if (simulator := self.engine("simulator")) is not None and isinstance(environment.backend, SimulatedBackend):
+            environment.backend.use(simulator)
+            environment.rules_only = not judged(self.config)
+        if (player := self.engine("player")) is not None:
+            environment.user = lambda task: LLMUser(player, self.pack, task)
+
+    def model(self, role: Role) -> Backend | None:
+        settings = self._settings.get(role)
+        return self._models[key(settings)] if settings is not None else None
+
+    def engine(self, role: Role) -> Engine | None:
+        settings = self._settings.get(role)
+        return self._engines[key(settings)] if settings is not None else None
+
+    @property
+    def engines(self) -> list[Engine]:
+        return list(self._engines.values())
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """Which model plays which role, for the run's identity; the agent's is told elsewhere."""
+        return {role: self._models[key(each)].model for role, each in self._settings.items() if role != "agent"}
+
+    def close(self) -> None:
+        for engine in self._engines.values():
+            engine.gate.close()
+
+
+def key(settings: LLMSettings) -> str:
+    return digest(settings.model_dump(mode="json"))
+
+
+def user_of(config: RolloutConfig, pack: Pack) -> str:
+    """Who plays the user. A pack that wants a model gets one where one was named; else the task's words are the first message."""
+    if config.user is not None:
+        return config.user
+    if config.agent == "reference":
+        return "scripted"
+    if pack.user == "llm" and config.player is None and config.backend != "simulated":
+        return "none"
+    return pack.user
+
+
+def judged(config: RolloutConfig) -> bool:
+    """Whether a model judges."""
+    return config.reward == "oracle" or (config.reward == "auto" and config.backend == "simulated")
