@@ -41,3 +41,27 @@ def trajectory(body: dict[str, Any]) -> str:
     if fault == 8:
         return text.replace('"}]', '",}]')
     return text
+
+
+def stage(body: dict[str, Any]) -> str | dict[str, Any]:
+    """All roles of a simulated rollout: the tools, the user, the judge, and an agent that calls once and then answers."""
+    system, last = str(body["messages"][0]["content"]), str(body["messages"][-1]["content"])
+    if system.startswith("You are the computer system"):
+        count = last.split("# Calls to answer now")[1].strip().count("\n") + 1
+        row = {"outcome": "result", "content": {"ok": True}, "changes": []}
+        return json.dumps({"answers": [{"call": n + 1, **row} for n in range(count)]})
+    if system.startswith("You judge"):
+        return '{"why": "all done", "solved": true}'
+    if system.startswith("You play a user"):
+        heard = [row for row in body["messages"] if row["role"] == "user"]
+        return "Please do it." if len(heard) == 1 else "Thanks! ###STOP###"
+    if any(row["role"] == "tool" for row in body["messages"]):
+        return "It is done."
+    tool = body["tools"][0]["function"]
+    arguments = dict.fromkeys(tool["parameters"].get("required", []), "x")
+    call = {
+        "id": "c1",
+        "type": "function",
+        "function": {"name": tool["name"], "arguments": json.dumps(arguments)},
+    }
+    return {"tool_calls": [call]}

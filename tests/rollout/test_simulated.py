@@ -1,0 +1,105 @@
+"""A rollout in a simulated world: every role a model, every reply stored, one word away from the executable one."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from simia.cli import build
+from simia.runs import Run
+from tests.fake_endpoint import FakeEndpoint
+from tests.packs.small import small
+
+
+@pytest.fixture
+def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.chdir(tmp_path)
+    small(tmp_path / "todos")
+    endpoint = FakeEndpoint("--respond", "tests.replies:stage")
+    yield endpoint
+    endpoint.stop()
+
+
+def roll(endpoint: FakeEndpoint, *more: str, name: str = "s") -> Any:
+    model = [
+        "--set",
+        "llm.kind=openai",
+        "--set",
+        f"llm.base_url={endpoint.url}",
+        "--set",
+        "llm.model=m",
+        "--set",
+        "sampling.calls=native",
+    ]
+    return CliRunner().invoke(build(), ["rollout", "todos", "--name", name, *model, *more])
+
+
+def roles(endpoint: FakeEndpoint) -> Counter[str]:
+    starts = {"You are the computer": "tools", "You judge": "judge", "You play a user": "user"}
+    systems = [str(request["body"]["messages"][0]["content"]) for request in endpoint.requests]
+    return Counter(next((role for start, role in starts.items() if s.startswith(start)), "agent") for s in systems)
+
+
+def test_one_word_swaps_the_world(stage: FakeEndpoint) -> None:
+    done = roll(stage, "--set", "backend=simulated", "--set", "user=llm", "--set", "group=2")
+    assert done.exit_code == 0, done.output
+    assert "4 episodes of 2 tasks, 4 scored" in done.output
+    # A group shares the answer to the same call in the same world; two episodes that are equal to the letter share a verdict.
+    assert roles(stage) == {"agent": 8, "tools": 2, "user": 4, "judge": 2}
+    run = Run.open(Path("runs"), "s")
+    try:
+        rows = [run.ledger.result(item.id)["trajectory"] for item in run.ledger.items()]  # type: ignore[index]
+    finally:
+        run.close()
+    assert {row["reward"]["value"] for row in rows} == {1.0}
+    assert {row["extra"]["backend"] for row in rows} == {"simulated"}
+    real = roll(stage, "--set", "user=none", name="real")
+    assert real.exit_code == 0, real.output
+
+
+def test_a_resume_asks_for_nothing_again(stage: FakeEndpoint) -> None:
+    roll(stage, "--set", "backend=simulated", "--set", "user=llm")
+    before = len(stage.requests)
+    run = Run.open(Path("runs"), "s")
+    for item in run.ledger.items():  # as if it had been killed before the episodes were concluded
+        item.status = "failed"
+        run.ledger.conclude(item, None, None)
+    run.ledger.flush()
+    run.close()
+    done = CliRunner().invoke(build(), ["runs", "resume", "s"])
+    assert done.exit_code == 0, done.output
+    assert len(stage.requests) == before
+
+
+def test_roles_can_have_models_of_their_own_and_rules_can_judge(stage: FakeEndpoint) -> None:
+    other = FakeEndpoint("--respond", "tests.replies:stage")
+    try:
+        simulator = json.dumps({"kind": "openai", "base_url": other.url, "model": "sim"})
+        done = roll(
+            stage,
+            "--set",
+            "backend=simulated",
+            "--set",
+            f"simulator={simulator}",
+            "--set",
+            "reward=rules",
+            "--limit",
+            "1",
+        )
+        assert done.exit_code == 0, done.output
+        assert roles(other) == {"tools": 1}
+        assert roles(stage) == {"agent": 2}
+        assert "0 scored" in done.output  # there is no state to compare, and a model was not to judge
+    finally:
+        other.stop()
+
+
+def test_a_model_can_judge_the_executable_world(stage: FakeEndpoint) -> None:
+    done = roll(stage, "--set", "reward=oracle", "--limit", "1")
+    assert done.exit_code == 0, done.output
+    assert roles(stage)["judge"] == 1
