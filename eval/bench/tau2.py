@@ -29,7 +29,7 @@ from simia.rollout.scripted import NothingAgent, ReferenceAgent
 from simia.task import Task
 from simia.trajectory import ToolCall
 from simia.users import NoUser, ScriptedUser
-from simia.verify.gate import last_write, played, value, without
+from simia.verify.gate import played, value, without, writes_of
 from simia.worlds.executable import ExecutableBackend
 
 TASKS = {"retail": 114, "airline": 50, "telecom": 2285}
@@ -45,7 +45,7 @@ LOOK_UPS = {
 async def judge(environment: Environment, task: Task) -> tuple[float, float | None, float]:
     """Rewards of the reference, of the reference without its last write (None where it has none), of doing nothing."""
     reference = await played(environment, task, ReferenceAgent(task), ScriptedUser(task))
-    full, last = value(reference), last_write(environment, task, reference)
+    full, last = value(reference), next(iter(writes_of(environment, task, reference)), None)
     short = None
     if last is not None and (reference.evidence or {}).get("changes"):
         less = without(task, last)

@@ -24,7 +24,7 @@ from simia.trainers import environments
 from simia.trainers.environments import ensure
 from simia.trajectory import ToolCall
 from simia.users import ScriptedUser
-from simia.verify.gate import last_write, played, value, without
+from simia.verify.gate import played, value, without, writes_of
 from simia.worlds.executable import ExecutableBackend
 
 PROBE = Path(__file__).parent / "tau2_probe.py"
@@ -246,7 +246,7 @@ async def test_references_score_and_less_does_not(packs: dict[str, Path], domain
         for task in tasks:
             full = await played(environment, task, ReferenceAgent(task), ScriptedUser(task))
             assert value(full) == 1, (task.id, full.reward)
-            last = last_write(environment, task, full)
+            last = next(iter(writes_of(environment, task, full)), None)
             if last is not None and (full.evidence or {})["changes"]:
                 less = without(task, last)
                 assert value(await played(environment, task, ReferenceAgent(less), ScriptedUser(less))) == 0, task.id
