@@ -361,7 +361,7 @@ def observation(result: ToolResult, call: ToolCall, visible_to: list[str] | None
 async def open_environment(
     pack: Pack | str,
     *,
-    backend: str = "executable",
+    backend: str | Mapping[str, str] = "executable",
     user: str | UserMaker | None = None,
     limits: EpisodeLimits | None = None,
     scorer: Scorer | None = None,
@@ -370,19 +370,27 @@ async def open_environment(
 ) -> Environment:
     """Open a pack (or the name or path of one) by a back end. `settings` go to the back end: `isolation`, `unsafe`, `knowledge`, …
 
+    `backend`: `executable`, `simulated`, `shadow` (both, compared), one of an entry point, or a back end for each tool, such as
+    `{"*": "simulated", "get_order": "executable"}`.
     `user`: `none`, `scripted`, `llm`, or a function that makes one of a task; None: as the pack says. `player`: the engine of the
     model that plays the user (unset: the simulator's). `scorer`: who judges in place of the tasks' rules.
     """
     pack = Pack.load(pack) if isinstance(pack, str) else pack
     makers = backends()
-    if backend not in makers:
+    if isinstance(backend, str) and backend not in makers:
         near = difflib.get_close_matches(backend, makers, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(sorted(makers))}"
         raise UserError(f"no back end named {backend!r}; {hint}")
     name = user if isinstance(user, str) else pack.user
     if not callable(user) and name not in (*USERS, "llm"):
         raise UserError(f"no user named {name!r}; there are: {', '.join(USERS)}, llm")
-    opened: Backend = makers[backend]()(pack, **settings)
+    if isinstance(backend, str):
+        opened: Backend = makers[backend]()(pack, **settings)
+        label = backend
+    else:
+        from simia.worlds.pair import open_mixed
+
+        opened, label = open_mixed(pack, backend, **settings), "mixed"
     if callable(user):
         maker = user
     elif name != "llm":
@@ -391,7 +399,7 @@ async def open_environment(
         raise UserError(f'pack {pack.name}: a model plays its user, and none was given: user="none", or a `player`')
     else:
         maker = lambda task: LLMUser(player or opened.engine, pack, task)  # type: ignore[attr-defined] # noqa: E731
-    return Environment(pack, opened, backend_name=backend, user=maker, limits=limits, scorer=scorer)
+    return Environment(pack, opened, backend_name=label, user=maker, limits=limits, scorer=scorer)
 
 
 def backends() -> Mapping[str, Callable[[], Any]]:
@@ -400,6 +408,7 @@ def backends() -> Mapping[str, Callable[[], Any]]:
     return {
         "executable": _executable,
         "simulated": _simulated,
+        "shadow": _shadow,
         **found,
     }  # a checkout that is on the path, but not installed, has no entry points
 
@@ -414,3 +423,9 @@ def _simulated() -> Any:
     from simia.worlds.simulated import open_backend
 
     return open_backend
+
+
+def _shadow() -> Any:
+    from simia.worlds.pair import open_shadow
+
+    return open_shadow

@@ -19,6 +19,7 @@ from simia.rewards.oracle import Oracle
 from simia.rollout.settings import RolloutConfig
 from simia.trajectory import digest
 from simia.users import LLMUser
+from simia.worlds.pair import PairBackend
 from simia.worlds.simulated import SimulatedBackend
 
 Role = Literal["agent", "simulator", "player", "judge"]
@@ -31,7 +32,7 @@ class Cast:
         simulator = config.simulator or config.llm
         wanted: dict[Role, tuple[bool, LLMSettings]] = {
             "agent": (config.agent == "llm", config.llm),
-            "simulator": (config.backend == "simulated", simulator),
+            "simulator": (simulates(config), simulator),
             "player": (user_of(config, pack) == "llm", config.player or simulator),
             "judge": (judged(config), config.judge or simulator),
         }
@@ -56,8 +57,9 @@ class Cast:
                 self._engines[name] = Engine(self._models[name], journal, self.config.limits, price_for(settings))
         if (judge := self.engine("judge")) is not None:
             environment.scorer = Oracle(judge, self.pack, self.config.oracle)
-        if (simulator := self.engine("simulator")) is not None and isinstance(environment.backend, SimulatedBackend):
-            environment.backend.use(simulator)
+        backend = environment.backend
+        if (simulator := self.engine("simulator")) is not None and isinstance(backend, SimulatedBackend | PairBackend):
+            backend.use(simulator)
             environment.rules_only = not judged(self.config)
         if (player := self.engine("player")) is not None:
             environment.user = lambda task: LLMUser(player, self.pack, task)
@@ -94,11 +96,16 @@ def user_of(config: RolloutConfig, pack: Pack) -> str:
         return config.user
     if config.agent == "reference":
         return "scripted"
-    if pack.user == "llm" and config.player is None and config.backend != "simulated":
+    if pack.user == "llm" and config.player is None and not simulates(config):
         return "none"
     return pack.user
 
 
+def simulates(config: RolloutConfig) -> bool:
+    """Whether a model plays tools."""
+    return config.backend in ("simulated", "shadow") or not isinstance(config.backend, str)
+
+
 def judged(config: RolloutConfig) -> bool:
-    """Whether a model judges."""
-    return config.reward == "oracle" or (config.reward == "auto" and config.backend == "simulated")
+    """Whether a model judges: by default where there is no whole state to compare."""
+    return config.reward == "oracle" or (config.reward == "auto" and simulates(config) and config.backend != "shadow")

@@ -22,7 +22,9 @@ class RolloutConfig(Config):
 
     kind: Literal["rollout"] = "rollout"
     pack: str = Field("customer_service", description="Pack by name or path.")
-    backend: str = Field("executable", description="Back end that opens it.")
+    backend: str | dict[str, str] = Field(
+        "executable", description="executable, simulated, shadow, or one of these for each tool (`*`: all others)."
+    )
     backend_settings: dict[str, Any] = Field(default_factory=dict, description="Settings of the back end.")
     user: str | None = Field(
         None, description="none, scripted or llm; unset: as the pack says, scripted for the reference."

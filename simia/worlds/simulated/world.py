@@ -64,14 +64,20 @@ class SimulatedWorld:
 
     async def _answers(self, calls: list[ToolCall], by: By) -> list[tuple[Answer, str]]:
         """Answers and, for an answer that contradicts what was said before and stays so, which contradiction that is."""
+        found = await self.predict(calls, by)
+        for call, (answer, _) in zip(calls, found, strict=True):
+            self.take(Done(by, call.name, call.arguments or {}, answer))
+        return found
+
+    async def predict(self, calls: list[ToolCall], by: By = "agent") -> list[tuple[Answer, str]]:
+        """What would be answered to these calls, all of them sound; the world stays as it is."""
         asked = [[by, call.name, call.arguments or {}] for call in calls]
         place = digest([self._group, self._digest, asked])
         answers, issues = await self._backend.shared(place, lambda: self._ask(calls, by, place))
-        for call, answer in zip(calls, answers, strict=True):
-            self._take(Done(by, call.name, call.arguments or {}, answer))
         return list(zip(answers, issues, strict=True))
 
-    def _take(self, done: Done) -> None:
+    def take(self, done: Done) -> None:
+        """A call and its answer, from whomever it came: they are true in this world from now on."""
         answer = done.answer
         self.history.append(done)
         self.ledger.take(done.arguments, answer.content, failed=answer.failed, changes=answer.changes)
@@ -155,7 +161,7 @@ class SimulatedWorld:
     def replay(self, rows: list[list[Any]]) -> None:
         """The history of a snapshot; nothing is asked."""
         for by, name, arguments, content, failed, changes in rows:
-            self._take(Done(by, name, arguments, Answer(content, failed, changes)))
+            self.take(Done(by, name, arguments, Answer(content, failed, changes)))
 
     async def close(self) -> None:
         return None
