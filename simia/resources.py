@@ -43,7 +43,8 @@ def find(kind: Kind, name: str | Path) -> Path:
         candidate = root / kind / given
         if candidate.exists():
             return candidate
-    raise UserError(f"no {kind} named {str(name)!r}; there are: {', '.join(names(kind)) or 'none'} (or give a path)")
+    what = "pack" if kind == "seeds" else kind.removesuffix("s")
+    raise UserError(f"no {what} named {str(name)!r}; there are: {', '.join(names(kind)) or 'none'} (or give a path)")
 
 
 def names(kind: Kind) -> list[str]:

@@ -52,5 +52,5 @@ def test_a_users_file_of_the_same_name_overrides_ours(installed: Path, tmp_path:
 def test_a_users_mistake_is_one_line(installed: Path, tmp_path: Path) -> None:
     done = run(installed, "amplify", "--seeds", "nosuch", "--dry-run", cwd=tmp_path)
     assert done.returncode == 2
-    assert done.stderr.startswith("simia: no seeds named 'nosuch'")
+    assert done.stderr.startswith("simia: no pack named 'nosuch'")
     assert len(done.stderr.splitlines()) == 1

@@ -21,7 +21,7 @@ def main() -> None:
 
 
 def build() -> typer.Typer:
-    from simia.cli import amplify, doctor, export, imports, judge, model, pack, report, rollout, runs, serve
+    from simia.cli import amplify, doctor, export, fidelity, imports, judge, model, pack, report, rollout, runs, serve
 
     app = typer.Typer(
         name="simia",
@@ -38,6 +38,7 @@ def build() -> typer.Typer:
     app.command()(judge.judge)
     app.command()(rollout.rollout)
     app.command()(serve.serve)
+    app.command()(fidelity.fidelity)
     app.command()(doctor.doctor)
     app.add_typer(pack.app, name="pack")
     app.add_typer(imports.app, name="import")

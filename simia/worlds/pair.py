@@ -22,11 +22,13 @@ from simia.reward import Scorer
 from simia.task import By, Task
 from simia.tool import ToolSpec
 from simia.trajectory import ToolCall
+from simia.worlds.distance import distance
 from simia.worlds.executable import ExecutableBackend
+from simia.worlds.executable_world import ExecutableWorld
 from simia.worlds.simulated import SimulatedBackend
 from simia.worlds.simulated.feedback import Answer, Done
 from simia.worlds.simulated.world import SimulatedWorld
-from simia.worlds.world import ToolResult, World
+from simia.worlds.world import ToolResult
 
 EXECUTABLE = {"isolation", "unsafe", "workers", "network", "variables"}
 
@@ -82,7 +84,7 @@ class PairWorld:
     """One episode in both."""
 
     backend: PairBackend
-    real: World
+    real: ExecutableWorld
     simulated: SimulatedWorld
     differences: list[dict[str, Any]] = field(default_factory=list)
     """In the shadow, for each call: what each gave."""
@@ -109,7 +111,8 @@ class PairWorld:
             return result
         if self.backend.simulated.specs[by][call.name].argument_errors(call.arguments):
             return result  # refused before any world is asked, in both alike
-        row: dict[str, Any] = {"name": call.name, "arguments": call.arguments, "real": said(result)}
+        step = len(self.differences) + 1
+        row: dict[str, Any] = {"step": step, "name": call.name, "arguments": call.arguments, "real": said(result)}
         try:
             answer, issue = (await self.simulated.predict([call], by))[0]
             row |= {
@@ -118,12 +121,17 @@ class PairWorld:
             }
             if not self.backend.forced:
                 self.simulated.take(Done(by, call.name, call.arguments, answer))
+                row["distance"] = await self._distance()
         except Aborted as error:  # the shadow never disturbs the episode
             row["lost"] = f"{error.code}: {error.detail}"
         if self.backend.forced or "lost" in row:
             self._tell(call, by, result)
         self.differences.append(row)
         return result
+
+    async def _distance(self) -> float:
+        """How far the changes that the simulator named are from those that happened, by now."""
+        return distance(await self.real.changes(), (await self.simulated.evidence())["simulated"])
 
     def _tell(self, call: ToolCall, by: By, result: ToolResult) -> None:
         content = result.data if result.data is not None else result.content

@@ -89,7 +89,7 @@ def test_a_users_prompt_of_the_same_name_overrides_ours(tmp_path: Path, monkeypa
 
 
 def test_a_missing_prompt_is_one_clear_line() -> None:
-    with pytest.raises(UserError, match=r"no prompts named 'amplify/nope\.j2'"):
+    with pytest.raises(UserError, match=r"no prompt named 'amplify/nope\.j2'"):
         Renderer(PromptSettings(system="amplify/nope.j2"), "json")
 
 

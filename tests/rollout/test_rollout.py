@@ -191,7 +191,7 @@ def test_the_command_says_what_to_do_next_and_runs_show_it(tmp_path: Path, monke
         (["runs", "recheck", "first"], "nothing to derive"),
         (["runs", "resume", "first", "--n", "5"], "takes no --n"),
         (["pack", "new", "todos"], "is not empty"),
-        (["rollout", "todoz"], "no seeds named"),
+        (["rollout", "todoz"], "no pack named"),
         (["rollout", "todos", "--agent", "refrence"], "agent"),
     ):
         result = runner.invoke(app, words)

@@ -1,0 +1,37 @@
+"""How far the changes that a simulator named are from those that happened."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+
+def distance(real: Sequence[Mapping[str, Any]], named: Sequence[Mapping[str, Any]]) -> float:
+    """1 − F1 between the changes that happened and those that the simulator named, each as (key, field, value); 0 when both are none."""
+    one, two = set(happened(real)), set(said(named))
+    return 1 - 2 * len(one & two) / (len(one) + len(two)) if one or two else 0.0
+
+
+def happened(changes: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str, str]]:
+    """Of a state's changes by path: the entity's key, the field, the new value."""
+    for change in changes:
+        path, new = change["path"], change.get("new")
+        if len(path) == 2 and isinstance(new, dict):  # a new entity: each of its fields
+            for name, value in new.items():
+                yield path[1], name, repr(value)
+        elif len(path) == 2 and "new" not in change:
+            yield path[1], "", "removed"
+        elif len(path) > 2:
+            yield path[1], ".".join(path[2:]), repr(new)
+
+
+def said(changes: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str, str]]:
+    latest: dict[tuple[str, str], Any] = {}
+    for change in changes:
+        if change["set"] is None:
+            latest = {place: value for place, value in latest.items() if place[0] != change["key"]}
+            latest[change["key"], ""] = "removed"
+        else:
+            latest |= {(change["key"], name): repr(value) for name, value in change["set"].items()}
+    for (key, name), value in latest.items():
+        yield key, name, value
