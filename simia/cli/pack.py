@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -21,6 +21,10 @@ out = Console()
 err = Console(stderr=True)
 PACK = Annotated[str, typer.Argument(help="Pack: a name of seeds/, or a folder.")]
 UNSAFE = Annotated[bool, typer.Option("--unsafe", help="Without a sandbox: only for code that you trust as your own.")]
+NETWORK = Annotated[bool, typer.Option("--network", help="Let its programs reach the network (isolation: sandbox).")]
+VARIABLES = Annotated[
+    list[str] | None, typer.Option("--variable", help="Name of an environment variable that its programs may read.")
+]
 SHOWN = 30
 
 
@@ -42,6 +46,8 @@ def gate(
     tasks: Annotated[list[str] | None, typer.Option("--task", help="Only this task; may be repeated.")] = None,
     limit: Annotated[int | None, typer.Option(help="Only the first so many tasks.")] = None,
     unsafe: UNSAFE = False,
+    network: NETWORK = False,
+    variable: VARIABLES = None,
 ) -> None:
     """Every task: the reference scores 1, doing nothing 0, episodes repeat to the byte. Exit code 1 for any that fails."""
     from simia.environment import open_environment
@@ -54,7 +60,8 @@ def gate(
         raise UserError(f"pack {loaded.name} has no tasks to judge")
 
     async def work(show: Progress) -> list[Verdict]:
-        async with await open_environment(loaded, user="none", unsafe=unsafe) as environment:
+        grants = granted(unsafe, network, variable)
+        async with await open_environment(loaded, user="none", **grants) as environment:
             bar = show.add_task("tasks", total=len(chosen))
             return await judge(environment, chosen, on_verdict=lambda _: show.advance(bar))
 
@@ -65,6 +72,11 @@ def gate(
     floor = sum(verdict.floor for verdict in verdicts) / len(verdicts)
     out.print(f"{passed} of {len(verdicts)} tasks pass; doing nothing earns {floor:.3f} on average", highlight=False)
     conclude([finding for verdict in verdicts for finding in verdict.findings], f"{loaded.name}: every task passes")
+
+
+def granted(unsafe: bool, network: bool, variables: list[str] | None) -> dict[str, Any]:
+    """What the user allows the pack, as settings of the executable back end."""
+    return {"unsafe": unsafe, "network": network, "variables": variables or []}
 
 
 def conclude(findings: list[Finding], word: str) -> None:
@@ -121,7 +133,7 @@ def first_sentence(text: str) -> str:
 
 
 @app.command()
-def record(pack: PACK, unsafe: UNSAFE = False) -> None:
+def record(pack: PACK, unsafe: UNSAFE = False, network: NETWORK = False, variable: VARIABLES = None) -> None:
     """Play the scripts of the tasks marked as seeds in the pack's own world, and write its seed trajectories anew."""
     from simia.environment import open_environment
     from simia.rollout.record import record as play
@@ -132,7 +144,8 @@ def record(pack: PACK, unsafe: UNSAFE = False) -> None:
         raise UserError(f"{loaded.name}: name the file in pack.yaml first, as seeds: seeds.jsonl (it must exist)")
 
     async def work() -> list[bytes]:
-        async with await open_environment(loaded, user="scripted", unsafe=unsafe) as environment:
+        grants = granted(unsafe, network, variable)
+        async with await open_environment(loaded, user="scripted", **grants) as environment:
             return await play(environment)
 
     rows = loop.run(work())

@@ -24,7 +24,7 @@ PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 LANGUAGES = {"bash": ["bash", "-c"], "sh": ["sh", "-c"], "python": ["python3", "-c"]}
 FOLDERS = ("root", "home", "etc", "var/log", "var/tmp", "opt", "srv", "mnt", "run")
 PASSWD = "root:x:0:0:root:/root:/bin/bash\nnobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n"
-GROUP = "root:x:0:\nnogroup:x:65534:\n"
+GROUP = "root:x:0:\nadm:x:4:\nsudo:x:27:\nusers:x:100:\nnogroup:x:65534:\n"
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]|\x1b\][^\x07]*\x07|\x07")
 # Bash itself writes down what a command leaves behind. What it had before is not written: the next one has it too.
 SHELL = r"""
