@@ -12,6 +12,7 @@ from rich.table import Table
 
 from simia import loop
 from simia.cli.amplify import RUNS
+from simia.cli.rollout import endpoint
 from simia.errors import UserError
 
 out = Console()
@@ -58,7 +59,7 @@ def fidelity(
             given = [
                 f"backend_settings={{knowledge: {kind}, ledger: {str(ledger).lower()}, forced: {str(forced).lower()}}}"
             ]
-            found[kind, ledger] = loop.run(one(pack, run, [*(settings or []), *given], limit, split, runs))
+            found[kind, ledger] = loop.run(one(pack, run, [*endpoint(settings or []), *given], limit, split, runs))
     show(loaded.name, found)
 
 

@@ -42,12 +42,7 @@ def rollout(
     The agent's model is a small local one, or an endpoint: --set llm.base_url=… (--set sampling.calls=hermes where the
     server knows no tools).
     """
-    given = list(settings or [])
-    if any(s.startswith("llm.base_url=") for s in given):
-        # An endpoint knows tools; the local model writes its calls as text.
-        for field, value in (("llm.kind=", "openai"), ("sampling.calls=", "native"), ("sampling.bare=", "false")):
-            if not any(s.startswith(field) for s in given):
-                given.insert(0, field + value)
+    given = endpoint(settings or [])
     if unsafe:
         given.append("backend_settings.unsafe=true")
     resolved = load(
@@ -61,6 +56,16 @@ def rollout(
             job.rollout(resolved, runs=runs, name=name, say=err.print, on_progress=watch, handle_signals=True)
         )
     finish(done, runs)
+
+
+def endpoint(settings: list[str]) -> list[str]:
+    """An endpoint knows tools; the local model, which is the default, writes its calls as text."""
+    given = list(settings)
+    if any(s.startswith("llm.base_url=") for s in given):
+        for field, value in (("llm.kind=", "openai"), ("sampling.calls=", "native"), ("sampling.bare=", "false")):
+            if not any(s.startswith(field) for s in given):
+                given.insert(0, field + value)
+    return given
 
 
 class watching:  # noqa: N801 - used as `with watching() as watch`

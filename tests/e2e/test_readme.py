@@ -69,6 +69,20 @@ def test_the_pages_of_docs_show_commands_that_run(tmp_path: Path) -> None:
             assert done.returncode == 0, f"{line}\n{done.stdout[-1000:]}\n{done.stderr[-2000:]}"
 
 
+def test_the_page_of_simulated_worlds_shows_commands_that_run(tmp_path: Path) -> None:
+    lines = re.findall(r"^simia .*$", (ROOT / "docs" / "simulated.md").read_text(encoding="utf-8"), re.M)
+    assert len(lines) >= 4
+    endpoint = FakeEndpoint("--respond", "tests.replies:stage")
+    try:
+        for line in lines:
+            words = [*shlex.split(line)[1:], "--set", f"llm.base_url={endpoint.url}"]
+            words += ["--set", "sampling.calls=native"]
+            done = subprocess.run([sys.executable, "-m", "simia", *words], cwd=tmp_path, capture_output=True, text=True)
+            assert done.returncode == 0, f"{line}\n{done.stdout[-1000:]}\n{done.stderr[-2000:]}"
+    finally:
+        endpoint.stop()
+
+
 def test_the_readmes_files_are_there() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", text):
