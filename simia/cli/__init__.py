@@ -21,7 +21,21 @@ def main() -> None:
 
 
 def build() -> typer.Typer:
-    from simia.cli import amplify, doctor, export, fidelity, imports, judge, model, pack, report, rollout, runs, serve
+    from simia.cli import (
+        amplify,
+        doctor,
+        export,
+        fidelity,
+        imports,
+        judge,
+        model,
+        pack,
+        report,
+        reward,
+        rollout,
+        runs,
+        serve,
+    )
 
     app = typer.Typer(
         name="simia",
@@ -42,6 +56,7 @@ def build() -> typer.Typer:
     app.command()(doctor.doctor)
     app.add_typer(pack.app, name="pack")
     app.add_typer(imports.app, name="import")
+    app.add_typer(reward.app, name="reward")
     app.add_typer(runs.app, name="runs")
     app.add_typer(model.app, name="model")
     return app

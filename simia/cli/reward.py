@@ -1,0 +1,108 @@
+"""`simia reward`: can a model's verdicts be trusted as rewards."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from simia import loop
+from simia.cli.amplify import RUNS
+from simia.cli.rollout import endpoint
+from simia.errors import UserError
+
+app = typer.Typer(help="Rewards: is a model's verdict to be trusted.", no_args_is_help=True)
+out = Console()
+
+
+@app.callback()
+def group() -> None:
+    """Rewards: is a model's verdict to be trusted."""
+
+
+@app.command()
+def calibrate(
+    names: Annotated[
+        list[str],
+        typer.Argument(
+            help="Rollouts with rule-based rewards: solved ones and idle ones (--agent reference, nothing, echo, canned)."
+        ),
+    ],
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="llm.… is the judge; oracle.votes, oracle.steps, …")
+    ] = None,
+    runs: RUNS = Path("runs"),
+) -> None:
+    """Ask the oracle about episodes whose reward is known by rules: agreement, kappa, false passes by kind, cost.
+
+    Verdicts are kept in the rollouts' folders; what was judged already is not asked again.
+    """
+    found = loop.run(work(names, endpoint(settings or []), runs))
+    show(found)
+
+
+async def work(names: list[str], settings: list[str], runs: Path) -> Any:
+    from simia.config import load
+    from simia.llm.backends import open_backend, price_for
+    from simia.llm.engine import Engine
+    from simia.pack import Pack
+    from simia.rewards.oracle import Oracle
+    from simia.rollout.settings import RolloutConfig
+    from simia.runs import Run
+    from simia.trajectory import Trajectory
+    from simia.verify.calibrate import calibrate
+
+    judge = load(RolloutConfig, "rollout/default", settings)
+    rows: list[Any] = []
+    cost: float | None = 0.0
+    async with contextlib.AsyncExitStack() as stack:
+        model = open_backend(judge.llm, say=out.print)
+        await model.start()
+        stack.push_async_callback(model.close)
+        for name in names:
+            run = Run.open(runs, name)
+            stack.callback(run.close)
+            if not run.is_rollout:
+                raise UserError(f"{run.id} is no rollout: play one with `simia rollout PACK --agent reference`")
+            saved = run.saved_config()
+            if saved.get("backend") != "executable":
+                raise UserError(
+                    f"{run.id} was not played in the executable world: its rewards are no rules to compare with"
+                )
+            pack, kind = Pack.load(saved["pack"]), str(saved.get("agent"))
+            async with Engine(model, run.ledger, judge.limits, price_for(judge.llm)) as engine:
+                oracle = Oracle(engine, pack, judge.oracle)
+                for item in run.ledger.items():
+                    body = run.ledger.result(item.id)
+                    if body and body["trajectory"]:
+                        trajectory = Trajectory.from_row(body["trajectory"])
+                        task = pack.task(str(item.spec["task"]))
+                        value = trajectory.reward.value if trajectory.reward else None
+                        rows.append((kind, value, await oracle.score(trajectory, task)))
+                spent = engine.stats.usage.cost if not engine.stats.unpriced else None
+                cost = None if cost is None or spent is None else cost + spent
+    found = calibrate(rows)
+    found.cost = cost
+    return found
+
+
+def show(found: Any) -> None:
+    low, high = found.interval
+    if not found.judged:
+        raise UserError("none of these episodes has both a reward by rules and a verdict")
+    kappa = "not to be told: all ratings are alike" if found.kappa is None else f"{found.kappa:.3f}"
+    out.print(
+        f"{found.judged} judged ({found.solved} solved by the rules), {found.errors} without a verdict; "
+        f"agreement {found.share:.3f} [{low:.3f}, {high:.3f}], kappa {kappa}",
+        highlight=False,
+    )
+    table = Table("episodes", "number", "false passes", "false fails")
+    for kind, count in found.kinds.items():
+        table.add_row(kind, str(count), str(found.false_passes[kind]), str(found.false_fails[kind]))
+    out.print(table)
+    if found.cost:
+        out.print(f"cost of the verdicts: {found.cost:.4f} dollars", highlight=False)
