@@ -215,8 +215,8 @@ async def test_what_is_filled_is_its_own(rooms: Rooms) -> None:
     world = await rooms.attacker()
     said = await ran(
         world,
-        "for d in . /tmp /dev/shm; do for i in 1 2 3 4; do head -c 7000000 /dev/zero > $d/f$i; done; done 2>&1;"
-        " du -xsm . /tmp /dev/shm 2>/dev/null | cut -f1 | sort -n | tail -1; rm -f f* /tmp/f* /dev/shm/f*",
+        "for d in . /tmp /dev/shm; do for i in 1 2 3 4; do head -c 7000000 /dev/zero > $d/filling$i; done; done 2>&1;"
+        " du -xsm . /tmp /dev/shm 2>/dev/null | cut -f1 | sort -n | tail -1; rm -f filling* /tmp/filling* /dev/shm/filling*",
     )
     assert "No space left" in said
     assert int(said.strip().splitlines()[-1]) <= 24
