@@ -95,7 +95,7 @@ async def test_nothing_of_the_host_is_there(rooms: Rooms) -> None:
     world = await rooms.attacker()
     found = await ran(
         world,
-        f"cat {rooms.outside}/secret /etc/shadow /root/.ssh/* /home/*/.ssh/*; ls {rooms.outside} /work /var/lib; env;"
+        f"cat {rooms.outside}/secret /etc/shadow /root/.ssh/* /home/*/.ssh/*; ls {rooms.outside} /srv /var/lib; env;"
         " cat /proc/*/environ | tr '\\0' '\\n'; cat /proc/[0-9]*/root/etc/shadow /proc/[0-9]*/cwd/*;"
         f" for p in /proc/[0-9]*; do cat $p/root{rooms.outside}/secret; done",
     )
