@@ -73,6 +73,8 @@ class PackFile(BaseModel):
     match: dict[str, Match] = Field(default_factory=dict)
     executable: Executable | None = None
     user: Literal["none", "scripted", "llm"] = "none"
+    ends: list[str] = Field(default_factory=list)
+    """Tools whose success ends the episode; code says it itself (`finish`), a simulated world goes by this."""
     evaluation: bool = False
     """Whether its tasks are a benchmark's: nothing that is played here is exported as training data."""
     instructions: str | None = None
@@ -94,6 +96,7 @@ class Pack(BaseModel):
     match: dict[str, Match] = Field(default_factory=dict)
     executable: Executable | None = None
     user: Literal["none", "scripted", "llm"] = "none"
+    ends: list[str] = Field(default_factory=list)
     evaluation: bool = False
     root: Path | None = Field(None, exclude=True)
     file: PackFile | None = Field(None, exclude=True)
@@ -116,6 +119,7 @@ class Pack(BaseModel):
             match=head.match,
             executable=head.executable,
             user=head.user,
+            ends=head.ends,
             evaluation=head.evaluation,
             root=path.parent,
             file=head,
@@ -126,6 +130,9 @@ class Pack(BaseModel):
             pack.tools = read_tools(part(path, head.tools))
         if head.user_tools:
             pack.user_tools = read_tools(part(path, head.user_tools))
+        names = {tool.name for tool in pack.tools}
+        if unknown := [name for name in head.ends if name not in names]:
+            raise UserError(f"{path}: ends: there is no tool {unknown[0]!r}")
         if head.seeds:
             pack.seeds = [pack.adopt(t) for t in read_seeds(part(path, head.seeds))]
         return pack

@@ -223,6 +223,7 @@ def write(folder: Path, name: str, tasks: list[dict[str, Any]], train: bool, lic
         "executable": {
             "code": "tools.py", "object": "Shell", "isolation": "sandbox", "root": "/", "python": PYTHON,
         },
+        "ends": ["answer_action", "finish_action"],
         "evaluation": not train,
     }  # fmt: skip
     (folder / "pack.yaml").write_text(yaml.safe_dump(head, sort_keys=False, width=1000), encoding="utf-8")

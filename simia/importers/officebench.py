@@ -267,6 +267,7 @@ def write(pack: Path, groups: list[Path], known: list[ToolSpec], rows: list[dict
             **({"needs": settings} if (settings := libreoffice_settings()) else {}),
         },
         "user": "none",
+        "ends": ["system.finish_task"],
     }  # fmt: skip
     specs = [spec.model_dump(include={"name", "description", "parameters"}) for spec in known]
     (pack / "tools.json").write_bytes(orjson.dumps(specs, option=orjson.OPT_INDENT_2) + b"\n")

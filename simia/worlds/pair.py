@@ -11,17 +11,18 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import orjson
 
-from simia.errors import Aborted, UserError
+from simia.errors import Aborted, Code, UserError
 from simia.pack import Pack
 from simia.reward import Scorer
 from simia.task import By, Task
 from simia.tool import ToolSpec
 from simia.trajectory import ToolCall
+from simia.worlds.arguments import failure
 from simia.worlds.distance import distance
 from simia.worlds.executable import ExecutableBackend
 from simia.worlds.executable_world import ExecutableWorld
@@ -95,7 +96,9 @@ class PairWorld:
     async def call(self, calls: Sequence[ToolCall], by: By = "agent") -> list[ToolResult]:
         found: list[ToolResult] = []
         for call in calls:
-            if self.backend.real is None:
+            if found and found[-1].ends:
+                found.append(replace(failure(call, Code.FINISHED, Code.FINISHED.meaning), ends=True))
+            elif self.backend.real is None:
                 found.append(await self._both(call, by))
             elif call.name in self.backend.real:
                 result = (await self.real.call([call], by))[0]

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -197,6 +198,29 @@ async def test_a_group_shares_what_it_asks_the_same_and_pays_once() -> None:
         apart = [await backend.open(TASK), await backend.open(TASK, group="h")]
         others = [await do(world, "get_order", order_id="A-1") for world in apart]
         assert len({each.content for each in (*others, same[0])}) == 3
+
+
+async def test_a_tool_that_ends_the_episode_ends_it_here_too() -> None:
+    pack = PACK.model_copy(update={"ends": ["cancel_order"]})
+    answers = replies([result({"order_id": "A-1"}), result({"status": "shipped"}, call=2)], '{"solved": true}')
+    async with simulated(answers, pack) as (backend, model):
+        environment = await open_environment(pack, backend="simulated", engine=backend.engine, user="none")
+        episode = await environment.reset(TASK)
+        names = ["get_order", "cancel_order", "get_order"]
+        calls = [ToolCall(id=str(n), name=name, arguments={"order_id": "A-1"}) for n, name in enumerate(names)]
+        step = await episode.step(Message(role="assistant", calls=calls))
+        assert step.end is not None
+        assert (step.end.kind, step.end.code) == ("terminated", Code.FINISHED)
+        assert [message.error for message in step.messages] == [None, None, Code.FINISHED]
+        assert step.reward is not None
+        assert step.reward.value == 1.0
+        assert len(model.asked) == 2  # the last call was not asked about
+
+
+def test_an_end_that_is_no_tool_is_said(tmp_path: Path) -> None:
+    (tmp_path / "pack.yaml").write_text("format: 1\nname: p\nends: [no_such]\n")
+    with pytest.raises(UserError, match="no tool 'no_such'"):
+        Pack.load(tmp_path)
 
 
 async def test_a_snapshot_goes_on_without_asking() -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -21,7 +22,7 @@ from simia.llm.types import LLMFault, Request
 from simia.task import By, Task
 from simia.tool import ToolSpec, compile_schema
 from simia.trajectory import ToolCall, digest
-from simia.worlds.arguments import refused
+from simia.worlds.arguments import failure, refused
 from simia.worlds.simulated.feedback import Answer, Done, Unreadable, read
 from simia.worlds.simulated.ledger import Ledger
 from simia.worlds.world import ToolResult
@@ -51,14 +52,19 @@ class SimulatedWorld:
             specs = self._backend.specs[by]
             results: list[ToolResult | None] = [refused(call, specs) for call in calls]
             sound = [call for call, result in zip(calls, results, strict=True) if result is None]
+            last = next((n for n, call in enumerate(sound) if call.name in self._backend.pack.ends), len(sound))
+            sound = sound[: last + 1]  # what comes after the end is not carried out
             answers = iter(zip(sound, await self._answers(sound, by), strict=True) if sound else ())
             found: list[ToolResult] = []
-            for result in results:
-                if result is None:
-                    call, (answer, issue) = next(answers)
+            for call, result in zip(calls, results, strict=True):
+                if found and found[-1].ends:
+                    result = replace(failure(call, Code.FINISHED, Code.FINISHED.meaning), ends=True)
+                elif result is None:
+                    _, (answer, issue) = next(answers, (None, (Answer({"error": "not carried out"}, failed=True), "")))
                     error = Code.TOOL_ERROR if answer.failed else None
                     data = None if isinstance(answer.content, str) else answer.content
-                    result = ToolResult(call.id, answer.text, data=data, error=error, detail=issue)
+                    ends = error is None and call.name in self._backend.pack.ends
+                    result = ToolResult(call.id, answer.text, data=data, error=error, detail=issue, ends=ends)
                 found.append(result)
             return found
 
