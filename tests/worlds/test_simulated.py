@@ -282,6 +282,34 @@ async def test_a_prompt_keeps_within_its_context() -> None:
         assert world.history[0].answer.content["text"] == long  # private to the prompt
 
 
+async def test_as_many_episodes_as_the_endpoint_takes_run_at_once_over_one_copy_of_the_pack() -> None:
+    """The authors' environment ran 16 of 128 at a time, each with a data set of its own."""
+    model = Counting()
+    async with Engine(model, MemoryJournal(), Limits(concurrency=128, start=128)) as engine:
+        backend = SimulatedBackend(PACK, engine=engine)
+        worlds = [await backend.open(TASK, seed=seed) for seed in range(128)]
+        await asyncio.gather(*(do(world, "get_order", order_id="A-1") for world in worlds))
+        assert model.most == 128
+        assert all(world.tools["agent"] is PACK.tools for world in worlds)
+        assert len({id(world._backend) for world in worlds}) == 1
+
+
+class Counting(Scripted):
+    """How many requests are in flight at most; each waits until nobody else comes."""
+
+    def __init__(self) -> None:
+        super().__init__(replies([result("x")]))
+        self.now = self.most = 0
+
+    async def complete(self, request: Request, *, draw: str) -> Reply:
+        self.now += 1
+        self.most = max(self.most, self.now)
+        for _ in range(20):
+            await asyncio.sleep(0.01)
+        self.now -= 1
+        return Reply(text=self.answer(request))
+
+
 @pytest.mark.parametrize(
     ("text", "content"),
     [
