@@ -224,7 +224,7 @@ def test_an_end_that_is_no_tool_is_said(tmp_path: Path) -> None:
 
 
 async def test_a_snapshot_goes_on_without_asking() -> None:
-    async with simulated(replies([result({"order_id": "A-1", "status": "pending"})])) as (backend, model):
+    async with simulated(replies([result({"order_id": "A-1", "status": "pending"})]), again=0) as (backend, model):
         world = await backend.open(TASK, group="g")
         await do(world, "get_order", order_id="A-1")
         copy = await backend.open(TASK, snapshot=await world.snapshot())
@@ -318,6 +318,7 @@ class Counting(Scripted):
         ('[{"call": 1, "outcome": "ok", "content": null}]', None),
         ('{"call": 1, "outcome": "result", "content": [1]}', [1]),
         ('{"answers": [{"call": 1, "outcome": "error", "content": "no"}]}', {"error": "no"}),
+        ('[{"call": 1, "outcome": "result", "content": 1}, {"call": 2, "outcome": "result", "content": 2}]', 1),
     ],
 )
 def test_slips_of_form_are_read(text: str, content: Any) -> None:
@@ -326,7 +327,7 @@ def test_slips_of_form_are_read(text: str, content: Any) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ['{"answers": [{"outcome": "maybe", "content": 1}]}', '{"answers": 3}', "null", '{"answers": [{"outcome": "result", "content": 1, "changes": [{"set": 3}]}]}'],
+    ['{"answers": [{"outcome": "maybe", "content": 1}]}', '{"answers": 3}', "null", '[{"call": 1, "outcome": "result", "content": 1}, {"call": 1, "outcome": "result", "content": 2}]', '{"answers": [{"outcome": "result", "content": 1, "changes": [{"set": 3}]}]}'],
 )  # fmt: skip
 def test_what_has_two_readings_is_not(text: str) -> None:
     with pytest.raises(Unreadable):
@@ -357,6 +358,8 @@ def test_the_ledger_refuses_what_does_not_exist_or_was_taken_away() -> None:
         "there is none such" in ledger.contradictions("get_order", {"order_id": "O-9"}, {"order_id": "O-9"}, **fine)[0]
     )
     assert ledger.contradictions("get_order", {"order_id": "O-9"}, "no such order", failed=True, changes=[]) == []
+    other = ledger.contradictions("get_order", {"order_id": "O-1"}, {"order_id": "O-7"}, **fine)
+    assert other == ["get_order was asked about order_id 'O-1', and the answer is about 'O-7'"]
     ledger.take({"email": "a1@x"}, {"error": "a1@x not found"}, failed=True, changes=[])
     assert "does not exist" in ledger.contradictions("find", {"email": "a1@x"}, {"id": "7"}, **fine)[0]
     ledger.take({}, "ok", failed=False, changes=[{"table": "orders", "key": "O-1", "set": None}])

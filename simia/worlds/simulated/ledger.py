@@ -106,6 +106,10 @@ class Ledger:
             elif value in self.gone:
                 found.append(f"{name} succeeded for {value!r}, which was taken away before")
         found += self._unknown(name, arguments, made)
+        for each, value in arguments.items():
+            told = content.get(each) if isinstance(content, dict) else None
+            if KEY.search(each) and plain(value) and told is not None and plain(told) and str(told) != str(value):
+                found.append(f"{name} was asked about {each} {value!r}, and the answer is about {told!r}")
         reads = READS.match(name) is not None
         changed = {(change["key"], each) for change in changes for each in change["set"] or ()}
         for table, key, row in entities(content):

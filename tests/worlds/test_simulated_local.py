@@ -1,0 +1,33 @@
+"""The simulated world on the real local model, through the real engine: it is small, and what it gives must still be in form."""
+
+from __future__ import annotations
+
+import pytest
+
+from simia.environment import open_environment
+from simia.pack import Pack
+from simia.rollout.play import play
+from simia.rollout.scripted import ReferenceAgent
+from simia.users import ScriptedUser
+
+pytestmark = pytest.mark.model
+
+
+async def test_the_small_model_plays_tools_and_judge() -> None:
+    whole = Pack.load("customer_service")
+    names = {"get_order", "cancel_order"}
+    tools = [tool for tool in whole.tools if tool.name in names]
+    pack = whole.model_copy(update={"tools": tools, "policy": "You help customers with their orders.", "root": None})
+    task = next(task for task in whole.tasks if task.actions and {a.name for a in task.actions} <= names)
+    settings = {"llm": {"kind": "embedded"}, "max_tokens": 400, "oracle": {"max_tokens": 200}, "temperature": 0.0}
+    async with await open_environment(pack, backend="simulated", user=ScriptedUser, **settings) as environment:
+        trajectory = await play(await environment.reset(task), ReferenceAgent(task))
+    results = [message for message in trajectory.messages if message.role == "tool"]
+    if trajectory.end.kind == "aborted":  # an answer that cannot be read twice ends an episode, and says so
+        assert trajectory.reward is not None
+        assert trajectory.reward.value is None
+    else:
+        assert len(results) == len(task.actions)
+        assert all(message.text for message in results)
+        assert trajectory.reward is not None
+        assert trajectory.reward.value in (0.0, 1.0, None)
