@@ -169,6 +169,14 @@ def content_of(message: Message) -> dict[str, Any]:
     }
 
 
+def compact(value: Any) -> str:
+    """JSON on one line; also where a model wrote an integer beyond 64 bits or half a character."""
+    try:
+        return orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS).decode()
+    except TypeError:
+        return json.dumps(value, separators=(",", ":"))
+
+
 def digest(value: Any) -> str:
     """A stable hash of a JSON value (keys sorted), 32 hex characters."""
     try:

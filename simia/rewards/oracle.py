@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import orjson
 from pydantic import Field
 
 from simia.amplify.prompt import template
@@ -24,7 +23,7 @@ from simia.llm.types import LLMFault, Request, reply_key
 from simia.pack import Pack
 from simia.reward import Reward
 from simia.task import AnswerSpec, Task
-from simia.trajectory import Message, Trajectory
+from simia.trajectory import Message, Trajectory, compact
 
 CHARS_A_TOKEN, LONGEST = 3.6, 4_000
 NAMES = ("solved", "success", "reward", "score", "completed")
@@ -89,7 +88,7 @@ class Oracle:
         room = int(settings.context * CHARS_A_TOKEN) - len(self._system) - (settings.max_tokens or 2048) * 4 - 4_000
         text = self._request.render(
             task=task.instruction or task.opening,
-            reference="\n".join(f"- {a.name} {orjson.dumps(a.arguments).decode()}" for a in task.actions)
+            reference="\n".join(f"- {a.name} {compact(a.arguments)}" for a in task.actions)
             if settings.reference
             else "",
             answers="; ".join(answers) if settings.reference else "",
@@ -178,7 +177,7 @@ def line(message: Message, most: int) -> str:
     who = {"user": "User", "assistant": "Assistant", "tool": "Result"}.get(message.role, message.role)
     by_user = message.visible_to == ["user"]
     calls = "".join(
-        f"\n{'User' if by_user else 'Assistant'} calls {call.name} {orjson.dumps(call.arguments).decode() if call.arguments is not None else call.raw}"
+        f"\n{'User' if by_user else 'Assistant'} calls {call.name} {compact(call.arguments) if call.arguments is not None else call.raw}"
         for call in message.calls
     )
     if message.role == "tool":

@@ -309,6 +309,13 @@ class Job:
         except BudgetReached as error:
             self.stop(str(error))
             return
+        except Exception as error:  # a fault of ours on this record: the others go on, and this one says so
+            if self._run.failure is not None:
+                raise
+            detail = f"{type(error).__name__}: {error}"[:300]
+            trajectory = Episode.aborted(
+                self._environment, task, config.seed, Aborted(Code.INTERNAL, detail)
+            ).trajectory
         keys = agent.reply_keys if isinstance(agent, LLMAgent) else []
         provenance = trajectory.provenance.model_copy(
             update={

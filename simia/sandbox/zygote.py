@@ -125,8 +125,11 @@ class Zygote:
         inside = str(self.pack) if self.unsafe else PACK
         size = self.room.size if self.room else 0
         try:
-            spec = {**self.spec, "root": self._root()}
-            order = {"pack": inside, "spec": spec, "seal": not self.unsafe, "memory": self.limits.load, "size": size}
+            spec = {**self.spec, "root": self._root(), "sealed": not self.unsafe}
+            order = {
+                "pack": inside, "spec": spec, "seal": not self.unsafe, "memory": self.limits.load, "size": size,
+                "variables": self.variables,
+            }  # fmt: skip
             ours.sendall(frame(order))
             word = self._reader.next()
         except (Closed, OSError, ValueError) as error:
@@ -153,7 +156,7 @@ class Zygote:
     def _command(self, descriptor: int) -> tuple[list[str], dict[str, str]]:
         lib, python = library(), self.python
         packages = extra_packages() if python == sys.executable else None
-        environment = {**ENVIRONMENT, **({"PYTHONPATH": packages} if packages else {}), **self.variables}
+        environment = {**ENVIRONMENT, **({"PYTHONPATH": packages} if packages else {})}
         if self.unsafe:
             return [python, "-s", "-P", "-B", f"{lib}/{MAIN}", str(descriptor)], environment
         walls = probe.require()
@@ -181,8 +184,7 @@ class Zygote:
         """The pack as nobody can read it: the folder itself, or a copy where only we may, or where not all of it is to be seen."""
         if checks in self._shown:
             return self._shown[checks]
-        gone = set() if self.room is None else {*self.hides, *(() if checks else self.veils)}
-        gone = {name.rstrip("/") for name in gone if (self.pack / name).exists()}
+        gone = set() if self.room is None else self._unseen({*self.hides, *(() if checks else self.veils)})
         paths = [self.pack, *self.pack.rglob("*")]
         if not gone and all(for_all(path) for path in paths if path.exists()):
             self._shown[checks] = str(self.pack)
@@ -201,6 +203,16 @@ class Zygote:
                 path.chmod(0o755 if path.is_dir() or path.stat().st_mode & 0o100 else 0o644)
         self._shown[checks] = made
         return made
+
+    def _unseen(self, names: set[str]) -> set[str]:
+        """What they are in the pack, however they were written, and what they lead to there."""
+        found = set()
+        for name in names:
+            path = Path(os.path.normpath(self.pack / name))
+            for each in (path, path.resolve()):
+                if each.exists() and each.is_relative_to(self.pack) and each != self.pack:
+                    found.add(str(each.relative_to(self.pack)))
+        return found
 
     async def fork(self, *, isolated: bool) -> tuple[int, socket.socket]:
         """A new worker: its number and its channel. A sandbox that is gone is started again; `Aborted` when that does not help."""

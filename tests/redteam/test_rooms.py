@@ -124,8 +124,8 @@ async def test_solutions_are_not_there_and_what_checks_alone_may_see_is_theirs(t
     (tmp_path / "room" / "expected").mkdir()
     (tmp_path / "room" / "expected" / "a.txt").write_text(SECRET)
     head = yaml.safe_load((tmp_path / "room" / "pack.yaml").read_text())
-    head |= {name: f"{name}.jsonl" for name in ("tasks", "tests", "seeds")} | {"checks": "checks.py"}
-    head["executable"]["hidden"] = ["expected/"]
+    head |= {name: f"./{name}.jsonl" for name in ("tasks", "tests", "seeds")} | {"checks": "checks.py"}
+    head["executable"]["hidden"] = ["./expected/"]
     (tmp_path / "room" / "pack.yaml").write_text(yaml.safe_dump(head))
     calls = [{"name": "expected", "arguments": {"text": SECRET}}]
     task = TASK.model_copy(
@@ -183,7 +183,7 @@ async def test_what_was_laid_out_cannot_be_changed(rooms: Rooms) -> None:
     kernel = """
 import ctypes
 libc = ctypes.CDLL(None, use_errno=True)
-numbers = {"ptrace": 101, "bpf": 321, "unshare": 272, "userfaultfd": 323, "keyctl": 250, "io_uring_setup": 425, "perf": 298, "x32": 0x40000027}
+numbers = {"ptrace": 101, "bpf": 321, "unshare": 272, "userfaultfd": 323, "keyctl": 250, "io_uring_setup": 425, "perf": 298, "pidfd_getfd": 438, "x32": 0x40000027}
 print({name: libc.syscall(number, 0, 0, 0, 0, 0) for name, number in numbers.items()})
 """
     if os.uname().machine == "x86_64":
@@ -234,6 +234,30 @@ async def test_what_is_left_running_ends_with_the_episode(rooms: Rooms) -> None:
         if now <= count - 4:
             break
     assert now < count
+
+
+async def test_the_worker_is_not_the_programs_to_look_into(rooms: Rooms) -> None:
+    """Who could take over its channel could answer for it: a state, a change, a reward that never was."""
+    world = await rooms.attacker()
+    code = """
+import os
+worker, parents = os.getppid(), []
+for pid in (worker, *(int(name) for name in os.listdir("/proc") if name.isdigit() and int(name) < worker)):
+    for what in ("fd", "mem", "environ", "maps", "cwd", "root"):
+        path = f"/proc/{pid}/{what}"
+        try:
+            print("had", path, os.readlink(path + "/3") if what == "fd" else open(path, "rb").read(1) if what in ("mem", "environ", "maps") else os.listdir(path))
+        except OSError as error:
+            print(error.errno)
+"""
+    said = await ran(world, code, "python")
+    own = [line for line in said.splitlines() if line.startswith("had")]
+    assert not [line for line in own if f"/proc/{(await worker_of(world))}/" in line], own
+    await world.close()
+
+
+async def worker_of(world: ExecutableWorld) -> str:
+    return (await ran(world, "import os; print(os.getppid())", "python")).strip()
 
 
 async def test_forged_answers_are_its_own_episodes_alone(rooms: Rooms) -> None:

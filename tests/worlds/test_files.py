@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from pathlib import Path
 from typing import Any
@@ -141,6 +142,53 @@ async def test_a_call_that_fails_leaves_files_and_memory_as_they_were(tmp_path: 
         await world.close()
 
 
+NASTY = {
+    "a hard link": "ln -f b.txt a.txt",
+    "a named pipe in a file's place": "rm a.txt; mkfifo a.txt",
+    "a folder in a file's place": "rm a.txt; mkdir a.txt; touch a.txt/x",
+    "a link in a folder's place": "mv d e; ln -s /tmp d",
+    "a new file in a closed folder": "touch d/new; chmod 555 d",
+    "a closed folder": "chmod 000 d",
+    "modes": "chmod 700 d; chmod 4 a.txt",
+    "another's name": "touch $'\\xff'; mv a.txt $'\\xfe'",
+    "a program that goes on": "(sleep 0.3; echo late > a.txt) > /dev/null 2>&1 &",
+}
+
+
+@pytest.mark.parametrize("root", ["/scratch", "/"])
+@pytest.mark.parametrize("what", NASTY)
+async def test_nothing_of_a_refused_call_stays_whatever_it_did(tmp_path: Path, root: str, what: str) -> None:
+    async with opened(desk(tmp_path / "desk", root), limits=Limits(output=20_000)) as backend:
+        world = await backend.open(Task(id="t"))
+        await out(world, "echo a > a.txt; echo b > b.txt; mkdir -p d/f; echo c > d/c; mkfifo p")
+        before = await world.state()
+        refused = await do(world, "run", command=f"{NASTY[what]}\nhead -c 30000 /dev/zero | tr '\\0' x")
+        assert refused.error is Code.TOOL_ERROR, refused  # more output than may come back
+        await asyncio.sleep(0.4 if "program" in what else 0)
+        assert await world.state() == before
+        assert await out(world, "cat a.txt b.txt d/c; test -p p && echo pipe") == "a\nb\nc\npipe\n"
+        await world.close()
+
+
+async def test_odd_states_are_laid_out_again_as_they_were(tmp_path: Path) -> None:
+    calls = [{"name": "says", "arguments": {"name": "d/c", "text": "c"}}]
+    task = Task.model_validate({"id": "t", "reward": {"parts": [{"kind": "checklist", "calls": calls}]}})
+    async with opened(desk(tmp_path / "desk")) as backend:
+        world = await backend.open(task)
+        await out(
+            world,
+            "mkdir -p d/e; echo c > d/c; touch $'\\xff'; ln -s $'\\xfe' l; chmod 555 d d/e; mkfifo p; umask 077; mkdir -p q/r",
+        )
+        state = await world.state()
+        assert "bytes:ff" in state["files"]
+        assert state["files"]["l"] == {"link": "bytes:fe"}
+        assert (await world.evidence())["checks"] == {"0.says": True}
+        copy = await backend.open(Task(id="u", initial={"state": state}))
+        assert await copy.state() == state
+        await world.close()
+        await copy.close()
+
+
 async def test_a_world_that_is_lost_is_built_again_and_a_fork_goes_its_own_way(tmp_path: Path) -> None:
     async with opened(desk(tmp_path / "desk")) as backend:
         world = await backend.open(Task(id="t"))
@@ -193,6 +241,16 @@ async def test_no_network_but_by_grant(tmp_path: Path) -> None:
         await world.close()
 
 
+def command_lines() -> list[bytes]:
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            found.append(entry.read_bytes())
+        except OSError:
+            continue
+    return found
+
+
 async def test_variables_are_granted_by_name_and_never_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DESK_KEY", "sesame")
     pack = desk(tmp_path / "desk")
@@ -200,6 +258,7 @@ async def test_variables_are_granted_by_name_and_never_else(tmp_path: Path, monk
         async with opened(pack, variables=variables) as backend:
             world = await backend.open(Task(id="t"))
             assert (await out(world, "printenv DESK_KEY")).strip() == words
+            assert not any(b"sesame" in line for line in command_lines())  # which every user of the machine may read
             await world.close()
     with pytest.raises(UserError, match="no variable NO_SUCH_KEY"):
         await open_environment(pack, variables=["NO_SUCH_KEY"])
@@ -274,6 +333,8 @@ async def test_what_cannot_be_repeated_is_not(tmp_path: Path) -> None:
             await world.snapshot()
         assert world._slot.live is not None
         await world._slot.live._zygote.close()
+        while world._slot.live is not None:  # noqa: ASYNC110 - a killed sandbox takes some milliseconds to go
+            await asyncio.sleep(0.01)
         with pytest.raises(Aborted, match="cannot be repeated"):
             await world.state()
         await world.close()

@@ -50,7 +50,7 @@ EVER = {
     "userfaultfd", "unshare", "setns", "mount", "umount2", "pivot_root", "open_tree", "move_mount", "fsopen", "fsmount",
     "mount_setattr", "bpf", "perf_event_open", "io_uring_setup", "io_uring_enter", "io_uring_register", "keyctl", "add_key",
     "request_key", "memfd_secret", "init_module", "finit_module", "kexec_load", "personality", "ioperm", "iopl", "syslog",
-    "migrate_pages", "move_pages", "process_mrelease", "kcmp", "ptrace", "process_vm_readv", "process_vm_writev",
+    "migrate_pages", "move_pages", "process_mrelease", "kcmp", "ptrace", "pidfd_getfd", "process_madvise", "process_vm_readv", "process_vm_writev",
 }  # fmt: skip
 SOCKET, FAMILIES = (41, 198), (1, 2, 10, 16)  # unix, IPv4, IPv6, netlink: a virtual machine's sockets know no namespace
 CLONE3 = 435

@@ -14,6 +14,7 @@ import json
 import marshal
 import os
 import shutil
+import signal
 import stat
 import tempfile
 from collections.abc import Iterator
@@ -29,6 +30,7 @@ Raw = tuple[str, int, bytes]  # kind (file, folder, link, other), mode, bytes or
 Files = dict[str, Raw]
 FILE, FOLDER = 0o644, 0o755
 MOST_FILES = 20_000
+BYTES = "bytes:"
 
 
 class FileDriver:
@@ -43,12 +45,13 @@ class FileDriver:
         self.tools: Any = None
         self._start: tuple[Files, dict[str, Any]] = ({}, {})
         self._initial: JSON = None
+        self._running: set[int] | None = None
         self._read: dict[bytes, JSON] = {}
 
     def reset(self, initial: dict[str, Any], seed: int) -> None:
         wanted: Files = {}
         whole = initial.get("state") or {}
-        wanted |= {name.rstrip("/"): raw(entry) for name, entry in whole.get("files", {}).items()}
+        wanted |= {real(name.rstrip("/")): raw(entry) for name, entry in whole.get("files", {}).items()}
         for folder in () if whole else (self.loaded.spec.get("state"), initial.get("folder")):
             if folder:
                 wanted |= files_in(inside(self.loaded.folder, folder), modes=False)
@@ -86,6 +89,7 @@ class FileDriver:
         if name not in self.loaded.names[by]:
             raise Refusal(f"there is no tool {name!r}")
         self.tools.begin(index, by)
+        self._running = processes() if self.loaded.spec.get("sealed") else None  # else they are the whole machine's
         return plain(getattr(self.tools, name)(**arguments))
 
     def dump(self) -> JSON:
@@ -110,7 +114,8 @@ class FileDriver:
         self._set(files, json.loads(memory))
 
     def restore(self, state: JSON) -> None:
-        self._set({name.rstrip("/"): raw(entry) for name, entry in state["files"].items()}, state.get("memory", {}))
+        files = {real(name.rstrip("/")): raw(entry) for name, entry in state["files"].items()}
+        self._set(files, state.get("memory", {}))
 
     def check(self, name: str, by: str, arguments: dict[str, Any]) -> Any:
         with laid(self._start[0]) as folder:
@@ -118,6 +123,8 @@ class FileDriver:
             return bool(getattr(self.tools, f"check_{name}")(**arguments))
 
     def _set(self, files: Files, memory: dict[str, Any]) -> None:
+        if self._running is not None:  # what a refused call left running would go on writing
+            stop(processes() - self._running)
         clear(self.root, files)
         lay(self.root, files)
         self.tools.memory = copied(memory)
@@ -128,13 +135,13 @@ class FileDriver:
         for name, each in sorted(files.items()):
             kind, mode, data = each
             if kind == "folder":
-                found[f"{name}/"] = {"folder": True, **({} if mode == FOLDER else {"mode": mode})}
+                found[f"{shown(name)}/"] = {"folder": True, **({} if mode == FOLDER else {"mode": mode})}
             elif kind == "link":
-                found[name] = {"link": data.decode(errors="replace")}
+                found[shown(name)] = {"link": shown(os.fsdecode(data))}
             elif kind == "file":
-                found[name] = {**self._content(data, folder / name), **({} if mode == FILE else {"mode": mode})}
+                found[shown(name)] = {**self._content(data, folder / name), **({} if mode == FILE else {"mode": mode})}
             else:
-                found[name] = {"other": kind}
+                found[shown(name)] = {"other": kind, "mode": mode}
         return {"files": found, "memory": copied(memory)}
 
     def _content(self, data: bytes, path: Path) -> dict[str, JSON]:
@@ -157,17 +164,45 @@ def copied(memory: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
+def processes() -> set[int]:
+    """Those of the sandbox, where it shows them."""
+    try:
+        return {int(name) for name in os.listdir("/proc") if name.isdigit()}
+    except OSError:
+        return set()
+
+
+def stop(pids: set[int]) -> None:
+    for pid in pids - {os.getpid()}:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGKILL)
+
+
 def raw(entry: dict[str, JSON]) -> Raw:
     """A file as it stands in a task or a state."""
     if entry.get("folder"):
         return "folder", entry.get("mode", FOLDER), b""
     if "link" in entry:
-        return "link", 0, str(entry["link"]).encode()
+        return "link", 0, os.fsencode(real(str(entry["link"])))
     if "text" in entry:
         return "file", entry.get("mode", FILE), str(entry["text"]).encode()
     if "base64" in entry:
         return "file", entry.get("mode", FILE), base64.b64decode(entry["base64"])
-    return "other", 0, b""
+    return str(entry.get("other", "other")), entry.get("mode", FILE), b""
+
+
+def shown(name: str) -> str:
+    """A name as JSON can hold it; one that is no UTF-8 as its bytes in hexadecimal."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return f"{BYTES}{os.fsencode(name).hex()}"
+    return name
+
+
+def real(name: str) -> str:
+    """The name that was shown."""
+    return os.fsdecode(bytes.fromhex(name.removeprefix(BYTES))) if name.startswith(BYTES) else name
 
 
 def inside(pack: Path, name: str) -> Path:
@@ -181,40 +216,63 @@ def inside(pack: Path, name: str) -> Path:
 def files_in(root: Path, *, modes: bool = True) -> Files:
     """Everything below `root` on its own file system. A folder stands there only when it is empty or its mode is unusual."""
     found: Files = {}
-    device = root.lstat().st_dev
-    stack = [("", root)]
-    while stack:
-        prefix, folder = stack.pop()
-        names = entries(folder)
-        status = folder.lstat()
-        mode = stat.S_IMODE(status.st_mode) if modes else FOLDER
-        if prefix and (not names or mode != FOLDER):
-            found[prefix] = ("folder", mode, b"")
-        for name in names:
-            path, inner = folder / name, f"{prefix}/{name}" if prefix else name
+    with walked(root) as rows:
+        for inner, path, status, empty in rows:
+            mode = stat.S_IMODE(status.st_mode)
+            if stat.S_ISDIR(status.st_mode):
+                if empty or (modes and mode != FOLDER):
+                    found[inner] = ("folder", mode if modes else FOLDER, b"")
+                continue
             with contextlib.suppress(FileNotFoundError):  # a program that still runs may have removed it
-                status = path.lstat()
-                if status.st_dev != device:
-                    continue
-                if stat.S_ISDIR(status.st_mode):
-                    stack.append((inner, path))
-                else:
-                    found[inner] = one(path, status, modes)
-        if len(found) > MOST_FILES:
-            raise ValueError(f"more than {MOST_FILES:,} files are there: a state is not to be larger")
+                found[inner] = one(path, status, modes)
     return found
 
 
-def entries(folder: Path) -> list[str]:
+@contextlib.contextmanager
+def walked(root: Path, *, close: bool = True) -> Iterator[list[tuple[str, Path, os.stat_result, bool]]]:
+    """All that is below, folders before what they hold: (name, path, status, whether it is an empty folder). Folders that we may
+    not enter are opened meanwhile, and closed again unless `close` is false."""
+    device = root.lstat().st_dev
+    rows: list[tuple[str, Path, os.stat_result, bool]] = []
+    opened: list[tuple[Path, int]] = []
+    stack = [("", root)]
     try:
-        return sorted(os.listdir(folder))
+        while stack:
+            prefix, folder = stack.pop()
+            mode = stat.S_IMODE(folder.lstat().st_mode)
+            if mode & 0o700 != 0o700 and folder != root:
+                folder.chmod(mode | 0o700)
+                opened.append((folder, mode))
+            for name in sorted(os.listdir(folder)):
+                path, inner = folder / name, f"{prefix}/{name}" if prefix else name
+                with contextlib.suppress(FileNotFoundError):
+                    status = path.lstat()
+                    if status.st_dev != device:
+                        continue
+                    inside = stat.S_ISDIR(status.st_mode)
+                    if inside:
+                        stack.append((inner, path))
+                    rows.append((inner, path, status, inside and not held(path, status)))
+            if len(rows) > MOST_FILES:
+                raise ValueError(f"more than {MOST_FILES:,} files are there: a state is not to be larger")
+        yield rows
+    finally:
+        for folder, mode in reversed(opened) if close else ():
+            with contextlib.suppress(FileNotFoundError):
+                folder.chmod(mode)
+
+
+def held(folder: Path, status: os.stat_result) -> bool:
+    """Whether a folder holds anything."""
+    mode = stat.S_IMODE(status.st_mode)
+    try:
+        return bool(os.listdir(folder))
     except PermissionError:
-        mode = folder.stat().st_mode
-        folder.chmod(0o700)
+        folder.chmod(mode | 0o700)
         try:
-            return sorted(os.listdir(folder))
+            return bool(os.listdir(folder))
         finally:
-            folder.chmod(stat.S_IMODE(mode))
+            folder.chmod(mode)
 
 
 def one(path: Path, status: os.stat_result, modes: bool) -> Raw:
@@ -222,7 +280,7 @@ def one(path: Path, status: os.stat_result, modes: bool) -> Raw:
     if stat.S_ISLNK(status.st_mode):
         return "link", 0, os.fsencode(os.readlink(path))
     if not stat.S_ISREG(status.st_mode):
-        return "other", 0, b""
+        return "fifo" if stat.S_ISFIFO(status.st_mode) else "other", mode, b""
     try:
         data = path.read_bytes()
     except PermissionError:
@@ -235,51 +293,65 @@ def one(path: Path, status: os.stat_result, modes: bool) -> Raw:
 
 
 def clear(root: Path, keep: Files) -> None:
-    """Remove what is not to stay: files that `keep` does not name, and folders that it leaves empty."""
-    folders = {str(parent) for name in keep for parent in Path(name).parents}
-    device = root.lstat().st_dev
-
-    def sweep(folder: Path, prefix: str) -> None:
-        for name in entries(folder):
-            path, inner = folder / name, f"{prefix}{name}"
+    """Remove what is not to stay: files that `keep` does not name, and folders that it leaves empty. Folders are left open."""
+    folders = {str(parent) for name in keep for parent in Path(name).parents} | {
+        name for name, each in keep.items() if each[0] == "folder"
+    }
+    with walked(root, close=False) as rows:
+        for inner, path, status, _ in reversed(rows):
             with contextlib.suppress(FileNotFoundError):
-                status = path.lstat()
-                if status.st_dev != device:
-                    continue
                 if not stat.S_ISDIR(status.st_mode):
                     if inner not in keep:
                         path.unlink()
-                    continue
-                sweep(path, f"{inner}/")
-                if inner not in keep and inner not in folders:
+                elif inner not in folders:
                     with contextlib.suppress(OSError):  # it holds a mount
                         path.rmdir()
 
-    sweep(root, "")
-
 
 def lay(root: Path, files: Files) -> None:
-    """Write what differs."""
+    """Write what differs; a file never into another one's place, since two names may share it. Modes of folders come last."""
+    modes: dict[Path, int] = {}
     for name, (kind, mode, data) in sorted(files.items()):
         path = root / name
         if not path.parent.resolve().is_relative_to(root.resolve()):
             raise ValueError(f"{name!r} is outside of the folder")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        held = path.lstat() if os.path.lexists(path) else None
-        if held is not None and (stat.S_ISDIR(held.st_mode) != (kind == "folder") or stat.S_ISLNK(held.st_mode)):
-            shutil.rmtree(path) if stat.S_ISDIR(held.st_mode) else path.unlink()
-            held = None
+        for parent in reversed(path.relative_to(root).parents[:-1]):
+            made = root / parent
+            if made.is_symlink() or (made.exists() and not made.is_dir()):
+                made.unlink()
+            made.mkdir(exist_ok=True)
+            modes.setdefault(made, FOLDER)
         if kind == "folder":
-            path.mkdir(exist_ok=True)
-            path.chmod(mode)
-        elif kind == "link":
-            os.symlink(os.fsdecode(data), path)
-        elif kind == "file":
-            if held is None or one(path, held, True)[2] != data:
-                if held is not None:
-                    path.chmod(0o600)
+            modes[path] = mode
+        before = path.lstat() if os.path.lexists(path) else None
+        if before is not None and not fits(path, before, kind, data):
+            shutil.rmtree(path) if stat.S_ISDIR(before.st_mode) else path.unlink()
+            before = None
+        if before is None:
+            if kind == "folder":
+                path.mkdir()
+            elif kind == "link":
+                os.symlink(os.fsdecode(data), path)
+            elif kind == "fifo":
+                os.mkfifo(path)
+            elif kind == "file":
                 path.write_bytes(data)
+        if kind in ("file", "fifo"):
             path.chmod(mode)
+    for path, mode in sorted(modes.items(), key=lambda pair: len(pair[0].parts), reverse=True):
+        path.chmod(mode)
+
+
+def fits(path: Path, status: os.stat_result, kind: str, data: bytes) -> bool:
+    """Whether what is there is what is wanted, but for its mode."""
+    mode = status.st_mode
+    if kind == "folder":
+        return stat.S_ISDIR(mode)
+    if kind == "link":
+        return stat.S_ISLNK(mode) and os.fsencode(os.readlink(path)) == data
+    if kind == "fifo":
+        return stat.S_ISFIFO(mode)
+    return kind == "file" and stat.S_ISREG(mode) and status.st_nlink == 1 and one(path, status, True)[2] == data
 
 
 @contextlib.contextmanager

@@ -34,12 +34,13 @@ def main(descriptor: int) -> None:
     reader = Reader(control)
     order = reader.next()
     silence()
+    os.umask(0o022)
+    os.environ.update(order.get("variables", {}))  # not on a command line, which all users of the machine may read
     try:
         alone = order["spec"].get("root") is not None
         program = confine.filter_program() if order["seal"] and not alone else b""
         if order["seal"]:
-            if not alone:  # programs that it starts may look at each other
-                confine.hide()
+            confine.hide()  # programs that it starts are visible again: they may look at each other, not at the worker
             confine.loading_limits(memory=order["memory"], size=order["size"])
             confine.seal(confine.filter_program(loading=True, alone=alone))
         loaded = Loaded(Path(order["pack"]), order["spec"])

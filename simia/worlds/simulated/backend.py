@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -103,7 +104,7 @@ class SimulatedBackend:
         await self.start()
         if snapshot is None:
             return SimulatedWorld(self, task, self._base.copy(), seed=seed, group=group)
-        body = orjson.loads(zstandard.decompress(snapshot))
+        body = json.loads(zstandard.decompress(snapshot))
         if body.get("kind") != "simulated" or body.get("version") != 1:
             raise UserError("this snapshot is of another world: start the episode anew")
         world = SimulatedWorld(self, task, Ledger.load(body["first"]), seed=body["seed"], group=body["group"])

@@ -18,7 +18,7 @@ from simia.amplify.repair import RepairError, loads
 from simia.pack import Pack
 from simia.task import Task
 from simia.tool import ToolSpec
-from simia.trajectory import ToolCall, Trajectory
+from simia.trajectory import ToolCall, Trajectory, compact
 from simia.worlds.simulated.settings import SimulatedSettings
 
 CHARS_A_TOKEN = 3.6  # of JSON and English; a prompt that is cut a little early is better than one that is refused
@@ -70,7 +70,7 @@ class Answer:
     @property
     def text(self) -> str:
         """As the agent reads it."""
-        return self.content if isinstance(self.content, str) else orjson.dumps(self.content).decode()
+        return self.content if isinstance(self.content, str) else compact(self.content)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,10 +173,6 @@ def fitted(lines: list[str], history: Sequence[Done], room: int) -> list[str]:
     return [f"({left_out} earlier calls are left out)", *found[left_out:]] if left_out else found
 
 
-def compact(value: Any) -> str:
-    return orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS).decode()
-
-
 def read(text: str, count: int) -> list[Answer]:
     """The answers of a reply, in the order of the calls. Raises `Unreadable`."""
     try:
@@ -188,6 +184,7 @@ def read(text: str, count: int) -> list[Answer]:
         rows = [value]  # one answer without the list around it
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise Unreadable('there is no list "answers"')
+    rows = [{**row, "call": int(row["call"])} if str(row.get("call")).isdigit() else row for row in rows]
     if len(rows) > count:  # answers to calls that nobody made are left out, if it is clear which these are
         asked = [row for row in rows if row.get("call") in range(1, count + 1)]
         rows = asked if len({row["call"] for row in asked}) == len(asked) else rows

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-import orjson
+from simia.trajectory import compact
 
 Scalar = str | int | float | bool | None
 READS = re.compile(
@@ -37,7 +37,8 @@ class Ledger:
     """Tables of entities: table → key → field → value. `closed`: tables that are known in whole (`knowledge: state`)."""
 
     tables: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)
-    gone: set[str] = field(default_factory=set)
+    gone: set[tuple[str, str]] = field(default_factory=set)
+    """(table, key) of what was taken away."""
     missing: set[str] = field(default_factory=set)
     """Values that an answer said do not exist."""
     closed: frozenset[str] = frozenset()
@@ -64,7 +65,7 @@ class Ledger:
         row.update(fields)
         self.touched.pop((table, key), None)
         self.touched[table, key] = None
-        self.gone.discard(key)
+        self.gone.discard((table, key))
         self.missing.discard(key)
 
     def apply(self, changes: list[dict[str, Any]]) -> None:
@@ -74,7 +75,7 @@ class Ledger:
             if fields is None:
                 self.tables.get(table, {}).pop(key, None)
                 self.touched.pop((table, key), None)
-                self.gone.add(key)
+                self.gone.add((table, key))
             else:
                 self.put(table, key, fields)
 
@@ -82,7 +83,7 @@ class Ledger:
         """An answer was given: what it says is true from now on."""
         self.apply(changes)
         if failed:
-            text = content if isinstance(content, str) else orjson.dumps(content).decode()
+            text = content if isinstance(content, str) else compact(content)
             if MISSING.search(text):
                 said = {value for value in scalars(arguments) if isinstance(value, str) and value in text}
                 self.missing |= {value for value in said if LIKE_A_KEY.match(value)}
@@ -103,8 +104,9 @@ class Ledger:
                 continue
             if value in self.missing:
                 found.append(f"{name} succeeded for {value!r}, which an earlier answer said does not exist")
-            elif value in self.gone:
-                found.append(f"{name} succeeded for {value!r}, which was taken away before")
+        for each, value in arguments.items():
+            if each.endswith("_id") and (each[:-3], value) in self.gone and value not in made:
+                found.append(f"{name} succeeded for {each} {value!r}, which was taken away before")
         found += self._unknown(name, arguments, made)
         for each, value in arguments.items():
             told = content.get(each) if isinstance(content, dict) else None
@@ -113,7 +115,7 @@ class Ledger:
         reads = READS.match(name) is not None
         changed = {(change["key"], each) for change in changes for each in change["set"] or ()}
         for table, key, row in entities(content):
-            if key in self.gone and key not in made:
+            if (table, key) in self.gone and key not in made:
                 found.append(f"the answer shows {key!r}, which was taken away before")
                 continue
             known = self.tables.get(table, {}).get(key)
@@ -140,7 +142,7 @@ class Ledger:
         """A line for each entity, those touched last first, as many as there is room for."""
         lines: list[str] = []
         for table, key in reversed(self.touched):
-            line = f"{table} {key}: {orjson.dumps(self.tables[table][key]).decode()}"
+            line = f"{table} {key}: {compact(self.tables[table][key])}"
             room -= len(line) + 1
             if room < 0:
                 lines.append(f"({len(self.touched) - len(lines)} more)")
@@ -152,14 +154,20 @@ class Ledger:
     def dump(self) -> dict[str, Any]:
         """As JSON, for snapshots."""
         return {
-            "tables": self.tables, "gone": sorted(self.gone), "missing": sorted(self.missing),
+            "tables": self.tables, "gone": sorted(list(place) for place in self.gone), "missing": sorted(self.missing),
             "closed": sorted(self.closed), "touched": [list(place) for place in self.touched],
         }  # fmt: skip
 
     @classmethod
     def load(cls, data: dict[str, Any]) -> Ledger:
         touched: dict[tuple[str, str], None] = dict.fromkeys((table, key) for table, key in data["touched"])
-        return cls(data["tables"], set(data["gone"]), set(data["missing"]), frozenset(data["closed"]), touched)
+        return cls(
+            data["tables"],
+            {(table, key) for table, key in data["gone"]},
+            set(data["missing"]),
+            frozenset(data["closed"]),
+            touched,
+        )
 
 
 def entities(value: Any, name: str = "item") -> Iterator[tuple[str, str, dict[str, Any]]]:

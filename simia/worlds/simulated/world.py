@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import orjson
 import zstandard
 
 from simia.errors import Aborted, Code
@@ -21,7 +20,7 @@ from simia.llm.engine import BudgetReached
 from simia.llm.types import LLMFault, Request
 from simia.task import By, Task
 from simia.tool import ToolSpec, compile_schema
-from simia.trajectory import ToolCall, digest
+from simia.trajectory import ToolCall, compact, digest
 from simia.worlds.arguments import failure, refused
 from simia.worlds.simulated.feedback import Answer, Done, Unreadable, read
 from simia.worlds.simulated.ledger import Ledger
@@ -162,7 +161,7 @@ class SimulatedWorld:
             "history": rows,
             "first": self._first.dump(),
         }
-        return zstandard.compress(orjson.dumps(body))
+        return zstandard.compress(compact(body).encode())
 
     def replay(self, rows: list[list[Any]]) -> None:
         """The history of a snapshot; nothing is asked."""
