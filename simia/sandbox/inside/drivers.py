@@ -9,23 +9,19 @@ from __future__ import annotations
 import copy
 import importlib.util
 import json
-import math
 import sys
 import types
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from simia.sandbox.inside.convention import Convention, Refusal
 from simia.sandbox.inside.files import FileDriver
 from simia.state import merge_patch
 
 JSON = Any
 EVERY, BYTES_A_WRITE = 16, 16_384  # repeating a write costs about what copying so many bytes does
 Containers = (dict, list, set, bytearray)
-
-
-class Refusal(Exception):  # noqa: N818 - the tool's own word
-    """A declared refusal, in words for the agent."""
 
 
 class Loaded:
@@ -64,7 +60,7 @@ class Loaded:
         return Driver(self, isolated) if self.by_convention else Foreign(self, isolated)
 
 
-class Driver:
+class Driver(Convention):
     """An episode by the convention of `simia.kit`."""
 
     every, bytes_a_write = EVERY, BYTES_A_WRITE
@@ -92,20 +88,6 @@ class Driver:
         self.tools = maker(state)
         self.tools._seed = str(seed)
         self.tools._start = datetime.fromisoformat(loaded.spec.get("clock") or "2025-01-01T00:00:00")
-
-    @property
-    def known(self) -> dict[str, dict[str, bool]]:
-        return self.loaded.names
-
-    @property
-    def ended(self) -> bool:
-        return bool(self.tools.ended)
-
-    def call(self, by: str, name: str, arguments: dict[str, Any], index: int) -> JSON:
-        if name not in self.loaded.names[by]:
-            raise Refusal(f"there is no tool {name!r}")
-        self.tools.begin(index, by)
-        return plain(getattr(self.tools, name)(**arguments))
 
     def dump(self) -> JSON:
         return self.tools.state.model_dump(mode="json")
@@ -210,24 +192,6 @@ def marked(cls: type) -> dict[str, dict[str, bool]]:
         if mark:
             found[mark[0]][name] = mark[1]
     return found
-
-
-def plain(value: Any) -> JSON:
-    """A tool's result as a JSON value."""
-    dump = getattr(value, "model_dump", None)
-    if dump is not None:
-        return dump(mode="json")
-    if isinstance(value, dict):
-        return {str(k): plain(v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(v) for v in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        raise ValueError(f"a tool returned {value}, which JSON cannot hold")
-    if value is None or isinstance(value, str | int | float | bool):
-        return value
-    if hasattr(value, "isoformat"):
-        return value.isoformat()
-    raise TypeError(f"a tool returned {type(value).__name__}, which is not JSON")
 
 
 def has_mutable_globals(module: types.ModuleType) -> bool:

@@ -22,6 +22,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from simia.sandbox.inside.convention import Convention
+
 if TYPE_CHECKING:
     from simia.sandbox.inside.drivers import Loaded
 
@@ -33,7 +35,7 @@ MOST_FILES = 20_000
 BYTES = "bytes:"
 
 
-class FileDriver:
+class FileDriver(Convention):
     """An episode of a `simia.kit.FileTools`."""
 
     every, bytes_a_write = 0, 4 << 20  # reading a small folder costs less than repeating a call
@@ -75,22 +77,9 @@ class FileDriver:
         self.tools.ready()
         self._start, self._initial = (files_in(self.root), copied(self.tools.memory)), None
 
-    @property
-    def known(self) -> dict[str, dict[str, bool]]:
-        return self.loaded.names
-
-    @property
-    def ended(self) -> bool:
-        return bool(self.tools.ended)
-
     def call(self, by: str, name: str, arguments: dict[str, Any], index: int) -> JSON:
-        from simia.sandbox.inside.drivers import Refusal, plain
-
-        if name not in self.loaded.names[by]:
-            raise Refusal(f"there is no tool {name!r}")
-        self.tools.begin(index, by)
         self._running = processes() if self.loaded.spec.get("sealed") else None  # else they are the whole machine's
-        return plain(getattr(self.tools, name)(**arguments))
+        return super().call(by, name, arguments, index)
 
     def dump(self) -> JSON:
         return self._as_json(files_in(self.root), self.tools.memory, self.root)

@@ -13,7 +13,8 @@ import zlib
 from collections import OrderedDict
 from typing import Any
 
-from simia.sandbox.inside.drivers import Driver, Loaded, Refusal, load
+from simia.sandbox.inside.convention import Refusal
+from simia.sandbox.inside.drivers import Driver, Loaded, load
 from simia.sandbox.inside.frames import pack, unpack
 from simia.state import apply, diff
 
