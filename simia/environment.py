@@ -14,16 +14,18 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Mapping
 from importlib.metadata import entry_points
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from simia.episode import Episode, EpisodeLimits, Sample, Step
 from simia.errors import Aborted, UserError
-from simia.llm.engine import Engine
 from simia.pack import Pack
 from simia.reward import Scorer
 from simia.task import Task
 from simia.users import LLMUser, NoUser, ScriptedUser, User
 from simia.worlds.world import Backend
+
+if TYPE_CHECKING:
+    from simia.llm.engine import Engine
 
 __all__ = ["USERS", "Environment", "Episode", "EpisodeLimits", "Sample", "Step", "backends", "open_environment"]
 

@@ -47,6 +47,11 @@ class ToolSpec(BaseModel):
         """(where, what) for each way the arguments break the schema; empty when they are right."""
         return compile_schema(self.parameters).errors(arguments)
 
+    @property
+    def returns(self) -> Any:
+        """What it declares of its results, under any of the names that dialects use: a JSON Schema, or words; None."""
+        return self.extra.get("returns") or self.extra.get("outputSchema") or self.extra.get("output_schema")
+
     def flat(self) -> dict[str, Any]:
         """`{name, description, parameters}`, the form that prompts and ShareGPT files use."""
         return {"name": self.name, "description": self.description, "parameters": self.parameters}

@@ -110,11 +110,9 @@ def real_results(rows: Iterable[Row]) -> dict[str, list[Any]]:
 
 def schema_of(spec: ToolSpec | None, results: Sequence[Any]) -> CompiledSchema | None:
     """What a result looks like: as declared, else as the real ones of this run do."""
-    declared = None
-    if spec is not None:
-        declared = spec.extra.get("returns") or spec.extra.get("outputSchema") or spec.extra.get("output_schema")
+    declared = spec.returns if spec is not None else None
     try:
-        return compile_schema(declared if isinstance(declared, dict) and declared else shape(results))
+        return compile_schema(declared if isinstance(declared, dict) else shape(results))
     except SchemaError:
         return None
 

@@ -125,7 +125,7 @@ def told(task: Task) -> str:
 
 
 def shown(tool: ToolSpec, examples: list[str]) -> dict[str, Any]:
-    returns = tool.extra.get("returns") or tool.extra.get("outputSchema") or tool.extra.get("output_schema")
+    returns = tool.returns
     return {
         "name": tool.name,
         "description": tool.description,

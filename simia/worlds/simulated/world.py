@@ -178,5 +178,4 @@ def ask_again(form: str, why: str) -> dict[str, Any]:
 
 def result_schema(tool: ToolSpec) -> Any:
     """A compiled schema of what the tool returns; None where none is declared."""
-    found = tool.extra.get("returns") or tool.extra.get("outputSchema") or tool.extra.get("output_schema")
-    return compile_schema(found) if isinstance(found, dict) and found else None
+    return compile_schema(tool.returns) if isinstance(tool.returns, dict) else None
