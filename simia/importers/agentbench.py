@@ -14,7 +14,6 @@ the scripts before them printed; a script that is null stands for the example. W
 from __future__ import annotations
 
 import os
-import shutil
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -27,6 +26,7 @@ import yaml
 
 from simia.environment import Environment, open_environment
 from simia.errors import UserError
+from simia.importers.draft import drafted
 from simia.task import Task
 from simia.trajectory import ToolCall
 
@@ -100,15 +100,8 @@ def import_problems(
         read(path, scripts, "train" if train else "test", taken)
     if not taken.tasks:
         raise UserError(f"no problem could be taken: {next(iter(taken.refused.values()), 'the files are empty')}")
-    draft = out.parent / f".{out.name}.{os.getpid()}"
-    try:
-        draft.mkdir(parents=True)
+    with drafted(out) as draft:
         write(draft, out.name, taken.tasks, train, licence)
-        draft.rename(out)
-    except OSError as error:
-        raise UserError(f"{out} cannot be written: {error.strerror or error}") from None
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
     say(f"{out}: {len(taken.tasks)} tasks" + ("" if train else ", for evaluation only (--train: they are your own)"))
     for reason, count in Counter(taken.refused.values()).most_common():
         first = next(name for name, why in taken.refused.items() if why == reason)

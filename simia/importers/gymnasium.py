@@ -24,6 +24,7 @@ import yaml
 
 from simia import loop
 from simia.errors import Aborted, UserError
+from simia.importers.draft import drafted
 from simia.pack import Pack
 from simia.sandbox.limits import Limits
 from simia.task import Task
@@ -93,16 +94,9 @@ def import_environment(
     out = out or Path(wanted.name)
     if out.exists() or out.is_symlink():
         raise UserError(f"{out} exists already: remove it or give another folder with --out")
-    draft = out.parent / f".{out.name}.{os.getpid()}"
-    try:
-        draft.mkdir(parents=True)
+    with drafted(out) as draft:
         found, how = probed(draft, wanted, say)
         write(draft, wanted, found, how)
-        draft.rename(out)
-    except OSError as error:
-        raise UserError(f"{out} cannot be written: {error.strerror or error}") from None
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
     say(f"{out}: {wanted.tasks} tasks of {env_id}, isolation: {how['isolation']}")
     return out
 

@@ -7,7 +7,6 @@ tool whose schema the compiler refuses, or whose name no trainer could write, is
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
@@ -20,6 +19,7 @@ import yaml
 
 from simia import loop
 from simia.errors import Aborted, UserError
+from simia.importers.draft import drafted
 from simia.importers.mcp_packages import Program, program_of
 from simia.pack import Pack
 from simia.sandbox.limits import MB, Limits
@@ -93,9 +93,7 @@ def import_server(
         how["start"] = start
     if reset is not None:
         how["reset"] = {"tool": reset[0], "arguments": reset[1]}
-    draft = out.absolute().parent / f".{out.name}.{os.getpid()}"
-    try:
-        draft.mkdir(parents=True)
+    with drafted(out) as draft:
         if folder is not None:
             if not folder.is_dir():
                 raise UserError(f"{folder} is no folder of files to start from")
@@ -105,11 +103,6 @@ def import_server(
         write_draft(draft, head, how)
         found = loop.run(listed(Pack.load(draft), network=network, unsafe=unsafe, variables=variables))
         fill(draft, head, how, found, program, say)
-        draft.rename(out)
-    except OSError as error:
-        raise UserError(f"{out} cannot be written: {error.strerror or error}") from None
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
     say_what(out, found, say)
     return out
 

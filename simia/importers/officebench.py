@@ -25,6 +25,7 @@ from pydantic import ValidationError
 from simia.errors import UserError
 from simia.formats.actions import text, tool
 from simia.formats.officebench import APPS, SWITCH, TOOLS
+from simia.importers.draft import drafted
 from simia.task import Task
 from simia.tool import ToolSpec
 
@@ -82,15 +83,8 @@ def import_tasks(
     ids = {row["id"] for row in rows}
     if strange := sorted(played.keys() - ids):
         raise UserError(f"{solutions}: there is no subtask {strange[0]!r} in {folder}")
-    draft = out.parent / f".{out.name}.{os.getpid()}"
-    try:
-        draft.mkdir(parents=True)
+    with drafted(out) as draft:
         write(draft, groups, known, rows)
-        draft.rename(out)
-    except OSError as error:
-        raise UserError(f"{out} cannot be written: {error.strerror or error}") from None
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
     apart = sum("evaluation" in row["tags"] for row in rows)
     say(f"{out}: {len(rows)} tasks ({len(rows) - apart} for training, {apart} for evaluation only), {len(known)} tools")
     return out

@@ -9,9 +9,7 @@ it is granted. What such calls do cannot be repeated (`repeatable: false`).
 from __future__ import annotations
 
 import datetime
-import os
 import re
-import shutil
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Sequence
@@ -24,6 +22,7 @@ import orjson
 import yaml
 
 from simia.errors import UserError
+from simia.importers.draft import drafted
 from simia.importers.openapi_schema import Document
 from simia.importers.openapi_tools import Found, operations
 
@@ -67,17 +66,10 @@ def import_api(
     out = out or Path(re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-") or "api")
     if out.is_symlink() or (out.exists() and (not out.is_dir() or any(out.iterdir()))):
         raise UserError(f"{out} exists already: remove it or give another folder with --out")
-    draft = out.parent / f".{out.name}.{os.getpid()}"
-    try:
-        draft.mkdir(parents=True)
+    with drafted(out) as draft:
         write(draft, out.resolve().name, value, found, address, credentials)
         if out.is_dir():
             out.rmdir()
-        draft.rename(out)
-    except OSError as error:
-        raise UserError(f"{out} cannot be written: {error.strerror or error}") from None
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
     report(out, found, address, credentials, say)
     server = servers(value)
     if server and address is None:

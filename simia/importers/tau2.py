@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import difflib
 import os
-import shutil
 import subprocess
 from collections.abc import Callable
 from importlib.resources import files
@@ -35,6 +34,7 @@ import yaml
 from pydantic import ValidationError
 
 from simia.errors import UserError
+from simia.importers.draft import drafted
 from simia.task import Task
 from simia.trainers.environments import ensure
 
@@ -59,15 +59,8 @@ def import_domain(domain: str, out: Path | None = None, say: Say = lambda line: 
         raise UserError(f"{out} exists already: remove it or give another folder with --out")
     python = ensure("tau2", say)
     found = export(python, domain)
-    draft = out.parent / f".{out.name}.{os.getpid()}"
-    try:
-        draft.mkdir(parents=True)
+    with drafted(out) as draft:
         write(draft, domain, found)
-        draft.rename(out)
-    except OSError as error:
-        raise UserError(f"{out} cannot be written: {error.strerror or error}") from None
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
     say(f"{out}: {len(found['tasks'])} tasks, {len(found['tools'])} tools")
     return out
 
