@@ -17,9 +17,10 @@ Kind = Literal["prompts", "configs", "seeds"]
 
 
 def data_root() -> Path:
-    """Our own data: inside the wheel, or at the root of a clone."""
-    packaged = Path(__file__).parent / "_data"
-    return packaged if packaged.is_dir() else Path(__file__).parent.parent
+    """Our own data: inside the wheel, or at the root of a clone; behind a link, where that leads."""
+    package = Path(__file__).resolve().parent
+    packaged = package / "_data"
+    return packaged if packaged.is_dir() else package.parent
 
 
 def cache_root() -> Path:
