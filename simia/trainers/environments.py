@@ -182,6 +182,29 @@ RECIPES: dict[str, Recipe] = {
         stubs=(),
         probe="from mcp.client.session import ClientSession; from mcp.client.streamable_http import streamable_http_client",
     ),
+    # Three environment interfaces in one place: small, and no torch. openenv's own list of needs has a web interface, model clients and
+    # a hub's client, which its server and client do not import; skyrl-gym's is named, for pandas is imported by every one of its tasks.
+    "adapters": Recipe(
+        name="adapters",
+        size="about 350 MB, 2 minutes",
+        steps=(
+            (
+                "gymnasium==1.4.0",
+                "fastmcp==3.4.10",
+                "fastapi==0.165.0",
+                "uvicorn==0.54.0",
+                "websockets==17.4",
+                "requests==2.34.2",
+                "packaging",
+                "pandas==3.1.1",
+                "omegaconf==2.4.0",
+                "func_timeout==4.3.5",
+            ),
+            ("--no-deps", "openenv==0.10.0", "skyrl-gym==0.4.0"),
+        ),
+        stubs=(),
+        probe="import gymnasium, skyrl_gym.envs.base_text_env; from openenv.core import GenericEnvClient, create_app",
+    ),
 }
 
 
