@@ -1,0 +1,63 @@
+"""Settings: what simia needs to know beside verl's own configuration.
+
+They stand under `simia:` in a configuration of verl: the environment (`stage`), how its episodes are played (`play`), and which
+tasks are trained on (`data`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field
+
+from simia.config import OPERATIONAL, Config
+from simia.rollout.settings import StageConfig
+
+
+class PlaySettings(Config):
+    """How an episode is played with the policy of verl."""
+
+    turn_tokens: int | None = Field(
+        None, ge=1, description="Most tokens of one message of the policy; one that is longer ends the episode."
+    )
+    result_tokens: int | None = Field(
+        None, ge=8, description="Most tokens of a tool's result as the policy sees it; longer ones are cut in the middle."
+    )
+    end_tokens: list[str] = Field(
+        default_factory=list, description="Tokens that end the policy's turn; unset: the tokenizer's own."
+    )
+    turn_seconds: float = Field(
+        600, gt=0, json_schema_extra=OPERATIONAL, description="A message of the policy; later: truncated and scored."
+    )
+    episode_seconds: float = Field(
+        3600, gt=0, json_schema_extra=OPERATIONAL, description="An episode; later: truncated and scored."
+    )
+    world_seconds: float = Field(
+        1800, gt=0, json_schema_extra=OPERATIONAL, description="One answer of the environment; later: aborted."
+    )
+    resample: int = Field(
+        1, ge=0, json_schema_extra=OPERATIONAL, description="How often an aborted episode is played anew."
+    )
+
+
+class DataSettings(Config):
+    """Tasks as verl's data sets."""
+
+    train: str | None = Field(None, description="The split to train on; unset: the stage's tasks.")
+    val: str | None = Field(None, description="The split to validate on; unset: as for training.")
+
+
+class VerlSettings(Config):
+    """The section `simia` of a configuration of verl."""
+
+    stage: StageConfig
+    play: PlaySettings = Field(default_factory=PlaySettings, description="How an episode is played.")
+    data: DataSettings = Field(default_factory=DataSettings, description="Tasks as data sets.")
+    store: str | None = Field(
+        None, json_schema_extra=OPERATIONAL, description="Folder of paid replies; unset: beside the checkpoints."
+    )
+
+
+def plain(settings: Config) -> dict[str, Any]:
+    """As YAML and OmegaConf hold it: what was set, and nothing of the defaults."""
+    return settings.model_dump(mode="json", exclude_unset=True)

@@ -1,0 +1,43 @@
+"""The environment of a worker: opened once in a process, by whichever episode comes first, and used by all of them.
+
+verl makes an agent loop for each sample, so the environment cannot be the loop's. It belongs to the event loop that it was
+opened in, and is closed with the process (its children die with it) or by `close_all`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from pathlib import Path
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from simia.environment import Environment
+from simia.rollout.stage import open_stage
+
+log = logging.getLogger(__name__)
+Opening = asyncio.Task[Environment]
+_opened: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, Opening]] = WeakKeyDictionary()
+
+
+async def opened(stage: dict[str, Any], store: Path | None) -> Environment:
+    """The process's environment of these settings (a `StageConfig` as a mapping). Raises `UserError` for what must be changed."""
+    loop = asyncio.get_running_loop()
+    mine = _opened.setdefault(loop, {})
+    key = json.dumps([stage, str(store)], sort_keys=True)
+    if key not in mine:
+        mine[key] = loop.create_task(open_stage(stage, store=store, say=log.info))
+    opening = mine[key]
+    try:
+        return await asyncio.shield(opening)  # one episode that is cancelled must not take it from the others
+    finally:
+        if opening.done() and (opening.cancelled() or opening.exception() is not None):
+            mine.pop(key, None)  # the next one tries again, and says it again
+
+
+async def close_all() -> None:
+    """Close what this event loop opened; for tests and for who ends a worker in an orderly way."""
+    for opening in list(_opened.pop(asyncio.get_running_loop(), {}).values()):
+        environment = await opening
+        await environment.close()
