@@ -1,0 +1,142 @@
+"""Statistics of a group, the episodes of one task in one step: what a trainer turns rewards into.
+
+Plain lists of numbers, so that every trainer can use them. A reward of None belongs to an aborted episode: it is no part of its
+group's mean or spread, and its advantage is 0, beside the mask that keeps its tokens out of the loss. Where nothing can be
+compared (one known reward, or all the same) every advantage is 0.
+
+    mean            r - mean(r)                          Dr. GRPO (Liu et al. 2025)
+    mean_std        (r - mean(r)) / (std(r) + eps)       GRPO (Shao et al. 2024); std with n - 1, as verl and TRL compute it
+    leave_one_out   r - mean(the others' r)              RLOO (Ahmadian et al. 2024); n / (n - 1) times `mean`
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterable, Sequence
+from typing import Literal
+
+from simia.rollout.figures import SUCCESS, all_of, at_least_one, steps
+
+Norm = Literal["mean", "mean_std", "leave_one_out"]
+EPS = 1e-6
+
+
+def advantages(rewards: Sequence[float | None], norm: Norm = "mean_std", *, eps: float = EPS) -> list[float]:
+    """The advantages of one group, in its order. Raises `ValueError` for a reward that is no finite number."""
+    baseline = [[] if reward is None else [reward] for reward in rewards]
+    return [each[0] if each else 0.0 for each in relative(baseline, norm, eps)]
+
+
+def batch_advantages(
+    rewards: Sequence[float | None], groups: Sequence[Hashable], norm: Norm = "mean_std", *, eps: float = EPS
+) -> list[float]:
+    """The advantages of a batch in its order; episodes with the same key in `groups` are one group, wherever they stand."""
+    if len(rewards) != len(groups):
+        raise ValueError(f"{len(rewards)} rewards and {len(groups)} groups")
+    found = [0.0] * len(rewards)
+    for places in together(groups):
+        for at, value in zip(places, advantages([rewards[i] for i in places], norm, eps=eps), strict=True):
+            found[at] = value
+    return found
+
+
+def step_advantages(
+    rewards: Sequence[Sequence[float] | None], norm: Norm = "mean_std", *, gamma: float = 1.0, eps: float = EPS
+) -> list[list[float]]:
+    """An advantage for each turn of each episode of one group, from a reward for each turn (an outcome counts for the last one).
+
+    Turns' rewards become returns (`returns`), and these are normalised over all turns of the group; with `leave_one_out` against
+    those of the other episodes. None, of an aborted episode, gives an empty list.
+    """
+    return relative([[] if each is None else returns(each, gamma) for each in rewards], norm, eps)
+
+
+def returns(rewards: Sequence[float], gamma: float = 1.0) -> list[float]:
+    """What each turn and those after it earn: G[t] = r[t] + gamma * G[t + 1]."""
+    found, after = list[float](), 0.0
+    for reward in reversed(rewards):
+        after = reward + gamma * after
+        found.append(after)
+    return found[::-1]
+
+
+def relative(values: Sequence[Sequence[float]], norm: Norm, eps: float) -> list[list[float]]:
+    """Each episode's values against its group's; an episode without values is left out and stays empty."""
+    flat = [value for each in values for value in each]
+    if not all(math.isfinite(value) for value in flat):
+        raise ValueError("a reward is not a finite number; that of an aborted episode is None")
+    known = sum(bool(each) for each in values)
+    if known < 2 or min(flat) == max(flat):
+        return [[0.0] * len(each) for each in values]
+    if norm == "leave_one_out":
+        total, count = math.fsum(flat), len(flat)
+        return [[v - (total - math.fsum(each)) / (count - len(each)) for v in each] for each in values]
+    mean = math.fsum(flat) / len(flat)
+    if norm == "mean":
+        return [[v - mean for v in each] for each in values]
+    if norm != "mean_std":
+        raise ValueError(f"no normalisation named {norm!r}; there are: mean, mean_std, leave_one_out")
+    spread = math.sqrt(math.fsum((v - mean) ** 2 for v in flat) / (len(flat) - 1))
+    return [[(v - mean) / (spread + eps) for v in each] for each in values]
+
+
+def overlong(length: int, limit: int, margin: int) -> float:
+    """What to add to the reward of a completion of `length` tokens: soft punishment of the overlong (DAPO, Yu et al. 2025).
+
+    0                                 length <= limit - margin
+    (limit - margin - length) / margin    between them: falls linearly
+    -1                                length > limit
+    """
+    if not 0 < margin <= limit:
+        raise ValueError(f"the margin is {margin}: it is a number of tokens from 1 to the limit, {limit}")
+    return max(-1.0, min(0.0, (limit - margin - length) / margin))
+
+
+def brevity(lengths: Sequence[int], rewards: Sequence[float | None], *, success: float = SUCCESS) -> list[float]:
+    """What to add to each reward of a group so that shorter solutions earn more (Kimi k1.5, 2025): between 0.5 and -0.5 by
+
+        0.5 - (length - shortest) / (longest - shortest)
+
+    where the episode succeeded, and no more than 0 where it did not: being brief and wrong earns nothing. All 0 where all are
+    equally long; aborted episodes (None) are left out and get 0.
+    """
+    known = [length for length, reward in zip(lengths, rewards, strict=True) if reward is not None]
+    if not known or min(known) == max(known):
+        return [0.0] * len(lengths)
+    shortest, longest = min(known), max(known)
+    found = []
+    for length, reward in zip(lengths, rewards, strict=True):
+        if reward is None:
+            found.append(0.0)
+            continue
+        share = 0.5 - (length - shortest) / (longest - shortest)
+        found.append(share if reward >= success else min(0.0, share))
+    return found
+
+
+def statistics(rewards: Sequence[float | None], groups: Sequence[Hashable]) -> dict[str, float]:
+    """Figures of a step, for a trainer's log. Of the groups: the share in which nothing can be learnt because all earned the
+    same (`groups/flat`), and pass@k and pass^k, averaged, for k up to the smallest group's known episodes."""
+    members = [[rewards[i] for i in places] for places in together(groups)]
+    known = [[r for r in group if r is not None] for group in members]
+    known = [group for group in known if group]
+    scored = [r for group in known for r in group]
+    found = {"episodes": float(len(rewards)), "aborted": (len(rewards) - len(scored)) / max(1, len(rewards))}
+    if not scored:
+        return found
+    found["reward/mean"] = math.fsum(scored) / len(scored)
+    found["groups/flat"] = sum(min(group) == max(group) for group in known) / len(known)
+    wins = [(len(group), sum(r >= SUCCESS for r in group)) for group in known]
+    for k in steps(min(len(group) for group in known)):
+        found[f"pass@{k}"] = sum(at_least_one(n, c, k) for n, c in wins) / len(wins)
+        if k > 1:
+            found[f"pass^{k}"] = sum(all_of(n, c, k) for n, c in wins) / len(wins)
+    return found
+
+
+def together(groups: Sequence[Hashable]) -> Iterable[list[int]]:
+    """The places of each group's members."""
+    found: dict[Hashable, list[int]] = {}
+    for at, group in enumerate(groups):
+        found.setdefault(group, []).append(at)
+    return found.values()
