@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any
 
@@ -53,10 +54,10 @@ class Environment:
         """Who judges in place of the tasks' rules; None: the back end's own judge, if it has one."""
         self.rules_only = False
         """No judge at all: what cannot be judged by rules stays without a reward."""
-
-    @property
-    def tasks(self) -> list[Task]:
-        return self.pack.tasks
+        self.tasks = pack.tasks
+        """The tasks to play: the pack's, or those that whoever opened it chose."""
+        self.closing: AsyncExitStack | None = None
+        """What is closed with it: the back end and whatever was opened for it; None: the back end alone."""
 
     @property
     def judge(self) -> Scorer | None:
@@ -84,7 +85,8 @@ class Environment:
         return episode
 
     async def close(self) -> None:
-        await self.backend.close()
+        closing, self.closing = self.closing, None
+        await (self.backend.close() if closing is None else closing.aclose())
 
     async def __aenter__(self) -> Environment:
         return self

@@ -106,6 +106,19 @@ class MemoryJournal:
         self.faults[key] = fault
 
 
+class PassingJournal:
+    """A journal that keeps nothing: for processes that ask for days and need no reply twice."""
+
+    def recall(self, key: str) -> Reply | None:
+        return None
+
+    async def asked(self, key: str, item: str, draw: str, request: Request) -> None: ...
+
+    async def answered(self, key: str, item: str, reply: Reply) -> None: ...
+
+    async def failed(self, key: str, item: str, fault: LLMFault) -> None: ...
+
+
 @dataclass
 class Stats:
     """What an engine did since it was made. Preset `usage`, `answered` and `sent` to let a budget span a resumed run."""

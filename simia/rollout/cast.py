@@ -1,4 +1,4 @@
-"""Who plays what in a rollout: the models behind the agent, the tools, the user and the judge, each opened once.
+"""Who plays what on a stage: the models behind the agent, the tools, the user and the judge, each opened once.
 
 Roles that name the same model share one back end and one engine, so one pace and one budget. Engines are made when there is
 a run, whose ledger keeps every reply.
@@ -16,7 +16,7 @@ from simia.llm.engine import Engine, Journal
 from simia.llm.types import Backend
 from simia.pack import Pack
 from simia.rewards.oracle import Oracle
-from simia.rollout.settings import RolloutConfig
+from simia.rollout.settings import RolloutConfig, StageConfig
 from simia.trajectory import digest
 from simia.users import LLMUser
 from simia.worlds.pair import PairBackend
@@ -26,12 +26,12 @@ Role = Literal["agent", "simulator", "player", "judge"]
 
 
 class Cast:
-    """The models of a rollout. `engine(role)` is None for a role that nobody needs."""
+    """The models of a stage. `engine(role)` is None for a role that nobody needs; a trainer's agent is none of ours."""
 
-    def __init__(self, config: RolloutConfig, pack: Pack) -> None:
+    def __init__(self, config: StageConfig, pack: Pack) -> None:
         simulator = config.simulator or config.llm
         wanted: dict[Role, tuple[bool, LLMSettings]] = {
-            "agent": (config.agent == "llm", config.llm),
+            "agent": (agent_of(config) == "llm", config.llm),
             "simulator": (simulates(config), simulator),
             "player": (user_of(config, pack) == "llm", config.player or simulator),
             "judge": (judged(config), config.judge or simulator),
@@ -90,22 +90,26 @@ def key(settings: LLMSettings) -> str:
     return digest(settings.model_dump(mode="json"))
 
 
-def user_of(config: RolloutConfig, pack: Pack) -> str:
+def agent_of(config: StageConfig) -> str | None:
+    return config.agent if isinstance(config, RolloutConfig) else None
+
+
+def user_of(config: StageConfig, pack: Pack) -> str:
     """Who plays the user. A pack that wants a model gets one where one was named; else the task's words are the first message."""
     if config.user is not None:
         return config.user
-    if config.agent == "reference":
+    if agent_of(config) == "reference":
         return "scripted"
     if pack.user == "llm" and config.player is None and not simulates(config):
         return "none"
     return pack.user
 
 
-def simulates(config: RolloutConfig) -> bool:
+def simulates(config: StageConfig) -> bool:
     """Whether a model plays tools."""
     return config.backend in ("simulated", "shadow") or not isinstance(config.backend, str)
 
 
-def judged(config: RolloutConfig) -> bool:
+def judged(config: StageConfig) -> bool:
     """Whether a model judges: by default where there is no whole state to compare."""
     return config.reward == "oracle" or (config.reward == "auto" and simulates(config) and config.backend != "shadow")

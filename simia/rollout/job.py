@@ -17,18 +17,19 @@ from typing import Any
 
 from simia.amplify.dedupe import content_hash
 from simia.config import assign, parse
-from simia.environment import USERS, Environment, Episode, open_environment
+from simia.environment import Environment, Episode
 from simia.errors import Aborted, Code, UserError
 from simia.llm.engine import BudgetReached
 from simia.llm.types import Deferred
 from simia.pack import Pack
 from simia.rollout.agent import Agent
-from simia.rollout.cast import Cast, user_of
+from simia.rollout.cast import Cast
 from simia.rollout.figures import Scores, figures
 from simia.rollout.llm import LLMAgent
 from simia.rollout.play import play
 from simia.rollout.scripted import AGENTS
 from simia.rollout.settings import RolloutConfig
+from simia.rollout.stage import chosen, entered
 from simia.runs import FAILED, OPEN, PASSED, REJECTED, Item, Run
 from simia.runs.run import save_config
 from simia.task import Task
@@ -113,38 +114,6 @@ async def resume(
         run.refuse_other_identity(config, facts_of(config, pack, tasks, cast))
         save_config(run.folder, config)
         return await work(run, config, environment, tasks, cast, on_progress, handle_signals)
-
-
-async def entered(config: RolloutConfig, pack: Pack, stack: contextlib.AsyncExitStack) -> Environment:
-    """The environment, its sandbox started: what is wrong with either is said before there is a run."""
-    user = user_of(config, pack)
-    if user not in (*USERS, "llm"):
-        raise UserError(f"no user named {user!r}; there are: {', '.join(USERS)}, llm")
-    environment = await open_environment(
-        pack,
-        backend=config.backend,
-        user="none" if user == "llm" else user,
-        limits=config.episode,
-        **config.backend_settings,
-    )
-    stack.push_async_callback(environment.close)
-    if config.backend != "simulated":  # whose model is opened with the others, and has nothing else to start
-        await environment.backend.start()
-    return environment
-
-
-def chosen(pack: Pack, config: RolloutConfig) -> list[Task]:
-    tasks = [pack.task(name) for name in config.tasks] if config.tasks else pack.tasks
-    if config.split is not None:
-        splits = sorted({task.split for task in pack.tasks})
-        tasks = [task for task in tasks if task.split == config.split]
-        if not tasks:
-            raise UserError(
-                f"pack {pack.name} has no task of split {config.split!r}; its splits: {', '.join(splits) or 'none'}"
-            )
-    if not tasks:
-        raise UserError(f"pack {pack.name} has no tasks: rollouts need a tasks.jsonl")
-    return tasks[: config.limit]
 
 
 def facts_of(config: RolloutConfig, pack: Pack, tasks: list[Task], cast: Cast) -> dict[str, Any]:

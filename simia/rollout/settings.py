@@ -1,4 +1,4 @@
-"""Settings of a rollout: what `configs/rollout/*.yaml` holds."""
+"""Settings: of an environment with its models (a stage), and of a rollout, which is a stage with an agent on it."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ from simia.rollout.llm import LLMAgentSettings
 Kind = Literal["reference", "nothing", "canned", "echo", "policy", "random", "llm"]
 
 
-class RolloutConfig(Config):
-    """`simia rollout`: which pack, which agent, how often."""
+class StageConfig(Config):
+    """An environment with its models: what a rollout and every trainer open."""
 
-    kind: Literal["rollout"] = "rollout"
     pack: str = Field("customer_service", description="Pack by name or path.")
     backend: str | dict[str, str] = Field(
         "executable", description="executable, simulated, shadow, or one of these for each tool (`*`: all others)."
@@ -29,19 +28,15 @@ class RolloutConfig(Config):
     user: str | None = Field(
         None, description="none, scripted or llm; unset: as the pack says, scripted for the reference."
     )
-    agent: Kind = Field("llm", description="Who plays the agent.")
     split: str | None = Field(None, description="Only tasks of this split.")
     tasks: list[str] = Field(default_factory=list, description="Only these tasks.")
     limit: int | None = Field(None, ge=1, description="Only the first so many tasks.")
-    group: int = Field(1, ge=1, description="Episodes of each task.")
     seed: int = Field(0, description="Seed of the worlds; episodes of one task share it.")
-    accept: float = Field(
-        1.0, description="Episodes with at least this reward are accepted, for export as training data."
-    )
     episode: EpisodeLimits = Field(default_factory=EpisodeLimits, description="When an episode is cut.")
-    sampling: LLMAgentSettings = Field(default_factory=LLMAgentSettings, description="How the agent's model is asked.")
-    llm: LLMSettings = Field(default_factory=EmbeddedSettings, description="The agent's model.")
-    simulator: LLMSettings | None = Field(None, description="The model that plays the tools; unset: the agent's.")
+    llm: LLMSettings = Field(
+        default_factory=EmbeddedSettings, description="The model of every role that names none; a rollout's agent."
+    )
+    simulator: LLMSettings | None = Field(None, description="The model that plays the tools; unset: `llm`.")
     player: LLMSettings | None = Field(None, description="The model that plays the user; unset: the simulator's.")
     judge: LLMSettings | None = Field(None, description="The model that judges; unset: the simulator's.")
     reward: Literal["auto", "rules", "oracle"] = Field(
@@ -51,4 +46,16 @@ class RolloutConfig(Config):
     limits: Limits = Field(
         default_factory=Limits, json_schema_extra=OPERATIONAL, description="Pace and budget of each model."
     )
+
+
+class RolloutConfig(StageConfig):
+    """`simia rollout`: which pack, which agent, how often."""
+
+    kind: Literal["rollout"] = "rollout"
+    agent: Kind = Field("llm", description="Who plays the agent.")
+    group: int = Field(1, ge=1, description="Episodes of each task.")
+    accept: float = Field(
+        1.0, description="Episodes with at least this reward are accepted, for export as training data."
+    )
+    sampling: LLMAgentSettings = Field(default_factory=LLMAgentSettings, description="How the agent's model is asked.")
     concurrency: int = Field(64, ge=1, json_schema_extra=OPERATIONAL, description="Episodes at once.")

@@ -2,5 +2,19 @@
 
 from simia.runs.ledger import FAILED, HEAD, OPEN, PASSED, REJECTED, Item, Ledger, seeds_of
 from simia.runs.run import Run, folders, locate
+from simia.runs.store import Store
 
-__all__ = ["FAILED", "HEAD", "OPEN", "PASSED", "REJECTED", "Item", "Ledger", "Run", "folders", "locate", "seeds_of"]
+__all__ = [
+    "FAILED",
+    "HEAD",
+    "OPEN",
+    "PASSED",
+    "REJECTED",
+    "Item",
+    "Ledger",
+    "Run",
+    "Store",
+    "folders",
+    "locate",
+    "seeds_of",
+]

@@ -21,17 +21,13 @@ import asyncio
 import copy
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from simia import sync
 from simia.environment import Environment, Episode, Sample
 from simia.errors import Code, UserError
-from simia.formats import calls as tagged
-from simia.tool import ToolSpec
-from simia.trajectory import Message, Trajectory
-
-MARK = "simia_stand_in"  # where the policy's turn stands while a template renders what follows it
+from simia.trainers.tokens import Row, Text
+from simia.trajectory import Trajectory
 
 Sampled = tuple[list[int], list[float]]
 """Ids of one reply, the end token with them, and the log-probability with which each was drawn."""
@@ -91,31 +87,6 @@ def rollout_func(
     return roll
 
 
-@dataclass(slots=True)
-class Row:
-    """One episode as ids. `pending`: the environment's tokens that the policy has not answered yet; they count when it does,
-    so that a completion ends with what was sampled."""
-
-    episode: Episode
-    prompt_ids: list[int]
-    completion_ids: list[int] = field(default_factory=list)
-    mask: list[int] = field(default_factory=list)
-    logprobs: list[float] = field(default_factory=list)
-    pending: list[int] = field(default_factory=list)
-    turns: int = 0
-
-    @property
-    def context(self) -> list[int]:
-        return [*self.prompt_ids, *self.completion_ids, *self.pending]
-
-    def take(self, ids: list[int], logprobs: list[float]) -> None:
-        self.completion_ids += [*self.pending, *ids]
-        self.mask += [0] * len(self.pending) + [1] * len(ids)
-        self.logprobs += [0.0] * len(self.pending) + logprobs
-        self.pending = []
-        self.turns += 1
-
-
 def columns(rows: list[Row], filler: int) -> dict[str, list[Any]]:
     """TRL's form. It reads the last id of every row: an episode that ended before the policy spoke gets one that is not trained."""
     found: dict[str, list[Any]] = {
@@ -143,7 +114,7 @@ class Rollout:
         self._environment, self._trainer, self._sample, self._seed = environment, trainer, sample, seed
         self._most = int(trainer.args.max_completion_length)
         self._most_a_turn = max_turn_tokens or self._most
-        self.text = Text(trainer)
+        self.text = text_of(trainer)
 
     def run(self, prompts: list[str], at_once: int) -> list[Row]:
         tasks = [self._environment.pack.task(prompt) for prompt in prompts]  # a wrong one before anything is opened
@@ -152,7 +123,7 @@ class Rollout:
         try:
             while waiting or live:
                 fresh = [waiting.popleft() for _ in range(min(len(waiting), at_once - len(live)))]
-                started = sync.run(self._open(fresh))
+                started = sync.run(self._open(fresh, len(rows)))
                 episodes += started
                 opened = [Row(episode, self._prompt(episode)) for episode in started]
                 rows += opened
@@ -162,10 +133,13 @@ class Rollout:
             sync.run(self._close(episodes))
         return rows
 
-    async def _open(self, tasks: list[str]) -> list[Episode]:
+    async def _open(self, tasks: list[str], first: int) -> list[Episode]:
         """Episodes of one task in one step of the trainer are a group: they share what is drawn by simulation."""
-        step = self._trainer.state.global_step
-        starting = [self._environment.reset(task, seed=self._seed, group=f"{step}/{task}") for task in tasks]
+        step, reset = self._trainer.state.global_step, self._environment.reset
+        starting = [
+            reset(task, seed=self._seed, group=f"{step}/{task}", name=f"{step}/{number}")
+            for number, task in enumerate(tasks, first)
+        ]
         opened = await asyncio.gather(*starting, return_exceptions=True)
         episodes = [episode for episode in opened if isinstance(episode, Episode)]
         for fault in opened:
@@ -214,60 +188,10 @@ class Rollout:
         await asyncio.gather(*(episode.close() for episode in episodes))
 
 
-class Text:
-    """Between messages and ids, by the tokenizer's chat template; the policy's calls are read as Hermes text."""
-
-    def __init__(self, trainer: Any) -> None:
-        processing = trainer.processing_class
-        self._tokenizer = getattr(processing, "tokenizer", processing)
-        self._kwargs = dict(getattr(trainer, "chat_template_kwargs", None) or {})
-        self.end_ids: list[int] = list(trainer.eos_token_ids)
-        self._ends = [self._tokenizer.decode([i]) for i in self.end_ids]
-
-    def opening(self, system: str | None, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> list[int]:
-        """System text, tools and the user's first words, up to where the policy begins."""
-        rows = [{"role": "system", "content": system}] if system else []
-        rows += [self._row(m) for m in messages]
-        specs = [{"type": "function", "function": tool.flat()} for tool in tools]
-        return self._ids(self._render(rows, tools=specs or None))
-
-    def between(self, messages: Sequence[Message]) -> list[int]:
-        """What follows the end of the policy's turn: these messages, up to where it begins again.
-
-        A template renders whole conversations and may change earlier turns; so a short one is rendered, with a stand-in
-        for the policy's turn, and what comes behind that one's end is taken.
-        """
-        results = [m for m in messages if m.role == "tool"]
-        stand_in: dict[str, Any] = {"role": "assistant", "content": "" if results else MARK}
-        if results:
-            called = {"name": MARK, "arguments": dict[str, Any]()}
-            stand_in["tool_calls"] = [{"id": m.call_id, "type": "function", "function": called} for m in results]
-        rows = [{"role": "user", "content": "-"}, stand_in, *(self._row(m) for m in messages)]
-        behind = self._render(rows).split(MARK, len(results) or 1)[-1]
-        places = [(behind.index(end), end) for end in self._ends if end in behind]
-        if not places:
-            raise UserError(
-                f"the chat template ends no turn with a token that generation stops at ({', '.join(self._ends)}): "
-                "set the tokenizer's eos_token to the template's end of turn"
-            )
-        at, end = min(places)
-        return self._ids(behind[at + len(end) :])
-
-    def read(self, ids: list[int], turn: int) -> Message:
-        """The message that the policy meant. A call that cannot be read stays a call: the environment answers it with an error."""
-        text = self._tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
-        return tagged.read_message(text, f"call_{turn}")
-
-    def _row(self, m: Message) -> dict[str, Any]:
-        row: dict[str, Any] = {"role": m.role, "content": m.text}
-        return {**row, "name": m.name, "tool_call_id": m.call_id} if m.role == "tool" else row
-
-    def _render(self, rows: list[dict[str, Any]], tools: Any = None) -> str:
-        template = self._tokenizer.apply_chat_template
-        return str(template(rows, tools=tools, add_generation_prompt=True, tokenize=False, **self._kwargs))
-
-    def _ids(self, text: str) -> list[int]:
-        return list(self._tokenizer(text, add_special_tokens=False)["input_ids"])
+def text_of(trainer: Any) -> Text:
+    processing = trainer.processing_class
+    tokenizer = getattr(processing, "tokenizer", processing)
+    return Text(tokenizer, trainer.eos_token_ids, getattr(trainer, "chat_template_kwargs", None))
 
 
 def sample_with_model(trainer: Any, contexts: list[list[int]], most: int) -> list[Sampled]:

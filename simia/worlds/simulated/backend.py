@@ -17,7 +17,7 @@ from simia.config import parse
 from simia.errors import UserError
 from simia.llm.backends import LLMSettings, price_for
 from simia.llm.backends import open_backend as open_model
-from simia.llm.engine import Engine, Limits, MemoryJournal
+from simia.llm.engine import Engine, Limits, PassingJournal
 from simia.llm.types import Request
 from simia.pack import Pack
 from simia.reward import Scorer
@@ -94,7 +94,7 @@ class SimulatedBackend:
             chosen: LLMSettings = TypeAdapter(LLMSettings).validate_python(self._llm or {"kind": "embedded"})
             model = open_model(chosen)
             await model.start()
-            self.use(Engine(model, MemoryJournal(), self._limits, price_for(chosen)))
+            self.use(Engine(model, PassingJournal(), self._limits, price_for(chosen)))
             self._own = True
 
     async def open(

@@ -1,0 +1,66 @@
+"""A stage: what every trainer opens by the settings of a rollout, with replies kept for whoever comes after."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from simia.errors import UserError
+from simia.rollout.stage import open_stage
+from simia.trajectory import Message, ToolCall
+from tests.fake_endpoint import FakeEndpoint
+from tests.packs.small import small
+
+
+@pytest.fixture
+def pack(tmp_path: Path) -> str:
+    small(tmp_path / "todos")
+    return str(tmp_path / "todos")
+
+
+async def play(settings: dict[str, Any], store: Path | None = None) -> float | None:
+    environment = await open_stage(settings, store=store, say=lambda _: None)
+    async with environment:
+        episode = await environment.reset(environment.tasks[0], group="g", name="g/0")
+        tool = episode.tools[0]
+        arguments = dict.fromkeys(tool.parameters.get("required", []), "x")
+        await episode.step(Message(role="assistant", calls=[ToolCall(id="1", name=tool.name, arguments=arguments)]))
+        step = await episode.step(Message(role="assistant", content="It is done."))
+        while step.end is None:
+            step = await episode.step(Message(role="assistant", content="Anything else?"))
+        await episode.close()
+        return step.reward.value if step.reward else None
+
+
+async def test_the_words_of_a_rollout_open_it(pack: str) -> None:
+    async with await open_stage({"pack": pack, "limit": 1, "user": "none"}) as environment:
+        assert [task.id for task in environment.tasks] == [environment.pack.tasks[0].id]
+    with pytest.raises(UserError, match=r"unknown.*backnd.*backend"):
+        await open_stage({"pack": pack, "backnd": "simulated"})
+    with pytest.raises(UserError, match="no task of split 'dev'"):
+        await open_stage({"pack": pack, "split": "dev"})
+
+
+async def test_replies_are_kept_and_found_again(pack: str, tmp_path: Path) -> None:
+    endpoint = FakeEndpoint("--respond", "tests.replies:stage")
+    try:
+        model = {"kind": "openai", "base_url": endpoint.url, "model": "m"}
+        settings = {"pack": pack, "backend": "simulated", "user": "llm", "llm": model}
+        store = tmp_path / "store"
+        assert await play(settings, store) == 1.0
+        asked = len(endpoint.requests)
+        assert asked == 3, "tools, the user, a verdict"
+        assert await play(settings, store) == 1.0
+        assert len(endpoint.requests) == asked
+        # A second process at the same time writes beside the first and reads what that one had.
+        first = await open_stage(settings, store=store, say=lambda _: None)
+        assert await play(settings, store) == 1.0
+        await first.close()
+        assert len(endpoint.requests) == asked
+        assert sorted(path.name for path in store.iterdir()) == ["0", "1"]
+        assert await play(settings) == 1.0
+        assert len(endpoint.requests) == 2 * asked, "without a store nothing is kept"
+    finally:
+        endpoint.stop()
