@@ -14,8 +14,9 @@ import logging
 import random
 import time
 from collections import Counter, deque
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Literal, Protocol
 
 from pydantic import Field
 
@@ -34,6 +35,7 @@ REFUSALS = {Code.RATE_LIMITED, Code.TIMEOUT, Code.SERVER_ERROR}
 BUSY = {503, 529}  # a server error that means "too much at once"
 STALL_EVERY, STALL_LEAST = 64, 60.0
 ROUNDING = 1 + 1e-9  # sums of dollars in binary
+Cap = Literal["max_tokens", "max_cost"]
 
 
 class Limits(Config):
@@ -57,6 +59,13 @@ class Limits(Config):
     max_cost: float | None = Field(None, ge=0, description="Dollars to spend at most.")
     max_tokens: int | None = Field(None, ge=0, description="Tokens, prompt and completion, to use at most.")
     max_requests: int | None = Field(None, ge=0, description="HTTP requests to send at most, retries included.")
+
+    def caps(self) -> Iterator[tuple[Cap, float]]:
+        """The caps on what replies cost."""
+        if self.max_tokens is not None:
+            yield "max_tokens", self.max_tokens
+        if self.max_cost is not None:
+            yield "max_cost", self.max_cost
 
 
 class BudgetReached(Exception):  # noqa: N818 - an ending, not a mistake
@@ -166,6 +175,7 @@ class Engine:
             )
         self._capped = self.limits.max_tokens is not None or self.limits.max_cost is not None
         self.stats = Stats()
+        self.purse = Purse([self])
         self.pace = Pace(self.limits.start, self.limits.concurrency)
         self.gate = Gate(int(self.pace.limit), self._has_room)
         self._rates = backend.rates if isinstance(backend, Metered) else None
@@ -340,34 +350,60 @@ class Engine:
         else:
             total.cost = (total.cost or 0.0) + usage.cost
 
-    def _caps(self) -> list[tuple[str, float, float]]:
-        """Each cap on what replies cost: its name, the limit, what is spent."""
-        limits, usage, caps = self.limits, self.stats.usage, list[tuple[str, float, float]]()
-        if limits.max_tokens is not None:
-            caps.append(("max_tokens", limits.max_tokens, usage.prompt + usage.completion))
-        if limits.max_cost is not None:
-            caps.append(("max_cost", limits.max_cost, usage.cost or 0.0))
-        return caps
-
     def _has_room(self, in_flight: int) -> bool:
-        """Whether one more call fits beside those in flight, each taken to cost the mean of the replies so far.
+        """Whether one more call fits beside those in flight, each taken to cost the mean of its engine's replies so far.
 
         Without this, a full set of calls would be on its way when a cap is reached. Before the first reply there is no mean, so under a
         cap calls go one by one until it is there.
         """
         if in_flight == 0:
             return True  # `_check_budget` decides
-        answered = self.stats.answered
         return all(
-            answered > 0 and spent * (1 + (in_flight + 1) / answered) <= limit * ROUNDING
-            for _, limit, spent in self._caps()
+            self.stats.answered > 0
+            and self.purse.spent(cap) + self.purse.under_way(cap) + self.mean(cap) <= limit * ROUNDING
+            for cap, limit in self.limits.caps()
         )
 
+    def mean(self, cap: Cap) -> float:
+        """What one reply costs; 0 before the first."""
+        return cost_in(cap, self.stats.usage) / self.stats.answered if self.stats.answered else 0.0
+
     def _check_budget(self) -> None:
-        limits, stats = self.limits, self.stats
-        if limits.max_requests is not None and stats.sent >= limits.max_requests:
-            raise BudgetReached("max_requests", limits.max_requests, stats.sent)
-        for cap, limit, spent in self._caps():
-            mean = spent / stats.answered if stats.answered else 0.0
-            if spent >= limit or spent + mean > limit * ROUNDING:
+        most, sent = self.limits.max_requests, self.purse.sent
+        if most is not None and sent >= most:
+            raise BudgetReached("max_requests", most, sent)
+        for cap, limit in self.limits.caps():
+            spent = self.purse.spent(cap)
+            if spent >= limit or spent + self.mean(cap) > limit * ROUNDING:
                 raise BudgetReached(cap, limit, spent)
+
+
+@dataclass
+class Purse:
+    """One budget: of the engines that share it, and of what was spent `before` they were made."""
+
+    engines: list[Engine]
+    before: Usage = field(default_factory=Usage)
+    sent_before: int = 0
+
+    def spent(self, cap: Cap) -> float:
+        return cost_in(cap, self.before) + sum(cost_in(cap, engine.stats.usage) for engine in self.engines)
+
+    def under_way(self, cap: Cap) -> float:
+        """What the calls in flight will cost, as far as one can know."""
+        return sum(engine.gate.in_flight * engine.mean(cap) for engine in self.engines)
+
+    @property
+    def sent(self) -> int:
+        return self.sent_before + sum(engine.stats.sent for engine in self.engines)
+
+
+def cost_in(cap: Cap, usage: Usage) -> float:
+    return usage.prompt + usage.completion if cap == "max_tokens" else usage.cost or 0.0
+
+
+def share_budget(engines: Sequence[Engine], before: Usage, sent: int) -> None:
+    """Let the caps hold for all of them together, and for what an earlier session spent."""
+    purse = Purse(list(engines), before, sent)
+    for engine in engines:
+        engine.purse = purse

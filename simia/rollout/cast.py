@@ -1,6 +1,6 @@
 """Who plays what on a stage: the models behind the agent, the tools, the user and the judge, each opened once.
 
-Roles that name the same model share one back end and one engine, so one pace and one budget. Engines are made when there is
+Roles that name the same model share one back end and one engine, so one pace; all share one budget. Engines are made when there is
 a run, whose ledger keeps every reply.
 """
 
@@ -12,12 +12,12 @@ from typing import Literal
 
 from simia.environment import Environment
 from simia.llm.backends import LLMSettings, open_backend, price_for
-from simia.llm.engine import Engine, Journal
+from simia.llm.engine import Engine, Journal, share_budget
 from simia.llm.types import Backend
 from simia.pack import Pack
 from simia.rewards.oracle import Oracle
 from simia.rollout.settings import RolloutConfig, StageConfig
-from simia.trajectory import digest
+from simia.trajectory import Usage, digest
 from simia.users import LLMUser
 from simia.worlds.pair import PairBackend
 from simia.worlds.simulated import SimulatedBackend
@@ -50,11 +50,13 @@ class Cast:
                 stack.push_async_callback(model.close)
                 self._models[name] = model
 
-    def begin(self, environment: Environment, journal: Journal) -> None:
-        """There is a run: engines that write to its ledger, and the environment gets its players."""
+    def begin(self, environment: Environment, journal: Journal, spent: Usage | None = None, sent: int = 0) -> None:
+        """There is a journal: engines that write to it, and the environment gets its players. All of them share one budget, of which
+        `spent` is gone already, in `sent` requests."""
         for settings in self._settings.values():
             if (name := key(settings)) not in self._engines:
                 self._engines[name] = Engine(self._models[name], journal, self.config.limits, price_for(settings))
+        share_budget(self.engines, spent or Usage(), sent)
         if (judge := self.engine("judge")) is not None:
             environment.scorer = Oracle(judge, self.pack, self.config.oracle)
         backend = environment.backend

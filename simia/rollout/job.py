@@ -143,7 +143,8 @@ async def work(
     on_progress: OnProgress | None,
     handle_signals: bool,
 ) -> RolledOut:
-    cast.begin(environment, run.ledger)
+    spent, attempts = run.ledger.spent()
+    cast.begin(environment, run.ledger, spent, sum(attempts.values()))
     try:
         job = Job(run, config, environment, tasks, cast, on_progress)
         with interruptible(job) if handle_signals else contextlib.nullcontext():

@@ -44,7 +44,7 @@ class StageConfig(Config):
     )
     oracle: OracleSettings = Field(default_factory=OracleSettings, description="How the judge is asked.")
     limits: Limits = Field(
-        default_factory=Limits, json_schema_extra=OPERATIONAL, description="Pace and budget of each model."
+        default_factory=Limits, json_schema_extra=OPERATIONAL, description="Pace of each model, and one budget for all."
     )
 
 

@@ -103,3 +103,21 @@ def test_a_model_can_judge_the_executable_world(stage: FakeEndpoint) -> None:
     done = roll(stage, "--set", "reward=oracle", "--limit", "1")
     assert done.exit_code == 0, done.output
     assert roles(stage)["judge"] == 1
+
+
+def test_one_budget_holds_for_all_models_and_over_a_resume(stage: FakeEndpoint) -> None:
+    other = FakeEndpoint("--respond", "tests.replies:stage")
+    try:
+        simulator = json.dumps({"kind": "openai", "base_url": other.url, "model": "sim"})
+        mixed = ["--set", "backend=simulated", "--set", f"simulator={simulator}", "--set", "limits.max_requests=3"]
+        done = roll(stage, *mixed)
+        assert "max_requests is 3" in done.output
+        assert len(stage.requests) + len(other.requests) == 3
+        assert other.requests
+        done = CliRunner().invoke(build(), ["runs", "resume", "s"])
+        assert "max_requests is 3" in done.output
+        assert len(stage.requests) + len(other.requests) == 3, "what an earlier session spent is spent"
+        CliRunner().invoke(build(), ["runs", "resume", "s", "--set", "limits.max_requests=20"])
+        assert 3 < len(stage.requests) + len(other.requests) <= 20
+    finally:
+        other.stop()
