@@ -98,6 +98,42 @@ RECIPES: dict[str, Recipe] = {
         without=("torchvision", "torchaudio", "torchcodec"),
         probe="import verl.experimental.agent_loop.agent_loop, verl.trainer.main_ppo, transfer_queue",
     ),
+    # What RAGEN's own source and the verl beside it import, without a GPU's engines (vLLM, flash-attn): to test against, not to
+    # train in. RAGEN is a checkout, no package. gym-sokoban asks setuptools for pkg_resources.
+    "ragen": Recipe(
+        name="ragen",
+        size="about 1.8 GB, 5 minutes",
+        steps=(
+            ("torch==2.13.0",),
+            (
+                "torch==2.13.0",
+                "transformers==4.57.6",
+                "tensordict==0.15.3",
+                "ray==2.60.0",
+                "hydra-core==1.3.8",
+                "datasets==5.0.1",
+                "torchdata==0.11.0",
+                "peft==0.21.2",
+                "numpy==2.4.6",
+                "gym==0.26.2",
+                "gym-sokoban==0.0.6",
+                "gymnasium==1.4.0",
+                "setuptools==80.9.0",
+                "matplotlib==3.11.2",
+                "codetiming==1.4.0",
+                "dill==0.4.1",
+                "pylatexenc==2.11",
+                "fastapi==0.165.0",
+                "uvicorn==0.54.0",
+                "cachetools==8.0.1",
+                "openai==3.54.0",
+                "anthropic==2.12.0",
+                "together==3.1.1",
+            ),
+        ),
+        stubs=(),
+        probe="import ray, tensordict, hydra, gym_sokoban, torchdata.stateful_dataloader, peft, together",
+    ),
     # vLLM for a machine without a GPU, with what simia's own code needs beside it: its in-process back end runs there.
     # torchvision and torchaudio are pulled in, do not fit this torch, and are used by nothing here.
     "vllm": Recipe(

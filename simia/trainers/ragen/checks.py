@@ -1,0 +1,98 @@
+"""Configurations that are refused, in one line each: above all those under which GRPO is not GRPO.
+
+RAGEN normalises rewards itself and gives its trainer each row as a group of its own, so that `adv_estimator: grpo` alone means nothing:
+with RAGEN's default (`identity`) the advantage is the bare reward, never negative, and nothing is compared with anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from simia.config import parse
+from simia.errors import UserError
+from simia.rollout.settings import StageConfig
+from simia.trainers.ragen.register import ENV_TYPE
+from simia.trainers.session import plain
+
+GRPO_METHODS = ("mean_std", "mean")
+
+
+def at(config: Any, path: str, default: Any = None) -> Any:
+    """A value of a nested mapping (a dict, or OmegaConf's) by its dotted name."""
+    for name in path.split("."):
+        if not isinstance(config, Mapping) or name not in config:
+            return default
+        config = config[name]
+    return config
+
+
+def context_length(config: Any) -> int:
+    """Tokens that a context may hold, response included, as verl reckons it."""
+    rollout = at(config, "actor_rollout_ref.rollout", {})
+    named = at(rollout, "max_model_len")
+    return int(named or int(at(rollout, "prompt_length") or 1) + int(at(rollout, "response_length")))
+
+
+def check(config: Any) -> None:
+    """Raises `UserError` for the first thing that does not hold."""
+    grouping = at(config, "agent_proxy.reward_normalization.grouping")
+    method = at(config, "agent_proxy.reward_normalization.method")
+    if at(config, "algorithm.adv_estimator") == "grpo":
+        need(
+            grouping == "state" and method in GRPO_METHODS,
+            f"agent_proxy.reward_normalization is {grouping}/{method}, so advantages would not be relative to their group and "
+            "GRPO would not be GRPO: set grouping=state and method=mean_std",
+        )
+        size = at(config, "es_manager.train.group_size", 0)
+        need(int(size) > 1, f"es_manager.train.group_size is {size}: GRPO compares the episodes of a group, 2 or more")
+    else:
+        need(method == "identity", f"reward_normalization.method is {method!r}: it is identity, or for grpo mean_std")
+    for name, value, wanted in (
+        ("agent_proxy.use_turn_scores", False, "the reward comes with the end of an episode"),
+        ("algorithm.bi_level_gae", False, "the reward comes with the end of an episode"),
+        ("actor_rollout_ref.rollout.n", 1, "es_manager.train.group_size says how many episodes a group has"),
+    ):
+        found = at(config, name, value)
+        need(found == value, f"{name} is {found}: set it to {value}, for {wanted}")
+    window = at(config, "agent_proxy.max_context_window", -1)
+    need(
+        window is None or int(window) <= 0,
+        f"agent_proxy.max_context_window is {window}: a policy is trained on the context that it saw, so it is never cut; set it to -1",
+    )
+    mode = at(config, "actor_rollout_ref.actor.loss_agg_mode", "token-mean")
+    need(
+        mode != "seq-mean-token-mean",
+        f"actor.loss_agg_mode is {mode}: it divides by a row's trained tokens, and an aborted episode has none; set token-mean",
+    )
+    length, turn = context_length(config), int(at(config, "actor_rollout_ref.rollout.response_length"))
+    need(
+        length > turn,
+        f"rollout.max_model_len is {length}: it must hold the whole episode, more than response_length ({turn})",
+    )
+    for part in ("train", "val"):
+        for tag in at(config, f"es_manager.{part}.env_configs.tags", ()):
+            check_tag(config, str(tag))
+
+
+def check_tag(config: Any, tag: str) -> None:
+    """A tag that a step uses: it is ours, and its stage can be read."""
+    entry = at(config, f"custom_envs.{tag}")
+    need(entry is not None, f"es_manager names the tag {tag}, which custom_envs has not")
+    kind = at(entry, "env_type")
+    need(
+        kind == ENV_TYPE,
+        f"custom_envs.{tag}.env_type is {kind}: beside {ENV_TYPE} no other type can be trained in one run",
+    )
+    fields = at(entry, "env_config") or {}
+    unknown = sorted(set(fields) - {"stage", "train", "val", "store"})
+    need(
+        not unknown,
+        f"unknown key 'custom_envs.{tag}.env_config.{(unknown or [''])[0]}': stage, train, val, store are known",
+    )
+    parse(StageConfig, plain(at(fields, "stage") or {}), where=f"custom_envs.{tag}.env_config.stage")
+
+
+def need(holds: bool, otherwise: str) -> None:
+    if not holds:
+        raise UserError(otherwise)

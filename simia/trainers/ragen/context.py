@@ -1,0 +1,152 @@
+"""RAGEN's context manager for agents with tools: token in, token out.
+
+The stock one writes every prompt anew as text (one system line, `Turn 3: State: … Reward: …` in the user's name, a forced
+`<think>`), takes the response apart by `<answer>` tags, and for the update writes the conversation once more, tokenises it again and
+marks every other turn by its start token, one place off. Here an episode is ids from its first prompt on: the chat template writes
+system text, tools and what the environment says; a response's ids are kept as they were sampled, and the row that is trained on is
+these ids, with mask 1 on the sampled ones and nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np  # type: ignore[import-not-found,unused-ignore]
+import torch  # type: ignore[import-not-found,unused-ignore]
+from ragen.llm_agent.ctx_manager import ContextManager  # type: ignore[import-not-found,unused-ignore]
+from tensordict import TensorDict  # type: ignore[import-not-found,unused-ignore]
+from verl import DataProto  # type: ignore[import-not-found,unused-ignore]
+
+from simia.errors import Code, UserError
+from simia.rollout.llm import hermes_chat
+from simia.trainers.ragen.batch import figures, filled, normalised, rows_of, until_end
+from simia.trainers.ragen.checks import check, context_length
+from simia.trainers.ragen.env import SimiaEnv
+from simia.trainers.ragen.manager import CARRIED, together
+from simia.trainers.tokens import Text
+from simia.trajectory import Message
+
+NOBODY = -1  # the environment of a row that stands in for an empty batch
+
+
+class Context(ContextManager):  # type: ignore[misc,unused-ignore]
+    """Raises `UserError` for a configuration that would not train what it says."""
+
+    def __init__(self, config: Any, tokenizer: Any, processor: Any = None, mode: str = "train") -> None:
+        check(config)
+        super().__init__(config, tokenizer, processor, mode)
+        # Templates that know no thinking ignore the word; Qwen3's writes an empty block where it is off.
+        thinking = {"enable_thinking": bool(config.agent_proxy.enable_think)}
+        self.text = Text(tokenizer, end_ids(tokenizer), thinking)
+        self.room = context_length(config) - int(config.actor_rollout_ref.rollout.response_length)
+        self.pad = int(tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id)
+
+    def _init_prefix_lookup(self) -> None:
+        """None of RAGEN's fixed texts: system text and tools are the episode's own."""
+        self.prefix_lookup: dict[int, str] = {}
+        self.env_config_lookup: dict[int, Any] = {}
+
+    def get_lm_inputs(self, env_outputs: list[dict[str, Any]], prepare_for_update: bool) -> Any:
+        """The contexts of the episodes that run, as ids padded on the left."""
+        if prepare_for_update:
+            return self.formulate_rollouts(env_outputs)
+        speaking = self._opened(env_outputs)
+        contexts = [each[CARRIED].row.context for each in speaking]
+        if (
+            not contexts
+        ):  # all episodes of the step were lost: RAGEN asks its engine all the same, and an empty batch kills it
+            contexts = [self.text.opening(None, [Message(role="user", content="-")], [])]
+        lm_inputs = DataProto()
+        lm_inputs.batch = TensorDict(self._padded(contexts), batch_size=len(contexts))
+        lm_inputs.non_tensor_batch = {
+            "env_ids": objects([each["env_id"] for each in speaking] or [NOBODY]),
+            "group_ids": objects([each["group_id"] for each in speaking] or [NOBODY]),
+        }
+        if "model_info" in self.config:  # an evaluation by an API's model, which takes messages and no ids
+            chats = [hermes_chat(each[CARRIED].playing.view) for each in speaking]
+            lm_inputs.non_tensor_batch["messages_list"] = objects(chats or [[{"role": "user", "content": "-"}]])
+        return lm_inputs
+
+    def get_env_inputs(self, lm_outputs: Any) -> list[dict[str, Any]]:
+        """The whole response is the action. Text, from RAGEN's wrappers for evaluation, is tokenised; ids stay what they are."""
+        if lm_outputs.batch is not None and "responses" in lm_outputs.batch.keys():  # noqa: SIM118 - a TensorDict
+            sampled = [until_end(ids, self.text.end_ids) for ids in lm_outputs.batch["responses"].tolist()]
+        else:
+            texts = lm_outputs.non_tensor_batch["response_texts"]
+            sampled = [[*self.tokenizer(t, add_special_tokens=False)["input_ids"], self.text.end_ids[0]] for t in texts]
+        found = []
+        for env_id, ids in zip(lm_outputs.non_tensor_batch["env_ids"], sampled, strict=True):
+            if env_id != NOBODY:
+                said = self.tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+                words = {"llm_raw_response": said, "llm_response": said, "actions": [said]}
+                found.append({"env_id": env_id, "ids": ids, **words})
+        return found
+
+    def formulate_rollouts(self, env_outputs: list[dict[str, Any]]) -> Any:
+        """The step's rows. Position j of every mask and score belongs to token j + 1, as the actor's log-probabilities do."""
+        envs: list[SimiaEnv] = [each[CARRIED] for each in env_outputs]
+        rows = rows_of(envs, self.pad)
+        groups = [each["group_id"] for each in env_outputs]
+        penalties = [float(each["penalty"]) for each in env_outputs]
+        normal = normalised(rows.scores, penalties, groups, self.config.agent_proxy.reward_normalization.method)
+        tensors = self._padded(rows.ids)
+        width = tensors["input_ids"].shape[1]
+        mask = torch.tensor([[0] * (width - len(each)) + each for each in rows.mask])
+        scores, plain_scores = torch.zeros(len(envs), width - 1), torch.zeros(len(envs), width - 1)
+        scores[:, -1], plain_scores[:, -1] = torch.tensor(normal), torch.tensor(filled(rows.scores, groups))
+        tensors |= {"loss_mask": mask[:, 1:].bool(), "rm_scores": scores, "original_rm_scores": plain_scores}
+        found = DataProto()
+        found.batch = TensorDict(tensors, batch_size=len(envs))
+        found.non_tensor_batch = {
+            "env_ids": objects([each["env_id"] for each in env_outputs]),
+            "group_ids": objects(groups),
+        }
+        found.meta_info = {"metrics": figures(rows, [each["metrics"] for each in env_outputs])}
+        return found
+
+    def _opened(self, env_outputs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Those with room for a turn. A new episode becomes ids here; one whose opening is too long is cut, and judged."""
+        envs: list[SimiaEnv] = [each[CARRIED] for each in env_outputs]
+        fresh = [env for env in envs if env.row is None]
+        for env in fresh:
+            env.opening(self.text, self.room)
+        full = [env for env in fresh if env.overlong]
+        if full and len(full) == len(envs):
+            shortest = min(len(env.row.prompt_ids) for env in full if env.row is not None)
+            needed = shortest + int(self.config.actor_rollout_ref.rollout.response_length)
+            raise UserError(
+                f"no episode's opening has room for a turn: set actor_rollout_ref.rollout.max_model_len to at least {needed}"
+            )
+        together(env.cut(Code.MAX_TOKENS, env.overlong) for env in full)
+        return [each for each in env_outputs if not each[CARRIED].done]
+
+    def _padded(self, rows: Sequence[Sequence[int]]) -> dict[str, Any]:
+        """RAGEN's four tensors. `responses` is all but the first token, as its trainer wants it."""
+        width = max(map(len, rows))
+        ids = torch.tensor([[self.pad] * (width - len(row)) + list(row) for row in rows])
+        seen = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in rows])
+        positions = (seen.cumsum(dim=-1) - 1).clamp(min=0)
+        return {"input_ids": ids, "attention_mask": seen, "position_ids": positions, "responses": ids[:, 1:]}
+
+
+def end_ids(tokenizer: Any) -> list[int]:
+    """What generation stops at: the tokenizer's end token, and those that the checkpoint's generation config names."""
+    from transformers import GenerationConfig  # type: ignore[import-not-found,unused-ignore]
+
+    found = [int(tokenizer.eos_token_id)]
+    try:
+        named = GenerationConfig.from_pretrained(tokenizer.name_or_path).eos_token_id
+    except (OSError, ValueError):
+        return found
+    for token in named if isinstance(named, list) else [named]:
+        if token is not None and int(token) not in found:
+            found.append(int(token))
+    return found
+
+
+def objects(values: Sequence[Any]) -> Any:
+    """One dimension, whatever the values are: numpy makes a matrix of lists of one length."""
+    array = np.empty(len(values), dtype=object)
+    array[:] = values
+    return array

@@ -1,0 +1,168 @@
+"""`simia train ragen CONFIG`: what is checked before Ray starts, and the command that starts it.
+
+A config is RAGEN's own: values over its `config/base.yaml`, whose names it must know, with simia's stage under
+`custom_envs.<Tag>.env_config.stage`; `extends` and `--set` work as everywhere. RAGEN is a checkout (its package on the index is
+another one): `RAGEN_HOME`, or `~/.cache/simia/ragen/<commit>`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+import simia
+from simia.config import assign, merge, read
+from simia.errors import UserError
+from simia.pack import Pack
+from simia.resources import cache_root
+from simia.rollout.stage import chosen
+from simia.trainers.launch import Launch
+from simia.trainers.ragen.checks import at, check
+from simia.trainers.ragen.env import SimiaEnvConfig, as_stage
+
+COMMIT = "5eb79b82cecc31db5662ba3c96b752405692410b"
+VERL = "1e47e412a441bae8cd1152888f6822871f95dec5"
+NEEDED = {
+    "torch": "2.6.0",
+    "vllm": "0.8.2",
+    "flash-attn": "2.7.4.post1",
+    "tensordict": "0.8",
+    "ray": "2",
+    "hydra-core": "1.3",
+}
+"""What RAGEN's set-up script installs, and with what the version begins."""
+REFERENCE = re.compile(r"\$\{([\w.]+)\}")
+FREE = ("custom_envs",)  # sections whose names are the user's
+CLONE = f"git clone https://github.com/RAGEN-AI/RAGEN && cd RAGEN && git checkout {COMMIT[:7]} && git submodule update --init verl"
+
+
+def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None) -> Launch:
+    """Check config, checkout and environment, write the config that the run reads, and say how to start it.
+
+    `changes`: values by dotted name. `python`: the interpreter of RAGEN's environment (unset: this one). Raises `UserError`.
+    """
+    home = checkout()
+    values = read(config)
+    for name, value in changes.items():
+        assign(values, name.split("."), value)
+    known = base_of(home)
+    check_names(values, known)
+    whole = resolved(merge(known, values))
+    check(whole)
+    notes = [*check_stages(whole), *versions(python or Path(sys.executable))]
+    written = Path(str(at(whole, "trainer.default_local_dir"))).expanduser() / "simia.yaml"
+    written.parent.mkdir(parents=True, exist_ok=True)
+    written.write_text(yaml.safe_dump(values, sort_keys=False), encoding="utf-8")
+    roots = [str(home), str(home / "verl"), str(Path(simia.__file__).parent.parent)]
+    earlier = os.environ.get("PYTHONPATH")
+    return Launch(
+        command=[str(python or sys.executable), "-m", "simia.trainers.ragen.entry", str(written)],
+        env={"RAGEN_HOME": str(home), "PYTHONPATH": os.pathsep.join([*roots, *([earlier] if earlier else [])])},
+        notes=notes,
+    )
+
+
+def checkout() -> Path:
+    """RAGEN's source with the verl beside it."""
+    named = os.environ.get("RAGEN_HOME")
+    home = Path(named).expanduser().resolve() if named else cache_root() / "ragen" / COMMIT
+    if not (home / "train.py").is_file():
+        where = f"RAGEN_HOME ({home}) has no train.py" if named else "RAGEN is not here"
+        raise UserError(f"{where}: {CLONE}, and set RAGEN_HOME to that folder")
+    if not (home / "verl" / "verl" / "protocol.py").is_file():
+        raise UserError(f"{home} has no verl in it: run git submodule update --init verl there")
+    return home
+
+
+def base_of(home: Path) -> dict[str, Any]:
+    """RAGEN's `base` with what its `defaults` name beneath it, references not yet resolved."""
+
+    def load(name: str) -> dict[str, Any]:
+        text = (home / "config" / f"{name}.yaml").read_text(encoding="utf-8")
+        return dict(yaml.safe_load(text) or {})
+
+    base = load("base")
+    found: dict[str, Any] = {}
+    for name in base.pop("defaults", ()):
+        found = merge(found, load(str(name)))
+    return merge(found, base)
+
+
+def check_names(values: Mapping[str, Any], known: Any, place: str = "") -> None:
+    """Raises for a name that RAGEN does not know: it would change nothing, and nobody would say so."""
+    for name, value in values.items():
+        if name not in known:
+            near = difflib.get_close_matches(str(name), list(known), n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"known here: {', '.join(sorted(known))}"
+            raise UserError(f"unknown key {place + str(name)!r} for RAGEN: {hint}")
+        if isinstance(value, Mapping) and isinstance(known[name], Mapping) and known[name] and name not in FREE:
+            check_names(value, known[name], f"{place}{name}.")
+
+
+def resolved(tree: dict[str, Any]) -> dict[str, Any]:
+    """With `${a.b}` replaced by what stands there; the resolvers of RAGEN's own (`${mul:…}`) stay text."""
+
+    def value(item: Any, depth: int = 0) -> Any:
+        if isinstance(item, dict):
+            return {name: value(inner, depth) for name, inner in item.items()}
+        if not isinstance(item, str) or depth > 8:
+            return item
+        whole = REFERENCE.fullmatch(item)
+        if whole:
+            return value(at(tree, whole[1]), depth + 1)
+        return REFERENCE.sub(lambda found: str(value(at(tree, found[1]), depth + 1)), item)
+
+    return dict(value(tree))
+
+
+def check_stages(whole: dict[str, Any]) -> list[str]:
+    """Each stage's pack is there and has tasks of the splits that are asked for; a line on each."""
+    notes = []
+    for part in ("train", "val"):
+        section = at(whole, f"es_manager.{part}")
+        for tag, groups in zip(section["env_configs"]["tags"], section["env_configs"]["n_groups"], strict=True):
+            fields = SimiaEnvConfig(**(at(whole, f"custom_envs.{tag}.env_config") or {}))
+            stage = as_stage(fields)
+            pack = Pack.load(stage.pack)
+            split = fields.train if part == "train" else fields.val
+            tasks = [task for task in chosen(pack, stage) if split in (None, task.split)]
+            if not tasks:
+                splits = ", ".join(sorted({task.split or "none" for task in pack.tasks}))
+                raise UserError(f"pack {pack.name} has no task of split {split!r} for {part}; its splits: {splits}")
+            notes.append(
+                f"{part}: {groups} groups of {section['group_size']} a step on {len(tasks)} tasks of {pack.name} ({stage.backend})"
+            )
+    return notes
+
+
+def versions(python: Path) -> list[str]:
+    """Raises for a package of RAGEN's that is missing or of another version; how to get an environment that has them stands in
+    the line."""
+    code = (
+        "import importlib.metadata as m, json, sys\nfound = {}\nfor name in sys.argv[1:]:\n"
+        "    try: found[name] = m.version(name)\n    except m.PackageNotFoundError: found[name] = None\nprint(json.dumps(found))"
+    )
+    done = subprocess.run([str(python), "-c", code, *NEEDED], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise UserError(f"{python} cannot be run: {(done.stderr.strip().splitlines() or ['no reason given'])[-1]}")
+    found: dict[str, str | None] = json.loads(done.stdout)
+    wrong = [
+        f"{name} {found[name] or 'missing'} (RAGEN: {wanted})"
+        for name, wanted in NEEDED.items()
+        if not (found[name] or "").startswith(wanted)
+    ]
+    if wrong:
+        raise UserError(
+            f"{python} cannot run RAGEN: {', '.join(wrong)}; bash scripts/setup_ragen.sh in the checkout makes an environment; "
+            "then pip install simia there, and give its python"
+        )
+    return [f"RAGEN {COMMIT[:7]} with " + ", ".join(f"{name} {version}" for name, version in found.items())]
