@@ -4,7 +4,7 @@ verl finds it by the file that `rollout.agent.agent_loop_config_path` names (`si
 
     - name: simia
       _target_: simia.trainers.verl.agent_loop.SimiaAgentLoop
-      stage: {pack: customer_service, backend: simulated, llm: {...}}
+      settings: simia.yaml  # a section `simia`: {stage: {pack: customer_service, backend: simulated, llm: {...}}, play: {...}}
 
 and rows of the data set say `agent_name: simia` and the task in `extra_info.task`. What the policy sampled is trained as it
 is (mask 1); what the environment said between has mask 0; an episode that the infrastructure aborted trains nothing. This
@@ -14,7 +14,7 @@ module is imported by verl's workers only: it needs verl.
 from __future__ import annotations
 
 import logging
-from pathlib import Path
+from functools import cache
 from typing import Any
 from uuid import uuid4
 
@@ -26,43 +26,36 @@ from verl.experimental.agent_loop.agent_loop import (  # type: ignore[import-not
     register,
 )
 
-from simia.config import parse
-from simia.errors import UserError
+from simia.config import parse, read
 from simia.trainers.tokens import Text
 from simia.trainers.verl.groups import Groups
-from simia.trainers.verl.play import Played, Player, PolicyLost, Reply
-from simia.trainers.verl.settings import PlaySettings
+from simia.trainers.verl.play import Played, Player, PolicyLostError, Reply
+from simia.trainers.verl.settings import VerlSettings
 from simia.trainers.verl.stages import opened
 
 log = logging.getLogger(__name__)
 groups = Groups()  # of this process
 
 
-class GroupLost(RuntimeError):
+class GroupLostError(RuntimeError):
     """All episodes of a group were aborted: verl marks the group as failed, and replaces it where it is told to."""
 
 
 @register("simia")
 class SimiaAgentLoop(AgentLoopBase):  # type: ignore[misc,unused-ignore]
-    """`stage`: a `StageConfig`; `play`: `PlaySettings`; `store`: a folder in which paid replies are kept."""
+    """`settings`: the path of a file with `VerlSettings`, or these as a mapping."""
 
-    def __init__(
-        self, *args: Any, stage: Any = None, play: Any = None, store: str | None = None, tools: Any = None, **kwargs: Any
-    ) -> None:
+    def __init__(self, *args: Any, settings: Any = None, tools: Any = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._stage: dict[str, Any] = mapping(stage)
-        if not self._stage:
-            raise UserError("the agent loop has no `stage`: name the pack in the file of agent_loop_config_path")
-        self._settings = parse(PlaySettings, mapping(play), where="play")
-        self._store = Path(store) if store else None
-        ends = self._settings.end_tokens
+        self.settings = of_file(settings) if isinstance(settings, str) else of(mapping(settings), "settings")
+        ends = self.settings.play.end_tokens
         end_ids = [self.tokenizer.convert_tokens_to_ids(token) for token in ends] if ends else None
-        self._text = Text(self.tokenizer, end_ids, mapping(self.apply_chat_template_kwargs))
-        self._stops = {"stop_token_ids": end_ids} if end_ids else {}
+        self.text = Text(self.tokenizer, end_ids, mapping(self.apply_chat_template_kwargs))
+        self.stops = {"stop_token_ids": end_ids} if end_ids else {}
 
     async def run(self, sampling_params: dict[str, Any], **row: Any) -> AgentLoopOutput | list[AgentLoopOutput]:
         """One row of the data set. An empty list is a row that trains nothing (verl's current trainer takes it as that)."""
-        environment = await opened(self._stage, self._store)
+        environment = await opened(self.settings)
         task = str(mapping(row["extra_info"])["task"])
         key = str(row.get("uid", uuid4().hex))
         group, number = groups.join(key)
@@ -73,10 +66,10 @@ class SimiaAgentLoop(AgentLoopBase):  # type: ignore[misc,unused-ignore]
             shared = key if step is None else f"{int(step)}/{task}"
             session = int(row["session_id"]) if "session_id" in row else number
             limits = self.rollout_config.prompt_length, self.rollout_config.response_length
-            player = Player(environment, self.tokenizer, self._text, self._settings, *limits)
+            player = Player(environment, self.tokenizer, self.text, self.settings.play, *limits)
             policy = Policy(self, sampling_params, row, f"{shared}/{row.get('index', 0)}/{session}")
             played = await player.play(
-                policy.generate, task, seed=self._seed(), group=shared, name=policy.name
+                policy.generate, task, seed=self.settings.stage.seed, group=shared, name=policy.name
             )
             reward = played.reward
         finally:
@@ -86,20 +79,17 @@ class SimiaAgentLoop(AgentLoopBase):  # type: ignore[misc,unused-ignore]
         log.warning("task %s: %s", task, lost(played, self.rollout_config.prompt_length))
         if "session_id" in row:
             if group.left == group.members and not group.rewards:
-                raise GroupLost(f"task {task}: no episode of the group could be played: {lost(played, limits[0])}")
+                raise GroupLostError(f"task {task}: no episode of the group could be played: {lost(played, limits[0])}")
             return []
         await group.over.wait()
         return self._output(played, policy, sampling_params, group.mean, False)
-
-    def _seed(self) -> int:
-        return int(self._stage.get("seed", 0))
 
     def _output(
         self, played: Played, policy: Policy, sampling_params: dict[str, Any], reward: float, trained: bool
     ) -> AgentLoopOutput:
         """In verl's form. It wants a token in every response, and a prompt that is not too long: one of an episode that trains
         nothing is the end token, masked."""
-        row, filler = played.row, self._text.end_ids[0]
+        row, filler = played.row, self.text.end_ids[0]
         ids, mask, logprobs = row.completion_ids, row.mask, row.logprobs
         if not ids:
             ids, mask, logprobs = [filler], [0], [0.0]
@@ -144,7 +134,7 @@ class Policy:
 
     def __init__(self, loop: SimiaAgentLoop, sampling_params: dict[str, Any], row: dict[str, Any], name: str) -> None:
         self._server = loop.server_manager
-        self._params = {**sampling_params, **loop._stops}
+        self._params = {**sampling_params, **loop.stops}
         self._more = {"priority": int(row["priority"])} if "priority" in row else {}
         self.name = name
         self._request = name if getattr(loop.rollout_config, "full_determinism", False) else uuid4().hex
@@ -155,10 +145,13 @@ class Policy:
 
     async def generate(self, context: list[int], most: int) -> Reply:
         output = await self._server.generate(
-            request_id=self._request, prompt_ids=context, sampling_params={**self._params, "max_tokens": most}, **self._more
+            request_id=self._request,
+            prompt_ids=context,
+            sampling_params={**self._params, "max_tokens": most},
+            **self._more,
         )
         if output.stop_reason in ("abort", "aborted"):
-            raise PolicyLost("the server aborted the request")
+            raise PolicyLostError("the server aborted the request")
         self.routed_experts = output.routed_experts
         if output.num_preempted is not None:
             self.preempted = max(self.preempted, 0) + output.num_preempted
@@ -182,3 +175,13 @@ def mapping(value: Any) -> dict[str, Any]:
     """A plain mapping of what comes as one, as OmegaConf's or not at all."""
     plain = OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
     return dict(plain or {})
+
+
+@cache
+def of_file(path: str) -> VerlSettings:
+    """Read once in a process: every sample makes an agent loop."""
+    return of(read(path), path)
+
+
+def of(settings: dict[str, Any], where: str) -> VerlSettings:
+    return parse(VerlSettings, settings, where=where)

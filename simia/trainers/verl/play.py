@@ -15,7 +15,6 @@ from typing import Any
 
 from simia.environment import Environment, Episode, Sample
 from simia.errors import Aborted, Code, UserError
-from simia.task import Task
 from simia.trainers.tokens import Row, Text
 from simia.trainers.verl.settings import PlaySettings
 from simia.trajectory import Message
@@ -31,7 +30,7 @@ class Reply:
     logprobs: list[float] | None = None
 
 
-class PolicyLost(Exception):
+class PolicyLostError(Exception):
     """The policy's server gave no reply: infrastructure, not the policy's doing."""
 
 
@@ -133,7 +132,7 @@ class Once:
             reply = await self._reply(row.context, min(room, settings.turn_tokens or room), seconds)
         except TimeoutError:
             return await self._stop(episode, Code.TIMEOUT, detail=f"the policy's turn took over {seconds:g} s")
-        except PolicyLost as lost:
+        except PolicyLostError as lost:
             return await self._stop(episode, Code.AGENT_FAILED, aborted=True, detail=str(lost))
         finally:
             self.policy_seconds += time.monotonic() - started
@@ -154,21 +153,21 @@ class Once:
         return None
 
     async def _reply(self, context: list[int], most: int, seconds: float) -> Reply:
-        """Raises `TimeoutError` when the time is over, `PolicyLost` for any failure of the server."""
+        """Raises `TimeoutError` when the time is over, `PolicyLostError` for any failure of the server."""
         limit = asyncio.timeout(seconds)
         try:
             async with limit:
                 reply = await self.generate(context, most)
-        except (UserError, PolicyLost):
+        except (UserError, PolicyLostError):
             raise
         except Exception as error:
             if limit.expired():
                 raise TimeoutError from None
-            raise PolicyLost(f"{type(error).__name__}: {error}"[:500]) from error
+            raise PolicyLostError(f"{type(error).__name__}: {error}"[:500]) from error
         if not reply.ids:
-            raise PolicyLost("the policy's server gave an empty reply")
+            raise PolicyLostError("the policy's server gave an empty reply")
         if reply.logprobs is not None and len(reply.logprobs) != len(reply.ids):
-            raise PolicyLost(f"{len(reply.logprobs)} log-probabilities for {len(reply.ids)} ids")
+            raise PolicyLostError(f"{len(reply.logprobs)} log-probabilities for {len(reply.ids)} ids")
         return reply
 
     async def _world(self, doing: Coroutine[Any, Any, Any]) -> Any:

@@ -21,7 +21,9 @@ class PlaySettings(Config):
         None, ge=1, description="Most tokens of one message of the policy; one that is longer ends the episode."
     )
     result_tokens: int | None = Field(
-        None, ge=8, description="Most tokens of a tool's result as the policy sees it; longer ones are cut in the middle."
+        None,
+        ge=8,
+        description="Most tokens of a tool's result as the policy sees it; longer ones are cut in the middle.",
     )
     end_tokens: list[str] = Field(
         default_factory=list, description="Tokens that end the policy's turn; unset: the tokenizer's own."
@@ -50,7 +52,7 @@ class DataSettings(Config):
 class VerlSettings(Config):
     """The section `simia` of a configuration of verl."""
 
-    stage: StageConfig
+    stage: StageConfig = Field(description="The environment: a pack with its back end, models and judge.")
     play: PlaySettings = Field(default_factory=PlaySettings, description="How an episode is played.")
     data: DataSettings = Field(default_factory=DataSettings, description="Tasks as data sets.")
     store: str | None = Field(

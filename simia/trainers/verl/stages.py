@@ -7,27 +7,27 @@ opened in, and is closed with the process (its children die with it) or by `clos
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 from pathlib import Path
-from typing import Any
 from weakref import WeakKeyDictionary
 
 from simia.environment import Environment
 from simia.rollout.stage import open_stage
+from simia.trainers.verl.settings import VerlSettings
 
 log = logging.getLogger(__name__)
 Opening = asyncio.Task[Environment]
 _opened: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, Opening]] = WeakKeyDictionary()
 
 
-async def opened(stage: dict[str, Any], store: Path | None) -> Environment:
-    """The process's environment of these settings (a `StageConfig` as a mapping). Raises `UserError` for what must be changed."""
+async def opened(settings: VerlSettings) -> Environment:
+    """The process's environment of these settings. Raises `UserError` for what must be changed."""
     loop = asyncio.get_running_loop()
     mine = _opened.setdefault(loop, {})
-    key = json.dumps([stage, str(store)], sort_keys=True)
+    key = settings.model_dump_json(include={"stage", "store"})
     if key not in mine:
-        mine[key] = loop.create_task(open_stage(stage, store=store, say=log.info))
+        store = Path(settings.store) if settings.store else None
+        mine[key] = loop.create_task(open_stage(settings.stage, store=store, say=log.info))
     opening = mine[key]
     try:
         return await asyncio.shield(opening)  # one episode that is cancelled must not take it from the others

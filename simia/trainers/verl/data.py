@@ -1,0 +1,47 @@
+"""Tasks as the data sets that verl reads: a Parquet file of rows, each of which is a group of episodes.
+
+A row holds what verl's RLHFDataset wants: a prompt (a stand-in, for the agent loop makes the real one when the episode begins), the
+agent loop's name, the data source (the pack: validation is reported for each), and in `extra_info` the task and a number of the row,
+which verl calls its index. Rows repeat when there are fewer tasks than a batch needs, for verl drops what does not fill one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from simia.export.parquet import arrow
+from simia.pack import Pack
+from simia.rollout.settings import StageConfig
+from simia.rollout.stage import chosen
+from simia.task import Task
+
+AGENT = "simia"
+
+
+def rows(pack: Pack, tasks: Sequence[Task], at_least: int = 1) -> list[dict[str, Any]]:
+    """A row a task, all of them again until there are `at_least` rows."""
+    times = -(-at_least // len(tasks))
+    return [
+        {
+            "prompt": [{"role": "user", "content": task.opening or task.instruction or task.id}],
+            "agent_name": AGENT,
+            "data_source": pack.name,
+            "reward_model": {"style": "simia", "ground_truth": ""},
+            "extra_info": {"index": number, "task": task.id, "split": task.split},
+        }
+        for number, task in enumerate([*tasks] * times)
+    ]
+
+
+def write(path: Path, stage: StageConfig, split: str | None = None, at_least: int = 1) -> int:
+    """Write the stage's tasks (of one split, where it is named) and return the number of rows. Raises `UserError` for a split
+    that the pack does not have, or where pyarrow is missing."""
+    pack = Pack.load(stage.pack)
+    tasks = chosen(pack, stage if split is None else stage.model_copy(update={"split": split}))
+    found = rows(pack, tasks, at_least)
+    pa, parquet = arrow()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    parquet.write_table(pa.Table.from_pylist(found), path)
+    return len(found)

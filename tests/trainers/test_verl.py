@@ -1,0 +1,317 @@
+"""verl's side of simia without verl: an episode as ids with its endings, groups, data sets, and how a run is started."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator, Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+from simia.config import parse, read
+from simia.environment import Environment
+from simia.errors import Aborted, Code, UserError
+from simia.resources import data_root
+from simia.rollout.settings import StageConfig
+from simia.rollout.stage import open_stage
+from simia.trainers.tokens import Text
+from simia.trainers.verl import start
+from simia.trainers.verl.data import write
+from simia.trainers.verl.groups import Groups
+from simia.trainers.verl.play import GAP, Played, Player, PolicyLostError, Reply, shortened
+from simia.trainers.verl.settings import PlaySettings, VerlSettings
+from simia.trainers.verl.stages import close_all, opened
+from simia.trainers.verl.start import launch
+from simia.trajectory import Message
+
+END = 3  # ids: the code of each character; 3 ends a turn
+RIGHT = [
+    {"name": "switch", "arguments": {"lamp": "kitchen", "on": True}},
+    "Done.",
+    {"name": "switch", "arguments": {"lamp": "hall", "on": False}},
+    "Done.",
+]
+
+
+class Characters:
+    """A tokenizer whose tokens are characters, with a chat template of the usual shape."""
+
+    eos_token_id = END
+
+    def __call__(self, text: str, **_: Any) -> dict[str, list[int]]:
+        return {"input_ids": [END if c == "\x03" else ord(c) for c in text]}
+
+    def decode(self, ids: list[int], skip_special_tokens: bool = False, **_: Any) -> str:
+        return "".join("" if skip_special_tokens and i == END else chr(i) for i in ids)
+
+    def apply_chat_template(self, rows: list[dict[str, Any]], tools: Any = None, **_: Any) -> str:
+        said = [f"tools: {json.dumps(tools)}\n"] if tools else []
+        for row in rows:
+            calls = "".join(
+                f"<tool_call>{json.dumps(call['function'])}</tool_call>" for call in row.get("tool_calls", ())
+            )
+            said.append(f"{row['role']}: {row['content']}{calls}\x03\n")
+        return "".join(said) + "assistant: "
+
+
+TOKENIZER = Characters()
+
+
+def ids_of(action: Any) -> list[int]:
+    text = action if isinstance(action, str) else f"<tool_call>\n{json.dumps(action)}\n</tool_call>"
+    return [*TOKENIZER(text)["input_ids"], END]
+
+
+class Script:
+    """A policy that says these things in turn, and keeps what it was asked and what it gave."""
+
+    def __init__(self, *actions: Any, then: Callable[[int], Any] | None = None) -> None:
+        self.actions, self.then, self.said = list(actions), then, list[tuple[list[int], list[int]]]()
+
+    async def __call__(self, context: list[int], most: int) -> Reply:
+        number = len(self.said)
+        if self.then is not None and (fault := self.then(number)) is not None:
+            self.said.append((context, []))
+            if isinstance(fault, Exception):
+                raise fault
+            await asyncio.sleep(fault)
+        ids = ids_of(self.actions[min(number, len(self.actions) - 1)])[:most]
+        self.said.append((list(context), ids))
+        return Reply(ids, [-0.5] * len(ids))
+
+
+@pytest.fixture
+async def house(lamps: Path) -> AsyncIterator[Environment]:
+    async with await open_stage({"pack": str(lamps), "user": "scripted"}, say=lambda _: None) as environment:
+        yield environment
+
+
+async def play(house: Environment, policy: Any, response: int = 4000, prompt: int = 4000, **settings: Any) -> Played:
+    player = Player(house, TOKENIZER, Text(TOKENIZER), PlaySettings(**settings), prompt, response)
+    return await player.play(policy, "lamps-0", seed=0, group="0/lamps-0", name="n")
+
+
+async def test_what_was_sampled_is_what_is_trained(house: Environment) -> None:
+    policy = Script(*RIGHT)
+    played = await play(house, policy)
+    row = played.row
+    assert (played.end, played.reward, played.attempts) == ("terminated", 1.0, 1)
+    assert len(policy.said) == len(RIGHT)
+    assert [i for i, m in zip(row.completion_ids, row.mask, strict=True) if m] == [
+        i for _, ids in policy.said for i in ids
+    ]
+    assert row.prompt_ids == policy.said[0][0]
+    whole = row.prompt_ids + row.completion_ids
+    for (context, ids), (later, _) in pairwise(policy.said):
+        assert later[: len(context) + len(ids)] == context + ids, "a context goes on from what was sampled"
+    assert whole == policy.said[-1][0] + policy.said[-1][1]
+    assert [lp for lp, m in zip(row.logprobs, row.mask, strict=True) if not m] == [0.0] * row.mask.count(0)
+    heard = TOKENIZER.decode([i for i, m in zip(row.completion_ids, row.mask, strict=True) if not m])
+    assert '{"lamp":"kitchen","on":true}' in heard
+    assert "Now the hall lamp off." in heard
+
+
+async def test_limits_end_an_episode_and_it_is_scored(house: Environment) -> None:
+    full = await play(house, Script(*RIGHT), response=120)
+    assert (full.end, full.row.episode.end.code) == ("truncated", Code.MAX_TOKENS)
+    assert full.reward is not None
+    assert len(full.row.completion_ids) <= 120
+    long = await play(house, Script("x" * 500), turn_tokens=50)
+    assert (long.end, len(long.row.completion_ids), long.reward) == ("truncated", 50, 0.0)
+    assert long.row.episode.messages[-1].text == "x" * 50, "what there is of it is kept"
+    slow = await play(house, Script(*RIGHT, then=lambda n: 5.0 if n == 1 else None), turn_seconds=0.3)
+    assert (slow.end, slow.row.episode.end.code, slow.row.turns) == ("truncated", Code.TIMEOUT, 1)
+    assert slow.reward is not None
+    late = await play(house, Script(*RIGHT, then=lambda n: 0.2), episode_seconds=0.5)
+    assert (late.end, late.row.episode.end.code) == ("truncated", Code.TIMEOUT)
+    assert late.reward is not None
+    assert 1 <= late.row.turns < len(RIGHT)
+
+
+async def test_a_lost_policy_aborts_and_is_played_anew(house: Environment) -> None:
+    fault = PolicyLostError("gone")
+    again = await play(house, Script(*[RIGHT[0], *RIGHT], then=lambda n: fault if n == 0 else None), resample=1)
+    assert (again.end, again.attempts) == ("terminated", 2)
+    policy = Script(*RIGHT, then=lambda n: ConnectionError("gone"))
+    lost = await play(house, policy, resample=2)
+    assert (lost.end, lost.reward, lost.attempts, len(policy.said)) == ("aborted", None, 3, 3)
+    assert lost.row.episode.issues[-1].detail == "ConnectionError: gone"
+    empty = await play(house, lambda *_: reply([]), resample=0)
+    assert (empty.end, empty.reward) == ("aborted", None)
+    with pytest.raises(UserError, match="a key is missing"):
+        await play(house, Script(*RIGHT, then=lambda n: UserError("a key is missing")))
+
+
+async def reply(ids: list[int]) -> Reply:
+    return Reply(ids)
+
+
+async def test_an_environment_that_fails_aborts(house: Environment, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def hangs(*_: Any, **__: Any) -> Any:
+        await asyncio.sleep(30)
+
+    async def lost(*_: Any, **__: Any) -> Any:
+        raise Aborted(Code.WORKER_LOST, "on purpose")
+
+    backend = house.backend
+    with monkeypatch.context() as patch:
+        patch.setattr(backend, "open", hangs)
+        played = await play(house, Script(*RIGHT), world_seconds=0.3, resample=0)
+        assert (played.end, played.row.episode.end.code, played.reward) == ("aborted", Code.TIMEOUT, None)
+        patch.setattr(backend, "open", lost)
+        played = await play(house, Script(*RIGHT), resample=1)
+        assert (played.end, played.reward, played.attempts) == ("aborted", None, 2)
+        assert played.row.prompt_ids, "the task's words, so that there is a prompt"
+    opens = backend.open
+
+    async def slow(*args: Any, **how: Any) -> Any:
+        world = await opens(*args, **how)
+        monkeypatch.setattr(type(world), "call", hangs)
+        return world
+
+    monkeypatch.setattr(backend, "open", slow)
+    played = await play(house, Script(*RIGHT), world_seconds=0.3, resample=0)
+    assert (played.end, played.row.episode.end.code, played.row.turns) == ("aborted", Code.TIMEOUT, 1)
+
+
+async def test_an_opening_that_does_not_fit_is_never_cut(house: Environment) -> None:
+    policy = Script(*RIGHT)
+    played = await play(house, policy, prompt=50, resample=3)
+    assert (played.fits, played.reward, played.attempts, policy.said) == (False, None, 1, [])
+    assert "the opening has" in played.row.episode.issues[-1].detail
+
+
+async def test_long_results_are_cut_in_the_middle_for_the_policy_alone(house: Environment) -> None:
+    message = Message(role="tool", content="abcdefghij" * 10, call_id="1")
+    short = shortened(message, TOKENIZER, 8)
+    assert short.content == f"abcd{GAP}ghij"
+    assert message.text == "abcdefghij" * 10
+    assert shortened(message, TOKENIZER, 100) is message
+    played = await play(house, Script(*RIGHT), result_tokens=8)
+    heard = TOKENIZER.decode(played.row.completion_ids)
+    assert f'{{"la{GAP}rue}}' in heard
+    assert '{"lamp":"kitchen","on":true}' in [m.text for m in played.row.episode.messages]
+
+
+def test_the_last_of_a_group_knows_that_it_is() -> None:
+    groups = Groups()
+    group, first = groups.join("a")
+    assert groups.join("a") == (group, 1)
+    assert (first, groups.join("b")[1]) == (0, 0)
+    groups.leave("a", group, None)
+    assert not group.over.is_set()
+    groups.leave("a", group, 0.5)
+    assert group.over.is_set()
+    assert group.mean == 0.5
+    assert groups.join("a")[0] is not group, "the next step's is another one"
+
+
+async def test_a_worker_opens_its_environment_once(lamps: Path, tmp_path: Path) -> None:
+    settings = parse(VerlSettings, {"stage": {"pack": str(lamps)}}, where="here")
+    found = await asyncio.gather(*(opened(settings) for _ in range(5)))
+    assert len({id(environment) for environment in found}) == 1
+    other = parse(VerlSettings, {"stage": {"pack": str(tmp_path / "later")}}, where="here")
+    for _ in range(2):
+        with pytest.raises(UserError, match="later"):
+            await opened(other)
+    (tmp_path / "later").symlink_to(lamps)
+    assert (await opened(other)).pack.name == "lamps"
+    await close_all()
+
+
+def test_a_data_set_has_a_row_a_group(lamps: Path, tmp_path: Path) -> None:
+    stage = StageConfig(pack=str(lamps))
+    assert write(tmp_path / "d" / "train.parquet", stage, at_least=6) == 8
+    rows = pq.read_table(tmp_path / "d" / "train.parquet").to_pylist()
+    assert [row["extra_info"]["index"] for row in rows] == list(range(8))
+    assert [row["extra_info"]["task"] for row in rows] == [f"lamps-{n % 4}" for n in range(8)]
+    assert all(row["prompt"][0]["role"] == "user" and row["prompt"][0]["content"] for row in rows)
+    assert {(row["agent_name"], row["data_source"]) for row in rows} == {("simia", "lamps")}
+    with pytest.raises(UserError, match="no task of split 'dev'; its splits: train"):
+        write(tmp_path / "dev.parquet", stage, "dev")
+
+
+GOOD = {"verl": "0.9.1", "transferqueue": "0.1.10", "vllm": "0.24.0"}
+
+
+@pytest.fixture
+def config(lamps: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(start, "installed", lambda python: dict(GOOD))
+    monkeypatch.setattr(start, "python_path", lambda python: "/somewhere")
+    text = {
+        "simia": {"stage": {"pack": str(lamps), "llm": {"kind": "openai", "model": "m", "headers": {"k": "${KEY}"}}}},
+        "data": {"train_batch_size": 5},
+        "actor_rollout_ref": {"rollout": {"name": "vllm", "n": 4}},
+    }
+    path = tmp_path / "mine.yaml"
+    path.write_text(yaml.safe_dump(text))
+    return path
+
+
+def test_a_run_is_written_and_named(config: Path, tmp_path: Path) -> None:
+    found = launch(config, {"simia.play.resample": 2, "actor_rollout_ref.rollout.n": 8, "trainer.experiment_name": "e"})
+    folder = tmp_path / "checkpoints" / "simia" / "e" / "simia"
+    assert found.command[1:] == ["-m", "verl.trainer.main_ppo", "--config-dir", str(folder), "--config-name", "verl"]
+    assert found.env["PYTHONPATH"] == "/somewhere"
+    told = yaml.safe_load((folder / "verl.yaml").read_text())
+    assert told["defaults"] == ["ppo_trainer", "_self_"]
+    assert "simia" not in told
+    assert told["actor_rollout_ref"]["rollout"]["n"] == 8
+    assert told["trainer"]["default_local_dir"] == str(folder.parent)
+    (loop,) = yaml.safe_load(Path(told["actor_rollout_ref"]["rollout"]["agent"]["agent_loop_config_path"]).read_text())
+    assert (loop["name"], loop["_target_"]) == ("simia", start.LOOP)
+    ours = parse(VerlSettings, read(loop["settings"]), where="written")
+    assert ours.play.resample == 2
+    assert ours.store == str(folder / "replies")
+    assert ours.stage.llm.headers == {"k": "${KEY}"}, "Hydra reads no dollar signs of ours"  # type: ignore[union-attr]
+    assert pq.read_table(told["data"]["train_files"]).num_rows == 8
+    assert pq.read_table(told["data"]["val_files"]).num_rows == 4
+
+
+@pytest.mark.parametrize(
+    ("versions", "said"),
+    [
+        ({}, "has no verl: .*environments verl"),
+        ({**GOOD, "verl": "0.8.0"}, r"verl 0\.8\.0, and simia works with 0\.9\.1: pip install verl==0\.9\.1"),
+        ({"verl": "0.9.1", "vllm": "1"}, r"verl\[verl-core\]==0\.9\.1"),
+        ({"verl": "0.9.1", "transferqueue": "1"}, r"by vllm, which .* lacks: pip install 'verl\[vllm\]==0\.9\.1'"),
+    ],
+)
+def test_what_clashes_is_said_in_a_line(
+    config: Path, versions: dict[str, str], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(start, "installed", lambda python: versions)
+    with pytest.raises(UserError, match=said) as error:
+        launch(config, {})
+    assert "\n" not in str(error.value)
+
+
+def test_mistakes_in_our_section_are_said_in_a_line(config: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"mine\.yaml: simia: unknown key 'play\.resmple': did you mean 'resample'\?"):
+        launch(config, {"simia.play.resmple": 2})
+    (tmp_path / "bare.yaml").write_text("trainer: {}\n")
+    with pytest.raises(UserError, match="simia: stage: Field required"):
+        launch(tmp_path / "bare.yaml", {})
+    with pytest.raises(UserError, match=r"rollout\.name is not set"):
+        launch(config, {"actor_rollout_ref.rollout": {}})
+
+
+def test_an_interpreter_that_is_none_is_said() -> None:
+    with pytest.raises(UserError, match="is no Python interpreter that runs"):
+        start.installed(Path("/nowhere/python"))
+    assert "pytest" in start.installed(Path(sys.executable))
+
+
+@pytest.mark.parametrize("name", ["simia", "scaleenv", "envscaler", "envfactory", "codegym"])
+def test_the_recipes_open_what_they_name(name: str) -> None:
+    text = (data_root() / "configs" / "verl" / f"{name}.yaml").read_text()
+    settings = parse(VerlSettings, read(f"verl/{name}")["simia"], where=name)
+    assert (data_root() / "seeds" / settings.stage.pack).is_dir()
+    assert "[ours]: " in text, "what the paper does not give is marked"
