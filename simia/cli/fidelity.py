@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import orjson
 import typer
@@ -14,6 +16,10 @@ from simia import loop
 from simia.cli.amplify import RUNS
 from simia.cli.rollout import endpoint
 from simia.errors import UserError
+
+if TYPE_CHECKING:
+    from simia.rollout.figures import Estimate
+    from simia.verify.fidelity import Fidelity
 
 out = Console()
 
@@ -34,6 +40,14 @@ def fidelity(
             help="Each call in the world as it truly is; --no-forced: the simulator goes on from its own answers."
         ),
     ] = True,
+    chained: Annotated[
+        int | None,
+        typer.Option(
+            "--chain",
+            min=2,
+            help="Join tasks until their solutions have so many calls, and make all look-ups once more at the end.",
+        ),
+    ] = None,
     name: Annotated[str, typer.Option(help="Beginning of the runs' names.")] = "fidelity",
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="Any setting of a rollout, as llm.model=gpt-5-mini.")
@@ -42,25 +56,35 @@ def fidelity(
 ) -> None:
     """Play the tasks' solutions for real with the simulator beside them, and compare call by call.
 
-    A row for each kind of knowledge, with and without the ledger. Each is a run, so nothing that was paid for is asked again.
+    A row for each kind of knowledge, with and without the ledger. Each is a run, so nothing that was paid for is asked again. What they
+    say together is kept in a folder beside them: fidelity.svg and fidelity.json. A small prompt shows what is forgotten:
+    --chain 15 --set backend_settings.context=6000.
     """
     from simia.pack import Pack
-    from simia.verify.fidelity import Fidelity
+    from simia.verify.chains import chained_pack
 
     loaded = Pack.load(pack)
     if loaded.executable is None:
         raise UserError(f"pack {loaded.name} has no code, so there is no real world to compare with")
     path = loaded.path_of("state")
     kinds = knowledge or ["schema", "reference", *(["state"] if path is not None and path.suffix == ".json" else [])]
+    manner = f"{'' if forced else '-free'}{f'-chain{chained}' if chained else ''}"
+    folder = runs / f"{name}-{loaded.name}{manner}"
+    source = pack
+    if chained:
+        source = str(chained_pack(loaded, folder / "pack", calls=chained, split=split))
     found: dict[tuple[str, bool], Fidelity] = {}
     for kind in kinds:
         for ledger in (True, False):
-            run = f"{name}-{loaded.name}-{kind}{'' if ledger else '-no-ledger'}{'' if forced else '-free'}"
-            given = [
-                f"backend_settings={{knowledge: {kind}, ledger: {str(ledger).lower()}, forced: {str(forced).lower()}}}"
-            ]
-            found[kind, ledger] = loop.run(one(pack, run, [*endpoint(settings or []), *given], limit, split, runs))
+            run = f"{name}-{loaded.name}-{kind}{'' if ledger else '-no-ledger'}{manner}"
+            given = [f"backend_settings.{each}" for each in (f"knowledge={kind}", f"ledger={str(ledger).lower()}")]
+            given.append(f"backend_settings.forced={str(forced).lower()}")
+            if chained:
+                given += ["episode.turns=1000", "episode.errors=1000"]
+            found[kind, ledger] = loop.run(one(source, run, [*endpoint(settings or []), *given], limit, split, runs))
     show(loaded.name, found)
+    keep(folder, loaded.name, found)
+    out.print(f"kept in {folder}: fidelity.svg, fidelity.json", markup=False, highlight=False, soft_wrap=True)
 
 
 async def one(pack: str, name: str, settings: list[str], limit: int | None, split: str | None, runs: Path) -> Any:
@@ -90,7 +114,8 @@ async def one(pack: str, name: str, settings: list[str], limit: int | None, spli
         for item in run.ledger.items():
             body = run.ledger.result(item.id)
             if body and body["trajectory"]:
-                rows += (body["trajectory"].get("evidence") or {}).get("differences", [])
+                told = (body["trajectory"].get("evidence") or {}).get("differences", [])
+                rows += [{**row, "episode": item.id} for row in told]
     finally:
         run.close()
     loaded = Pack.load(pack)
@@ -99,27 +124,72 @@ async def one(pack: str, name: str, settings: list[str], limit: int | None, spli
     return figures(rows, specs)
 
 
-def show(pack: str, found: dict[tuple[str, bool], Any]) -> None:
-    # schema: results of the right shape; errors: success and refusal agree; F1: of the results' values; against: contradict what
-    # was said; astray: distance of the named changes from the real ones, at the first and the last step.
-    table = Table("knows", "ledger", "calls", "lost", "schema", "errors", "F1", "against", "astray")
+def show(pack: str, found: Mapping[tuple[str, bool], Fidelity]) -> None:
+    # shape: results of the right one; errors: success and refusal agree; F1: of the results' values; again: share of the values said
+    # before that a look-up made a second time says again; clash: answers that the ledger or the schema refused; astray: distance of the
+    # named changes from the real ones, at the last step. Narrow enough for a terminal of 80 columns.
+    table = Table("knows", "ledger", "calls", "shape", "errors", "F1", "again", "clash", "astray")
     for column in table.columns:
         column.no_wrap = True
     for (kind, ledger), each in found.items():
         total = each.total
-        steps = list(each.distance.values())
         table.add_row(
-            kind, "yes" if ledger else "no", str(total.calls), str(total.lost), share(total.schema_validity),
-            share(total.agreement), share(total.value_f1), str(total.contradicting),
-            f"{steps[0]:.2f} → {steps[-1]:.2f}" if steps else "",
+            kind, "yes" if ledger else "no", str(total.calls), share(total.schema_validity), share(total.agreement),
+            share(total.value_f1), share(total.memory), str(total.contradicting),
+            share(list(each.distance.values())[-1]) if each.distance else "",
         )  # fmt: skip
     out.print(f"{pack}: the simulated world beside the real one", highlight=False)
     out.print(table)
+    if lost := sum(each.total.lost for each in found.values()):
+        out.print(f"{lost} calls without an answer: no figure counts them", highlight=False)
+    for kind, bought in gains(found).items():
+        words = [f"{each} of {what}" for what, each in bought.items()]
+        out.print(f"{kind}: the ledger buys {', '.join(words)}", markup=False, highlight=False, soft_wrap=True)
     best = max(found.values(), key=lambda each: each.total.value_f1 or 0.0)
-    table = Table("tool", "calls", "schema", "errors", "F1", title="by tool, in the best row")
-    for name, each in sorted(best.tools.items(), key=lambda pair: pair[1].value_f1 or 0.0):
-        table.add_row(name, str(each.calls), share(each.schema_validity), share(each.agreement), share(each.value_f1))
+    table = Table("tool", "calls", "shape", "errors", "F1", title="by tool, in the best row")
+    for name, tool in sorted(best.tools.items(), key=lambda pair: pair[1].value_f1 or 0.0):
+        table.add_row(name, str(tool.calls), share(tool.schema_validity), share(tool.agreement), share(tool.value_f1))
     out.print(table)
+
+
+def gains(found: Mapping[tuple[str, bool], Fidelity]) -> dict[str, dict[str, Estimate]]:
+    """For each kind of knowledge, what the ledger adds to F1 and to what is said again, over the same calls."""
+    from simia.verify.fidelity import gain
+
+    bought: dict[str, dict[str, Estimate]] = {}
+    for kind in dict.fromkeys(kind for kind, _ in found):
+        if (kind, True) in found and (kind, False) in found:
+            one, other = found[kind, True], found[kind, False]
+            each = {"F1": gain(one, other, "value_f1"), "values said again": gain(one, other, "memory")}
+            bought[kind] = {what: value for what, value in each.items() if value is not None}
+    return {kind: each for kind, each in bought.items() if each}
+
+
+def keep(folder: Path, pack: str, found: Mapping[tuple[str, bool], Fidelity]) -> None:
+    """The figures and their plot, beside the runs."""
+    from simia.report.plot import svg
+    from simia.report.plot_fidelity import panels
+
+    named = {f"{kind}, {'ledger' if ledger else 'no ledger'}": each for (kind, ledger), each in found.items()}
+    rows = [
+        {
+            "knows": kind,
+            "ledger": ledger,
+            **asdict(each.total),
+            "distance": {str(k): v for k, v in each.distance.items()},
+        }
+        | {
+            measure: asdict(estimate)
+            for measure in ("value_f1", "memory")
+            if (estimate := each.interval(measure)) is not None
+        }
+        for (kind, ledger), each in found.items()
+    ]
+    bought = {kind: {what: asdict(each) for what, each in row.items()} for kind, row in gains(found).items()}
+    folder.mkdir(parents=True, exist_ok=True)
+    body = {"pack": pack, "rows": rows, "the ledger buys": bought}
+    (folder / "fidelity.json").write_bytes(orjson.dumps(body, option=orjson.OPT_INDENT_2))
+    (folder / "fidelity.svg").write_text(svg(panels(named)), encoding="utf-8")
 
 
 def share(value: float | None) -> str:

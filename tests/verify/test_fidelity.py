@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import re
+import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +12,13 @@ import pytest
 from typer.testing import CliRunner
 
 from simia.cli import build
+from simia.errors import UserError
+from simia.pack import Pack
+from simia.report.plot import Dot, Line, Panel, svg
+from simia.task import Action, Task
 from simia.tool import ToolSpec
-from simia.verify.fidelity import figures, shape
+from simia.verify.chains import chain, chained_pack
+from simia.verify.fidelity import figures, gain, shape
 from simia.worlds.distance import distance
 from tests.fake_endpoint import FakeEndpoint
 from tests.packs.small import small
@@ -60,6 +68,142 @@ def test_shape_of_results() -> None:
         "properties": {"a": {"type": "number"}},
     }
     assert shape([["x"], []]) == {"type": "array", "items": {"type": "string"}}
+
+
+PENDING = {"id": "A", "status": "pending", "total": 9, "items": ["x", "y"]}
+CANCELLED = {"id": "A", "status": "cancelled", "total": 9, "items": ["x"]}
+
+
+@pytest.mark.parametrize(
+    ("now", "kept", "held"),
+    [
+        (CANCELLED, 3, True),  # id, total and what is left of the items; status and y have changed
+        ({**CANCELLED, "status": "pending"}, 3, True),  # wrong, as F1 tells, but nothing that stays is contradicted
+        ({**CANCELLED, "total": 8}, 2, False),
+        ({**CANCELLED, "items": ["z"]}, 2, False),
+    ],
+)
+def test_a_look_up_made_again_is_held_to_what_the_history_says(now: Any, kept: int, held: bool) -> None:
+    rows = [row(PENDING, {"id": "Q"}), row("ok", "ok", name="cancel"), row(CANCELLED, now)]
+    total = figures(rows, {}).total
+    assert (total.again, total.past, total.kept, total.held) == (1, 3, kept, held)
+    assert total.memory == kept / 3
+
+
+def test_a_simulator_that_goes_on_from_its_own_answers_is_held_to_these() -> None:
+    own = {"id": "A", "status": "pending", "total": 5, "items": ["v", "w"]}
+    first = row(PENDING, own, distance=0.0)
+    same, other = {**own, "status": "cancelled"}, {**own, "total": 9}  # `total` is the real one now, and not its own
+    for now, kept in ((same, 2), (other, 1)):
+        total = figures([first, row(CANCELLED, now, distance=0.0)], {}).total
+        # Of the items, which have changed for real, nothing says which of its own inventions stay.
+        assert (total.past, total.kept, total.held) == (2, kept, kept == 2)
+
+
+def test_what_cannot_be_compared_is_no_second_look_up() -> None:
+    gone = row({"error": "none"}, {"id": "A"}, failed=(True, False))
+    assert figures([row(PENDING, PENDING), gone], {}).total.again == 0  # it is refused for real now
+    assert figures([row(PENDING, PENDING), {**row(PENDING, PENDING), "arguments": {"id": 2}}], {}).total.again == 0
+    assert (
+        figures([row(PENDING, PENDING, episode="e"), row(PENDING, PENDING, episode="f")], {}).total.again == 0
+    )  # another world
+    refused = figures([row(PENDING, PENDING), row(PENDING, {"error": "none"}, failed=(False, True))], {}).total
+    assert (refused.again, refused.kept, refused.past, refused.held) == (1, 0, 5, 0)
+
+
+def steps(*answers: Any, episode: str = "e") -> list[Any]:
+    return [
+        {**row({"n": 1}, {"n": each}), "arguments": {"id": n}, "step": n, "episode": episode}
+        for n, each in enumerate(answers)
+    ]
+
+
+def test_intervals_hold_the_value_and_shrink_with_evidence() -> None:
+    few, many = figures(steps(1, 0, 1, 0), {}), figures(steps(*[1, 0] * 50), {})
+    one, two = few.interval("value_f1"), many.interval("value_f1")
+    assert one is not None
+    assert two is not None
+    assert one.value == two.value == 0.5
+    assert one.low < two.low < 0.5 < two.high < one.high
+    assert few.interval("memory") is None
+    alike = figures([each for name in "abcdefgh" for each in steps(1, 0, episode=name)], {}).interval("value_f1")
+    assert alike is not None
+    assert alike.low == alike.high == 0.5
+
+
+def test_what_one_way_buys_is_compared_call_by_call() -> None:
+    worse, better = figures(steps(1, 0, 1, 0, 0, 0), {}), figures(steps(1, 0, 1, 1, 1, 0), {})
+    bought = gain(better, worse, "value_f1")
+    assert bought is not None
+    assert bought.value == pytest.approx(2 / 6)
+    assert 0 <= bought.low < bought.value < bought.high  # never worse on any call, so on none of the draws
+    same = gain(worse, worse, "value_f1")
+    assert same is not None
+    assert (same.low, same.high) == (0, 0)
+    assert gain(better, figures(steps(1, episode="f"), {}), "value_f1") is None
+
+
+def test_tasks_are_joined_and_read_back() -> None:
+    tools = [ToolSpec(name=name) for name in ("get_note", "set_note")]
+    tasks = [
+        Task(
+            id=name,
+            instruction=f"do {name}",
+            initial={"patch": {"notes": {name: {"text": "old"}}}},
+            reference=[
+                Action(name="get_note", arguments={"id": name}),
+                Action(name="set_note", arguments={"id": name, "text": "new"}),
+                Action(name="get_note", arguments={"id": name}),
+            ],
+        )
+        for name in ("a", "b")
+    ]
+    joined = chain(tasks, tools)
+    assert (joined.id, joined.instruction) == ("a+b", "do a\ndo b")
+    assert joined.initial == {"patch": {"notes": {"a": {"text": "old"}, "b": {"text": "old"}}}}
+    assert [action.name for action in joined.reference] == ["get_note", "set_note", "get_note"] * 2 + ["get_note"] * 2
+    assert [action.arguments["id"] for action in joined.reference[6:]] == ["a", "b"]
+    with pytest.raises(ValueError, match="state of their own"):
+        chain([Task(id="c", initial={"state": {}})], tools)
+
+
+def test_a_chained_pack_is_a_copy_whose_tasks_are_long_enough(tmp_path: Path) -> None:
+    pack = Pack.load("customer_service")
+    folder = chained_pack(pack, tmp_path / "long", calls=12, split="test")
+    made = Pack.load(folder)
+    assert len(made.tasks) > 1
+    for task in made.tasks:
+        parts = [pack.task(name) for name in task.id.split("+")]
+        assert {part.split for part in parts} == {"test"}
+        calls = sum(len(part.actions) for part in parts)
+        assert calls >= 12 > calls - len(parts[-1].actions)
+        assert len(task.reference) > calls
+    before = (folder / "tasks.jsonl").stat().st_mtime_ns
+    assert chained_pack(pack, folder, calls=12, split="test") == folder
+    assert (folder / "tasks.jsonl").stat().st_mtime_ns == before
+    with pytest.raises(UserError, match="fewer than 5000 calls"):
+        chained_pack(pack, tmp_path / "longer", calls=5000)
+    assert not (tmp_path / "longer").exists()
+
+
+def test_a_plot_is_well_formed_and_shows_what_it_was_given() -> None:
+    panels = [
+        Panel("F1 & more", dots=[Dot("a < b", 0.5, 0.25, 1.5), Dot("c", 0.0, 0.0, 0.0, 7)]),
+        Panel("astray", lines=[Line("x", [(1, 0.0), (2, 1.0)]), Line("y", [(1, 0.5)], 1)]),
+    ]
+    drawn = svg(panels)
+    assert drawn == svg(panels)
+    root = ElementTree.fromstring(drawn)
+    name = "{http://www.w3.org/2000/svg}"
+    words = [each.text for each in root.iter(f"{name}text")]
+    assert {"F1 & more", "a < b", "0.50", "astray", "x"} <= set(words)
+    assert [each.get("cx") for each in root.iter(f"{name}circle")] == [
+        "440.0",
+        "230.0",
+    ]  # the middle, and the left edge
+    assert len(list(root.iter(f"{name}polyline"))) == 2
+    width = float(root.get("width") or 0)
+    assert all(float(each.get("x2") or 0) <= width for each in root.iter(f"{name}line"))  # what is too much ends at 1
 
 
 @pytest.mark.parametrize(
@@ -115,6 +259,18 @@ def test_the_command_plays_each_kind_once_and_tells_the_rows(tmp_path: Path, mon
         assert len(endpoint.requests) == asked
         free = CliRunner().invoke(build(), [*words, "--no-forced", "--knowledge", "schema"])
         assert free.exit_code == 0, free.output
-        assert "→" in free.output
+        assert re.search(r"│ schema +│ no .*[01]\.\d{3} +│$", free.output, re.M), free.output  # how far astray
+        kept = json.loads((tmp_path / "runs/fidelity-todos/fidelity.json").read_text())
+        assert [(each["knows"], each["ledger"]) for each in kept["rows"]] == [
+            (kind, ledger) for kind in ("schema", "reference", "state") for ledger in (True, False)
+        ]
+        for manner, panels in (("", 1), ("-free", 2)):
+            drawn = (tmp_path / f"runs/fidelity-todos{manner}/fidelity.svg").read_text()
+            assert drawn.count('font-weight="600"') >= panels
+            assert "schema, no ledger" in drawn
+        long = CliRunner().invoke(build(), [*words, "--chain", "3", "--knowledge", "schema"])
+        assert long.exit_code == 0, long.output
+        kept = json.loads((tmp_path / "runs/fidelity-todos-chain3/fidelity.json").read_text())
+        assert all(each["again"] > 0 for each in kept["rows"])
     finally:
         endpoint.stop()

@@ -1,10 +1,14 @@
-"""How far a strong model's simulation of customer_service is from the real one: 28 calls of seven test tasks, four ways.
+"""How far a strong model's simulation of customer_service is from the real one: 28 calls of seven test tasks, four ways, and a long
+conversation of 25 calls in small prompts, eight ways.
 
-The model saw the rendered prompts alone; each way was answered by another session of it. Read again in every run.
+The short ones: the model saw the rendered prompts alone, each way in another session. The long one was answered from the rendered
+prompts too, in one session; what a prompt did not hold was thrown by dice, so that nothing could be known from another. Read again
+in every run.
 """
 
 from __future__ import annotations
 
+import runpy
 from pathlib import Path
 
 import pytest
@@ -15,9 +19,16 @@ from simia.llm.replay import ReplayBackend, ReplaySettings
 from simia.rollout.play import play
 from simia.rollout.scripted import ReferenceAgent
 from simia.users import ScriptedUser
-from simia.verify.fidelity import figures
+from simia.verify.fidelity import figures, gain
 
 RECORDINGS = Path(__file__).parents[1] / "recordings"
+DOCS = Path(__file__).parents[2] / "docs"
+LONG = {  # way → with the ledger and without: F1, F1 of look-ups made again, share of the values said again
+    "schema": ((0.736, 0.905, 0.935), (0.670, 0.756, 0.742)),
+    "reference": ((0.793, 0.935, 0.935), (0.697, 0.716, 0.699)),
+    "state": ((0.998, 0.995, 1.0), (1.0, 1.0, 1.0)),
+    "reference, free": ((0.571, 0.547, 0.918), (0.580, 0.567, 0.776)),
+}
 
 
 @pytest.mark.parametrize(
@@ -47,3 +58,28 @@ async def test_what_a_strong_model_simulates(knowledge: str, ledger: bool, agree
     assert total.schema_validity == 1.0
     assert total.agreement == pytest.approx(agreement)
     assert total.value_f1 == pytest.approx(value_f1, abs=0.001)
+
+
+async def test_what_a_strong_model_remembers_of_a_long_conversation() -> None:
+    """docs/simulated.md shows these figures and this plot: both are made of the recordings, here again."""
+    script = runpy.run_path(str(DOCS / "fidelity.py"))
+    found = await script["gathered"]()
+    assert script["plot"](found) == (DOCS / "fidelity.svg").read_text(encoding="utf-8")
+    for way, (with_ledger, without) in found.items():
+        for each in (with_ledger, without):
+            assert (each.total.calls, each.total.lost, each.total.again) == (25, 0, 10), way
+            assert each.total.schema_validity == each.total.agreement == 1.0, way
+        wanted = LONG[way]
+        got = [
+            (each.total.value_f1, script["again"](each).value_f1, each.total.memory) for each in (with_ledger, without)
+        ]
+        assert got[0] == pytest.approx(wanted[0], abs=0.001), way
+        assert got[1] == pytest.approx(wanted[1], abs=0.001), way
+    f1, memory = (gain(*found["reference"], measure) for measure in ("value_f1", "memory"))
+    assert f1 is not None
+    assert memory is not None
+    assert f1.low > 0  # what was true and is left out of the prompt, the ledger gives back
+    assert memory.low > 0
+    free = gain(*found["reference, free"], "value_f1")
+    assert free is not None
+    assert free.value < 0.01  # its own inventions, well kept, are no nearer to the real world

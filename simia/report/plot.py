@@ -1,0 +1,127 @@
+"""Small plots as SVG, written by hand: estimates with intervals, and lines over steps. No library, the same bytes each time.
+
+A plot is for a page of documentation or a run's folder, so it has a white ground of its own and reads alike in both modes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from html import escape
+
+WIDTH, LEFT, RIGHT = 720, 230, 70
+ROW, HEAD, LINES = 22, 34, 150
+COLOURS = ("#1d4ed8", "#c2410c", "#15803d", "#7e22ce", "#0e7490", "#a16207")
+INK, FAINT = "#222", "#d4d4d4"
+
+
+@dataclass(frozen=True, slots=True)
+class Dot:
+    """A share with its interval; all from 0 to 1. `colour`: which of the six."""
+
+    label: str
+    value: float
+    low: float
+    high: float
+    colour: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A share, 0 to 1, at each step."""
+
+    label: str
+    points: Sequence[tuple[int, float]]
+    colour: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """A title with dots below each other, or with lines over a common axis of steps."""
+
+    title: str
+    dots: Sequence[Dot] = ()
+    lines: Sequence[Line] = ()
+
+
+@dataclass(slots=True)
+class Page:
+    parts: list[str] = field(default_factory=list)
+    top: float = 8.0
+
+    def text(
+        self, x: float, y: float, words: str, *, anchor: str = "start", colour: str = INK, bold: bool = False
+    ) -> None:
+        weight = ' font-weight="600"' if bold else ""
+        self.parts.append(
+            f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="{colour}"{weight}>{escape(words)}</text>'
+        )
+
+    def line(self, x1: float, y1: float, x2: float, y2: float, colour: str, width: float = 1.0) -> None:
+        self.parts.append(
+            f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="{colour}" stroke-width="{width:g}"/>'
+        )
+
+
+def svg(panels: Sequence[Panel]) -> str:
+    """The panels below each other. Values outside of 0 to 1 are drawn at the edge."""
+    page = Page()
+    for panel in panels:
+        page.text(12, page.top + 18, panel.title, bold=True)
+        page.top += HEAD
+        if panel.dots:
+            draw_dots(page, panel.dots)
+        if panel.lines:
+            draw_lines(page, panel.lines)
+    height = page.top + 4
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height:.0f}" width="{WIDTH}" height="{height:.0f}" '
+        'font-family="system-ui, sans-serif" font-size="12">'
+    )
+    ground = f'<rect width="{WIDTH}" height="{height:.0f}" fill="#fff"/>'
+    return "\n".join([head, ground, *page.parts, "</svg>", ""])
+
+
+def across(value: float) -> float:
+    """A share's place from left to right."""
+    return LEFT + min(max(value, 0.0), 1.0) * (WIDTH - LEFT - RIGHT)
+
+
+def scale(page: Page, top: float, bottom: float) -> None:
+    for tenth in (0, 2, 4, 6, 8, 10):
+        page.line(across(tenth / 10), top, across(tenth / 10), bottom, FAINT)
+        page.text(across(tenth / 10), bottom + 14, f"{tenth / 10:g}", anchor="middle", colour="#666")
+
+
+def draw_dots(page: Page, dots: Sequence[Dot]) -> None:
+    bottom = page.top + ROW * len(dots)
+    scale(page, page.top, bottom)
+    for n, dot in enumerate(dots):
+        y, colour = page.top + ROW * (n + 0.5), COLOURS[dot.colour % len(COLOURS)]
+        page.text(LEFT - 12, y + 4, dot.label, anchor="end")
+        page.line(across(dot.low), y, across(dot.high), y, colour, 2)
+        page.parts.append(f'<circle cx="{across(dot.value):.1f}" cy="{y:.1f}" r="4.5" fill="{colour}"/>')
+        page.text(WIDTH - RIGHT + 14, y + 4, f"{dot.value:.2f}", colour=colour)
+    page.top = bottom + 28
+
+
+def draw_lines(page: Page, lines: Sequence[Line]) -> None:
+    bottom = page.top + LINES
+    last = max((step for line in lines for step, _ in line.points), default=1)
+    for fifth in range(6):
+        y = bottom - LINES * fifth / 5
+        page.line(LEFT, y, WIDTH - RIGHT, y, FAINT)
+        page.text(LEFT - 8, y + 4, f"{fifth / 5:g}", anchor="end", colour="#666")
+    for step in sorted({1, last, *range(5, last, 5)}):
+        page.text(across((step - 1) / max(last - 1, 1)), bottom + 14, str(step), anchor="middle", colour="#666")
+    for n, line in enumerate(lines):
+        colour = COLOURS[line.colour % len(COLOURS)]
+        places = " ".join(
+            f"{across((step - 1) / max(last - 1, 1)):.1f},{bottom - LINES * min(max(value, 0.0), 1.0):.1f}"
+            for step, value in line.points
+        )
+        dashes = f' stroke-dasharray="{5 + n} {3 + n}"' if n else ""  # lines that coincide are seen all the same
+        page.parts.append(f'<polyline points="{places}" fill="none" stroke="{colour}" stroke-width="2"{dashes}/>')
+        page.line(12, page.top + 14 * n + 6, 28, page.top + 14 * n + 6, colour, 2)
+        page.text(34, page.top + 14 * n + 10, line.label)
+    page.top = bottom + 28
