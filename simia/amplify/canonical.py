@@ -13,9 +13,9 @@ import orjson
 from pydantic import TypeAdapter
 
 from simia.amplify.dialect_tagged import GOES_ON
-from simia.amplify.repair import EXACT, quickly
 from simia.amplify.turns import tool_turn, trimmed
 from simia.errors import Code
+from simia.formats.repair import EXACT, quickly
 from simia.trajectory import Message
 
 KEYS = {"role", "content", "calls", "reasoning"}

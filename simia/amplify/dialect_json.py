@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from simia.amplify.repair import ReadCall, RepairError, calls, read_call, values
 from simia.amplify.turns import CALL_ROLES, ROLES, Reading, Turn, Unreadable, assistant_turn, tool_turn
+from simia.formats.repair import ReadCall, RepairError, calls, read_call, values
 
 LISTS = ("messages", "conversations", "conversation", "trajectory", "turns", "dialogue")
 CONTENT = ("content", "value", "text")

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 
-from simia.amplify.repair import RepairError, calls
 from simia.amplify.turns import Reading, Turn, Unreadable, assistant_turn, result_text, trimmed
+from simia.formats.repair import RepairError, calls
 
 USER = ("user", "human")
 ASSISTANT = ("assistant", "gpt", "ai", "agent", "model")

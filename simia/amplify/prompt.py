@@ -8,17 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 from typing import Any, Literal
 
-import jinja2
 import orjson
 from pydantic import Field
 
-from simia import resources
 from simia.config import Config
-from simia.errors import UserError
+from simia.prompts import template, text_of
 from simia.tool import ToolSpec
 from simia.trajectory import Message, Trajectory
 
@@ -153,19 +149,3 @@ def as_tagged(message: Message) -> str:
         body = orjson.dumps({"name": call.name, "arguments": call.arguments}).decode()
         lines.append(f"<tool_call>{body}</tool_call>")
     return "\n".join([f"<{message.role}>", *lines, f"</{message.role}>"])
-
-
-@cache
-def template(name: str) -> tuple[jinja2.Template, str]:
-    text, digest = text_of(name)
-    environment = jinja2.Environment(undefined=jinja2.StrictUndefined, autoescape=False, keep_trailing_newline=False)
-    try:
-        return environment.from_string(text), digest
-    except jinja2.TemplateSyntaxError as error:
-        raise UserError(f"prompt {name}, line {error.lineno}: {error.message}") from None
-
-
-@cache
-def text_of(name: str) -> tuple[str, str]:
-    path: Path = resources.find("prompts", name)
-    return path.read_text(encoding="utf-8").strip(), resources.file_hash(path)

@@ -23,7 +23,6 @@ from simia.amplify.job import Job, Stop
 from simia.amplify.judged_seeds import judge_seeds
 from simia.amplify.judging import Rubric
 from simia.amplify.progress import Progress
-from simia.amplify.prompt import text_of
 from simia.amplify.seeds import Seeds
 from simia.amplify.settings import AmplifyConfig
 from simia.amplify.simulate import Simulator
@@ -31,6 +30,7 @@ from simia.config import assign, parse
 from simia.llm.backends import open_backend, price_for
 from simia.llm.engine import Engine
 from simia.llm.types import Backend
+from simia.prompts import text_of
 from simia.runs import Run, seeds_of
 from simia.runs.run import save_config
 from simia.trajectory import Trajectory

@@ -11,8 +11,8 @@ from typing import Any
 
 import orjson
 
-from simia.amplify.repair import ReadCall, RepairError, bare_calls, loads
 from simia.errors import Code, Issue
+from simia.formats.repair import ReadCall, RepairError, bare_calls, loads
 from simia.trajectory import Message, Role, ToolCall
 
 ROLES: dict[str, Role] = {

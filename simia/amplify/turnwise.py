@@ -17,8 +17,7 @@ import orjson
 from pydantic import Field
 
 from simia.amplify.parse import Parsed
-from simia.amplify.prompt import compact, template
-from simia.amplify.repair import ReadCall, RepairError, loads, read_call
+from simia.amplify.prompt import compact
 from simia.amplify.schema import TEXT, Shape, call_schema, strict
 from simia.amplify.turns import Reading, Turn, Unreadable, assemble, tool_turn
 from simia.amplify.turnwise_view import (
@@ -35,7 +34,9 @@ from simia.amplify.turnwise_view import (
 )
 from simia.config import Config
 from simia.errors import Code, Issue
+from simia.formats.repair import ReadCall, RepairError, loads, read_call
 from simia.llm.types import Reply, Request
+from simia.prompts import template
 from simia.trajectory import Message, Trajectory
 
 Ask = Callable[[Request, str], Awaitable[Reply]]

@@ -11,9 +11,9 @@ from typing import Any
 import orjson
 
 from simia.amplify.prompt import as_value
-from simia.amplify.repair import ReadCall
 from simia.amplify.schema import result_like
 from simia.amplify.turns import Turn
+from simia.formats.repair import ReadCall
 from simia.trajectory import Message, ToolCall, Trajectory
 
 Chat = list[dict[str, Any]]

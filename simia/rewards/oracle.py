@@ -14,8 +14,8 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from simia.amplify.prompt import template
-from simia.amplify.repair import RepairError, loads
+from simia.prompts import template
+from simia.formats.repair import RepairError, loads
 from simia.config import Config
 from simia.errors import Code
 from simia.llm.engine import BudgetReached, Engine

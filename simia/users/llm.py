@@ -9,13 +9,13 @@ from typing import Any
 import orjson
 from pydantic import Field
 
-from simia.amplify.prompt import template
 from simia.config import Config
 from simia.errors import Aborted, Code
 from simia.formats import calls as tagged
 from simia.llm.engine import BudgetReached, Engine
 from simia.llm.types import LLMFault, Request, reply_key
 from simia.pack import Pack
+from simia.prompts import template
 from simia.task import Task
 from simia.trajectory import Message
 from simia.users.user import Stop, View

@@ -14,10 +14,11 @@ from typing import Any
 import jinja2
 
 from simia.amplify.judging.settings import Judge
-from simia.amplify.prompt import as_value, compact, template, text_of
+from simia.amplify.prompt import as_value, compact
 from simia.amplify.schema import TEXT, strict
 from simia.errors import UserError
 from simia.llm.types import Request
+from simia.prompts import template, text_of
 from simia.trajectory import Message, Trajectory
 
 SECTION = re.compile(r"^## +(.+?) *$", re.M)

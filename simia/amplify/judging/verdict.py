@@ -16,9 +16,9 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from simia.amplify.parse import REFUSAL, without_own_thought
-from simia.amplify.repair import RepairError, loads
 from simia.amplify.turns import Unreadable
 from simia.errors import Code, Issue
+from simia.formats.repair import RepairError, loads
 from simia.llm.types import Reply
 
 TRUE = frozenset({"true", "yes", "pass", "passed", "passes"})

@@ -13,9 +13,9 @@ from typing import Any
 
 import orjson
 
-from simia.amplify.prompt import template
-from simia.amplify.repair import RepairError, loads
+from simia.formats.repair import RepairError, loads
 from simia.pack import Pack
+from simia.prompts import template
 from simia.task import Task
 from simia.tool import ToolSpec
 from simia.trajectory import ToolCall, Trajectory, compact

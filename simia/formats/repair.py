@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 import json_repair
 import orjson
 
-from simia.amplify.scan import MAX_DEPTH, RepairError, Scanner
+from simia.formats.scan import MAX_DEPTH, RepairError, Scanner
 
 __all__ = ["ReadCall", "RepairError", "arguments", "calls", "loads", "values"]
 
