@@ -8,6 +8,7 @@ in every run.
 
 from __future__ import annotations
 
+import json
 import runpy
 from pathlib import Path
 
@@ -16,10 +17,12 @@ import pytest
 from simia.environment import open_environment
 from simia.llm.engine import Engine, Limits, MemoryJournal
 from simia.llm.replay import ReplayBackend, ReplaySettings
+from simia.pack import Pack
 from simia.rollout.play import play
 from simia.rollout.scripted import ReferenceAgent
 from simia.users import ScriptedUser
 from simia.verify.fidelity import figures, gain
+from simia.worlds.simulated.ledger import READS, Ledger
 
 RECORDINGS = Path(__file__).parents[1] / "recordings"
 DOCS = Path(__file__).parents[2] / "docs"
@@ -83,3 +86,30 @@ async def test_what_a_strong_model_remembers_of_a_long_conversation() -> None:
     free = gain(*found["reference, free"], "value_f1")
     assert free is not None
     assert free.value < 0.01  # its own inventions, well kept, are no nearer to the real world
+
+
+@pytest.mark.parametrize(("state", "most"), [(False, 7), (True, 12)])
+async def test_how_often_the_ledger_refuses_what_is_true(state: bool, most: int) -> None:
+    """The real world contradicts itself nowhere: each look-up of the solutions that the check refuses is a false alarm."""
+    pack = Pack.load("customer_service")
+    path = pack.path_of("state")
+    assert path is not None
+    tables = json.loads(path.read_text(encoding="utf-8"))
+    asked, refused = 0, []
+    async with await open_environment(pack, backend="executable", user=ScriptedUser) as environment:
+        for task in environment.tasks:
+            trajectory = await play(await environment.reset(task), ReferenceAgent(task))
+            ledger = Ledger.of_state(tables) if state else Ledger()
+            calls = {call.id: call for message in trajectory.messages for call in message.calls}
+            for message in trajectory.messages:
+                if message.role != "tool":
+                    continue
+                call, failed = calls[message.call_id or ""], message.error is not None
+                content = json.loads(message.text)
+                told = {"failed": failed, "changes": []}
+                if READS.match(call.name):
+                    asked += 1
+                    refused += ledger.contradictions(call.name, call.arguments or {}, content, **told)[:1]
+                ledger.take(call.arguments or {}, content, **told)
+    assert asked == 167
+    assert len(refused) <= most, refused
