@@ -1,0 +1,229 @@
+"""A pack as an OpenEnv server: each client's WebSocket session is a seat, and plays one episode after the other.
+
+    simia serve customer_service --openenv
+    async with GenericEnvClient(base_url="http://127.0.0.1:8000") as env:
+        result = await env.reset(task="cs-003")            # or seed=…, or split=… and index=…; group="12/cs-003"
+        result = await env.step({"message": '<tool_call>…'})
+
+The reward comes with `done`; it is None where the episode was aborted, and `observation["end"]` says which of the three endings it was.
+OpenEnv's stateless routes (POST /reset, /step, GET /state) would throw an episode away with every request, so they are left out. Imports openenv, which is in the environment of whoever serves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import uvicorn
+from openenv.core.env_server import (  # type: ignore[import-not-found,unused-ignore]
+    Action,
+    ConcurrencyConfig,
+    Environment,
+    Observation,
+    State,
+    create_app,
+)
+from openenv.core.env_server.types import EnvironmentMetadata  # type: ignore[import-not-found,unused-ignore]
+from pydantic import BaseModel, Field
+
+from simia import __version__, sync
+from simia.config import Config, parse
+from simia.serve.loopback import Asgi, Door, Quiet, is_loopback, listen, until_signal
+from simia.trainers.session import Heard, Keep, Lease, Session, on_portal
+from simia.trajectory import Message, ToolCall
+
+STATELESS = ("/reset", "/step", "/state")
+
+
+class Call(BaseModel):
+    """A call of a tool, for clients that read their model's calls themselves."""
+
+    name: str
+    arguments: dict[str, Any] = Field(default_factory=dict)
+
+
+class Reset(Config):
+    """What a client may say at a reset. Without a task or a place in a split the seed chooses the task, or they come in order."""
+
+    seed: int | None = Field(None, ge=0)
+    episode_id: str | None = None
+    task: str | None = None
+    split: str | None = None
+    index: int | None = Field(None, ge=0)
+    group: str | None = Field(None, description="Who shares what is drawn by simulation.")
+
+
+class ToolAction(Action):  # type: ignore[misc,unused-ignore]
+    """One turn of the agent."""
+
+    message: str = Field(description="What the model wrote: words, or calls as <tool_call>{…}</tool_call>.")
+    calls: list[Call] = Field(default_factory=list, description="Its calls, where they do not stand in the message.")
+
+
+class ToolObservation(Observation):  # type: ignore[misc,unused-ignore]
+    """What the agent reads next. `reward` stands beside it, with the end; None of an aborted episode."""
+
+    text: str = Field("", description="All of it as text: results between tags, the user's words.")
+    messages: list[dict[str, str]] = Field(default_factory=list, description="The same as chat messages.")
+    tools: list[dict[str, Any]] = Field(default_factory=list, description="At the reset: the tools' schemas.")
+    task: str = Field("", description="The episode's task.")
+    end: str | None = Field(None, description="terminated, truncated (scored too) or aborted (no reward).")
+    code: str | None = Field(None, description="Why it ended.")
+    parts: dict[str, float] = Field(default_factory=dict, description="What the reward is made of.")
+
+
+class EpisodeState(State):  # type: ignore[misc,unused-ignore]
+    """Of the episode; the world's own state is not shown."""
+
+    task: str | None = None
+    end: str | None = None
+
+
+class PackEnvironment(Environment):  # type: ignore[misc,unused-ignore]
+    """One client's seat."""
+
+    SUPPORTS_CONCURRENT_SESSIONS = True
+
+    def __init__(self, seats: Seats) -> None:
+        super().__init__()
+        self._seats = seats
+        self._session: Session = seats.lease.session(seats.keep)
+        self._heard: Heard | None = None
+        self._episode_id: str | None = None
+        seats.taken.add(self)
+
+    async def reset_async(
+        self,
+        seed: int | None = None,
+        episode_id: str | None = None,
+        **options: Any,
+    ) -> ToolObservation:
+        """Raises `UserError` for an option that is none, which the client is told."""
+        how = parse(Reset, {"seed": seed, "episode_id": episode_id, **options}, where="reset")
+        task = how.task
+        if task is None and (how.split is not None or how.index is not None):
+            task = self.get_task(how.split, how.index or 0)["id"]
+        self._episode_id = how.episode_id
+        heard = await on_portal(self._session.reset(task, seed=how.seed, group=how.group))
+        return self._observed(heard, opening=True)
+
+    async def step_async(self, action: ToolAction, timeout_s: float | None = None) -> ToolObservation:
+        said: str | Message = action.message
+        if action.calls:
+            calls = [ToolCall(id=f"call_{i}", name=c.name, arguments=c.arguments) for i, c in enumerate(action.calls)]
+            said = Message(role="assistant", content=action.message or None, calls=calls)
+        return self._observed(await on_portal(self._session.act(said)))
+
+    def reset(self, seed: int | None = None, episode_id: str | None = None, **options: Any) -> ToolObservation:
+        return asyncio.run(self.reset_async(seed, episode_id, **options))
+
+    def step(self, action: ToolAction, timeout_s: float | None = None, **_: Any) -> ToolObservation:
+        return asyncio.run(self.step_async(action))
+
+    @property
+    def state(self) -> EpisodeState:
+        episode, heard = self._session.episode, self._heard
+        return EpisodeState(
+            episode_id=self._episode_id,
+            step_count=self._session.turns,
+            task=episode.task.id if episode else None,
+            end=heard.ended if heard else None,
+        )
+
+    def close(self) -> None:
+        """The client has gone: what it began is cut, scored and kept."""
+        if self in self._seats.taken:
+            self._seats.taken.discard(self)
+            sync.run(self._session.leave())
+
+    def get_metadata(self) -> EnvironmentMetadata:
+        pack = self._session.environment.pack
+        return EnvironmentMetadata(
+            name=pack.name, description=f"{len(pack.tools)} tools, played by simia", version=__version__
+        )
+
+    # -- tasks, without what solves them -----------------------------------------------------------------------------
+
+    def list_splits(self) -> list[str]:
+        return sorted({task.split for task in self._session.environment.tasks})
+
+    def list_tasks(self, split: str | None) -> list[dict[str, Any]]:
+        found = [task for task in self._session.environment.tasks if split in (None, task.split)]
+        return [{"id": task.id, "index": i, "split": task.split} for i, task in enumerate(found)]
+
+    def num_tasks(self, split: str) -> int:
+        return len(self.list_tasks(split))
+
+    def get_task(self, split: str | None, index: int) -> dict[str, Any]:
+        """Raises `IndexError`, which the server answers with a 400, for a place that is none."""
+        tasks = self.list_tasks(split)
+        if not 0 <= index < len(tasks):
+            where = "the pack" if split is None else f"split {split!r}"
+            raise IndexError(f"{where} has {len(tasks)} tasks, and none of number {index}")
+        return tasks[index]
+
+    def get_task_range(self, split: str, start: int | None = None, stop: int | None = None) -> list[dict[str, Any]]:
+        return self.list_tasks(split)[start:stop]
+
+    def _observed(self, heard: Heard, *, opening: bool = False) -> ToolObservation:
+        self._heard = heard
+        episode = self._session.episode
+        assert episode is not None
+        return ToolObservation(
+            done=heard.end is not None,
+            reward=heard.value,
+            text=heard.text,
+            messages=heard.messages,
+            tools=[tool.flat() for tool in episode.tools] if opening else [],
+            task=episode.task.id,
+            end=heard.ended,
+            code=str(heard.end.code) if heard.end and heard.end.code else None,
+            parts=dict(heard.reward.parts) if heard.reward else {},
+        )
+
+
+class Seats:
+    """Everybody who plays, on one environment."""
+
+    def __init__(self, lease: Lease, keep: Keep | None = None, most: int = 256) -> None:
+        """`most`: sessions at once; one more is refused."""
+        self.lease, self.keep, self.most = lease, keep, most
+        self.taken = set[PackEnvironment]()
+
+    def app(self) -> Asgi:
+        """The ASGI application: /ws, /schema, /metadata, /health, /mcp and the task routes."""
+        app = create_app(
+            lambda: PackEnvironment(self),
+            ToolAction,
+            ToolObservation,
+            env_name=self.lease.environment.pack.name,
+            concurrency_config=ConcurrencyConfig(max_concurrent_envs=self.most, session_timeout=None),
+            state_cls=EpisodeState,
+            mode="simulation",
+        )
+        app.router.routes[:] = [route for route in app.router.routes if getattr(route, "path", "") not in STATELESS]
+        made: Asgi = app
+        return made
+
+    async def close(self) -> None:
+        """Everybody leaves; what had begun is scored and kept."""
+        await asyncio.gather(*(asyncio.to_thread(seat.close) for seat in list(self.taken)))
+
+
+async def serve(seats: Seats, host: str, port: int, *, say: Callable[[str], None]) -> None:
+    """Serve until a signal comes. Raises `UserError` for an address that cannot be had."""
+    listening = listen(host, port)
+    app = Door(seats.app()) if is_loopback(host) else seats.app()
+    server = Quiet(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1))
+    with until_signal() as stop:
+        serving = asyncio.ensure_future(server.serve([listening]))
+        waiting = asyncio.ensure_future(stop.wait())
+        say(f"serving at http://{host}:{listening.getsockname()[1]}; Ctrl-C ends")
+        await asyncio.wait({serving, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        waiting.cancel()
+        server.should_exit = True
+        with contextlib.suppress(asyncio.CancelledError):
+            await serving
+        await seats.close()

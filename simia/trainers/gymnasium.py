@@ -1,0 +1,131 @@
+"""A pack as a Gymnasium environment: text in, text out.
+
+    import gymnasium, simia.trainers.gymnasium
+    env = gymnasium.make("simia/Pack-v0", stage={"pack": "customer_service"})
+    text, info = env.reset(seed=3)                       # or options={"task": "cs-007", "group": "12/cs-007"}
+    text, reward, terminated, truncated, info = env.step('<tool_call>\\n{"name": …}\\n</tool_call>')
+
+The reward comes with the end and is 0.0 before. Gymnasium wants a number also from an episode that was lost to infrastructure:
+it is 0.0, `truncated`, and `info["aborted"]` is True; mask it by that, for it is no verdict. A verdict is `info["score"]`, which an
+aborted episode lacks. Cut episodes by the stage's `episode.turns`, which scores them; a `TimeLimit` would end them unjudged.
+
+Imports gymnasium, which is in the environment of whoever uses this.
+"""
+
+from __future__ import annotations
+
+import string
+from typing import Any
+
+import gymnasium  # type: ignore[import-not-found,unused-ignore]
+from gymnasium import spaces  # type: ignore[import-not-found,unused-ignore]
+
+from simia import sync
+from simia.errors import UserError
+from simia.trainers.session import Heard, Keep, Session, Stage, as_text, share
+
+MOST_CHARACTERS = 1 << 20
+SAMPLED = 64
+
+
+class AnyText(spaces.Text):  # type: ignore[misc,unused-ignore]
+    """Strings of any characters up to a length: `Text` itself knows only a list of them. What is sampled is short and printable."""
+
+    def __init__(self, max_length: int, seed: Any = None) -> None:
+        super().__init__(max_length, min_length=0, charset=string.printable, seed=seed)
+
+    def contains(self, x: Any) -> bool:
+        return isinstance(x, str) and len(x) <= self.max_length
+
+    def sample(self, mask: Any = None, probability: Any = None) -> str:
+        if mask is None and probability is None:
+            mask = (int(self.np_random.integers(0, min(SAMPLED, self.max_length) + 1)), None)
+        return str(super().sample(mask, probability))
+
+
+class ToolEnv(gymnasium.Env):  # type: ignore[misc,unused-ignore]
+    """One episode at a time of a stage that all environments with the same settings share.
+
+    `reset(seed=…)` takes the task `seed mod number of tasks` and a world of that seed, so equal seeds are a group;
+    without a seed both are drawn from `np_random`. Options: `task`, `group` (who shares what is drawn by simulation).
+    """
+
+    metadata = {"render_modes": ["ansi"]}  # noqa: RUF012
+
+    def __init__(
+        self,
+        stage: Stage,
+        *,
+        render_mode: str | None = None,
+        max_characters: int = MOST_CHARACTERS,
+        keep: Keep | None = None,
+    ) -> None:
+        """`stage`: its settings, or an open environment. A text beyond `max_characters` loses its middle. Raises `UserError` for
+        settings that cannot be opened."""
+        if render_mode not in (None, "ansi"):
+            raise UserError(f"render_mode is {render_mode!r}: a pack is rendered as text, ansi")
+        self._lease = share(stage)
+        self._session: Session = self._lease.session(keep)
+        self.render_mode, self._most = render_mode, max_characters
+        self.observation_space, self.action_space = AnyText(max_characters), AnyText(max_characters)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
+        super().reset(seed=seed)
+        options = options or {}
+        if unknown := sorted(options.keys() - {"task", "group"}):
+            raise UserError(f"reset has no option {unknown[0]!r}; there are: task, group")
+        drawn = int(self.np_random.integers(1 << 31)) if seed is None else seed
+        heard = sync.run(self._session.reset(options.get("task"), seed=drawn, group=options.get("group")))
+        episode = self._session.episode
+        assert episode is not None
+        return self._cut(heard.text), {**self._info(heard), "tools": [tool.flat() for tool in episode.tools]}
+
+    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        """Raises `UserError` where there is no episode to act in; nothing of the infrastructure."""
+        heard = sync.run(self._session.act(action))
+        truncated = heard.ended in ("truncated", "aborted")
+        return self._cut(heard.text), heard.value or 0.0, heard.ended == "terminated", truncated, self._info(heard)
+
+    def render(self) -> str | None:
+        """The conversation so far, as text."""
+        episode = self._session.episode
+        if self.render_mode is None or episode is None:
+            return None
+        return "\n\n".join(f"{m.role}: {as_text([m]) or calls_of(m)}" for m in episode.view.messages)
+
+    def close(self) -> None:
+        if self._lease.open:
+            sync.run(self._session.leave())
+            self._lease.close()
+
+    def _info(self, heard: Heard) -> dict[str, Any]:
+        assert self._session.episode is not None
+        info: dict[str, Any] = {
+            "task": self._session.episode.task.id,
+            "messages": heard.messages,
+            "aborted": heard.ended == "aborted",
+        }
+        if heard.end is not None:
+            info |= {"end": heard.ended, "code": str(heard.end.code or "")}
+            if heard.value is not None and heard.reward is not None:
+                info |= {"score": heard.value, "parts": dict(heard.reward.parts)}
+        return info
+
+    def _cut(self, text: str) -> str:
+        if len(text) <= self._most:
+            return text
+        half = max(0, self._most // 2 - 8)
+        return f"{text[:half]}\n[…]\n{text[len(text) - half :]}"[: self._most]
+
+
+def calls_of(message: Any) -> str:
+    return ", ".join(f"{call.name}({call.arguments})" for call in message.calls)
+
+
+def register(name: str = "simia/Pack-v0", stage: Stage | None = None) -> None:
+    """`gymnasium.make(name)` opens this stage; without one, `gymnasium.make(name, stage=…)` says which."""
+    kwargs = {} if stage is None else {"stage": stage}
+    gymnasium.register(name, entry_point="simia.trainers.gymnasium:ToolEnv", kwargs=kwargs, disable_env_checker=False)
+
+
+register()

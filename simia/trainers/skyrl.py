@@ -1,0 +1,92 @@
+"""A pack as an environment of SkyRL's (skyrl-gym): `init` gives the prompt, `step` takes what the policy wrote.
+
+    simia.trainers.skyrl.register({"pack": "customer_service"})          # in the process that runs the generator
+    rows = simia.trainers.skyrl.task_rows({"pack": "customer_service"})  # for the data set: prompt, env_class, task
+
+The reward comes with the end. SkyRL adds up floats and has no place for a missing one: an aborted episode earns 0.0 there, says
+`aborted` in its metadata and in `get_metrics`, and a trainer that reads neither takes it for a failure. `max_turns` of the generator
+cuts an episode and has it scored; what its token limit cuts is never shown to the environment, so keep that one out of reach.
+
+Imports skyrl_gym, which is in the environment of whoever uses this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import skyrl_gym  # type: ignore[import-not-found,unused-ignore]
+from skyrl_gym.envs.base_text_env import BaseTextEnv  # type: ignore[import-not-found,unused-ignore]
+
+from simia import sync
+from simia.errors import Code, UserError
+from simia.trainers.session import Heard, Lease, Stage, share
+
+NAME = "simia"
+_kept: list[Lease] = []
+
+
+class PackEnv(BaseTextEnv):  # type: ignore[misc,unused-ignore]
+    """One episode. Its task is the row's `task`; episodes of one task share what is drawn by simulation."""
+
+    def __init__(
+        self, env_config: Any = None, extras: Mapping[str, Any] | None = None, stage: Stage | None = None
+    ) -> None:
+        """`stage`, or `env_config` where none was registered. Raises `UserError` for a row without a task."""
+        super().__init__()
+        extras = extras or {}
+        task = extras.get("task")
+        if not isinstance(task, str):
+            raise UserError("a row for a simia environment needs the column task: make rows with task_rows")
+        self._task, self._seed, self._group = task, extras.get("seed"), extras.get("group", task)
+        self.max_turns = int(extras.get("max_turns") or 0)
+        self._lease = share(stage if stage is not None else env_config or {})
+        self._session = self._lease.session()
+        self._heard: Heard | None = None
+
+    def init(self, prompt: Any = None) -> tuple[list[dict[str, str]], dict[str, Any]]:
+        """The prompt is the episode's opening, with the tools in its system turn, whatever the row said."""
+        self._heard = sync.run(self._session.reset(self._task, seed=self._seed, group=self._group))
+        return self._heard.messages, {"task": self._task}
+
+    def step(self, action: str) -> dict[str, Any]:
+        self.turns += 1
+        self._heard = heard = sync.run(self._session.act(action))
+        if heard.ended is None and self.turns == self.max_turns:
+            self._heard = sync.run(self._session.stop(Code.MAX_TURNS))
+        return {
+            "observations": heard.messages,
+            "reward": self._heard.value or 0.0,
+            "done": self._heard.ended is not None,
+            "metadata": {"task": self._task, "end": self._heard.ended, "aborted": self._heard.ended == "aborted"},
+        }
+
+    def get_metrics(self) -> dict[str, Any]:
+        heard = self._heard
+        if heard is None or heard.ended is None:
+            return {"turns": self.turns}
+        score = {} if heard.value is None else {"score": heard.value}
+        return {"turns": self.turns, "aborted": heard.ended == "aborted", "cut": heard.ended == "truncated", **score}
+
+    def close(self) -> None:
+        if self._lease.open:
+            sync.run(self._session.leave())
+            self._lease.close()
+
+
+def register(stage: Stage, name: str = NAME) -> None:
+    """Rows whose `env_class` is this name play this stage; the environment stays open until the process ends."""
+    _kept.append(share(stage))  # between two episodes nobody else may hold it
+    skyrl_gym.register(id=name, entry_point="simia.trainers.skyrl:PackEnv", kwargs={"stage": stage})
+
+
+def task_rows(stage: Stage, name: str = NAME) -> list[dict[str, Any]]:
+    """Rows for SkyRL's data set, one a task. The prompt is a stand-in of the right kind: the episode's opening replaces it."""
+    lease = share(stage)
+    try:
+        return [
+            {"prompt": [{"role": "user", "content": task.id}], "env_class": name, "task": task.id}
+            for task in lease.environment.tasks
+        ]
+    finally:
+        lease.close()
