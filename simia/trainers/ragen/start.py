@@ -19,12 +19,12 @@ from typing import Any
 
 import yaml
 
-import simia
 from simia.config import assign, merge, read
 from simia.errors import UserError
 from simia.pack import Pack
 from simia.resources import cache_root
 from simia.rollout.stage import chosen
+from simia.trainers.environments import python_path
 from simia.trainers.launch import Launch
 from simia.trainers.ragen.checks import at, check
 from simia.trainers.ragen.env import SimiaEnvConfig, as_stage
@@ -62,11 +62,10 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None)
     written = Path(str(at(whole, "trainer.default_local_dir"))).expanduser() / "simia.yaml"
     written.parent.mkdir(parents=True, exist_ok=True)
     written.write_text(yaml.safe_dump(values, sort_keys=False), encoding="utf-8")
-    roots = [str(home), str(home / "verl"), str(Path(simia.__file__).parent.parent)]
-    earlier = os.environ.get("PYTHONPATH")
+    roots = [str(home), str(home / "verl"), python_path(python or Path(sys.executable))]
     return Launch(
         command=[str(python or sys.executable), "-m", "simia.trainers.ragen.entry", str(written)],
-        env={"RAGEN_HOME": str(home), "PYTHONPATH": os.pathsep.join([*roots, *([earlier] if earlier else [])])},
+        env={"RAGEN_HOME": str(home), "PYTHONPATH": os.pathsep.join(roots)},
         notes=notes,
     )
 
