@@ -135,9 +135,11 @@ class Rollout:
 
     async def _open(self, tasks: list[str], first: int) -> list[Episode]:
         """Episodes of one task in one step of the trainer are a group: they share what is drawn by simulation."""
-        step, reset = self._trainer.state.global_step, self._environment.reset
+        trainer, reset = self._trainer, self._environment.reset
+        step = f"{'' if trainer.model.training else 'eval-'}{trainer.state.global_step}"
+        rank = trainer.accelerator.process_index  # ranks may share one store of replies
         starting = [
-            reset(task, seed=self._seed, group=f"{step}/{task}", name=f"{step}/{number}")
+            reset(task, seed=self._seed, group=f"{step}/{task}", name=f"{step}/{rank}.{number}")
             for number, task in enumerate(tasks, first)
         ]
         opened = await asyncio.gather(*starting, return_exceptions=True)

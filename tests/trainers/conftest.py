@@ -1,4 +1,4 @@
-"""LLaMA-Factory for real: its own environment (built once, cached outside the clone), a tiny model, and a way to run it."""
+"""Trainers for real: each in its own environment (built once, cached outside the clone), a tiny model, and a way to run them."""
 
 import os
 import subprocess
@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from simia.resources import data_root
-from simia.trainers.environments import ensure
+from simia.resources import cache_root, data_root
+from simia.trainers.environments import ensure, python_path
+from tests.trainers import lamps as packs
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -53,4 +54,34 @@ def tiny_model(trainer: Trainer, tmp_path_factory: pytest.TempPathFactory) -> Pa
     out = tmp_path_factory.mktemp("models") / "tiny-qwen"
     texts = sorted((data_root() / "seeds").glob("*/seeds.jsonl"))
     trainer.run(ROOT / "simia" / "trainers" / "tiny_model.py", out, *texts)
+    return out
+
+
+@pytest.fixture(scope="session")
+def lamps(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A pack of conversations with a user."""
+    return packs.write(tmp_path_factory.mktemp("packs") / "lamps", packs.conversations())
+
+
+@pytest.fixture(scope="session")
+def errands(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A pack of tasks without a user."""
+    return packs.write(tmp_path_factory.mktemp("packs") / "errands", packs.errands())
+
+
+@pytest.fixture(scope="session")
+def trl(tmp_path_factory: pytest.TempPathFactory) -> Trainer:
+    """TRL's environment, with simia on its path."""
+    trainer = Trainer(ensure("trl", say=print), tmp_path_factory.mktemp("trl"))
+    trainer.env["PYTHONPATH"] = python_path(trainer.python, say=print)
+    trainer.env["SIMIA_CACHE"] = str(cache_root())
+    return trainer
+
+
+@pytest.fixture(scope="session")
+def taught_model(trl: Trainer, lamps: Path, errands: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny model that calls these packs' tools, rightly and wrongly."""
+    out = tmp_path_factory.mktemp("models") / "taught-qwen"
+    texts = [*sorted((data_root() / "seeds").glob("*/seeds.jsonl")), lamps / "tasks.jsonl"]
+    trl.run(Path(__file__).with_name("taught.py"), out, *texts, "--", lamps, errands)
     return out

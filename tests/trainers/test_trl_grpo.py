@@ -1,122 +1,31 @@
-"""TRL's own GRPOTrainer over an executable world: whole episodes with tool calls and a user, token in, token out.
-
-The trainer runs in its own environment, where two light wheels that simia needs are laid beside it: they are missing there,
-nothing in it depends on them, and a layer costs seconds where a changed recipe would build 1.5 GB again.
-"""
+"""TRL's own GRPOTrainer over an executable world: whole episodes with tool calls and a user, token in, token out."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
-import os
-import shutil
-import subprocess
-from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import yaml
 
 from simia.environment import open_environment
 from simia.errors import UserError
 from simia.formats.calls import read_tagged
-from simia.resources import cache_root, data_root
-from simia.trainers.environments import ensure, locked
 from simia.trainers.trl import rollout_func, task_rows
-from tests.trainers.conftest import ROOT, Trainer
+from tests.trainers.conftest import Trainer
 
 PROBE = Path(__file__).with_name("grpo_probe.py")
-LIGHT = ("orjson", "zstandard", "jsonschema-rs")
-LAMPS = ("kitchen", "hall", "attic", "porch")
-WORLD = """
-from pydantic import BaseModel
-from simia.kit import ToolError, Tools, write
 
 
-class State(BaseModel):
-    lamps: dict[str, bool]
-
-
-class House(Tools[State]):
-    State = State
-
-    @write
-    def switch(self, lamp: str, on: bool) -> dict[str, object]:
-        if lamp not in self.state.lamps:
-            raise ToolError(f"there is no lamp {lamp!r}")
-        self.state.lamps[lamp] = on
-        return {"lamp": lamp, "on": on}
-"""
-
-
-@pytest.fixture(scope="session")
-def pack(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A house with lamps: a task asks for one to be switched on, and then for another to be switched off."""
-    root = tmp_path_factory.mktemp("packs") / "house"
-    root.mkdir()
-    head = {
-        "format": 1, "name": "house", "policy": "policy.md", "tools": "tools.json", "state": "state.json",
-        "tasks": "tasks.jsonl", "executable": {"code": "tools.py", "object": "House", "isolation": "shared"},
-    }  # fmt: skip
-    properties = {"lamp": {"type": "string"}, "on": {"type": "boolean"}}
-    schema = {"type": "object", "properties": properties, "required": ["lamp", "on"], "additionalProperties": False}
-    tasks = []
-    for number, (first, second) in enumerate(pairwise((*LAMPS, LAMPS[0]))):
-        script = [
-            {"user": f"Switch the {first} lamp on."},
-            {"calls": [{"name": "switch", "arguments": {"lamp": first, "on": True}}]},
-            {"agent": "Done."},
-            {"user": f"Now the {second} lamp off."},
-            {"calls": [{"name": "switch", "arguments": {"lamp": second, "on": False}}]},
-            {"agent": "Done."},
-        ]
-        patch = {"patch": {"lamps": {second: True}}}
-        parts = [{"kind": "state", "partial": True}]
-        tasks.append({"id": f"lamps-{number}", "initial": patch, "script": script, "reward": {"parts": parts}})
-    (root / "pack.yaml").write_text(yaml.safe_dump(head))
-    (root / "policy.md").write_text("You switch lamps.\n")
-    (root / "tools.json").write_text(
-        json.dumps([{"name": "switch", "description": "Switch a lamp on or off.", "parameters": schema}])
-    )
-    (root / "state.json").write_text(json.dumps({"lamps": dict.fromkeys(LAMPS, False)}))
-    (root / "tasks.jsonl").write_text("".join(json.dumps(task) + "\n" for task in tasks))
-    (root / "tools.py").write_text(WORLD)
-    return root
-
-
-def layer(python: Path) -> Path:
-    """A folder with the wheels that simia needs and TRL's environment lacks, in the versions that run here. Built once."""
-    pins = [f"{name}=={version(name)}" for name in LIGHT]
-    home = python.parent.parent
-    name = f"{home.name}-light-{hashlib.sha256(' '.join(pins).encode()).hexdigest()[:12]}"
-    folder = home.parent / name
-    with locked(home.parent / f"{name}.lock"):
-        if not folder.is_dir():
-            draft = home.parent / f".{name}.{os.getpid()}"
-            shutil.rmtree(draft, ignore_errors=True)
-            pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input"]
-            done = subprocess.run([*pip, "--no-deps", "--target", str(draft), *pins], capture_output=True, text=True)
-            assert done.returncode == 0, done.stderr[-2000:]
-            draft.rename(folder)
-    return folder
-
-
-@pytest.fixture(scope="session")
-def told(pack: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+@pytest.fixture(scope="module")
+def told(trl: Trainer, taught_model: Path, lamps: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What three steps of GRPO were made of."""
-    work = tmp_path_factory.mktemp("grpo")
-    trainer = Trainer(ensure("trl", say=print), work)
-    model = work / "tiny-qwen"
-    texts = [*sorted((data_root() / "seeds").glob("*/seeds.jsonl")), pack / "tasks.jsonl"]
-    trainer.run(ROOT / "simia" / "trainers" / "tiny_model.py", model, *texts)
-    trainer.env["PYTHONPATH"] = os.pathsep.join([str(ROOT), str(layer(trainer.python))])
-    trainer.env["SIMIA_CACHE"] = str(cache_root())
-    trainer.run(PROBE, model, pack, work / "out.json")
-    return dict(json.loads((work / "out.json").read_text()))
+    out = tmp_path_factory.mktemp("grpo") / "out.json"
+    trl.run(PROBE, taught_model, lamps, out)
+    return dict(json.loads(out.read_text()))
 
 
 @pytest.mark.trainer
@@ -204,8 +113,8 @@ def test_an_aborted_episode_trains_nothing(told: dict[str, Any]) -> None:
     assert sorted(n > 1 for n in found) == [False, True], "one was lost before the policy spoke, one after"
 
 
-async def test_a_users_mistakes_are_said_in_a_line(pack: Path) -> None:
-    opened = await open_environment(str(pack), user="scripted")
+async def test_a_users_mistakes_are_said_in_a_line(lamps: Path) -> None:
+    opened = await open_environment(str(lamps), user="scripted")
     with pytest.raises(UserError, match="no task of split 'dev'; its splits: train"):
         task_rows(opened, "dev")
     rows = task_rows(opened)

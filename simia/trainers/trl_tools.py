@@ -1,0 +1,205 @@
+"""GRPO in TRL by its `environment_factory`: the pack's tools as typed methods, and TRL's own loop calls them.
+
+    environment = sync.run(open_environment("office", user="none"))
+    trainer = GRPOTrainer(
+        model, reward_funcs=[tools_reward], train_dataset=Dataset.from_list(tool_rows(environment)),
+        environment_factory=environment_factory(environment), args=GRPOConfig(...),
+    )
+
+Simpler than `rollout_func` for TRL's users, and less: TRL knows no user who answers, runs the calls of a batch one after another
+(so a simulated world waits for one model reply at a time), reads calls by its own parser, and lists tools alphabetically. It makes
+each tool's schema out of a Python signature and a docstring, so both are written here from the JSON Schema; what a signature cannot
+say stands in the argument's description.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, Union
+
+from simia import sync
+from simia.environment import Environment, Episode
+from simia.errors import Code, UserError
+from simia.tool import ToolSpec
+from simia.trainers.trl import task_rows
+from simia.trajectory import Message, ToolCall, Trajectory
+
+PLAIN: dict[str, Any] = {"string": str, "integer": int, "number": float, "boolean": bool, "null": type(None)}
+TAKEN = ("reset", "get_reward")  # names that mean something to TRL
+SECTION = re.compile(r"\b(Args|Returns|Raises|choices):", re.IGNORECASE)  # words that TRL's parser takes for its own
+ENDED = "The task has ended; nothing more is run."
+
+
+def tool_rows(environment: Environment, split: str | None = None) -> list[dict[str, Any]]:
+    """Rows for the trainer's data set: the policy as system text, an empty user turn that `reset` fills, and the task's id."""
+    policy = environment.pack.policy
+    prompt = [{"role": "system", "content": policy}] if policy else []
+    prompt.append({"role": "user", "content": ""})
+    return [{"prompt": prompt, "task_id": row["prompt"]} for row in task_rows(environment, split)]
+
+
+def tools_reward(*, completions: Sequence[Any], environments: Sequence[Tools], **_: Any) -> list[float | None]:
+    """The reward function that goes with the factory: hands each policy's last words to its episode, ends it, scores it.
+
+    All are judged at once. None, of an aborted episode: its advantage is 0, and with `beta` 0 (TRL's default) it trains nothing.
+    """
+
+    async def together() -> list[float | None]:
+        said = zip(environments, completions, strict=True)
+        return await asyncio.gather(*(tools._finish(completion) for tools, completion in said))
+
+    return sync.run(together())
+
+
+def environment_factory(
+    environment: Environment, *, seed: int = 0, on_trajectory: Callable[[Trajectory], None] | None = None
+) -> Callable[[], Tools]:
+    """What GRPOTrainer takes as `environment_factory`; its instances share the opened environment and its one pack.
+
+    Episodes of one task in one batch are a group. Raises `UserError` for a tool that no Python method can stand for.
+    """
+    made: list[Tools] = []
+    batch = 0
+
+    class Opened(Tools):
+        def _group(self, task: str) -> str:
+            nonlocal batch
+            batch += self is made[0]  # TRL gives out its instances in their order: the first one opens each batch
+            return f"{batch}/{task}"
+
+    Opened.__name__ = Opened.__qualname__ = re.sub(r"\W", "_", environment.pack.name)
+    for tool in environment.pack.tools:
+        setattr(Opened, tool.name, method_of(tool))
+
+    def factory() -> Tools:
+        made.append(Opened(environment, seed, on_trajectory))
+        return made[-1]
+
+    return factory
+
+
+class Tools:
+    """One conversation at a time; a subclass has the pack's tools as methods. TRL takes every public method for a tool."""
+
+    def __init__(
+        self, environment: Environment, seed: int = 0, on_trajectory: Callable[[Trajectory], None] | None = None
+    ) -> None:
+        self._environment, self._seed, self._on_trajectory = environment, seed, on_trajectory
+        self._episode: Episode | None = None
+        self._calls = 0
+
+    def reset(self, task_id: str, **_: Any) -> str:
+        """A new episode of that task; returns the user's first words, which TRL adds to the prompt's last message."""
+        before, self._calls = self._episode, 0
+        if before is not None:
+            sync.run(before.close())
+        starting = self._environment.reset(task_id, seed=self._seed, group=self._group(task_id))
+        self._episode = sync.run(starting)
+        return "\n\n".join(message.text for message in self._episode.view.messages if message.role == "user")
+
+    def _group(self, task: str) -> str | None:
+        return None
+
+    def _call(self, name: str, arguments: dict[str, Any]) -> str:
+        episode = self._running()
+        if episode.end is not None:
+            return ENDED
+        self._calls += 1
+        call = ToolCall(id=f"call_{self._calls}", name=name, arguments=arguments)
+        step = sync.run(episode.step(Message(role="assistant", calls=[call])))
+        return "\n".join(message.text for message in step.messages if message.role == "tool")
+
+    async def _finish(self, completion: Sequence[dict[str, Any]]) -> float | None:
+        episode, last = self._running(), completion[-1] if completion else {"role": "tool"}
+        if episode.end is None:
+            if last["role"] == "assistant" and not last.get("tool_calls"):
+                await episode.step(Message(role="assistant", content=str(last.get("content") or "")))
+                await episode.stop(Code.MAX_TURNS)  # a user who would go on: TRL has no turn for one
+            else:
+                await episode.stop(Code.MAX_TOKENS)
+        if self._on_trajectory is not None:
+            self._on_trajectory(episode.trajectory)
+        return episode.reward.value if episode.reward else None
+
+    def _running(self) -> Episode:
+        if self._episode is None:
+            raise UserError("no episode yet: TRL resets an environment before its tools are called")
+        return self._episode
+
+
+def method_of(tool: ToolSpec) -> Callable[..., str]:
+    """A method whose signature and docstring give TRL the tool's schema. Raises `UserError` where none can."""
+    if tool.name in TAKEN or tool.name.startswith("_"):
+        raise UserError(f"tool {tool.name!r}: TRL's environment_factory uses that name itself; train with rollout_func")
+    properties: dict[str, Any] = tool.parameters.get("properties", {})
+    required = tool.parameters.get("required", [])
+    parameters = [inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)]
+    hints, lines = dict[str, Any](), [one_line(tool.description, keep=True), "", "Args:"]
+    for name, schema in properties.items():
+        hints[name], told = typed(schema)
+        default = inspect.Parameter.empty if name in required else None
+        try:
+            kind = inspect.Parameter.KEYWORD_ONLY
+            parameters.append(inspect.Parameter(name, kind, default=default, annotation=hints[name]))
+        except ValueError:
+            raise UserError(
+                f"tool {tool.name!r}: its argument {name!r} is no Python name, and TRL's environment_factory reads signatures; "
+                "train with rollout_func"
+            ) from None
+        lines.append(f"    {name}: {described(name, schema, told)}")
+
+    def method(self: Tools, /, **arguments: Any) -> str:
+        return self._call(tool.name, arguments)
+
+    method.__name__ = method.__qualname__ = tool.name
+    method.__doc__ = "\n".join(lines)
+    method.__annotations__ = hints
+    method.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return method
+
+
+def described(name: str, schema: Any, told: dict[str, Any]) -> str:
+    """An argument's description on one line, never empty; with what its type hint does not say of the schema."""
+    schema = schema if isinstance(schema, dict) else {}
+    words = one_line(schema.get("description") or name.replace("_", " "))
+    left = {k: v for k, v in schema.items() if k not in ("description", "title") and told.get(k) != v}
+    if not left:
+        return words
+    return f"{words.rstrip('.')}. JSON Schema: {one_line(json.dumps(left, ensure_ascii=False))}"
+
+
+def one_line(text: str, *, keep: bool = False) -> str:
+    """Text that the docstring's parser reads as text; `keep`: with its line breaks."""
+    return SECTION.sub(r"\1 :", text if keep else " ".join(text.split()))
+
+
+def typed(schema: Any) -> tuple[Any, Any]:
+    """A type hint, and the JSON Schema that TRL will make of it."""
+    if not isinstance(schema, dict):
+        return Any, {}
+    values = schema.get("enum", [schema["const"]] if "const" in schema else None)
+    if values:
+        if all(isinstance(value, str | int | bool | None) for value in values):
+            names = list(dict.fromkeys(next(n for n, t in PLAIN.items() if type(value) is t) for value in values))
+            return Literal[tuple(values)], {"type": names[0] if len(names) == 1 else names, "enum": values}
+        return Any, {}
+    kind = schema.get("type")
+    if isinstance(kind, str) and kind in PLAIN:
+        return PLAIN[kind], {"type": kind}
+    container: Any = {"array": list, "object": dict}.get(str(kind))
+    if container is not None:
+        of = "items" if container is list else "additionalProperties"
+        inner, told = typed(schema.get(of))
+        if inner is Any:
+            return container, {"type": kind}
+        return container[inner] if container is list else container[str, inner], {"type": kind, of: told}
+    if isinstance(kind, list) and kind and all(isinstance(one, str) and one in PLAIN for one in kind):
+        rest = sorted(one for one in kind if one != "null")
+        told = {"type": rest[0] if len(rest) == 1 else rest} if rest else {"type": "null"}
+        union: Any = Union
+        return union[tuple(PLAIN[one] for one in kind)], {**told, "nullable": True} if "null" in kind and rest else told
+    return Any, {}

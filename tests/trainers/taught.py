@@ -1,0 +1,75 @@
+"""Runs inside TRL's environment: a tiny model over-fitted on packs' scripts, solved well and badly, so that its samples differ in reward.
+
+python taught.py OUT TEXT... -- PACK...
+"""
+
+import itertools
+import json
+import random
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers.utils import get_json_schema
+
+from simia.pack import Pack
+from simia.trainers.tiny_model import make
+from simia.trainers.trl_tools import Tools, method_of
+
+STEPS = 180
+
+
+def chats(pack: Pack) -> Iterator[list[dict[str, Any]]]:
+    for task, wrong in itertools.product(pack.tasks, (False, True)):
+        chat: list[dict[str, Any]] = [{"role": "system", "content": pack.policy}]
+        for turn in task.script:
+            if turn.calls:
+                action = turn.calls[0]
+                arguments = {**action.arguments, "on": action.arguments["on"] != wrong}
+                call = {"type": "function", "function": {"name": action.name, "arguments": arguments}}
+                chat += [{"role": "assistant", "content": "", "tool_calls": [call]}]
+                chat += [{"role": "tool", "content": json.dumps(arguments, separators=(",", ":"))}]
+            elif turn.user is not None:
+                chat.append({"role": "user", "content": turn.user})
+            else:
+                chat.append({"role": "assistant", "content": turn.agent})
+        yield chat
+
+
+def told(pack: Pack) -> list[dict[str, Any]]:
+    """The tools as the trainer will list them: simia's own way where there are conversations, else as TRL reads them off methods."""
+    if any(len(task.script) > 3 for task in pack.tasks):
+        return [{"type": "function", "function": tool.flat()} for tool in pack.tools]
+    methods = type("Methods", (Tools,), {tool.name: method_of(tool) for tool in pack.tools})
+    return [get_json_schema(getattr(methods, tool.name)) for tool in pack.tools]
+
+
+def main(out: str, texts: list[str], packs: list[str]) -> None:
+    make(Path(out), [Path(text) for text in texts])
+    torch.manual_seed(0)
+    source = random.Random(0)
+    tokenizer, model = AutoTokenizer.from_pretrained(out), AutoModelForCausalLM.from_pretrained(out)
+    rows = [
+        tokenizer.apply_chat_template(chat, tools=told(pack), return_dict=True)["input_ids"]
+        for pack in map(Pack.load, packs)
+        for chat in chats(pack)
+    ]
+    width = max(map(len, rows))
+    ids = torch.tensor([row + [tokenizer.pad_token_id] * (width - len(row)) for row in rows])
+    labels = torch.tensor([row + [-100] * (width - len(row)) for row in rows])
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    model.train()
+    for _ in range(STEPS):
+        some = source.sample(range(len(rows)), 4)
+        model(input_ids=ids[some], labels=labels[some]).loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    model.save_pretrained(out)
+
+
+if __name__ == "__main__":
+    at = sys.argv.index("--")
+    main(sys.argv[1], sys.argv[2:at], sys.argv[at + 1 :])
