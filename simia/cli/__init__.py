@@ -35,6 +35,7 @@ def build() -> typer.Typer:
         rollout,
         runs,
         serve,
+        train,
     )
 
     app = typer.Typer(
@@ -51,6 +52,7 @@ def build() -> typer.Typer:
     app.command()(report.report)
     app.command()(judge.judge)
     app.command()(rollout.rollout)
+    app.command()(train.train)
     app.command()(serve.serve)
     app.command()(fidelity.fidelity)
     app.command()(doctor.doctor)

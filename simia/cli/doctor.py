@@ -5,20 +5,39 @@ from __future__ import annotations
 import importlib.util
 import platform
 import sys
+from typing import Annotated
 
+import typer
 from rich.console import Console
 from rich.table import Table
+
+from simia.errors import UserError
 
 EXTRAS = {"embedded": "xllamacpp", "vllm": "vllm", "datasets": "pyarrow", "mcp": "mcp"}
 out = Console()
 
 
-def doctor() -> None:
-    """What this machine can do: the sandbox, the local model, extras, trainer environments."""
+def doctor(
+    trainer: Annotated[str | None, typer.Option("--trainer", help="Only whether this trainer can run.")] = None,
+) -> None:
+    """What this machine can do: the sandbox, the local model, extras, and which trainers can run in this environment."""
+    from simia.trainers.versions import NEEDS
+
+    if trainer is not None and trainer not in NEEDS:
+        raise UserError(f"no trainer named {trainer!r}; there are: {', '.join(NEEDS)}")
+    if trainer is None:
+        out.print(machine())
+    for name in [trainer] if trainer else NEEDS:
+        for text in lines(name):
+            out.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def machine() -> Table:
     from simia import __version__
     from simia.resources import cache_root
     from simia.sandbox.probe import probe
-    from simia.trainers.environments import RECIPES
+    from simia.trainers.environments import RECIPES, plain
+    from simia.trainers.versions import NEEDS, installed
 
     table = Table("what", "how it stands", show_header=False)
     table.add_row(
@@ -29,8 +48,31 @@ def doctor() -> None:
     for extra, module in EXTRAS.items():
         there = importlib.util.find_spec(module) is not None
         table.add_row(f"extra {extra}", "installed" if there else f"not installed: pip install 'simia\\[{extra}]'")
+    have = installed()
+    wanted = dict.fromkeys(name for needs in NEEDS.values() for name in needs)
+    some = ", ".join(f"{name} {have[plain(name)]}" for name in wanted if plain(name) in have)
+    table.add_row("of what trainers need", some or "nothing is installed here")
     for name, recipe in RECIPES.items():
+        if name in NEEDS:
+            continue
         built = (cache_root() / "envs" / recipe.key).is_dir()
         how = "built" if built else f"not built ({recipe.size}): {sys.executable} -m simia.trainers.environments {name}"
         table.add_row(f"environment {name}", how)
-    out.print(table)
+    return table
+
+
+def lines(trainer: str) -> list[str]:
+    """A trainer in this environment, with each version that clashes, and in one of its own."""
+    from simia.trainers.environments import RECIPES
+    from simia.trainers.versions import clean, compare, home_of, installed
+
+    fit, own, recipe = compare(trainer, installed()), home_of(trainer), RECIPES.get(trainer)
+    found = [
+        f"trainer {trainer}: " + ("can run in this environment" if fit.fits else f"not in this environment: {fit}")
+    ]
+    if own is not None:
+        found.append(f"  its own environment: {own}")
+    else:
+        size = f" ({recipe.size})" if recipe and trainer != "ragen" else ""
+        found.append(f"  a clean environment{size}: {clean(trainer)}")
+    return found

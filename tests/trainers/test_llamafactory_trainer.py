@@ -2,6 +2,8 @@
 
 import json
 import math
+import subprocess
+import sys
 import unicodedata
 from pathlib import Path
 from typing import Any
@@ -337,8 +339,11 @@ def test_five_real_steps(trainer: Any, tiny_model: Path, tmp_path: Path, segment
         "logging_steps": "1",
         "save_steps": "5",
     }
-    pairs = [f"{key}={value}" for key, value in overrides.items()]
-    trainer.run("-m", "llamafactory.cli", "train", "train.yaml", *pairs, cwd=tmp_path)
+    given = [word for key, value in overrides.items() for word in ("--set", f"{key}={value}")]
+    command = [sys.executable, "-m", "simia", "train", "llamafactory", str(tmp_path), *given]
+    done = subprocess.run(command, env=trainer.env, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    assert f"({trainer.python})" in done.stdout, "its own environment was chosen"
     log = [json.loads(line) for line in (tmp_path / "checkpoints" / "trainer_log.jsonl").read_text().splitlines()]
     losses = [entry["loss"] for entry in log if "loss" in entry]
     assert len(losses) == 5

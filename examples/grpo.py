@@ -1,0 +1,54 @@
+"""GRPO with TRL on a pack, on one page: an environment, TRL's trainer, and nothing patched between them.
+
+    python -m simia.trainers.environments trl       # once: prints the PYTHON of an environment with TRL; then
+    PYTHON -m pip install simia
+    PYTHON examples/grpo.py Qwen/Qwen3-0.6B customer_service executable
+    PYTHON examples/grpo.py Qwen/Qwen3-0.6B customer_service simulated     # no code of the pack is run: a model plays its tools
+
+The policy plays whole conversations, tool calls and a user among them. What it sampled is what is trained, token for token; what tools
+and user say has mask 0. A simulated world asks the endpoint of OPENAI_API_KEY, or else the small local model.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+from datasets import Dataset
+from trl import GRPOConfig, GRPOTrainer
+
+from simia import sync
+from simia.rollout.stage import open_stage
+from simia.trainers.trl import environment_reward, rollout_func, task_rows
+
+
+def main(model: str, pack: str, backend: str, out: str, steps: int) -> None:
+    # 1. The environment: a pack, and by one word who answers the tools' calls. Replies that were paid for are kept in `store`.
+    llm = {"kind": "openai", "model": "gpt-5-mini"} if os.environ.get("OPENAI_API_KEY") else {"kind": "embedded"}
+    stage = {"pack": pack, "backend": backend, "user": "scripted", "llm": llm}
+    environment = sync.run(open_stage(stage, store=Path(out) / "replies"))
+
+    # 2. The trainer: TRL's own. A row of the data set is a task's id; `rollout_func` plays it; its reward comes with it.
+    trainer = GRPOTrainer(
+        model=model,
+        train_dataset=Dataset.from_list(task_rows(environment)),
+        rollout_func=rollout_func(environment, at_once=16, on_trajectory=lambda t: print(t.task_id, t.reward.value)),
+        reward_funcs=[environment_reward],
+        args=GRPOConfig(
+            output_dir=out,
+            max_steps=steps,
+            num_generations=4,  # a group: episodes of one task, which share the simulator's answers
+            per_device_train_batch_size=8,
+            max_completion_length=2048,  # of an episode, the environment's words included
+            learning_rate=1e-6,
+            logging_steps=1,
+            report_to=[],
+        ),
+    )
+    trainer.train()
+    trainer.save_model()
+    sync.run(environment.close())
+
+
+if __name__ == "__main__":
+    given = [*sys.argv[1:], *["Qwen/Qwen3-0.6B", "customer_service", "executable", "grpo", "64"][len(sys.argv) - 1 :]]
+    main(*given[:4], steps=int(given[4]))

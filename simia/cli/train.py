@@ -1,0 +1,93 @@
+"""`simia train`: start a trainer on simia's data or environments, after checking what it would stumble over later."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from simia.config import scalar
+from simia.errors import UserError
+from simia.trainers.launch import Launch
+
+TRAINERS = {
+    "llamafactory": "simia.trainers.llamafactory",
+    "trl": "simia.trainers.trl_train",
+    "verl": "simia.trainers.verl.start",
+    "ragen": "simia.trainers.ragen.start",
+}
+"""Trainer → the module whose `launch(config, changes, python=…)` knows how it is started."""
+MODEL = {"verl": "actor_rollout_ref.model.path", "ragen": "model_path"}
+out = Console()
+
+
+def train(
+    trainer: Annotated[str, typer.Argument(help=f"One of {', '.join(TRAINERS)}.")],
+    config: Annotated[
+        str, typer.Argument(help="Its config by name or path; for llamafactory an exported folder, or a run by name.")
+    ],
+    settings: Annotated[list[str] | None, typer.Option("--set", help="Any setting of the config, as a.b=c.")] = None,
+    model: Annotated[
+        str | None, typer.Option("--model", help="llamafactory: one of models.yaml; trl: a name or a folder.")
+    ] = None,
+    python: Annotated[
+        Path | None, typer.Option("--python", help="Interpreter of an environment that holds the trainer.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check, and print what would be run.")] = False,
+) -> None:
+    """Train: check versions, data and settings, then become the trainer. Its exit code is ours, and Ctrl-C reaches it."""
+    place = TRAINERS.get(trainer)
+    if place is None:
+        raise UserError(f"no trainer named {trainer!r}; there are: {', '.join(TRAINERS)}")
+    changes = changed(settings or [])
+    if model is not None:
+        if trainer in MODEL:
+            raise UserError(f"--model is for llamafactory and trl; here: --set {MODEL[trainer]}={model}")
+        changes["model"] = model
+    # Made absolute, and no link is followed: an environment's interpreter is one.
+    interpreter = Path(os.path.abspath(python.expanduser())) if python else None
+    launch: Launch = import_module(place).launch(Path(config), changes, python=interpreter)
+    for note in launch.notes:
+        out.print(note, markup=False, highlight=False, soft_wrap=True)
+    if dry_run:
+        out.print(line(launch), markup=False, highlight=False, soft_wrap=True)
+        return
+    become(launch)
+
+
+def changed(settings: list[str]) -> dict[str, Any]:
+    """`a.b=c` as dotted name → value."""
+    found = {}
+    for setting in settings:
+        name, sign, text = setting.partition("=")
+        if not sign or not name:
+            raise UserError(f"--set {setting!r}: write it as a.b=value")
+        found[name] = scalar(text)
+    return found
+
+
+def line(launch: Launch) -> str:
+    """The launch as a line for a shell."""
+    before = [f"cd {shlex.quote(str(launch.cwd))} &&"] if launch.cwd else []
+    return " ".join(
+        [*before, *(f"{name}={shlex.quote(value)}" for name, value in launch.env.items()), shlex.join(launch.command)]
+    )
+
+
+def become(launch: Launch) -> None:
+    """Replace this process by the trainer's: signals, exit code and terminal are then its own."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    env = {**os.environ, **launch.env}
+    try:
+        if launch.cwd is not None:
+            os.chdir(launch.cwd)
+        os.execvpe(launch.command[0], launch.command, env)
+    except OSError as error:
+        raise UserError(f"{launch.command[0]} cannot be started: {error.strerror}") from None

@@ -1,0 +1,238 @@
+"""How LLaMA-Factory is started: `simia train llamafactory CONFIG`.
+
+CONFIG is what `simia export --to llamafactory` wrote (the folder, or its train.yaml), or a run of configs/llamafactory/runs.yaml by
+name: then the data are exported first. What LLaMA-Factory finds out after minutes, or never says, is checked before it starts:
+versions, a template of another family than the model, a data set that is not there, DeepSpeed that is not installed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import Field, RootModel, ValidationError
+
+from simia import resources
+from simia.config import Config, explain
+from simia.errors import UserError
+from simia.export.llamafactory import Model
+from simia.runs import locate
+from simia.trainers.launch import Launch
+from simia.trainers.versions import installed, interpreter
+
+TRAIN = "train.yaml"
+OURS = (
+    "data",
+    "model",
+    "runs",
+    "out",
+    "segment",
+    "reasoning",
+)  # settings of a named run that are simia's, not the trainer's
+
+
+class NamedRun(Config):
+    """One run of configs/llamafactory/runs.yaml."""
+
+    data: list[str] = Field(min_length=1, description="Runs of `simia amplify`, or files of trajectories.")
+    models: list[str] = Field(min_length=1, description="Names of configs/llamafactory/models.yaml.")
+
+
+class NamedRuns(RootModel[dict[str, NamedRun]]):
+    """The whole file."""
+
+
+def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None) -> Launch:
+    """The command that trains. `changes`: LLaMA-Factory's arguments by name, over the file's; for a named run also `model` (one of
+    models.yaml), `data` (runs or files in place of the run's own), `runs` (their folder), `out`, `segment` and `reasoning`.
+
+    `python`: the interpreter of an environment with LLaMA-Factory (unset: this one if it fits, else simia's own for it).
+    Raises `UserError` with one line for what must be changed first.
+    """
+    folder = config.parent if config.name == TRAIN else config
+    if (folder / TRAIN).is_file():
+        return exported(folder, changes, python)
+    if config.suffix in (".yaml", ".yml"):
+        problem = f"is not the {TRAIN} of an exported folder" if config.is_file() else "does not exist"
+        raise UserError(
+            f"{config} {problem}: simia export RUN --to llamafactory --out FOLDER, or a run of {', '.join(named())}"
+        )
+    return joint(str(config), changes, python)
+
+
+def exported(folder: Path, changes: dict[str, Any], python: Path | None) -> Launch:
+    """Train on a folder that `simia export` wrote."""
+    changes = dict(changes)
+    name = changes.pop("model", None)
+    others = [key for key in OURS if key in changes]
+    if others:
+        raise UserError(f"{folder} is exported already: {', '.join(others)} belong to a named run or to simia export")
+    try:
+        given = yaml.safe_load((folder / TRAIN).read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UserError(f"{folder / TRAIN} is not YAML: {str(error).splitlines()[0]}") from None
+    if not isinstance(given, dict):
+        raise UserError(f"{folder / TRAIN} is not a mapping of LLaMA-Factory's arguments")
+    if name:
+        changes = {"model_name_or_path": Model.named(str(name)).path, **changes}
+    if "model_name_or_path" in changes and Path(str(changes["model_name_or_path"])).is_dir():
+        changes["model_name_or_path"] = os.path.abspath(
+            str(changes["model_name_or_path"])
+        )  # the trainer starts in the folder
+    whole = {**given, **changes}
+    check_template(folder, whole)
+    check_data(folder, whole)
+    python = interpreter("llamafactory", python)
+    notes, env = check_extras(whole, python)
+    arguments = [f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in changes.items()]
+    command = [str(python), "-m", "llamafactory.cli", "train", TRAIN, *arguments]
+    return Launch(command, cwd=folder, env={**environment(python), **env}, notes=notes)
+
+
+def joint(name: str, changes: dict[str, Any], python: Path | None) -> Launch:
+    """A named run: export its data for its model, then train in that folder."""
+    run = named().get(name)
+    if run is None:
+        raise UserError(f"no folder with a {TRAIN} and no run is named {name!r}; there are: {', '.join(named())}")
+    ours = {key: changes[key] for key in OURS if key in changes}
+    theirs = {key: value for key, value in changes.items() if key not in OURS}
+    model = str(ours.get("model") or (run.models[0] if len(run.models) == 1 else ""))
+    if not model:
+        raise UserError(f"{name} is run with several models: add --model, one of {', '.join(run.models)}")
+    found = Model.named(model)
+    out = Path(str(ours.get("out", f"data/{name}-{model}")))
+    if (out / TRAIN).is_file():
+        made = exported(out, theirs, python)
+        made.notes.insert(0, f"{name}: {out} is there already and is trained on (remove it to export anew)")
+        return made
+    runs = Path(str(ours.get("runs", "runs")))
+    data = sources(name, run, ours.get("data"), runs)
+    python = interpreter("llamafactory", python)
+    recipe = yaml.safe_load(resources.find("configs", "llamafactory/sft.yaml").read_text(encoding="utf-8"))
+    whole = {**recipe, "model_name_or_path": found.path, "template": found.template, **theirs}
+    check_template(Path(), whole)
+    notes, _ = check_extras(whole, python)
+    export = [
+        sys.executable,
+        "-m",
+        "simia",
+        "export",
+        *data,
+        "--to",
+        "llamafactory",
+        "--model",
+        model,
+        "--out",
+        str(out),
+    ]
+    export += ["--runs", str(runs), "--segment", str(ours.get("segment", "whole"))]
+    export += ["--reasoning"] if ours.get("reasoning") else []
+    train = [sys.executable, "-m", "simia", "train", "llamafactory", str(out), "--python", str(python)]
+    for key, value in theirs.items():
+        train += ["--set", f"{key}={value if isinstance(value, str) else json.dumps(value)}"]
+    note = f"{name}: {', '.join(data)} are exported for {model} ({found.path}, template {found.template}) to {out}, then trained on"
+    return Launch(["sh", "-c", f"{shlex.join(export)} && exec {shlex.join(train)}"], notes=[note, *notes])
+
+
+def named() -> dict[str, NamedRun]:
+    """The runs of configs/llamafactory/runs.yaml, ours or the user's file in its place."""
+    file = resources.find("configs", "llamafactory/runs.yaml")
+    try:
+        return NamedRuns.model_validate(yaml.safe_load(file.read_text(encoding="utf-8"))).root
+    except yaml.YAMLError as error:
+        raise UserError(f"{file} is not YAML: {str(error).splitlines()[0]}") from None
+    except ValidationError as error:
+        raise UserError(f"{file}: {explain(NamedRuns, error)}") from None
+
+
+def sources(name: str, run: NamedRun, given: Any, runs: Path) -> list[str]:
+    """What is exported: the run's own data or those given in their place, each of which is there."""
+    wanted = (
+        run.data
+        if given is None
+        else [str(one) for one in (given if isinstance(given, list) else str(given).split(","))]
+    )
+    missing = []
+    for one in wanted:
+        if Path(one).exists():
+            continue
+        try:
+            locate(runs, one)
+        except UserError as error:
+            if "several" in str(error):
+                raise
+            missing.append(one)
+    if missing and given is not None:
+        raise UserError(
+            f"{name}: no such data: {', '.join(missing)} (a run in {runs}, a file of trajectories, or a pack)"
+        )
+    if missing:
+        ways = [
+            f"{one}: put the file there" if "/" in one else f"{one}: simia amplify -c amplify/{one} --name {one}"
+            for one in missing
+        ]
+        raise UserError(
+            f"{name} is trained on data that are not here ({'; '.join(ways)}); or name yours: --set data=RUN,FILE,…"
+        )
+    return wanted
+
+
+def check_template(folder: Path, whole: dict[str, Any]) -> None:
+    """The template is of the model's family, as far as the model is known; LLaMA-Factory would train on another one's markers."""
+    model, template = str(whole.get("model_name_or_path", "")), str(whole.get("template", ""))
+    if model.startswith(("/", ".", "~")) and not (folder / Path(model).expanduser()).is_dir():
+        raise UserError(f"model_name_or_path: there is no folder {model}")
+    file = resources.find("configs", "llamafactory/models.yaml")
+    for name, facts in yaml.safe_load(file.read_text(encoding="utf-8")).items():
+        own = facts["template"]
+        if facts["path"] == model and template not in (own, f"{own}_nothink"):
+            raise UserError(
+                f"{model} wants template {own}, and the data are rendered with {template!r}: simia export --model {name}"
+            )
+
+
+def check_data(folder: Path, whole: dict[str, Any]) -> None:
+    """The data sets that the file names are listed in dataset_info.json, and their files are there with something in them."""
+    place = folder / str(whole.get("dataset_dir", "data"))
+    try:
+        info = json.loads((place / "dataset_info.json").read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"{place} has no dataset_info.json: export again, or set dataset_dir") from None
+    except ValueError as error:
+        raise UserError(f"{place / 'dataset_info.json'} is not JSON: {error}") from None
+    for name in str(whole.get("dataset", "")).split(","):
+        if name.strip() not in info:
+            raise UserError(
+                f"dataset {name.strip()!r} is not in {place / 'dataset_info.json'}; there are: {', '.join(info)}"
+            )
+        file = place / str(info[name.strip()].get("file_name", ""))
+        if not file.is_file() or file.stat().st_size == 0:
+            raise UserError(
+                f"{file} is {'empty' if file.is_file() else 'not there'}: nothing to train on; export again"
+            )
+
+
+def check_extras(whole: dict[str, Any], python: Path) -> tuple[list[str], dict[str, str]]:
+    """What the settings need beside LLaMA-Factory: raises for DeepSpeed, without which it stops; notes and variables."""
+    versions, env = installed(python), dict[str, str]()
+    notes = [f"LLaMA-Factory {versions['llamafactory']} with transformers {versions['transformers']} ({python})"]
+    if whole.get("deepspeed"):
+        if "deepspeed" not in versions:
+            raise UserError(
+                f"deepspeed is set, and {python} lacks it: {python} -m pip install deepspeed, or --set deepspeed=null"
+            )
+        env["FORCE_TORCHRUN"] = "1"  # it refuses DeepSpeed without, on one GPU too
+    if whole.get("flash_attn") == "fa2" and "flash-attn" not in versions:
+        notes.append("flash-attn is not installed there: LLaMA-Factory goes on with slower attention")
+    return notes, env
+
+
+def environment(python: Path) -> dict[str, str]:
+    """Its `bin` comes first, for torchrun; our packages stay out of another environment."""
+    path = {"PATH": os.pathsep.join([str(python.parent), os.environ.get("PATH", "")])}
+    return path if str(python) == sys.executable else {**path, "PYTHONPATH": ""}

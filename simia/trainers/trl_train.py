@@ -1,0 +1,151 @@
+"""`simia train trl CONFIG`: GRPO in TRL from one YAML, a stage and the fields of TRL's GRPOConfig.
+
+`launch` runs here and checks; the rest runs in TRL's environment: `python -m simia.trainers.trl_train CONFIG --set a.b=c`, also behind
+`accelerate launch`. It goes on from the last checkpoint of `grpo.output_dir`, and what simulators, users and judges were paid for is
+kept there too, so that a run that was killed pays for nothing twice. examples/grpo.py is the same without settings.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import difflib
+import json
+import sys
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field
+
+from simia import sync
+from simia.config import Config, assign, find_config, load, parse, read, scalar
+from simia.environment import Environment
+from simia.errors import UserError
+from simia.pack import Pack
+from simia.rollout.settings import StageConfig
+from simia.rollout.stage import chosen, open_stage
+from simia.trainers.environments import python_path
+from simia.trainers.launch import Launch
+from simia.trainers.versions import interpreter
+
+
+class TrlConfig(Config):
+    """What configs/trl/*.yaml hold."""
+
+    model: str = Field(min_length=1, description="The policy to train: a name on the hub, or a folder.")
+    stage: StageConfig = Field(default_factory=StageConfig, description="The environment and its models.")
+    through: Literal["rollout_func", "environment_factory"] = Field(
+        "rollout_func", description="TRL's way in; environment_factory: TRL's own loop, no user who answers."
+    )
+    at_once: int | None = Field(None, ge=1, description="Most episodes under way (rollout_func); unset: all.")
+    max_turn_tokens: int | None = Field(None, ge=1, description="Longest message of the policy (rollout_func).")
+    evaluate: str | None = Field(None, description="Split to evaluate on; unset: none. Set grpo.eval_strategy too.")
+    resume: bool = Field(True, description="Go on from the last checkpoint of output_dir, if there is one.")
+    grpo: dict[str, Any] = Field(default_factory=dict, description="Fields of TRL's GRPOConfig.")
+
+
+def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None) -> Launch:
+    """Check config, pack and versions. `python`: an interpreter with TRL (unset: this one if it fits, else simia's own for TRL).
+    Raises `UserError` with one line for what must be changed first."""
+    data = read(config)
+    for name, value in changes.items():
+        assign(data, name.split("."), value)
+    settings = parse(TrlConfig, data, where=str(config))
+    pack = Pack.load(settings.stage.pack)
+    tasks = chosen(pack, settings.stage)
+    if settings.through == "rollout_func" and settings.grpo.get("use_vllm"):
+        raise UserError(
+            "rollout_func samples with the trainer's own model: set grpo.use_vllm=false, or through=environment_factory"
+        )
+    python = interpreter("trl", python)
+    command = [str(python), "-m", "simia.trainers.trl_train", str(find_config(config).absolute())]
+    for name, value in changes.items():
+        command += ["--set", f"{name}={json.dumps(value)}"]
+    backend = settings.stage.backend if isinstance(settings.stage.backend, str) else "mixed"
+    notes = [
+        f"GRPO of {settings.model} on {len(tasks)} tasks of {pack.name} ({backend}), through TRL's {settings.through} ({python})"
+    ]
+    return Launch(command, env={"PYTHONPATH": python_path(python), "TRL_EXPERIMENTAL_SILENCE": "1"}, notes=notes)
+
+
+def train(config: TrlConfig) -> None:
+    """The run itself, in TRL's environment."""
+    from datasets import Dataset  # type: ignore[import-not-found,unused-ignore]
+    from transformers.trainer_utils import get_last_checkpoint  # type: ignore[import-not-found,unused-ignore]
+    from trl import GRPOConfig, GRPOTrainer  # type: ignore[import-not-found,unused-ignore]
+
+    arguments = GRPOConfig(**fields(config.grpo, [field.name for field in dataclasses.fields(GRPOConfig)]))
+    out = Path(arguments.output_dir)
+    environment = sync.run(open_stage(config.stage, store=out / "replies", say=lambda text: print(text, flush=True)))
+    try:
+        trainer = GRPOTrainer(
+            model=config.model,
+            args=arguments,
+            train_dataset=Dataset.from_list(rows(config, environment, None)),
+            eval_dataset=Dataset.from_list(rows(config, environment, config.evaluate)) if config.evaluate else None,
+            **way_in(config, environment),
+        )
+        last = get_last_checkpoint(str(out)) if config.resume and out.is_dir() else None
+        trainer.train(resume_from_checkpoint=last)
+        trainer.save_model()
+    finally:
+        sync.run(environment.close())
+
+
+def rows(config: TrlConfig, environment: Environment, split: str | None) -> list[dict[str, Any]]:
+    """The tasks of the stage; `split`: those of the pack's split, for evaluation."""
+    from simia.trainers.trl import task_rows
+    from simia.trainers.trl_tools import tool_rows
+
+    if split is not None:
+        chosen_here, environment.tasks = environment.tasks, environment.pack.tasks
+        try:
+            return list(
+                tool_rows(environment, split)
+                if config.through == "environment_factory"
+                else task_rows(environment, split)
+            )
+        finally:
+            environment.tasks = chosen_here
+    return list(tool_rows(environment) if config.through == "environment_factory" else task_rows(environment))
+
+
+def way_in(config: TrlConfig, environment: Environment) -> dict[str, Any]:
+    from simia.trainers.trl import environment_reward, rollout_func
+    from simia.trainers.trl_tools import environment_factory, tools_reward
+
+    seed = config.stage.seed
+    if config.through == "environment_factory":
+        return {"environment_factory": environment_factory(environment, seed=seed), "reward_funcs": [tools_reward]}
+    roll = rollout_func(environment, seed=seed, at_once=config.at_once, max_turn_tokens=config.max_turn_tokens)
+    return {"rollout_func": roll, "reward_funcs": [environment_reward]}
+
+
+def fields(given: dict[str, Any], known: list[str]) -> dict[str, Any]:
+    """TRL's fields, checked by name. YAML reads `1e-6` as text; everybody who writes it means a number."""
+    for name in given:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            raise UserError(
+                f"grpo.{name}: GRPOConfig has no such field" + (f"; did you mean {near[0]!r}?" if near else "")
+            )
+    if "output_dir" not in given:
+        raise UserError("grpo.output_dir is not set: name the folder for checkpoints")
+    return {name: scalar(value) if isinstance(value, str) else value for name, value in given.items()}
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m simia.trainers.trl_train")
+    parser.add_argument("config")
+    parser.add_argument("--set", action="append", default=[], dest="settings")
+    given = parser.parse_args(arguments)
+    try:
+        train(load(TrlConfig, given.config, given.settings))
+    except UserError as error:
+        print(f"simia: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,155 @@
+"""Which versions each trainer bears, in one table; how an environment compares; and where a trainer is to run.
+
+The ranges are what the releases that simia is tested with declare, or refuse at their start. They exclude one another
+(LLaMA-Factory: transformers up to 5.6.0; TRL: datasets from 4.7), so hardly any environment holds two trainers.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import distributions
+from pathlib import Path
+
+from simia.errors import UserError
+from simia.resources import cache_root
+from simia.trainers.environments import RECIPES, plain
+
+NEEDS: dict[str, dict[str, str]] = {
+    "llamafactory": {
+        "llamafactory": "==0.9.5",
+        "torch": ">=2.4.0",
+        "transformers": ">=4.55.0,!=4.57.0,<=5.6.0",
+        "datasets": ">=2.16.0,<=4.0.0",
+        "accelerate": ">=1.3.0,<=1.15.0",
+        "peft": ">=0.18.0,<=0.20.0",
+        "trl": ">=0.18.0,<=0.24.0",
+    },
+    "trl": {
+        "trl": ">=1.16.0,<2",
+        "torch": ">=2.4.0",
+        "transformers": ">=5.2.0",
+        "datasets": ">=4.7.0",
+        "accelerate": ">=1.10.1",
+    },
+    "verl": {
+        "verl": "==0.9.1",
+        "torch": ">=2.4.0",
+        "transformers": ">=5.5.3,!=5.6.0,<5.11",
+        "numpy": ">=2.0.0",
+        "ray": ">=2.41.0",
+        "TransferQueue": "",
+    },
+    "ragen": {
+        "torch": "==2.6.0",
+        "vllm": "==0.8.2",
+        "flash-attn": ">=2.7.4,<2.8",
+        "tensordict": ">=0.8,<0.9",
+        "ray": ">=2,<3",
+        "hydra-core": ">=1.3,<1.4",
+    },
+}
+"""Trainer → distribution → range, as pip writes ranges; an empty one: any version."""
+LIST = (
+    "import importlib.metadata as m, json; print(json.dumps({d.name: d.version for d in m.distributions() if d.name}))"
+)
+
+
+@dataclass(frozen=True)
+class Fit:
+    """How an environment compares with what a trainer needs: what is not there, and what is in a version that it does not bear."""
+
+    missing: tuple[str, ...]
+    clashing: tuple[str, ...]
+
+    @property
+    def fits(self) -> bool:
+        return not self.missing and not self.clashing
+
+    def __str__(self) -> str:
+        parts = [f"{', '.join(self.clashing)}"] if self.clashing else []
+        parts += [f"not installed: {', '.join(self.missing)}"] if self.missing else []
+        return "; ".join(parts) or "fits"
+
+
+def installed(python: Path | None = None) -> dict[str, str]:
+    """Distributions with their versions, of that interpreter's environment (None: of this one)."""
+    if python is None or str(python) == sys.executable:
+        found = {
+            one.name: one.version for one in reversed(list(distributions())) if one.name
+        }  # the first on the path counts
+    else:
+        try:
+            asked = subprocess.run([str(python), "-I", "-c", LIST], capture_output=True, text=True, check=True)
+        except (OSError, subprocess.CalledProcessError):
+            raise UserError(f"{python} is no Python interpreter that runs") from None
+        found = json.loads(asked.stdout)
+    return {plain(name): version for name, version in found.items()}
+
+
+def compare(trainer: str, versions: Mapping[str, str]) -> Fit:
+    missing, clashing = [], []
+    for name, wanted in NEEDS[trainer].items():
+        version = versions.get(plain(name))
+        if version is None:
+            missing.append(name)
+        elif not satisfies(version, wanted):
+            clashing.append(f"{name} {version} ({trainer} needs {wanted})")
+    return Fit(tuple(missing), tuple(clashing))
+
+
+def interpreter(trainer: str, python: Path | None) -> Path:
+    """Where that trainer runs: the interpreter that was named, else this one if it fits, else that of its own environment.
+
+    Raises `UserError` with one line that says what clashes there and which command makes a clean environment.
+    """
+    fit = compare(trainer, installed(python))
+    if fit.fits:
+        return python or Path(sys.executable)
+    own = home_of(trainer)
+    if python is None and own is not None:
+        return own
+    raise UserError(f"{python or sys.executable} cannot run {trainer}: {fit}; a clean environment: {clean(trainer)}")
+
+
+def home_of(trainer: str) -> Path | None:
+    """The interpreter of the trainer's own environment, if that is built."""
+    recipe = RECIPES.get(trainer)
+    python = cache_root() / "envs" / recipe.key / "bin" / "python" if recipe else None
+    return python if python is not None and python.exists() else None
+
+
+def clean(trainer: str) -> str:
+    """The command that makes a clean environment for that trainer."""
+    if trainer == "ragen":  # on a machine with GPUs, by RAGEN's own script: its package on the index is another one
+        from simia.trainers.ragen.start import CLONE
+
+        return f"{CLONE} && bash scripts/setup_ragen.sh"
+    return f"{sys.executable} -m simia.trainers.environments {trainer}"
+
+
+def satisfies(version: str, wanted: str) -> bool:
+    """Whether the release numbers lie in the range; what follows them (`+cpu`, `.post1`, `rc1`) is not looked at."""
+    have = release(version)
+    for part in filter(None, wanted.split(",")):
+        sign, number = re.match(r"([<>=!]=|[<>])(.+)", part).groups()  # type: ignore[union-attr] # NEEDS is ours
+        bound = release(number)
+        order = (have > bound) - (have < bound)
+        if not {"==": order == 0, "!=": order != 0, ">=": order >= 0, "<=": order <= 0, ">": order > 0, "<": order < 0}[
+            sign
+        ]:
+            return False
+    return True
+
+
+def release(version: str) -> tuple[int, ...]:
+    """`5.6.0+cpu` → (5, 6): zeros at the end say nothing."""
+    found = re.match(r"\d+(\.\d+)*", version)
+    numbers = [int(n) for n in found.group().split(".")] if found else []
+    while numbers and numbers[-1] == 0:
+        numbers.pop()
+    return tuple(numbers)

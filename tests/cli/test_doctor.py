@@ -1,0 +1,99 @@
+"""What the doctor says of environments with made-up versions in them."""
+
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from simia.cli import build
+from simia.errors import UserError
+from simia.trainers.environments import RECIPES
+from simia.trainers.versions import NEEDS, satisfies
+from tests.cli.conftest import Install
+
+LLAMAFACTORY = {
+    "llamafactory": "0.9.5",
+    "torch": "2.13.0+cpu",
+    "transformers": "5.6.0",
+    "datasets": "4.0.0",
+    "accelerate": "1.11.0",
+    "peft": "0.18.1",
+    "trl": "0.24.0",
+}
+
+
+def doctor(*arguments: str) -> str:
+    done = CliRunner().invoke(build(), ["doctor", *arguments], catch_exceptions=False)
+    assert done.exit_code == 0
+    return done.output
+
+
+def test_an_environment_for_one_trainer_clashes_with_another(install: Install, cache: Path) -> None:
+    install(**LLAMAFACTORY)
+    assert "trainer llamafactory: can run in this environment" in doctor("--trainer", "llamafactory")
+    first, second = doctor("--trainer", "trl").splitlines()
+    assert first == (
+        "trainer trl: not in this environment: trl 0.24.0 (trl needs >=1.16.0,<2), datasets 4.0.0 (trl needs >=4.7.0)"
+    )
+    assert (
+        second == f"  a clean environment ({RECIPES['trl'].size}): {sys.executable} -m simia.trainers.environments trl"
+    )
+
+
+def test_the_edges_of_a_range(install: Install, cache: Path) -> None:
+    install(**{**LLAMAFACTORY, "transformers": "5.6.1", "datasets": "2.16.0"})
+    said = doctor("--trainer", "llamafactory").splitlines()[0]
+    assert said.endswith("not in this environment: transformers 5.6.1 (llamafactory needs >=4.55.0,!=4.57.0,<=5.6.0)")
+
+
+def test_what_is_missing_is_told_from_what_clashes(install: Install, cache: Path) -> None:
+    install(verl="0.9.1", torch="2.11.0", transformers="5.6.0", ray="2.60.0", transferqueue="0.1.10")
+    said = doctor("--trainer", "verl").splitlines()[0]
+    assert "transformers 5.6.0 (verl needs >=5.5.3,!=5.6.0,<5.11)" in said
+    assert "transferqueue" not in said.lower()
+    assert "torch" not in said
+
+
+def test_an_environment_of_its_own_is_named_when_it_is_built(install: Install, cache: Path) -> None:
+    python = cache / "envs" / RECIPES["trl"].key / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.touch()
+    assert doctor("--trainer", "trl").splitlines()[1] == f"  its own environment: {python}"
+
+
+def test_the_whole_table(install: Install, cache: Path) -> None:
+    install(torch="2.13.0+cpu", vllm="0.32.0")
+    said = doctor()
+    for name in NEEDS:
+        assert f"trainer {name}: " in said
+        assert any(f"trainer {name}" in line for line in said.splitlines())
+    assert "extra embedded" in said
+    assert "torch 2.13.0+cpu" in said
+    assert "vllm 0.32.0" in said
+    assert "vllm 0.32.0 (ragen needs ==0.8.2)" in said
+    assert "git clone https://github.com/RAGEN-AI/RAGEN" in said
+
+
+def test_an_unknown_trainer(cache: Path) -> None:
+    with pytest.raises(UserError, match="no trainer named 'tlr'; there are: llamafactory, trl, verl, ragen"):
+        doctor("--trainer", "tlr")
+
+
+@pytest.mark.parametrize(
+    ("version", "wanted", "fits"),
+    [
+        ("5.6.0", "<=5.6.0", True),
+        ("5.6", "<=5.6.0", True),
+        ("5.6.0.post1", "<=5.6.0", True),
+        ("5.10.1", ">=5.5.3,<5.11", True),
+        ("5.11.0", ">=5.5.3,<5.11", False),
+        ("5.6.0", ">=5.5.3,!=5.6.0", False),
+        ("2.13.0+cpu", "==2.13.0", True),
+        ("1.9", ">=1.16.0", False),
+        ("10.0", ">=9.1,<10", False),
+        ("anything", "", True),
+    ],
+)
+def test_ranges_compare_numbers(version: str, wanted: str, fits: bool) -> None:
+    assert satisfies(version, wanted) is fits

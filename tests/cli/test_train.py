@@ -1,0 +1,240 @@
+"""`simia train` up to the point where the trainer takes over, and that it takes over."""
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from simia.cli import build, train
+from simia.errors import UserError
+from simia.export import CardFacts, export
+from simia.pack import Pack
+from simia.trainers.launch import Launch
+from tests.cli.conftest import Install
+from tests.cli.test_doctor import LLAMAFACTORY
+
+TRL = {"trl": "1.16.0", "torch": "2.13.0", "transformers": "5.23.0", "datasets": "5.2.0", "accelerate": "1.15.0"}
+PLAIN = ("--set", "deepspeed=null")
+
+
+def dry(*arguments: str | Path) -> tuple[list[str], str]:
+    """The notes, and the line that would be run."""
+    done = CliRunner().invoke(build(), ["train", *map(str, arguments), "--dry-run"], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    *notes, line = done.output.splitlines()
+    return notes, line
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """An exported folder."""
+    out = tmp_path / "exported"
+    export(Pack.load("office").seeds[:2], out, to="llamafactory", template="qwen", facts=CardFacts())
+    return out
+
+
+@pytest.mark.parametrize("named", ["folder", "file"])
+def test_an_exported_folder_is_trained_on_where_it_lies(
+    folder: Path, named: str, install: Install, cache: Path
+) -> None:
+    install(**LLAMAFACTORY)
+    config = folder if named == "folder" else folder / "train.yaml"
+    notes, line = dry("llamafactory", config, *PLAIN, "--set", "max_steps=5", "--set", "learning_rate=1e-5")
+    assert line.startswith(f"cd {folder} && PATH=")
+    command = f"{sys.executable} -m llamafactory.cli train train.yaml deepspeed=null max_steps=5 learning_rate=1e-05"
+    assert line.endswith(command)
+    assert notes[0].startswith("LLaMA-Factory 0.9.5 with transformers 5.6.0")
+    assert "flash-attn is not installed" in notes[1]
+    assert "PYTHONPATH" not in line, "this environment is its own"
+
+
+def test_deepspeed_gets_what_it_needs_or_is_refused(folder: Path, install: Install, cache: Path) -> None:
+    install(**LLAMAFACTORY)
+    with pytest.raises(UserError, match=r"deepspeed is set, and .* lacks it: .* -m pip install deepspeed, or --set"):
+        dry("llamafactory", folder)
+    install(deepspeed="0.18.2")
+    assert "FORCE_TORCHRUN=1" in dry("llamafactory", folder)[1]
+
+
+def test_an_environment_that_clashes_is_named_with_the_way_out(folder: Path, install: Install, cache: Path) -> None:
+    install(**{**LLAMAFACTORY, "transformers": "5.23.0"})
+    with pytest.raises(UserError) as refused:
+        dry("llamafactory", folder, *PLAIN)
+    said = str(refused.value)
+    assert "transformers 5.23.0 (llamafactory needs >=4.55.0,!=4.57.0,<=5.6.0)" in said
+    assert said.endswith(f"a clean environment: {sys.executable} -m simia.trainers.environments llamafactory")
+    assert "\n" not in said
+
+
+def test_a_python_that_is_named_is_asked_itself(folder: Path, tmp_path: Path, install: Install, cache: Path) -> None:
+    install(**LLAMAFACTORY)  # of this environment: the other one has nothing
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "other")], check=True)
+    with pytest.raises(UserError, match=r"other/bin/python cannot run llamafactory: not installed: llamafactory"):
+        dry("llamafactory", folder, *PLAIN, "--python", tmp_path / "other/bin/python")
+
+
+def test_what_llamafactory_would_stumble_over_later(folder: Path, install: Install, cache: Path) -> None:
+    install(**LLAMAFACTORY)
+    with pytest.raises(
+        UserError, match=r"Qwen/Qwen3-8B wants template qwen3, .* 'qwen': simia export --model qwen3-8b"
+    ):
+        dry("llamafactory", folder, *PLAIN, "--model", "qwen3-8b")
+    with pytest.raises(UserError, match=r"there is no folder ./nowhere"):
+        dry("llamafactory", folder, *PLAIN, "--set", "model_name_or_path=./nowhere")
+    with pytest.raises(UserError, match=r"'mine' is not in .*dataset_info.json; there are: simia"):
+        dry("llamafactory", folder, *PLAIN, "--set", "dataset=mine")
+    with pytest.raises(UserError, match=r"is exported already: segment belong"):
+        dry("llamafactory", folder, *PLAIN, "--set", "segment=turns")
+    (folder / "data.jsonl").write_text("")
+    with pytest.raises(UserError, match=r"data.jsonl is empty"):
+        dry("llamafactory", folder, *PLAIN)
+    (folder / "train.yaml").write_text("a: [")
+    with pytest.raises(UserError, match=r"train.yaml is not YAML"):
+        dry("llamafactory", folder)
+
+
+def test_a_model_of_ones_own_is_found_from_where_one_stands(
+    folder: Path, tmp_path: Path, install: Install, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(**LLAMAFACTORY)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine").mkdir()
+    line = dry("llamafactory", "exported", *PLAIN, "--set", "model_name_or_path=mine")[1]
+    assert f"model_name_or_path={tmp_path / 'mine'}" in line
+
+
+@pytest.mark.parametrize(
+    ("name", "model", "missing"),
+    [
+        ("simia-joint", "qwen3-8b", ["tau2-90k: simia amplify -c amplify/tau2-90k --name tau2-90k", "agentbench-15k"]),
+        ("seeds-tau", "qwen2.5-7b", ["data/seeds/apigen-mt_5k.json: put the file there"]),
+        ("seeds-officebench", "qwen3-8b", ["data/seeds/officebench_1app.jsonl"]),
+        ("seeds-agentbench", "qwen3-8b", ["data/seeds/agentinstruct/webshop.json"]),
+    ],
+)
+def test_a_named_run_says_in_a_line_which_data_it_lacks(
+    name: str, model: str, missing: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError) as refused:
+        dry("llamafactory", name, "--model", model)
+    said = str(refused.value)
+    assert all(one in said for one in missing)
+    assert "--set data=" in said
+    assert "\n" not in said
+
+
+def test_a_named_run_with_data_exports_and_trains(
+    tmp_path: Path, install: Install, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(**LLAMAFACTORY)
+    monkeypatch.chdir(tmp_path)
+    pack = str(Pack.load("office").root)
+    given = ("--set", f"data=[{pack}]", *PLAIN, "--set", "max_steps=5")
+    notes, line = dry("llamafactory", "simia-joint", *given)
+    assert notes[0] == (
+        f"simia-joint: {pack} are exported for qwen3-8b (Qwen/Qwen3-8B, template qwen3) to data/simia-joint-qwen3-8b, "
+        "then trained on"
+    )
+    shell, flag, script = shlex.split(line)
+    assert (shell, flag) == ("sh", "-c")
+    first, second = script.split(" && exec ")
+    subprocess.run(["sh", "-c", first], check=True, capture_output=True)
+    written = yaml.safe_load(Path("data/simia-joint-qwen3-8b/train.yaml").read_text())
+    assert written["model_name_or_path"] == "Qwen/Qwen3-8B"
+    assert shlex.split(second)[1:6] == ["-m", "simia", "train", "llamafactory", "data/simia-joint-qwen3-8b"]
+    notes, line = dry("llamafactory", "simia-joint", *given)
+    assert "is there already and is trained on" in notes[0]
+    assert line.endswith("train train.yaml deepspeed=null max_steps=5")
+
+
+def test_names_that_nothing_has(cache: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"no trainer named 'llama'; there are: llamafactory, trl, verl, ragen"):
+        dry("llama", "x")
+    with pytest.raises(UserError, match=r"no run is named 'simia-jont'; there are: simia-tau"):
+        dry("llamafactory", "simia-jont")
+    with pytest.raises(UserError, match=r"no model is named 'gpt'"):
+        dry("llamafactory", "simia-joint", "--model", "gpt")
+    with pytest.raises(UserError, match=r"simia-tau is run with several models: add --model, one of qwen2.5-1.5b"):
+        dry("llamafactory", "simia-tau")
+    (tmp_path / "other.yaml").write_text("a: 1")
+    with pytest.raises(UserError, match=r"is not the train.yaml of an exported folder"):
+        dry("llamafactory", tmp_path / "other.yaml")
+    with pytest.raises(UserError, match=r"--model is for llamafactory and trl"):
+        dry("verl", "x", "--model", "m")
+    with pytest.raises(UserError, match=r"write it as a.b=value"):
+        dry("trl", "trl/grpo", "--set", "steps")
+
+
+def test_trl_from_one_yaml(install: Install, cache: Path, tmp_path: Path) -> None:
+    install(**TRL)
+    notes, line = dry("trl", "trl/grpo", "--model", "M", "--set", "grpo.max_steps=3", "--set", "stage.user=null")
+    assert notes == [
+        f"GRPO of M on 78 tasks of customer_service (executable), through TRL's rollout_func ({sys.executable})"
+    ]
+    words = shlex.split(line)
+    assert words[words.index("-m") + 1] == "simia.trainers.trl_train"
+    assert words[-6:] == ["--set", "grpo.max_steps=3", "--set", "stage.user=null", "--set", 'model="M"']
+    with pytest.raises(UserError, match=r"unknown key 'stage.packs': did you mean 'pack'\?"):
+        dry("trl", "trl/grpo", "--set", "stage.packs=x")
+    with pytest.raises(UserError, match=r"no pack named 'nowhere'"):
+        dry("trl", "trl/grpo", "--set", "stage.pack=nowhere")
+    with pytest.raises(UserError, match=r"grpo.use_vllm=false, or through=environment_factory"):
+        dry("trl", "trl/grpo", "--set", "grpo.use_vllm=true")
+    (tmp_path / "empty.yaml").write_text("stage: {pack: office}")
+    with pytest.raises(UserError, match=r"model: Field required"):
+        dry("trl", tmp_path / "empty.yaml")
+
+
+def test_each_trainer_has_a_module_that_launches() -> None:
+    from importlib import import_module
+
+    for place in train.TRAINERS.values():
+        assert callable(import_module(place).launch)
+
+
+def start(code: str, cwd: Path) -> subprocess.Popen[str]:
+    """A process that becomes `python -c code`, as `simia train` becomes its trainer."""
+    launch = f"Launch([sys.executable, '-c', {code!r}], cwd=Path({str(cwd)!r}), env={{'SAID': 'yes'}})"
+    script = f"import sys; from pathlib import Path; from simia.cli.train import become, Launch; become({launch})"
+    return subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_the_trainers_exit_code_folder_and_variables_are_its_own(tmp_path: Path) -> None:
+    code = "import os, json, sys; print(json.dumps([os.getcwd(), os.environ['SAID'], os.getpid()])); sys.exit(7)"
+    running = start(code, tmp_path)
+    said, _ = running.communicate(timeout=60)
+    assert running.returncode == 7
+    assert json.loads(said) == [str(tmp_path), "yes", running.pid]
+
+
+def test_ctrl_c_reaches_the_trainer(tmp_path: Path) -> None:
+    code = """
+import pathlib, time
+try:
+    pathlib.Path('ready').touch()
+    time.sleep(60)
+except KeyboardInterrupt:
+    print('saved')
+    raise SystemExit(3)
+"""
+    running = start(code, tmp_path)
+    patience = time.monotonic() + 60
+    while not (tmp_path / "ready").exists() and time.monotonic() < patience:
+        time.sleep(0.05)
+    os.kill(running.pid, signal.SIGINT)
+    said, _ = running.communicate(timeout=60)
+    assert (running.returncode, said.strip()) == (3, "saved")
+
+
+def test_a_command_that_is_not_there_is_said(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"nothing-here cannot be started: No such file"):
+        train.become(Launch([str(tmp_path / "nothing-here")]))
