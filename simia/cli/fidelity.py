@@ -88,25 +88,23 @@ def fidelity(
 
 
 async def one(pack: str, name: str, settings: list[str], limit: int | None, split: str | None, runs: Path) -> Any:
-    from simia.config import load
+    from simia.config import differences, identity, load
     from simia.pack import Pack
     from simia.rollout.job import resume, rollout
     from simia.rollout.settings import RolloutConfig
     from simia.runs import Run
     from simia.verify.fidelity import figures
 
+    fixed = {"pack": pack, "backend": "shadow", "agent": "reference", "limit": limit, "split": split, "reward": "rules"}
+    config = load(RolloutConfig, "rollout/default", settings, **fixed)
     if (runs / name).is_dir():
+        run = Run.read_only(runs, name)
+        changed = differences(run.ledger.meta("identity"), identity(config))
+        run.close()
+        if changed:  # otherwise the figures of the old settings would be shown as the new one's
+            raise UserError(f"run {name} was made with another {changed[0]}: give these runs a --name of their own")
         await resume(name, runs=runs)
     else:
-        fixed = {
-            "pack": pack,
-            "backend": "shadow",
-            "agent": "reference",
-            "limit": limit,
-            "split": split,
-            "reward": "rules",
-        }
-        config = load(RolloutConfig, "rollout/default", settings, **fixed)
         await rollout(config, runs=runs, name=name)
     run = Run.read_only(runs, name)
     try:

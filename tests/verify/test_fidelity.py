@@ -257,6 +257,9 @@ def test_the_command_plays_each_kind_once_and_tells_the_rows(tmp_path: Path, mon
         again = CliRunner().invoke(build(), words)
         assert again.output == done.output
         assert len(endpoint.requests) == asked
+        other = CliRunner().invoke(build(), [*words, "--set", "backend_settings.context=9000"])
+        assert isinstance(other.exception, UserError)
+        assert "context: None → 9000: give these runs a --name" in str(other.exception)
         free = CliRunner().invoke(build(), [*words, "--no-forced", "--knowledge", "schema"])
         assert free.exit_code == 0, free.output
         assert re.search(r"│ schema +│ no .*[01]\.\d{3} +│$", free.output, re.M), free.output  # how far astray
