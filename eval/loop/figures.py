@@ -1,0 +1,87 @@
+"""What the results of the arms say: success of each, and differences, with intervals over tasks and training seeds."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from typing import Any
+
+Rewards = Mapping[int, Mapping[str, float]]
+"""Training seed → task → reward."""
+RESAMPLES = 4000
+
+
+def mean(rewards: Rewards) -> float:
+    values = [value for tasks in rewards.values() for value in tasks.values()]
+    return sum(values) / len(values)
+
+
+def interval(
+    measure: Callable[[list[int], list[str]], float], seeds: list[list[int]], tasks: list[str]
+) -> tuple[float, float]:
+    """95 % of a two-way bootstrap: tasks are drawn again, and the training seeds of each arm are."""
+    source = random.Random(0)
+    found = []
+    for _ in range(RESAMPLES):
+        drawn = source.choices(tasks, k=len(tasks))
+        found.append(measure([place for arm in seeds for place in source.choices(arm, k=len(arm))], drawn))
+    found.sort()
+    return found[int(0.025 * RESAMPLES)], found[int(0.975 * RESAMPLES) - 1]
+
+
+def own(rewards: Rewards) -> dict[str, Any]:
+    """Mean success of an arm and its interval."""
+    seeds, tasks = sorted(rewards), sorted(next(iter(rewards.values())))
+    low, high = interval(lambda s, t: over(rewards, s, t), [seeds], tasks)
+    return {"mean": mean(rewards), "low": low, "high": high, "seeds": len(seeds), "tasks": len(tasks)}
+
+
+def gain(rewards: Rewards, base: Rewards) -> dict[str, Any]:
+    """How much better than another arm on the same tasks."""
+    seeds, others, tasks = sorted(rewards), sorted(base), sorted(next(iter(base.values())))
+    low, high = interval(
+        lambda s, t: over(rewards, s[: len(seeds)], t) - over(base, s[len(seeds) :], t), [seeds, others], tasks
+    )
+    return {"mean": mean(rewards) - mean(base), "low": low, "high": high}
+
+
+def over(rewards: Rewards, seeds: list[int], tasks: list[str]) -> float:
+    return sum(rewards[seed][task] for seed in seeds for task in tasks) / (len(seeds) * len(tasks))
+
+
+def table(results: Mapping[str, Rewards], kinds: Mapping[str, str], base: str = "base") -> tuple[str, dict[str, Any]]:
+    """A table in Markdown and the same as data. `kinds`: task → its kind."""
+    lines = ["| arm | seeds | success | over the base | over seeds only |", "|---|---|---|---|---|"]
+    told: dict[str, Any] = {}
+    for arm, rewards in results.items():
+        row: dict[str, Any] = own(rewards)
+        cells = [arm, str(row["seeds"]), shown(row)]
+        for other in (base, "seeds"):
+            if arm not in (base, other) and other in results:
+                row[f"over_{other}"] = gain(rewards, results[other])
+                cells.append(shown(row[f"over_{other}"], signed=True))
+            else:
+                cells.append("")
+        row["by_seed"] = {str(seed): sum(tasks.values()) / len(tasks) for seed, tasks in rewards.items()}
+        row["by_kind"] = by_kind(rewards, kinds)
+        told[arm] = row
+        lines.append(f"| {' | '.join(cells)} |")
+    names = sorted({kind for row in told.values() for kind in row["by_kind"]})
+    lines += ["", f"| arm | {' | '.join(names)} |", f"|---|{'---|' * len(names)}"]
+    for arm, row in told.items():
+        cells = [f"{row['by_kind'].get(kind, 0):.2f}" for kind in names]
+        lines.append(f"| {arm} | {' | '.join(cells)} |")
+    return "\n".join(lines), told
+
+
+def by_kind(rewards: Rewards, kinds: Mapping[str, str]) -> dict[str, float]:
+    found: dict[str, list[float]] = {}
+    for tasks in rewards.values():
+        for task, value in tasks.items():
+            found.setdefault(kinds[task], []).append(value)
+    return {kind: sum(values) / len(values) for kind, values in sorted(found.items())}
+
+
+def shown(row: Mapping[str, float], *, signed: bool = False) -> str:
+    form = "+.1f" if signed else ".1f"
+    return f"{100 * row['mean']:{form}} [{100 * row['low']:{form}}, {100 * row['high']:{form}}]"
