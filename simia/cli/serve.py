@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,10 +16,21 @@ from simia.errors import UserError
 
 def serve(
     pack: Annotated[str, typer.Argument(help="Pack: a name of seeds/, or a folder.")],
-    mcp: Annotated[bool, typer.Option("--mcp", help="By the Model Context Protocol: the one way there is.")] = False,
-    http: Annotated[bool, typer.Option("--http", help="Streamable HTTP on the loopback, not stdio.")] = False,
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="With --http; 0 is any free one.")] = 8000,
-    task: Annotated[str | None, typer.Option("--task", help="The episodes' task; the first one if not given.")] = None,
+    mcp: Annotated[bool, typer.Option("--mcp", help="By the Model Context Protocol.")] = False,
+    openenv: Annotated[bool, typer.Option("--openenv", help="By OpenEnv: a client is a trainer, and resets.")] = False,
+    http: Annotated[bool, typer.Option("--http", help="MCP by streamable HTTP on the loopback, not stdio.")] = False,
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Over HTTP; 0 is any free one.")] = 8000,
+    host: Annotated[
+        str, typer.Option("--host", help="OpenEnv: the address; others than the loopback are open to all.")
+    ] = "127.0.0.1",
+    sessions: Annotated[int, typer.Option("--sessions", min=1, help="OpenEnv: sessions at once.")] = 256,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="OpenEnv: any setting of a rollout's, as backend=simulated.")
+    ] = None,
+    task: Annotated[
+        str | None,
+        typer.Option("--task", help="MCP: the episodes' task, the first if not given. OpenEnv: the only one."),
+    ] = None,
     seed: Annotated[int, typer.Option("--seed", help="Seed of the episodes' world.")] = 0,
     out: Annotated[Path, typer.Option("--out", help="Where trajectories are appended, one a line.")] = Path(
         "trajectories.jsonl"
@@ -37,9 +49,15 @@ def serve(
         list[str] | None, typer.Option("--variable", help="Grant it this environment variable; may be repeated.")
     ] = None,
 ) -> None:
-    """Let any MCP client play a pack's task: each session is an episode, and what it did and earned a line in a file."""
-    if not mcp:
-        raise UserError(f"simia serve speaks the Model Context Protocol: simia serve {pack} --mcp")
+    """Let a client play a pack's tasks, an agent by MCP or a trainer by OpenEnv: what was done and earned is a line in a file."""
+    if mcp == openenv:
+        raise UserError(f"simia serve speaks one of two protocols: simia serve {pack} --mcp, or --openenv")
+    if openenv:
+        serve_openenv(
+            pack, settings or [], host, port, sessions, out,
+            task=task, seed=seed, turns=turns, unsafe=unsafe, network=network, variables=variables,
+        )  # fmt: skip
+        return
     try:
         import mcp as _  # noqa: F401
     except ImportError:
@@ -55,6 +73,35 @@ def serve(
     if interrupted:
         sys.stdout.flush()
         os._exit(0)  # a thread waits for stdin, and would be waited for
+
+
+def serve_openenv(
+    pack: str, settings: list[str], host: str, port: int, sessions: int, out: Path, *,
+    task: str | None, seed: int, turns: int, unsafe: bool, network: bool, variables: list[str] | None,
+) -> None:  # fmt: skip
+    """The environment is a stage: any back end, any models. It lives in the portal's thread, the server here."""
+    if find_spec("openenv") is None:
+        raise UserError("serving by OpenEnv needs its package: pip install openenv")
+    from simia.config import load
+    from simia.rollout.settings import StageConfig
+    from simia.serve.episodes import Record
+    from simia.serve.openenv import Seats
+    from simia.serve.openenv import serve as serve_seats
+    from simia.trainers.session import share
+
+    grants = {"unsafe": unsafe or None, "network": network or None, "variables": variables}
+    config = load(
+        StageConfig, None, [f"seed={seed}", f"episode.turns={turns}", *settings],
+        pack=pack, tasks=[task] if task else None,
+        **{f"backend_settings__{name}": value for name, value in grants.items()},
+    )  # fmt: skip
+    record = Record(out)
+    lease = share(config)
+    try:
+        seats = Seats(lease, record.add, sessions)
+        loop.run(serve_seats(seats, host, port, say=lambda line: print(line, file=sys.stderr, flush=True)))
+    finally:
+        lease.close()
 
 
 async def work(

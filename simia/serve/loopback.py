@@ -34,9 +34,8 @@ def listen(host: str, port: int) -> socket.socket:
         listening.listen(2048)  # who comes before the server is up waits, and is not turned away
     except OSError as error:
         listening.close()
-        raise UserError(
-            f"port {port} of {host} cannot be had ({error.strerror}): give another with --port, 0 for any"
-        ) from None
+        where = f"port {port}" if is_loopback(host) else f"port {port} of {host}"
+        raise UserError(f"{where} cannot be had ({error.strerror}): give another with --port, 0 for any") from None
     return listening
 
 

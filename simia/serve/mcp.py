@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import signal
-import socket
-from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from collections.abc import Callable, Iterator, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,6 +26,7 @@ from simia import __version__
 from simia.environment import Environment
 from simia.errors import UserError
 from simia.serve.episodes import Record, Seat
+from simia.serve.loopback import Asgi, Quiet, Receive, Scope, Send, listen, until_signal
 from simia.task import Task
 
 FINISH = "finish_episode"
@@ -35,10 +34,6 @@ TASK, POLICY, STATE = "simia://task", "simia://policy", "simia://state"
 PROMPT = "task"
 STDIO = "stdio"
 Context = ServerRequestContext[Any, Any]
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 @dataclass
@@ -220,13 +215,7 @@ async def over_stdio(service: Service) -> bool:
 async def over_http(service: Service, port: int, *, idle: float, say: Callable[[str], None]) -> None:
     """Serve any number of clients at http://127.0.0.1:PORT/mcp until a signal comes. A session of which nothing was heard for
     `idle` seconds has ended. Raises `UserError` for a port that is taken."""
-    listening = socket.socket()
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listening.bind(("127.0.0.1", port))
-    except OSError as error:
-        listening.close()
-        raise UserError(f"port {port} cannot be had ({error.strerror}): give another with --port, 0 for any") from None
+    listening = listen("127.0.0.1", port)
     app = server_of(service).streamable_http_app(session_idle_timeout=idle)
     doorman = Doorman(app, service, idle)
     config = uvicorn.Config(doorman, log_level="warning", timeout_graceful_shutdown=1, ws="none")
@@ -240,27 +229,6 @@ async def over_http(service: Service, port: int, *, idle: float, say: Callable[[
         await doorman.close()
         server.should_exit = True
         await serving
-
-
-@contextlib.contextmanager
-def until_signal() -> Iterator[asyncio.Event]:
-    """An event that Ctrl-C and SIGTERM set."""
-    stop, loop = asyncio.Event(), asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
-    try:
-        yield stop
-    finally:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.remove_signal_handler(number)
-
-
-class Quiet(uvicorn.Server):
-    """Leaves signals to us: its own handler would raise them again after a clean end."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
 
 
 class Doorman:
