@@ -1,0 +1,185 @@
+"""RAGEN's own source and the verl beside it, on a CPU: registration, rollouts by its proxy, its advantages, an update by its actor.
+
+The checkout is RAGEN_HOME's, or the one under ~/.cache/simia/ragen; what `ragen_probe.py` stands in for stands at its top.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from importlib.util import find_spec
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from simia.config import read
+from simia.resources import cache_root, data_root
+from simia.trainers.environments import ensure, python_path
+from simia.trainers.groups import batch_advantages
+from simia.trainers.ragen.batch import until_end
+from simia.trainers.ragen.start import base_of, check_names, checkout
+from tests.fake_endpoint import FakeEndpoint
+from tests.trainers import ragen_standin as standin
+from tests.trainers.conftest import Trainer
+
+pytestmark = [pytest.mark.trainer, pytest.mark.all]
+HERE = Path(__file__).parent
+ROLLED = ("lost", "val", "executable", "simulated", "local")
+RUNS = ("tau_simulated", "tau_executable", "officebench_simulated", "officebench_executable")
+LOOK = """
+import types
+import ray
+from simia.trainers.ragen.entry import start_ray
+
+start_ray(types.SimpleNamespace(ray_init=types.SimpleNamespace(num_cpus=1)))
+
+@ray.remote
+def look():
+    import sys
+    before = "ragen.env" in sys.modules
+    import ragen.env
+    return [before, ragen.env.REGISTERED_ENVS["simia"].__module__, "vllm" in sys.modules]
+
+print("seen:", ray.get(look.remote()))
+"""
+
+
+@pytest.fixture(scope="module")
+def ragen(tmp_path_factory: pytest.TempPathFactory) -> Trainer:
+    home, work = checkout(), tmp_path_factory.mktemp("ragen")
+    trainer = Trainer(ensure("ragen", say=print), work)
+    embedded = find_spec("xllamacpp")  # the local model's engine: the same Python runs here and there
+    assert embedded is not None
+    assert embedded.origin is not None
+    (work / "xllamacpp").symlink_to(Path(embedded.origin).parent)
+    path = [str(home), str(home / "verl"), python_path(trainer.python, say=print), str(work)]
+    trainer.env |= {"RAGEN_HOME": str(home), "PYTHONPATH": os.pathsep.join(path), "SIMIA_CACHE": str(cache_root())}
+    return trainer
+
+
+@pytest.fixture(scope="module")
+def endpoint() -> Iterator[FakeEndpoint]:
+    endpoint = FakeEndpoint("--respond", "tests.replies:stage")
+    yield endpoint
+    endpoint.stop()
+
+
+@pytest.fixture(scope="module")
+def told(
+    ragen: Trainer, lamps: Path, endpoint: FakeEndpoint, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Any]:
+    work = tmp_path_factory.mktemp("probe")
+    texts = [*sorted((data_root() / "seeds").glob("*/seeds.jsonl")), lamps / "tasks.jsonl"]
+    ragen.run(HERE / "taught.py", work / "tiny-qwen", *texts, "--", lamps)
+    runs = {name: read(f"ragen/{name}") for name in RUNS}
+    (work / "runs.json").write_text(json.dumps(runs))
+    ragen.run(HERE / "ragen_probe.py", work / "tiny-qwen", lamps, endpoint.url, work / "out.json", "local", work / "runs.json")  # fmt: skip
+    return dict(json.loads((work / "out.json").read_text()))
+
+
+def test_the_recorded_signatures_are_the_sources() -> None:
+    home = checkout()
+    names = {name: list(methods) for name, methods in standin.signatures(Path(standin.__file__).read_text()).items()}
+    found = {name: standin.signatures(standin.source_of(home, name), names)[name] for name in standin.PLACES}
+    record = json.loads((HERE / "ragen_signatures.json").read_text())
+    assert {name: {m: found[name][m] for m in methods} for name, methods in names.items()} == record["classes"]
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_ragen_knows_every_name_of_our_runs(name: str) -> None:
+    check_names(read(f"ragen/{name}"), base_of(checkout()))
+
+
+def test_a_ray_worker_knows_us_once_it_imports_ragen_and_loads_nothing_before(ragen: Trainer) -> None:
+    seen = ragen.run("-c", LOOK)
+    assert "seen: [False, 'simia.trainers.ragen.env', False]" in seen
+
+
+def test_registered_without_a_patch(told: dict[str, Any]) -> None:
+    assert told["registered"] == "simia.trainers.ragen.env"
+    assert "sokoban" in told["others"]
+    for name in ROLLED:
+        assert told[name]["classes"] == ["simia.trainers.ragen.context", "simia.trainers.ragen.manager"]
+        assert told[name]["environments"] == 1
+    assert told["runs"] == {name: ["grpo", 64, 256] for name in RUNS}, "RAGEN's own validation takes them"
+
+
+@pytest.mark.parametrize("name", ROLLED)
+def test_what_is_trained_is_what_was_sampled(told: dict[str, Any], name: str) -> None:
+    rolled = told[name]
+    drawn = [(context, until_end(said, [rolled["end"]])) for context, said in rolled["sampled"]]
+    turns = 0
+    for i, episode in enumerate(rolled["episodes"]):
+        ids, seen, mask = rolled["input_ids"][i], rolled["attention_mask"][i], rolled["loss_mask"][i]
+        assert rolled["responses"][i] == ids[1:]
+        first = seen.index(1)
+        assert rolled["position_ids"][i][first:] == list(range(len(ids) - first))
+        if rolled["scores"][i] is None:
+            assert not any(mask)
+            continue
+        spans = list(spans_of([0, *mask]))
+        assert len(spans) == sum(m["role"] == "assistant" for m in episode["messages"])
+        for start, end in spans:
+            assert (ids[first:start], ids[start:end]) in drawn
+        turns += len(spans)
+    assert name == "local" or turns > len(rolled["episodes"])  # the small judge's verdict need not be one
+
+
+@pytest.mark.parametrize("name", ROLLED)
+def test_a_group_is_a_seed_a_task_and_a_baseline(told: dict[str, Any], name: str) -> None:
+    rolled = told[name]
+    size = 1 if name == "val" else 4
+    assert rolled["groups"] == [0] * size + [1] * size
+    assert rolled["seeds"] == [rolled["seeds"][0]] * size + [rolled["seeds"][0] + 1] * size
+    for members in (rolled["episodes"][:size], rolled["episodes"][size:]):
+        assert len({e["task_id"] for e in members}) == 1
+        assert (
+            len({e["extra"]["group"] for e in members if "group" in e["extra"]}) == 1
+        )  # one lost at its reset has none
+    assert not any(any(row[:-1]) for row in rolled["rm_scores"])
+    normal = [row[-1] for row in rolled["rm_scores"]]
+    assert normal == pytest.approx(batch_advantages(rolled["scores"], rolled["groups"]), abs=1e-5)
+    if size > 1 and None not in rolled["scores"]:
+        assert normal == pytest.approx(rolled["ragens_own"], abs=1e-5)
+        assert rolled["original"] == rolled["scores"]
+    known = [score for score in rolled["scores"] if score is not None]
+    assert rolled["metrics"].get("Lamps/score") == (pytest.approx(sum(known) / len(known)) if known else None)
+
+
+def test_every_unfinished_episode_is_judged_and_every_lost_one_is_not(told: dict[str, Any]) -> None:
+    lost = told["lost"]
+    kinds = [episode["end"]["kind"] for episode in lost["episodes"]]
+    assert [score is None for score in lost["scores"]] == [kind == "aborted" for kind in kinds]
+    assert kinds.count("aborted") == 2
+    assert lost["metrics"]["Lamps/aborted"] == 0.25
+    for name in ("val", "executable", "simulated"):
+        assert None not in told[name]["scores"]
+    assert any(episode["end"]["kind"] == "truncated" for name in ROLLED for episode in told[name]["episodes"])
+
+
+def test_a_small_local_model_plays_the_tools(told: dict[str, Any]) -> None:
+    local = told["local"]
+    assert all(episode["end"]["kind"] != "aborted" for episode in local["episodes"])
+    assert any(m["role"] == "tool" for episode in local["episodes"] for m in episode["messages"])
+    assert {*local["scores"]} <= {0.0, 1.0, None}
+
+
+def test_ragens_actor_takes_a_step_along_the_groups_advantages(told: dict[str, Any]) -> None:
+    """compute_advantage and core_algos are RAGEN's and verl's, the step is RAGEN's DataParallelPPOActor's."""
+    update, rolled = told["update"], told["executable"]
+    for row, score, mask in zip(update["advantages"], rolled["rm_scores"], rolled["loss_mask"], strict=True):
+        assert row == pytest.approx([score[-1] * m for m in mask], abs=1e-4)
+    values = [value for row in update["advantages"] for value in row]
+    assert min(values) < 0 < max(values)
+    assert update["changed"] == update["parameters"]
+    assert update["finite"]
+    assert all(norm > 0 for norm in update["metrics"]["actor/grad_norm"])
+
+
+def spans_of(mask: list[int]) -> Iterator[tuple[int, int]]:
+    """Where runs of 1 begin and end."""
+    edges = [at for at, (a, b) in enumerate(pairwise([0, *mask, 0])) if a != b]
+    return zip(edges[::2], edges[1::2], strict=True)
