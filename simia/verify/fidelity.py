@@ -32,7 +32,7 @@ Row = Mapping[str, Any]
 @dataclass
 class ToolFidelity:
     """One tool's calls. `value_f1` is over calls that succeeded in both worlds; `again` and what follows over look-ups that were
-    made before in the same episode, with the same arguments."""
+    made before in the same episode, with the same arguments. `held`: these contradict nothing said before; `kept`: of the `past` values."""
 
     calls: int = 0
     lost: int = 0
@@ -66,11 +66,6 @@ class ToolFidelity:
         return 2 * self.hits / total if total else None
 
     @property
-    def holding(self) -> float | None:
-        """Share of the look-ups made again that contradict nothing of what was said before."""
-        return self.held / self.again if self.again else None
-
-    @property
     def memory(self) -> float | None:
         """Share of the values said before, and unchanged since, that are said again."""
         return self.kept / self.past if self.past else None
@@ -92,10 +87,7 @@ class Fidelity:
 
     @property
     def total(self) -> ToolFidelity:
-        found = ToolFidelity()
-        for each in self.tools.values():
-            found.add(each)
-        return found
+        return total_of(self.tools.values())
 
     def interval(self, measure: str) -> Estimate | None:
         """A measure (`value_f1`, `memory`, …) of all calls with its 95 % interval by bootstrap: episodes are drawn again, and
@@ -103,7 +95,8 @@ class Fidelity:
         value = getattr(self.total, measure)
         if value is None:
             return None
-        drawn = [getattr(total_of(picked), measure) for picked in draws(clusters(self.calls))]
+        groups = [total_of(group) for group in clusters(self.calls)]
+        drawn = [getattr(total_of(picked), measure) for picked in draws(groups)]
         return Estimate(value, *ends(drawn, value))
 
 
@@ -113,7 +106,8 @@ def gain(one: Fidelity, other: Fidelity, measure: str) -> Estimate | None:
     found = difference(list(both.values()), measure)
     if found is None:
         return None
-    drawn = [difference(picked, measure) for picked in draws(clusters(both))]
+    groups = [(total_of(one for one, _ in group), total_of(two for _, two in group)) for group in clusters(both)]
+    drawn = [difference(picked, measure) for picked in draws(groups)]
     return Estimate(found, *ends(drawn, found))
 
 
@@ -136,10 +130,10 @@ def clusters(calls: Mapping[tuple[str, int], T]) -> list[list[T]]:
     return list(grouped.values()) if len(grouped) >= FEWEST else [[each] for each in calls.values()]
 
 
-def draws(groups: Sequence[Sequence[T]]) -> Iterator[list[T]]:
+def draws(groups: Sequence[T]) -> Iterator[list[T]]:
     chance = random.Random(0)
     for _ in range(RESAMPLES):
-        yield [each for group in chance.choices(groups, k=len(groups)) for each in group]
+        yield chance.choices(groups, k=len(groups))
 
 
 def ends(drawn: Iterable[float | None], value: float) -> tuple[float, float]:
