@@ -31,7 +31,9 @@ def main(model: str, pack: str, backend: str, out: str, steps: int) -> None:
     trainer = GRPOTrainer(
         model=model,
         train_dataset=Dataset.from_list(task_rows(environment)),
-        rollout_func=rollout_func(environment, at_once=16, on_trajectory=lambda t: print(t.task_id, t.reward.value)),
+        rollout_func=rollout_func(
+            environment, max_turn_tokens=256, on_trajectory=lambda t: print(t.task_id, t.reward.value)
+        ),
         reward_funcs=[environment_reward],
         args=GRPOConfig(
             output_dir=out,

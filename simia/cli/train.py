@@ -15,6 +15,7 @@ from rich.console import Console
 from simia.config import scalar
 from simia.errors import UserError
 from simia.trainers.launch import Launch
+from simia.trainers.versions import compare, home_of, installed
 
 TRAINERS = {
     "llamafactory": "simia.trainers.llamafactory",
@@ -51,7 +52,7 @@ def train(
             raise UserError(f"--model is for llamafactory and trl; here: --set {MODEL[trainer]}={model}")
         changes["model"] = model
     # Made absolute, and no link is followed: an environment's interpreter is one.
-    interpreter = Path(os.path.abspath(python.expanduser())) if python else None
+    interpreter = Path(os.path.abspath(python.expanduser())) if python else elsewhere(trainer)
     launch: Launch = import_module(place).launch(Path(config), changes, python=interpreter)
     for note in launch.notes:
         out.print(note, markup=False, highlight=False, soft_wrap=True)
@@ -59,6 +60,11 @@ def train(
         out.print(line(launch), markup=False, highlight=False, soft_wrap=True)
         return
     become(launch)
+
+
+def elsewhere(trainer: str) -> Path | None:
+    """The trainer's own environment where this one does not fit; None: this one, or there is none."""
+    return None if compare(trainer, installed()).fits else home_of(trainer)
 
 
 def changed(settings: list[str]) -> dict[str, Any]:

@@ -118,7 +118,9 @@ def interpreter(trainer: str, python: Path | None) -> Path:
 
 def home_of(trainer: str) -> Path | None:
     """The interpreter of the trainer's own environment, if that is built."""
-    recipe = RECIPES.get(trainer)
+    recipe = (
+        RECIPES.get(trainer) if trainer != "ragen" else None
+    )  # that recipe is for its environments alone, not to train
     python = cache_root() / "envs" / recipe.key / "bin" / "python" if recipe else None
     return python if python is not None and python.exists() else None
 

@@ -78,3 +78,14 @@ def write(root: Path, tasks: list[dict[str, Any]]) -> Path:
     (root / "tasks.jsonl").write_text("".join(json.dumps(task) + "\n" for task in tasks))
     (root / "tools.py").write_text(WORLD)
     return root
+
+
+def respond(body: dict[str, Any]) -> str:
+    """For the fake endpoint: the lamps' computer, and a judge who looks at what happened."""
+    system, last = str(body["messages"][0]["content"]), str(body["messages"][-1]["content"])
+    if system.startswith("You judge"):
+        solved = '"on":true' in last.split("# What happened")[1].replace(" ", "")
+        return json.dumps({"why": "looked at the lamp", "solved": solved})
+    count = last.split("# Calls to answer now")[1].strip().count("\n") + 1
+    row = {"outcome": "result", "content": {"ok": True}, "changes": []}
+    return json.dumps({"answers": [{"call": n + 1, **row} for n in range(count)]})

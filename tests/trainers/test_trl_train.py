@@ -1,0 +1,96 @@
+"""GRPO as a user starts it: the example on one page, and `simia train trl` on a simulated world, killed halfway and gone on with."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.fake_endpoint import FakeEndpoint
+from tests.trainers.conftest import ROOT, Trainer
+
+
+@pytest.mark.trainer
+def test_the_example_trains_on_an_executable_pack(
+    trl: Trainer, taught_model: Path, lamps: Path, tmp_path: Path
+) -> None:
+    said = trl.run(ROOT / "examples" / "grpo.py", taught_model, lamps, "executable", tmp_path / "out", "1")
+    rewards = [float(line.split()[1]) for line in said.splitlines() if line.startswith("lamps-")]
+    assert len(rewards) == 8
+    assert len(set(rewards)) > 1
+    assert "'train_loss'" in said
+    assert (tmp_path / "out" / "model.safetensors").stat().st_size > 1_000_000
+
+
+@pytest.mark.trainer
+def test_simia_train_trl_goes_on_where_it_was(trl: Trainer, taught_model: Path, errands: Path, tmp_path: Path) -> None:
+    endpoint = FakeEndpoint("--respond", "tests.trainers.lamps:respond")
+    config = {
+        "model": str(taught_model),
+        "stage": {
+            "pack": str(errands),
+            "backend": "simulated",
+            "llm": {"kind": "openai", "base_url": endpoint.url, "model": "m"},
+        },
+        "max_turn_tokens": 64,
+        "grpo": {
+            "output_dir": str(tmp_path / "out"),
+            "max_steps": 1,
+            "per_device_train_batch_size": 8,
+            "num_generations": 4,
+            "max_completion_length": 200,
+            "learning_rate": "1e-4",
+            "save_steps": 1,
+            "logging_steps": 1,
+            "bf16": False,
+            "use_cpu": True,
+            "report_to": "none",
+        },
+    }
+    (tmp_path / "grpo.yaml").write_text(yaml.safe_dump(config))
+    try:
+        first = train(trl, tmp_path / "grpo.yaml")
+        kinds = [str(request["body"]["messages"][0]["content"])[:9] for request in endpoint.requests]
+        assert kinds.count("You judge") == 8
+        assert 0 < len(kinds) - 8 < 8, "a group shares what the simulator says to the same call"
+        second = train(trl, tmp_path / "grpo.yaml", "--set", "grpo.max_steps=2")
+        assert len(endpoint.requests) > len(kinds)
+    finally:
+        endpoint.stop()
+    assert "GRPO of" in first
+    logged = json.loads((tmp_path / "out" / "checkpoint-2" / "trainer_state.json").read_text())["log_history"]
+    rewards = [row["rewards/environment_reward/mean"] for row in logged if "loss" in row]
+    assert len(rewards) == 2, "the second start trained the second step alone"
+    assert all(0 <= reward <= 1 for reward in rewards)
+    assert any(row["grad_norm"] > 0 for row in logged if "loss" in row)
+    assert " 50%" in second or "1/2" in second
+    assert list((tmp_path / "out" / "replies").glob("*/replies.db"))
+
+
+@pytest.mark.trainer
+def test_a_field_that_trl_does_not_have(trl: Trainer, tmp_path: Path) -> None:
+    config: dict[str, Any] = {"model": "m", "stage": {"pack": "office"}, "grpo": {"lerning_rate": 1}}
+    (tmp_path / "grpo.yaml").write_text(yaml.safe_dump(config))
+    done = started(trl, tmp_path / "grpo.yaml")
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1] == (
+        "simia: grpo.lerning_rate: GRPOConfig has no such field; did you mean 'learning_rate'?"
+    )
+
+
+def started(trl: Trainer, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """`simia train trl` from this environment; it finds TRL's own."""
+    env = {name: value for name, value in trl.env.items() if name != "PYTHONPATH"}
+    command = [sys.executable, "-m", "simia", "train", "trl", *map(str, arguments)]
+    return subprocess.run(command, env=env, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+
+
+def train(trl: Trainer, *arguments: str | Path) -> str:
+    done = started(trl, *arguments)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
+    return done.stdout + done.stderr
