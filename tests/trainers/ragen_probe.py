@@ -88,17 +88,17 @@ class Lost:
 
 
 class Unsteady:
-    """A back end whose second world cannot be had and whose sixth is lost."""
+    """A back end of which these worlds, counted from 1, cannot be had, and those are lost."""
 
-    def __init__(self, backend: Any) -> None:
-        self._backend, self._numbers = backend, itertools.count(1)
+    def __init__(self, backend: Any, refused: set[int], lost: set[int]) -> None:
+        self._backend, self._refused, self._lost, self._numbers = backend, refused, lost, itertools.count(1)
 
     async def open(self, task: Any, **how: Any) -> Any:
         number = next(self._numbers)
-        if number == 2:
+        if number in self._refused:
             raise Aborted(Code.WORKER_LOST, "on purpose")
         world = await self._backend.open(task, **how)
-        return Lost(world) if number == 6 else world
+        return Lost(world) if number in self._lost else world
 
 
 def validated(values: dict[str, Any]) -> Any:
@@ -138,15 +138,14 @@ def configured(**stage: Any) -> Any:
     return validated(values)
 
 
-def rolled(config: Any, *, unsteady: bool = False, val: bool = False) -> tuple[Any, dict[str, Any]]:
+def rolled(config: Any, *, refused: Any = (), lost: Any = (), val: bool = False) -> tuple[Any, dict[str, Any]]:
     """One rollout by RAGEN's proxy, and all that a test may want to know of it."""
     group = Local(config)
     proxy = proxies.LLMAgentProxy(config, group, tokenizer)
     manager = proxy.val_es_manager if val else proxy.train_es_manager
     environment = manager.envs[0]["env"].lease.environment
     backend = environment.backend
-    if unsteady:
-        environment.backend = Unsteady(backend)
+    environment.backend = Unsteady(backend, set(refused), set(lost))
     batch = proxy.rollout(DataProto(), val=val)
     environment.backend = backend
     envs = [entry["env"] for entry in manager.envs]
@@ -212,7 +211,7 @@ for name, values in runs.items():
     run = validated(values)
     told["runs"][name] = [run.algorithm.adv_estimator, run.trainer.total_training_steps, run.data.train_batch_size]
 executable = configured()
-_, told["lost"] = rolled(executable, unsteady=True)
+_, told["lost"] = rolled(executable, refused=[2], lost=[6])
 _, told["val"] = rolled(executable, val=True)
 for seed in (0, 100, 200, 300):
     executable.seed.train = seed
@@ -220,6 +219,8 @@ for seed in (0, 100, 200, 300):
     if any(told["executable"]["rm_scores"][i][-1] for i in range(8)):
         break
 told["update"] = updated(executable, batch)
+batch, told["dark"] = rolled(executable, refused=range(1, 9))
+told["dark"]["update"] = updated(executable, batch)
 fake = configured(backend="simulated", llm={"kind": "openai", "base_url": url, "model": "fake"})
 _, told["simulated"] = rolled(fake)
 if "local" in sys.argv:

@@ -34,14 +34,15 @@ import types
 import ray
 from simia.trainers.ragen.entry import start_ray
 
-start_ray(types.SimpleNamespace(ray_init=types.SimpleNamespace(num_cpus=1)))
+plain = types.SimpleNamespace
+start_ray(plain(ray_init=plain(num_cpus=1), system=plain(CUDA_VISIBLE_DEVICES="")))
 
 @ray.remote
 def look():
-    import sys
+    import os, sys
     before = "ragen.env" in sys.modules
     import ragen.env
-    return [before, ragen.env.REGISTERED_ENVS["simia"].__module__, "vllm" in sys.modules]
+    return [before, ragen.env.REGISTERED_ENVS["simia"].__module__, "vllm" in sys.modules, os.getcwd()]
 
 print("seen:", ray.get(look.remote()))
 """
@@ -95,7 +96,9 @@ def test_ragen_knows_every_name_of_our_runs(name: str) -> None:
 
 def test_a_ray_worker_knows_us_once_it_imports_ragen_and_loads_nothing_before(ragen: Trainer) -> None:
     seen = ragen.run("-c", LOOK)
-    assert "seen: [False, 'simia.trainers.ragen.env', False]" in seen
+    assert f"seen: [False, 'simia.trainers.ragen.env', False, {os.getcwd()!r}]" in seen, (
+        "and paths mean there what they do here"
+    )
 
 
 def test_registered_without_a_patch(told: dict[str, Any]) -> None:
@@ -158,6 +161,15 @@ def test_every_unfinished_episode_is_judged_and_every_lost_one_is_not(told: dict
     for name in ("val", "executable", "simulated"):
         assert None not in told[name]["scores"]
     assert any(episode["end"]["kind"] == "truncated" for name in ROLLED for episode in told[name]["episodes"])
+
+
+def test_a_step_in_which_every_episode_is_lost_is_a_step_without_a_gradient(told: dict[str, Any]) -> None:
+    dark = told["dark"]
+    assert dark["scores"] == [None] * 8
+    assert not any(any(row) for row in dark["loss_mask"] + dark["rm_scores"] + dark["update"]["advantages"])
+    assert dark["update"]["metrics"]["actor/grad_norm"] == [0.0]
+    assert dark["update"]["finite"]
+    assert dark["metrics"] == {"Lamps/aborted": 1.0, "Lamps/unscored": 1.0, "response_length": 0.0}
 
 
 def test_a_small_local_model_plays_the_tools(told: dict[str, Any]) -> None:

@@ -32,15 +32,17 @@ def composed(file: Path, home: Path) -> Any:
 
 
 def start_ray(config: Any) -> None:
+    """As RAGEN starts it for a run on one machine, with our hook. Ray counts the GPUs that are visible when it starts."""
     import ray  # type: ignore[import-not-found,unused-ignore]
 
+    os.environ["CUDA_VISIBLE_DEVICES"] = str(config.system.CUDA_VISIBLE_DEVICES)
     kept = {name: os.environ[name] for name in ("PYTHONPATH", "RAGEN_HOME") if name in os.environ}
     environment = {"env_vars": {**WORKERS, **kept}, "worker_process_setup_hook": HOOK}
     ray.init(num_cpus=config.ray_init.num_cpus, runtime_env=environment)
 
 
 def main(arguments: list[str]) -> int:
-    home = Path(os.environ.get("RAGEN_HOME", "."))
+    home = Path(os.environ.get("RAGEN_HOME", ".")).resolve()
     if len(arguments) != 1 or not (home / "train.py").is_file():
         print("usage: RAGEN_HOME=<checkout> python -m simia.trainers.ragen.entry CONFIG.yaml", file=sys.stderr)
         return 2

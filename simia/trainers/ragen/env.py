@@ -146,13 +146,13 @@ class SimiaEnv:
 
     @property
     def info(self) -> dict[str, float]:
-        """Numbers only: RAGEN casts every value. Of a running episode all that depends on its end is 0."""
+        """Numbers only: RAGEN casts every value. `score` is there once there is one."""
         episode, reward = self.playing, self.reward
         kind = episode.end.kind if episode.end else None
         errors = sum(m.role == "tool" and m.error is not None for m in episode.view.messages)
         return {
             "success": float(reward is not None and reward >= SUCCESS),
-            "score": reward if reward is not None else 0.0,
+            **({} if reward is None else {"score": reward}),
             "turns": float(len(episode.samples)),
             "tool_errors": float(errors),
             "truncated": float(kind == "truncated"),

@@ -161,7 +161,7 @@ def versions(python: Path) -> list[str]:
     ]
     if wrong:
         raise UserError(
-            f"{python} cannot run RAGEN: {', '.join(wrong)}; bash scripts/setup_ragen.sh in the checkout makes an environment; "
-            "then pip install simia there, and give its python"
+            f"{python} cannot run RAGEN: {', '.join(wrong)}; bash scripts/setup_ragen.sh in the checkout makes "
+            "an environment that can: give its interpreter with --python"
         )
     return [f"RAGEN {COMMIT[:7]} with " + ", ".join(f"{name} {version}" for name, version in found.items())]
