@@ -23,10 +23,10 @@ from verl.experimental.agent_loop.agent_loop import (  # type: ignore[import-not
     AgentLoopBase,
     AgentLoopMetrics,
     AgentLoopOutput,
-    register,
 )
 
 from simia.config import parse, read
+from simia.errors import UserError
 from simia.trainers.tokens import Text
 from simia.trainers.verl.groups import Groups
 from simia.trainers.verl.play import Played, Player, PolicyLostError, Reply
@@ -41,7 +41,7 @@ class GroupLostError(RuntimeError):
     """All episodes of a group were aborted: verl marks the group as failed, and replaces it where it is told to."""
 
 
-@register("simia")
+# Not verl's `register`: it would replace the file's entry by one without settings, once the first episode has imported this.
 class SimiaAgentLoop(AgentLoopBase):  # type: ignore[misc,unused-ignore]
     """`settings`: the path of a file with `VerlSettings`, or these as a mapping."""
 
@@ -56,7 +56,7 @@ class SimiaAgentLoop(AgentLoopBase):  # type: ignore[misc,unused-ignore]
     async def run(self, sampling_params: dict[str, Any], **row: Any) -> AgentLoopOutput | list[AgentLoopOutput]:
         """One row of the data set. An empty list is a row that trains nothing (verl's current trainer takes it as that)."""
         environment = await opened(self.settings)
-        task = str(mapping(row["extra_info"])["task"])
+        task = task_of(row)
         key = str(row.get("uid", uuid4().hex))
         group, number = groups.join(key)
         reward: float | None = None
@@ -159,6 +159,13 @@ class Policy:
         self.versions.setdefault("min_global_steps", found.get("min_global_steps"))
         self.versions["max_global_steps"] = found.get("max_global_steps")
         return Reply(list(output.token_ids), list(output.log_probs) if output.log_probs is not None else None)
+
+
+def task_of(row: dict[str, Any]) -> str:
+    task = mapping(row.get("extra_info")).get("task")
+    if task is None:
+        raise UserError("a row of the data set has no extra_info.task: write it by simia.trainers.verl.write")
+    return str(task)
 
 
 def lost(played: Played, prompt_length: int) -> str:

@@ -7,9 +7,8 @@ agent loop, and the data sets. verl itself is run as it is.
 
 from __future__ import annotations
 
-import json
+import difflib
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,33 +16,33 @@ import yaml
 
 from simia import config as settings
 from simia.errors import UserError
-from simia.pack import Pack
 from simia.trainers.environments import python_path
 from simia.trainers.launch import Launch
 from simia.trainers.verl.data import AGENT, write
 from simia.trainers.verl.settings import VerlSettings, plain
+from simia.trainers.versions import NEEDS, installed, interpreter
 
-VERL = "0.9.1"
-CLEAN = "python -m simia.trainers.environments verl"
 LOOP = "simia.trainers.verl.agent_loop.SimiaAgentLoop"
-ENGINES = {"vllm": "vllm", "sglang": "sglang", "trtllm": "tensorrt_llm"}
-ASK = """
-import importlib.metadata as m, json
-print(json.dumps({d.name.lower(): d.version for d in m.distributions() if d.name}))
-"""
+ENGINES = {"vllm": "vllm", "sglang": "sglang", "trtllm": "tensorrt-llm"}
+WHERE = "import importlib.util as u; print(u.find_spec('verl').submodule_search_locations[0])"
+DEFAULTS = "trainer/config/_generated_ppo_trainer.yaml"  # verl's own configuration in one piece
 
 
 def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None) -> Launch:
-    """The command that trains, with all that it reads written. `changes` are settings of the configuration by dotted names;
-    `python` is verl's interpreter (unset: this one). Raises `UserError` with one line for what must be changed first."""
-    python = python or Path(sys.executable)
-    versions = installed(python)
+    """The command that trains, with all that it reads written. `changes` are settings of the configuration by dotted names.
+
+    `python` is verl's interpreter (unset: this one if it fits, else that of verl's own environment). Raises `UserError` with one
+    line for what must be changed first.
+    """
+    python = interpreter("verl", python)
     data = settings.read(config)
     for name, value in changes.items():
         settings.assign(data, name.split("."), value)
     ours = settings.parse(VerlSettings, data.pop("simia", {}), where=f"{config}: simia")
-    check(versions, data, python)
-    Pack.load(ours.stage.pack)
+    engine(data, python)
+    notes = strangers(data, known(python))
+    if Path(ours.stage.pack).is_dir():
+        ours.stage.pack = str(Path(ours.stage.pack).absolute())  # the workers may stand elsewhere
     folder = out(data, config)
     batch = int(dig(data, "data.train_batch_size", 1024))
     count = write(folder / "train.parquet", ours.stage, ours.data.train, at_least=batch)
@@ -61,37 +60,41 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None)
     data["defaults"] = ["ppo_trainer", "_self_"]
     dump(folder / "verl.yaml", data)
     command = [str(python), "-m", "verl.trainer.main_ppo", "--config-dir", str(folder), "--config-name", "verl"]
-    notes = [
-        f"{count} rows of {ours.stage.pack}; what verl reads, and the replies that are paid for, stand in {folder}"
-    ]
+    notes.append(f"{count} rows of {ours.stage.pack}; what verl reads, and the replies that are paid for: {folder}")
     return Launch(command, env={"PYTHONPATH": python_path(python)}, notes=notes)
 
 
-def installed(python: Path) -> dict[str, str]:
-    """Distributions of that interpreter with their versions."""
-    try:
-        asked = subprocess.run([str(python), "-I", "-c", ASK], capture_output=True, text=True, check=True)
-    except (OSError, subprocess.CalledProcessError):
-        raise UserError(f"{python} is no Python interpreter that runs") from None
-    return dict(json.loads(asked.stdout))
-
-
-def check(versions: dict[str, str], data: dict[str, Any], python: Path) -> None:
-    """That verl is there, in the version that this is made for, with the engine that the configuration rolls out with."""
-    found = versions.get("verl")
-    if found is None:
-        raise UserError(f"{python} has no verl: name an interpreter that has, or make one (without a GPU): {CLEAN}")
-    if found != VERL:
-        raise UserError(f"{python} has verl {found}, and simia works with {VERL}: pip install verl=={VERL}, or {CLEAN}")
-    if "transferqueue" not in versions:
-        raise UserError(f"{python} lacks what verl's trainer needs: pip install 'verl[verl-core]=={VERL}', or {CLEAN}")
-    engine = dig(data, "actor_rollout_ref.rollout.name", None)
-    if engine is None:
+def engine(data: dict[str, Any], python: Path) -> None:
+    """That the engine which samples the policy is named, and there."""
+    name = dig(data, "actor_rollout_ref.rollout.name", None)
+    if name is None:
         raise UserError("actor_rollout_ref.rollout.name is not set: name verl's engine, such as vllm or sglang")
-    if engine in ENGINES and ENGINES[engine] not in versions:
+    if name in ENGINES and ENGINES[name] not in installed(python):
         raise UserError(
-            f"the policy is sampled by {engine}, which {python} lacks: pip install 'verl[{engine}]=={VERL}'"
+            f"the policy is sampled by {name}, which {python} lacks: pip install 'verl[{name}]=={NEEDS['verl']['verl'][2:]}'"
         )
+
+
+def known(python: Path) -> dict[str, Any]:
+    """verl's own configuration, as its package carries it; empty where it carries none."""
+    asked = subprocess.run([str(python), "-I", "-c", WHERE], capture_output=True, text=True, check=False)
+    path = Path(asked.stdout.strip()) / DEFAULTS
+    if asked.returncode or not path.is_file():
+        return {}
+    return dict(yaml.safe_load(path.read_text(encoding="utf-8")) or {})
+
+
+def strangers(data: dict[str, Any], base: dict[str, Any], at: str = "") -> list[str]:
+    """A line for each setting that verl's configuration does not have. Some are known to its code alone, so it is no error."""
+    found: list[str] = []
+    for name, value in data.items() if base else ():
+        if name not in base:
+            near = difflib.get_close_matches(str(name), list(base), n=1)
+            hint = f": did you mean {at}{near[0]}?" if near else ""
+            found.append(f"verl's own configuration has no {at}{name}{hint}")
+        elif isinstance(value, dict) and isinstance(base[name], dict):
+            found += strangers(value, base[name], f"{at}{name}.")
+    return found
 
 
 def out(data: dict[str, Any], config: Path) -> Path:
@@ -99,6 +102,8 @@ def out(data: dict[str, Any], config: Path) -> Path:
     project = dig(data, "trainer.project_name", "simia")
     experiment = dig(data, "trainer.experiment_name", config.stem)
     folder = dig(data, "trainer.default_local_dir", None) or f"checkpoints/{project}/{experiment}"
+    if "${" in str(folder):
+        raise UserError(f"trainer.default_local_dir is {folder!r}: write the folder out, for simia writes into it too")
     settings.assign(data, ["trainer", "project_name"], project)
     settings.assign(data, ["trainer", "experiment_name"], experiment)
     settings.assign(data, ["trainer", "default_local_dir"], str(Path(folder).absolute()))

@@ -1,0 +1,261 @@
+"""verl for real, on a CPU: its own GRPO trainer for two steps over an executable world, its agent loop worker with a policy that fails
+on purpose and with a simulated world, and its own checks of our recipes.
+
+`python -m verl.trainer.main_ppo` is run as `launch` says it; what a GPU would bring (platform and engine) comes in by verl's own
+extension points (verl_probe.py).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from simia.resources import cache_root, data_root
+from simia.trainers.environments import ensure
+from simia.trainers.groups import advantages
+from simia.trainers.launch import Launch
+from simia.trainers.verl import launch, start
+from tests.fake_endpoint import FakeEndpoint
+from tests.trainers.conftest import Trainer
+
+HERE = Path(__file__).parent
+N = 4  # episodes of a group
+CONFIG: dict[str, Any] = {
+    "data": {
+        "train_batch_size": 2,
+        "max_prompt_length": 600,
+        "max_response_length": 300,
+        "dataloader_num_workers": 0,
+        "seed": 0,
+    },
+    "algorithm": {"adv_estimator": "grpo", "use_kl_in_reward": False},
+    "actor_rollout_ref": {
+        "model": {
+            "use_remove_padding": False,
+            "enable_gradient_checkpointing": False,
+            "override_config": {"attn_implementation": "sdpa"},
+        },
+        "actor": {
+            "strategy": "fsdp2",
+            "ppo_mini_batch_size": 2,
+            "ppo_micro_batch_size_per_gpu": 4,
+            "use_torch_compile": False,
+            "optim": {"lr": 1e-3},
+            "fsdp_config": {
+                "strategy": "fsdp2",
+                "use_torch_compile": False,
+                "dtype": "float32",
+                "mixed_precision": dict.fromkeys(("param_dtype", "reduce_dtype", "buffer_dtype"), "fp32"),
+            },
+        },
+        "rollout": {
+            "name": "tiny",
+            "n": N,
+            "temperature": 1.0,
+            "tensor_model_parallel_size": 1,
+            "log_prob_micro_batch_size_per_gpu": 4,
+            "calculate_log_probs": True,
+            "agent": {"num_workers": 1},
+        },
+    },
+    "reward": {"num_workers": 1},
+    "transfer_queue": {"backend": {"SimpleStorage": {"num_data_storage_units": 1, "total_storage_size": 1000}}},
+    "trainer": {
+        "device": "cpu",
+        "n_gpus_per_node": 1,
+        "total_training_steps": 2,
+        "total_epochs": 10,
+        "val_before_train": False,
+        "logger": ["console", "file"],
+        "resume_mode": "disable",
+    },
+    "ray_kwargs": {"ray_init": {"num_cpus": 16, "num_gpus": 1, "include_dashboard": False}},
+}
+
+
+@pytest.fixture(scope="module")
+def verl(tmp_path_factory: pytest.TempPathFactory) -> Trainer:
+    trainer = Trainer(ensure("verl", say=print), tmp_path_factory.mktemp("verl"))
+    trainer.env["SIMIA_CACHE"] = str(cache_root())
+    return trainer
+
+
+@pytest.fixture(scope="module")
+def model(verl: Trainer, lamps: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("models") / "taught-qwen"
+    texts = [*sorted((data_root() / "seeds").glob("*/seeds.jsonl")), lamps / "tasks.jsonl"]
+    verl.env["PYTHONPATH"] = start.python_path(verl.python)
+    verl.run(HERE / "verl_taught.py", out, *texts, "--", lamps)
+    return out
+
+
+def launched(verl: Trainer, model: Path, lamps: Path, out: Path, play: dict[str, Any]) -> Launch:
+    """As a user would: a file, changed by settings."""
+    config = {**CONFIG, "simia": {"stage": {"pack": str(lamps), "user": "scripted"}, "play": play}}
+    (out / "lamps.yaml").write_text(yaml.safe_dump(config))
+    changes = {"actor_rollout_ref.model.path": str(model), "trainer.default_local_dir": str(out / "run")}
+    found = launch(out / "lamps.yaml", changes, python=verl.python)
+    verl.env["PYTHONPATH"] = os.pathsep.join([found.env["PYTHONPATH"], str(HERE)])
+    return found
+
+
+@pytest.fixture(scope="module")
+def trained(verl: Trainer, model: Path, lamps: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What two steps were made of. The third episode loses its world, and nothing is played anew."""
+    out = tmp_path_factory.mktemp("trained")
+    found = launched(verl, model, lamps, out, {"turn_tokens": 60, "resample": 0})
+    added = {
+        "VERL_USE_EXTERNAL_MODULES": "verl_probe",
+        "VERL_PLATFORM": "cpu",
+        "VERL_ENGINE_DEVICE": "cuda",  # the FSDP engine, which is registered for that name only
+        "VERL_FILE_LOGGER_PATH": str(out / "metrics.jsonl"),
+        "CUDA_VISIBLE_DEVICES": "0",  # of the GPU that Ray is told of, and that is none
+        "TOLD": str(out),
+        "LOSE": "3",
+    }
+    verl.env |= added
+    try:
+        verl.run(*found.command[1:], cwd=out)
+    finally:
+        for name in added:
+            verl.env.pop(name)
+        verl.env["CUDA_VISIBLE_DEVICES"] = ""
+    return {
+        "batches": [json.loads(path.read_text()) for path in sorted(out.glob("batch-*.json"))],
+        "server": [json.loads(line) for line in (out / "server.jsonl").read_text().splitlines()],
+        "metrics": [json.loads(line)["data"] for line in (out / "metrics.jsonl").read_text().splitlines()],
+    }
+
+
+@pytest.fixture(scope="module")
+def worked(verl: Trainer, model: Path, lamps: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What verl's worker made of twelve episodes at once, of which some fail, and of a group in a simulated world."""
+    out = tmp_path_factory.mktemp("worked")
+    launched(verl, model, lamps, out, {"turn_tokens": 60, "turn_seconds": 25.0, "resample": 1})
+    endpoint = FakeEndpoint("--respond", "tests.replies:stage")
+    try:
+        verl.run(HERE / "verl_worker_probe.py", out / "run" / "simia", endpoint.url, out / "told.json", cwd=out)
+        asked = [str(request["body"]["messages"][0]["content"]) for request in endpoint.requests]
+    finally:
+        endpoint.stop()
+    return {**json.loads((out / "told.json").read_text()), "asked": asked}
+
+
+def real(batch: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [row for row in batch if not row["uid"].startswith("pad")]
+
+
+def spans(mask: list[int]) -> list[tuple[int, int]]:
+    edges = [at for at, (a, b) in enumerate(pairwise([0, *mask, 0])) if a != b]
+    return list(zip(edges[::2], edges[1::2], strict=True))
+
+
+@pytest.mark.all
+def test_two_steps_of_verls_trainer_by_the_environments_rewards(trained: dict[str, Any]) -> None:
+    assert len(trained["batches"]) == len(trained["metrics"]) == 2
+    for batch, metrics in zip(trained["batches"], trained["metrics"], strict=True):
+        assert math.isfinite(metrics["actor/pg_loss"])
+        assert metrics["num_turns/max"] > 4
+        rows = real(batch)
+        by_uid: dict[str, list[dict[str, Any]]] = {}
+        for row in rows:
+            by_uid.setdefault(row["uid"], []).append(row)
+        assert len(by_uid) == 2
+        for group in by_uid.values():
+            assert len({row["extra_fields"]["simia"]["group"] for row in group}) == 1
+            wanted = advantages([sum(row["rm_scores"]) for row in group])
+            for row, value in zip(group, wanted, strict=True):
+                assert row["advantages"] == pytest.approx([value * m for m in row["response_mask"]], abs=1e-4)
+    assert any(metrics["actor/grad_norm"] > 0 for metrics in trained["metrics"])
+    assert len({sum(row["rm_scores"]) for batch in trained["batches"] for row in real(batch)}) > 1
+
+
+@pytest.mark.all
+def test_the_trainer_trains_what_its_engine_sampled(trained: dict[str, Any]) -> None:
+    assert {call["step"] for call in trained["server"]} == {0, 1}, "the second step's policy is the first one's result"
+    drawn = {(tuple(call["prompt"]), tuple(call["ids"])): call["logprobs"] for call in trained["server"]}
+    turns = 0
+    for batch in trained["batches"]:
+        for row in real(batch):
+            ids, mask = row["responses"], row["response_mask"]
+            for begin, end in spans(mask):
+                key = tuple(row["prompts"] + ids[:begin]), tuple(ids[begin:end])
+                assert row["rollout_log_probs"][begin:end] == pytest.approx(drawn[key], abs=1e-4)
+                turns += 1
+            gaps = [
+                abs(a - b) for a, b, m in zip(row["rollout_log_probs"], row["old_log_probs"], mask, strict=True) if m
+            ]
+            assert max(gaps) < 1e-3, "the trainer's own log-probabilities: same weights, same tokens"
+    assert turns > 2 * 2 * N
+
+
+@pytest.mark.all
+def test_a_lost_episode_is_no_row_of_its_group(trained: dict[str, Any]) -> None:
+    first, second = trained["batches"]
+    assert (len(real(first)), len(first)) == (2 * N - 1, 2 * N)
+    (filling,) = [row for row in first if row["uid"].startswith("pad")]
+    assert set(filling["response_mask"]) == {0}
+    assert len(real(second)) == 2 * N
+
+
+@pytest.mark.all
+def test_verls_worker_plays_all_at_once_and_keeps_tokens_as_sampled(worked: dict[str, Any]) -> None:
+    found = worked["episodes"]
+    assert found["most_at_once"] == len(found["rows"]) == 3 * N
+    several = 0
+    for row, said in zip(found["rows"], found["said"], strict=True):
+        assert len(row["response"]) == len(row["mask"])
+        assert row["masked_beyond"] == 0
+        assert row["tools_kwargs"] == {"switch": {"create_kwargs": {"n": row["index"]}}}
+        if row["aborted"]:
+            continue
+        assert [i for i, m in zip(row["response"], row["mask"], strict=True) if m] == [
+            i for _, ids in said for i in ids
+        ]
+        for (begin, end), (context, ids) in zip(spans(row["mask"]), said, strict=True):
+            assert row["prompt"] + row["response"][:begin] == context
+            assert row["response"][begin:end] == ids
+        assert all(lp == 0.0 for lp, m in zip(row["logprobs"], row["mask"], strict=True) if not m)
+        several += len(said) > 2
+    assert several > N
+
+
+@pytest.mark.all
+def test_verls_older_trainer_gets_a_masked_row_at_its_groups_mean(worked: dict[str, Any]) -> None:
+    rows = worked["episodes"]["rows"]
+    lost, slow = rows[2], rows[5]
+    assert (lost["aborted"], lost["attempts"], lost["simia"]["code"]) == (1.0, 2.0, "agent_failed")
+    siblings = [rows[i] for i in (0, 1, 3)]
+    assert lost["reward"] == pytest.approx(sum(row["reward"] for row in siblings) / 3)
+    assert sum(row["advantage"] for row in siblings) == pytest.approx(0, abs=1e-3)
+    assert (slow["truncated"], slow["simia"]["code"], slow["aborted"]) == (1.0, "timeout", 0.0)
+    assert sum(slow["mask"]) > 0
+    assert {(row["aborted"], row["reward"], row["advantage"]) for row in rows[8:]} == {(1.0, 0.0, 0.0)}
+    assert not any(any(row["mask"]) for row in [lost, *rows[8:]])
+    assert any(abs(row["advantage"]) > 0.1 for row in rows[:8])
+
+
+@pytest.mark.all
+def test_a_group_in_a_simulated_world_shares_its_answers(worked: dict[str, Any]) -> None:
+    rows = worked["simulated"]["rows"]
+    assert len(rows) == N
+    assert len({tuple(row["response"]) for row in rows}) == 1, "greedy, so that all call the same"
+    assert all(row["reward"] == 1.0 for row in rows), "as the judge says"
+    calls = [text for text in worked["asked"] if text.startswith("You are the computer system")]
+    assert len(calls) == 2, "two calls in turn, each asked for once"
+
+
+@pytest.mark.all
+def test_verl_knows_every_setting_of_our_recipes(worked: dict[str, Any]) -> None:
+    recipes = worked["recipes"]
+    assert sorted(recipes) == ["codegym", "envfactory", "envscaler", "scaleenv", "simia"]
+    assert [found["unknown"] for found in recipes.values()] == [[]] * 5
+    assert [name for name, found in recipes.items() if found["reference"]] == ["envscaler", "simia"]
+    assert not any(found["critic"] for found in recipes.values())
