@@ -243,6 +243,18 @@ def test_verls_older_trainer_gets_a_masked_row_at_its_groups_mean(worked: dict[s
 
 
 @pytest.mark.all
+def test_verls_trainer_hears_of_a_group_that_is_lost_in_whole(worked: dict[str, Any]) -> None:
+    lost, found = worked["one_lost"]
+    assert lost == []
+    assert found["group"] == "7/lamps-0"
+    first, last = worked["all_lost"]
+    assert first == []
+    assert last.startswith(
+        "GroupLostError('task lamps-0: no episode of the group could be played: aborted (agent_failed"
+    )
+
+
+@pytest.mark.all
 def test_a_group_in_a_simulated_world_shares_its_answers(worked: dict[str, Any]) -> None:
     rows = worked["simulated"]["rows"]
     assert len(rows) == N

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import yaml
 from hydra import compose, initialize_config_dir, initialize_config_module
+from hydra.utils import instantiate
 from omegaconf import OmegaConf
 from verl import DataProto
 from verl.experimental.agent_loop import agent_loop as verl_loop
@@ -102,6 +103,32 @@ async def rolled(
     return {"rows": told, "said": said, "most_at_once": client.most_at_once, "width": list(tensors["prompts"].shape)}
 
 
+async def sessions(config: Any, row: dict[str, Any], faults: dict[int, str]) -> list[Any]:
+    """Two episodes of a group as verl's current trainer plays them: it says which of the group each is, and takes lists."""
+    client = Client(Sampler(config.actor_rollout_ref.model.path), faults)
+    worker = verl_loop.AgentLoopWorker(config, client)
+    params = {"temperature": 1.0, "top_p": 1.0, "top_k": -1, "repetition_penalty": 1.0, "logprobs": True}
+
+    async def one(number: int) -> Any:
+        loop = instantiate(
+            verl_loop._agent_loop_registry["simia"],
+            trainer_config=verl_loop.DictConfigWrap(config),
+            server_manager=client,
+            tokenizer=worker.tokenizer,
+            processor=None,
+            dataset_cls=worker.dataset_cls,
+            data_config=verl_loop.DictConfigWrap(config.data),
+            tools=None,
+        )
+        return await loop.run(dict(params), session_id=number, uid="u", global_steps=7, **row)
+
+    found = await asyncio.gather(one(0), one(1), return_exceptions=True)
+    await close_all()
+    return [
+        out if out == [] else repr(out) if isinstance(out, Exception) else out.extra_fields["simia"] for out in found
+    ]
+
+
 def checked(path: Path) -> dict[str, Any]:
     """A recipe over verl's own configuration: names that verl does not know, and verl's own checks."""
     ours = yaml.safe_load(path.read_text())
@@ -135,6 +162,8 @@ def main(folder: str, url: str, out: str) -> None:
         row["tools_kwargs"] = {"switch": {"create_kwargs": {"n": row["index"]}}}
     faults = {2: "lost", 5: "slow", **dict.fromkeys(range(8, 12), "lost")}
     told = {"recipes": recipes, "episodes": asyncio.run(rolled(config, rows, 4, faults))}
+    for name, faulty in {"one_lost": {0: "lost"}, "all_lost": {0: "lost", 1: "lost"}}.items():
+        told[name] = asyncio.run(sessions(config, rows[0], faulty))
     loop = yaml.safe_load(Path(config.actor_rollout_ref.rollout.agent.agent_loop_config_path).read_text())
     settings = yaml.safe_load(Path(loop[0]["settings"]).read_text())
     model = {"kind": "openai", "base_url": url, "model": "m"}

@@ -13,6 +13,7 @@ module is imported by verl's workers only: it needs verl.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from functools import cache
 from typing import Any
@@ -55,12 +56,13 @@ class SimiaAgentLoop(AgentLoopBase):  # type: ignore[misc,unused-ignore]
 
     async def run(self, sampling_params: dict[str, Any], **row: Any) -> AgentLoopOutput | list[AgentLoopOutput]:
         """One row of the data set. An empty list is a row that trains nothing (verl's current trainer takes it as that)."""
-        environment = await opened(self.settings)
         task = task_of(row)
         key = str(row.get("uid", uuid4().hex))
         group, number = groups.join(key)
         reward: float | None = None
         try:
+            await asyncio.sleep(0)  # the others of the group, which are started by now, join before this one can end
+            environment = await opened(self.settings)
             # Steps and tasks, where they are known, are the same when a run is started again: its answers are found in the store.
             step = row.get("global_steps")
             shared = key if step is None else f"{int(step)}/{task}"
