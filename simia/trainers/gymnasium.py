@@ -7,7 +7,8 @@
 
 The reward comes with the end and is 0.0 before. Gymnasium wants a number also from an episode that was lost to infrastructure:
 it is 0.0, `truncated`, and `info["aborted"]` is True; mask it by that, for it is no verdict. A verdict is `info["score"]`, which an
-aborted episode lacks. Cut episodes by the stage's `episode.turns`, which scores them; a `TimeLimit` would end them unjudged.
+aborted episode lacks. Several at once: `SyncVectorEnv`; `AsyncVectorEnv` with `shared_memory=False`, for that one holds only listed
+characters. Cut episodes by the stage's `episode.turns`, which scores them; a `TimeLimit` would end them unjudged.
 
 Imports gymnasium, which is in the environment of whoever uses this.
 """
@@ -50,7 +51,7 @@ class ToolEnv(gymnasium.Env):  # type: ignore[misc,unused-ignore]
     without a seed both are drawn from `np_random`. Options: `task`, `group` (who shares what is drawn by simulation).
     """
 
-    metadata = {"render_modes": ["ansi"]}  # noqa: RUF012
+    metadata = {"render_modes": ["ansi"], "render_fps": 1}  # noqa: RUF012
 
     def __init__(
         self,

@@ -57,7 +57,8 @@ class Heard:
 
 
 class Session:
-    """One seat in an environment: `reset`, then `act` until `ended`, and again. One call at a time."""
+    """One seat in an environment: `reset`, then `act` until `ended`, and again. Calls take their turns: what a client that has gone
+    began is carried through before its seat is left."""
 
     def __init__(self, environment: Environment, *, seed: int = 0, keep: Keep | None = None) -> None:
         """`keep` is given the trajectory of each episode that was played, also of one that was left. Raises `UserError` for a
@@ -69,21 +70,22 @@ class Session:
         self.turns = 0
         self._keep, self._kept = keep, True
         self._order = itertools.count()
+        self._turn = asyncio.Lock()
 
     async def reset(self, task: str | None = None, *, seed: int | None = None, group: str | None = None) -> Heard:
         """The opening of an episode: system text with tools, the user's first words. Without a `task` the seed chooses it, the same
         for all who have the same; without a seed they come in their order. Raises `UserError` for a task that is none."""
-        await self.leave()
-        chosen = task if task is not None else self.task_of(next(self._order) if seed is None else seed)
-        self.episode = episode = await self.environment.reset(
-            chosen, seed=self.seed if seed is None else seed, group=group
-        )
-        self.turns, self._kept = 0, False
-        view = episode.view
-        system = join_system(view.system, list(view.tools))
-        rows = [] if system is None else [{"role": "system", "content": system}]
-        rows += chat_rows(view.messages)
-        return await self._heard("\n\n".join(row["content"] for row in rows), rows)
+        async with self._turn:
+            await self._leave()
+            chosen = task if task is not None else self.task_of(next(self._order) if seed is None else seed)
+            world_seed = self.seed if seed is None else seed
+            self.episode = episode = await self.environment.reset(chosen, seed=world_seed, group=group)
+            self.turns, self._kept = 0, False
+            view = episode.view
+            system = join_system(view.system, list(view.tools))
+            rows = [] if system is None else [{"role": "system", "content": system}]
+            rows += chat_rows(view.messages)
+            return await self._heard("\n\n".join(row["content"] for row in rows), rows)
 
     def task_of(self, number: int) -> str:
         tasks = self.environment.tasks
@@ -92,24 +94,30 @@ class Session:
     async def act(self, action: str | Message) -> Heard:
         """One turn of the policy. To an episode that was lost at its reset the answer is its end. Raises `UserError` where there
         is no episode to act in."""
-        episode = self.episode
-        if episode is None or (episode.end is not None and self.turns):
-            raise UserError("there is no episode to act in: reset first")
-        self.turns += 1
-        if episode.end is not None:
-            return await self._heard("", [])
-        read = tagged.read_message(action, f"call_{self.turns}") if isinstance(action, str) else action
-        step = await episode.step(read)
-        return await self._heard(as_text(step.messages), chat_rows(step.messages))
+        async with self._turn:
+            episode = self.episode
+            if episode is None or (episode.end is not None and self.turns):
+                raise UserError("there is no episode to act in: reset first")
+            self.turns += 1
+            if episode.end is not None:
+                return await self._heard("", [])
+            read = tagged.read_message(action, f"call_{self.turns}") if isinstance(action, str) else action
+            step = await episode.step(read)
+            return await self._heard(as_text(step.messages), chat_rows(step.messages))
 
     async def stop(self, code: Code) -> Heard:
         """End it from outside, as truncated and scored: the trainer's own limit."""
-        assert self.episode is not None
-        await self.episode.stop(code)
-        return await self._heard("", [])
+        async with self._turn:
+            assert self.episode is not None
+            await self.episode.stop(code)
+            return await self._heard("", [])
 
     async def leave(self) -> None:
         """Let go of the episode. One that was under way is cut, and scored where trajectories are kept."""
+        async with self._turn:
+            await self._leave()
+
+    async def _leave(self) -> None:
         episode, self.episode = self.episode, None
         if episode is None:
             return

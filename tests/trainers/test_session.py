@@ -1,0 +1,163 @@
+"""A session of text, and the stage that sessions share."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+
+from simia import sync
+from simia.errors import UserError
+from simia.trainers import session
+from simia.trainers.session import Lease, as_text, on_portal, plain, share
+from simia.trajectory import Message, Trajectory
+from tests.packs.small import small
+
+STAGE: dict[str, Any] = {"pack": "customer_service", "user": "scripted"}
+LOOK = (
+    '<tool_call>\n{"name": "get_order", "arguments": {"order_id": "ORD-00001", "email": "a@example.com"}}\n</tool_call>'
+)
+
+
+@pytest.fixture
+def lease() -> Any:
+    opened = share(STAGE)
+    yield opened
+    opened.close()
+    assert session._shared == {}
+
+
+def test_the_same_settings_are_one_environment(lease: Lease) -> None:
+    again = share(MappingProxyType(dict(STAGE)))
+    other = share({**STAGE, "seed": 3})
+    assert again.environment is lease.environment is not other.environment
+    assert other.seed == 3
+    again.close()
+    again.close()  # twice: the first one stays open
+    assert [shared.users for shared in session._shared.values()] == [1, 1]
+    other.close()
+    given = share(lease.environment)
+    given.close()
+    played = lease.session()
+    assert [row["role"] for row in sync.run(played.reset("cs-009")).messages] == ["system", "user"]
+    sync.run(played.leave())
+
+
+def test_many_threads_open_it_once() -> None:
+    leases = list[Lease]()
+    threads = [threading.Thread(target=lambda: leases.append(share(STAGE))) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len({id(each.environment) for each in leases}) == 1
+    for each in leases:
+        each.close()
+    assert session._shared == {}
+
+
+def test_a_seed_chooses_the_task_and_without_one_they_come_in_order(lease: Lease) -> None:
+    played, tasks = lease.session(), [task.id for task in lease.environment.tasks]
+
+    def begun(**how: Any) -> str:
+        sync.run(played.reset(**how))
+        assert played.episode is not None
+        return played.episode.task.id
+
+    assert [begun() for _ in range(3)] == tasks[:3]
+    assert [begun(seed=n) for n in (5, 5, len(tasks))] == [tasks[5], tasks[5], tasks[0]]
+    assert begun() == tasks[3]
+    assert begun(task="cs-020", seed=5) == "cs-020"
+    assert played.episode is not None
+    assert played.episode.seed == 5
+    sync.run(played.leave())
+
+
+def test_what_was_played_is_kept_once(lease: Lease) -> None:
+    kept = list[Trajectory]()
+
+    async def keep(trajectory: Trajectory) -> None:
+        kept.append(trajectory)
+
+    played = lease.session(keep)
+    sync.run(played.reset("cs-009"))  # looked at, not played
+    sync.run(played.reset("cs-010"))
+    sync.run(played.act(LOOK))  # left in the middle
+    sync.run(played.reset("cs-003"))
+    heard = sync.run(played.act("I cannot."))
+    while heard.ended is None:
+        heard = sync.run(played.act("I cannot."))
+    with pytest.raises(UserError, match="reset first"):
+        sync.run(played.act("More."))
+    sync.run(played.leave())
+    sync.run(played.leave())
+    with pytest.raises(UserError, match="reset first"):
+        sync.run(played.act("More."))
+    told = [(t.task_id, t.end.kind, t.reward.value if t.reward else None) for t in kept]
+    assert told == [("cs-010", "truncated", 0.0), ("cs-003", "terminated", 0.0)]
+
+
+async def test_it_is_played_from_any_loop_and_carried_through(lease: Lease) -> None:
+    played = lease.session()
+    heard = await on_portal(played.reset("cs-009"))
+    assert heard.ended is None
+    acting = asyncio.ensure_future(on_portal(played.act(LOOK)))
+    await asyncio.sleep(0)
+    acting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await acting
+    await on_portal(played.act(LOOK))  # its turn comes after the one that nobody waited for
+    assert played.episode is not None
+    assert [m.role for m in played.episode.messages] == ["user", "assistant", "tool", "assistant", "tool"]
+    await on_portal(played.leave())
+
+
+def in_a_child(queue: Any) -> None:
+    opened = share(STAGE)
+    played = opened.session()
+    queue.put(sync.run(played.reset("cs-009")).messages[-1]["content"])
+    sync.run(played.leave())
+    opened.close()
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_child_opens_its_own(lease: Lease) -> None:
+    context = multiprocessing.get_context("fork")
+    queue = context.Queue()
+    child = context.Process(target=in_a_child, args=(queue,))
+    child.start()
+    words = queue.get(timeout=60)
+    child.join(60)
+    assert child.exitcode == 0
+    played = lease.session()
+    assert sync.run(played.reset("cs-009")).messages[-1]["content"] == words, "and the parent's goes on"
+    sync.run(played.leave())
+
+
+def test_results_stand_between_tags_and_words_do_not() -> None:
+    results = [Message(role="tool", content=text) for text in ("a", "b")]
+    user = Message(role="user", content="c")
+    tagged = "<tool_response>\na\n</tool_response>\n<tool_response>\nb\n</tool_response>"
+    assert as_text([*results, user]) == f"{tagged}\nc"
+    assert as_text([]) == ""
+
+
+def test_mappings_of_other_kinds_become_plain() -> None:
+    inner: Mapping[str, Any] = MappingProxyType({"b": (MappingProxyType({"c": 1}), 2), "d": "text"})
+    assert plain(MappingProxyType({"a": inner})) == {"a": {"b": [{"c": 1}, 2], "d": "text"}}
+
+
+def test_a_users_mistakes_are_said_in_a_line(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"^stage: unknown key 'backnd': did you mean 'backend'\?$"):
+        share({"pack": "customer_service", "backnd": "simulated"})
+    small(tmp_path / "todos")
+    (tmp_path / "todos" / "tasks.jsonl").write_text("")
+    with pytest.raises(UserError, match="has no tasks"):
+        share({"pack": str(tmp_path / "todos")})
+    assert session._shared == {}
