@@ -58,7 +58,7 @@ async def work(names: list[str], settings: list[str], runs: Path) -> Any:
 
     judge = load(RolloutConfig, "rollout/default", settings)
     rows: list[Any] = []
-    cost: float | None = 0.0
+    paid: list[Any] = []
     async with contextlib.AsyncExitStack() as stack:
         model = open_backend(judge.llm, say=out.print)
         await model.start()
@@ -83,10 +83,10 @@ async def work(names: list[str], settings: list[str], runs: Path) -> Any:
                         task = pack.task(str(item.spec["task"]))
                         value = trajectory.reward.value if trajectory.reward else None
                         rows.append((kind, value, await oracle.score(trajectory, task)))
-                spent = engine.stats.usage.cost if not engine.stats.unpriced else None
-                cost = None if cost is None or spent is None else cost + spent
+                paid.append((kind, oracle.usage))
     found = calibrate(rows)
-    found.cost = cost
+    for kind, usage in paid:
+        found.pay(kind, usage)
     return found
 
 
@@ -100,9 +100,18 @@ def show(found: Any) -> None:
         f"agreement {found.share:.3f} [{low:.3f}, {high:.3f}], kappa {kappa}",
         highlight=False,
     )
-    table = Table("episodes", "number", "false passes", "false fails")
+    table = Table("episodes", "number", "false passes", "false fails", "tokens a verdict", "dollars")
     for kind, count in found.kinds.items():
-        table.add_row(kind, str(count), str(found.false_passes[kind]), str(found.false_fails[kind]))
+        cost = found.costs.get(kind)
+        table.add_row(
+            kind,
+            str(count),
+            str(found.false_passes[kind]),
+            str(found.false_fails[kind]),
+            f"{found.tokens[kind] / count:.0f}",
+            "unknown" if cost is None else f"{cost:.4f}",
+        )
     out.print(table)
     if found.cost:
-        out.print(f"cost of the verdicts: {found.cost:.4f} dollars", highlight=False)
+        share = found.cost / sum(found.kinds.values())
+        out.print(f"cost of the verdicts: {found.cost:.4f} dollars, {share:.5f} each", highlight=False)

@@ -14,16 +14,17 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from simia.prompts import template
-from simia.formats.repair import RepairError, loads
 from simia.config import Config
 from simia.errors import Code
+from simia.formats.repair import RepairError, loads
 from simia.llm.engine import BudgetReached, Engine
 from simia.llm.types import LLMFault, Request, reply_key
 from simia.pack import Pack
+from simia.prompts import template
 from simia.reward import Reward
+from simia.rewards.wording import told
 from simia.task import AnswerSpec, Task
-from simia.trajectory import Message, Trajectory, compact
+from simia.trajectory import Message, Trajectory, Usage, compact
 
 CHARS_A_TOKEN, LONGEST = 3.6, 4_000
 NAMES = ("solved", "success", "reward", "score", "completed")
@@ -68,6 +69,8 @@ class Oracle:
 
     def __init__(self, engine: Engine, pack: Pack, settings: OracleSettings | None = None) -> None:
         self.engine, self.pack, self.settings = engine, pack, settings or OracleSettings()
+        self.usage = Usage(cost=0.0)
+        """Of all its verdicts, those that were known already too; the cost is None once nobody knows one."""
         system, _ = template("oracle/system.j2")
         self._request, _ = template("oracle/request.j2")
         suite = suite_of(pack.name) if self.settings.suite == "auto" else self.settings.suite
@@ -84,14 +87,14 @@ class Oracle:
 
     def request(self, trajectory: Trajectory, task: Task) -> Request:
         settings = self.settings
-        answers = [text for part in task.reward.parts if isinstance(part, AnswerSpec) for text in part.expect]
+        answers = [text for part in task.reward.parts if isinstance(part, AnswerSpec) for text in told(part)]
         room = int(settings.context * CHARS_A_TOKEN) - len(self._system) - (settings.max_tokens or 2048) * 4 - 4_000
         text = self._request.render(
             task=task.instruction or task.opening,
             reference="\n".join(f"- {a.name} {compact(a.arguments)}" for a in task.actions)
             if settings.reference
             else "",
-            answers="; ".join(answers) if settings.reference else "",
+            answers=answers if settings.reference else [],
             turns=turns(trajectory.messages, room),
             ending=f"{trajectory.end.kind}{f' ({trajectory.end.code.meaning})' if trajectory.end.code else ''}",
         ).strip()
@@ -116,6 +119,9 @@ class Oracle:
             return Vote(None, str(error), error=Code.UNSCORED)
         except LLMFault as fault:
             return Vote(None, fault.detail or fault.code.meaning, error=fault.code)
+        used, spent = reply.usage, self.usage
+        spent.prompt, spent.completion = spent.prompt + used.prompt, spent.completion + used.completion
+        spent.cost = None if spent.cost is None or used.cost is None else spent.cost + used.cost
         return read(reply.text)
 
 

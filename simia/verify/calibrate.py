@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from simia.amplify.judging.agreement import agreement, wilson
 from simia.reward import Reward
+from simia.trajectory import Usage
 
 FULL = 1.0 - 1e-9
 
@@ -29,12 +30,24 @@ class Calibration:
     false_passes: Counter[str] = field(default_factory=Counter)
     false_fails: Counter[str] = field(default_factory=Counter)
     kinds: Counter[str] = field(default_factory=Counter)
-    cost: float | None = None
-    """Dollars of the verdicts; None where nobody knows the price."""
+    tokens: Counter[str] = field(default_factory=Counter)
+    costs: dict[str, float | None] = field(default_factory=dict)
+    """What the verdicts on each kind took, whenever they were asked: tokens, and dollars (None where nobody knows the price)."""
 
     @property
     def share(self) -> float | None:
         return self.agreed / self.judged if self.judged else None
+
+    @property
+    def cost(self) -> float | None:
+        known = [cost for cost in self.costs.values() if cost is not None]
+        return sum(known) if known and len(known) == len(self.costs) else None
+
+    def pay(self, kind: str, usage: Usage) -> None:
+        """Put what an oracle used to a kind of episodes."""
+        self.tokens[kind] += usage.prompt + usage.completion
+        before = self.costs.get(kind, 0.0)
+        self.costs[kind] = None if before is None or usage.cost is None else before + usage.cost
 
     @property
     def interval(self) -> tuple[float, float]:

@@ -1,109 +1,123 @@
-"""Sixty-six episodes of customer_service with the reward that its rules give: solved ones, spoilt ones, and idle ones.
+"""Episodes of customer_service with the reward that its rules give: solved ones, subtly spoilt ones, and idle ones.
 
-Made by playing, not written: the label is what the executable world says. Ways of being wrong: the last change is left out
-and the words claim it all the same; another task's solution; one argument of a change is another one; a change too many;
-nothing, the request repeated, or a general answer.
+Right in other ways: an idle look-up, another order, other words. Wrong in ways that are easily overlooked: one identifier of
+many, a sum told wrong after all was done right, a change too many that nobody mentions, the last change only claimed or only
+promised, a refusal of what was allowed, a promise of what was not. What the rules do not see stands in a kind of its own
+(`UNSEEN`): a change without asking first, which the policy forbids and the final state does not show.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from collections.abc import Iterator, Sequence
 
-from simia.environment import Environment, open_environment
-from simia.rollout.agent import Agent
-from simia.rollout.play import play
-from simia.rollout.scripted import CannedAgent, EchoAgent, NothingAgent, ReferenceAgent
-from simia.task import Action, Task, Turn
-from simia.trajectory import Trajectory
-from simia.users import NoUser, ScriptedUser
-from simia.verify.gate import without, writes_of
+from simia.environment import open_environment
+from simia.task import Action, AnswerSpec, Task, Turn
+from tests.verify.spoiling import (
+    Case,
+    Make,
+    Stage,
+    changing,
+    ended_early,
+    left_out,
+    other_ids,
+    refused,
+    told_otherwise,
+    turned,
+    with_calls,
+)  # fmt: skip
 
 PACK = "customer_service"
-OTHER = {
-    "quantity": 9,
-    "reason": "changed_mind",
-    "street": "Lindenweg 4",
-    "city": "Bonn",
-    "email": "new.address@example.com",
-}
+UNSEEN = "changed without asking, which the rules do not see"
+IDS = r"(?:ORD|ITM|PRD|RET|VCH|CUS)-\d+"
+LOOK = Action(name="search_products", arguments={"query": "gift card"})
+NO = "I'm sorry, but this order is already packed, so I can't change it any more."
+EXCEPTION = "You know what, I'll make an exception for you this once: it is done, just as you asked."
 
 
-async def labelled() -> list[tuple[str, Task, Trajectory]]:
+async def labelled() -> list[Case]:
     """(kind, task, episode), always in the same order."""
     async with await open_environment(PACK, user="none") as environment:
+        stage = Stage(environment, [])
         tasks = environment.tasks
-        changing = [task for task in tasks if any(writes(environment, action) for action in task.actions)]
-        found: list[tuple[str, Task, Trajectory]] = []
+        working = [task for task in tasks if changing(task.script)]
+        telling = [task for task in tasks if answers(task)]
+        refusing = [task for task in tasks if "refusal" in task.tags]
 
-        async def add(kind: str, task: Task, played: Task, agent: Agent, *, idle: bool = False) -> None:
-            user = NoUser(task) if idle else ScriptedUser(played)
-            arena = Environment(environment.pack, environment.backend, backend_name="executable", user=lambda _: user)
-            found.append((kind, task, await play(await arena.reset(task), agent)))
+        for task in [*tasks[2::6], *refusing[3::4]]:
+            await stage.add("reference", task, task.script)
+        for task in working[3::9][:5]:
+            await stage.add("an idle look-up", task, with_calls(task.script, [LOOK]), only=1.0)
+        for task in [each for each in working if turned(each.script)][1::4][:4]:
+            await stage.add("another order", task, turned(task.script) or [], only=1.0)
+        for task in telling[1::6][:5]:
+            await stage.add("other words", task, [otherwise(turn) for turn in task.script], only=1.0)
 
-        for task in tasks[::3][:24]:
-            await add("reference", task, task, ReferenceAgent(task))
-        for task in changing[1::5][:10]:
-            full = await play(
-                await Environment(
-                    environment.pack,
-                    environment.backend,
-                    backend_name="executable",
-                    user=lambda _, t=task: ScriptedUser(t),
-                ).reset(task),
-                ReferenceAgent(task),
+        await some(stage, "one wrong identifier", working[::2], 9)
+        await some(stage, "told wrong", telling[::3], 9)
+        await some(stage, "a silent change too many", working[2::4], 7)
+        for task in working[4::8][:6]:
+            await stage.add("last change only claimed", task, left_out(task.script), only=0.0)
+        for task in working[6::8][:6]:
+            await stage.add("last change only promised", task, ended_early(task.script), only=0.0)
+        for task in working[7::9][:5]:
+            await stage.add("wrongly refused", task, refused(task.script, NO), only=0.0)
+        for task in [each for each in refusing if answers(each) and each.script[-1].agent][::2][:4]:
+            await stage.add("an exception promised", task, [*task.script[:-1], Turn(agent=EXCEPTION)], only=0.0)
+        for task in [each for each in working if unasked(each.script)][2::7][:5]:
+            await stage.add(UNSEEN, task, unasked(task.script) or [], only=1.0)
+        await stage.idle(working[5::12][:4])
+        return stage.cases
+
+
+async def some(stage: Stage, kind: str, tasks: Sequence[Task], most: int) -> None:
+    """Cases of one kind of spoiling, of the first tasks that can be spoilt so."""
+    found = 0
+    for task in tasks:
+        made: dict[str, Make] = {
+            "one wrong identifier": lambda script, seen: other_ids(script, seen, IDS),
+            "told wrong": lambda script, seen, task=task: told_otherwise(script, answers(task)),
+            "a silent change too many": lambda script, seen: too_many(script),
+        }
+        found += await stage.first(kind, task, task.script, made[kind])
+        if found == most:
+            return
+
+
+def too_many(script: Sequence[Turn]) -> Iterator[Sequence[Turn]]:
+    """A change that nobody asked for, on what the episode is about, and no word of it."""
+    calls = [call for turn in script for call in turn.calls or []]
+    for call in calls:
+        order, email = call.arguments.get("order_id"), call.arguments.get("email")
+        if call.name == "get_order":
+            yield with_calls(
+                script, [Action(name="add_note", arguments={"order_id": order, "note": "Leave at the door."})]
             )
-            short = without(task, writes_of(environment, task, full)[0])
-            await add("last change left out", task, short, ReferenceAgent(short))
-        for n, task in enumerate(changing[2::6][:8]):
-            strange = changing[(7 * n + 5) % len(changing)]
-            mixed = task.model_copy(update={"script": strange.script, "reference": strange.reference})
-            await add("another task's solution", task, mixed, ReferenceAgent(mixed))
-        for task in [each for each in changing if spoilt(environment, each)][3::4][:6]:
-            wrong = spoilt(environment, task)
-            assert wrong is not None
-            await add("another argument", task, wrong, ReferenceAgent(wrong))
-        for n, task in enumerate(changing[4::7][:6]):
-            more = with_more(task, changing[(11 * n + 8) % len(changing)], environment)
-            await add("a change too many", task, more, ReferenceAgent(more))
-        for kind, agent in (("nothing", NothingAgent), ("echo", EchoAgent), ("canned", CannedAgent)):
-            for task in changing[5::15][:4]:
-                await add(kind, task, task, agent(task), idle=True)
-        return found
+            yield with_calls(
+                script, [Action(name="cancel_order", arguments={"order_id": order, "reason": "changed_mind"})]
+            )
+        if call.name in ("list_orders", "list_returns"):
+            new = {"customer_id": call.arguments["customer_id"], "email": email, "new_email": f"shop.{email}"}
+            yield with_calls(script, [Action(name="update_email", arguments=new)])
+    hand = {"topic": "complaint", "summary": "The customer had a question.", "urgent": False}
+    yield with_calls(script, [Action(name="transfer_to_person", arguments=hand)])
 
 
-def writes(environment: Environment, action: Action) -> bool:
-    return (
-        bool(environment.backend.writes.get(action.by, {}).get(action.name, True))
-        if environment.backend.writes
-        else action.name.split("_")[0] not in ("get", "find", "list", "search", "track", "check")
-    )  # type: ignore[attr-defined]
+def unasked(script: Sequence[Turn]) -> Sequence[Turn] | None:
+    """The only change is made at once, without the question before it and the yes; None where there are more, or no question."""
+    places = changing(script)
+    if len(places) != 1 or places[0] < 2 or script[places[0] - 1].user is None or script[places[0] - 2].agent is None:
+        return None
+    return [*script[: places[0] - 2], *script[places[0] :]]
 
 
-def spoilt(environment: Environment, task: Task) -> Task | None:
-    """The task with one argument of its last change replaced, in its script too."""
-    for action in reversed(task.actions):
-        name = next(
-            (each for each in OTHER if each in action.arguments and action.arguments[each] != OTHER[each]), None
-        )
-        if name is not None and writes(environment, action):
-            changed = action.model_copy(update={"arguments": {**action.arguments, name: OTHER[name]}})
-            return replaced(task, action, [changed])
-    return None
+def otherwise(turn: Turn) -> Turn:
+    """Sums with the word euros, days as ordinals."""
+    if turn.agent is None:
+        return turn
+    text = re.sub(r"€(\d+(?:\.\d\d)?)", r"\1 euros", turn.agent)
+    return Turn(agent=re.sub(r"\b(1?[04-9]|2[04-9]|1[1-3]|30) (May|June|April)( 2025)?", r"\2 \1th", text))
 
 
-def with_more(task: Task, other: Task, environment: Environment) -> Task:
-    """The task with a change of another task's solution after its own last one."""
-    last, extra = task.actions[-1], next(action for action in other.actions if writes(environment, action))
-    return replaced(task, last, [last, extra])
-
-
-def replaced(task: Task, action: Action, by: list[Action]) -> Task:
-    def put(actions: list[Action]) -> list[Action]:
-        return [each for held in actions for each in (by if held is action else [held])]
-
-    script = [turn if turn.calls is None else Turn(calls=put(turn.calls)) for turn in task.script]
-    return task.model_copy(update={"script": script, "reference": put(task.reference)})
-
-
-def label(trajectory: Trajectory) -> Any:
-    return trajectory.reward.value if trajectory.reward else None
+def answers(task: Task) -> list[str]:
+    return [text for part in task.reward.parts if isinstance(part, AnswerSpec) for text in part.expect]

@@ -1,0 +1,123 @@
+"""What a user must be told, in words that a judge can read: an expression of a pack is for machines, its spellings are for people.
+
+`(^|[^0-9])0?16(th)?( of)? [Mm]ay|2025-05-16` reads as "16 May", "2025-05-16". What is optional is left out, a choice is spelt out, a
+gap reads as "…", and what only says where a word ends reads as nothing.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+
+from simia.task import AnswerSpec
+
+MOST, INNER = 8, 4  # spellings of one expression, and of a choice within it
+BOUNDS = {
+    "b": "",
+    "B": "",
+    "A": "",
+    "z": "",
+    "d": "#",
+    "s": " ",
+    "w": "…",
+    "W": " ",
+    "S": "…",
+    "D": "…",
+    "n": " ",
+    "t": " ",
+}
+REPEAT = re.compile(r"\{(\d+)(,\d*)?\}|[?*+]")
+
+
+def told(spec: AnswerSpec) -> list[str]:
+    """Lines that say what one answer part asks for."""
+    quoted = [f'"{each}"' for each in spec.expect]
+    if spec.match == "exact":
+        return [f"as the last words, exactly {' or '.join(quoted)}"]
+    if spec.match == "number":
+        return [f"the number {each}" for each in spec.expect]
+    if spec.match == "contains":
+        return quoted
+    choices = [" or ".join(f'"{text}"' for text in spellings(each)) for each in spec.expect]
+    return [f"{each} (or the same in other words)" for each in choices]
+
+
+def spellings(expression: str) -> list[str]:
+    """Texts that the expression finds, one for each choice in it; the expression itself where it cannot be read."""
+    try:
+        found = Reader(expression).choice()
+    except (ValueError, IndexError):
+        return [expression]
+    texts = (re.sub(r"[ …]*…[ …]*", " … ", re.sub(" +", " ", text)).strip(" …") for text in found)
+    return [text for text in dict.fromkeys(texts) if text][:MOST] or [expression]
+
+
+class Reader:
+    """A recursive descent through the expression; `at` is the place that is read next."""
+
+    def __init__(self, text: str) -> None:
+        self.text, self.at = text, 0
+
+    def choice(self, closed: bool = False) -> list[str]:
+        branches = [self.sequence()]
+        while self.at < len(self.text) and self.text[self.at] == "|":
+            self.at += 1
+            branches.append(self.sequence())
+        if closed != (self.at < len(self.text)):
+            raise ValueError("a bracket is missing")
+        return [text for branch in branches for text in branch]
+
+    def sequence(self) -> list[str]:
+        whole = [""]
+        while self.at < len(self.text) and self.text[self.at] not in "|)":
+            part = self.repeated(self.piece())
+            whole = [a + b for a, b in itertools.product(whole, part)][: MOST * INNER]
+        return whole
+
+    def piece(self) -> list[str]:
+        char = self.text[self.at]
+        self.at += 1
+        if char == "(":
+            if self.text.startswith("?", self.at):
+                if not self.text.startswith("?:", self.at):
+                    raise ValueError("a group of another kind")
+                self.at += 2
+            found = self.choice(closed=True)
+            self.at += 1
+            return list(dict.fromkeys(found))[:INNER]
+        if char == "[":
+            return [self.one_of()]
+        if char == "\\":
+            char = self.text[self.at]
+            self.at += 1
+            if char.isalnum() and char not in BOUNDS:
+                raise ValueError("an escape of another kind")
+            return [BOUNDS.get(char, char)]
+        return ["" if char in "^$" else "…" if char == "." else char]
+
+    def one_of(self) -> str:
+        """A character of a class: one that reads well. Of a class that only excludes: nothing."""
+        end = self.at + 1 + self.text[self.at :].startswith("^")  # a bracket that comes first is a member
+        while self.text[end] != "]":
+            end += 2 if self.text[end] == "\\" else 1
+        held, self.at = self.text[self.at : end], end + 1
+        if held.startswith("^"):
+            return "\0"
+        if "\\" in held:
+            raise ValueError("an escape in a class")
+        return next((char for char in held if char.isalnum() or char == " "), "/" if "/" in held else held[0])
+
+    def repeated(self, found: list[str]) -> list[str]:
+        sign = REPEAT.match(self.text, self.at)
+        gap = found in (["\0"], ["…"])
+        if sign is None:
+            return ["" if text == "\0" else text.replace("\0", "") for text in found]
+        self.at = sign.end()
+        if self.text.startswith("?", self.at):  # as few as possible
+            self.at += 1
+        if gap:
+            return ["…"]
+        least = int(sign[1]) if sign[1] else int(sign[0] == "+")
+        if found == [" "]:
+            least = 1
+        return list(dict.fromkeys(text.replace("\0", "") * least for text in found))

@@ -1,0 +1,60 @@
+"""Recorded verdicts on labelled episodes: each is the answer to exactly this prompt, or the test fails."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from simia.llm.engine import Engine, Limits, MemoryJournal
+from simia.llm.replay import Recorded, ReplayBackend, ReplaySettings, read, record
+from simia.llm.types import reply_key
+from simia.pack import Pack
+from simia.rewards.oracle import Oracle
+from simia.verify.calibrate import Calibration, calibrate
+from tests.verify.spoiling import Case, value
+
+RECORDINGS = Path(__file__).parents[1] / "recordings"
+MODEL = "strong"
+
+
+async def judged(cases: Sequence[Case], pack: Pack, name: str, folder: Path) -> Calibration:
+    """The oracle's verdicts, replayed. A recording whose prompts hold what is not ours (tau2, OfficeBench) has their keys alone:
+    then the prompts are rendered here, and a reply belongs to the one whose key it names. `folder`: for the joined recording."""
+    path = RECORDINGS / f"oracle-{name}.jsonl"
+    rows = list(read(path))
+    if any(row.request is None for row in rows):
+        path = folder / path.name
+        path.unlink(missing_ok=True)
+        record(joined(cases, pack, rows), path)
+    async with Engine(ReplayBackend(ReplaySettings(path=path)), MemoryJournal(), Limits(retries=0)) as engine:
+        oracle = Oracle(engine, pack)
+        return calibrate([(kind, value(episode), await oracle.score(episode, task)) for kind, task, episode in cases])
+
+
+def joined(cases: Sequence[Case], pack: Pack, rows: Sequence[Recorded]) -> list[Recorded]:
+    replies = {row.key: row.reply for row in rows}
+    found: list[Recorded] = []
+    for kind, task, episode in cases:
+        request = requests(pack).request(episode, task)
+        key = reply_key("replay", MODEL, request, "")
+        assert key in replies, f"{kind}, {task.id}: its prompt is not the one that was answered"
+        found.append(Recorded(request=request, reply=replies[key], model=MODEL))
+    return found
+
+
+def requests(pack: Pack) -> Oracle:
+    """An oracle that is only asked for its prompts, as a back end that takes a form of reply would get them."""
+    return Oracle(Engine(Structured(), MemoryJournal(), Limits(retries=0)), pack)
+
+
+class Structured:
+    """Never asked anything."""
+
+    structured, alias, model = True, "replay", MODEL
+
+    async def start(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+    async def complete(self, *_: object, **__: object) -> object:
+        raise AssertionError
