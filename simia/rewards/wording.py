@@ -11,7 +11,7 @@ import re
 
 from simia.task import AnswerSpec
 
-MOST, INNER = 8, 4  # spellings of one expression, and of a choice within it
+MOST, INNER, LONGEST = 8, 4, 200  # spellings of one expression, of a choice within it, and characters of one
 BOUNDS = {
     "b": "",
     "B": "",
@@ -46,7 +46,7 @@ def spellings(expression: str) -> list[str]:
     """Texts that the expression finds, one for each choice in it; the expression itself where it cannot be read."""
     try:
         found = Reader(expression).choice()
-    except (ValueError, IndexError):
+    except (ValueError, IndexError, RecursionError):
         return [expression]
     texts = (re.sub(r"[ …]*…[ …]*", " … ", re.sub(" +", " ", text)).strip(" …") for text in found)
     return [text for text in dict.fromkeys(texts) if text][:MOST] or [expression]
@@ -71,7 +71,7 @@ class Reader:
         whole = [""]
         while self.at < len(self.text) and self.text[self.at] not in "|)":
             part = self.repeated(self.piece())
-            whole = [a + b for a, b in itertools.product(whole, part)][: MOST * INNER]
+            whole = [(a + b)[:LONGEST] for a, b in itertools.product(whole, part)][: MOST * INNER]
         return whole
 
     def piece(self) -> list[str]:
@@ -120,4 +120,4 @@ class Reader:
         least = int(sign[1]) if sign[1] else int(sign[0] == "+")
         if found == [" "]:
             least = 1
-        return list(dict.fromkeys(text.replace("\0", "") * least for text in found))
+        return list(dict.fromkeys((text.replace("\0", "") * min(least, LONGEST))[:LONGEST] for text in found))

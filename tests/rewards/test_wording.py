@@ -49,6 +49,8 @@ def test_each_way_of_matching_says_what_it_asks_for() -> None:
 def test_long_choices_are_cut() -> None:
     assert len(spellings("|".join(f"word{n}" for n in range(50)))) == 8
     assert len(spellings("(a|b)" * 40)) == 8
+    assert spellings("((a{99}){99}){99999999}") == ["a" * 200]
+    assert spellings("(" * 5_000 + "a" + ")" * 5_000) == ["(" * 5_000 + "a" + ")" * 5_000]
 
 
 @pytest.mark.parametrize("name", ["customer_service", "office"])
