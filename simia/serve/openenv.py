@@ -34,6 +34,7 @@ from simia.serve.loopback import Asgi, Door, Quiet, is_loopback, listen, until_s
 from simia.trainers.session import Heard, Keep, Lease, Session, on_portal
 from simia.trajectory import Message, ToolCall
 
+PATIENCE = 20.0  # seconds for what is under way when the server ends
 STATELESS = ("/reset", "/step", "/state")
 
 
@@ -134,9 +135,11 @@ class PackEnvironment(Environment):  # type: ignore[misc,unused-ignore]
 
     def close(self) -> None:
         """The client has gone: what it began is cut, scored and kept."""
-        if self in self._seats.taken:
-            self._seats.taken.discard(self)
-            sync.run(self._session.leave())
+        sync.run(self.leave())
+
+    async def leave(self) -> None:
+        await self._session.leave()
+        self._seats.taken.discard(self)
 
     def get_metadata(self) -> EnvironmentMetadata:
         pack = self._session.environment.pack
@@ -179,7 +182,7 @@ class PackEnvironment(Environment):  # type: ignore[misc,unused-ignore]
             tools=[tool.flat() for tool in episode.tools] if opening else [],
             task=episode.task.id,
             end=heard.ended,
-            code=str(heard.end.code) if heard.end and heard.end.code else None,
+            code=str(heard.code) if heard.code else None,
             parts=dict(heard.reward.parts) if heard.reward else {},
         )
 
@@ -208,8 +211,10 @@ class Seats:
         return made
 
     async def close(self) -> None:
-        """Everybody leaves; what had begun is scored and kept."""
-        await asyncio.gather(*(asyncio.to_thread(seat.close) for seat in list(self.taken)))
+        """Everybody leaves; what had begun is scored and kept, unless its models take longer than there is time."""
+        leaving = [on_portal(seat.leave()) for seat in list(self.taken)]
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(asyncio.gather(*leaving), PATIENCE)
 
 
 async def serve(seats: Seats, host: str, port: int, *, say: Callable[[str], None]) -> None:
@@ -226,4 +231,4 @@ async def serve(seats: Seats, host: str, port: int, *, say: Callable[[str], None
         server.should_exit = True
         with contextlib.suppress(asyncio.CancelledError):
             await serving
-        await seats.close()
+    await seats.close()  # a second signal ends it at once

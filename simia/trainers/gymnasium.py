@@ -107,7 +107,7 @@ class ToolEnv(gymnasium.Env):  # type: ignore[misc,unused-ignore]
             "aborted": heard.ended == "aborted",
         }
         if heard.end is not None:
-            info |= {"end": heard.ended, "code": str(heard.end.code or "")}
+            info |= {"end": heard.ended, "code": str(heard.code or "")}
             if heard.value is not None and heard.reward is not None:
                 info |= {"score": heard.value, "parts": dict(heard.reward.parts)}
         return info

@@ -55,6 +55,13 @@ class Heard:
             return None
         return "aborted" if self.value is None else self.end.kind
 
+    @property
+    def code(self) -> Code | None:
+        """Why it ended; of an end without a verdict, why there is none."""
+        if self.end is None or self.reward is None or self.value is not None:
+            return self.end.code if self.end else None
+        return self.reward.error or self.end.code
+
 
 class Session:
     """One seat in an environment: `reset`, then `act` until `ended`, and again. Calls take their turns: what a client that has gone

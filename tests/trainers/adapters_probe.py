@@ -6,6 +6,7 @@ python adapters_probe.py ENDPOINT OUT.json
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import re
 import signal
@@ -311,9 +312,15 @@ def a_command_serves_it(endpoint: str) -> dict[str, Any]:
         fetched(f"{url}/health", Origin="https://page.example.com"),
         fetched(f"{url}/health", Host="page.example.com"),
     ]
+    stays = GenericEnvClient(base_url=url).sync()
+    stays.reset(task="cs-010")
+    stays.step({"message": LOOK})
     process.send_signal(signal.SIGINT)
     told["left"] = [process.wait(60), process.stderr.read()]
-    told["rows"] = [json.loads(line)["reward"]["value"] for line in out.read_text().splitlines()]
+    rows = [json.loads(line) for line in out.read_text().splitlines()]
+    told["rows"] = [[row["task_id"], row["end"].get("kind", "terminated"), row["reward"]["value"]] for row in rows]
+    with contextlib.suppress(Exception):
+        stays.close()
     return told
 
 

@@ -173,6 +173,15 @@ def a_lost_world_has_no_reward(make: Callable[[], Driver], case: Case) -> None:
         assert to_the_end(driver, *case.solution()) == 1.0
 
 
+def an_end_that_nobody_can_judge_has_no_reward(make: Callable[[], Driver], case: Case) -> None:
+    """The judge's endpoint fails, after the tools' has answered every call."""
+    solution = case.solution()
+    plan_endpoint(case, script=["ok"] * sum("<tool_call>" in text for text in solution), rate=1.0, mix=["500"])
+    with opened(make, case.stage()) as driver:
+        driver.reset(case.task)
+        assert to_the_end(driver, *solution) is None
+
+
 def a_limit_cuts_and_scores(make: Callable[[], Driver], case: Case) -> None:
     with opened(make, case.stage(episode={"turns": 1})) as driver:
         driver.reset(case.task)
@@ -254,6 +263,7 @@ CHECKS = [
     what_cannot_be_read_is_answered,
     closing_twice_is_harmless,
 ]
+ON_SIMULATED = [an_end_that_nobody_can_judge_has_no_reward]
 
 
 def check(
@@ -264,7 +274,8 @@ def check(
     for case in cases(endpoint):
         if case.pack not in packs or case.kind not in kinds:
             continue
-        for each in ON_HEAVY if (case.pack, case.kind) == HEAVY else CHECKS:
+        more = ON_SIMULATED if case.kind == "simulated" else []
+        for each in ON_HEAVY if (case.pack, case.kind) == HEAVY else CHECKS + more:
             mend_endpoint(case)
             try:
                 each(make, case)

@@ -45,7 +45,7 @@ def told(endpoint: FakeEndpoint, tmp_path_factory: pytest.TempPathFactory) -> di
 def test_an_adapter_shows_what_the_plain_environment_shows(told: dict[str, Any], adapter: str) -> None:
     found = told[adapter]
     assert {name: why for name, why in found.items() if why} == {}
-    assert len(found) == 3 * 8 + 1
+    assert len(found) == 8 + 9 + 1 + 9
 
 
 class Ragen:
@@ -72,7 +72,7 @@ class Ragen:
 def test_ragens_seat_shows_what_the_plain_environment_shows(endpoint: FakeEndpoint) -> None:
     found = check(Ragen, endpoint.url, ["customer_service"])
     assert {name: why for name, why in found.items() if why} == {}
-    assert len(found) == 2 * 8
+    assert len(found) == 8 + 9
 
 
 class ZeroForLost(Plain):
@@ -109,7 +109,7 @@ class Anything(Plain):
 @pytest.mark.parametrize(
     ("driver", "fails"),
     [
-        (ZeroForLost, {"a_lost_world_has_no_reward"}),
+        (ZeroForLost, {"a_lost_world_has_no_reward", "an_end_that_nobody_can_judge_has_no_reward"}),
         (Trimmed, {"solves_like_the_plain_environment"}),
         (Generous, {"nothing_earns_zero", "a_limit_cuts_and_scores"}),
         (Anything, {"a_group_has_one_task"}),
@@ -187,7 +187,12 @@ def test_a_command_serves_openenv(told: dict[str, Any]) -> None:
     assert number["num_tasks"] > 1
     assert own["refused"] == [404, 403, 403]
     assert own["left"] == [0, ""]
-    assert own["rows"] == [1.0, 0.0, 0.0], "solved; left after a call; nothing"
+    assert own["rows"] == [
+        ["cs-009", "terminated", 1.0],
+        ["cs-001", "truncated", 0.0],  # reset after one call
+        ["cs-009", "terminated", 0.0],
+        ["cs-010", "truncated", 0.0],  # under way when the server was stopped
+    ]
 
 
 @pytest.mark.trainer
