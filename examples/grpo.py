@@ -13,6 +13,7 @@ import os
 import sys
 from pathlib import Path
 
+import torch
 from datasets import Dataset
 from trl import GRPOConfig, GRPOTrainer
 
@@ -44,6 +45,8 @@ def main(model: str, pack: str, backend: str, out: str, steps: int) -> None:
             learning_rate=1e-6,
             logging_steps=1,
             report_to=[],
+            bf16=torch.cuda.is_available(),
+            use_cpu=not torch.cuda.is_available(),
         ),
     )
     trainer.train()

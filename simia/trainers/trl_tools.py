@@ -56,11 +56,17 @@ def tools_reward(*, completions: Sequence[Any], environments: Sequence[Tools], *
 
 
 def environment_factory(
-    environment: Environment, *, seed: int = 0, on_trajectory: Callable[[Trajectory], None] | None = None
+    environment: Environment,
+    *,
+    seed: int = 0,
+    name: str = "",
+    on_trajectory: Callable[[Trajectory], None] | None = None,
 ) -> Callable[[], Tools]:
     """What GRPOTrainer takes as `environment_factory`; its instances share the opened environment and its one pack.
 
-    Episodes of one task in one batch are a group. Raises `UserError` for a tool that no Python method can stand for.
+    Episodes of one task in one batch are a group. `name` goes before the groups' names: batches are counted from 1, so a restart
+    over kept replies is named anew, or it would be told again what the first batches were told. Raises `UserError` for a tool that
+    no Python method can stand for.
     """
     made: list[Tools] = []
     batch = 0
@@ -69,7 +75,7 @@ def environment_factory(
         def _group(self, task: str) -> str:
             nonlocal batch
             batch += self is made[0]  # TRL gives out its instances in their order: the first one opens each batch
-            return f"{batch}/{task}"
+            return f"{name}{batch}/{task}"
 
     Opened.__name__ = Opened.__qualname__ = re.sub(r"\W", "_", environment.pack.name)
     for tool in environment.pack.tools:
@@ -77,6 +83,7 @@ def environment_factory(
 
     def factory() -> Tools:
         made.append(Opened(environment, seed, on_trajectory))
+        made[-1]._number = len(made)
         return made[-1]
 
     return factory
@@ -91,14 +98,16 @@ class Tools:
         self._environment, self._seed, self._on_trajectory = environment, seed, on_trajectory
         self._episode: Episode | None = None
         self._calls = 0
+        self._number = 0  # among its factory's
 
     def reset(self, task_id: str, **_: Any) -> str:
         """A new episode of that task; returns the user's first words, which TRL adds to the prompt's last message."""
         before, self._calls = self._episode, 0
         if before is not None:
             sync.run(before.close())
-        starting = self._environment.reset(task_id, seed=self._seed, group=self._group(task_id))
-        self._episode = sync.run(starting)
+        group = self._group(task_id)
+        player = f"{group}.{self._number}" if group else None
+        self._episode = sync.run(self._environment.reset(task_id, seed=self._seed, group=group, name=player))
         return "\n\n".join(message.text for message in self._episode.view.messages if message.role == "user")
 
     def _group(self, task: str) -> str | None:

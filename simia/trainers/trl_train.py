@@ -74,18 +74,24 @@ def train(config: TrlConfig) -> None:
     from transformers.trainer_utils import get_last_checkpoint  # type: ignore[import-not-found,unused-ignore]
     from trl import GRPOConfig, GRPOTrainer  # type: ignore[import-not-found,unused-ignore]
 
-    arguments = GRPOConfig(**fields(config.grpo, [field.name for field in dataclasses.fields(GRPOConfig)]))
+    given = fields(config.grpo, [field.name for field in dataclasses.fields(GRPOConfig)])
+    try:
+        arguments = GRPOConfig(**given)
+    except ValueError as error:  # bf16 without a GPU, a batch that holds no whole group: TRL's own words say which
+        raise UserError(f"grpo: {' '.join(str(error).split())}") from None
     out = Path(arguments.output_dir)
     environment = sync.run(open_stage(config.stage, store=out / "replies", say=lambda text: print(text, flush=True)))
     try:
-        trainer = GRPOTrainer(
-            model=config.model,
-            args=arguments,
-            train_dataset=Dataset.from_list(rows(config, environment, None)),
-            eval_dataset=Dataset.from_list(rows(config, environment, config.evaluate)) if config.evaluate else None,
-            **way_in(config, environment),
-        )
         last = get_last_checkpoint(str(out)) if config.resume and out.is_dir() else None
+        plays = way_in(config, environment, f"{Path(last).name}/" if last else "")
+        learns = Dataset.from_list(rows(config, environment, None))
+        judged = Dataset.from_list(rows(config, environment, config.evaluate)) if config.evaluate else None
+        try:
+            trainer = GRPOTrainer(
+                model=config.model, args=arguments, train_dataset=learns, eval_dataset=judged, **plays
+            )
+        except (ValueError, OSError) as error:  # no such model, a chat template whose calls TRL cannot read
+            raise UserError(f"{config.model}: {' '.join(str(error).split())[:400]}") from None
         trainer.train(resume_from_checkpoint=last)
         trainer.save_model()
     finally:
@@ -110,13 +116,14 @@ def rows(config: TrlConfig, environment: Environment, split: str | None) -> list
     return list(tool_rows(environment) if config.through == "environment_factory" else task_rows(environment))
 
 
-def way_in(config: TrlConfig, environment: Environment) -> dict[str, Any]:
+def way_in(config: TrlConfig, environment: Environment, name: str) -> dict[str, Any]:
     from simia.trainers.trl import environment_reward, rollout_func
     from simia.trainers.trl_tools import environment_factory, tools_reward
 
     seed = config.stage.seed
     if config.through == "environment_factory":
-        return {"environment_factory": environment_factory(environment, seed=seed), "reward_funcs": [tools_reward]}
+        factory = environment_factory(environment, seed=seed, name=name)
+        return {"environment_factory": factory, "reward_funcs": [tools_reward]}
     roll = rollout_func(environment, seed=seed, at_once=config.at_once, max_turn_tokens=config.max_turn_tokens)
     return {"rollout_func": roll, "reward_funcs": [environment_reward]}
 
