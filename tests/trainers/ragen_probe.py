@@ -224,6 +224,8 @@ told["dark"]["update"] = updated(executable, batch)
 fake = configured(backend="simulated", llm={"kind": "openai", "base_url": url, "model": "fake"})
 _, told["simulated"] = rolled(fake)
 if "local" in sys.argv:
-    small = configured(backend="simulated", llm={"kind": "embedded", "threads": 2})
+    short = {"backend_settings": {"max_tokens": 200, "examples": 0}, "oracle": {"max_tokens": 200}}
+    small = configured(backend="simulated", llm={"kind": "embedded", "threads": 2}, **short)
+    small.es_manager.train.group_size, small.agent_proxy.max_turn = 2, 3
     _, told["local"] = rolled(small)
 Path(out).write_text(json.dumps(told))

@@ -134,7 +134,7 @@ def test_what_is_trained_is_what_was_sampled(told: dict[str, Any], name: str) ->
 @pytest.mark.parametrize("name", ROLLED)
 def test_a_group_is_a_seed_a_task_and_a_baseline(told: dict[str, Any], name: str) -> None:
     rolled = told[name]
-    size = 1 if name == "val" else 4
+    size = {"val": 1, "local": 2}.get(name, 4)
     assert rolled["groups"] == [0] * size + [1] * size
     assert rolled["seeds"] == [rolled["seeds"][0]] * size + [rolled["seeds"][0] + 1] * size
     for members in (rolled["episodes"][:size], rolled["episodes"][size:]):
