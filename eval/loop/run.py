@@ -52,12 +52,13 @@ class Size:
     groups: int
     group: int
     rl_seeds: int
-    rate: float = 2e-4
+    rate: float = 5e-4
+    rates: tuple[float, ...] = (2e-4, 1e-3)
     dev: int = 40
 
 
 SIZES = {
-    "tiny": Size(seeds=1, steps=2, batch=2, train=4, test=4, rl=1, groups=1, group=2, rl_seeds=1, dev=2),
+    "tiny": Size(seeds=1, steps=2, batch=2, train=4, test=4, rl=1, groups=1, group=2, rl_seeds=1, dev=2, rates=(1e-3,)),
     "small": Size(seeds=3, steps=30, batch=8, train=160, test=100, rl=6, groups=4, group=4, rl_seeds=1),
     "full": Size(seeds=5, steps=120, batch=16, train=1000, test=300, rl=60, groups=16, group=8, rl_seeds=5),
 }
@@ -149,12 +150,44 @@ class Loop:
         options: list[Any] = ["--seed", seed, "--play", f"test={out}"]
         if arm != "base":
             size = self.size
-            options += ["--data", self.exported(arm), "--steps", size.steps, "--batch", size.batch, "--rate", size.rate]
+            options += [
+                "--data",
+                self.exported(arm),
+                "--steps",
+                size.steps,
+                "--batch",
+                size.batch,
+                "--rate",
+                self.rate(arm),
+            ]
         if arm == "amplified" and self.worlds and seed < self.size.rl_seeds:
             options += ["--keep", self.checkpoint(seed)]
             if out.exists() and not self.checkpoint(seed).exists():
                 out.unlink()
         self.once(out, lambda: self.student("learn", self.model, self.work / "pack", *options, log=out.stem))
+
+    def tune(self) -> None:
+        """Each arm's learning rate by how it does on dev tasks, which are no test tasks and are worded like training tasks."""
+        size, known = self.size, self.work / "rates.json"
+        tried = [(arm, rate) for rate in (size.rate, *size.rates) for arm in ARMS]
+        paths = {(arm, rate): self.work / "results" / f"dev-{arm}-{rate:g}.json" for arm, rate in tried}
+
+        def one(arm: str, rate: float) -> None:
+            out = paths[arm, rate]
+            options = ["--data", self.exported(arm), "--steps", size.steps, "--batch", size.batch, "--rate", rate]
+            words = ["learn", self.model, self.work / "pack", *options, "--seed", 1000, "--play", f"dev={out}"]
+            self.once(out, lambda: self.student(*words, log=out.stem))
+
+        self.at_once([lambda arm=arm, rate=rate: one(arm, rate) for arm, rate in tried])  # type: ignore[misc]
+        found = {pair: json.loads(path.read_text())["mean"] for pair, path in paths.items()}
+        best = {arm: max((rate for _, rate in tried), key=lambda rate: found[arm, rate]) for arm in ARMS}
+        for (arm, rate), mean in found.items():
+            print(f"dev tasks: {arm} at {rate:g}: {mean:.3f}{' *' if best[arm] == rate else ''}", flush=True)
+        known.write_text(json.dumps(best))
+
+    def rate(self, arm: str) -> float:
+        known = self.work / "rates.json"
+        return float(json.loads(known.read_text())[arm]) if known.exists() else self.size.rate
 
     def reinforce(self, world: str, seed: int, simulator: dict[str, Any] | None) -> None:
         """GRPO from the amplified checkpoint of that seed. Both worlds reward the same: every call of the solution was made."""
@@ -174,11 +207,17 @@ class Loop:
         if simulator is not None:
             options += ["--store", self.work / "replies"]
         self.once(trained, lambda: self.run(
-            [self.python, HERE / "grpo.py", self.checkpoint(seed), written, trained, *options], f"grpo-{world}-{seed}", self.env
+            [self.python, HERE / "grpo.py", self.checkpoint(seed), written, trained, *options], f"grpo-{world}-{seed}", self.wide
         ))  # fmt: skip
         self.once(out, lambda: self.student(
             "learn", trained, self.work / "pack", "--play", f"test={out}", log=f"{out.stem}-play"
         ))  # fmt: skip
+
+    @property
+    def wide(self) -> dict[str, str]:
+        """For GRPO, of which fewer run at once than trainings."""
+        cores = (os.cpu_count() or 1) // min(self.workers, self.size.rl_seeds)
+        return {**self.env, "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(max(1, cores)))}
 
     def table(self) -> str:
         """What there is so far, as a table and as results.json."""
@@ -200,12 +239,14 @@ class Loop:
 
     # -- tools ------------------------------------------------------------------------------------------------------
 
-    def run_all(self) -> None:
+    def run_all(self, *, tune: bool) -> None:
         for folder in ("data", "results", "models", "logs"):
             (self.work / folder).mkdir(parents=True, exist_ok=True)
         shared = self.data()
         (self.work / "apart.json").write_text(json.dumps(shared, indent=1))
         self.prepare()
+        if tune and not (self.work / "rates.json").exists():
+            self.tune()
         seeds = range(self.size.seeds)
         jobs: list[Callable[[], None]] = [lambda: self.learn("base", 0)]
         jobs += [lambda arm=arm, seed=seed: self.learn(arm, seed) for seed in seeds for arm in ARMS]  # type: ignore[misc]
@@ -299,18 +340,19 @@ def traced(pack: Path, out: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description="The whole loop, from seeds to a better model.")
     parser.add_argument("--size", choices=SIZES, default="small")
-    parser.add_argument("--work", type=Path, help="folder of everything that is made (default: loop-SIZE)")
+    parser.add_argument("--work", type=Path, help="folder of everything that is made (default: out/loop-SIZE)")
     parser.add_argument("--python", type=Path, help="interpreter of TRL's environment; built when not given")
     parser.add_argument("--model", type=Path, help="a prepared model in place of SmolLM2-135M-Instruct")
     parser.add_argument("--workers", type=int, default=2 if (os.cpu_count() or 1) < 8 else 1, help="trainings at once")
     parser.add_argument("--worlds", default=",".join(WORLDS), help="worlds of the GRPO at the end; empty: none")
+    parser.add_argument("--tune", action="store_true", help="choose each arm's learning rate on dev tasks first")
     given = parser.parse_args()
-    work = given.work or Path(f"loop-{given.size}")
+    work = given.work or Path("out") / f"loop-{given.size}"
     worlds = [world for world in given.worlds.split(",") if world]
     if strange := [world for world in worlds if world not in WORLDS]:
         raise UserError(f"no world {strange[0]!r}; there are: {', '.join(WORLDS)}")
     loop = Loop(work, SIZES[given.size], python=given.python, model=given.model, workers=given.workers, worlds=worlds)
-    loop.run_all()
+    loop.run_all(tune=given.tune)
 
 
 if __name__ == "__main__":

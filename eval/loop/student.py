@@ -16,6 +16,7 @@ import contextlib
 import json
 import os
 import random
+import shutil
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -150,17 +151,7 @@ def learn(
     began = time.monotonic()
     for step, chosen in enumerate(batches(rows, batch, steps, random.Random(seed))):
         with torch.autocast(where.type, dtype=torch.bfloat16):
-            head = torch.tensor([chosen[0][0][:shared]], device=where)
-            cache = model.model(input_ids=head, use_cache=True).past_key_values
-            cache.batch_repeat_interleave(len(chosen))
-            width = max(len(ids) for ids, _ in chosen) - shared
-            ids = torch.tensor([(i[shared:] + [0] * width)[:width] for i, _ in chosen], device=where)
-            mask = torch.tensor([(m[shared:] + [0] * width)[:width] for _, m in chosen], device=where).bool()
-            seen = torch.tensor([([1] * len(i) + [0] * width)[: shared + width] for i, _ in chosen], device=where)
-            hidden = model.model(input_ids=ids, attention_mask=seen, past_key_values=cache, use_cache=True)[0]
-            targets = ids[:, 1:][mask[:, 1:]]
-            logits = model.lm_head(hidden[:, :-1][mask[:, 1:]])
-            loss = torch.nn.functional.cross_entropy(logits.float(), targets)
+            loss = loss_of(model, chosen, shared)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
@@ -170,6 +161,25 @@ def learn(
         if step % 5 == 0 or step == steps - 1:
             print(f"step {step + 1}/{steps} loss {losses[-1]:.3f} {time.monotonic() - began:.0f} s", flush=True)
     return losses
+
+
+def loss_of(model: Any, rows: list[tuple[list[int], list[int]]], shared: int | None = None) -> Any:
+    """Mean loss of the trained tokens. What all rows begin with (`shared` tokens) goes through the model once, for all of them."""
+    shared = common([ids for ids, _ in rows]) if shared is None else shared
+    where = next(model.parameters()).device
+    cache = model.model(input_ids=torch.tensor([rows[0][0][:shared]], device=where), use_cache=True).past_key_values
+    cache.batch_repeat_interleave(len(rows))
+    width = max(len(ids) for ids, _ in rows) - shared
+
+    def padded(values: list[int], tail: int = 0) -> list[int]:
+        return (values[tail:] + [0] * width)[: shared - tail + width]
+
+    ids = torch.tensor([padded(ids, shared) for ids, _ in rows], device=where)
+    trained = torch.tensor([padded(mask, shared) for _, mask in rows], device=where).bool()[:, 1:]
+    seen = torch.tensor([padded([1] * len(ids)) for ids, _ in rows], device=where)
+    hidden = model.model(input_ids=ids, attention_mask=seen, past_key_values=cache, use_cache=True)[0]
+    logits = model.lm_head(hidden[:, :-1][trained])
+    return torch.nn.functional.cross_entropy(logits.float(), ids[:, 1:][trained])
 
 
 class Players:
@@ -296,7 +306,7 @@ def main() -> None:
     given.add_argument("--data", type=Path, help="an export for TRL; none: the model is played as it is")
     given.add_argument("--steps", type=int, default=40)
     given.add_argument("--batch", type=int, default=8)
-    given.add_argument("--rate", type=float, default=2e-4)
+    given.add_argument("--rate", type=float, default=5e-4)
     given.add_argument("--seed", type=int, default=0)
     given.add_argument("--keep", type=Path, help="where the trained weights are kept")
     given.add_argument("--play", action="append", default=[], help="SPLIT=RESULT.json")
@@ -319,6 +329,7 @@ def main() -> None:
         draft = options.keep.with_name(f".{options.keep.name}.{os.getpid()}")
         model.save_pretrained(draft)
         tokenizer.save_pretrained(draft)
+        shutil.rmtree(options.keep, ignore_errors=True)  # of a run that was killed before it had played
         draft.rename(options.keep)
     for wish in options.play:
         split, _, out = wish.partition("=")

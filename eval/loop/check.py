@@ -1,0 +1,123 @@
+"""Is the student taught and played as it seems? Three equalities, on any prepared model. Runs in TRL's environment.
+
+    python check.py MODEL PACK DATA OUT.json
+
+1. The loss with a shared beginning is the loss of whole rows, and so are its gradients.
+2. An exported conversation has the ids and the mask that the same conversation has when it is played.
+3. Episodes played together, with keys and values kept from turn to turn, say what each says alone from its whole context.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import torch  # type: ignore[import-not-found,unused-ignore]
+from student import TEMPLATE, TURN_TOKENS, Players, examples, loss_of, write
+from transformers import AutoModelForCausalLM, AutoTokenizer  # type: ignore[import-not-found,unused-ignore]
+
+from simia import sync
+from simia.environment import Environment, EpisodeLimits, open_environment
+from simia.formats.calls import read_tagged
+from simia.pack import Pack
+from simia.trainers.tokens import Row, Text
+from simia.trajectory import Message
+
+
+def losses(model: Any, rows: list[tuple[list[int], list[int]]]) -> dict[str, float]:
+    """The largest gap between the two losses and between their gradients."""
+    total, count = torch.tensor(0.0), 0
+    for ids, mask in rows:
+        logits = model(input_ids=torch.tensor([ids])).logits[0, :-1].log_softmax(-1)
+        trained = torch.tensor(mask[1:]).bool()
+        total = total - logits[trained].gather(1, torch.tensor(ids[1:])[trained][:, None]).sum()
+        count += int(trained.sum())
+    model.zero_grad()
+    (total / count).backward()
+    plain = {name: p.grad.clone() for name, p in model.named_parameters()}
+    model.zero_grad()
+    shared = loss_of(model, rows)
+    shared.backward()
+    gaps = [float((p.grad - plain[name]).abs().max()) for name, p in model.named_parameters()]
+    scale = max(float(g.abs().max()) for g in plain.values())
+    return {"loss": float((shared - total / count).detach().abs()), "gradient": max(gaps), "largest_gradient": scale}
+
+
+async def played(environment: Environment, text: Text, tokenizer: Any, task: Any, said: list[str]) -> Row:
+    """The ids of an episode whose agent says these words."""
+    episode = await environment.reset(task)
+    row = Row(episode, text.opening(episode.view.system, episode.view.messages, episode.view.tools))
+    for number, words in enumerate(said):
+        ids = tokenizer(words, add_special_tokens=False)["input_ids"] + text.end_ids
+        row.take(ids, [0.0] * len(ids))
+        content, calls = read_tagged(words)
+        calls = [call.model_copy(update={"id": f"call_{number}_{i}"}) for i, call in enumerate(calls)]
+        step = await episode.step(Message(role="assistant", content=content, calls=calls))
+        if step.end is None:
+            row.pending = text.between(step.messages)
+    await episode.close()
+    return row
+
+
+def same_ids(pack: Path, data: Path, tokenizer: Any) -> dict[str, int]:
+    """How many rows of an export are the ids of an episode with the same words."""
+    loaded = Pack.load(pack)
+    tools = [{"type": "function", "function": tool.flat()} for tool in loaded.tools]
+    environment = sync.run(open_environment(str(pack), user="scripted"))
+    text, same, solved = Text(tokenizer), 0, 0
+    opened = {task.instruction: task for task in environment.tasks}
+    lines = data.read_text().splitlines()
+    for line, (ids, mask) in zip(lines, examples(data, tokenizer, tools), strict=True):
+        messages = json.loads(line)["messages"]
+        said = [m["content"] for m in messages if m["role"] == "assistant"]
+        row = sync.run(played(environment, text, tokenizer, opened[messages[1]["content"]], said))
+        whole = [*row.prompt_ids, *row.completion_ids]
+        same += whole == ids and [0] * len(row.prompt_ids) + row.mask == mask
+        solved += row.episode.reward is not None and row.episode.reward.value == 1.0
+    sync.run(environment.close())
+    return {"rows": len(lines), "same": same, "solved": solved}
+
+
+def alone(model: Any, row: Row, ends: list[int]) -> bool:
+    """Whether each reply is what the model says, greedily, to its whole context. Where two tokens are equally likely either will do."""
+    ids, at = [*row.prompt_ids, *row.completion_ids], len(row.prompt_ids)
+    logits = model(input_ids=torch.tensor([ids])).logits[0].float()
+    for place, trained in enumerate(row.mask):
+        best = logits[at + place - 1]
+        if trained and float(best.max() - best[ids[at + place]]) > 1e-3:
+            return False
+    turns = [len(turn) for turn in "".join(map(str, row.mask)).split("0") if turn]
+    return all(length <= TURN_TOKENS for length in turns) and (row.episode.end is not None)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Three equalities.")
+    for name in ("model", "pack", "data", "out"):
+        parser.add_argument(name, type=Path)
+    given = parser.parse_args()
+    tokenizer = AutoTokenizer.from_pretrained(given.model)
+    tokenizer.chat_template = TEMPLATE
+    model = AutoModelForCausalLM.from_pretrained(given.model, dtype=torch.float32)
+    tools = [{"type": "function", "function": tool.flat()} for tool in Pack.load(given.pack).tools]
+    rows = examples(given.data, tokenizer, tools)
+    told: dict[str, Any] = {"losses": losses(model, rows[:5]), "ids": same_ids(given.pack, given.data, tokenizer)}
+    limits = EpisodeLimits(turns=3, errors=2)
+    environment = sync.run(open_environment(str(given.pack), user="scripted", limits=limits))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    for _ in range(250):  # so that it makes calls, and turns follow on turns
+        optimizer.zero_grad()
+        loss_of(model, rows[:6]).backward()
+        optimizer.step()
+    model.eval()
+    found = Players(model, Text(tokenizer), environment).run(environment.tasks[:6])
+    with torch.inference_mode():
+        told["alone"] = [alone(model, row, [tokenizer.eos_token_id]) for row in found]
+    told["turns"] = [row.turns for row in found]
+    sync.run(environment.close())
+    write(given.out, told)
+
+
+if __name__ == "__main__":
+    main()
