@@ -138,7 +138,12 @@ def fields(given: dict[str, Any], known: list[str]) -> dict[str, Any]:
             )
     if "output_dir" not in given:
         raise UserError("grpo.output_dir is not set: name the folder for checkpoints")
-    return {name: scalar(value) if isinstance(value, str) else value for name, value in given.items()}
+    return {name: number(value) if isinstance(value, str) else value for name, value in given.items()}
+
+
+def number(text: str) -> str | int | float:
+    value = scalar(text)
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else text
 
 
 def main(arguments: list[str]) -> int:

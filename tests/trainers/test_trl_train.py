@@ -81,7 +81,8 @@ def test_a_field_that_trl_does_not_have() -> None:
         fields({"lerning_rate": 1}, known)
     with pytest.raises(UserError, match=r"grpo.output_dir is not set"):
         fields({"beta": 0}, known)
-    assert fields({"output_dir": "o", "learning_rate": "1e-6"}, known) == {"output_dir": "o", "learning_rate": 1e-6}
+    given = {"output_dir": "no", "learning_rate": "1e-6", "beta": 0}
+    assert fields(given, known) == {"output_dir": "no", "learning_rate": 1e-6, "beta": 0}
 
 
 def started(trl: Trainer, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
