@@ -276,6 +276,24 @@ def test_members_of_a_group_share_the_simulators_answers(manager: Any, lamps: Pa
         envs.close()
 
 
+def test_a_run_that_is_started_again_pays_for_no_reply_twice(
+    manager: Any, lamps: Path, stage: FakeEndpoint, tmp_path: Path
+) -> None:
+    kept = config(lamps, **simulated(stage))
+    kept["custom_envs"]["Lamps"]["env_config"]["store"] = str(tmp_path / "replies")
+    heard = []
+    for _ in range(2):
+        envs = manager(kept)
+        try:
+            envs.reset(seed=0)
+            envs.step(inputs(envs, lambda number: call(f"lamp {number}")))
+            heard.append([entry["env"].render() for entry in envs.envs])
+        finally:
+            envs.close()
+    assert heard[0] == heard[1]
+    assert stage.log()["count"] == 8
+
+
 def test_an_outage_neither_raises_nor_scores(manager: Any, lamps: Path, stage: FakeEndpoint) -> None:
     envs = manager(config(lamps, **simulated(stage)))
     try:
