@@ -53,7 +53,7 @@ class Size:
     group: int
     rl_seeds: int
     rate: float = 5e-4
-    rates: tuple[float, ...] = (2e-4, 1e-3)
+    rates: tuple[float, ...] = (1e-3,)
     dev: int = 40
 
 
