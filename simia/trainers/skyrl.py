@@ -12,6 +12,9 @@ Imports skyrl_gym, which is in the environment of whoever uses this.
 
 from __future__ import annotations
 
+import itertools
+import threading
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -27,7 +30,8 @@ _kept: list[Lease] = []
 
 
 class PackEnv(BaseTextEnv):  # type: ignore[misc,unused-ignore]
-    """One episode. Its task is the row's `task`; episodes of one task share what is drawn by simulation."""
+    """One episode. Its task is the row's `task`. Which step it belongs to SkyRL does not say, so episodes of a task that are under way
+    together are a group, and share what is drawn by simulation; a row's own `group` says otherwise."""
 
     def __init__(
         self, env_config: Any = None, extras: Mapping[str, Any] | None = None, stage: Stage | None = None
@@ -38,7 +42,8 @@ class PackEnv(BaseTextEnv):  # type: ignore[misc,unused-ignore]
         task = extras.get("task")
         if not isinstance(task, str):
             raise UserError("a row for a simia environment needs the column task: make rows with task_rows")
-        self._task, self._seed, self._group = task, extras.get("seed"), extras.get("group", task)
+        self._task, self._seed, self._group = task, extras.get("seed"), extras.get("group")
+        self._playing: str | None = None
         self.max_turns = int(extras.get("max_turns") or 0)
         self._lease = share(stage if stage is not None else env_config or {})
         self._session = self._lease.session()
@@ -46,7 +51,11 @@ class PackEnv(BaseTextEnv):  # type: ignore[misc,unused-ignore]
 
     def init(self, prompt: Any = None) -> tuple[list[dict[str, str]], dict[str, Any]]:
         """The prompt is the episode's opening, with the tools in its system turn, whatever the row said."""
-        self._heard = sync.run(self._session.reset(self._task, seed=self._seed, group=self._group))
+        self._leave()
+        group = self._group
+        if group is None:
+            group = self._playing = _groups.join(self._task)
+        self._heard = sync.run(self._session.reset(self._task, seed=self._seed, group=group))
         return self._heard.messages, {"task": self._task}
 
     def step(self, action: str) -> dict[str, Any]:
@@ -70,8 +79,41 @@ class PackEnv(BaseTextEnv):  # type: ignore[misc,unused-ignore]
 
     def close(self) -> None:
         if self._lease.open:
-            sync.run(self._session.leave())
+            self._leave()
             self._lease.close()
+
+    def _leave(self) -> None:
+        sync.run(self._session.leave())
+        playing, self._playing = self._playing, None
+        if playing is not None:
+            _groups.leave(playing)
+
+
+class Groups:
+    """Who is under way together, by task."""
+
+    def __init__(self) -> None:
+        self._guard, self._numbers = threading.Lock(), itertools.count()
+        self._now: dict[str, str] = {}
+        self._members: Counter[str] = Counter()
+
+    def join(self, task: str) -> str:
+        with self._guard:
+            if task not in self._now:
+                self._now[task] = f"{next(self._numbers)}/{task}"
+            group = self._now[task]
+            self._members[group] += 1
+            return group
+
+    def leave(self, group: str) -> None:
+        with self._guard:
+            self._members[group] -= 1
+            if not self._members[group]:
+                del self._members[group]
+                del self._now[group.partition("/")[2]]
+
+
+_groups = Groups()
 
 
 def register(stage: Stage, name: str = NAME) -> None:

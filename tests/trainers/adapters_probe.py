@@ -363,6 +363,13 @@ def skyrl_makes_and_cuts(endpoint: str) -> dict[str, Any]:
         said = ""
     except UserError as error:
         said = str(error)
+    groups = simia.trainers.skyrl.Groups()
+    first_two, other = [groups.join("a/b"), groups.join("a/b")], groups.join("c")
+    groups.leave(first_two[0])
+    third = groups.join("a/b")
+    for group in (third, first_two[1], other):
+        groups.leave(group)
+    joined = [*first_two, third, groups.join("a/b"), groups.join("c")]
     added = type(env).aggregate_metrics([metrics, {"turns": 4, "aborted": True}])
     return {
         "rows": rows,
@@ -372,6 +379,7 @@ def skyrl_makes_and_cuts(endpoint: str) -> dict[str, Any]:
         "rewards": [first["reward"], second["reward"]],
         "metrics": metrics,
         "added": added,
+        "groups": joined,
         "said": said,
     }
 

@@ -18,7 +18,7 @@ import json
 import traceback
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -274,14 +274,18 @@ def check(
     for case in cases(endpoint):
         if case.pack not in packs or case.kind not in kinds:
             continue
-        more = ON_SIMULATED if case.kind == "simulated" else []
-        for each in ON_HEAVY if (case.pack, case.kind) == HEAVY else CHECKS + more:
-            mend_endpoint(case)
-            try:
-                each(make, case)
-                found[f"{each.__name__} ({case})"] = ""
-            except Exception:
-                found[f"{each.__name__} ({case})"] = traceback.format_exc()
+        checks = ON_HEAVY if (case.pack, case.kind) == HEAVY else CHECKS
+        checks = checks + (ON_SIMULATED if case.kind == "simulated" else [])
+        with ExitStack() as kept:
+            for each in checks:
+                mend_endpoint(case)
+                try:
+                    each(make, case)
+                    found[f"{each.__name__} ({case})"] = ""
+                except Exception:
+                    found[f"{each.__name__} ({case})"] = traceback.format_exc()
+                if each is a_pack_is_loaded_once and make().shares:  # the others need not start what they share anew
+                    kept.enter_context(opened(make, case.stage()))
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 from collections.abc import Iterator
@@ -52,13 +53,14 @@ class Ragen:
     """The seat without RAGEN, which its signatures do not need."""
 
     exact, shares = False, True
+    seeds = itertools.count()
 
     def open(self, stage: dict[str, Any]) -> None:
         self.env = SimiaEnv(SimiaEnvConfig(stage=stage, train=None))
 
     def reset(self, task: str) -> str:
-        tasks = self.env.tasks("train")
-        return self.env.reset(seed=next(s for s in range(len(tasks)) if task_of(tasks, s).id == task))
+        tasks = self.env.tasks("train")  # a seed is a group, whose answers are kept: so each time another one
+        return self.env.reset(seed=next(s for s in self.seeds if task_of(tasks, s).id == task))
 
     def act(self, text: str) -> tuple[str, float | None, bool]:
         observation, reward, done, info = self.env.step(text)
@@ -216,6 +218,7 @@ def test_skyrl_makes_it_and_its_limit_scores(told: dict[str, Any]) -> None:
     assert (own["done"], own["rewards"]) == ([False, True], [0.0, 0.0])
     assert own["metrics"] == {"turns": 2, "aborted": False, "cut": True, "score": 0.0}
     assert own["added"]["aborted"] == 0.5
+    assert own["groups"] == ["0/a/b", "0/a/b", "0/a/b", "2/a/b", "3/c"]
     assert "task_rows" in own["said"]
 
 
