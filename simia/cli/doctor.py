@@ -36,7 +36,8 @@ def machine() -> Table:
     from simia import __version__
     from simia.resources import cache_root
     from simia.sandbox.probe import probe
-    from simia.trainers.environments import RECIPES, plain
+    from simia.trainers.environments import plain
+    from simia.trainers.recipes import RECIPES
     from simia.trainers.versions import NEEDS, installed
 
     table = Table("what", "how it stands", show_header=False)
@@ -63,7 +64,7 @@ def machine() -> Table:
 
 def lines(trainer: str) -> list[str]:
     """A trainer in this environment, with each version that clashes, and in one of its own."""
-    from simia.trainers.environments import RECIPES
+    from simia.trainers.recipes import RECIPES
     from simia.trainers.versions import clean, compare, home_of, installed
 
     fit, own, recipe = compare(trainer, installed()), home_of(trainer), RECIPES.get(trainer)

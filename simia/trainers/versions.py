@@ -17,7 +17,8 @@ from pathlib import Path
 
 from simia.errors import UserError
 from simia.resources import cache_root
-from simia.trainers.environments import RECIPES, plain
+from simia.trainers.environments import plain
+from simia.trainers.recipes import RECIPES
 
 NEEDS: dict[str, dict[str, str]] = {
     "llamafactory": {

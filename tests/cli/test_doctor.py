@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from simia.cli import build
 from simia.errors import UserError
-from simia.trainers.environments import RECIPES
+from simia.trainers.recipes import RECIPES
 from simia.trainers.versions import NEEDS, satisfies
 from tests.cli.conftest import Install
 
