@@ -16,16 +16,13 @@ import asyncio
 import functools
 import json
 import traceback
-import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from simia import environment as environments
 from simia import sync
 from simia.environment import Environment, Episode
-from simia.errors import Aborted, Code
 from simia.formats import calls as tagged
 from simia.formats.hermes import join_system
 from simia.pack import Pack
@@ -34,8 +31,8 @@ from simia.rollout.stage import open_stage
 from simia.trainers.session import as_text
 from simia.trajectory import Message
 from simia.users import View
-from simia.worlds.executable import ExecutableBackend
 from tests import replies
+from tests.trainers.outage import break_endpoint, losing, mend_endpoint, plan_endpoint
 
 PACKS, KINDS = ("customer_service", "office"), ("executable", "simulated")
 
@@ -350,64 +347,6 @@ def judged_unfinished(case: Case) -> float:
     """By the rules and the judge alike all calls were made before the last words; an answer that was never given is missed."""
     task = Pack.load(case.pack).task(case.task)
     return 0.0 if case.kind == "executable" and any(part.kind == "answer" for part in task.reward.parts) else 1.0
-
-
-@contextmanager
-def losing(case: Case, after: int) -> Iterator[dict[str, Any]]:
-    """A stage whose world gives way after so many calls; of a simulated one it is the endpoint that does."""
-    if case.kind == "simulated":
-        if after:
-            plan_endpoint(case, script=["ok"], rate=1.0, mix=["500"])
-        yield case.stage()
-        return
-    known = environments.backends
-    environments.backends = lambda: {**known(), "losing": lambda: Losing}
-    try:
-        yield case.stage(backend="losing", backend_settings={"after": after})
-    finally:
-        environments.backends = known
-
-
-class Losing(ExecutableBackend):
-    """Worlds of code that are lost: at once, or after some messages with calls."""
-
-    def __init__(self, pack: Pack, *, after: int = 0, **settings: Any) -> None:
-        super().__init__(pack, **settings)
-        self._after = after
-
-    async def open(self, task: Any, **how: Any) -> Any:
-        if not self._after:
-            raise Aborted(Code.WORKER_LOST, "on purpose")
-        return Lost(await super().open(task, **how), self._after)
-
-
-class Lost:
-    def __init__(self, world: Any, left: int) -> None:
-        self._world, self._left = world, left
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._world, name)
-
-    async def call(self, *args: Any, **kwargs: Any) -> Any:
-        if not self._left:
-            raise Aborted(Code.WORKER_LOST, "on purpose")
-        self._left -= 1
-        return await self._world.call(*args, **kwargs)
-
-
-def plan_endpoint(case: Case, **plan: Any) -> None:
-    url = str(case.more["llm"]["base_url"]).removesuffix("/v1")
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    opener.open(url + "/_plan", data=json.dumps({"log": False, **plan}).encode(), timeout=30).close()
-
-
-def break_endpoint(case: Case) -> None:
-    plan_endpoint(case, rate=1.0, mix=["500"])
-
-
-def mend_endpoint(case: Case) -> None:
-    if case.kind == "simulated":
-        plan_endpoint(case)
 
 
 def stage(body: dict[str, Any]) -> str | dict[str, Any]:

@@ -1,0 +1,75 @@
+"""Worlds that give way on purpose: of code, and of a model behind the fake endpoint. For the conformance suite; needs no pytest."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from simia import environment as environments
+from simia.errors import Aborted, Code
+from simia.pack import Pack
+from simia.worlds.executable import ExecutableBackend
+
+if TYPE_CHECKING:
+    from tests.trainers.conformance import Case
+
+
+@contextmanager
+def losing(case: Case, after: int) -> Iterator[dict[str, Any]]:
+    """A stage whose world gives way after so many calls; of a simulated one it is the endpoint that does."""
+    if case.kind == "simulated":
+        if after:
+            plan_endpoint(case, script=["ok"], rate=1.0, mix=["500"])
+        yield case.stage()
+        return
+    known = environments.backends
+    environments.backends = lambda: {**known(), "losing": lambda: Losing}
+    try:
+        yield case.stage(backend="losing", backend_settings={"after": after})
+    finally:
+        environments.backends = known
+
+
+class Losing(ExecutableBackend):
+    """Worlds of code that are lost: at once, or after some messages with calls."""
+
+    def __init__(self, pack: Pack, *, after: int = 0, **settings: Any) -> None:
+        super().__init__(pack, **settings)
+        self._after = after
+
+    async def open(self, task: Any, **how: Any) -> Any:
+        if not self._after:
+            raise Aborted(Code.WORKER_LOST, "on purpose")
+        return Lost(await super().open(task, **how), self._after)
+
+
+class Lost:
+    def __init__(self, world: Any, left: int) -> None:
+        self._world, self._left = world, left
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._world, name)
+
+    async def call(self, *args: Any, **kwargs: Any) -> Any:
+        if not self._left:
+            raise Aborted(Code.WORKER_LOST, "on purpose")
+        self._left -= 1
+        return await self._world.call(*args, **kwargs)
+
+
+def plan_endpoint(case: Case, **plan: Any) -> None:
+    url = str(case.more["llm"]["base_url"]).removesuffix("/v1")
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    opener.open(url + "/_plan", data=json.dumps({"log": False, **plan}).encode(), timeout=30).close()
+
+
+def break_endpoint(case: Case) -> None:
+    plan_endpoint(case, rate=1.0, mix=["500"])
+
+
+def mend_endpoint(case: Case) -> None:
+    if case.kind == "simulated":
+        plan_endpoint(case)
