@@ -9,12 +9,12 @@ import pytest
 
 from simia.errors import Code
 from simia.llm.engine import Engine, Limits, MemoryJournal
-from simia.llm.types import LLMFault, Request
+from simia.llm.types import LLMFault, Reply, Request
 from simia.pack import Pack
 from simia.rewards.oracle import Oracle, OracleSettings, majority, read
-from simia.task import Task
+from simia.task import RewardSpec, Task
 from simia.tool import ToolSpec
-from simia.trajectory import End, Message, ToolCall, Trajectory
+from simia.trajectory import End, Message, ToolCall, Trajectory, Usage
 from tests.worlds.test_simulated import Scripted, replies
 
 PACK = Pack(name="shop", policy="Ask before you cancel.", tools=[ToolSpec(name="cancel", description="Cancels.")])
@@ -113,6 +113,33 @@ async def test_the_judge_sees_rules_task_solution_and_history_of_an_unfinished_e
         assert words in text
     _, model = await judged(said(True), reference=False)
     assert "- cancel" not in str(model.asked[0].messages[1]["content"])
+
+
+def test_an_expression_is_shown_in_words() -> None:
+    parts = [{"kind": "answer", "match": "regex", "expect": ["(^|[^0-9])16( of)? [Mm]ay|2025-05-16"]}]
+    task = TASK.model_copy(update={"reward": RewardSpec.model_validate({"parts": parts})})
+    oracle = Oracle(Engine(Scripted(said(True)), MemoryJournal(), Limits(retries=0)), PACK)
+    text = str(oracle.request(PLAYED, task).messages[1]["content"])
+    assert '- "16 May" or "2025-05-16" (or the same in other words)' in text
+    assert "[^0-9]" not in text
+
+
+class Counted(Scripted):
+    """Says what each of its replies took."""
+
+    async def complete(self, request: Request, *, draw: str) -> Reply:
+        reply = await super().complete(request, draw=draw)
+        return reply.model_copy(update={"usage": Usage(prompt=10, completion=3, cost=0.5)})
+
+
+async def test_verdicts_add_up_to_what_they_used_recalled_ones_too() -> None:
+    journal = MemoryJournal()
+    for _ in range(2):
+        engine = Engine(Counted(said(True, False)), journal, Limits(retries=0))
+        oracle = Oracle(engine, PACK, OracleSettings(votes=2))
+        await oracle.score(PLAYED, TASK)
+        assert (oracle.usage.prompt, oracle.usage.completion, oracle.usage.cost) == (20, 6, 1.0)
+    assert engine.stats.recalled == 2
 
 
 async def test_steps_are_judged_on_request() -> None:
