@@ -137,7 +137,10 @@ def export(
         out.print(f"refused {report.refused[issue.code]}: {issue}", soft_wrap=True, highlight=False, markup=False)
     if to is To.llamafactory and report.rows:
         out.print(
-            f"next: cd {target} && llamafactory-cli train train.yaml", soft_wrap=True, highlight=False, markup=False
+            f"next: simia train llamafactory {target}   (or there: llamafactory-cli train train.yaml)",
+            soft_wrap=True,
+            highlight=False,
+            markup=False,
         )
     if report.trajectories == 0:
         raise typer.Exit(1)

@@ -1,9 +1,8 @@
 """How far a strong model's simulation of customer_service is from the real one: 28 calls of seven test tasks, four ways, and a long
 conversation of 25 calls in small prompts, eight ways.
 
-The short ones: the model saw the rendered prompts alone, each way in another session. The long one was answered from the rendered
-prompts too, in one session; what a prompt did not hold was thrown by dice, so that nothing could be known from another. Read again
-in every run.
+The model saw the rendered prompts alone, each way in a session of its own (the long ones without the ledger in one); what a prompt did
+not hold was thrown by dice, so that nothing could be known from another. Read again in every run.
 """
 
 from __future__ import annotations
@@ -27,19 +26,19 @@ from simia.worlds.simulated.ledger import READS, Ledger
 RECORDINGS = Path(__file__).parents[1] / "recordings"
 DOCS = Path(__file__).parents[2] / "docs"
 LONG = {  # way → with the ledger and without: F1, F1 of look-ups made again, share of the values said again
-    "schema": ((0.736, 0.905, 0.935), (0.670, 0.756, 0.742)),
-    "reference": ((0.793, 0.935, 0.935), (0.697, 0.716, 0.699)),
-    "state": ((0.998, 0.995, 1.0), (1.0, 1.0, 1.0)),
-    "reference, free": ((0.571, 0.547, 0.918), (0.580, 0.567, 0.776)),
+    "schema": ((0.775, 0.990, 1.0), (0.670, 0.756, 0.742)),
+    "reference": ((0.819, 0.995, 1.0), (0.697, 0.716, 0.699)),
+    "state": ((0.993, 0.985, 1.0), (1.0, 1.0, 1.0)),
+    "reference, free": ((0.614, 0.597, 1.0), (0.580, 0.567, 0.776)),
 }
 
 
 @pytest.mark.parametrize(
     ("knowledge", "ledger", "agreement", "value_f1"),
     [
-        ("schema", True, 26 / 28, 0.592),
+        ("schema", True, 26 / 28, 0.576),
         ("schema", False, 26 / 28, 0.599),
-        ("reference", True, 1.0, 0.687),
+        ("reference", True, 27 / 28, 0.638),
         ("reference", False, 1.0, 0.687),
     ],
 )
@@ -71,24 +70,27 @@ async def test_what_a_strong_model_remembers_of_a_long_conversation() -> None:
     for way, (with_ledger, without) in found.items():
         for each in (with_ledger, without):
             assert (each.total.calls, each.total.lost, each.total.again) == (25, 0, 10), way
-            assert each.total.schema_validity == each.total.agreement == 1.0, way
+            assert each.total.agreement == 1.0, way
+            assert (each.total.schema_validity or 0) >= 0.96, way
         wanted = LONG[way]
         got = [
             (each.total.value_f1, script["again"](each).value_f1, each.total.memory) for each in (with_ledger, without)
         ]
         assert got[0] == pytest.approx(wanted[0], abs=0.001), way
         assert got[1] == pytest.approx(wanted[1], abs=0.001), way
-    f1, memory = (gain(*found["reference"], measure) for measure in ("value_f1", "memory"))
-    assert f1 is not None
-    assert memory is not None
-    assert f1.low > 0  # what was true and is left out of the prompt, the ledger gives back
-    assert memory.low > 0
+    for way in ("schema", "reference"):  # what was true and is left out of the prompt, the ledger gives back
+        f1, memory = (gain(*found[way], measure) for measure in ("value_f1", "memory"))
+        assert f1 is not None
+        assert memory is not None
+        assert f1.value > 0.1
+        assert f1.low > 0
+        assert memory.low > 0
     free = gain(*found["reference, free"], "value_f1")
     assert free is not None
-    assert free.value < 0.01  # its own inventions, well kept, are no nearer to the real world
+    assert free.low < 0 < free.high  # its own inventions, well kept, are hardly nearer to the real world
 
 
-@pytest.mark.parametrize(("state", "most"), [(False, 7), (True, 12)])
+@pytest.mark.parametrize(("state", "most"), [(False, 0), (True, 1)])
 async def test_how_often_the_ledger_refuses_what_is_true(state: bool, most: int) -> None:
     """The real world contradicts itself nowhere: each look-up of the solutions that the check refuses is a false alarm."""
     pack = Pack.load("customer_service")
@@ -110,6 +112,6 @@ async def test_how_often_the_ledger_refuses_what_is_true(state: bool, most: int)
                 if READS.match(call.name):
                     asked += 1
                     refused += ledger.contradictions(call.name, call.arguments or {}, content, **told)[:1]
-                ledger.take(call.arguments or {}, content, **told)
+                ledger.take(call.name, call.arguments or {}, content, **told)
     assert asked == 167
     assert len(refused) <= most, refused

@@ -341,12 +341,50 @@ def test_entities_of_a_result() -> None:
         "lines": [{"order_id": "O-1", "item_id": "I-9", "count": 2}],
         "accounts": {"ACC-1": {"balance": 4}},
     }
-    assert sorted(entities(value)) == [
+    assert sorted(each[:3] for each in entities(value)) == [
         ("account", "ACC-1", {"balance": 4}),
         ("customer", "C-1", {"customer_id": "C-1"}),
         ("item_id+order_id", "I-9|O-1", {"count": 2, "item_id": "I-9", "order_id": "O-1"}),
-        ("order", "O-1", {"order_id": "O-1", "total": 3.5}),
+        ("order", "O-1", {"order_id": "O-1", "total": 3.5, "items": [{"sku": "x"}]}),
     ]
+
+
+def test_what_names_another_entity_is_not_that_one() -> None:
+    """A refund has its order's id and a status of its own; what was done to it may have changed the order."""
+    fine: dict[str, Any] = {"failed": False, "changes": []}
+    ledger, order = Ledger(), {"order_id": "O-1", "status": "cancelled", "total": 5}
+    ledger.take("get_order", {"order_id": "O-1"}, order, **fine)
+    refund = {"order_id": "O-1", "status": "on_its_way"}
+    assert ledger.contradictions("get_refund", {"order_id": "O-1"}, refund, **fine) == []
+    ledger.take("get_refund", {"order_id": "O-1"}, refund, **fine)
+    assert "status of 'O-1'" in ledger.contradictions("get_order", {}, {**order, "status": "pending"}, **fine)[0]
+    assert ledger.contradictions("get_refund", {}, {**refund, "status": "paid"}, **fine)
+    ledger.take("apply_voucher", {"order_id": "O-1"}, {"order_id": "O-1", "total": 4}, **fine)
+    assert ledger.contradictions("get_order", {}, {**order, "total": 4}, **fine) == []
+    assert ledger.contradictions("get_order_details", {}, {**order, "status": "pending"}, **fine)
+    ledger.take("get_order", {"order_id": "O-1"}, {**order, "total": 4}, **fine)
+    ledger.take("remove_item", {}, {"order_id": "O-1", "item_id": "I-1", "total": 3}, **fine)
+    assert ledger.contradictions("get_order", {}, {**order, "total": 3}, **fine) == []
+    assert ledger.contradictions("get_order", {}, {**order, "total": 2}, **fine)
+
+
+def test_what_is_nested_is_kept_and_compared() -> None:
+    fine: dict[str, Any] = {"failed": False, "changes": []}
+    ledger = Ledger()
+    order = {"order_id": "O-1", "address": {"street": "Elm 1", "city": "Graz"}, "date": "2025-09-15", "tags": ["a"]}
+    ledger.take("get_order", {}, order, **fine)
+    assert "Elm 1" in ledger.render()
+    assert '"a"' in ledger.render()
+    assert ledger.contradictions("get_order", {}, {**order, "date": "2025-09-15T10:00:00"}, **fine) == []
+    moved = {**order, "address": {"street": "Oak 2", "city": "Graz"}}
+    assert ledger.contradictions("get_order", {}, moved, **fine) == [
+        "address.street of 'O-1' was 'Elm 1' before and is 'Oak 2' in this answer"
+    ]
+    named = [{"table": "orders", "key": "O-1", "set": {"address": moved["address"]}}]
+    assert ledger.contradictions("change_address", {}, moved, failed=False, changes=named) == []
+    assert ledger.contradictions("change_address", {"street": "Oak 2"}, moved, **fine) == [], "it was asked for"
+    ledger.take("change_address", {}, "done", failed=False, changes=named)
+    assert ledger.contradictions("get_order", {}, moved, **fine) == []
 
 
 def test_the_ledger_refuses_what_does_not_exist_or_was_taken_away() -> None:
@@ -360,9 +398,9 @@ def test_the_ledger_refuses_what_does_not_exist_or_was_taken_away() -> None:
     assert ledger.contradictions("get_order", {"order_id": "O-9"}, "no such order", failed=True, changes=[]) == []
     other = ledger.contradictions("get_order", {"order_id": "O-1"}, {"order_id": "O-7"}, **fine)
     assert other == ["get_order was asked about order_id 'O-1', and the answer is about 'O-7'"]
-    ledger.take({"email": "a1@x"}, {"error": "a1@x not found"}, failed=True, changes=[])
+    ledger.take("find_customer", {"email": "a1@x"}, {"error": "a1@x not found"}, failed=True, changes=[])
     assert "does not exist" in ledger.contradictions("find", {"email": "a1@x"}, {"id": "7"}, **fine)[0]
-    ledger.take({}, "ok", failed=False, changes=[{"table": "orders", "key": "O-1", "set": None}])
+    ledger.take("delete_order", {}, "ok", failed=False, changes=[{"table": "orders", "key": "O-1", "set": None}])
     assert "taken away" in ledger.contradictions("get_order", {"order_id": "O-1"}, good, **fine)[0]
     made = [{"table": "orders", "key": "O-2", "set": {"status": "pending"}}]
     assert (

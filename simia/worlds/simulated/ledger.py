@@ -5,8 +5,10 @@ So every answer's entities are kept here. They come from the changes that the mo
 miscount the positions of a JSON Patch), and from the results themselves. A new answer is compared before anybody sees it.
 
 Only what is sure counts: an entity is an object with one identifying field, or with several taken together; lists and
-nested objects are entities of their own; a difference is a contradiction when the call only reads, or when the field is
-said to be something else without a change being named.
+nested objects are entities of their own, and without an identifying field they are fields of what holds them. An object under
+another noun than its identifying field's (a refund that names its order) is that noun's, and says nothing of the order.
+A difference is a contradiction when the call only reads, or when the field is said to be something else without a change
+being named.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import copy
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from simia.trajectory import compact
 
@@ -30,6 +32,18 @@ KEY = re.compile(r"(^id$|_id$|^uuid$)", re.I)
 LIKE_A_KEY = re.compile(r"^(?=.*\d)[\w.@-]{2,}$")
 VOLATILE = re.compile(r"(time|timestamp|_at|age|elapsed|now|count|total_results|page)$", re.I)
 SHOWN = 6_000  # characters of the ledger in a prompt
+MOST_NESTED = 400  # characters of a list or an object that is kept as a field
+DATE = re.compile(r"\d{4}-\d\d-\d\d")
+GENERIC = {"item", "result", "data", "row", "entry", "record", "match", "hit", "value", "object", "list", "detail"}
+
+
+class Entity(NamedTuple):
+    """What an object of a result speaks of. `names`: the entity that it only names, as a refund names its order."""
+
+    table: str
+    key: str
+    fields: dict[str, Any]
+    names: tuple[str, str] | None = None
 
 
 @dataclass
@@ -62,7 +76,7 @@ class Ledger:
 
     def put(self, table: str, key: str, fields: dict[str, Any]) -> None:
         row = self.tables.setdefault(table, {}).setdefault(key, {})
-        row.update(fields)
+        row.update(flat(fields))
         self.touched.pop((table, key), None)
         self.touched[table, key] = None
         self.gone.discard((table, key))
@@ -79,7 +93,9 @@ class Ledger:
             else:
                 self.put(table, key, fields)
 
-    def take(self, arguments: dict[str, Any], content: Any, *, failed: bool, changes: list[dict[str, Any]]) -> None:
+    def take(
+        self, name: str, arguments: dict[str, Any], content: Any, *, failed: bool, changes: list[dict[str, Any]]
+    ) -> None:
         """An answer was given: what it says is true from now on."""
         self.apply(changes)
         if failed:
@@ -88,8 +104,27 @@ class Ledger:
                 said = {value for value in scalars(arguments) if isinstance(value, str) and value in text}
                 self.missing |= {value for value in said if LIKE_A_KEY.match(value)}
             return
-        for table, key, row in entities(content):
-            self.put(table, key, row)
+        reads = READS.match(name) is not None
+        for each in self._spoken_of(name, content):
+            self.put(each.table, each.key, each.fields)
+            if each.names is not None and not reads:
+                self._doubt(*each.names, each.fields)
+
+    def _spoken_of(self, tool: str, content: Any) -> Iterator[Entity]:
+        """The result's entities. What was done to one under another noun, and says nothing beyond that one's fields, is that one:
+        `change_address` of an order shows the order."""
+        reads = READS.match(tool) is not None
+        for each in entities(content, noun(tool)):
+            known = self.tables.get(each.names[0], {}).get(each.names[1], {}) if each.names and not reads else {}
+            said = {name for name in each.fields if not KEY.search(name)}
+            yield Entity(*each.names, each.fields) if each.names and said <= known.keys() else each
+
+    def _doubt(self, table: str, key: str, fields: dict[str, Any]) -> None:
+        """Something was done under another noun and may have changed this: what it says otherwise is not known any more."""
+        row = self.tables.get(table, {}).get(key, {})
+        for name, value in fields.items():
+            if name in row and not agree(row[name], value):
+                del row[name]
 
     def contradictions(
         self, name: str, arguments: dict[str, Any], content: Any, *, failed: bool, changes: list[dict[str, Any]]
@@ -113,19 +148,27 @@ class Ledger:
             if KEY.search(each) and plain(value) and told is not None and plain(told) and str(told) != str(value):
                 found.append(f"{name} was asked about {each} {value!r}, and the answer is about {told!r}")
         reads = READS.match(name) is not None
+        wanted = () if reads else list(scalars(arguments))  # what a change was asked to make so is no contradiction
         changed = {(change["key"], each) for change in changes for each in change["set"] or ()}
-        for table, key, row in entities(content):
+        for table, key, row, _ in self._spoken_of(name, content):
             if (table, key) in self.gone and key not in made:
                 found.append(f"the answer shows {key!r}, which was taken away before")
                 continue
             known = self.tables.get(table, {}).get(key)
             for each, value in row.items() if known else ():
                 was = known.get(each, value) if known else value
-                if was == value or not (plain(was) and plain(value)) or VOLATILE.search(each):
+                if agree(was, value) or VOLATILE.search(each) or value in wanted or self._said(key, each, value):
                     continue
-                if reads or (key, each) not in changed:
+                if reads or (key, each.partition(".")[0]) not in changed:
                     found.append(f"{each} of {key!r} was {was!r} before and is {value!r} in this answer")
         return found[:5]
+
+    def _said(self, key: str, name: str, value: Any) -> bool:
+        """Whether another row that names this entity has the value: `remove_item` tells the order's new total beside the item."""
+        rows = (
+            row for table in self.tables.values() for of, row in table.items() if of != key and key in of.split("|")
+        )
+        return any(row.get(name) == value for row in rows)
 
     def _unknown(self, name: str, arguments: dict[str, Any], made: set[str]) -> list[str]:
         """Arguments that name an entity of a table that is known in whole, and is not there."""
@@ -170,11 +213,11 @@ class Ledger:
         )
 
 
-def entities(value: Any, name: str = "item") -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Objects of a result that say which entity they are: (table, key, their plain fields)."""
+def entities(value: Any, name: str = "item", holder: str = "") -> Iterator[Entity]:
+    """Objects of a result that say which entity they are. `name`: what they stand under; `holder`: the key of what holds them."""
     if isinstance(value, list):
         for each in value:
-            yield from entities(each, singular(name))
+            yield from entities(each, singular(name), holder)
         return
     if not isinstance(value, dict):
         return
@@ -183,11 +226,18 @@ def entities(value: Any, name: str = "item") -> Iterator[tuple[str, str, dict[st
         for each, held in value.items()
         if KEY.search(each) and isinstance(held, str | int) and not isinstance(held, bool)
     ]
-    fields = {each: held for each, held in value.items() if plain(held)}
     if keys:
-        single = len(keys) == 1
-        table = (name if keys[0].lower() in ("id", "uuid") else keys[0][:-3]) if single else "+".join(sorted(keys))
-        yield singular(table), "|".join(str(value[each]) for each in (keys if single else sorted(keys))), fields
+        under, fields = singular(name), flat(value)
+        own = keys[0].lower() in ("id", "uuid")
+        table = "+".join(sorted(keys)) if len(keys) > 1 else under if own else singular(keys[0][:-3])
+        key = "|".join(str(value[each]) for each in sorted(keys))
+        named = (table, key)
+        if len(keys) == 1 and not own and under not in GENERIC and table not in under.split("_"):
+            table, key = under, f"{holder}|{key}" if holder else key
+            yield Entity(table, key, fields, named)
+        else:
+            yield Entity(table, key, fields)
+        holder = key
     for each, held in value.items():
         if (
             isinstance(held, dict)
@@ -196,10 +246,43 @@ def entities(value: Any, name: str = "item") -> Iterator[tuple[str, str, dict[st
         ):
             for key, row in held.items():
                 if not any(KEY.search(inner) for inner in row):
-                    yield singular(each), str(key), {inner: kept for inner, kept in row.items() if plain(kept)}
-                yield from entities(row, singular(each))
+                    yield Entity(singular(each), str(key), flat(row))
+                yield from entities(row, singular(each), holder)
         elif isinstance(held, dict | list):
-            yield from entities(held, each)
+            yield from entities(held, each, holder)
+
+
+def flat(row: dict[str, Any]) -> dict[str, Any]:
+    """Plain fields; those of a nested object that is no entity as `address.city`; a short list of what is no entity as it stands."""
+    found: dict[str, Any] = {}
+    for name, held in row.items():
+        if plain(held):
+            found[name] = held
+        elif isinstance(held, dict) and not any(KEY.search(inner) for inner in held) and all(map(plain, held.values())):
+            found |= {f"{name}.{inner}": value for inner, value in held.items()}
+        elif (
+            isinstance(held, list)
+            and not any(isinstance(each, dict) and any(KEY.search(inner) for inner in each) for each in held)
+            and len(compact(held)) <= MOST_NESTED
+        ):
+            found[name] = held
+    return found
+
+
+def agree(was: Any, value: Any) -> bool:
+    """Whether two values of a field can both be true: equal, a day and a time on it, or not to be compared."""
+    if was == value or not (plain(was) and plain(value)):
+        return True
+    if isinstance(was, str) and isinstance(value, str):
+        short, long = sorted((was, value), key=len)
+        return DATE.fullmatch(short) is not None and long.startswith(short)
+    return False
+
+
+def noun(tool: str) -> str:
+    """What a tool's name says it is about: `get_refund` → refund. Tools that are one word, or say nothing, are about an item."""
+    words = tool.split("_", 1)
+    return singular(words[1]) if len(words) == 2 and words[1] else "item"
 
 
 def singular(name: str) -> str:

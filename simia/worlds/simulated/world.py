@@ -85,7 +85,7 @@ class SimulatedWorld:
         """A call and its answer, from whomever it came: they are true in this world from now on."""
         answer = done.answer
         self.history.append(done)
-        self.ledger.take(done.arguments, answer.content, failed=answer.failed, changes=answer.changes)
+        self.ledger.take(done.name, done.arguments, answer.content, failed=answer.failed, changes=answer.changes)
         self._digest = digest([self._digest, done.by, done.name, done.arguments, answer.content, answer.failed])
 
     async def _ask(self, calls: list[ToolCall], by: By, place: str) -> tuple[list[Answer], list[str]]:
@@ -138,7 +138,7 @@ class SimulatedWorld:
                 wrong += ledger.contradictions(
                     call.name, arguments, answer.content, failed=answer.failed, changes=answer.changes
                 )
-                ledger.take(arguments, answer.content, failed=answer.failed, changes=answer.changes)
+                ledger.take(call.name, arguments, answer.content, failed=answer.failed, changes=answer.changes)
             found.append("; ".join(wrong))
         return found
 
