@@ -1,6 +1,6 @@
 """The whole loop: ten seeds → amplified data → a small model trained on them → held-out tasks played for real → a table.
 
-    python eval/loop/run.py --size small        # under an hour on two free cores
+    python eval/loop/run.py --size small        # an hour or so on two free cores
     python eval/loop/run.py --size full         # the same, larger, on a GPU
 
 Every stage leaves a file in WORK and is skipped when that file is there, so a killed run goes on where it was. Arms with the
@@ -53,13 +53,13 @@ class Size:
     group: int
     rl_seeds: int
     rate: float = 5e-4
-    rates: tuple[float, ...] = (1e-3,)
+    rates: tuple[float, ...] = (2e-4,)
     dev: int = 40
 
 
 SIZES = {
     "tiny": Size(seeds=1, steps=2, batch=2, train=4, test=4, rl=1, groups=1, group=2, rl_seeds=1, dev=2, rates=(1e-3,)),
-    "small": Size(seeds=3, steps=50, batch=4, train=160, test=100, rl=6, groups=4, group=4, rl_seeds=1),
+    "small": Size(seeds=3, steps=60, batch=4, train=160, test=100, rl=6, groups=4, group=4, rl_seeds=1),
     "full": Size(seeds=5, steps=120, batch=16, train=1000, test=300, rl=60, groups=16, group=8, rl_seeds=5),
 }
 
