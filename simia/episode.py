@@ -248,8 +248,8 @@ class Episode:
 
     def _note(self, result: ToolResult) -> None:
         if result.detail:
-            assert result.error is not None
-            self.issues.append(Issue(code=result.error, where=f"messages[{len(self.messages)}]", detail=result.detail))
+            code = result.error or Code.CONTRADICTION  # the one thing that is said of a result that is none
+            self.issues.append(Issue(code=code, where=f"messages[{len(self.messages)}]", detail=result.detail))
 
     @contextlib.contextmanager
     def _watch(self, where: str) -> Iterator[None]:

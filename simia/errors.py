@@ -80,6 +80,7 @@ class Code(StrEnum):
     NO_START = "no_start"
     WORKER_LOST = "worker_lost"
     REPLAY_DIVERGED = "replay_diverged"
+    CONTRADICTION = "contradiction"
     UNSCORED = "unscored"
     # the code failed, not the data
     INTERNAL = "internal"
@@ -146,6 +147,7 @@ MEANING: dict[Code, str] = {
     Code.NO_START: "the task could not be set up",
     Code.WORKER_LOST: "the process that runs the world was lost",
     Code.REPLAY_DIVERGED: "a call repeated after a crash gave another result: the world is not deterministic",
+    Code.CONTRADICTION: "a simulated answer contradicts what was said before, also when it was asked for anew",
     Code.UNSCORED: "the reward could not be judged",
     Code.INTERNAL: "simia itself failed on this record; please report it",
 }

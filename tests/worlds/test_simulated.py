@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from simia.environment import open_environment
+from simia.environment import Environment, open_environment
 from simia.errors import Aborted, Code, UserError
 from simia.llm.engine import Engine, Limits, MemoryJournal
 from simia.llm.types import LLMFault, Reply, Request
@@ -19,6 +19,7 @@ from simia.pack import Pack
 from simia.task import Task
 from simia.tool import ToolSpec
 from simia.trajectory import Message, ToolCall
+from simia.users import NoUser
 from simia.worlds.simulated import SimulatedBackend
 from simia.worlds.simulated.feedback import Unreadable, read
 from simia.worlds.simulated.ledger import Ledger, entities
@@ -160,6 +161,18 @@ async def test_one_that_stays_is_given_and_noted() -> None:
         stays = await do(world, "get_order", order_id="ORD-1")
         assert stays.error is None
         assert "was 'pending' before" in stays.detail
+
+
+async def test_an_episode_goes_on_over_one_that_stays() -> None:
+    texts = [[result({"order_id": "ORD-1", "status": status})] for status in ("pending", "shipped", "shipped")]
+    call = {"id": "c", "name": "get_order", "arguments": {"order_id": "ORD-1"}}
+    async with simulated(replies(*texts), again=1) as (backend, _):
+        environment = Environment(PACK, backend, backend_name="simulated", user=NoUser)
+        episode = await environment.reset(TASK)
+        for _ in range(2):
+            step = await episode.step(Message.model_validate({"role": "assistant", "calls": [call]}))
+            assert step.end is None
+        assert [(issue.code, "was 'pending'" in issue.detail) for issue in episode.issues] == [("contradiction", True)]
 
 
 async def test_a_named_change_is_none() -> None:
