@@ -25,7 +25,7 @@ WORDS = {1: "one day", 2: "two days", 3: "three days", 4: "four days", 5: "five 
 LONGER = ("ten days", "two weeks", "12 days", "a month", "9 days", "three weeks", "20 days", "14 days")
 NUMBER = re.compile(r"\b[A-Z]\d{3}\b")
 LOCKER = re.compile(r"\b\d{2}[A-Z]\b")
-PART = r"[A-Z]\w+(?:['’-][A-Z]\w+)*"  # O'Brien, but not the I'm before a name
+PART = r"[A-Z]\w+(?:['’-][A-Z]\w+)*"  # Jean-Luc, but not the I'm before a name
 NAME = re.compile(rf"\b{PART} {PART}\b")
 GIVEN = [
     "Ada",
