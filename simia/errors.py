@@ -82,6 +82,7 @@ class Code(StrEnum):
     REPLAY_DIVERGED = "replay_diverged"
     CONTRADICTION = "contradiction"
     UNSCORED = "unscored"
+    BUDGET = "budget"
     # the code failed, not the data
     INTERNAL = "internal"
 
@@ -149,6 +150,7 @@ MEANING: dict[Code, str] = {
     Code.REPLAY_DIVERGED: "a call repeated after a crash gave another result: the world is not deterministic",
     Code.CONTRADICTION: "a simulated answer contradicts what was said before, also when it was asked for anew",
     Code.UNSCORED: "the reward could not be judged",
+    Code.BUDGET: "the budget was reached before this could be asked: raise it and resume",
     Code.INTERNAL: "simia itself failed on this record; please report it",
 }
 

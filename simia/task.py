@@ -150,6 +150,11 @@ class Task(Strict):
         """The reference solution: given, or the script's calls."""
         return self.reference or [action for turn in self.script for action in turn.calls or []]
 
+    @property
+    def solved(self) -> bool:
+        """Whether a solution is known; one that is only words has no actions."""
+        return bool(self.actions or self.script) or "reference" in self.model_fields_set
+
     def spoken(self) -> list[Turn]:
         """The script, or one made around the reference: calls one by one, a word between the agent's and the user's, and at
         the end what the reward's answers ask for."""

@@ -152,7 +152,7 @@ def row_of(group: Path, path: Path, played: dict[str, list[dict[str, Any]]]) -> 
         "split": "train" if apps == 1 else "test",
         "instruction": instruction(subtask),
         "initial": {"folder": f"testbeds/{group.name}"} if files_of(group / "testbed") else {},
-        "reference": played.get(number, []),
+        **({"reference": played[number]} if number in played else {}),
         "reward": {"parts": [{"kind": "checklist", "calls": list(calls_of(group, path, subtask))}]},
         "tags": ["officebench", f"{apps}_app{'s' * (apps > 1)}", *(["evaluation"] if apps > 1 else [])],
         "extra": {"evaluation": apps > 1, **{key: subtask[key] for key in FACTS if key != "task"}},

@@ -275,6 +275,7 @@ class Engine:
                 delay = self._delay(fault, tries)
             finally:
                 self.gate.leave()
+                self.purse.look_again(self)
             if delay is None:
                 if fault.code is Code.PENDING:
                     stats.sent -= 1  # written down, not sent
@@ -351,22 +352,23 @@ class Engine:
             total.cost = (total.cost or 0.0) + usage.cost
 
     def _has_room(self, in_flight: int) -> bool:
-        """Whether one more call fits beside those in flight, each taken to cost the mean of its engine's replies so far.
+        """Whether one more call fits beside those in flight, each taken to cost the mean of the replies so far.
 
         Without this, a full set of calls would be on its way when a cap is reached. Before the first reply there is no mean, so under a
         cap calls go one by one until it is there.
         """
-        if in_flight == 0:
+        if not any(engine.gate.in_flight for engine in self.purse.engines):
             return True  # `_check_budget` decides
         return all(
-            self.stats.answered > 0
+            self.purse.answered > 0
             and self.purse.spent(cap) + self.purse.under_way(cap) + self.mean(cap) <= limit * ROUNDING
             for cap, limit in self.limits.caps()
         )
 
     def mean(self, cap: Cap) -> float:
-        """What one reply costs; 0 before the first."""
-        return cost_in(cap, self.stats.usage) / self.stats.answered if self.stats.answered else 0.0
+        """What one reply costs: of this engine's so far, or else of all that share the budget; 0 before the first."""
+        own = self.stats.answered
+        return cost_in(cap, self.stats.usage) / own if own else self.purse.mean(cap)
 
     def _check_budget(self) -> None:
         most, sent = self.limits.max_requests, self.purse.sent
@@ -380,11 +382,12 @@ class Engine:
 
 @dataclass
 class Purse:
-    """One budget: of the engines that share it, and of what was spent `before` they were made."""
+    """One budget: of the engines that share it, and of what was spent `before` they were made, in so many requests and answers."""
 
     engines: list[Engine]
     before: Usage = field(default_factory=Usage)
     sent_before: int = 0
+    answered_before: int = 0
 
     def spent(self, cap: Cap) -> float:
         return cost_in(cap, self.before) + sum(cost_in(cap, engine.stats.usage) for engine in self.engines)
@@ -393,17 +396,30 @@ class Purse:
         """What the calls in flight will cost, as far as one can know."""
         return sum(engine.gate.in_flight * engine.mean(cap) for engine in self.engines)
 
+    def mean(self, cap: Cap) -> float:
+        return self.spent(cap) / self.answered if self.answered else 0.0
+
+    @property
+    def answered(self) -> int:
+        return self.answered_before + sum(engine.stats.answered for engine in self.engines)
+
     @property
     def sent(self) -> int:
         return self.sent_before + sum(engine.stats.sent for engine in self.engines)
+
+    def look_again(self, left: Engine) -> None:
+        """A call of one engine is over: there may be room for those that wait at the others."""
+        for engine in self.engines:
+            if engine is not left:
+                engine.gate.look_again()
 
 
 def cost_in(cap: Cap, usage: Usage) -> float:
     return usage.prompt + usage.completion if cap == "max_tokens" else usage.cost or 0.0
 
 
-def share_budget(engines: Sequence[Engine], before: Usage, sent: int) -> None:
+def share_budget(engines: Sequence[Engine], before: Usage | None = None, *, sent: int = 0, answered: int = 0) -> None:
     """Let the caps hold for all of them together, and for what an earlier session spent."""
-    purse = Purse(list(engines), before, sent)
+    purse = Purse(list(engines), before or Usage(), sent, answered)
     for engine in engines:
         engine.purse = purse

@@ -46,6 +46,10 @@ class Gate:
         self.in_flight -= 1
         self._admit()
 
+    def look_again(self) -> None:
+        """What `room` depends on beside this gate has changed."""
+        self._admit()
+
     def pause(self, seconds: float) -> None:
         """Let nobody in for that long. A shorter pause never ends a longer one."""
         loop = asyncio.get_running_loop()

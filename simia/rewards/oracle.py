@@ -94,6 +94,7 @@ class Oracle:
             reference="\n".join(f"- {a.name} {compact(a.arguments)}" for a in task.actions)
             if settings.reference
             else "",
+            known=settings.reference and task.solved,
             answers=answers if settings.reference else [],
             turns=turns(trajectory.messages, room),
             ending=f"{trajectory.end.kind}{f' ({trajectory.end.code.meaning})' if trajectory.end.code else ''}",
@@ -116,7 +117,7 @@ class Oracle:
                 key=reply_key(backend.alias, backend.model, request, draw),
             )
         except BudgetReached as error:
-            return Vote(None, str(error), error=Code.UNSCORED)
+            return Vote(None, str(error), error=Code.BUDGET)
         except LLMFault as fault:
             return Vote(None, fault.detail or fault.code.meaning, error=fault.code)
         used, spent = reply.usage, self.usage

@@ -105,6 +105,8 @@ class Reader:
             return "\0"
         if "\\" in held:
             raise ValueError("an escape in a class")
+        if re.fullmatch(r"(\d-\d)+", held):  # any digit, not the first of them
+            return "#"
         return next((char for char in held if char.isalnum() or char == " "), "/" if "/" in held else held[0])
 
     def repeated(self, found: list[str]) -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 from simia.environment import Environment
 from simia.llm.backends import LLMSettings, open_backend, price_for
@@ -17,7 +17,7 @@ from simia.llm.types import Backend
 from simia.pack import Pack
 from simia.rewards.oracle import Oracle
 from simia.rollout.settings import RolloutConfig, StageConfig
-from simia.trajectory import Usage, digest
+from simia.trajectory import digest
 from simia.users import LLMUser
 from simia.worlds.pair import PairBackend
 from simia.worlds.simulated import SimulatedBackend
@@ -50,13 +50,13 @@ class Cast:
                 stack.push_async_callback(model.close)
                 self._models[name] = model
 
-    def begin(self, environment: Environment, journal: Journal, spent: Usage | None = None, sent: int = 0) -> None:
-        """There is a journal: engines that write to it, and the environment gets its players. All of them share one budget, of which
-        `spent` is gone already, in `sent` requests."""
+    def begin(self, environment: Environment, journal: Journal, **before: Any) -> None:
+        """There is a journal: engines that write to it, and the environment gets its players. All of them share one budget;
+        `before`: what is spent of it already, as `share_budget` takes it."""
         for settings in self._settings.values():
             if (name := key(settings)) not in self._engines:
                 self._engines[name] = Engine(self._models[name], journal, self.config.limits, price_for(settings))
-        share_budget(self.engines, spent or Usage(), sent)
+        share_budget(self.engines, **before)
         if (judge := self.engine("judge")) is not None:
             environment.scorer = Oracle(judge, self.pack, self.config.oracle)
         backend = environment.backend

@@ -144,7 +144,8 @@ async def work(
     handle_signals: bool,
 ) -> RolledOut:
     spent, attempts = run.ledger.spent()
-    cast.begin(environment, run.ledger, spent, sum(attempts.values()))
+    answered = run.ledger.answered_count()
+    cast.begin(environment, run.ledger, before=spent, sent=sum(attempts.values()), answered=answered)
     try:
         job = Job(run, config, environment, tasks, cast, on_progress)
         with interruptible(job) if handle_signals else contextlib.nullcontext():
@@ -310,9 +311,10 @@ class Job:
         value = reward.value if reward else None
         if value is None:
             code = (reward.error if reward else None) or Code.UNSCORED
-            # Infrastructure is asked again by a resume; a reward that nobody can judge is not.
-            item.status = FAILED if trajectory.end.kind == "aborted" and code is not Code.NO_START else REJECTED
+            item.status = REJECTED if settled(trajectory, code) else FAILED
             item.reason, item.detail = code, reward.rationale[:300] if reward else ""
+            if code is Code.BUDGET:
+                self.stop(item.detail or code.meaning)
         elif value >= self._config.accept:
             item.status = PASSED
         else:
@@ -339,6 +341,14 @@ class Job:
                 seen.add(hashed)
                 ledger.accept(item, hashed)
         ledger.flush()
+
+
+def settled(trajectory: Trajectory, code: Code) -> bool:
+    """Whether an episode without a value stays without one. Infrastructure, the judge's too, is asked again by a resume, where stored
+    replies cost nothing. What these replies say, how a task begins and what rules miss in the record would be the same again."""
+    if code is Code.UNSCORED:
+        return not any(issue.where == "score" for issue in trajectory.issues)  # else the evidence was lost, not missing
+    return code in (Code.UNPARSABLE, Code.NO_START)
 
 
 @contextlib.contextmanager

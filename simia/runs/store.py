@@ -28,7 +28,7 @@ class Store:
         self._lock = lock
         self._database = Database(folder)
         self._own = Ledger(self._database)
-        self._others = [sqlite3.connect(f"file:{path}?mode=ro", uri=True, check_same_thread=False) for path in others]
+        self._others = [found for path in others if (found := readable(path)) is not None]
 
     @classmethod
     def open(cls, root: Path) -> Store:
@@ -49,7 +49,10 @@ class Store:
     def recall(self, key: str) -> Reply | None:
         found = self._own.recall(key)
         for other in self._others if found is None else ():
-            row = other.execute("SELECT body FROM reply WHERE key = ?", (key,)).fetchone()
+            try:
+                row = other.execute("SELECT body FROM reply WHERE key = ?", (key,)).fetchone()
+            except sqlite3.Error:  # its disk, not ours: the reply is asked for again
+                continue
             if row:
                 return Reply.model_validate_json(zstandard.decompress(row[0]))
         return found
@@ -68,3 +71,14 @@ class Store:
         for other in self._others:
             other.close()
         self._lock.close()
+
+
+def readable(path: Path) -> sqlite3.Connection | None:
+    """Another process's replies; None for a file that was killed or ran out of disk before it held any."""
+    found = sqlite3.connect(f"file:{path}?mode=ro", uri=True, check_same_thread=False)
+    try:
+        found.execute("SELECT body FROM reply LIMIT 1").fetchone()
+    except sqlite3.Error:
+        found.close()
+        return None
+    return found

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from simia.errors import Code, UserError
-from simia.llm.engine import BudgetReached, Engine, Limits, MemoryJournal
+from simia.llm.engine import BudgetReached, Engine, Limits, MemoryJournal, PassingJournal, share_budget
 from simia.llm.gate import Gate
 from simia.llm.openai import OpenAIBackend, OpenAISettings
 from simia.llm.prices import FREE, Price, price_of
@@ -498,3 +498,27 @@ async def test_who_waits_at_a_shut_gate_is_sent_away() -> None:
     with pytest.raises(asyncio.CancelledError):
         await second
     assert backend.calls == 1
+
+
+@pytest.mark.parametrize("engines", [1, 2, 4])
+async def test_a_shared_cap_is_not_passed_by_as_many_replies_as_there_are_engines(engines: int) -> None:
+    class Slow(Scripted):
+        async def complete(self, request: Request, *, draw: str) -> Reply:
+            await asyncio.sleep(0.02)
+            return Reply(text="x", usage=Usage(prompt=90, completion=10))
+
+    several = [Engine(Slow(), PassingJournal(), Limits(max_tokens=1000)) for _ in range(engines)]
+    share_budget(several)
+
+    async def ask(engine: Engine, n: int) -> bool:
+        try:
+            await engine.ask(Request(messages=[]), item=str(n), draw=str(n))
+        except BudgetReached:
+            return False
+        return True
+
+    got = await asyncio.gather(*(ask(engine, n) for engine in several for n in range(30)))
+    assert sum(got) == 10
+    later = Engine(Slow(), PassingJournal(), Limits(max_tokens=1000))
+    share_budget([later], Usage(prompt=950), sent=9, answered=9)
+    assert not await ask(later, 0), "a reply costs a tenth, as it did before, and a twentieth is left"

@@ -112,7 +112,10 @@ async def test_the_judge_sees_rules_task_solution_and_history_of_an_unfinished_e
     ):
         assert words in text
     _, model = await judged(said(True), reference=False)
-    assert "- cancel" not in str(model.asked[0].messages[1]["content"])
+    untold = str(model.asked[0].messages[1]["content"])
+    assert "- cancel" not in untold
+    assert "(not told" in untold
+    assert "no call is needed" not in untold
 
 
 def test_an_expression_is_shown_in_words() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from simia.errors import UserError
 from simia.rollout.stage import open_stage
+from simia.runs import Store
 from simia.trajectory import Message, ToolCall
 from tests.fake_endpoint import FakeEndpoint
 from tests.packs.small import small
@@ -64,3 +65,14 @@ async def test_replies_are_kept_and_found_again(pack: str, tmp_path: Path) -> No
         assert len(endpoint.requests) == 2 * asked, "without a store nothing is kept"
     finally:
         endpoint.stop()
+
+
+def test_a_file_that_was_never_finished_is_passed_over(tmp_path: Path) -> None:
+    (tmp_path / "7").mkdir()
+    (tmp_path / "7" / "replies.db").touch()
+    store = Store.open(tmp_path)
+    try:
+        assert store.folder == tmp_path / "0"
+        assert store.recall("k") is None
+    finally:
+        store.close()

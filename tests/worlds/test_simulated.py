@@ -25,6 +25,7 @@ from simia.worlds.simulated.feedback import Unreadable, read
 from simia.worlds.simulated.ledger import Ledger, entities
 from simia.worlds.simulated.world import SimulatedWorld
 from simia.worlds.world import ToolResult
+from tests.packs.small import small
 
 Answerer = Callable[[Request], str]
 ID = {"type": "object", "properties": {"order_id": {"type": "string"}}, "required": ["order_id"]}
@@ -421,6 +422,30 @@ def test_the_ledger_refuses_what_does_not_exist_or_was_taken_away() -> None:
         == []
     )
     assert Ledger.load(json.loads(json.dumps(ledger.dump()))) == ledger
+
+
+async def test_known_tables_are_those_that_the_task_begins_with(tmp_path: Path) -> None:
+    """A task's patch is in the prompt and in the ledger; without it what the patch adds would be refused."""
+    small(tmp_path)
+    (tmp_path / "state.json").write_text('{"orders": {"O-1": {"status": "open"}}}')
+    pack = Pack.load(tmp_path)
+    task = TASK.model_copy(update={"initial": {"patch": {"orders": {"O-9": {"status": "packed"}}}}})
+    async with simulated(replies([result({"order_id": "O-9"})]), pack, knowledge="state") as (backend, model):
+        world = await backend.open(task)
+        assert world.ledger.tables["order"].keys() == {"O-1", "O-9"}
+        again = await backend.open(task, snapshot=await world.snapshot())
+        assert again.ledger == world.ledger
+        await world.call(
+            [
+                ToolCall(
+                    id="c",
+                    name=pack.tools[0].name,
+                    arguments=dict.fromkeys(pack.tools[0].parameters.get("required", []), "x"),
+                )
+            ]
+        )
+        assert 'orders O-9: {"status":"packed"}' in asked(model.asked[0])
+        assert (await backend.open(TASK)).ledger.tables["order"].keys() == {"O-1"}
 
 
 def test_knowledge_that_a_pack_does_not_have_is_said() -> None:

@@ -22,6 +22,7 @@ from simia.llm.types import Request
 from simia.pack import Pack
 from simia.reward import Scorer
 from simia.rewards.oracle import Oracle, OracleSettings
+from simia.state import merge_patch
 from simia.task import By, Task
 from simia.tool import SchemaError, ToolSpec
 from simia.trajectory import digest
@@ -62,10 +63,13 @@ class SimulatedBackend:
         }
         self.numbers = itertools.count()
         self._returns = {tool.name: schema_of(tool) for tool in (*pack.tools, *pack.user_tools)}
-        self._base, self.told = Ledger(), ""
+        self._tables: Any = None
         if self.settings.knowledge == "state":
-            self._base, self.told = known_state(pack, self.settings)
-        self.identity = digest([self.settings.model_dump(), self.feedback.system, self.feedback.hashes, self.told])
+            self._tables = state_of(pack)
+            known(
+                pack, Task(id="-"), self._tables, self.settings
+            )  # too much for a prompt is said before there is a run
+        self.identity = digest([self.settings.model_dump(), self.feedback.system, self.feedback.hashes, self._tables])
         self._shared: OrderedDict[str, asyncio.Future[Shared]] = OrderedDict()
         self._engine: Engine | None = None
         self._own = engine is None
@@ -102,12 +106,17 @@ class SimulatedBackend:
     ) -> SimulatedWorld:
         """An episode's world; with `snapshot` one that goes on from there."""
         await self.start()
+        told, ledger = "", Ledger()
+        if self._tables is not None:
+            told, ledger = known(self.pack, task, self._tables, self.settings)
         if snapshot is None:
-            return SimulatedWorld(self, task, self._base.copy(), seed=seed, group=group)
+            return SimulatedWorld(self, task, ledger, seed=seed, group=group, state=told)
         body = json.loads(zstandard.decompress(snapshot))
         if body.get("kind") != "simulated" or body.get("version") != 1:
             raise UserError("this snapshot is of another world: start the episode anew")
-        world = SimulatedWorld(self, task, Ledger.load(body["first"]), seed=body["seed"], group=body["group"])
+        world = SimulatedWorld(
+            self, task, Ledger.load(body["first"]), seed=body["seed"], group=body["group"], state=told
+        )
         world.replay(body["history"])
         return world
 
@@ -158,12 +167,18 @@ def schema_of(tool: ToolSpec) -> Any:
         return None
 
 
-def known_state(pack: Pack, settings: SimulatedSettings) -> tuple[Ledger, str]:
-    """The pack's tables, for the ledger and in words. Raises `UserError` where there are none, or too many for a prompt."""
+def state_of(pack: Pack) -> Any:
+    """The pack's tables. Raises `UserError` where there are none."""
     path = pack.path_of("state")
     if path is None or not path.is_file() or path.suffix != ".json":
         raise UserError(f"pack {pack.name} has no state.json to be known: use knowledge=reference or knowledge=schema")
-    state = orjson.loads(path.read_bytes())
+    return orjson.loads(path.read_bytes())
+
+
+def known(pack: Pack, task: Task, tables: Any, settings: SimulatedSettings) -> tuple[str, Ledger]:
+    """Where the task begins: its own patch over the pack's tables, in words and for the ledger. Raises `UserError` where that does
+    not fit a prompt."""
+    state: Any = task.initial.get("state") or merge_patch(tables, task.initial.get("patch", {}))
     text = "\n".join(
         f"{table} {key}: {orjson.dumps(row).decode()}"
         for table, rows in state.items()
@@ -173,7 +188,7 @@ def known_state(pack: Pack, settings: SimulatedSettings) -> tuple[Ledger, str]:
         raise UserError(
             f"pack {pack.name}: its state of {len(text):,} characters does not fit a prompt of {settings.context:,} tokens: raise `context`"
         )
-    return Ledger.of_state(state), text
+    return text, Ledger.of_state(state)
 
 
 def open_backend(pack: Pack, **settings: Any) -> SimulatedBackend:

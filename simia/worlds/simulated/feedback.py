@@ -184,7 +184,7 @@ def read(text: str, count: int) -> list[Answer]:
         rows = [value]  # one answer without the list around it
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise Unreadable('there is no list "answers"')
-    rows = [{**row, "call": int(row["call"])} if str(row.get("call")).isdigit() else row for row in rows]
+    rows = [{**row, "call": int(row["call"])} if str(row.get("call")).isdecimal() else row for row in rows]
     if len(rows) > count:  # answers to calls that nobody made are left out, if it is clear which these are
         asked = [row for row in rows if row.get("call") in range(1, count + 1)]
         rows = asked if len({row["call"] for row in asked}) == len(asked) else rows

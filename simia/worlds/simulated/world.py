@@ -36,12 +36,24 @@ UNREADABLE = "That could not be read: {why}. Answer all calls once more, with on
 class SimulatedWorld:
     """Raises `Aborted` when the model cannot be had, and nothing else."""
 
-    def __init__(self, backend: SimulatedBackend, task: Task, ledger: Ledger, *, seed: int, group: str | None) -> None:
-        self._backend, self._task, self._seed = backend, task, seed
+    def __init__(
+        self,
+        backend: SimulatedBackend,
+        task: Task,
+        ledger: Ledger,
+        *,
+        seed: int,
+        group: str | None,
+        state: str = "",
+    ) -> None:
+        """`state`: what the simulator is told of the tables."""
+        self._backend, self._task, self._seed, self._told = backend, task, seed, state
         self._group = group if group is not None else f"{task.id}/{seed}/{next(backend.numbers)}"
         self.ledger = ledger
         self.history: list[Done] = []
-        self._digest = digest([task.id, seed])
+        # All that a first prompt is made of: a store of replies outlives an edit of the task.
+        known = [task.instruction, task.opening, [(each.name, each.arguments) for each in task.actions], state]
+        self._digest = digest([task.id, seed, *known])
         self._first = ledger.copy()
         self._guard = asyncio.Lock()
         self.tools: Mapping[By, Sequence[ToolSpec]] = {"agent": backend.pack.tools, "user": backend.pack.user_tools}
@@ -92,7 +104,7 @@ class SimulatedWorld:
         settings, engine = self._backend.settings, self._backend.engine
         ledger = self.ledger.render() if settings.ledger else ""
         given = [(by, call) for call in calls]
-        messages = self._backend.feedback.messages(self._task, self.history, ledger, given, self._backend.told)
+        messages = self._backend.feedback.messages(self._task, self.history, ledger, given, self._told)
         said: list[dict[str, Any]] = []
         best: tuple[list[Answer], list[str]] | None = None
         why = ""
