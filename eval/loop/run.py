@@ -229,7 +229,7 @@ class Loop:
                 if path.exists():
                     played = json.loads(path.read_text())["tasks"]
                     kinds |= {task: row["kind"] for task, row in played.items()}
-                    results.setdefault(arm, {})[seed] = {task: row["reward"] or 0.0 for task, row in played.items()}
+                    results.setdefault(arm, {})[seed] = {task: row["reward"] for task, row in played.items()}
         if not results:
             return "no results yet"
         text, told = figures.table(results, kinds)

@@ -1,7 +1,7 @@
 """The student: a small model that is prepared, trained on exported trajectories, and plays tasks. Runs in TRL's environment.
 
     python student.py prepare GGUF OUT
-    python student.py learn MODEL DATA --steps 40 --seed 0 [--keep OUT] --play PACK:SPLIT=RESULT.json ...
+    python student.py learn MODEL PACK [--data DATA] --steps 40 --seed 0 [--keep OUT] --play SPLIT=RESULT.json ...
 
 Every row of the data and every episode begins with the same system text and tools. Those tokens go through the model once a step
 and the batch attends to what they left (keys and values, with gradients), which is the same loss at half the cost. Only the
@@ -273,6 +273,8 @@ def play(model: Any, tokenizer: Any, pack: Path, split: str, out: Path, *, at_on
                     "errors": sum(m.error is not None for m in t.messages), "last": t.messages[-1].text[:200],
                 }  # fmt: skip
     known = [row["reward"] for row in told.values() if row["reward"] is not None]
+    if len(known) < len(told):  # an outage is no failure of the student's: no result is left, and the next start plays again
+        raise SystemExit(f"{len(told) - len(known)} of {len(told)} episodes were aborted: start again")
     mean = sum(known) / max(1, len(known))
     seconds = time.monotonic() - began
     write(out, {"mean": mean, "scored": len(known), "tasks": told, "seconds": round(seconds, 1)})
