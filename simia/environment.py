@@ -11,6 +11,7 @@ the world.
 
 from __future__ import annotations
 
+import asyncio
 import difflib
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
@@ -77,11 +78,16 @@ class Environment:
             world = await self.backend.open(task, seed=seed, group=group)
         except Aborted as error:
             return Episode.aborted(self, task, seed, error)
-        user = self.user(task)
-        if name is not None and isinstance(user, LLMUser):
-            user.name = name
-        episode = Episode(self, task, world, user, seed=seed, group=group)
-        await episode.begin()
+        episode: Episode | None = None
+        try:
+            user = self.user(task)
+            if name is not None and isinstance(user, LLMUser):
+                user.name = name
+            episode = Episode(self, task, world, user, seed=seed, group=group)
+            await episode.begin()
+        except BaseException:  # cancelled too: nobody gets the episode, so nobody else closes its world
+            await asyncio.shield(world.close() if episode is None else episode.close())
+            raise
         return episode
 
     async def close(self) -> None:

@@ -113,7 +113,7 @@ class PackEnvironment(Environment):  # type: ignore[misc,unused-ignore]
     async def step_async(self, action: ToolAction, timeout_s: float | None = None) -> ToolObservation:
         said: str | Message = action.message
         if action.calls:
-            calls = [ToolCall(id=f"call_{i}", name=c.name, arguments=c.arguments) for i, c in enumerate(action.calls)]
+            calls = [ToolCall(id=str(i), name=c.name, arguments=c.arguments) for i, c in enumerate(action.calls)]
             said = Message(role="assistant", content=action.message or None, calls=calls)
         return self._observed(await on_portal(self._session.act(said)))
 

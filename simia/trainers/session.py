@@ -81,9 +81,12 @@ class Session:
 
     async def reset(self, task: str | None = None, *, seed: int | None = None, group: str | None = None) -> Heard:
         """The opening of an episode: system text with tools, the user's first words. Without a `task` the seed chooses it, the same
-        for all who have the same; without a seed they come in their order. Raises `UserError` for a task that is none."""
+        for all who have the same; without a seed they come in their order. Raises `UserError` for a task that is none, or that is
+        not among those to play."""
         async with self._turn:
             await self._leave()
+            if task is not None:
+                self._must_be_played(task)
             chosen = task if task is not None else self.task_of(next(self._order) if seed is None else seed)
             world_seed = self.seed if seed is None else seed
             self.episode = episode = await self.environment.reset(chosen, seed=world_seed, group=group)
@@ -94,13 +97,22 @@ class Session:
             rows += chat_rows(view.messages)
             return await self._heard("\n\n".join(row["content"] for row in rows), rows)
 
+    def _must_be_played(self, task: str) -> None:
+        """A split that is kept for later must not be had by its tasks' names."""
+        tasks = self.environment.tasks
+        if any(each.id == task for each in tasks):
+            return
+        self.environment.pack.task(task)  # none of the pack's at all: it says which is near
+        shown = ", ".join(each.id for each in tasks[:3]) + (", …" if len(tasks) > 3 else "")
+        raise UserError(f"task {task!r} is not among the {len(tasks)} that are played here: {shown}")
+
     def task_of(self, number: int) -> str:
         tasks = self.environment.tasks
         return tasks[number % len(tasks)].id
 
     async def act(self, action: str | Message) -> Heard:
-        """One turn of the policy. To an episode that was lost at its reset the answer is its end. Raises `UserError` where there
-        is no episode to act in."""
+        """One turn of the policy; its calls get ids that no other turn's have. To an episode that was lost at its reset the answer
+        is its end. Raises `UserError` where there is no episode to act in."""
         async with self._turn:
             episode = self.episode
             if episode is None or (episode.end is not None and self.turns):
@@ -108,7 +120,8 @@ class Session:
             self.turns += 1
             if episode.end is not None:
                 return await self._heard("", [])
-            read = tagged.read_message(action, f"call_{self.turns}") if isinstance(action, str) else action
+            ids = f"call_{self.turns}"
+            read = tagged.read_message(action, ids) if isinstance(action, str) else numbered(action, ids)
             step = await episode.step(read)
             return await self._heard(as_text(step.messages), chat_rows(step.messages))
 
@@ -143,6 +156,12 @@ class Session:
             self._kept = True
             if self._keep is not None:
                 await self._keep(episode.trajectory)
+
+
+def numbered(message: Message, ids: str) -> Message:
+    """The message with its calls named `{ids}_0`, `{ids}_1`, …"""
+    calls = [call.model_copy(update={"id": f"{ids}_{i}"}) for i, call in enumerate(message.calls)]
+    return message.model_copy(update={"calls": calls})
 
 
 def chat_rows(messages: Sequence[Message]) -> list[dict[str, str]]:

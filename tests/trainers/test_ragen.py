@@ -205,6 +205,22 @@ def test_a_seed_is_a_task_and_a_lap_of_seeds_is_the_split(lamps: Path) -> None:
     assert laps[3][1] == task_of(tasks, 3 * len(tasks) + 1).id
 
 
+def test_a_validation_plays_each_task_once_wherever_its_seeds_begin(lamps: Path) -> None:
+    env = SimiaEnv(SimiaEnvConfig(stage={"pack": str(lamps), "user": "scripted"}, val=None))
+    tasks = env.tasks("val")
+    try:
+        played = []
+        for seed in range(123, 123 + len(tasks)):  # RAGEN's
+            env.reset(seed=seed, mode="val")
+            played.append(env.playing.task.id)
+    finally:
+        env.close()
+    assert sorted(played) == sorted(task.id for task in tasks)
+    for first in range(3 * len(tasks)):
+        seeds = range(first, first + len(tasks))
+        assert len({task_of(tasks, seed, "val").id for seed in seeds}) == len(tasks)
+
+
 def test_a_split_of_each_mode() -> None:
     env = SimiaEnv(SimiaEnvConfig(stage={"pack": "customer_service"}))
     try:

@@ -16,7 +16,7 @@ from simia import sync
 from simia.errors import UserError
 from simia.trainers import session
 from simia.trainers.session import Lease, as_text, on_portal, plain, share
-from simia.trajectory import Message, Trajectory
+from simia.trajectory import Message, ToolCall, Trajectory
 from tests.packs.small import small
 
 STAGE: dict[str, Any] = {"pack": "customer_service", "user": "scripted"}
@@ -76,6 +76,44 @@ def test_a_seed_chooses_the_task_and_without_one_they_come_in_order(lease: Lease
     assert begun(task="cs-020", seed=5) == "cs-020"
     assert played.episode is not None
     assert played.episode.seed == 5
+    sync.run(played.leave())
+
+
+def test_none_but_the_chosen_tasks_are_played() -> None:
+    opened = share({**STAGE, "tasks": ["cs-009", "cs-010"]})
+    played = opened.session()
+    try:
+        assert sync.run(played.reset("cs-010")).ended is None
+        with pytest.raises(UserError, match=r"task 'cs-011' is not among the 2 that are played here: cs-009, cs-010$"):
+            sync.run(played.reset("cs-011"))
+        with pytest.raises(UserError, match="has no task 'nope'"):
+            sync.run(played.reset("nope"))
+    finally:
+        sync.run(played.leave())
+        opened.close()
+    held_back = share({**STAGE, "split": "train"})
+    try:
+        kept = {task.id for task in held_back.environment.pack.tasks} - {t.id for t in held_back.environment.tasks}
+        assert kept
+        with pytest.raises(UserError, match="is not among the"):
+            sync.run(held_back.session().reset(min(kept)))
+    finally:
+        held_back.close()
+
+
+def test_the_ids_of_a_conversation_differ(lease: Lease) -> None:
+    played = lease.session()
+    sync.run(played.reset("cs-009"))
+    arguments = {"order_id": "ORD-00001", "email": "a@example.com"}
+    for _ in range(3):  # as a client of OpenEnv gives them: by their place in the turn
+        calls = [ToolCall(id=str(i), name="get_order", arguments=arguments) for i in range(2)]
+        sync.run(played.act(Message(role="assistant", calls=calls)))
+    sync.run(played.act(LOOK))
+    assert played.episode is not None
+    messages = played.episode.messages
+    asked = [call.id for m in messages for call in m.calls]
+    assert len(set(asked)) == len(asked) == 7
+    assert [m.call_id for m in messages if m.role == "tool"] == asked
     sync.run(played.leave())
 
 

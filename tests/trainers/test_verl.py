@@ -20,6 +20,7 @@ from simia.errors import Aborted, Code, UserError
 from simia.resources import data_root
 from simia.rollout.settings import StageConfig
 from simia.rollout.stage import open_stage
+from simia.task import Task
 from simia.trainers.tokens import Text
 from simia.trainers.verl import start
 from simia.trainers.verl.data import write
@@ -29,6 +30,7 @@ from simia.trainers.verl.settings import PlaySettings, VerlSettings
 from simia.trainers.verl.stages import close_all, opened
 from simia.trainers.verl.start import launch
 from simia.trajectory import Message
+from simia.users import NoUser, Stop, User, View
 
 END = 3  # ids: the code of each character; 3 ends a turn
 RIGHT = [
@@ -178,6 +180,47 @@ async def test_an_environment_that_fails_aborts(house: Environment, monkeypatch:
     monkeypatch.setattr(backend, "open", slow)
     played = await play(house, Script(*RIGHT), world_seconds=0.3, resample=0)
     assert (played.end, played.row.episode.end.code, played.row.turns) == ("aborted", Code.TIMEOUT, 1)
+
+
+async def test_a_world_whose_user_hangs_or_fails_is_closed(house: Environment, monkeypatch: pytest.MonkeyPatch) -> None:
+    opens, worlds, closed = house.backend.open, [], []
+
+    async def counted(*args: Any, **how: Any) -> Any:
+        worlds.append(world := await opens(*args, **how))
+        return world
+
+    class Hanging(NoUser):
+        async def reply(self, view: View) -> Message | Stop:
+            await asyncio.sleep(30)
+            raise AssertionError
+
+    class Failing(NoUser):
+        async def reply(self, view: View) -> Message | Stop:
+            raise ZeroDivisionError
+
+    def unmade(task: Task) -> User:
+        raise UserError("no such user")
+
+    monkeypatch.setattr(house.backend, "open", counted)
+    first = await house.reset("lamps-0")
+    world_type = type(first.world)
+    closes = world_type.close
+
+    async def noted(self: Any) -> None:
+        closed.append(self)
+        await closes(self)
+
+    monkeypatch.setattr(world_type, "close", noted)
+    await first.close()
+    house.user = Hanging
+    played = await play(house, Script(*RIGHT), world_seconds=0.3, resample=1)
+    assert (played.end, played.attempts) == ("aborted", 2)
+    for maker, error in ((Failing, ZeroDivisionError), (unmade, UserError)):
+        house.user = maker
+        with pytest.raises(error):
+            await house.reset("lamps-0")
+    assert len(worlds) == 5
+    assert closed == worlds
 
 
 async def test_an_opening_that_does_not_fit_is_never_cut(house: Environment) -> None:

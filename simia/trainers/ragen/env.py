@@ -5,8 +5,8 @@
     observation, reward, done, info = env.step('<tool_call>…</tool_call>')
 
 A group of RAGEN's is the environments that are reset with one seed. The seed chooses the task, and the group's simulated answers are
-shared. Seeds that follow one another go through the whole split before a task comes again. All seats of a process share one open
-environment: one pack, one sandbox, one pace.
+shared. Seeds that follow one another go through the whole split before a task comes again, in training in another order each time.
+All seats of a process share one open environment: one pack, one sandbox, one pace.
 """
 
 from __future__ import annotations
@@ -57,12 +57,12 @@ def as_stage(config: SimiaEnvConfig) -> StageConfig:
     return parse(StageConfig, config.stage, where="env_config.stage")
 
 
-def task_of(tasks: Sequence[Task], seed: int) -> Task:
-    """The same for the same seed in any process; n seeds in a row, from a multiple of n on, are all n tasks, each time in another
-    order."""
+def task_of(tasks: Sequence[Task], seed: int, mode: str = "train") -> Task:
+    """The same for the same seed in any process. In training n seeds in a row, from a multiple of n on, are all n tasks, each time
+    in another order. Else there is one order, so that any n seeds in a row are all n tasks: RAGEN validates from seed 123 on."""
     lap, place = divmod(seed, len(tasks))
     order = list(range(len(tasks)))
-    random.Random(f"lap {lap}").shuffle(order)
+    random.Random(f"lap {lap}" if mode == "train" else "one order").shuffle(order)
     return tasks[order[place]]
 
 
@@ -93,7 +93,7 @@ class SimiaEnv:
         """The user's first words. Raises `UserError` for a split without tasks and a task that cannot be set up; lost
         infrastructure is an episode that is over."""
         seed = random.randrange(2**31) if seed is None else int(seed)
-        task = task_of(self.tasks(mode), seed)
+        task = task_of(self.tasks(mode), seed, mode)
         begun = self.begin(task, f"{mode}/{seed}/{task.id}")
         self._starting = asyncio.run_coroutine_threadsafe(begun, sync.portal())
         return "" if self.batched else self.render()
