@@ -105,6 +105,50 @@ def test_a_model_can_judge_the_executable_world(stage: FakeEndpoint) -> None:
     assert roles(stage)["judge"] == 1
 
 
+def test_a_judges_outage_and_its_budget_are_made_good_by_a_resume(stage: FakeEndpoint) -> None:
+    judge = FakeEndpoint("--respond", "tests.replies:stage")
+    try:
+        judge.plan(script=["500"] * 40)
+        apart = json.dumps({"kind": "openai", "base_url": judge.url, "model": "judge"})
+        limits = ("limits.retries=1", "limits.backoff=0.01", "group=2")
+        done = roll(stage, *(word for each in (*limits, "reward=oracle", f"judge={apart}") for word in ("--set", each)))
+        assert done.exit_code == 1, done.output
+        assert "4 aborted, mostly" in done.output
+        played = len(stage.requests)
+        assert played > 0
+
+        judge.plan()
+        run = Run.read_only(Path("runs"), "s")
+        one_more = sum(run.ledger.spent()[1].values()) + 1
+        run.close()
+        again = CliRunner().invoke(build(), ["runs", "resume", "s", "--set", f"limits.max_requests={one_more}"])
+        assert again.exit_code == 1, again.output
+        assert "budget reached: max_requests" in again.output
+        run = Run.read_only(Path("runs"), "s")
+        found = Counter(item.status for item in run.ledger.items())
+        run.close()
+        assert found["passed"] > 0
+        assert found["rejected"] == 0
+
+        again = CliRunner().invoke(build(), ["runs", "resume", "s", "--set", "limits.max_requests=1000"])
+        assert again.exit_code == 0, again.output
+        assert "4 episodes of 2 tasks, 4 scored" in again.output
+        assert len(stage.requests) == played, "the agent was not asked again"
+    finally:
+        judge.stop()
+
+
+def test_a_verdict_that_cannot_be_read_stays_one(stage: FakeEndpoint) -> None:
+    judge = FakeEndpoint()  # it echoes
+    try:
+        apart = json.dumps({"kind": "openai", "base_url": judge.url, "model": "judge"})
+        done = roll(stage, "--set", "reward=oracle", "--set", f"judge={apart}", "--limit", "1")
+        assert done.exit_code == 0, done.output
+        assert "0 scored" in done.output
+    finally:
+        judge.stop()
+
+
 def test_one_budget_holds_for_all_models_and_over_a_resume(stage: FakeEndpoint) -> None:
     other = FakeEndpoint("--respond", "tests.replies:stage")
     try:
