@@ -72,7 +72,7 @@ def fidelity(
     folder = runs / f"{name}-{loaded.name}{manner}"
     source = pack
     if chained:
-        source = str(chained_pack(loaded, folder / "pack", calls=chained, split=split))
+        source = str(chained_pack(loaded, folder, calls=chained, split=split))
     found: dict[tuple[str, bool], Fidelity] = {}
     for kind in kinds:
         for ledger in (True, False):

@@ -101,8 +101,12 @@ class Fidelity:
 
 
 def gain(one: Fidelity, other: Fidelity, measure: str) -> Estimate | None:
-    """How much more `one` has of a measure than `other`, over the calls that both have; drawn again in pairs."""
-    both = {place: (each, other.calls[place]) for place, each in one.calls.items() if place in other.calls}
+    """How much more `one` has of a measure than `other`, over the calls that both have an answer to; drawn again in pairs."""
+    both = {
+        place: (each, other.calls[place])
+        for place, each in one.calls.items()
+        if place in other.calls and not (each.lost or other.calls[place].lost)
+    }
     found = difference(list(both.values()), measure)
     if found is None:
         return None

@@ -143,6 +143,15 @@ def test_what_one_way_buys_is_compared_call_by_call() -> None:
     assert gain(better, figures(steps(1, episode="f"), {}), "value_f1") is None
 
 
+def test_a_call_that_one_side_lost_is_no_gain_of_the_other() -> None:
+    both = figures([row({"n": 1}, {"n": 1}), row({"n": 1}, {"n": 0}) | {"step": 2}], {})
+    half = figures([row({"n": 1}, {"n": 1}), row({"n": 1}, lost="timeout: none") | {"step": 2}], {})
+    for one, other in ((half, both), (both, half)):
+        bought = gain(one, other, "value_f1")
+        assert bought is not None
+        assert bought.value == 0
+
+
 def test_tasks_are_joined_and_read_back() -> None:
     tools = [ToolSpec(name=name) for name in ("get_note", "set_note")]
     tasks = [
@@ -179,11 +188,52 @@ def test_a_chained_pack_is_a_copy_whose_tasks_are_long_enough(tmp_path: Path) ->
         assert calls >= 12 > calls - len(parts[-1].actions)
         assert len(task.reference) > calls
     before = (folder / "tasks.jsonl").stat().st_mtime_ns
-    assert chained_pack(pack, folder, calls=12, split="test") == folder
+    assert chained_pack(pack, tmp_path / "long", calls=12, split="test") == folder
     assert (folder / "tasks.jsonl").stat().st_mtime_ns == before
+    assert list((tmp_path / "long").iterdir()) == [folder], "no draft is left"
     with pytest.raises(UserError, match="fewer than 5000 calls"):
         chained_pack(pack, tmp_path / "longer", calls=5000)
     assert not (tmp_path / "longer").exists()
+
+
+def test_a_chained_pack_is_of_the_pack_as_it_is_now_and_never_half_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pack = small(tmp_path / "todos")
+    first = chained_pack(pack, tmp_path / "long", calls=3)
+    (tmp_path / "todos" / "policy.md").write_text("Say please.", encoding="utf-8")
+    pack = Pack.load(tmp_path / "todos")
+    second = chained_pack(pack, tmp_path / "long", calls=3)
+    assert first != second
+    assert Pack.load(second).policy == pack.policy
+    assert Pack.load(first).policy != pack.policy, "the runs that name it stay comparable"
+
+    def killed(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_text", killed)
+        with pytest.raises(KeyboardInterrupt):
+            chained_pack(pack, tmp_path / "killed", calls=3)
+    again = Pack.load(chained_pack(pack, tmp_path / "killed", calls=3))
+    assert again.tasks == Pack.load(second).tasks != pack.tasks
+    with pytest.raises(UserError, match="lies in the pack"):
+        chained_pack(pack, tmp_path / "todos" / "runs" / "fidelity", calls=3)
+    assert not (tmp_path / "todos" / "runs").exists()
+
+
+def test_a_call_that_ends_the_episode_is_made_last() -> None:
+    tools = [ToolSpec(name=name) for name in ("get_note", "finish")]
+    tasks = [
+        Task(
+            id=name,
+            instruction=name,
+            reference=[Action(name="get_note", arguments={"id": name}), Action(name="finish")],
+        )
+        for name in ("a", "b")
+    ]
+    joined = chain(tasks, tools, ["finish"])
+    assert [action.name for action in joined.reference] == ["get_note"] * 4 + ["finish"]
 
 
 def test_a_plot_is_well_formed_and_shows_what_it_was_given() -> None:
