@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -15,10 +16,11 @@ from rich.table import Table
 from simia import loop
 from simia.cli.amplify import RUNS
 from simia.cli.rollout import endpoint
-from simia.errors import UserError
+from simia.errors import Code, UserError
 
 if TYPE_CHECKING:
     from simia.rollout.figures import Estimate
+    from simia.runs import Run
     from simia.verify.fidelity import Fidelity
 
 out = Console()
@@ -74,6 +76,7 @@ def fidelity(
     if chained:
         source = str(chained_pack(loaded, folder, calls=chained, split=split))
     found: dict[tuple[str, bool], Fidelity] = {}
+    unfinished: dict[str, str] = {}
     for kind in kinds:
         for ledger in (True, False):
             run = f"{name}-{loaded.name}-{kind}{'' if ledger else '-no-ledger'}{manner}"
@@ -81,14 +84,25 @@ def fidelity(
             given.append(f"backend_settings.forced={str(forced).lower()}")
             if chained:
                 given += ["episode.turns=1000", "episode.errors=1000"]
-            found[kind, ledger] = loop.run(one(source, run, [*endpoint(settings or []), *given], limit, split, runs))
+            every = [*endpoint(settings or []), *given]
+            found[kind, ledger], why = loop.run(one(source, run, every, limit, split, runs))
+            if why:
+                unfinished[run] = why
     show(loaded.name, found)
     keep(folder, loaded.name, found)
     out.print(f"kept in {folder}: fidelity.svg, fidelity.json", markup=False, highlight=False, soft_wrap=True)
+    for run, why in unfinished.items():
+        out.print(f"not complete: {run}: {why}", markup=False, highlight=False, soft_wrap=True)
+    if unfinished:
+        out.print("next: the same command again asks for what is missing, and for nothing else", highlight=False)
+        raise typer.Exit(1)
 
 
-async def one(pack: str, name: str, settings: list[str], limit: int | None, split: str | None, runs: Path) -> Any:
-    from simia.config import differences, identity, load
+async def one(
+    pack: str, name: str, settings: list[str], limit: int | None, split: str | None, runs: Path
+) -> tuple[Fidelity, str]:
+    """The figures of one run, and why it is not complete if it is not."""
+    from simia.config import differences, identity, load, scalar
     from simia.pack import Pack
     from simia.rollout.job import resume, rollout
     from simia.rollout.settings import RolloutConfig
@@ -103,23 +117,51 @@ async def one(pack: str, name: str, settings: list[str], limit: int | None, spli
         run.close()
         if changed:  # otherwise the figures of the old settings would be shown as the new one's
             raise UserError(f"run {name} was made with another {changed[0]}: give these runs a --name of their own")
-        await resume(name, runs=runs)
+        reopen(runs, name)
+        said = (setting.partition("=") for setting in settings)
+        # A raised cap is heard; a cap that is not named again stays as it was.
+        done = await resume(name, runs=runs, changes={dotted: scalar(text) for dotted, _, text in said})
     else:
-        await rollout(config, runs=runs, name=name)
+        done = await rollout(config, runs=runs, name=name)
     run = Run.read_only(runs, name)
     try:
-        rows = []
-        for item in run.ledger.items():
-            body = run.ledger.result(item.id)
-            if body and body["trajectory"]:
-                told = (body["trajectory"].get("evidence") or {}).get("differences", [])
-                rows += [{**row, "episode": item.id} for row in told]
+        rows = [row for item in run.ledger.items() for row in calls_of(run, item.id)]
     finally:
         run.close()
+    lost = Counter(row["lost"] for row in rows if passing(row))
+    why = f"{lost.total()} calls lost, mostly: {lost.most_common(1)[0][0]}" if lost else ""
     loaded = Pack.load(pack)
     specs = {tool.name: tool for tool in (*loaded.tools, *loaded.user_tools)}
     (runs / name / "differences.jsonl").write_bytes(b"".join(orjson.dumps(row) + b"\n" for row in rows))
-    return figures(rows, specs)
+    return figures(rows, specs), why if done.complete else done.why
+
+
+def calls_of(run: Run, item: str) -> list[dict[str, Any]]:
+    """What both worlds said in an episode."""
+    body = run.ledger.result(item)
+    told = (body["trajectory"].get("evidence") or {}).get("differences", []) if body and body["trajectory"] else []
+    return [{**row, "episode": item} for row in told]
+
+
+def passing(row: Mapping[str, Any]) -> bool:
+    """Whether a call was lost to what passes: an outage, a budget. An answer that nobody can read is stored, and stays as it is."""
+    return "lost" in row and not str(row["lost"]).startswith(f"{Code.UNPARSABLE}:")
+
+
+def reopen(runs: Path, name: str) -> None:
+    """Have the resume play the episodes again in which calls were lost: what was answered is recalled, at no cost."""
+    from simia.runs import FAILED, Run
+
+    run = Run.open(runs, name)
+    try:
+        for item in run.ledger.items():
+            lost = [row["lost"] for row in calls_of(run, item.id) if passing(row)]
+            if lost:
+                item.status, item.reason, item.detail = FAILED, Code(lost[0].partition(":")[0]), lost[0][:300]
+                run.ledger.set_status(item)
+        run.ledger.flush()
+    finally:
+        run.close()
 
 
 def show(pack: str, found: Mapping[tuple[str, bool], Fidelity]) -> None:

@@ -327,3 +327,60 @@ def test_the_command_plays_each_kind_once_and_tells_the_rows(tmp_path: Path, mon
         assert all(each["again"] > 0 for each in kept["rows"])
     finally:
         endpoint.stop()
+
+
+def test_a_lost_call_is_asked_again_and_a_raised_budget_is_heard(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    small(tmp_path / "todos")
+    endpoint = FakeEndpoint("--respond", "tests.replies:stage")
+
+    def played(*settings: str, name: str = "fidelity") -> Any:
+        words = ["fidelity", "todos", "--knowledge", "schema", "--name", name]
+        for each in (f"llm.base_url={endpoint.url}", "llm.model=m", "limits.retries=0", *settings):
+            words += ["--set", each]
+        return CliRunner().invoke(build(), words)
+
+    def lost() -> int:
+        rows = json.loads((tmp_path / "runs/fidelity-todos/fidelity.json").read_text())["rows"]
+        return sum(row["lost"] for row in rows)
+
+    try:
+        endpoint.plan(script=["ok", "500"])
+        done = played("limits.max_requests=2")
+        assert done.exit_code == 1, done.output
+        assert "not complete: fidelity-todos-schema: " in done.output
+        assert "budget reached: max_requests is 2" in done.output
+        assert lost() > 0
+        asked = len(endpoint.requests)
+        assert played().exit_code == 1
+        assert len(endpoint.requests) == asked, "a cap that is not named again stays"
+        done = played("limits.max_requests=1000")
+        assert done.exit_code == 0, done.output
+        assert lost() == 0
+        asked = len(endpoint.requests)
+        assert played().exit_code == 0
+        assert len(endpoint.requests) == asked
+        assert played(name="undisturbed").exit_code == 0
+        undisturbed = len(endpoint.requests) - asked
+        assert asked == undisturbed + 1, "one was lost, and nothing that was answered was asked twice"
+    finally:
+        endpoint.stop()
+
+
+def test_an_answer_that_cannot_be_read_is_final(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    small(tmp_path / "todos")
+    endpoint = FakeEndpoint()  # it echoes
+    try:
+        words = ["fidelity", "todos", "--limit", "1", "--knowledge", "schema"]
+        words += ["--set", f"llm.base_url={endpoint.url}", "--set", "llm.model=m"]
+        done = CliRunner().invoke(build(), words)
+        assert done.exit_code == 0, done.output
+        assert "calls without an answer: no figure counts them" in done.output
+        asked = len(endpoint.requests)
+        assert CliRunner().invoke(build(), words).exit_code == 0
+        assert len(endpoint.requests) == asked
+    finally:
+        endpoint.stop()
