@@ -48,7 +48,7 @@ def calibrate(
 async def work(names: list[str], settings: list[str], runs: Path) -> Any:
     from simia.config import load
     from simia.llm.backends import open_backend, price_for
-    from simia.llm.engine import Engine
+    from simia.llm.engine import Engine, share_budget
     from simia.pack import Pack
     from simia.rewards.oracle import Oracle
     from simia.rollout.settings import RolloutConfig
@@ -63,27 +63,34 @@ async def work(names: list[str], settings: list[str], runs: Path) -> Any:
         model = open_backend(judge.llm, say=out.print)
         await model.start()
         stack.push_async_callback(model.close)
+        opened: list[tuple[Run, Engine]] = []
         for name in names:
             run = Run.open(runs, name)
             stack.callback(run.close)
             if not run.is_rollout:
                 raise UserError(f"{run.id} is no rollout: play one with `simia rollout PACK --agent reference`")
-            saved = run.saved_config()
-            if saved.get("backend") != "executable":
+            if run.saved_config().get("backend") != "executable":
                 raise UserError(
                     f"{run.id} was not played in the executable world: its rewards are no rules to compare with"
                 )
+            engine = Engine(model, run.ledger, judge.limits, price_for(judge.llm))
+            stack.callback(engine.gate.close)
+            opened.append((run, engine))
+        share_budget([engine for _, engine in opened])  # a cap is the command's, however many rollouts it is given
+        for run, engine in opened:
+            saved = run.saved_config()
             pack, kind = Pack.load(saved["pack"]), str(saved.get("agent"))
-            async with Engine(model, run.ledger, judge.limits, price_for(judge.llm)) as engine:
-                oracle = Oracle(engine, pack, judge.oracle)
-                for item in run.ledger.items():
-                    body = run.ledger.result(item.id)
-                    if body and body["trajectory"]:
-                        trajectory = Trajectory.from_row(body["trajectory"])
-                        task = pack.task(str(item.spec["task"]))
-                        value = trajectory.reward.value if trajectory.reward else None
-                        rows.append((kind, value, await oracle.score(trajectory, task)))
-                paid.append((kind, oracle.usage))
+            oracle = Oracle(engine, pack, judge.oracle)
+            for item in run.ledger.items():
+                body = run.ledger.result(item.id)
+                if not body or not body["trajectory"]:
+                    continue
+                trajectory = Trajectory.from_row(body["trajectory"])
+                value = trajectory.reward.value if trajectory.reward else None
+                if value is not None:  # else there is nothing to compare with
+                    task = pack.task(str(item.spec["task"]))
+                    rows.append((kind, value, await oracle.score(trajectory, task)))
+            paid.append((kind, oracle.usage))
     found = calibrate(rows)
     for kind, usage in paid:
         found.pay(kind, usage)
@@ -92,6 +99,8 @@ async def work(names: list[str], settings: list[str], runs: Path) -> Any:
 
 def show(found: Any) -> None:
     low, high = found.interval
+    if not found.judged and found.unasked:
+        raise UserError(f"not judged: budget ({found.unasked} episodes, that is all of them): raise limits.max_…")
     if not found.judged:
         raise UserError("none of these episodes has both a reward by rules and a verdict")
     kappa = "not to be told: all ratings are alike" if found.kappa is None else f"{found.kappa:.3f}"
@@ -115,3 +124,10 @@ def show(found: Any) -> None:
     if found.cost:
         share = found.cost / sum(found.kinds.values())
         out.print(f"cost of the verdicts: {found.cost:.4f} dollars, {share:.5f} each", highlight=False)
+    if found.unasked:
+        out.print(
+            f"not judged: budget ({found.unasked} episodes); the same command with a higher cap asks for these alone",
+            highlight=False,
+            soft_wrap=True,
+        )
+        raise typer.Exit(1)

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from simia.amplify.judging.agreement import agreement, wilson
+from simia.errors import Code
 from simia.reward import Reward
 from simia.trajectory import Usage
 
@@ -20,10 +21,12 @@ FULL = 1.0 - 1e-9
 
 @dataclass
 class Calibration:
-    """What the oracle said of episodes whose reward is known. `errors`: verdicts that nobody could get or read."""
+    """What the oracle said of episodes whose reward is known. `errors`: verdicts that nobody could get or read; `unasked`: those that the
+    budget had no room for, which no other figure counts."""
 
     judged: int = 0
     errors: int = 0
+    unasked: int = 0
     solved: int = 0
     agreed: int = 0
     kappa: float | None = None
@@ -61,6 +64,9 @@ def calibrate(rows: Sequence[tuple[str, float | None, Reward]]) -> Calibration:
     pairs: list[tuple[bool, bool]] = []
     for kind, known, said in rows:
         if known is None:
+            continue
+        if said.error is Code.BUDGET:
+            found.unasked += 1
             continue
         found.kinds[kind] += 1
         if said.value is None:

@@ -9,10 +9,11 @@ import pytest
 from typer.testing import CliRunner
 
 from simia.cli import build
-from simia.errors import Code
+from simia.errors import Code, UserError
 from simia.importers import tau2
 from simia.pack import Pack
 from simia.reward import Reward
+from simia.runs import Run
 from simia.task import Task
 from simia.trajectory import End, Trajectory
 from simia.verify.calibrate import calibrate
@@ -116,5 +117,58 @@ def test_the_command_compares_rollouts(tmp_path: Path, monkeypatch: pytest.Monke
         asked = len(endpoint.requests)
         assert runner.invoke(app, words).output == done.output
         assert len(endpoint.requests) == asked
+    finally:
+        endpoint.stop()
+
+
+def test_one_cap_holds_for_all_rollouts_and_a_stop_by_it_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    small(tmp_path / "todos")
+    runner, app = CliRunner(), build()
+    agents = ("reference", "nothing", "canned")
+    for agent in agents:
+        assert runner.invoke(app, ["rollout", "todos", "--agent", agent, "--name", agent]).exit_code == 0
+    endpoint = FakeEndpoint("--respond", "tests.replies:stage")
+    words = ["reward", "calibrate", *agents, "--set", f"llm.base_url={endpoint.url}", "--set", "llm.model=m"]
+    try:
+        none = runner.invoke(app, [*words, "--set", "limits.max_requests=0"])
+        assert isinstance(none.exception, UserError)
+        assert "not judged: budget (6 episodes" in str(none.exception)
+        capped = runner.invoke(app, [*words, "--set", "limits.max_requests=3"])
+        assert capped.exit_code == 1, (capped.output, capped.exception)
+        assert len(endpoint.requests) == 3
+        assert "3 judged (2 solved by the rules), 0 without a verdict" in capped.output
+        assert "not judged: budget (3 episodes)" in capped.output
+        whole = runner.invoke(app, words)
+        assert whole.exit_code == 0, (whole.output, whole.exception)
+        assert "6 judged" in whole.output
+        assert len(endpoint.requests) == 6
+    finally:
+        endpoint.stop()
+
+
+def test_what_the_rules_left_open_is_not_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    small(tmp_path / "todos")
+    runner, app = CliRunner(), build()
+    assert runner.invoke(app, ["rollout", "todos", "--agent", "reference", "--name", "r"]).exit_code == 0
+    run = Run.open(Path("runs"), "r")
+    item = next(iter(run.ledger.items()))
+    body = run.ledger.result(item.id)
+    assert body is not None
+    body["trajectory"]["reward"] = {"error": "unscored"}
+    run.ledger.conclude(item, None, body)
+    run.ledger.flush()
+    run.close()
+    endpoint = FakeEndpoint("--respond", "tests.replies:stage")
+    try:
+        done = runner.invoke(
+            app, ["reward", "calibrate", "r", "--set", f"llm.base_url={endpoint.url}", "--set", "llm.model=m"]
+        )
+        assert done.exit_code == 0, (done.output, done.exception)
+        assert "1 judged" in done.output
+        assert len(endpoint.requests) == 1
     finally:
         endpoint.stop()
