@@ -59,6 +59,8 @@ def train(
     if dry_run:
         out.print(line(launch), markup=False, highlight=False, soft_wrap=True)
         return
+    if launch.prepare is not None:
+        launch.prepare()
     become(launch)
 
 

@@ -22,6 +22,7 @@ import gymnasium  # type: ignore[import-not-found,unused-ignore]
 from gymnasium import spaces  # type: ignore[import-not-found,unused-ignore]
 
 from simia import sync
+from simia.environment import Environment
 from simia.errors import UserError
 from simia.trainers.session import Heard, Keep, Session, Stage, as_text, share
 
@@ -125,6 +126,13 @@ def calls_of(message: Any) -> str:
 
 def register(name: str = "simia/Pack-v0", stage: Stage | None = None) -> None:
     """`gymnasium.make(name)` opens this stage; without one, `gymnasium.make(name, stage=…)` says which."""
+    if isinstance(stage, Environment):  # make copies what is registered, and what is open cannot be copied
+
+        def opened(**given: Any) -> ToolEnv:
+            return ToolEnv(**{"stage": stage, **given})
+
+        gymnasium.register(name, entry_point=opened, disable_env_checker=False)
+        return
     kwargs = {} if stage is None else {"stage": stage}
     gymnasium.register(name, entry_point="simia.trainers.gymnasium:ToolEnv", kwargs=kwargs, disable_env_checker=False)
 

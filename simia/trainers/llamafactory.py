@@ -22,7 +22,7 @@ from simia.config import Config, explain
 from simia.errors import UserError
 from simia.export.llamafactory import Model
 from simia.runs import locate
-from simia.trainers.launch import Launch
+from simia.trainers.launch import Launch, as_setting
 from simia.trainers.versions import installed, interpreter
 
 TRAIN = "train.yaml"
@@ -89,7 +89,7 @@ def exported(folder: Path, changes: dict[str, Any], python: Path | None) -> Laun
     check_data(folder, whole)
     python = interpreter("llamafactory", python)
     notes, env = check_extras(whole, python)
-    arguments = [f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in changes.items()]
+    arguments = [f"{key}={value if isinstance(value, str) else as_setting(value)}" for key, value in changes.items()]
     command = [str(python), "-m", "llamafactory.cli", "train", TRAIN, *arguments]
     return Launch(command, cwd=folder, env={**environment(python), **env}, notes=notes)
 
@@ -134,7 +134,7 @@ def joint(name: str, changes: dict[str, Any], python: Path | None) -> Launch:
     export += ["--reasoning"] if ours.get("reasoning") else []
     train = [sys.executable, "-m", "simia", "train", "llamafactory", str(out), "--python", str(python)]
     for key, value in theirs.items():
-        train += ["--set", f"{key}={value if isinstance(value, str) else json.dumps(value)}"]
+        train += ["--set", f"{key}={value if isinstance(value, str) else as_setting(value)}"]
     note = f"{name}: {', '.join(data)} are exported for {model} ({found.path}, template {found.template}) to {out}, then trained on"
     return Launch(["sh", "-c", f"{shlex.join(export)} && exec {shlex.join(train)}"], notes=[note, *notes])
 

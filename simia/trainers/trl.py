@@ -136,7 +136,7 @@ class Rollout:
     async def _open(self, tasks: list[str], first: int) -> list[Episode]:
         """Episodes of one task in one step of the trainer are a group: they share what is drawn by simulation."""
         trainer, reset = self._trainer, self._environment.reset
-        step = f"{'' if trainer.model.training else 'eval-'}{trainer.state.global_step}"
+        step = step_of(trainer)
         rank = trainer.accelerator.process_index  # ranks may share one store of replies
         starting = [
             reset(task, seed=self._seed, group=f"{step}/{task}", name=f"{step}/{rank}.{number}")
@@ -188,6 +188,11 @@ class Rollout:
 
     async def _close(self, episodes: list[Episode]) -> None:
         await asyncio.gather(*(episode.close() for episode in episodes))
+
+
+def step_of(trainer: Any) -> str:
+    """The trainer's step, the same when a run goes on from a checkpoint; evaluation's episodes are others than training's."""
+    return f"{'' if trainer.model.training else 'eval-'}{trainer.state.global_step}"
 
 
 def text_of(trainer: Any) -> Text:

@@ -17,7 +17,9 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
+import os
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, Union
 
@@ -25,7 +27,7 @@ from simia import sync
 from simia.environment import Environment, Episode
 from simia.errors import Code, UserError
 from simia.tool import ToolSpec
-from simia.trainers.trl import task_rows
+from simia.trainers.trl import step_of, task_rows
 from simia.trajectory import Message, ToolCall, Trajectory
 
 PLAIN: dict[str, Any] = {"string": str, "integer": int, "number": float, "boolean": bool, "null": type(None)}
@@ -59,23 +61,38 @@ def environment_factory(
     environment: Environment,
     *,
     seed: int = 0,
+    trainer: Callable[[], Any] | None = None,
     name: str = "",
     on_trajectory: Callable[[Trajectory], None] | None = None,
 ) -> Callable[[], Tools]:
     """What GRPOTrainer takes as `environment_factory`; its instances share the opened environment and its one pack.
 
-    Episodes of one task in one batch are a group. `name` goes before the groups' names: batches are counted from 1, so a restart
-    over kept replies is named anew, or it would be told again what the first batches were told. Raises `UserError` for a tool that
-    no Python method can stand for.
+    Episodes of one task in one batch are a group. `trainer` gives the GRPOTrainer once it is made: groups are then named by its
+    step, so that a run that goes on from a checkpoint finds what was paid for. Without it batches are counted from 1, and a restart
+    over kept replies needs another `name`, which goes before the groups' names, or it would be told again what the first batches
+    were told. Raises `UserError` for a tool that no Python method can stand for.
     """
     made: list[Tools] = []
-    batch = 0
+    batches = Counter[str]()
+    batch = ""
+
+    def opens() -> str:
+        step = "" if trainer is None else step_of(trainer())
+        batches[step] += 1
+        if not step:
+            return f"{name}{batches[step]}"
+        return f"{name}{step}" if batches[step] == 1 else f"{name}{step}.{batches[step]}"  # evaluation has many a step
 
     class Opened(Tools):
         def _group(self, task: str) -> str:
             nonlocal batch
-            batch += self is made[0]  # TRL gives out its instances in their order: the first one opens each batch
-            return f"{name}{batch}/{task}"
+            if self is made[0]:  # TRL gives out its instances in their order: the first one opens each batch
+                batch = opens()
+            return f"{batch}/{task}"
+
+        def _player(self) -> str:
+            rank = trainer().accelerator.process_index if trainer is not None else os.environ.get("RANK", "0")
+            return f"{rank}.{self._number}"  # ranks may share one store of replies
 
     Opened.__name__ = Opened.__qualname__ = re.sub(r"\W", "_", environment.pack.name)
     for tool in environment.pack.tools:
@@ -106,12 +123,15 @@ class Tools:
         if before is not None:
             sync.run(before.close())
         group = self._group(task_id)
-        player = f"{group}.{self._number}" if group else None
+        player = f"{group}/{self._player()}" if group else None
         self._episode = sync.run(self._environment.reset(task_id, seed=self._seed, group=group, name=player))
         return "\n\n".join(message.text for message in self._episode.view.messages if message.role == "user")
 
     def _group(self, task: str) -> str | None:
         return None
+
+    def _player(self) -> str:
+        return str(self._number)
 
     def _call(self, name: str, arguments: dict[str, Any]) -> str:
         episode = self._running()
@@ -149,6 +169,10 @@ def method_of(tool: ToolSpec) -> Callable[..., str]:
     parameters = [inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)]
     hints, lines = dict[str, Any](), [one_line(tool.description, keep=True), "", "Args:"]
     for name, schema in properties.items():
+        if name == "self":  # which the method has already
+            raise UserError(
+                f"tool {tool.name!r}: no method can have an argument {name!r} beside its own; train with rollout_func"
+            )
         hints[name], told = typed(schema)
         default = inspect.Parameter.empty if name in required else None
         try:

@@ -10,23 +10,27 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import difflib
-import json
+import re
 import sys
+from collections.abc import Callable
+from datetime import date
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field
 
 from simia import sync
-from simia.config import Config, assign, find_config, load, parse, read, scalar
+from simia.config import Config, assign, find_config, load, parse, read
 from simia.environment import Environment
 from simia.errors import UserError
 from simia.pack import Pack
 from simia.rollout.settings import StageConfig
 from simia.rollout.stage import chosen, open_stage
 from simia.trainers.environments import python_path
-from simia.trainers.launch import Launch
+from simia.trainers.launch import Launch, as_setting
 from simia.trainers.versions import interpreter
+
+EXPONENT = re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+")
 
 
 class TrlConfig(Config):
@@ -60,7 +64,7 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None)
     python = interpreter("trl", python)
     command = [str(python), "-m", "simia.trainers.trl_train", str(find_config(config).absolute())]
     for name, value in changes.items():
-        command += ["--set", f"{name}={json.dumps(value)}"]
+        command += ["--set", f"{name}={as_setting(value)}"]
     backend = settings.stage.backend if isinstance(settings.stage.backend, str) else "mixed"
     notes = [
         f"GRPO of {settings.model} on {len(tasks)} tasks of {pack.name} ({backend}), through TRL's {settings.through} ({python})"
@@ -83,7 +87,7 @@ def train(config: TrlConfig) -> None:
     environment = sync.run(open_stage(config.stage, store=out / "replies", say=lambda text: print(text, flush=True)))
     try:
         last = get_last_checkpoint(str(out)) if config.resume and out.is_dir() else None
-        plays = way_in(config, environment, f"{Path(last).name}/" if last else "")
+        plays = way_in(config, environment, lambda: trainer)
         learns = Dataset.from_list(rows(config, environment, None))
         judged = Dataset.from_list(rows(config, environment, config.evaluate)) if config.evaluate else None
         try:
@@ -116,20 +120,20 @@ def rows(config: TrlConfig, environment: Environment, split: str | None) -> list
     return list(tool_rows(environment) if config.through == "environment_factory" else task_rows(environment))
 
 
-def way_in(config: TrlConfig, environment: Environment, name: str) -> dict[str, Any]:
+def way_in(config: TrlConfig, environment: Environment, trainer: Callable[[], Any]) -> dict[str, Any]:
     from simia.trainers.trl import environment_reward, rollout_func
     from simia.trainers.trl_tools import environment_factory, tools_reward
 
     seed = config.stage.seed
     if config.through == "environment_factory":
-        factory = environment_factory(environment, seed=seed, name=name)
+        factory = environment_factory(environment, seed=seed, trainer=trainer)
         return {"environment_factory": factory, "reward_funcs": [tools_reward]}
     roll = rollout_func(environment, seed=seed, at_once=config.at_once, max_turn_tokens=config.max_turn_tokens)
     return {"rollout_func": roll, "reward_funcs": [environment_reward]}
 
 
 def fields(given: dict[str, Any], known: list[str]) -> dict[str, Any]:
-    """TRL's fields, checked by name. YAML reads `1e-6` as text; everybody who writes it means a number."""
+    """TRL's fields, checked by name. YAML reads `1e-6` as text, and 2026-11-21 as a date; neither is what is meant."""
     for name in given:
         if name not in known:
             near = difflib.get_close_matches(name, known, n=1)
@@ -138,12 +142,14 @@ def fields(given: dict[str, Any], known: list[str]) -> dict[str, Any]:
             )
     if "output_dir" not in given:
         raise UserError("grpo.output_dir is not set: name the folder for checkpoints")
-    return {name: number(value) if isinstance(value, str) else value for name, value in given.items()}
+    return {name: meant(value) for name, value in given.items()}
 
 
-def number(text: str) -> str | int | float:
-    value = scalar(text)
-    return value if isinstance(value, int | float) and not isinstance(value, bool) else text
+def meant(value: Any) -> Any:
+    """Text that is written as a number on purpose ("64") stays text."""
+    if isinstance(value, date):
+        return str(value)
+    return float(value) if isinstance(value, str) and EXPONENT.fullmatch(value) else value
 
 
 def main(arguments: list[str]) -> int:

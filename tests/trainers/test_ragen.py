@@ -27,8 +27,9 @@ from simia.trainers.ragen.batch import figures, filled, normalised, rows_of, unt
 from simia.trainers.ragen.checks import check
 from simia.trainers.ragen.env import SimiaEnv, SimiaEnvConfig, task_of
 from simia.trainers.ragen.register import Finder
-from simia.trainers.ragen.start import NEEDED, base_of, check_names, resolved, versions
+from simia.trainers.ragen.start import base_of, check_names, resolved, versions
 from simia.trainers.tokens import Text
+from simia.trainers.versions import compare
 from tests.fake_endpoint import FakeEndpoint
 from tests.trainers import ragen_standin as standin
 
@@ -510,6 +511,38 @@ def checkout_at(folder: Path) -> Path:
     return folder
 
 
+INSTALLED = {
+    "torch": "2.6.0+cu124",
+    "vllm": "0.8.2",
+    "flash_attn": "2.7.4.post1",
+    "tensordict": "0.8.3",
+    "ray": "2.46.0",
+    "hydra-core": "1.3.2",
+}
+
+
+def python_with(folder: Path, found: dict[str, str]) -> Path:
+    """An interpreter in whose environment these are."""
+    python = folder / "python"
+    python.write_text(f"#!/bin/sh\necho '{json.dumps(found)}'\n")
+    python.chmod(0o755)
+    return python
+
+
+@pytest.mark.parametrize("flash", [None, "2.6.3", "2.7.4.post1", "2.7.5", "2.8.0"])
+def test_the_doctor_and_the_launch_agree(flash: str | None, tmp_path: Path) -> None:
+    found = {name: version for name, version in INSTALLED.items() if name != "flash_attn"}
+    found |= {"flash-attn": flash} if flash else {}
+    fits = compare("ragen", found).fits
+    assert fits is (flash is not None and flash.startswith("2.7"))
+    python = python_with(tmp_path, found)
+    if fits:
+        assert "RAGEN 5eb79b8 with torch 2.6.0" in versions(python)[0]
+        return
+    with pytest.raises(UserError, match="flash-attn"):
+        versions(python)
+
+
 def test_a_launch_checks_and_says_how(lamps: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("RAGEN_HOME", str(tmp_path / "nowhere"))
@@ -523,15 +556,15 @@ def test_a_launch_checks_and_says_how(lamps: Path, tmp_path: Path, monkeypatch: 
     home = checkout_at(tmp_path / "RAGEN")
     monkeypatch.setenv("RAGEN_HOME", str(home))
     assert base_of(home)["custom_envs"] == {"Game": {"env_type": "sokoban"}}
-    with pytest.raises(UserError, match=r"cannot run RAGEN: .*vllm missing \(RAGEN: 0.8.2\).*setup_ragen.sh"):
+    with pytest.raises(UserError, match=r"cannot run ragen: .*not installed: .*vllm.*setup_ragen.sh"):
         launch(file, {}, python=Path(sys.executable))
-    python = tmp_path / "python"
-    python.write_text(f"#!/bin/sh\necho '{json.dumps(NEEDED)}'\n")
-    python.chmod(0o755)
-    assert versions(python)
+    python = python_with(tmp_path, INSTALLED)
     monkeypatch.setattr("simia.trainers.ragen.start.python_path", lambda given: f"/beside/{given.name}")
     done = launch(file, {"trainer.experiment_name": "mine", "es_manager.train.group_size": 6}, python=python)
     written = tmp_path / "runs" / "mine" / "simia.yaml"
+    assert not (tmp_path / "runs").exists(), "who only looks writes nothing"
+    assert done.prepare is not None
+    done.prepare()
     assert done.command == [str(python), "-m", "simia.trainers.ragen.entry", str(written.relative_to(tmp_path))]
     assert read(written)["es_manager"]["train"]["group_size"] == 6
     assert done.env == {"RAGEN_HOME": str(home), "PYTHONPATH": f"{home}:{home}/verl:/beside/python"}

@@ -6,6 +6,7 @@ import json
 import math
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -128,6 +129,46 @@ def test_what_no_method_can_stand_for_is_refused_with_the_way_out() -> None:
         method_of(ToolSpec(name="reset"))
     with pytest.raises(UserError, match=r"argument 'from' is no Python name.*rollout_func"):
         method_of(ToolSpec(name="mail", parameters={"type": "object", "properties": {"from": {"type": "string"}}}))
+
+
+def test_an_argument_that_a_method_has_already_is_refused() -> None:
+    with pytest.raises(UserError, match=r"'mail': no method can have an argument 'self'.*rollout_func"):
+        method_of(ToolSpec(name="mail", parameters={"type": "object", "properties": {"self": {"type": "string"}}}))
+
+
+def test_a_run_that_goes_on_names_its_groups_as_before(errands: Path) -> None:
+    """By the trainer's step: a batch's names are the same in a process that begins with it."""
+    environment = sync.run(open_environment(str(errands), user="none"))
+    rows = tool_rows(environment)
+    plain = environment.reset
+    players = list[str | None]()
+
+    async def noted(*args: Any, name: str | None = None, **how: Any) -> Any:
+        players.append(name)
+        return await plain(*args, name=name, **how)
+
+    environment.reset = noted  # type: ignore[method-assign]
+
+    def played(*steps: tuple[int, bool], rank: int = 0) -> list[str | None]:
+        state, model = SimpleNamespace(global_step=0), SimpleNamespace(training=True)
+        trainer = SimpleNamespace(state=state, model=model, accelerator=SimpleNamespace(process_index=rank))
+        make = environment_factory(environment, trainer=lambda: trainer)
+        instances, groups = [make(), make()], []
+        for state.global_step, model.training in steps:
+            for instance in instances:
+                instance.reset(**rows[0])
+                assert instance._episode is not None
+                groups.append(instance._episode.group)
+        return groups[::2]
+
+    task = rows[0]["task_id"]
+    whole = played((9, True), (10, True), (10, False), (10, False), (11, True))
+    assert whole == [f"{step}/{task}" for step in ("9", "10", "eval-10", "eval-10.2", "11")]
+    assert played((11, True)) == whole[-1:]
+    assert players[-2:] == players[-4:-2], "and its players"
+    played((11, True), rank=1)
+    assert not set(players[-2:]) & set(players[:-2]), "another rank's are others"
+    sync.run(environment.close())
 
 
 def test_instances_share_one_pack_and_play_on_their_own(errands: Path) -> None:

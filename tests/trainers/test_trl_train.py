@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from simia.cli.train import changed
+from simia.config import load
 from simia.errors import UserError
-from simia.trainers.trl_train import fields
+from simia.trainers.trl_train import TrlConfig, fields, launch
 from tests.fake_endpoint import FakeEndpoint
 from tests.trainers.conftest import ROOT, Trainer
 
@@ -83,6 +85,23 @@ def test_a_field_that_trl_does_not_have() -> None:
         fields({"beta": 0}, known)
     given = {"output_dir": "no", "learning_rate": "1e-6", "beta": 0}
     assert fields(given, known) == {"output_dir": "no", "learning_rate": 1e-6, "beta": 0}
+
+
+def test_text_stays_text_and_a_date_becomes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = ["output_dir", "run_name", "hub_revision", "epsilon"]
+    given = yaml.safe_load("{output_dir: '64', run_name: 2026-11-21, hub_revision: '0x10', epsilon: 2e-1}")
+    assert fields(given, known) == {
+        "output_dir": "64",
+        "run_name": "2026-11-21",
+        "hub_revision": "0x10",
+        "epsilon": 0.2,
+    }
+    monkeypatch.setattr("simia.trainers.trl_train.interpreter", lambda trainer, python: Path("/there/python"))
+    monkeypatch.setattr("simia.trainers.trl_train.python_path", lambda python: "")
+    changes = changed(["grpo.run_name=2026-11-21", "grpo.output_dir='64'", "grpo.epsilon=0.1"])
+    settings = launch(Path("trl/grpo"), changes).command[5::2]
+    read_back = load(TrlConfig, "trl/grpo", settings).grpo
+    assert [read_back[name] for name in ("run_name", "output_dir", "epsilon")] == ["2026-11-21", "64", 0.1]
 
 
 def started(trl: Trainer, *arguments: str | Path) -> subprocess.CompletedProcess[str]:

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
+from simia.cli import train
 from simia.config import parse, read
 from simia.environment import Environment
 from simia.errors import Aborted, Code, UserError
@@ -21,10 +22,11 @@ from simia.resources import data_root
 from simia.rollout.settings import StageConfig
 from simia.rollout.stage import open_stage
 from simia.task import Task
+from simia.trainers.launch import Launch
 from simia.trainers.tokens import Text
 from simia.trainers.verl import start
 from simia.trainers.verl.data import write
-from simia.trainers.verl.groups import Groups
+from simia.trainers.verl.groups import Groups, name_of
 from simia.trainers.verl.play import GAP, Played, Player, PolicyLostError, Reply, shortened
 from simia.trainers.verl.settings import PlaySettings, VerlSettings
 from simia.trainers.verl.stages import close_all, opened
@@ -300,6 +302,8 @@ def config(lamps: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
 def test_a_run_is_written_and_named(config: Path, tmp_path: Path) -> None:
     found = launch(config, {"simia.play.resample": 2, "actor_rollout_ref.rollout.n": 8, "trainer.experiment_name": "e"})
     folder = tmp_path / "checkpoints" / "simia" / "e" / "simia"
+    assert found.prepare is not None
+    found.prepare()
     assert found.command[1:] == ["-m", "verl.trainer.main_ppo", "--config-dir", str(folder), "--config-name", "verl"]
     assert found.env["PYTHONPATH"] == "/somewhere"
     told = yaml.safe_load((folder / "verl.yaml").read_text())
@@ -315,6 +319,37 @@ def test_a_run_is_written_and_named(config: Path, tmp_path: Path) -> None:
     assert ours.stage.llm.headers == {"k": "${KEY}"}, "Hydra reads no dollar signs of ours"  # type: ignore[union-attr]
     assert pq.read_table(told["data"]["train_files"]).num_rows == 8
     assert pq.read_table(told["data"]["val_files"]).num_rows == 4
+
+
+def test_a_dry_run_writes_nothing_and_a_start_does(
+    config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = sorted(tmp_path.rglob("*"))
+    started = list[Launch]()
+    monkeypatch.setattr(train, "become", started.append)
+    train.train("verl", str(config), python=Path(sys.executable), dry_run=True)
+    assert sorted(tmp_path.rglob("*")) == before
+    assert started == []
+    train.train("verl", str(config), ["data.train_batch_size=9"], python=Path(sys.executable))
+    (told,) = tmp_path.rglob("verl.yaml")
+    assert [str(told.parent)] == started[0].command[4:5]
+    live = {path: path.read_bytes() for path in told.parent.iterdir()}
+    assert len(live) == 5
+    train.train("verl", str(config), ["data.train_batch_size=3"], python=Path(sys.executable), dry_run=True)
+    assert {path: path.read_bytes() for path in told.parent.iterdir()} == live
+    with pytest.raises(UserError, match="no task of split 'dev'"):
+        train.train("verl", str(config), ["simia.data.val=dev"], python=Path(sys.executable), dry_run=True)
+
+
+def test_validation_has_groups_of_its_own(lamps: Path, tmp_path: Path) -> None:
+    """Both on the same tasks in the same step, as verl does after a step that validates."""
+    names = []
+    for validates in (False, True):
+        path = tmp_path / f"{validates}.parquet"
+        write(path, StageConfig(pack=str(lamps)), validates=validates)
+        names += [name_of(5, row["extra_info"], "uid") for row in pq.read_table(path).to_pylist()]
+    assert names == [f"{mark}5/lamps-{n}" for mark in ("", "val-") for n in range(4)]
+    assert name_of(None, {}, "uid") == "uid"
 
 
 def test_what_verl_does_not_know_is_noted(config: Path) -> None:

@@ -102,6 +102,8 @@ def launched(verl: Trainer, model: Path, lamps: Path, out: Path, play: dict[str,
     (out / "lamps.yaml").write_text(yaml.safe_dump(config))
     changes = {"actor_rollout_ref.model.path": str(model), "trainer.default_local_dir": str(out / "run")}
     found = launch(out / "lamps.yaml", changes, python=verl.python)
+    assert found.prepare is not None
+    found.prepare()
     verl.env["PYTHONPATH"] = os.pathsep.join([found.env["PYTHONPATH"], str(HERE)])
     return found
 

@@ -8,10 +8,8 @@ another one): `RAGEN_HOME`, or `~/.cache/simia/ragen/<commit>`.
 from __future__ import annotations
 
 import difflib
-import json
 import os
 import re
-import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,29 +22,21 @@ from simia.errors import UserError
 from simia.pack import Pack
 from simia.resources import cache_root
 from simia.rollout.stage import chosen
-from simia.trainers.environments import python_path
+from simia.trainers.environments import plain, python_path
 from simia.trainers.launch import Launch
 from simia.trainers.ragen.checks import at, check
 from simia.trainers.ragen.env import SimiaEnvConfig, as_stage
+from simia.trainers.versions import NEEDS, installed, interpreter
 
 COMMIT = "5eb79b82cecc31db5662ba3c96b752405692410b"
 VERL = "1e47e412a441bae8cd1152888f6822871f95dec5"
-NEEDED = {
-    "torch": "2.6.0",
-    "vllm": "0.8.2",
-    "flash-attn": "2.7.4.post1",
-    "tensordict": "0.8",
-    "ray": "2",
-    "hydra-core": "1.3",
-}
-"""What RAGEN's set-up script installs, and with what the version begins."""
 REFERENCE = re.compile(r"\$\{([\w.]+)\}")
 FREE = ("custom_envs",)  # sections whose names are the user's
 CLONE = f"git clone https://github.com/RAGEN-AI/RAGEN && cd RAGEN && git checkout {COMMIT[:7]} && git submodule update --init verl"
 
 
 def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None) -> Launch:
-    """Check config, checkout and environment, write the config that the run reads, and say how to start it.
+    """Check config, checkout and environment, and say how to start it; to prepare it is to write the config that the run reads.
 
     `changes`: values by dotted name. `python`: the interpreter of RAGEN's environment (unset: this one). Raises `UserError`.
     """
@@ -60,13 +50,17 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None)
     check(whole)
     notes = [*check_stages(whole), *versions(python or Path(sys.executable))]
     written = Path(str(at(whole, "trainer.default_local_dir"))).expanduser() / "simia.yaml"
-    written.parent.mkdir(parents=True, exist_ok=True)
-    written.write_text(yaml.safe_dump(values, sort_keys=False), encoding="utf-8")
+
+    def prepare() -> None:
+        written.parent.mkdir(parents=True, exist_ok=True)
+        written.write_text(yaml.safe_dump(values, sort_keys=False), encoding="utf-8")
+
     roots = [str(home), str(home / "verl"), python_path(python or Path(sys.executable))]
     return Launch(
         command=[str(python or sys.executable), "-m", "simia.trainers.ragen.entry", str(written)],
         env={"RAGEN_HOME": str(home), "PYTHONPATH": os.pathsep.join(roots)},
         notes=notes,
+        prepare=prepare,
     )
 
 
@@ -144,24 +138,7 @@ def check_stages(whole: dict[str, Any]) -> list[str]:
 
 
 def versions(python: Path) -> list[str]:
-    """Raises for a package of RAGEN's that is missing or of another version; how to get an environment that has them stands in
-    the line."""
-    code = (
-        "import importlib.metadata as m, json, sys\nfound = {}\nfor name in sys.argv[1:]:\n"
-        "    try: found[name] = m.version(name)\n    except m.PackageNotFoundError: found[name] = None\nprint(json.dumps(found))"
-    )
-    done = subprocess.run([str(python), "-c", code, *NEEDED], capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise UserError(f"{python} cannot be run: {(done.stderr.strip().splitlines() or ['no reason given'])[-1]}")
-    found: dict[str, str | None] = json.loads(done.stdout)
-    wrong = [
-        f"{name} {found[name] or 'missing'} (RAGEN: {wanted})"
-        for name, wanted in NEEDED.items()
-        if not (found[name] or "").startswith(wanted)
-    ]
-    if wrong:
-        raise UserError(
-            f"{python} cannot run RAGEN: {', '.join(wrong)}; bash scripts/setup_ragen.sh in the checkout makes "
-            "an environment that can: give its interpreter with --python"
-        )
-    return [f"RAGEN {COMMIT[:7]} with " + ", ".join(f"{name} {version}" for name, version in found.items())]
+    """Raises for a package that RAGEN needs and that is missing or of another version; how to get an environment that has them
+    stands in the line."""
+    found = installed(interpreter("ragen", python))
+    return [f"RAGEN {COMMIT[:7]} with " + ", ".join(f"{name} {found[plain(name)]}" for name in NEEDS["ragen"])]

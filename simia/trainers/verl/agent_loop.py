@@ -29,7 +29,7 @@ from verl.experimental.agent_loop.agent_loop import (  # type: ignore[import-not
 from simia.config import parse, read
 from simia.errors import UserError
 from simia.trainers.tokens import Text
-from simia.trainers.verl.groups import Groups
+from simia.trainers.verl.groups import Groups, name_of
 from simia.trainers.verl.play import Played, Player, PolicyLostError, Reply
 from simia.trainers.verl.settings import VerlSettings
 from simia.trainers.verl.stages import opened
@@ -63,9 +63,8 @@ class SimiaAgentLoop(AgentLoopBase):  # type: ignore[misc,unused-ignore]
         try:
             await asyncio.sleep(0)  # the others of the group, which are started by now, join before this one can end
             environment = await opened(self.settings)
-            # Steps and tasks, where they are known, are the same when a run is started again: its answers are found in the store.
             step = row.get("global_steps")
-            shared = key if step is None else f"{int(step)}/{task}"
+            shared = name_of(None if step is None else int(step), mapping(row.get("extra_info")), key)
             session = int(row["session_id"]) if "session_id" in row else number
             limits = self.rollout_config.prompt_length, self.rollout_config.response_length
             player = Player(environment, self.tokenizer, self.text, self.settings.play, *limits)

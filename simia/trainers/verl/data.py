@@ -20,8 +20,10 @@ from simia.task import Task
 AGENT = "simia"
 
 
-def rows(pack: Pack, tasks: Sequence[Task], at_least: int = 1) -> list[dict[str, Any]]:
-    """A row a task, all of them again until there are `at_least` rows."""
+def rows(pack: Pack, tasks: Sequence[Task], at_least: int = 1, *, validates: bool = False) -> list[dict[str, Any]]:
+    """A row a task, all of them again until there are `at_least` rows. Rows to validate on say so: nothing else tells the agent
+    loop, and their groups are others than those that are trained on in the same step."""
+    mark = {"validates": True} if validates else {}
     times = -(-at_least // len(tasks))
     return [
         {
@@ -29,19 +31,33 @@ def rows(pack: Pack, tasks: Sequence[Task], at_least: int = 1) -> list[dict[str,
             "agent_name": AGENT,
             "data_source": pack.name,
             "reward_model": {"style": "simia", "ground_truth": ""},
-            "extra_info": {"index": number, "task": task.id, "split": task.split},
+            "extra_info": {"index": number, "task": task.id, "split": task.split, **mark},
         }
         for number, task in enumerate([*tasks] * times)
     ]
 
 
-def write(path: Path, stage: StageConfig, split: str | None = None, at_least: int = 1) -> int:
-    """Write the stage's tasks (of one split, where it is named) and return the number of rows. Raises `UserError` for a split
-    that the pack does not have, or where pyarrow is missing."""
+def rows_of(
+    stage: StageConfig, split: str | None = None, at_least: int = 1, *, validates: bool = False
+) -> list[dict[str, Any]]:
+    """The rows of a stage's tasks (of one split, where it is named). Raises `UserError` for a split that the pack does not have,
+    or where pyarrow is missing."""
+    arrow()
     pack = Pack.load(stage.pack)
     tasks = chosen(pack, stage if split is None else stage.model_copy(update={"split": split}))
-    found = rows(pack, tasks, at_least)
+    return rows(pack, tasks, at_least, validates=validates)
+
+
+def save(path: Path, found: list[dict[str, Any]]) -> None:
     pa, parquet = arrow()
     path.parent.mkdir(parents=True, exist_ok=True)
     parquet.write_table(pa.Table.from_pylist(found), path)
+
+
+def write(
+    path: Path, stage: StageConfig, split: str | None = None, at_least: int = 1, *, validates: bool = False
+) -> int:
+    """`rows_of` as a file; returns their number."""
+    found = rows_of(stage, split, at_least, validates=validates)
+    save(path, found)
     return len(found)

@@ -9,7 +9,15 @@ one has mask 0 and waits for its siblings, to take their mean, which leaves the 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
+
+
+def name_of(step: int | None, extra: Mapping[str, Any], otherwise: str) -> str:
+    """What a group is called by those who draw for it. Steps and tasks, where they are known, are the same when a run is started
+    again: its answers are found in the store. What is validated on is no part of what is trained on in the same step."""
+    return otherwise if step is None else f"{'val-' if extra.get('validates') else ''}{step}/{extra['task']}"
 
 
 @dataclass(slots=True)

@@ -18,7 +18,7 @@ from simia import config as settings
 from simia.errors import UserError
 from simia.trainers.environments import python_path
 from simia.trainers.launch import Launch
-from simia.trainers.verl.data import AGENT, write
+from simia.trainers.verl.data import AGENT, rows_of, save
 from simia.trainers.verl.settings import VerlSettings, plain
 from simia.trainers.versions import NEEDS, installed, interpreter
 
@@ -29,7 +29,7 @@ DEFAULTS = "trainer/config/_generated_ppo_trainer.yaml"  # verl's own configurat
 
 
 def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None) -> Launch:
-    """The command that trains, with all that it reads written. `changes` are settings of the configuration by dotted names.
+    """The command that trains; to prepare it is to write what it reads. `changes` are settings of the configuration by dotted names.
 
     `python` is verl's interpreter (unset: this one if it fits, else that of verl's own environment). Raises `UserError` with one
     line for what must be changed first.
@@ -45,11 +45,9 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None)
         ours.stage.pack = str(Path(ours.stage.pack).absolute())  # the workers may stand elsewhere
     folder = out(data, config)
     batch = int(dig(data, "data.train_batch_size", 1024))
-    count = write(folder / "train.parquet", ours.stage, ours.data.train, at_least=batch)
-    write(folder / "val.parquet", ours.stage, ours.data.val or ours.data.train)
+    learns = rows_of(ours.stage, ours.data.train, at_least=batch)
+    judged = rows_of(ours.stage, ours.data.val or ours.data.train, validates=True)
     store = Path(ours.store) if ours.store else folder / "replies"
-    dump(folder / "simia.yaml", {**plain(ours), "store": str(store.absolute())})
-    dump(folder / "agent.yaml", [{"name": AGENT, "_target_": LOOP, "settings": str(folder / "simia.yaml")}])
     for name, value in {
         "data.train_files": str(folder / "train.parquet"),
         "data.val_files": str(folder / "val.parquet"),
@@ -58,10 +56,19 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None)
     }.items():
         settings.assign(data, name.split("."), value)
     data["defaults"] = ["ppo_trainer", "_self_"]
-    dump(folder / "verl.yaml", data)
+
+    def prepare() -> None:
+        save(folder / "train.parquet", learns)
+        save(folder / "val.parquet", judged)
+        dump(folder / "simia.yaml", {**plain(ours), "store": str(store.absolute())})
+        dump(folder / "agent.yaml", [{"name": AGENT, "_target_": LOOP, "settings": str(folder / "simia.yaml")}])
+        dump(folder / "verl.yaml", data)
+
     command = [str(python), "-m", "verl.trainer.main_ppo", "--config-dir", str(folder), "--config-name", "verl"]
-    notes.append(f"{count} rows of {ours.stage.pack}; what verl reads, and the replies that are paid for: {folder}")
-    return Launch(command, env={"PYTHONPATH": python_path(python)}, notes=notes)
+    notes.append(
+        f"{len(learns)} rows of {ours.stage.pack}; what verl reads, and the replies that are paid for: {folder}"
+    )
+    return Launch(command, env={"PYTHONPATH": python_path(python)}, notes=notes, prepare=prepare)
 
 
 def engine(data: dict[str, Any], python: Path) -> None:
