@@ -125,7 +125,8 @@ def calls_of(message: Any) -> str:
 
 
 def register(name: str = "simia/Pack-v0", stage: Stage | None = None) -> None:
-    """`gymnasium.make(name)` opens this stage; without one, `gymnasium.make(name, stage=…)` says which."""
+    """`gymnasium.make(name)` opens this stage; without one, `gymnasium.make(name, stage=…)` says which. It may be an
+    open environment."""
     if isinstance(stage, Environment):  # make copies what is registered, and what is open cannot be copied
 
         def opened(**given: Any) -> ToolEnv:

@@ -62,11 +62,18 @@ def gymnasium_takes_it_for_its_own(endpoint: str) -> dict[str, Any]:
             said.append(str(error))
     small = simia.trainers.gymnasium.ToolEnv(STAGE, max_characters=200)
     cut = small.reset(seed=0)[0]
-    for each in (env, env, small, small):
+    lease = session.share(STAGE)
+    simia.trainers.gymnasium.register("simia/Open-v0", lease.environment)
+    opened = [gymnasium.make("simia/Open-v0"), gymnasium.make("simia/Open-v0", max_characters=300)]
+    known = [each.reset(options={"task": "cs-010"})[1]["task"] for each in opened]
+    known += [each.unwrapped._most for each in opened]
+    for each in (env, env, small, small, *opened):
         each.close()
+    lease.close()
     return {
         "warned": [str(each.message) for each in warned],
         "tasks": tasks,
+        "known": known,
         "drawn": drawn,
         "shown": shown,
         "said": said,

@@ -130,6 +130,7 @@ def test_gymnasiums_checker_has_nothing_to_say(told: dict[str, Any]) -> None:
     own = told["gymnasium_takes_it_for_its_own"]
     assert own["warned"] == []
     assert own["tasks"] == ["cs-004", "cs-004", "cs-005", "cs-004"], "task seed mod 78, from cs-001 on"
+    assert own["known"] == ["cs-010", "cs-010", 1 << 20, 300], "registered with an environment that is open"
     assert own["drawn"][0] == own["drawn"][1]
     assert len(set(own["drawn"][0])) == 3
     assert "assistant: get_order(" in own["shown"]
