@@ -150,11 +150,15 @@ def read(text: str) -> Vote:
 
 
 def majority(votes: Sequence[Vote]) -> Reward:
-    """Of the readable votes; a tie is no success."""
+    """Of the readable votes; a tie is no success. Votes that an outage or the budget took are asked again by a resume: without
+    them there is a reward only where they could not change it."""
     known = [vote for vote in votes if vote.solved is not None]
-    if not known:
-        return Reward(error=votes[0].error or Code.UNSCORED, rationale=votes[0].why)
+    lost = [vote for vote in votes if vote.solved is None and vote.error is not Code.UNPARSABLE]
     yes = sum(bool(vote.solved) for vote in known)
+    open_ = yes * 2 <= len(known) + len(lost) and (yes + len(lost)) * 2 > len(known) + len(lost)
+    if not known or (lost and open_):
+        first = (lost or votes)[0]
+        return Reward(error=first.error or Code.UNSCORED, rationale=first.why)
     solved = yes * 2 > len(known)
     parts = {"oracle": float(solved), "agreement": round(max(yes, len(known) - yes) / len(known), 6)}
     judged = [sum(vote.steps) / len(vote.steps) for vote in known if vote.steps]

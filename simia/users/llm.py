@@ -59,7 +59,7 @@ class LLMUser:
             key = reply_key(backend.alias, backend.model, request, draw)
             reply = await self._engine.ask(request, item=self.name, draw=draw, key=key)
         except BudgetReached as error:
-            raise Aborted(Code.USER_FAILED, str(error)) from None
+            raise Aborted(Code.BUDGET, str(error)) from None
         except LLMFault as fault:
             raise Aborted(fault.code, f"the user: {fault.detail or fault.code.meaning}") from None
         message = tagged.read_message(reply.text, f"user_{self._turn}")

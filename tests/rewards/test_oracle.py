@@ -11,7 +11,7 @@ from simia.errors import Code
 from simia.llm.engine import Engine, Limits, MemoryJournal
 from simia.llm.types import LLMFault, Reply, Request
 from simia.pack import Pack
-from simia.rewards.oracle import Oracle, OracleSettings, majority, read
+from simia.rewards.oracle import Oracle, OracleSettings, Vote, majority, read
 from simia.task import RewardSpec, Task
 from simia.tool import ToolSpec
 from simia.trajectory import End, Message, ToolCall, Trajectory, Usage
@@ -174,3 +174,15 @@ def test_of_no_votes_that_can_be_read_the_first_says_why() -> None:
     reward = majority([read("nothing"), read("7")])
     assert reward.value is None
     assert "cannot be read" in reward.rationale
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "value"),
+    [([True, True, None], 1.0), ([False, False, None], 0.0), ([True, False, None], None), ([True, None, None], None)],
+)
+def test_votes_that_were_lost_decide_nothing(verdicts: list[bool | None], value: float | None) -> None:
+    """None: the endpoint was down. Where that vote could turn it, there is no reward yet."""
+    votes = [Vote(each, "x", error=Code.SERVER_ERROR if each is None else None) for each in verdicts]
+    reward = majority(votes)
+    assert reward.value == value
+    assert reward.error is (Code.SERVER_ERROR if value is None else None)

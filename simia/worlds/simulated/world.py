@@ -114,7 +114,7 @@ class SimulatedWorld:
             try:
                 reply = await engine.ask(request, item=self._group, draw=draw, key=self._key(request, draw))
             except BudgetReached as error:
-                raise Aborted(Code.AGENT_FAILED, str(error)) from None
+                raise Aborted(Code.BUDGET, str(error)) from None
             except LLMFault as fault:
                 raise Aborted(fault.code, f"the simulator: {fault.detail or fault.code.meaning}") from None
             try:
