@@ -11,7 +11,7 @@ import difflib
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import yaml
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
@@ -113,30 +113,62 @@ def assign(data: dict[str, Any], path: list[str], value: Any) -> None:
 
 
 def explain(cls: type[BaseModel], error: ValidationError) -> str:
-    """One line for the first problem, with the nearest known key where a key is unknown."""
-    first = error.errors()[0]
-    place = ".".join(str(p) for p in first["loc"])
+    """One line for one problem, with the nearest known key where a key is unknown."""
+    found = error.errors()
+    # A misspelt name leaves the one that was meant missing: it is the misspelling that is to be named.
+    first = next((each for each in found if each["type"] == "extra_forbidden"), found[0])
+    place = ".".join(untagged(cls, first["loc"]))
+    if first["type"] == "union_tag_not_found":
+        kinds = [
+            kind
+            for model in models_at(cls, [p for p in first["loc"] if isinstance(p, str)])
+            for kind in kinds_of(model)
+        ]
+        return f"{place} needs a kind, as {place}.kind={kinds[0]}; there are: {', '.join(kinds)}"
     if first["type"] != "extra_forbidden":
         got = first.get("input")  # a whole section is not repeated: it may hold what should not be printed
         return f"{place}: {first['msg']}" + (f" (got {got!r})" if isinstance(got, bool | int | float) else "")
     known = fields_at(cls, [p for p in first["loc"][:-1] if isinstance(p, str)])
-    close = difflib.get_close_matches(str(first["loc"][-1]), known, n=1)
+    close = difflib.get_close_matches(str(first["loc"][-1]), known, n=1, cutoff=0.7)
     hint = f"did you mean {close[0]!r}?" if close else f"known here: {', '.join(sorted(known))}"
     return f"unknown key {place!r}: {hint}"
 
 
 def fields_at(cls: type[BaseModel], path: list[str]) -> list[str]:
-    """Field names of the section that `path` leads to; union members are found by their kind."""
+    """Field names of the section that `path` leads to."""
+    return list(dict.fromkeys(name for model in models_at(cls, path) for name in model.model_fields))
+
+
+def untagged(cls: type[BaseModel], path: Sequence[int | str]) -> list[str]:
+    """A place as a user writes it: pydantic puts the kind of a union's member into it, which no config has there."""
+    kept: list[str] = []
+    for n, step in enumerate(path):
+        before = models_at(cls, [p for p in path[:n] if isinstance(p, str)])
+        named = any(step in model.model_fields for model in before)
+        if isinstance(step, int) or named or not any(step in kinds_of(model) for model in before):
+            kept.append(str(step))
+    return kept
+
+
+def kinds_of(model: type[BaseModel]) -> list[str]:
+    """What the `kind` of a union's member may be."""
+    return (
+        [str(kind) for kind in get_args(model.model_fields["kind"].annotation)] if "kind" in model.model_fields else []
+    )
+
+
+def models_at(cls: type[BaseModel], path: list[str]) -> list[type[BaseModel]]:
+    """The sections that `path` may lead to; union members are found by their kind."""
     candidates: list[type[BaseModel]] = [cls]
     for step in path:
         found: list[type[BaseModel]] = []
         for model in candidates:
             if step in model.model_fields:
                 found += models_in(model.model_fields[step].annotation)
-            elif "kind" in model.model_fields and step in str(model.model_fields["kind"].annotation):
+            elif step in kinds_of(model):
                 found.append(model)
         candidates = found
-    return [name for model in candidates for name in model.model_fields]
+    return candidates
 
 
 def models_in(annotation: Any) -> list[type[BaseModel]]:

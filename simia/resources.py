@@ -45,7 +45,10 @@ def find(kind: Kind, name: str | Path) -> Path:
         if candidate.exists():
             return candidate
     what = "pack" if kind == "seeds" else kind.removesuffix("s")
-    raise UserError(f"no {what} named {str(name)!r}; there are: {', '.join(names(kind)) or 'none'} (or give a path)")
+    missing = f"no {what} named {str(name)!r}"
+    if kind == "seeds" and (given.suffix or len(given.parts) > 1):  # meant as a path
+        missing = f"no such file or folder: {str(name)!r}, and no pack of that name"
+    raise UserError(f"{missing}; there are: {', '.join(names(kind)) or 'none'} (or give a path)")
 
 
 def names(kind: Kind) -> list[str]:

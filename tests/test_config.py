@@ -10,7 +10,8 @@ from simia.amplify.settings import AmplifyConfig
 from simia.cli.amplify import resolve
 from simia.config import differences, identity, load
 from simia.errors import UserError
-from simia.resources import data_root
+from simia.resources import data_root, find
+from simia.rollout.settings import RolloutConfig
 
 
 def test_unknown_keys_are_refused_with_a_suggestion(tmp_path: Path) -> None:
@@ -19,6 +20,25 @@ def test_unknown_keys_are_refused_with_a_suggestion(tmp_path: Path) -> None:
         load(AmplifyConfig, tmp_path / "mine.yaml")
     with pytest.raises(UserError, match="did you mean 'base_url'"):
         load(AmplifyConfig, "amplify/default", ["llm.base_urll=http://127.0.0.1:1/v1"])
+
+
+def test_a_place_is_named_as_it_is_written() -> None:
+    with pytest.raises(UserError, match=r"unknown key 'llm.temprature': known here: .*base_url"):
+        load(AmplifyConfig, "amplify/default", ["llm.temprature=1"])
+    with pytest.raises(UserError, match=r": llm.timeout: "):
+        load(AmplifyConfig, "amplify/default", ["llm.timeout=soon"])
+    with pytest.raises(UserError, match=r"judge needs a kind, as judge.kind=openai; there are: openai, pool, embedded"):
+        load(RolloutConfig, None, ["judge.modl=x"])
+    with pytest.raises(UserError, match=r"unknown key 'judge.modl': did you mean 'model'"):
+        load(RolloutConfig, None, ["judge.kind=openai", "judge.modl=x"])
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [("nope.jsonl", "no such file"), ("at/nope", "no such file"), ("nope", "no pack named")]
+)
+def test_a_path_that_is_not_there_is_no_misspelt_pack(name: str, said: str) -> None:
+    with pytest.raises(UserError, match=f"^{said}.*customer_service"):
+        find("seeds", name)
 
 
 def test_extends_merges_deeply_and_replaces_a_section_of_another_kind() -> None:

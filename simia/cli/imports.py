@@ -8,10 +8,11 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-app = typer.Typer(help="Foreign environments become packs: tau2.", no_args_is_help=True)
+HELP = "Foreign environments become packs: tau2, officebench, agentbench, gymnasium, mcp, openapi."
+app = typer.Typer(help=HELP, no_args_is_help=True)
 
 
-@app.callback()
+@app.callback(help=HELP)
 def group() -> None:
     """Foreign environments become packs."""
 

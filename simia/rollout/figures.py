@@ -30,7 +30,7 @@ class Estimate:
 
 @dataclass(slots=True)
 class Scores:
-    """Figures of a rollout. `tries`: scored episodes a task at least."""
+    """Figures of a rollout. `tasks`: those that were played, scored or not; `tries`: scored episodes a task at least."""
 
     episodes: int
     scored: int
@@ -48,7 +48,7 @@ def figures(rewards: Mapping[str, Sequence[float | None]]) -> Scores:
     episodes = sum(len(values) for values in rewards.values())
     scored = sum(len(values) for values in known.values())
     tries = min((len(values) for values in known.values()), default=0)
-    found = Scores(episodes, scored, episodes - scored, len(known), tries, None)
+    found = Scores(episodes, scored, episodes - scored, len(rewards), tries, None)
     if not known:
         return found
     found.mean = interval([sum(values) / len(values) for values in known.values()])

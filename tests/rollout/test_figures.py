@@ -20,7 +20,7 @@ def test_the_estimates_are_the_share_of_all_draws(n: int, c: int, k: int) -> Non
 
 def test_a_table_by_hand() -> None:
     found = figures({"a": [1, 1, 1, 1], "b": [0, 1, 0, 1], "c": [0, 0, 0, None], "d": [None]})
-    assert (found.episodes, found.scored, found.aborted, found.tasks, found.tries) == (13, 11, 2, 3, 3)
+    assert (found.episodes, found.scored, found.aborted, found.tasks, found.tries) == (13, 11, 2, 4, 3)
     assert found.mean is not None
     assert found.mean.value == pytest.approx((1 + 0.5 + 0) / 3)
     assert found.passes["pass@1"].value == pytest.approx(0.5)
