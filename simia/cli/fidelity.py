@@ -20,10 +20,10 @@ from simia.errors import Code, UserError
 
 if TYPE_CHECKING:
     from simia.rollout.figures import Estimate
-    from simia.runs import Run
     from simia.verify.fidelity import Fidelity
 
 out = Console()
+err = Console(stderr=True)
 
 
 def fidelity(
@@ -85,9 +85,17 @@ def fidelity(
             if chained:
                 given += ["episode.turns=1000", "episode.errors=1000"]
             every = [*endpoint(settings or []), *given]
-            found[kind, ledger], why = loop.run(one(source, run, every, limit, split, runs))
+            figures, why = loop.run(one(source, run, every, limit, split, runs))
+            row = f"{kind}, {'ledger' if ledger else 'no ledger'}"
+            if why and figures.total.calls and not figures.total.answered:  # so it would be with every other row
+                err.print(f"{row}: no call was answered: {why}", markup=False, highlight=False, soft_wrap=True)
+                err.print("stopped here; the same command again goes on", highlight=False)
+                raise typer.Exit(1)
             if why:
                 unfinished[run] = why
+            found[kind, ledger] = figures
+            total = figures.total
+            err.print(f"{row}: {total.calls} calls, {total.lost} lost, F1 {share(total.value_f1)}", highlight=False)
     show(loaded.name, found)
     keep(folder, loaded.name, found)
     out.print(f"kept in {folder}: fidelity.svg, fidelity.json", markup=False, highlight=False, soft_wrap=True)
@@ -104,6 +112,7 @@ async def one(
     """The figures of one run, and why it is not complete if it is not."""
     from simia.config import differences, identity, load, scalar
     from simia.pack import Pack
+    from simia.report.shadow import calls_of
     from simia.rollout.job import resume, rollout
     from simia.rollout.settings import RolloutConfig
     from simia.runs import Run
@@ -136,13 +145,6 @@ async def one(
     return figures(rows, specs), why if done.complete else done.why
 
 
-def calls_of(run: Run, item: str) -> list[dict[str, Any]]:
-    """What both worlds said in an episode."""
-    body = run.ledger.result(item)
-    told = (body["trajectory"].get("evidence") or {}).get("differences", []) if body and body["trajectory"] else []
-    return [{**row, "episode": item} for row in told]
-
-
 def passing(row: Mapping[str, Any]) -> bool:
     """Whether a call was lost to what passes: an outage, a budget. An answer that nobody can read is stored, and stays as it is."""
     return "lost" in row and not str(row["lost"]).startswith(f"{Code.UNPARSABLE}:")
@@ -150,6 +152,7 @@ def passing(row: Mapping[str, Any]) -> bool:
 
 def reopen(runs: Path, name: str) -> None:
     """Have the resume play the episodes again in which calls were lost: what was answered is recalled, at no cost."""
+    from simia.report.shadow import calls_of
     from simia.runs import FAILED, Run
 
     run = Run.open(runs, name)
@@ -185,7 +188,10 @@ def show(pack: str, found: Mapping[tuple[str, bool], Fidelity]) -> None:
     for kind, bought in gains(found).items():
         words = [f"{each} of {what}" for what, each in bought.items()]
         out.print(f"{kind}: the ledger buys {', '.join(words)}", markup=False, highlight=False, soft_wrap=True)
-    best = max(found.values(), key=lambda each: each.total.value_f1 or 0.0)
+    answered = [each for each in found.values() if each.total.answered]
+    if not answered:
+        return
+    best = max(answered, key=lambda each: each.total.value_f1 or 0.0)
     table = Table("tool", "calls", "shape", "errors", "F1", title="by tool, in the best row")
     for name, tool in sorted(best.tools.items(), key=lambda pair: pair[1].value_f1 or 0.0):
         table.add_row(name, str(tool.calls), share(tool.schema_validity), share(tool.agreement), share(tool.value_f1))

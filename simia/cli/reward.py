@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -13,10 +14,15 @@ from rich.table import Table
 from simia import loop
 from simia.cli.amplify import RUNS
 from simia.cli.rollout import endpoint
-from simia.errors import UserError
+from simia.errors import Code, UserError
+
+if TYPE_CHECKING:
+    from simia.reward import Reward
 
 app = typer.Typer(help="Rewards: is a model's verdict to be trusted.", no_args_is_help=True)
 out = Console()
+err = Console(stderr=True)
+ENOUGH = 2  # verdicts in a row, from a rollout's first on, that nobody gave
 
 
 @app.callback()
@@ -69,9 +75,10 @@ async def work(names: list[str], settings: list[str], runs: Path) -> Any:
             stack.callback(run.close)
             if not run.is_rollout:
                 raise UserError(f"{run.id} is no rollout: play one with `simia rollout PACK --agent reference`")
-            if run.saved_config().get("backend") != "executable":
+            saved = run.saved_config()
+            if saved.get("backend") not in ("executable", "shadow") or saved.get("reward") == "oracle":
                 raise UserError(
-                    f"{run.id} was not played in the executable world: its rewards are no rules to compare with"
+                    f"{run.id} was not rewarded by rules over a real world: there is nothing to compare with"
                 )
             engine = Engine(model, run.ledger, judge.limits, price_for(judge.llm))
             stack.callback(engine.gate.close)
@@ -81,6 +88,7 @@ async def work(names: list[str], settings: list[str], runs: Path) -> Any:
             saved = run.saved_config()
             pack, kind = Pack.load(saved["pack"]), str(saved.get("agent"))
             oracle = Oracle(engine, pack, judge.oracle)
+            begun = len(rows)
             for item in run.ledger.items():
                 body = run.ledger.result(item.id)
                 if not body or not body["trajectory"]:
@@ -90,11 +98,26 @@ async def work(names: list[str], settings: list[str], runs: Path) -> Any:
                 if value is not None:  # else there is nothing to compare with
                     task = pack.task(str(item.spec["task"]))
                     rows.append((kind, value, await oracle.score(trajectory, task)))
+                    refuse_silence([said for _, _, said in rows[begun:]])
+            refuse_silence([said for _, _, said in rows[begun:]], whole=True)
+            said = calibrate(rows[begun:])
+            err.print(f"{run.id}: {said.judged} judged, {said.errors} without a verdict", markup=False, highlight=False)
             paid.append((kind, oracle.usage))
     found = calibrate(rows)
     for kind, usage in paid:
         found.pay(kind, usage)
     return found
+
+
+def refuse_silence(said: Sequence[Reward], *, whole: bool = False) -> None:
+    """Stop when no judge answers: after a rollout (`whole`) without a verdict, or sooner where the address or the key is to blame, for
+    each has been asked for again and again by then, which takes a minute."""
+    silent = set(Code) - {Code.UNPARSABLE, Code.BUDGET} if whole else {Code.CONNECTION, Code.AUTH, Code.NOT_FOUND}
+    if (whole or len(said) == ENOUGH) and said and all(each.value is None and each.error in silent for each in said):
+        line = f"no verdict came: {said[-1].error}: {said[-1].rationale}"
+        err.print(line, markup=False, highlight=False, soft_wrap=True)
+        err.print("stopped here; the same command again goes on", highlight=False)
+        raise typer.Exit(1)
 
 
 def show(found: Any) -> None:

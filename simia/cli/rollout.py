@@ -91,10 +91,18 @@ class watching:  # noqa: N801 - used as `with watching() as watch`
 
 def finish(done: object, runs: Path) -> None:
     from simia.report.rollouts import print_scores
+    from simia.report.shadow import summary
     from simia.rollout.job import RolledOut
+    from simia.runs import Run
 
     assert isinstance(done, RolledOut)
     print_scores(done.scores, done.folder.name, done.accepted, out)
+    run = Run.read_only(runs, str(done.folder))
+    try:
+        if said := summary(run):
+            out.print(said, markup=False, highlight=False, soft_wrap=True)
+    finally:
+        run.close()
     at = "" if runs == Path("runs") else f" --runs {runs}"
     if done.complete:
         out.print(

@@ -22,10 +22,16 @@ RUN = Annotated[str, typer.Argument(help="Run: id, unique beginning of it, path,
 
 
 @app.command("list")
-def list_runs(runs: RUNS = Path("runs")) -> None:
+def list_runs(
+    every: Annotated[bool, typer.Option("--all", help="Those of simia fidelity too (fidelity-…).")] = False,
+    runs: RUNS = Path("runs"),
+) -> None:
     """All runs of the folder, the latest last."""
     table = Table("run", "accepted", "of", "rejected", "stopped", "model")
-    for folder in folders(runs):
+    table.columns[0].overflow = "fold"  # a name that is cut names nothing
+    found = list(folders(runs))
+    listed = [folder for folder in found if every or not folder.name.startswith("fidelity-")]
+    for folder in listed:
         run = Run.read_only(runs, str(folder))
         try:
             ledger = run.ledger
@@ -42,7 +48,12 @@ def list_runs(runs: RUNS = Path("runs")) -> None:
             )
         finally:
             run.close()
-    out.print(table) if table.row_count else out.print(f"no runs in {runs}; begin with: simia amplify")
+    if table.row_count:
+        out.print(table)
+    elif not found:
+        out.print(f"no runs in {runs}; begin with: simia amplify")
+    if hidden := len(found) - len(listed):
+        out.print(f"{hidden} runs of simia fidelity are not shown; all of them: simia runs list --all", highlight=False)
 
 
 @app.command()
@@ -54,15 +65,18 @@ def show(
     """A run's figures, or one of its items."""
     from simia.report.conversation import plain
     from simia.report.facts import gather
+    from simia.report.shadow import calls_of, print_differences
     from simia.report.text import print_report, print_trajectory
     from simia.trajectory import Trajectory
 
     opened = Run.read_only(runs, run)
     try:
         if item is None and opened.is_rollout:
-            from simia.report import rollouts
+            from simia.report import rollouts, shadow
 
             rollouts.print_report(rollouts.gather(opened), out)
+            if said := shadow.summary(opened):
+                out.print(said, markup=False, highlight=False, soft_wrap=True)
             return
         if item is None:
             print_report(gather(opened), out)
@@ -75,6 +89,7 @@ def show(
             out.print(plain(f"{issue['code']} {issue['where']} {issue['detail']}"))
         if body["trajectory"]:
             print_trajectory(Trajectory.from_row(body["trajectory"]), out)
+            print_differences(calls_of(opened, item), out)
         else:
             for key in opened.ledger.reply_keys(item):
                 reply = opened.ledger.recall(key)

@@ -165,3 +165,19 @@ def test_one_budget_holds_for_all_models_and_over_a_resume(stage: FakeEndpoint) 
         assert 3 < len(stage.requests) + len(other.requests) <= 20
     finally:
         other.stop()
+
+
+def test_a_shadow_is_summed_up_and_its_differences_are_shown(stage: FakeEndpoint) -> None:
+    stage.plan(script=["ok", "400"])
+    words = ("backend=shadow", "limits.retries=0", "agent=reference", "user=none")
+    done = roll(stage, *(word for each in words for word in ("--set", each)), "--limit", "1")
+    assert done.exit_code == 0, done.output
+    assert "shadow: 2 calls, 0 agree, 1 differ, 1 lost (mostly bad_request: " in done.output
+    shown = CliRunner().invoke(build(), ["runs", "show", "s"])
+    assert "shadow: 2 calls" in shown.output
+    item = CliRunner().invoke(build(), ["runs", "show", "s", "--item", "todo-1.0"])
+    assert item.exit_code == 0, item.output
+    assert "  1. " in item.output
+    assert ": differs" in item.output
+    assert "simulated" in item.output
+    assert ": lost" in item.output

@@ -172,3 +172,28 @@ def test_what_the_rules_left_open_is_not_asked(tmp_path: Path, monkeypatch: pyte
         assert len(endpoint.requests) == 1
     finally:
         endpoint.stop()
+
+
+def test_a_shadow_rollout_is_rewarded_by_rules_and_a_dead_judge_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    small(tmp_path / "todos")
+    runner, app = CliRunner(), build()
+    endpoint = FakeEndpoint("--respond", "tests.replies:stage")
+    model = ["--set", "llm.model=m", "--set", "limits.retries=0", "--set"]
+    try:
+        words = ["rollout", "todos", "--agent", "reference", *model, f"llm.base_url={endpoint.url}", "--set"]
+        assert runner.invoke(app, [*words, "backend=shadow", "--name", "shadow"]).exit_code == 0
+        assert runner.invoke(app, [*words, "reward=oracle", "--name", "judged"]).exit_code == 0
+        dead = runner.invoke(app, ["reward", "calibrate", "shadow", *model, "llm.base_url=http://127.0.0.1:9/v1"])
+        assert dead.exit_code == 1, (dead.output, dead.exception)
+        assert "no verdict came: connection: " in dead.output
+        done = runner.invoke(app, ["reward", "calibrate", "shadow", *model, f"llm.base_url={endpoint.url}"])
+        assert done.exit_code == 0, (done.output, done.exception)
+        assert "shadow: 2 judged, 0 without a verdict" in done.output
+        refused = runner.invoke(app, ["reward", "calibrate", "judged", *model, f"llm.base_url={endpoint.url}"])
+        assert isinstance(refused.exception, UserError)
+        assert "judged was not rewarded by rules" in str(refused.exception)
+    finally:
+        endpoint.stop()

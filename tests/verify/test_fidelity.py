@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from simia.cli import build
+from simia.cli.fidelity import show
 from simia.errors import UserError
 from simia.pack import Pack
 from simia.report.plot import Dot, Line, Panel, svg
@@ -384,3 +385,35 @@ def test_an_answer_that_cannot_be_read_is_final(tmp_path: Path, monkeypatch: pyt
         assert len(endpoint.requests) == asked
     finally:
         endpoint.stop()
+
+
+def test_a_dead_endpoint_is_said_after_the_first_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    small(tmp_path / "todos")
+    words = ["fidelity", "todos", "--limit", "1", "--set", "llm.model=m", "--set", "limits.retries=0"]
+    done = CliRunner().invoke(build(), [*words, "--set", "llm.base_url=http://127.0.0.1:9/v1"])
+    assert done.exit_code == 1, (done.output, done.exception)
+    assert "schema, ledger: no call was answered: " in done.output
+    assert "connection" in done.output
+    assert "│" not in done.output, "an empty table"
+    assert [path.parent.name for path in (tmp_path / "runs").glob("*/ledger.db")] == ["fidelity-todos-schema"]
+    endpoint = FakeEndpoint("--respond", "tests.replies:stage")
+    try:
+        again = CliRunner().invoke(build(), [*words, "--set", f"llm.base_url={endpoint.url}"])
+        assert again.exit_code == 0, (again.output, again.exception)
+        assert "schema, ledger: " in again.output
+        assert ", 0 lost, F1 " in again.output
+        listed = CliRunner().invoke(build(), ["runs", "list"])
+        assert "6 runs of simia fidelity are not shown" in listed.output
+        assert CliRunner().invoke(build(), ["runs", "list", "--all"]).output.count("complete") == 6
+    finally:
+        endpoint.stop()
+
+
+def test_the_best_row_is_one_that_was_answered(capsys: pytest.CaptureFixture[str]) -> None:
+    lost = figures([row({"id": 1}, lost="connection: no", name="get_lost")], {})
+    answered = figures([row({"id": 1}, {"id": 2}, name="get_answered")], {})  # F1 is 0 in both
+    show("p", {("schema", True): lost, ("schema", False): answered})
+    said = capsys.readouterr().out.partition("best row")[2]
+    assert "get_answered" in said
+    assert "get_lost" not in said

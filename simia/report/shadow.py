@@ -1,0 +1,73 @@
+"""What both worlds said in a rollout with `backend=shadow`: one line for a run, and call by call for an episode.
+
+Two answers agree when both refuse, or both succeed with the same values. How near they come otherwise is measured by
+`simia fidelity`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+
+from simia.report.conversation import plain
+from simia.runs import Run
+from simia.trajectory import compact
+from simia.verify.fidelity import kind, leaves
+
+Row = Mapping[str, Any]
+LONGEST = 200  # characters of an error
+
+
+def calls_of(run: Run, item: str) -> list[dict[str, Any]]:
+    """What both worlds said in an episode; `episode` names it."""
+    body = run.ledger.result(item)
+    told = (body["trajectory"].get("evidence") or {}).get("differences", []) if body and body["trajectory"] else []
+    return [{**row, "episode": item} for row in told]
+
+
+def summary(run: Run) -> str | None:
+    """How many calls were compared, agree and were lost; None where there was no shadow."""
+    if run.saved_config().get("backend") != "shadow":
+        return None
+    rows = [row for item in run.ledger.items() for row in calls_of(run, item.id)]
+    lost = Counter(str(row["lost"]) for row in rows if "lost" in row)
+    same = sum(alike(row) for row in rows)
+    why = f" (mostly {lost.most_common(1)[0][0][:LONGEST]})" if lost else ""
+    return (
+        f"shadow: {len(rows)} calls, {same} agree, {len(rows) - same - lost.total()} differ, {lost.total()} lost{why}"
+    )
+
+
+def alike(row: Row) -> bool:
+    if "lost" in row:
+        return False
+    real, simulated = row["real"], row["simulated"]
+    if real["failed"] or simulated["failed"]:
+        return bool(real["failed"] == simulated["failed"])
+    one, two = real["content"], simulated["content"]
+    return kind(one) == kind(two) and Counter(leaves(one)) == Counter(leaves(two))
+
+
+def print_differences(rows: Sequence[Row], to: Console) -> None:
+    """Each call of an episode; both answers where they are not alike."""
+    if not rows:
+        return
+    to.print("beside the real world, the simulated one:", highlight=False)
+    for row in rows:
+        fate = "lost" if "lost" in row else "agrees" if alike(row) else "differs"
+        lines = [f"{row['step']}. {row['name']} {compact(row['arguments'])}: {fate}"]
+        if "lost" in row:
+            lines.append(f"     {row['lost']}")
+        elif fate == "differs":
+            lines += [f"     {world:<9} {answer(row[world])}" for world in ("real", "simulated")]
+        if row.get("issue"):
+            lines.append(f"     issue     {row['issue']}")
+        for line in lines:
+            to.print(plain(f"  {line}"), soft_wrap=True)
+
+
+def answer(said: Row) -> str:
+    return f"{'refuses: ' if said['failed'] else ''}{compact(said['content'])}"
