@@ -51,7 +51,9 @@ trainer = Watched(
     train_dataset=Dataset.from_list(tool_rows(environment)),
     processing_class=tokenizer,
     environment_factory=environment_factory(
-        environment, on_trajectory=lambda trajectory: episodes.append(trajectory.model_dump(mode="json"))
+        environment,
+        trainer=lambda: trainer,
+        on_trajectory=lambda trajectory: episodes.append(trajectory.model_dump(mode="json")),
     ),
 )
 trainer.train()
