@@ -75,6 +75,13 @@ def test_an_endpoint_in_sight_takes_the_local_models_place(monkeypatch: pytest.M
     assert resolve(None, None, None, ["llm.kind=embedded"]).llm.kind == "embedded"
 
 
+def test_a_packs_own_file_without_its_tools_is_no_seed() -> None:
+    pack = data_root() / "seeds" / "customer_service"
+    with pytest.raises(UserError, match=r"lists no tools; give the pack's folder: --seeds .*customer_service$"):
+        resolve(None, [str(pack / "seeds.jsonl")], None, [])
+    assert resolve(None, [str(pack)], None, []).seeds.packs == [str(pack)]
+
+
 def test_identity_leaves_out_what_is_operational() -> None:
     base = load(AmplifyConfig, "amplify/default")
     faster = load(AmplifyConfig, "amplify/default", ["limits.concurrency=99", "n=5", "llm.timeout=7", "stop.outage=3"])

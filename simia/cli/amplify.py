@@ -12,6 +12,7 @@ from rich.console import Console
 from simia import loop
 from simia.amplify.settings import AmplifyConfig
 from simia.config import load
+from simia.errors import UserError
 
 RUNS = Annotated[Path, typer.Option("--runs", help="Folder of the runs.", envvar="SIMIA_RUNS")]
 err = Console(stderr=True)
@@ -63,7 +64,22 @@ def resolve(config: str | None, seeds: list[str] | None, n: int | None, settings
             n = 8
     if endpoint and not any(s.startswith("llm.kind=") for s in settings):
         settings = ["llm.kind=openai", *settings]
-    return load(AmplifyConfig, config, settings, n=n, seeds__packs=seeds or None)
+    found = load(AmplifyConfig, config, settings, n=n, seeds__packs=seeds or None)
+    for name in found.seeds.packs:
+        refuse_half_a_pack(Path(name).expanduser(), found.seeds.dialect)
+    return found
+
+
+def refuse_half_a_pack(file: Path, dialect: str | None) -> None:
+    """A pack's own trajectories list no tools, which stand beside them: taken alone, each of their calls would be unknown."""
+    from simia import formats
+    from simia.trajectory import Trajectory
+
+    if file.suffix in (".yaml", ".yml") or not file.is_file() or not (file.parent / "pack.yaml").is_file():
+        return
+    first = next(iter(formats.read(file, dialect)), None)
+    if isinstance(first, Trajectory) and not first.tools and any(first.calls()):
+        raise UserError(f"{file}: this file lists no tools; give the pack's folder: --seeds {file.parent}")
 
 
 def show_dry_run(config: AmplifyConfig) -> None:

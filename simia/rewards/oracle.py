@@ -45,7 +45,7 @@ class OracleSettings(Config):
     suite: Literal["auto", "generic", "tau", "officebench"] = Field(
         "auto", description="Whose rules of judging; auto: by the pack's name."
     )
-    votes: int = Field(1, ge=1, description="Replies of which the majority decides.")
+    votes: int = Field(1, ge=1, description="Replies of which the majority decides; a tie is no success.")
     steps: bool = Field(False, description="Judge each turn too; the share of good ones is the part `steps`.")
     reference: bool = Field(True, description="Show the reference solution.")
     temperature: float | None = Field(0.0, ge=0, description="Sampling temperature; None leaves it to the endpoint.")

@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def shown() -> list[str]:
-    blocks = re.findall(r"```\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.S)
+    blocks = re.findall(r"```\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8").replace("\\\n", " "), re.S)
     return [line for block in blocks for line in block.splitlines() if line.startswith("simia ")]
 
 
