@@ -53,7 +53,7 @@ def list_runs(
     elif not found:
         out.print(f"no runs in {runs}; begin with: simia amplify")
     if hidden := len(found) - len(listed):
-        out.print(f"{hidden} runs of simia fidelity are not shown; all of them: simia runs list --all", highlight=False)
+        out.print(f"not shown: {hidden} of simia fidelity; all of them: simia runs list --all", highlight=False)
 
 
 @app.command()

@@ -404,7 +404,7 @@ def test_a_dead_endpoint_is_said_after_the_first_row(tmp_path: Path, monkeypatch
         assert "schema, ledger: " in again.output
         assert ", 0 lost, F1 " in again.output
         listed = CliRunner().invoke(build(), ["runs", "list"])
-        assert "6 runs of simia fidelity are not shown" in listed.output
+        assert "not shown: 6 of simia fidelity" in listed.output
         assert CliRunner().invoke(build(), ["runs", "list", "--all"]).output.count("complete") == 6
     finally:
         endpoint.stop()
