@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -57,6 +58,7 @@ def train(
     for note in launch.notes:
         out.print(note, markup=False, highlight=False, soft_wrap=True)
     if dry_run:
+        asked(launch)
         out.print(line(launch), markup=False, highlight=False, soft_wrap=True)
         return
     if launch.prepare is not None:
@@ -78,6 +80,17 @@ def changed(settings: list[str]) -> dict[str, Any]:
             raise UserError(f"--set {setting!r}: write it as a.b=value")
         found[name] = scalar(text)
     return found
+
+
+def asked(launch: Launch) -> None:
+    """Raises `UserError` with what the trainer itself says against its configuration."""
+    if launch.check is None:
+        return
+    env = {**os.environ, **launch.env}
+    done = subprocess.run(launch.check, env=env, cwd=launch.cwd, capture_output=True, text=True, check=False)
+    if done.returncode:
+        lines = [line for line in done.stderr.splitlines() if line.strip()] or ["it does not start"]
+        raise UserError(lines[-1].removeprefix("simia: "))
 
 
 def line(launch: Launch) -> str:

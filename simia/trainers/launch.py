@@ -19,6 +19,8 @@ class Launch:
     env: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     prepare: Callable[[], None] | None = None
+    check: list[str] | None = None
+    """A command of the trainer's environment that a dry run asks; what it says on stderr is what is wrong."""
 
 
 def as_setting(value: Any) -> str:

@@ -99,6 +99,8 @@ class Session:
 
     def _must_be_played(self, task: str) -> None:
         """A split that is kept for later must not be had by its tasks' names."""
+        if not isinstance(task, str):
+            raise UserError(f"task is {task!r}: it is a task's id, a text")
         tasks = self.environment.tasks
         if any(each.id == task for each in tasks):
             return
@@ -113,6 +115,8 @@ class Session:
     async def act(self, action: str | Message) -> Heard:
         """One turn of the policy; its calls get ids that no other turn's have. To an episode that was lost at its reset the answer
         is its end. Raises `UserError` where there is no episode to act in."""
+        if not isinstance(action, str | Message):
+            raise UserError(f"an action is a text, or a message: not {action!r}")
         async with self._turn:
             episode = self.episode
             if episode is None or (episode.end is not None and self.turns):

@@ -19,7 +19,8 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections import deque
+import logging
+from collections import Counter, deque
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
@@ -28,6 +29,8 @@ from simia.environment import Environment, Episode, Sample
 from simia.errors import Code, UserError
 from simia.trainers.tokens import Row, Text
 from simia.trajectory import Trajectory
+
+log = logging.getLogger(__name__)
 
 Sampled = tuple[list[int], list[float]]
 """Ids of one reply, the end token with them, and the log-probability with which each was drawn."""
@@ -66,7 +69,8 @@ def rollout_func(
     trainer bounds an episode's tokens, the environment's included, and one that reaches it is cut and scored. The rows
     that come back hold `prompt_ids`, `completion_ids`, `logprobs` (0 for the environment's tokens), `env_mask`, and for
     reward functions `reward` and `task_id`. An aborted episode has reward None and `env_mask` 0 throughout, so that
-    neither its advantage nor a KL term nor the count of trained tokens sees it. Raises `UserError` for an unknown task.
+    neither its advantage nor a KL term nor the count of trained tokens sees it. Raises `UserError` for an unknown task, and for a
+    step in which no episode could be scored.
     """
 
     if at_once is not None and at_once < 1:
@@ -82,9 +86,24 @@ def rollout_func(
         if on_trajectory is not None:
             for row in rows:
                 on_trajectory(row.episode.trajectory)
+        tell_lost(rows, trainer.state.global_step + 1)
         return columns(rows, rollout.text.end_ids[0])
 
     return roll
+
+
+def tell_lost(rows: list[Row], step: int) -> None:
+    """Episodes that the infrastructure ended train nothing, which is said. Raises `UserError` where they are all of a step: it would use
+    up the schedule, and the trainer's last checkpoint is a better place to go on from."""
+    lost = [row.episode for row in rows if row.episode.reward is None or row.episode.reward.value is None]
+    if not lost:
+        return
+    reasons = Counter(issue.detail or issue.code.meaning for episode in lost for issue in episode.issues[-1:])
+    mostly = f", mostly: {reasons.most_common(1)[0][0]}" if reasons else ""
+    said = f"step {step}: {len(lost)} of {len(rows)} episodes have no reward{mostly}"
+    if len(lost) == len(rows):
+        raise UserError(f"{said}; mend that and start again, from the last checkpoint")
+    log.warning(said)
 
 
 def columns(rows: list[Row], filler: int) -> dict[str, list[Any]]:

@@ -61,15 +61,21 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None)
         raise UserError(
             "rollout_func samples with the trainer's own model: set grpo.use_vllm=false, or through=environment_factory"
         )
+    if settings.model.startswith(("/", ".", "~")) and not Path(settings.model).expanduser().is_dir():
+        raise UserError(f"model: there is no folder {settings.model}")
     python = interpreter("trl", python)
     command = [str(python), "-m", "simia.trainers.trl_train", str(find_config(config).absolute())]
     for name, value in changes.items():
         command += ["--set", f"{name}={as_setting(value)}"]
     backend = settings.stage.backend if isinstance(settings.stage.backend, str) else "mixed"
-    notes = [
-        f"GRPO of {settings.model} on {len(tasks)} tasks of {pack.name} ({backend}), through TRL's {settings.through} ({python})"
-    ]
-    return Launch(command, env={"PYTHONPATH": python_path(python), "TRL_EXPERIMENTAL_SILENCE": "1"}, notes=notes)
+    which = f"{len(tasks)} tasks of {pack.name}" + (f", split {settings.stage.split}" if settings.stage.split else "")
+    notes = [f"GRPO of {settings.model} on {which} ({backend}), through TRL's {settings.through} ({python})"]
+    if backend in ("simulated", "mixed") and settings.stage.llm.kind == "embedded" and settings.stage.simulator is None:
+        notes.append(
+            "the small local model plays the tools and judges, which shows how it works and not how well: name one under stage.llm"
+        )
+    env = {"PYTHONPATH": python_path(python), "TRL_EXPERIMENTAL_SILENCE": "1"}
+    return Launch(command, env=env, notes=notes, check=[*command, "--check"])
 
 
 def train(config: TrlConfig) -> None:
@@ -78,11 +84,7 @@ def train(config: TrlConfig) -> None:
     from transformers.trainer_utils import get_last_checkpoint  # type: ignore[import-not-found,unused-ignore]
     from trl import GRPOConfig, GRPOTrainer  # type: ignore[import-not-found,unused-ignore]
 
-    given = fields(config.grpo, [field.name for field in dataclasses.fields(GRPOConfig)])
-    try:
-        arguments = GRPOConfig(**given)
-    except ValueError as error:  # bf16 without a GPU, a batch that holds no whole group: TRL's own words say which
-        raise UserError(f"grpo: {' '.join(str(error).split())}") from None
+    arguments = arguments_of(config, GRPOConfig)
     out = Path(arguments.output_dir)
     environment = sync.run(open_stage(config.stage, store=out / "replies", say=lambda text: print(text, flush=True)))
     try:
@@ -100,6 +102,31 @@ def train(config: TrlConfig) -> None:
         trainer.save_model()
     finally:
         sync.run(environment.close())
+
+
+def arguments_of(config: TrlConfig, made: Any) -> Any:
+    """TRL's configuration. Raises `UserError` for a name or a value that it does not take."""
+    kinds = {field.name: str(field.type) for field in dataclasses.fields(made)}
+    given = fields(config.grpo, list(kinds))
+    for name, value in given.items():
+        if isinstance(value, str) and not re.search(r"\b(str|Any|dict|list|Strategy|Type)", kinds[name]):
+            kind = re.sub(r"<class '(\w+)'>", r"\1", kinds[name])
+            raise UserError(f"grpo.{name} is {value!r}: it takes {kind}")
+    try:
+        return made(**given)
+    except (
+        ValueError,
+        TypeError,
+    ) as error:  # bf16 without a GPU, a batch that holds no whole group: its own words say which
+        raise UserError(f"grpo: {' '.join(str(error).split())}") from None
+
+
+def check(config: TrlConfig) -> None:
+    """What a dry run asks of TRL's environment. It may be asked on a machine without the GPU that is trained on."""
+    from trl import GRPOConfig  # type: ignore[import-not-found,unused-ignore]
+
+    elsewhere = {"bf16": False, "fp16": False, "tf32": None}
+    arguments_of(config.model_copy(update={"grpo": {**config.grpo, **elsewhere}}), GRPOConfig)
 
 
 def rows(config: TrlConfig, environment: Environment, split: str | None) -> list[dict[str, Any]]:
@@ -156,9 +183,13 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m simia.trainers.trl_train")
     parser.add_argument("config")
     parser.add_argument("--set", action="append", default=[], dest="settings")
+    parser.add_argument("--check", action="store_true", help="only whether TRL takes the configuration")
     given = parser.parse_args(arguments)
     try:
-        train(load(TrlConfig, given.config, given.settings))
+        (check if given.check else train)(load(TrlConfig, given.config, given.settings))
+    except KeyboardInterrupt:
+        print("simia: stopped; the same command goes on from the last checkpoint", file=sys.stderr)
+        return 130
     except UserError as error:
         print(f"simia: {error}", file=sys.stderr)
         return 2

@@ -174,11 +174,13 @@ def test_names_that_nothing_has(cache: Path, tmp_path: Path) -> None:
         dry("trl", "trl/grpo", "--set", "steps")
 
 
-def test_trl_from_one_yaml(install: Install, cache: Path, tmp_path: Path) -> None:
+def test_trl_from_one_yaml(install: Install, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install(**TRL)
+    # A made-up TRL can be asked nothing; tests/e2e/test_training_pages.py asks the real one.
+    monkeypatch.setattr("simia.cli.train.asked", lambda launch: None)
     notes, line = dry("trl", "trl/grpo", "--model", "M", "--set", "grpo.max_steps=3", "--set", "stage.user=null")
     assert notes == [
-        f"GRPO of M on 78 tasks of customer_service (executable), through TRL's rollout_func ({sys.executable})"
+        f"GRPO of M on 54 tasks of customer_service, split train (executable), through TRL's rollout_func ({sys.executable})"
     ]
     words = shlex.split(line)
     assert words[words.index("-m") + 1] == "simia.trainers.trl_train"

@@ -69,5 +69,13 @@ def test_a_line_is_ready_to_train_or_says_what_it_lacks(page: str, line: str, fo
         assert said.count("\n") == 1, said
 
 
+@pytest.mark.trainer
+def test_a_dry_run_asks_trl_itself(folder: Path) -> None:
+    said = simia(folder, "train", "trl", "trl/grpo", "--set", "grpo.max_step=2", "--dry-run", code=2)
+    assert "grpo.max_step: GRPOConfig has no such field; did you mean 'max_steps'?" in said
+    said = simia(folder, "train", "trl", "trl/grpo", "--set", "grpo.num_generations=3", "--dry-run", code=2)
+    assert "generation_batch_size (256) must be divisible by num_generations (3)" in said
+
+
 def test_the_pages_show_lines() -> None:
     assert len(shown()) >= 8

@@ -199,3 +199,13 @@ def test_a_users_mistakes_are_said_in_a_line(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="has no tasks"):
         share({"pack": str(tmp_path / "todos")})
     assert session._shared == {}
+
+
+def test_what_is_no_text_is_said(lease: Lease) -> None:
+    played = lease.session()
+    with pytest.raises(UserError, match="task is 3: it is a task's id"):
+        sync.run(played.reset(3))  # type: ignore[arg-type]
+    sync.run(played.reset("cs-009"))
+    with pytest.raises(UserError, match="an action is a text"):
+        sync.run(played.act(3))  # type: ignore[arg-type]
+    sync.run(played.leave())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -12,8 +13,11 @@ import yaml
 
 from simia.cli.train import changed
 from simia.config import load
-from simia.errors import UserError
-from simia.trainers.trl_train import TrlConfig, fields, launch
+from simia.environment import Episode, open_environment
+from simia.errors import Aborted, Code, UserError
+from simia.trainers.tokens import Row
+from simia.trainers.trl import tell_lost
+from simia.trainers.trl_train import TrlConfig, arguments_of, fields, launch
 from tests.fake_endpoint import FakeEndpoint
 from tests.trainers.conftest import ROOT, Trainer
 
@@ -85,6 +89,30 @@ def test_a_field_that_trl_does_not_have() -> None:
         fields({"beta": 0}, known)
     given = {"output_dir": "no", "learning_rate": "1e-6", "beta": 0}
     assert fields(given, known) == {"output_dir": "no", "learning_rate": 1e-6, "beta": 0}
+
+
+def test_text_where_a_number_belongs() -> None:
+    made = dataclasses.make_dataclass(
+        "GRPO", [("output_dir", str | None, None), ("max_steps", int, 1), ("beta", float | None, None)]
+    )
+    config = TrlConfig(model="m", grpo={"output_dir": "o", "max_steps": 3, "beta": "1e-3"})
+    assert arguments_of(config, made).beta == 0.001
+    with pytest.raises(UserError, match=r"grpo.max_steps is 'two': it takes int"):
+        arguments_of(TrlConfig(model="m", grpo={"output_dir": "o", "max_steps": "two"}), made)
+
+
+async def test_a_step_in_which_all_is_lost_ends_the_run(lamps: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The last checkpoint is a better place to go on from than a schedule that has run out."""
+    async with await open_environment(str(lamps), user="scripted") as environment:
+        task = environment.tasks[0]
+        lost = Episode.aborted(environment, task, 0, Aborted(Code.CONNECTION, "nobody listens"))
+        fine = await environment.reset(task)
+        await fine.stop(Code.MAX_TURNS)
+        tell_lost([Row(lost, [1]), Row(fine, [1])], 7)
+        assert "step 7: 1 of 2 episodes have no reward, mostly: nobody listens" in caplog.text
+        with pytest.raises(UserError, match=r"step 8: 2 of 2 .*nobody listens; .*last checkpoint"):
+            tell_lost([Row(lost, [1]), Row(lost, [1])], 8)
+        tell_lost([Row(fine, [1])], 9)
 
 
 def test_text_stays_text_and_a_date_becomes_it(monkeypatch: pytest.MonkeyPatch) -> None:
