@@ -273,7 +273,9 @@ def play(model: Any, tokenizer: Any, pack: Path, split: str, out: Path, *, at_on
                     "errors": sum(m.error is not None for m in t.messages), "last": t.messages[-1].text[:200],
                 }  # fmt: skip
     known = [row["reward"] for row in told.values() if row["reward"] is not None]
-    if len(known) < len(told):  # an outage is no failure of the student's: no result is left, and the next start plays again
+    if len(known) < len(
+        told
+    ):  # an outage is no failure of the student's: no result is left, and the next start plays again
         raise SystemExit(f"{len(told) - len(known)} of {len(told)} episodes were aborted: start again")
     mean = sum(known) / max(1, len(known))
     seconds = time.monotonic() - began
