@@ -27,6 +27,7 @@ from simia.sandbox import probe
 from simia.sandbox.inside.frames import Closed, Reader, frame
 from simia.sandbox.jail import ENVIRONMENT, NAMES, Jail, Room, interpreter_paths, outermost, system_binds
 from simia.sandbox.limits import Limits
+from simia.sandbox.temporary import temporary
 
 PACK, LIB, MAIN = "/pack", "/simia", "simia/sandbox/inside/main.py"
 
@@ -37,7 +38,7 @@ def library() -> str:
     import simia.kit
     import simia.state
 
-    folder = Path(tempfile.mkdtemp(prefix="simia-inside-"))
+    folder = temporary("simia-library-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     room = folder / "simia" / "sandbox"
     room.mkdir(parents=True)
