@@ -99,8 +99,7 @@ def serve_openenv(
     lease = share(config)
     try:
         seats = Seats(lease, record.add, sessions)
-        print(f"trajectories are appended to {out}", file=sys.stderr)
-        loop.run(serve_seats(seats, host, port, say=lambda line: print(line, file=sys.stderr, flush=True)))
+        loop.run(serve_seats(seats, host, port, kept=out, say=lambda line: print(line, file=sys.stderr, flush=True)))
     finally:
         lease.close()
 

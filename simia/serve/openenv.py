@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import uvicorn
@@ -217,15 +218,15 @@ class Seats:
             await asyncio.wait_for(asyncio.gather(*leaving), PATIENCE)
 
 
-async def serve(seats: Seats, host: str, port: int, *, say: Callable[[str], None]) -> None:
-    """Serve until a signal comes. Raises `UserError` for an address that cannot be had."""
+async def serve(seats: Seats, host: str, port: int, *, kept: Path, say: Callable[[str], None]) -> None:
+    """Serve until a signal comes. `kept`: where what is played goes, which is said. Raises `UserError` for an address that cannot be had."""
     listening = listen(host, port)
     app = Door(seats.app()) if is_loopback(host) else seats.app()
     server = Quiet(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1))
     with until_signal() as stop:
         serving = asyncio.ensure_future(server.serve([listening]))
         waiting = asyncio.ensure_future(stop.wait())
-        say(f"serving at http://{host}:{listening.getsockname()[1]}; Ctrl-C ends")
+        say(f"serving at http://{host}:{listening.getsockname()[1]}; what is played goes to {kept}; Ctrl-C ends")
         await asyncio.wait({serving, waiting}, return_when=asyncio.FIRST_COMPLETED)
         waiting.cancel()
         server.should_exit = True
