@@ -219,6 +219,9 @@ for seed in (0, 100, 200, 300):
     if any(told["executable"]["rm_scores"][i][-1] for i in range(8)):
         break
 told["update"] = updated(executable, batch)
+cut = configured()
+cut.agent_proxy.max_turn = 1
+_, told["cut"] = rolled(cut)
 batch, told["dark"] = rolled(executable, refused=range(1, 9))
 told["dark"]["update"] = updated(executable, batch)
 fake = configured(backend="simulated", llm={"kind": "openai", "base_url": url, "model": "fake"})
