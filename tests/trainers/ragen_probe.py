@@ -213,6 +213,14 @@ for name, values in runs.items():
 executable = configured()
 _, told["lost"] = rolled(executable, refused=[2], lost=[6])
 _, told["val"] = rolled(executable, val=True)
+# Before the policy is trained for real, after which nobody knows what it says.
+fake = configured(backend="simulated", llm={"kind": "openai", "base_url": url, "model": "fake"})
+_, told["simulated"] = rolled(fake)
+if "local" in sys.argv:
+    short = {"backend_settings": {"max_tokens": 200, "examples": 0}, "oracle": {"max_tokens": 200}}
+    small = configured(backend="simulated", llm={"kind": "embedded", "threads": 2}, **short)
+    small.es_manager.train.group_size, small.agent_proxy.max_turn = 2, 3
+    _, told["local"] = rolled(small)
 for seed in (0, 100, 200, 300):
     executable.seed.train = seed
     batch, told["executable"] = rolled(executable)
@@ -224,11 +232,4 @@ cut.agent_proxy.max_turn = 1
 _, told["cut"] = rolled(cut)
 batch, told["dark"] = rolled(executable, refused=range(1, 9))
 told["dark"]["update"] = updated(executable, batch)
-fake = configured(backend="simulated", llm={"kind": "openai", "base_url": url, "model": "fake"})
-_, told["simulated"] = rolled(fake)
-if "local" in sys.argv:
-    short = {"backend_settings": {"max_tokens": 200, "examples": 0}, "oracle": {"max_tokens": 200}}
-    small = configured(backend="simulated", llm={"kind": "embedded", "threads": 2}, **short)
-    small.es_manager.train.group_size, small.agent_proxy.max_turn = 2, 3
-    _, told["local"] = rolled(small)
 Path(out).write_text(json.dumps(told))
