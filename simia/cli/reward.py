@@ -54,7 +54,8 @@ def calibrate(
 async def work(names: list[str], settings: list[str], runs: Path) -> Any:
     from simia.config import load
     from simia.llm.backends import open_backend, price_for
-    from simia.llm.engine import Engine, share_budget
+    from simia.llm.budget import share_budget
+    from simia.llm.engine import Engine
     from simia.pack import Pack
     from simia.rewards.oracle import Oracle
     from simia.rollout.settings import RolloutConfig

@@ -83,11 +83,11 @@ def serve_openenv(
     if find_spec("openenv") is None:
         raise UserError("serving by OpenEnv needs its package: pip install openenv")
     from simia.config import load
+    from simia.rollout.session import share
     from simia.rollout.settings import StageConfig
     from simia.serve.episodes import Record
     from simia.serve.openenv import Seats
     from simia.serve.openenv import serve as serve_seats
-    from simia.trainers.session import share
 
     grants = {"unsafe": unsafe or None, "network": network or None, "variables": variables}
     config = load(

@@ -12,7 +12,8 @@ from typing import Any, Literal
 
 from simia.environment import Environment
 from simia.llm.backends import LLMSettings, open_backend, price_for
-from simia.llm.engine import Engine, Journal, share_budget
+from simia.llm.budget import share_budget
+from simia.llm.engine import Engine, Journal
 from simia.llm.types import Backend
 from simia.pack import Pack
 from simia.rewards.oracle import Oracle

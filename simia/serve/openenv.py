@@ -31,8 +31,8 @@ from pydantic import BaseModel, Field
 
 from simia import __version__, sync
 from simia.config import Config, parse
+from simia.rollout.session import Heard, Keep, Lease, Session, on_portal
 from simia.serve.loopback import Asgi, Door, Quiet, is_loopback, listen, until_signal
-from simia.trainers.session import Heard, Keep, Lease, Session, on_portal
 from simia.trajectory import Message, ToolCall
 
 PATIENCE = 20.0  # seconds for what is under way when the server ends

@@ -24,7 +24,7 @@ from gymnasium import spaces  # type: ignore[import-not-found,unused-ignore]
 from simia import sync
 from simia.environment import Environment
 from simia.errors import UserError
-from simia.trainers.session import Heard, Keep, Session, Stage, as_text, share
+from simia.rollout.session import Heard, Keep, Session, Stage, as_text, share
 
 MOST_CHARACTERS = 1 << 20
 SAMPLED = 64

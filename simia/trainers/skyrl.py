@@ -23,7 +23,7 @@ from skyrl_gym.envs.base_text_env import BaseTextEnv  # type: ignore[import-not-
 
 from simia import sync
 from simia.errors import Code, UserError
-from simia.trainers.session import Heard, Lease, Stage, share
+from simia.rollout.session import Heard, Lease, Stage, share
 
 NAME = "simia"
 _kept: list[Lease] = []

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from simia.errors import Code, UserError
-from simia.llm.engine import BudgetReached, Engine, Limits, MemoryJournal, PassingJournal, share_budget
+from simia.llm.budget import share_budget
+from simia.llm.engine import BudgetReached, Engine, Limits, MemoryJournal, PassingJournal
 from simia.llm.gate import Gate
 from simia.llm.openai import OpenAIBackend, OpenAISettings
 from simia.llm.prices import FREE, Price, price_of

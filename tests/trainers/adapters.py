@@ -11,9 +11,9 @@ from openenv.core import GenericEnvClient
 
 import simia.trainers.gymnasium
 import simia.trainers.skyrl
+from simia.rollout.session import share
 from simia.serve.loopback import listen
 from simia.serve.openenv import Seats
-from simia.trainers.session import share
 from tests.trainers.conformance import rows_as_text
 
 

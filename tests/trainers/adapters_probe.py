@@ -31,8 +31,8 @@ from openenv.core import GenericEnvClient
 import simia.trainers.gymnasium
 import simia.trainers.skyrl
 from simia.errors import UserError
+from simia.rollout import session
 from simia.rollout.scripted import NOTHING
-from simia.trainers import session
 from tests.trainers.adapters import Gym, Net, Sky
 from tests.trainers.conformance import cases, check
 

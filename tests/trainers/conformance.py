@@ -27,8 +27,8 @@ from simia.formats import calls as tagged
 from simia.formats.hermes import join_system
 from simia.pack import Pack
 from simia.rollout.scripted import NOTHING, ReferenceAgent
+from simia.rollout.session import as_text
 from simia.rollout.stage import open_stage
-from simia.trainers.session import as_text
 from simia.trajectory import Message
 from simia.users import View
 from tests import replies

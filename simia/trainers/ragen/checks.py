@@ -11,9 +11,9 @@ from typing import Any
 
 from simia.config import parse
 from simia.errors import UserError
+from simia.rollout.session import plain
 from simia.rollout.settings import StageConfig
 from simia.trainers.ragen.register import ENV_TYPE
-from simia.trainers.session import plain
 
 GRPO_METHODS = ("mean_std", "mean")
 

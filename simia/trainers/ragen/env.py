@@ -26,9 +26,9 @@ from simia.environment import Episode, Sample
 from simia.errors import Code, UserError
 from simia.formats.calls import read_message
 from simia.rollout.figures import SUCCESS
+from simia.rollout.session import as_text, plain, share
 from simia.rollout.settings import StageConfig
 from simia.task import Task
-from simia.trainers.session import as_text, plain, share
 from simia.trainers.tokens import Row, Text
 from simia.trajectory import Message
 

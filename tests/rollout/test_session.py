@@ -14,8 +14,8 @@ import pytest
 
 from simia import sync
 from simia.errors import UserError
-from simia.trainers import session
-from simia.trainers.session import Lease, as_text, on_portal, plain, share
+from simia.rollout import session
+from simia.rollout.session import Lease, as_text, on_portal, plain, share
 from simia.trajectory import Message, ToolCall, Trajectory
 from tests.packs.small import small
 
