@@ -1,6 +1,6 @@
 """GRPO with TRL on a pack, on one page: an environment, TRL's trainer, and nothing patched between them.
 
-    python -m simia.trainers.environments trl       # once: prints the PYTHON of an environment with TRL; then
+    python -m simia.interpreters trl       # once: prints the PYTHON of an environment with TRL; then
     PYTHON -m pip install simia
     PYTHON examples/grpo.py Qwen/Qwen3-0.6B customer_service executable
     PYTHON examples/grpo.py Qwen/Qwen3-0.6B customer_service simulated     # no code of the pack is run: a model plays its tools

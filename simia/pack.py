@@ -40,7 +40,7 @@ class Executable(BaseModel):
     root: str = Field("/scratch", pattern=r"^/([a-z][a-z0-9_-]*)?$")
     """With `isolation: sandbox`: where the private folder lies; `/`: the whole root can be written to."""
     python: str | None = None
-    """Name of the environment whose interpreter runs it (simia.trainers.environments), or an interpreter's absolute path;
+    """Name of the environment whose interpreter runs it (simia.interpreters), or an interpreter's absolute path;
     None: simia's own."""
     needs: list[str] = Field(default_factory=list)
     """More that is readable inside: names of cached environments, or absolute paths of folders."""

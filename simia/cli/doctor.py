@@ -34,10 +34,9 @@ def doctor(
 
 def machine() -> Table:
     from simia import __version__
+    from simia.interpreters import RECIPES, plain
     from simia.resources import cache_root
     from simia.sandbox.probe import probe
-    from simia.trainers.environments import plain
-    from simia.trainers.recipes import RECIPES
     from simia.trainers.versions import NEEDS, installed
 
     table = Table("what", "how it stands", show_header=False)
@@ -57,14 +56,14 @@ def machine() -> Table:
         if name in NEEDS:
             continue
         built = (cache_root() / "envs" / recipe.key).is_dir()
-        how = "built" if built else f"not built ({recipe.size}): {sys.executable} -m simia.trainers.environments {name}"
+        how = "built" if built else f"not built ({recipe.size}): {sys.executable} -m simia.interpreters {name}"
         table.add_row(f"environment {name}", how)
     return table
 
 
 def lines(trainer: str) -> list[str]:
     """A trainer in this environment, with each version that clashes, and in one of its own."""
-    from simia.trainers.recipes import RECIPES
+    from simia.interpreters import RECIPES
     from simia.trainers.versions import clean, compare, home_of, installed
 
     fit, own, recipe = compare(trainer, installed()), home_of(trainer), RECIPES.get(trainer)

@@ -25,10 +25,10 @@ import yaml
 from simia import loop
 from simia.errors import Aborted, UserError
 from simia.importers.draft import drafted
+from simia.interpreters import ensure_packages
 from simia.pack import Pack
 from simia.sandbox.limits import Limits
 from simia.task import Task
-from simia.trainers.environments import ensure_packages
 from simia.trajectory import ToolCall
 from simia.worlds.executable import ExecutableBackend
 

@@ -21,8 +21,8 @@ from email.parser import HeaderParser
 from pathlib import Path
 
 from simia.errors import UserError
+from simia.interpreters import ensure_packages, locked
 from simia.resources import cache_root
-from simia.trainers.environments import ensure_packages, locked
 
 Say = Callable[[str], None]
 REQUIREMENT = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)(\[[^\]]*\])?\s*(.*)")

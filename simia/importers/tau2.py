@@ -35,8 +35,8 @@ from pydantic import ValidationError
 
 from simia.errors import UserError
 from simia.importers.draft import drafted
+from simia.interpreters import ensure
 from simia.task import Task
-from simia.trainers.environments import ensure
 
 Say = Callable[[str], None]
 DOMAINS = ("retail", "airline", "telecom")

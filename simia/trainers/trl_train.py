@@ -23,10 +23,10 @@ from simia import sync
 from simia.config import Config, assign, find_config, load, parse, read
 from simia.environment import Environment
 from simia.errors import UserError
+from simia.interpreters import python_path
 from simia.pack import Pack
 from simia.rollout.settings import StageConfig
 from simia.rollout.stage import chosen, open_stage
-from simia.trainers.environments import python_path
 from simia.trainers.launch import Launch, as_setting
 from simia.trainers.versions import interpreter
 

@@ -16,9 +16,8 @@ from importlib.metadata import distributions
 from pathlib import Path
 
 from simia.errors import UserError
+from simia.interpreters import RECIPES, plain
 from simia.resources import cache_root
-from simia.trainers.environments import plain
-from simia.trainers.recipes import RECIPES
 
 NEEDS: dict[str, dict[str, str]] = {
     "llamafactory": {
@@ -132,7 +131,7 @@ def clean(trainer: str) -> str:
         from simia.trainers.ragen.start import CLONE
 
         return f"{CLONE} && bash scripts/setup_ragen.sh"
-    return f"{sys.executable} -m simia.trainers.environments {trainer}"
+    return f"{sys.executable} -m simia.interpreters {trainer}"
 
 
 def satisfies(version: str, wanted: str) -> bool:

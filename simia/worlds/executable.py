@@ -230,7 +230,7 @@ class ExecutableBackend:
 
 def interpreter(name: str) -> str:
     """The interpreter of an environment by its name, or at that path."""
-    from simia.trainers.environments import ensure
+    from simia.interpreters import ensure
 
     if not name.startswith("/"):
         return str(ensure(name))

@@ -70,7 +70,7 @@ def test_an_environment_that_clashes_is_named_with_the_way_out(folder: Path, ins
         dry("llamafactory", folder, *PLAIN)
     said = str(refused.value)
     assert "transformers 5.23.0 (llamafactory needs >=4.55.0,!=4.57.0,<=5.6.0)" in said
-    assert said.endswith(f"a clean environment: {sys.executable} -m simia.trainers.environments llamafactory")
+    assert said.endswith(f"a clean environment: {sys.executable} -m simia.interpreters llamafactory")
     assert "\n" not in said
 
 

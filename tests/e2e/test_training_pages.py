@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from simia.trainers.environments import ensure
+from simia.interpreters import ensure
 
 ROOT = Path(__file__).parents[2]
 PAGES = ("README.md", "docs/training.md", "docs/verl.md", "docs/ragen.md")

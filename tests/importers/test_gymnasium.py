@@ -232,7 +232,7 @@ def test_the_command_says_what_is_wrong_with_its_json(tmp_path: Path) -> None:
 
 
 def test_an_interpreter_of_the_users_own(tmp_path: Path) -> None:
-    from simia.trainers.environments import ensure_packages
+    from simia.interpreters import ensure_packages
 
     python = ensure_packages("gymnasium", pip=["gymnasium==1.4.0"])
     pack, _ = imported(tmp_path, "Guess-v0", python=str(python), tasks=1)

@@ -17,11 +17,10 @@ from typer.testing import CliRunner
 from simia.environment import open_environment
 from simia.errors import UserError
 from simia.importers import tau2
+from simia.interpreters import RECIPES, Recipe, ensure
 from simia.pack import Pack
 from simia.rollout.scripted import ReferenceAgent
 from simia.sandbox.probe import probe
-from simia.trainers import environments
-from simia.trainers.environments import ensure
 from simia.trajectory import ToolCall
 from simia.users import ScriptedUser
 from simia.verify.gate import played, value, without, writes_of
@@ -59,14 +58,14 @@ def test_an_environment_that_cannot_be_built_is_one_line(tmp_path: Path, monkeyp
     from simia.cli.imports import app
 
     monkeypatch.setenv("SIMIA_CACHE", str(tmp_path / "cache"))
-    broken = environments.Recipe(
+    broken = Recipe(
         name="tau2",
         size="nothing",
         steps=(("--no-index", "--find-links=/nowhere", "no-such-thing-as-this==1"),),
         stubs=(),
         probe="",
     )
-    monkeypatch.setitem(environments.RECIPES, "tau2", broken)
+    monkeypatch.setitem(RECIPES, "tau2", broken)
     done = CliRunner().invoke(app, ["tau2", "airline", "--out", str(tmp_path / "out")])
     assert isinstance(done.exception, UserError)
     assert "could not be built" in str(done.exception)

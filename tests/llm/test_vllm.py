@@ -22,10 +22,10 @@ from simia.amplify.session import amplify, resume
 from simia.amplify.settings import AmplifyConfig
 from simia.config import load
 from simia.errors import UserError
+from simia.interpreters import ensure
 from simia.llm.batch import BatchBackend, BatchSettings
 from simia.llm.vllm import VLLMBackend, VLLMSettings
 from simia.runs import Run
-from simia.trainers.environments import ensure
 
 ROOT = Path(__file__).parents[2]
 DOCS = (ROOT / "docs" / "vllm.md").read_text()

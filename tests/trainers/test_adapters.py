@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from simia.interpreters import ensure, python_path
 from simia.resources import cache_root
-from simia.trainers.environments import ensure, python_path
 from simia.trainers.ragen.env import SimiaEnv, SimiaEnvConfig, task_of
 from tests.fake_endpoint import FakeEndpoint
 from tests.trainers.conformance import Plain, cases, check

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from simia.config import read
+from simia.interpreters import ensure, python_path
 from simia.resources import cache_root, data_root
-from simia.trainers.environments import ensure, python_path
 from simia.trainers.groups import batch_advantages
 from simia.trainers.ragen.batch import until_end
 from simia.trainers.ragen.start import base_of, check_names, checkout

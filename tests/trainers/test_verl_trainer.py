@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 import yaml
 
+from simia.interpreters import ensure
 from simia.resources import cache_root, data_root
-from simia.trainers.environments import ensure
 from simia.trainers.groups import advantages
 from simia.trainers.launch import Launch
 from simia.trainers.verl import launch, start

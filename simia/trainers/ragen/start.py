@@ -19,10 +19,10 @@ import yaml
 
 from simia.config import assign, merge, read
 from simia.errors import UserError
+from simia.interpreters import plain, python_path
 from simia.pack import Pack
 from simia.resources import cache_root
 from simia.rollout.stage import chosen
-from simia.trainers.environments import plain, python_path
 from simia.trainers.launch import Launch
 from simia.trainers.ragen.checks import at, check
 from simia.trainers.ragen.env import SimiaEnvConfig, as_stage

@@ -16,7 +16,7 @@ import yaml
 
 from simia import config as settings
 from simia.errors import UserError
-from simia.trainers.environments import python_path
+from simia.interpreters import python_path
 from simia.trainers.launch import Launch
 from simia.trainers.verl.data import AGENT, rows_of, save
 from simia.trainers.verl.settings import VerlSettings, plain

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
+import re
 from dataclasses import asdict, dataclass
 
 
@@ -29,6 +30,11 @@ class Recipe:
         recipe = {name: value for name, value in asdict(self).items() if name != "without" or value}
         facts = {**recipe, "python": platform.python_version_tuple()[:2], "machine": platform.machine()}
         return f"{self.name}-{hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:12]}"
+
+
+def plain(name: str) -> str:
+    """A distribution's name as indexes compare it."""
+    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 RECIPES: dict[str, Recipe] = {

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from simia.errors import UserError
-from simia.trainers import environments
-from simia.trainers.environments import Recipe, ensure
+from simia.interpreters import RECIPES, Recipe, ensure
+from simia.interpreters.__main__ import main
 
 
 @pytest.fixture(autouse=True)
@@ -26,7 +26,7 @@ def recipe(monkeypatch: pytest.MonkeyPatch, **changes: object) -> Recipe:
         "probe": "import toy_stub",
     }
     made = Recipe(**{**fields, **changes})  # type: ignore[arg-type]
-    monkeypatch.setitem(environments.RECIPES, "toy", made)
+    monkeypatch.setitem(RECIPES, "toy", made)
     return made
 
 
@@ -88,6 +88,6 @@ def test_a_changed_pin_is_another_environment(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_an_unknown_trainer(capsys: pytest.CaptureFixture[str]) -> None:
-    assert environments.main(["lamafactory"]) == 1
+    assert main(["lamafactory"]) == 1
     assert "llamafactory" in capsys.readouterr().err
-    assert environments.main([]) == 2
+    assert main([]) == 2
