@@ -29,44 +29,29 @@ from simia import sync
 from simia.environment import Environment, EpisodeLimits, open_environment
 from simia.errors import Code
 from simia.pack import Pack
+from simia.trainers import tiny_model
 from simia.trainers.tokens import Row, Text
 
 TURNS, ERRORS, TURN_TOKENS = 8, 3, 64
-TEMPLATE = r"""
-{%- macro turn(role, body) -%}{{- '<|im_start|>' ~ role ~ '\n' ~ body ~ '<|im_end|>\n' -}}{%- endmacro -%}
-{%- for message in messages -%}
-    {%- if message.role == 'system' -%}
-        {%- set said = namespace(text=message.content.split('\n\n# Tools\n')[0]) -%}
-        {%- if tools -%}
-            {%- set said.text = said.text ~ '\nTools:' -%}
-            {%- for tool in tools -%}
-                {%- set given = namespace(text='') -%}
-                {%- for name, kind in tool.function.parameters.properties.items() -%}
-                    {%- set given.text = given.text ~ (', ' if given.text else '') ~ name ~ ': '
-                        ~ (kind.enum | join('|') if kind.enum else kind.type) -%}
-                {%- endfor -%}
-                {%- set said.text = said.text ~ '\n' ~ tool.function.name ~ '(' ~ given.text ~ '): ' ~ tool.function.description -%}
+OPENING = r"""
+{%- if messages[0].role == 'system' -%}
+    {%- set said = namespace(text=messages[0].content.split('\n\n# Tools\n')[0]) -%}
+    {%- if tools -%}
+        {%- set said.text = said.text ~ '\nTools:' -%}
+        {%- for tool in tools -%}
+            {%- set given = namespace(text='') -%}
+            {%- for name, kind in tool.function.parameters.properties.items() -%}
+                {%- set given.text = given.text ~ (', ' if given.text else '') ~ name ~ ': '
+                    ~ (kind.enum | join('|') if kind.enum else kind.type) -%}
             {%- endfor -%}
-            {%- set said.text = said.text ~ '\nA call is <tool_call>\n{"name": …, "arguments": {…}}\n</tool_call>' -%}
-        {%- endif -%}
-        {{- turn('system', said.text) -}}
-    {%- elif message.role == 'tool' -%}
-        {%- if loop.first or messages[loop.index0 - 1].role != 'tool' -%}{{- '<|im_start|>user' -}}{%- endif -%}
-        {{- '\n<tool_response>\n' ~ message.content ~ '\n</tool_response>' -}}
-        {%- if loop.last or messages[loop.index0 + 1].role != 'tool' -%}{{- '<|im_end|>\n' -}}{%- endif -%}
-    {%- elif message.role == 'assistant' and message.tool_calls -%}
-        {%- set said = namespace(parts=[message.content] if message.content else []) -%}
-        {%- for call in message.tool_calls -%}
-            {%- set said.parts = said.parts + ['<tool_call>\n{"name": "' ~ call.function.name ~ '", "arguments": '
-                ~ (call.function.arguments | tojson) ~ '}\n</tool_call>'] -%}
+            {%- set said.text = said.text ~ '\n' ~ tool.function.name ~ '(' ~ given.text ~ '): ' ~ tool.function.description -%}
         {%- endfor -%}
-        {{- turn('assistant', said.parts | join('\n')) -}}
-    {%- else -%}
-        {{- turn(message.role, message.content) -}}
+        {%- set said.text = said.text ~ '\nA call is <tool_call>\n{"name": …, "arguments": {…}}\n</tool_call>' -%}
     {%- endif -%}
-{%- endfor -%}
-{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\n' -}}{%- endif -%}
+    {{- turn('system', said.text) -}}
+{%- endif -%}
 """.strip()
+TEMPLATE = "\n".join([tiny_model.TURN, OPENING, tiny_model.TURNS])
 """Turns as Qwen2.5's template and so as `simia export --to trl` writes them, but the tools in a line each: the JSON Schemas of five
 tools would be three times as long as a whole episode."""
 

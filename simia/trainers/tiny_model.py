@@ -20,10 +20,12 @@ SPLIT = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 
-CHAT_TEMPLATE = r"""
+TURN = r"""
 {%- macro turn(role, body) -%}
 {{- '<|im_start|>' ~ role ~ '\n' ~ body ~ '<|im_end|>\n' -}}
 {%- endmacro -%}
+""".strip()
+OPENING = r"""
 {%- set opening = messages[0].content if messages[0].role == 'system'
     else 'You are Qwen, created by Alibaba Cloud. You are a helpful assistant.' -%}
 {%- if tools -%}
@@ -36,6 +38,8 @@ CHAT_TEMPLATE = r"""
         ~ '\n</tool_call>' -%}
 {%- endif -%}
 {{- turn('system', opening) -}}
+""".strip()
+TURNS = r"""
 {%- for message in messages -%}
     {%- if message.role == 'tool' -%}
         {%- if loop.first or messages[loop.index0 - 1].role != 'tool' -%}{{- '<|im_start|>user' -}}{%- endif -%}
@@ -54,6 +58,8 @@ CHAT_TEMPLATE = r"""
 {%- endfor -%}
 {%- if add_generation_prompt -%}{{- '<|im_start|>assistant\n' -}}{%- endif -%}
 """.strip()
+"""Every message after the system text, as Qwen2.5's template writes it; `TURN` must stand before it."""
+CHAT_TEMPLATE = "\n".join([TURN, OPENING, TURNS])
 
 
 def make(out: Path, texts: Sequence[Path] = (), *, seed: int = 0) -> Path:
