@@ -13,12 +13,13 @@ from simia.errors import UserError
 
 @contextmanager
 def drafted(out: Path) -> Iterator[Path]:
-    """The folder to write to, which becomes `out` at the end. Raises `UserError` where the disk refuses."""
+    """The folder to write to, which becomes `out` at the end; an empty folder may stand there. Raises `UserError` where the disk
+    refuses."""
     draft = out.absolute().parent / f".{out.name}.{os.getpid()}"
     try:
         draft.mkdir(parents=True)
         yield draft
-        draft.rename(out)
+        draft.rename(out)  # over an empty folder too
     except OSError as error:
         raise UserError(f"{out} cannot be written: {error.strerror or error}") from None
     finally:

@@ -7,9 +7,7 @@ and returns what it still lacks: each missing thing by name, with what cannot be
 from __future__ import annotations
 
 import contextlib
-import os
 import shlex
-import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -21,6 +19,7 @@ import yaml
 
 from simia import formats
 from simia.errors import UserError
+from simia.importers.draft import drafted
 from simia.pack import Pack
 from simia.tool import ToolSpec
 from simia.trajectory import Trajectory
@@ -204,9 +203,7 @@ def write(folder: Path, found: Material) -> None:
     head |= {"seeds": "seeds.jsonl"} if found.seeds else {}
     head |= {"tasks": "tasks.jsonl"}  # empty: the author's to fill
     tools = [spec.model_dump(mode="json", exclude_defaults=True) for spec in found.tools]
-    draft = folder.parent / f".{folder.name}.{os.getpid()}"
-    try:
-        draft.mkdir(parents=True)
+    with drafted(folder) as draft:
         (draft / "pack.yaml").write_text(yaml.safe_dump(head, sort_keys=False, allow_unicode=True), encoding="utf-8")
         (draft / "tools.json").write_bytes(orjson.dumps(tools, option=orjson.OPT_INDENT_2) + b"\n")
         (draft / "tasks.jsonl").touch()
@@ -215,13 +212,6 @@ def write(folder: Path, found: Material) -> None:
         if found.seeds:
             rows = [orjson.dumps(seed.to_row()) for seed in found.seeds]
             (draft / "seeds.jsonl").write_bytes(b"".join(row + b"\n" for row in rows))
-        if folder.is_dir():
-            folder.rmdir()
-        draft.rename(folder)
-    except OSError as error:
-        raise UserError(f"{folder} cannot be written: {error.strerror or error}") from None
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
 
 
 def vacant(folder: Path) -> None:
