@@ -16,7 +16,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from pydantic import Field
 
@@ -92,6 +92,16 @@ class Journal(Protocol):
 
     async def failed(self, key: str, item: str, fault: LLMFault) -> None:
         """The last try failed, or there is no money for another."""
+
+
+@runtime_checkable
+class Claiming(Protocol):
+    """A journal that several processes share: one of them asks for a key at a time, and the others find its reply."""
+
+    async def claim(self, key: str) -> None:
+        """Returns when no other process asks for it."""
+
+    def release(self, key: str) -> None: ...
 
 
 class MemoryJournal:
@@ -221,7 +231,7 @@ class Engine:
         reply: Reply | None = None
         failure: Exception | None = None
         try:
-            reply = await self._call(key, request, item, draw)
+            reply = await self._claimed(key, request, item, draw)
         except Exception as error:
             failure = error
             raise
@@ -235,6 +245,21 @@ class Engine:
                 else:
                     place.set_result(reply)
         return reply
+
+    async def _claimed(self, key: str, request: Request, item: str, draw: str) -> Reply:
+        """Our call, or the reply that another process got while we waited for our turn. Waiting takes no place at the gate."""
+        journal = self.journal
+        if not isinstance(journal, Claiming):
+            return await self._call(key, request, item, draw)
+        await journal.claim(key)
+        try:
+            known = journal.recall(key)
+            if known is not None:
+                self.stats.shared += 1
+                return known
+            return await self._call(key, request, item, draw)
+        finally:
+            journal.release(key)
 
     async def _call(self, key: str, request: Request, item: str, draw: str) -> Reply:
         stats, tries = self.stats, 0

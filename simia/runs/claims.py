@@ -8,6 +8,7 @@ clean up, and two keys meet at one place as good as never (if they do, one waits
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import fcntl
 import hashlib
 from pathlib import Path
@@ -37,7 +38,8 @@ class Claims:
 
     def release(self, key: str) -> None:
         if not self._file.closed:
-            fcntl.lockf(self._file, fcntl.LOCK_UN, 1, place(key))
+            with contextlib.suppress(OSError):
+                fcntl.lockf(self._file, fcntl.LOCK_UN, 1, place(key))
 
     def close(self) -> None:
         self._file.close()

@@ -1,7 +1,7 @@
 """A store of replies for processes that make no run: trainers, whose workers come and go.
 
 Each process writes to a numbered folder of its own (one writer a file) and reads those of the others, so that a restarted
-job, or another worker, finds what was paid for before it began.
+job, or another worker, finds what was paid for. Two that come to the same question at the same time ask it once (`claims.py`).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import zstandard
 
 from simia.errors import UserError
 from simia.llm.types import LLMFault, Reply, Request
+from simia.runs.claims import Claims
 from simia.runs.database import Database
 from simia.runs.ledger import Ledger
 from simia.runs.run import InUse, take_lock
@@ -23,12 +24,13 @@ from simia.runs.run import InUse, take_lock
 class Store:
     """An engine's journal. Use `open`, and `close` at the end."""
 
-    def __init__(self, folder: Path, lock: IO[str], others: list[Path]) -> None:
+    def __init__(self, folder: Path, lock: IO[str], claims: Claims) -> None:
         self.folder = folder
         self._lock = lock
         self._database = Database(folder)
         self._own = Ledger(self._database)
-        self._others = [found for path in others if (found := readable(path)) is not None]
+        self._claims = claims
+        self._others: dict[Path, sqlite3.Connection] = {}
 
     @classmethod
     def open(cls, root: Path) -> Store:
@@ -38,17 +40,17 @@ class Store:
             try:
                 folder.mkdir(parents=True, exist_ok=True)
                 lock = take_lock(folder)
+                claims = Claims(root / "0" / "claims")  # folder 0 is there before any other
             except InUse:
                 continue
             except OSError as error:
                 raise UserError(f"cannot keep replies in {folder}: {error.strerror}; name another store") from None
-            others = [path for path in sorted(root.glob("*/replies.db")) if path.parent != folder]
-            return cls(folder, lock, others)
+            return cls(folder, lock, claims)
         raise AssertionError
 
     def recall(self, key: str) -> Reply | None:
         found = self._own.recall(key)
-        for other in self._others if found is None else ():
+        for other in self._siblings() if found is None else ():
             try:
                 row = other.execute("SELECT body FROM reply WHERE key = ?", (key,)).fetchone()
             except sqlite3.Error:  # its disk, not ours: the reply is asked for again
@@ -56,6 +58,19 @@ class Store:
             if row:
                 return Reply.model_validate_json(zstandard.decompress(row[0]))
         return found
+
+    async def claim(self, key: str) -> None:
+        await self._claims.claim(key)
+
+    def release(self, key: str) -> None:
+        self._claims.release(key)
+
+    def _siblings(self) -> list[sqlite3.Connection]:
+        """The other processes' replies; of one that began after us too, once it has a file."""
+        for path in sorted(self.folder.parent.glob("*/replies.db")):
+            if path not in self._others and path.parent != self.folder and (found := readable(path)) is not None:
+                self._others[path] = found
+        return list(self._others.values())
 
     async def asked(self, key: str, item: str, draw: str, request: Request) -> None:
         await self._own.asked(key, item, draw, request)
@@ -68,8 +83,9 @@ class Store:
 
     def close(self) -> None:
         self._database.close()
-        for other in self._others:
+        for other in self._others.values():
             other.close()
+        self._claims.close()
         self._lock.close()
 
 
