@@ -51,13 +51,23 @@ def gain(rewards: Rewards, base: Rewards) -> dict[str, Any]:
     return {"mean": mean(rewards) - mean(base), "low": low, "high": high}
 
 
+def gain_from(rewards: Rewards, start: Rewards) -> dict[str, Any]:
+    """How much better than the checkpoints that it went on from, seed by seed, on the same tasks."""
+    seeds, tasks = sorted(set(rewards) & set(start)), sorted(next(iter(start.values())))
+    low, high = interval(lambda s, t: over(rewards, s, t) - over(start, s, t), [seeds], tasks)
+    return {"mean": over(rewards, seeds, tasks) - over(start, seeds, tasks), "low": low, "high": high}
+
+
 def over(rewards: Rewards, seeds: list[int], tasks: list[str]) -> float:
     return sum(rewards[seed][task] for seed in seeds for task in tasks) / (len(seeds) * len(tasks))
 
 
 def table(results: Mapping[str, Rewards], kinds: Mapping[str, str], base: str = "base") -> tuple[str, dict[str, Any]]:
     """A table in Markdown and the same as data. `kinds`: task → its kind."""
-    lines = ["| arm | seeds | success | over the base | over seeds only |", "|---|---|---|---|---|"]
+    lines = [
+        "| arm | seeds | success | over the base | over seeds only | over its start |",
+        "|---|---|---|---|---|---|",
+    ]
     told: dict[str, Any] = {}
     for arm, rewards in results.items():
         row: dict[str, Any] = own(rewards)
@@ -68,6 +78,11 @@ def table(results: Mapping[str, Rewards], kinds: Mapping[str, str], base: str = 
                 cells.append(shown(row[f"over_{other}"], signed=True))
             else:
                 cells.append("")
+        if arm.startswith("grpo") and set(rewards) & set(results.get("amplified", {})):
+            row["over_start"] = gain_from(rewards, results["amplified"])
+            cells.append(shown(row["over_start"], signed=True))
+        else:
+            cells.append("")
         row["by_seed"] = {str(seed): sum(tasks.values()) / len(tasks) for seed, tasks in rewards.items()}
         row["by_kind"] = by_kind(rewards, kinds)
         told[arm] = row

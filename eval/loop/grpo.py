@@ -36,7 +36,7 @@ def main() -> None:
     parser.add_argument("--store", type=Path, help="where a simulator's replies are kept")
     for name, default in (("steps", 6), ("groups", 4), ("group", 4), ("seed", 0)):
         parser.add_argument(f"--{name}", type=int, default=default)
-    parser.add_argument("--rate", type=float, default=2e-5)
+    parser.add_argument("--rate", type=float, default=5e-5)
     given = parser.parse_args()
     torch.manual_seed(given.seed)
     tokenizer = AutoTokenizer.from_pretrained(given.model)
@@ -84,7 +84,9 @@ def main() -> None:
         sum(len({e["reward"] for e in step if e["task"] == t}) > 1 for t in {e["task"] for e in step}) for step in steps
     ]
     draft = given.out.with_name(f".{given.out.name}.{os.getpid()}")
-    trainer.model.to(torch.bfloat16).save_pretrained(draft)
+    trainer.model.save_pretrained(
+        draft
+    )  # in float32: in bfloat16 most weights would be rounded back to where they began
     tokenizer.save_pretrained(draft)
     told = {"rewards": means, "mixed_groups": mixed, "log": trainer.state.log_history, "episodes": episodes}
     write(given.out.with_name(f"{given.out.name}.json"), told)

@@ -246,6 +246,8 @@ class Loop:
         (self.work / "apart.json").write_text(json.dumps(shared, indent=1))
         self.prepare()
         if tune and not (self.work / "rates.json").exists():
+            if played := [arm for arm in ARMS if self.result(arm, 0).exists()]:
+                raise UserError(f"{played[0]} is played already at the given rate: --tune wants another --work")
             self.tune()
         seeds = range(self.size.seeds)
         jobs: list[Callable[[], None]] = [lambda: self.learn("base", 0)]

@@ -313,13 +313,14 @@ def main() -> None:
         print(
             f"{len(rows)} rows, {sum(len(i) for i, _ in rows) / len(rows):.0f} tokens each, last loss {losses[-1]:.3f}"
         )
-    model = model.to(torch.bfloat16)
     if options.keep is not None:
         draft = options.keep.with_name(f".{options.keep.name}.{os.getpid()}")
         model.save_pretrained(draft)
         tokenizer.save_pretrained(draft)
         shutil.rmtree(options.keep, ignore_errors=True)  # of a run that was killed before it had played
         draft.rename(options.keep)
+    if options.data is not None:
+        model = model.to(torch.bfloat16)  # as it would be served; what is only played is played as it was kept
     for wish in options.play:
         split, _, out = wish.partition("=")
         play(model, tokenizer, options.pack, split, Path(out))
