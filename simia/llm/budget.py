@@ -1,48 +1,187 @@
-"""One budget for several engines: what they spend together, and what was spent before they were made.
+"""One budget for several engines, for several processes, and for what was spent before they were made.
 
-Roles of a rollout may have a model each, and a resumed run goes on with what is left; a cap is the user's, not an engine's.
+Roles of a rollout may have a model each, a resumed run goes on with what is left, and a trainer has workers in processes of their own;
+a cap is the user's, not an engine's. Engines of one process share a `Purse`. Processes that share a budget each have a purse and
+look into one `Till`, once before each call and once after it: what a call is taken to cost is written there before it is sent, and
+what it did cost in its place afterwards. Who is killed between leaves the former, for it may have been paid.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Protocol
 
+from simia.errors import UserError
 from simia.trajectory import Usage
 
 if TYPE_CHECKING:
     from simia.llm.engine import Engine
 
 Cap = Literal["max_tokens", "max_cost"]
+ROUNDING = 1 + 1e-9  # sums of dollars in binary
+
+
+class BudgetReached(Exception):  # noqa: N818 - an ending, not a mistake
+    """The next request would pass a cap of the budget. Nothing was sent; a run stops here and can be resumed with a higher cap.
+
+    `held`: what is in flight elsewhere, or was when somebody was killed, and may be paid. `who` shares the budget, in words.
+    """
+
+    def __init__(self, cap: str, limit: float, spent: float, held: float = 0.0, who: str = "") -> None:
+        more = f" and {held:g} more may be" if held else ""
+        again = "start again" if who else "resume"
+        super().__init__(
+            f"budget reached: {cap} is {limit:g} and {spent:g} is spent{more}{who}; raise {cap} and {again} to go on"
+        )
+        self.cap, self.limit, self.spent, self.held = cap, limit, spent, held
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """What somebody has sent and spent; dollars and tokens. `held_…`: what the calls in flight are taken to cost beside that, all
+    but the `blind` ones, which were sent when nobody knew yet what a reply costs."""
+
+    sent: int = 0
+    answered: int = 0
+    tokens: float = 0.0
+    cost: float = 0.0
+    held_tokens: float = 0.0
+    held_cost: float = 0.0
+    blind: int = 0
+
+    def spent(self, cap: Cap) -> float:
+        return self.tokens if cap == "max_tokens" else self.cost
+
+    def held(self, cap: Cap) -> float:
+        return self.held_tokens if cap == "max_tokens" else self.held_cost
+
+
+class Till(Protocol):
+    """Where processes that share a budget read what the others spend, and write what they spend themselves."""
+
+    name: str
+
+    def turn(self, mine: Callable[[Tally], Tally | None]) -> None:
+        """Nobody else has a turn meanwhile. `mine` is given the sum of all others and returns our own tally, which is written in
+        place of the last one; nothing is written where it returns None or raises. Raises `UserError` where the till cannot be
+        read or written."""
 
 
 @dataclass
 class Purse:
-    """One budget: of the engines that share it, and of what was spent `before` they were made, in so many requests and answers."""
+    """One budget: of the engines that share it, of what was spent `before` they were made, in so many requests and answers, and
+    of what others have sent and spent, as of our last look into the till."""
 
     engines: list[Engine]
     before: Usage = field(default_factory=Usage)
     sent_before: int = 0
     answered_before: int = 0
+    till: Till | None = None
+    others: Tally = field(default_factory=Tally)
 
     def spent(self, cap: Cap) -> float:
-        return cost_in(cap, self.before) + sum(cost_in(cap, engine.stats.usage) for engine in self.engines)
+        known = cost_in(cap, self.before) + self.others.spent(cap)
+        return known + sum(cost_in(cap, engine.stats.usage) for engine in self.engines)
+
+    def held(self, cap: Cap) -> float:
+        """What the others' calls in flight will cost, as far as one can know; or may have cost, where a kill cut them off."""
+        return self.others.held(cap) + self.others.blind * self.mean(cap)
 
     def under_way(self, cap: Cap) -> float:
-        """What the calls in flight will cost, as far as one can know."""
-        return sum(engine.gate.in_flight * engine.mean(cap) for engine in self.engines)
+        """The same of our own, those included that have a place at a gate and are about to be sent."""
+        return sum(engine.gate.in_flight * self.mean(cap, engine) for engine in self.engines)
 
-    def mean(self, cap: Cap) -> float:
+    def out(self, cap: Cap) -> float:
+        """The same of our own that were sent."""
+        return sum(engine.out * self.mean(cap, engine) for engine in self.engines)
+
+    def mean(self, cap: Cap, engine: Engine | None = None) -> float:
+        """What one reply costs: of this engine's so far, or else of all that share the budget; 0 before the first."""
+        if engine is not None and (own := engine.stats.answered):
+            return cost_in(cap, engine.stats.usage) / own
         return self.spent(cap) / self.answered if self.answered else 0.0
 
     @property
     def answered(self) -> int:
-        return self.answered_before + sum(engine.stats.answered for engine in self.engines)
+        return self.answered_before + self.others.answered + sum(engine.stats.answered for engine in self.engines)
 
     @property
     def sent(self) -> int:
-        return self.sent_before + sum(engine.stats.sent for engine in self.engines)
+        return self.sent_before + self.others.sent + sum(engine.stats.sent for engine in self.engines)
+
+    def has_room(self, engine: Engine) -> bool:
+        """Whether one more call fits beside those in flight, each taken to cost the mean of the replies so far: what a gate asks.
+
+        Without this, a full set of calls would be on its way when a cap is reached. Before the first reply there is no mean, so under a
+        cap calls go one by one until it is there. Others count as they stood at our last look; `take` knows how they stand.
+        Where `take` says no to a call, this must too, until one is back: or the call would go round between the two without a pause.
+        """
+        if not any(each.gate.in_flight for each in self.engines):
+            return True  # `take` decides
+        return all(
+            self.answered > 0
+            and self.spent(cap) < limit
+            and self.spent(cap) + self.held(cap) + self.under_way(cap) + self.mean(cap, engine) <= limit * ROUNDING
+            for cap, limit in engine.limits.caps()
+        )
+
+    def take(self, engine: Engine) -> bool:
+        """Count one more call of this engine as sent, if there is money for it. False: not before those in flight are back. Raises
+        `BudgetReached` where there is none at all, and `UserError` where the till cannot be used; nothing is counted then."""
+        fits = True
+
+        def mine(others: Tally) -> Tally | None:
+            nonlocal fits
+            self.others = others
+            fits = self.fits(engine)
+            return self.tally(also=engine) if fits else None
+
+        if self.till is None:
+            fits = self.fits(engine)
+        else:
+            self.till.turn(mine)
+        if fits:
+            engine.stats.sent += 1
+            engine.out += 1
+        return fits
+
+    def fits(self, engine: Engine) -> bool:
+        """What others hold for their calls is as good as spent: to wait for it would mean to ask again and again."""
+        who = f" by all that share {self.till.name}" if self.till else ""
+        most, sent = engine.limits.max_requests, self.sent
+        if most is not None and sent >= most:
+            raise BudgetReached("max_requests", most, sent, who=who)
+        for cap, limit in engine.limits.caps():
+            spent, held = self.spent(cap), self.held(cap)
+            if spent >= limit or spent + held + self.out(cap) + self.mean(cap, engine) > limit * ROUNDING:
+                if any(each.out for each in self.engines):
+                    return False
+                raise BudgetReached(cap, limit, spent, held, who)
+        return True
+
+    def give_back(self, engine: Engine) -> None:
+        """A call is over: what it cost, if anything, is in the engine's figures. Never raises, for a paid reply is in the caller's
+        hands: where the till cannot be written, it goes on holding what it held until our next turn, which says so."""
+        engine.out -= 1
+        if self.till is not None:
+            with contextlib.suppress(UserError):
+                self.till.turn(self._look)
+
+    def tally(self, also: Engine | None = None) -> Tally:
+        """Our own, with one more call of `also`. What was spent before is the ledger's, and no part of it."""
+        out = [(engine, engine.out + (engine is also)) for engine in self.engines]
+        stats = [engine.stats for engine in self.engines]
+        return Tally(
+            sent=sum(each.sent for each in stats) + (also is not None),
+            answered=sum(each.answered for each in stats),
+            tokens=sum(cost_in("max_tokens", each.usage) for each in stats),
+            cost=sum(cost_in("max_cost", each.usage) for each in stats),
+            held_tokens=sum(n * self.mean("max_tokens", engine) for engine, n in out),
+            held_cost=sum(n * self.mean("max_cost", engine) for engine, n in out),
+            blind=0 if self.answered else sum(n for _, n in out),
+        )
 
     def look_again(self, left: Engine) -> None:
         """A call of one engine is over: there may be room for those that wait at the others."""
@@ -50,13 +189,31 @@ class Purse:
             if engine is not left:
                 engine.gate.look_again()
 
+    def _look(self, others: Tally) -> Tally:
+        self.others = others
+        return self.tally()
+
+    def open(self) -> Purse:
+        """Our first look into the till."""
+        if self.till is not None:
+            self.till.turn(self._look)
+        return self
+
 
 def cost_in(cap: Cap, usage: Usage) -> float:
     return usage.prompt + usage.completion if cap == "max_tokens" else usage.cost or 0.0
 
 
-def share_budget(engines: Sequence[Engine], before: Usage | None = None, *, sent: int = 0, answered: int = 0) -> None:
-    """Let the caps hold for all of them together, and for what an earlier session spent."""
-    purse = Purse(list(engines), before or Usage(), sent, answered)
+def share_budget(
+    engines: Sequence[Engine],
+    before: Usage | None = None,
+    *,
+    sent: int = 0,
+    answered: int = 0,
+    till: Till | None = None,
+) -> None:
+    """Let the caps hold for all of them together, for what an earlier session spent, and for all who have this till. Raises
+    `UserError` where the till cannot be used."""
+    purse = Purse(list(engines), before or Usage(), sent, answered, till).open()
     for engine in engines:
         engine.purse = purse

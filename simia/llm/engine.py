@@ -22,7 +22,8 @@ from pydantic import Field
 
 from simia.config import Config
 from simia.errors import Code, UserError
-from simia.llm.budget import Cap, Purse, cost_in
+from simia.llm.budget import BudgetReached as BudgetReached
+from simia.llm.budget import Cap, Purse
 from simia.llm.gate import Gate
 from simia.llm.pace import Pace
 from simia.llm.prices import Price
@@ -35,7 +36,6 @@ LATENCIES_KEPT = 10_000
 REFUSALS = {Code.RATE_LIMITED, Code.TIMEOUT, Code.SERVER_ERROR}
 BUSY = {503, 529}  # a server error that means "too much at once"
 STALL_EVERY, STALL_LEAST = 64, 60.0
-ROUNDING = 1 + 1e-9  # sums of dollars in binary
 
 
 class Limits(Config):
@@ -60,20 +60,17 @@ class Limits(Config):
     max_tokens: int | None = Field(None, ge=0, description="Tokens, prompt and completion, to use at most.")
     max_requests: int | None = Field(None, ge=0, description="HTTP requests to send at most, retries included.")
 
+    @property
+    def capped(self) -> bool:
+        """Whether there is a budget at all."""
+        return self.max_requests is not None or any(True for _ in self.caps())
+
     def caps(self) -> Iterator[tuple[Cap, float]]:
         """The caps on what replies cost."""
         if self.max_tokens is not None:
             yield "max_tokens", self.max_tokens
         if self.max_cost is not None:
             yield "max_cost", self.max_cost
-
-
-class BudgetReached(Exception):  # noqa: N818 - an ending, not a mistake
-    """The next request would pass a cap of the budget. Nothing was sent; a run stops here and can be resumed with a higher cap."""
-
-    def __init__(self, cap: str, limit: float, spent: float) -> None:
-        super().__init__(f"budget reached: {cap} is {limit:g} and {spent:g} is spent; raise {cap} and resume to go on")
-        self.cap, self.limit, self.spent = cap, limit, spent
 
 
 class Journal(Protocol):
@@ -186,8 +183,9 @@ class Engine:
         self._capped = self.limits.max_tokens is not None or self.limits.max_cost is not None
         self.stats = Stats()
         self.purse = Purse([self])
+        self.out = 0  # calls that the budget let go and that are not back
         self.pace = Pace(self.limits.start, self.limits.concurrency)
-        self.gate = Gate(int(self.pace.limit), self._has_room)
+        self.gate = Gate(int(self.pace.limit), lambda _: self.purse.has_room(self))
         self._rates = backend.rates if isinstance(backend, Metered) else None
         self._patience: float | None = None  # seconds; known once there is a distribution of latencies
         self._sharing: dict[str, list[asyncio.Future[Reply | None]]] = {}
@@ -265,16 +263,14 @@ class Engine:
         stats, tries = self.stats, 0
         fault: LLMFault | None = None
         while True:
-            await self.gate.enter(first=tries > 0)
             try:
-                try:
-                    self._check_budget()
-                except BudgetReached:
-                    if fault is not None:
-                        stats.failed += 1
-                        await self.journal.failed(key, item, fault)
-                    raise
-                stats.sent += 1
+                await self._enter(first=tries > 0)
+            except BudgetReached:
+                if fault is not None:
+                    stats.failed += 1
+                    await self.journal.failed(key, item, fault)
+                raise
+            try:
                 mark = self.pace.sent()
                 if tries == 0:
                     stats.asked += 1
@@ -299,8 +295,8 @@ class Engine:
                     self.gate.resize(int(self.pace.limit))
                 delay = self._delay(fault, tries)
             finally:
-                self.gate.leave()
-                self.purse.look_again(self)
+                self.purse.give_back(self)
+                self._leave()
             if delay is None:
                 if fault.code is Code.PENDING:
                     stats.sent -= 1  # written down, not sent
@@ -314,6 +310,24 @@ class Engine:
             await asyncio.sleep(delay)
         await self.journal.answered(key, item, reply)
         return reply
+
+    async def _enter(self, *, first: bool) -> None:
+        """A place at the gate, and money for the call, which counts as sent from here on. `_leave` gives the place back."""
+        await self.gate.enter(first=first)
+        while True:
+            try:
+                if self.purse.take(self):
+                    return
+            except Exception:
+                self._leave()
+                raise
+            # Others hold what there seemed to be, but calls of ours are in flight: the gate, which knows now, waits for these.
+            self.gate.leave()
+            await self.gate.enter(first=True)
+
+    def _leave(self) -> None:
+        self.gate.leave()
+        self.purse.look_again(self)
 
     async def _attempt(self, request: Request, draw: str) -> Reply:
         """One try, cut short when it has taken far longer than others do: a connection that died without a word."""
@@ -357,8 +371,6 @@ class Engine:
             self.gate.pause(asked_for)  # it said when: nobody asks before
         return asked_for + jitter
 
-    # --- the budget -------------------------------------------------------------------------------------------------
-
     def _account(self, reply: Reply) -> None:
         usage, total = reply.usage, self.stats.usage
         if self._capped and not usage.prompt and not usage.completion:
@@ -375,31 +387,3 @@ class Engine:
             self.stats.unpriced += 1
         else:
             total.cost = (total.cost or 0.0) + usage.cost
-
-    def _has_room(self, in_flight: int) -> bool:
-        """Whether one more call fits beside those in flight, each taken to cost the mean of the replies so far.
-
-        Without this, a full set of calls would be on its way when a cap is reached. Before the first reply there is no mean, so under a
-        cap calls go one by one until it is there.
-        """
-        if not any(engine.gate.in_flight for engine in self.purse.engines):
-            return True  # `_check_budget` decides
-        return all(
-            self.purse.answered > 0
-            and self.purse.spent(cap) + self.purse.under_way(cap) + self.mean(cap) <= limit * ROUNDING
-            for cap, limit in self.limits.caps()
-        )
-
-    def mean(self, cap: Cap) -> float:
-        """What one reply costs: of this engine's so far, or else of all that share the budget; 0 before the first."""
-        own = self.stats.answered
-        return cost_in(cap, self.stats.usage) / own if own else self.purse.mean(cap)
-
-    def _check_budget(self) -> None:
-        most, sent = self.limits.max_requests, self.purse.sent
-        if most is not None and sent >= most:
-            raise BudgetReached("max_requests", most, sent)
-        for cap, limit in self.limits.caps():
-            spent = self.purse.spent(cap)
-            if spent >= limit or spent + self.mean(cap) > limit * ROUNDING:
-                raise BudgetReached(cap, limit, spent)

@@ -67,6 +67,11 @@ class Cast:
         if (player := self.engine("player")) is not None:
             environment.user = lambda task: LLMUser(player, self.pack, task)
 
+    @property
+    def capped(self) -> bool:
+        """Whether somebody is paid, and with a cap."""
+        return bool(self._settings) and self.config.limits.capped
+
     def model(self, role: Role) -> Backend | None:
         settings = self._settings.get(role)
         return self._models[key(settings)] if settings is not None else None

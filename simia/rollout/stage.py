@@ -8,6 +8,7 @@ A rollout adds an agent and a run; a trainer adds its policy. Both open the same
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,15 @@ from typing import Any
 from simia.config import parse
 from simia.environment import USERS, Environment, open_environment
 from simia.errors import UserError
+from simia.llm.budget import Till
 from simia.llm.engine import Journal, PassingJournal
 from simia.pack import Pack
 from simia.rollout.cast import Cast, user_of
 from simia.rollout.settings import StageConfig
 from simia.runs import Store
 from simia.task import Task
+
+log = logging.getLogger(__name__)
 
 
 async def open_stage(
@@ -29,7 +33,8 @@ async def open_stage(
     """An environment whose `tasks` are the chosen ones, and whose `close` closes the models too.
 
     `store`: a folder where every reply is kept before it is used, as in a run, and found again by the next process that asks
-    the same; several processes may name one folder. Without it replies pass. Raises `UserError` for what must be changed first.
+    the same; several processes may name one folder, and a cap in `limits` then holds for all of them together, over restarts too.
+    Without it replies pass, and the cap is this process's. Raises `UserError` for what must be changed first.
     """
     config = parse(StageConfig, config, where="the environment's settings") if isinstance(config, dict) else config
     pack = Pack.load(config.pack)
@@ -40,10 +45,16 @@ async def open_stage(
         cast = Cast(config, pack)
         await cast.open(say, stack)
         journal: Journal = PassingJournal()
+        till: Till | None = None
         if store is not None:
             journal = kept = Store.open(store)
             stack.callback(kept.close)
-        cast.begin(environment, journal)
+            till = kept.till() if cast.capped else None
+        elif cast.capped:
+            log.warning(
+                "the cap in limits holds for this process alone, and anew each time it is started: name a store"
+            )
+        cast.begin(environment, journal, till=till)
         stack.callback(cast.close)
         environment.closing = stack.pop_all()
     return environment

@@ -19,6 +19,7 @@ from simia.runs.claims import Claims
 from simia.runs.database import Database
 from simia.runs.ledger import Ledger
 from simia.runs.run import InUse, take_lock
+from simia.runs.spent import Spent
 
 
 class Store:
@@ -29,6 +30,7 @@ class Store:
         self._lock = lock
         self._database = Database(folder)
         self._own = Ledger(self._database)
+        self._spent: Spent | None = None
         self._claims = claims
         self._others: dict[Path, sqlite3.Connection] = {}
 
@@ -47,6 +49,13 @@ class Store:
                 raise UserError(f"cannot keep replies in {folder}: {error.strerror}; name another store") from None
             return cls(folder, lock, claims)
         raise AssertionError
+
+    def till(self) -> Spent:
+        """Where all that have this store count together what they spend, for a budget that holds for all of them. Raises
+        `UserError` where that cannot be kept."""
+        if self._spent is None:
+            self._spent = Spent(self.folder.parent, self.folder.name)
+        return self._spent
 
     def recall(self, key: str) -> Reply | None:
         found = self._own.recall(key)
@@ -82,6 +91,8 @@ class Store:
         await self._own.failed(key, item, fault)
 
     def close(self) -> None:
+        if self._spent is not None:
+            self._spent.close()
         self._database.close()
         for other in self._others.values():
             other.close()

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from simia.errors import UserError
+from simia.environment import Environment
+from simia.errors import Code, UserError
 from simia.rollout.stage import open_stage
 from simia.runs import Store
 from simia.trajectory import Message, ToolCall
@@ -63,6 +64,40 @@ async def test_replies_are_kept_and_found_again(pack: str, tmp_path: Path) -> No
         assert sorted(path.name for path in store.iterdir()) == ["0", "1"]
         assert await play(settings) == 1.0
         assert len(endpoint.requests) == 2 * asked, "without a store nothing is kept"
+    finally:
+        endpoint.stop()
+
+
+async def test_stages_of_one_store_share_one_budget_also_when_they_are_opened_again(
+    pack: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def ends(environment: Environment, group: str) -> Code | None:
+        episode = await environment.reset(environment.tasks[0], group=group, name=f"{group}/0")
+        step = None
+        while step is None or step.end is None:
+            step = await episode.step(Message(role="assistant", content="It is done."))
+        await episode.close()
+        return step.end.code
+
+    endpoint = FakeEndpoint("--respond", "tests.replies:stage")
+    try:
+        model = {"kind": "openai", "base_url": endpoint.url, "model": "m"}
+        settings = {"pack": pack, "backend": "simulated", "user": "llm", "llm": model, "limits": {"max_requests": 2}}
+        store = tmp_path / "store"
+        learns, judges = [await open_stage(settings, store=store, say=lambda _: None) for _ in range(2)]
+        assert await ends(learns, "a") is Code.USER_STOP
+        assert len(endpoint.requests) == 2, "the user, a verdict"
+        assert await ends(judges, "b") is Code.BUDGET
+        await learns.close()
+        await judges.close()
+        again = await open_stage(settings, store=store, say=lambda _: None)
+        assert await ends(again, "a") is Code.USER_STOP, "what is paid for is found"
+        assert await ends(again, "c") is Code.BUDGET
+        await again.close()
+        assert len(endpoint.requests) == 2
+        assert not caplog.messages
+        async with await open_stage(settings, say=lambda _: None):
+            assert "holds for this process alone" in caplog.text
     finally:
         endpoint.stop()
 
