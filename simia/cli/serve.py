@@ -27,6 +27,10 @@ def serve(
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="OpenEnv: any setting of a rollout's, as backend=simulated.")
     ] = None,
+    store: Annotated[
+        Path | None,
+        typer.Option("--store", help="OpenEnv: folder of paid replies; a cap is one for all servers that name it."),
+    ] = None,
     task: Annotated[
         str | None,
         typer.Option("--task", help="MCP: the episodes' task, the first if not given. OpenEnv: the only one."),
@@ -54,7 +58,7 @@ def serve(
         raise UserError(f"simia serve speaks one of two protocols: simia serve {pack} --mcp, or --openenv")
     if openenv:
         serve_openenv(
-            pack, settings or [], host, port, sessions, out,
+            pack, settings or [], host, port, sessions, out, store,
             task=task, seed=seed, turns=turns, unsafe=unsafe, network=network, variables=variables,
         )  # fmt: skip
         return
@@ -76,7 +80,7 @@ def serve(
 
 
 def serve_openenv(
-    pack: str, settings: list[str], host: str, port: int, sessions: int, out: Path, *,
+    pack: str, settings: list[str], host: str, port: int, sessions: int, out: Path, store: Path | None, *,
     task: str | None, seed: int, turns: int, unsafe: bool, network: bool, variables: list[str] | None,
 ) -> None:  # fmt: skip
     """The environment is a stage: any back end, any models. It lives in the portal's thread, the server here."""
@@ -96,7 +100,7 @@ def serve_openenv(
         **{f"backend_settings__{name}": value for name, value in grants.items()},
     )  # fmt: skip
     record = Record(out)
-    lease = share(config)
+    lease = share(config, store=store)
     try:
         seats = Seats(lease, record.add, sessions)
         loop.run(serve_seats(seats, host, port, kept=out, say=lambda line: print(line, file=sys.stderr, flush=True)))

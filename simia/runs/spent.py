@@ -3,7 +3,7 @@
 `spent.db` in the store's root has two rows for each numbered folder: what the process that has it now has spent, and what all did
 that had it before. A row of the dead keeps what was held for calls in flight when they died. On opening, what the folders' ledgers
 know beyond the rows is added (they were written without a cap, or the file is gone), so the file needs no syncing, and without a
-cap there is none. A rollback journal, not a write-ahead log: a transaction is shorter, and a shared file system can hold it.
+cap there is none.
 """
 
 from __future__ import annotations

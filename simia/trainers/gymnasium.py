@@ -16,6 +16,7 @@ Imports gymnasium, which is in the environment of whoever uses this.
 from __future__ import annotations
 
 import string
+from pathlib import Path
 from typing import Any
 
 import gymnasium  # type: ignore[import-not-found,unused-ignore]
@@ -61,12 +62,13 @@ class ToolEnv(gymnasium.Env):  # type: ignore[misc,unused-ignore]
         render_mode: str | None = None,
         max_characters: int = MOST_CHARACTERS,
         keep: Keep | None = None,
+        store: str | Path | None = None,
     ) -> None:
-        """`stage`: its settings, or an open environment. A text beyond `max_characters` loses its middle. Raises `UserError` for
+        """`stage`: its settings, or an open environment. `store`: a folder of paid replies, as `open_stage` takes it. A text beyond `max_characters` loses its middle. Raises `UserError` for
         settings that cannot be opened."""
         if render_mode not in (None, "ansi"):
             raise UserError(f"render_mode is {render_mode!r}: a pack is rendered as text, ansi")
-        self._lease = share(stage)
+        self._lease = share(stage, store=Path(store) if store else None)
         self._session: Session = self._lease.session(keep)
         self.render_mode, self._most = render_mode, max_characters
         self.observation_space, self.action_space = AnyText(max_characters), AnyText(max_characters)

@@ -16,6 +16,7 @@ import itertools
 import threading
 from collections import Counter
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import skyrl_gym  # type: ignore[import-not-found,unused-ignore]
@@ -34,9 +35,13 @@ class PackEnv(BaseTextEnv):  # type: ignore[misc,unused-ignore]
     together are a group, and share what is drawn by simulation; a row's own `group` says otherwise."""
 
     def __init__(
-        self, env_config: Any = None, extras: Mapping[str, Any] | None = None, stage: Stage | None = None
+        self,
+        env_config: Any = None,
+        extras: Mapping[str, Any] | None = None,
+        stage: Stage | None = None,
+        store: Path | None = None,
     ) -> None:
-        """`stage`, or `env_config` where none was registered. Raises `UserError` for a row without a task."""
+        """`stage`, or `env_config` where none was registered; its replies are kept in `store`. Raises `UserError` for a row without a task."""
         super().__init__()
         extras = extras or {}
         task = extras.get("task")
@@ -45,7 +50,7 @@ class PackEnv(BaseTextEnv):  # type: ignore[misc,unused-ignore]
         self._task, self._seed, self._group = task, extras.get("seed"), extras.get("group")
         self._playing: str | None = None
         self.max_turns = int(extras.get("max_turns") or 0)
-        self._lease = share(stage if stage is not None else env_config or {})
+        self._lease = share(stage if stage is not None else env_config or {}, store=store)
         self._session = self._lease.session()
         self._heard: Heard | None = None
 
@@ -116,15 +121,17 @@ class Groups:
 _groups = Groups()
 
 
-def register(stage: Stage, name: str = NAME) -> None:
-    """Rows whose `env_class` is this name play this stage; the environment stays open until the process ends."""
-    _kept.append(share(stage))  # between two episodes nobody else may hold it
-    skyrl_gym.register(id=name, entry_point="simia.trainers.skyrl:PackEnv", kwargs={"stage": stage})
+def register(stage: Stage, name: str = NAME, *, store: str | Path | None = None) -> None:
+    """Rows whose `env_class` is this name play this stage; the environment stays open until the process ends. `store`: a folder
+    of paid replies, as `open_stage` takes it."""
+    kept = Path(store) if store else None
+    _kept.append(share(stage, store=kept))  # between two episodes nobody else may hold it
+    skyrl_gym.register(id=name, entry_point="simia.trainers.skyrl:PackEnv", kwargs={"stage": stage, "store": kept})
 
 
-def task_rows(stage: Stage, name: str = NAME) -> list[dict[str, Any]]:
+def task_rows(stage: Stage, name: str = NAME, *, store: str | Path | None = None) -> list[dict[str, Any]]:
     """Rows for SkyRL's data set, one a task. The prompt is a stand-in of the right kind: the episode's opening replaces it."""
-    lease = share(stage)
+    lease = share(stage, store=Path(store) if store else None)
     try:
         return [
             {"prompt": [{"role": "user", "content": task.id}], "env_class": name, "task": task.id}

@@ -60,7 +60,8 @@ def gymnasium_takes_it_for_its_own(endpoint: str) -> dict[str, Any]:
             wrong()
         except UserError as error:
             said.append(str(error))
-    small = simia.trainers.gymnasium.ToolEnv(STAGE, max_characters=200)
+    store = Path(tempfile.mkdtemp())
+    small = simia.trainers.gymnasium.ToolEnv(STAGE, max_characters=200, store=store)
     cut = small.reset(seed=0)[0]
     lease = session.share(STAGE)
     simia.trainers.gymnasium.register("simia/Open-v0", lease.environment)
@@ -74,6 +75,7 @@ def gymnasium_takes_it_for_its_own(endpoint: str) -> dict[str, Any]:
         "warned": [str(each.message) for each in warned],
         "tasks": tasks,
         "known": known,
+        "stores": sorted(path.name for path in store.iterdir()),
         "drawn": drawn,
         "shown": shown,
         "said": said,
@@ -187,6 +189,8 @@ def a_command_serves_it(endpoint: str) -> dict[str, Any]:
         "0",
         "--out",
         str(out),
+        "--store",
+        str(out.parent / "replies"),
     ]
     process = subprocess.Popen([*command, "--set", "user=scripted"], stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
@@ -230,6 +234,7 @@ def a_command_serves_it(endpoint: str) -> dict[str, Any]:
     stays.reset(task="cs-010")
     stays.step({"message": LOOK})
     process.send_signal(signal.SIGINT)
+    told["stores"] = sorted(path.name for path in (out.parent / "replies").iterdir())
     told["left"] = [process.wait(60), process.stderr.read()]
     rows = [json.loads(line) for line in out.read_text().splitlines()]
     told["rows"] = [[row["task_id"], row["end"].get("kind", "terminated"), row["reward"]["value"]] for row in rows]
@@ -265,8 +270,9 @@ def the_page_runs_to_the_letter(endpoint: str) -> dict[str, Any]:
 
 def skyrl_makes_and_cuts(endpoint: str) -> dict[str, Any]:
     """By its own registry, with a setting of OmegaConf's kind; its limit of turns scores."""
-    simia.trainers.skyrl.register(OmegaConf.create({**STAGE, "tasks": ["cs-009", "cs-012"]}))
-    rows = simia.trainers.skyrl.task_rows(STAGE | {"tasks": ["cs-009", "cs-012"]})
+    store = Path(tempfile.mkdtemp())
+    simia.trainers.skyrl.register(OmegaConf.create({**STAGE, "tasks": ["cs-009", "cs-012"]}), store=store)
+    rows = simia.trainers.skyrl.task_rows(STAGE | {"tasks": ["cs-009", "cs-012"]}, store=store)
     env = skyrl_gym.make("simia", env_config={}, extras={**rows[0], "max_turns": 2})
     prompt, _ = env.init(rows[0]["prompt"])
     first, second = env.step(LOOK), env.step(LOOK)
@@ -288,6 +294,7 @@ def skyrl_makes_and_cuts(endpoint: str) -> dict[str, Any]:
     return {
         "rows": rows,
         "roles": [row["role"] for row in prompt],
+        "stores": sorted(path.name for path in store.iterdir()),
         "observed": first["observations"][0]["role"],
         "done": [first["done"], second["done"]],
         "rewards": [first["reward"], second["reward"]],
