@@ -31,7 +31,11 @@ def spend(
     for process in started:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
-    ended = [process.communicate("go\n", timeout=60)[0] for process in started]
+    for process in started:
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    ended = [process.communicate(timeout=60)[0] for process in started]
     return [json.loads(words) for words in ended]
 
 
