@@ -10,7 +10,8 @@ TRL's function sees nothing of a row but its prompt, so the prompt is the task's
 The ids that the policy sampled are trained as they are and are never tokenised again; what the environment says between
 them is rendered alone, behind a stand-in for the policy's turn, and has `env_mask` 0. Episodes go in rounds: one batch
 through the model for all that run, then all their steps at once. Ranks differ in their rounds, so a model whose parameters
-are split over ranks (ZeRO-3, FSDP) needs a `sample` of its own; so does vLLM.
+are split over ranks (ZeRO-3, FSDP) needs a `sample` of its own; so does vLLM. A group may be split over ranks: its name is the same
+on all of them, and with it what is drawn by simulation, if they name one store of replies.
 
 Imports of torch and TRL stand in the functions that need them: they are in the trainer's environment, not in ours.
 """
@@ -27,6 +28,7 @@ from typing import Any
 from simia import sync
 from simia.environment import Environment, Episode, Sample
 from simia.errors import Code, UserError
+from simia.trainers.ranks import Stopped, agreed, everywhere, rank
 from simia.trainers.tokens import Row, Text
 from simia.trajectory import Trajectory
 
@@ -70,7 +72,7 @@ def rollout_func(
     that come back hold `prompt_ids`, `completion_ids`, `logprobs` (0 for the environment's tokens), `env_mask`, and for
     reward functions `reward` and `task_id`. An aborted episode has reward None and `env_mask` 0 throughout, so that
     neither its advantage nor a KL term nor the count of trained tokens sees it. Raises `UserError` for an unknown task, and for a
-    step in which no episode could be scored.
+    step in which no episode could be scored, or the budget ran out; of several ranks all raise it.
     """
 
     if at_once is not None and at_once < 1:
@@ -82,28 +84,49 @@ def rollout_func(
                 "rollout_func samples with the trainer's own model: set use_vllm=False, or give it `sample`"
             )
         rollout = Rollout(environment, trainer, sample or sample_with_model, seed, max_turn_tokens)
-        rows = rollout.run(prompts, at_once or len(prompts))
-        if on_trajectory is not None:
-            for row in rows:
-                on_trajectory(row.episode.trajectory)
-        tell_lost(rows, trainer.state.global_step + 1)
+
+        def play() -> list[Row]:
+            rows = rollout.run(prompts, at_once or len(prompts))
+            if on_trajectory is not None:
+                for row in rows:
+                    on_trajectory(row.episode.trajectory)
+            return rows
+
+        rows = agreed(play)
+        tell_lost([row.episode for row in rows], trainer.state.global_step + 1)
         return columns(rows, rollout.text.end_ids[0])
 
     return roll
 
 
-def tell_lost(rows: list[Row], step: int) -> None:
-    """Episodes that the infrastructure ended train nothing, which is said. Raises `UserError` where they are all of a step: it would use
-    up the schedule, and the trainer's last checkpoint is a better place to go on from."""
-    lost = [row.episode for row in rows if row.episode.reward is None or row.episode.reward.value is None]
-    if not lost:
+def tell_lost(episodes: Sequence[Episode], step: int) -> None:
+    """Episodes that the infrastructure ended train nothing, which is said, of all ranks together. Raises `UserError` on all of them
+    where none is left of a step, or the budget took some: it would use up the schedule on groups with holes, and the trainer's last
+    checkpoint is a better place to go on from."""
+    lost = [episode for episode in episodes if episode.reward is None or episode.reward.value is None]
+    mine = Counter(why_lost(episode) for episode in lost)
+    counted = everywhere((len(lost), len(episodes), mine))
+    missing, played = sum(each[0] for each in counted), sum(each[1] for each in counted)
+    if not missing:
         return
-    reasons = Counter(issue.detail or issue.code.meaning for episode in lost for issue in episode.issues[-1:])
-    mostly = f", mostly: {reasons.most_common(1)[0][0]}" if reasons else ""
-    said = f"step {step}: {len(lost)} of {len(rows)} episodes have no reward{mostly}"
-    if len(lost) == len(rows):
-        raise UserError(f"{said}; mend that and start again, from the last checkpoint")
-    log.warning(said)
+    reasons = sum((each[2] for each in counted), Counter[tuple[bool, str]]())
+    spent, why = max(reasons, key=lambda reason: (reason[0], reasons[reason]), default=(False, ""))
+    said = f"step {step}: {missing} of {played} episodes have no reward"
+    if spent:
+        raise Stopped(f"{said}: {why}, from the last checkpoint")
+    said += f", mostly: {why}" if why else ""
+    if missing == played:
+        raise Stopped(f"{said}; mend that and start again, from the last checkpoint")
+    if rank() == 0:
+        log.warning(said)
+
+
+def why_lost(episode: Episode) -> tuple[bool, str]:
+    """Whether it was the budget, and the reason in words."""
+    reward, issue = episode.reward, episode.issues[-1] if episode.issues else None
+    code = reward.error if reward and reward.error else issue.code if issue else None
+    words = (reward.rationale if reward else "") or (issue.detail if issue else "")
+    return code is Code.BUDGET, words or (code.meaning if code else "")
 
 
 def columns(rows: list[Row], filler: int) -> dict[str, list[Any]]:

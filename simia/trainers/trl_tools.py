@@ -27,7 +27,8 @@ from simia import sync
 from simia.environment import Environment, Episode
 from simia.errors import Code, UserError
 from simia.tool import ToolSpec
-from simia.trainers.trl import step_of, task_rows
+from simia.trainers.ranks import agreed
+from simia.trainers.trl import step_of, task_rows, tell_lost
 from simia.trajectory import Message, ToolCall, Trajectory
 
 PLAIN: dict[str, Any] = {"string": str, "integer": int, "number": float, "boolean": bool, "null": type(None)}
@@ -44,17 +45,22 @@ def tool_rows(environment: Environment, split: str | None = None) -> list[dict[s
     return [{"prompt": prompt, "task_id": row["prompt"]} for row in task_rows(environment, split)]
 
 
-def tools_reward(*, completions: Sequence[Any], environments: Sequence[Tools], **_: Any) -> list[float | None]:
+def tools_reward(
+    *, completions: Sequence[Any], environments: Sequence[Tools], trainer_state: Any = None, **_: Any
+) -> list[float | None]:
     """The reward function that goes with the factory: hands each policy's last words to its episode, ends it, scores it.
 
     All are judged at once. None, of an aborted episode: its advantage is 0, and with `beta` 0 (TRL's default) it trains nothing.
+    Raises `UserError` where no episode of a step could be scored, or the budget ran out; of several ranks all raise it.
     """
 
-    async def together() -> list[float | None]:
+    async def together() -> list[Episode]:
         said = zip(environments, completions, strict=True)
         return await asyncio.gather(*(tools._finish(completion) for tools, completion in said))
 
-    return sync.run(together())
+    episodes = agreed(lambda: sync.run(together()))
+    tell_lost(episodes, trainer_state.global_step + 1 if trainer_state is not None else 0)
+    return [episode.reward.value if episode.reward else None for episode in episodes]
 
 
 def environment_factory(
@@ -142,7 +148,7 @@ class Tools:
         step = sync.run(episode.step(Message(role="assistant", calls=[call])))
         return "\n".join(message.text for message in step.messages if message.role == "tool")
 
-    async def _finish(self, completion: Sequence[dict[str, Any]]) -> float | None:
+    async def _finish(self, completion: Sequence[dict[str, Any]]) -> Episode:
         episode, last = self._running(), completion[-1] if completion else {"role": "tool"}
         if episode.end is None:
             if last["role"] == "assistant" and not last.get("tool_calls"):
@@ -152,7 +158,7 @@ class Tools:
                 await episode.stop(Code.MAX_TOKENS)
         if self._on_trajectory is not None:
             self._on_trajectory(episode.trajectory)
-        return episode.reward.value if episode.reward else None
+        return episode
 
     def _running(self) -> Episode:
         if self._episode is None:

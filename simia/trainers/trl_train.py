@@ -1,8 +1,9 @@
 """`simia train trl CONFIG`: GRPO in TRL from one YAML, a stage and the fields of TRL's GRPOConfig.
 
-`launch` runs here and checks; the rest runs in TRL's environment: `python -m simia.trainers.trl_train CONFIG --set a.b=c`, also behind
-`accelerate launch`. It goes on from the last checkpoint of `grpo.output_dir`, and what simulators, users and judges were paid for is
-kept there too, so that a run that was killed pays for nothing twice. examples/grpo.py is the same without settings.
+`launch` runs here and checks; the rest runs in TRL's environment: `python -m simia.trainers.trl_train CONFIG --set a.b=c`, which
+starts itself once for each of `processes`, or is started so by `accelerate launch`. It goes on from the last checkpoint of
+`grpo.output_dir`, and what simulators, users and judges were paid for is kept there too, so that a run that was killed pays for
+nothing twice. examples/grpo.py is the same without settings.
 """
 
 from __future__ import annotations
@@ -10,8 +11,11 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import difflib
+import logging
+import os
 import re
 import sys
+import time
 from collections.abc import Callable
 from datetime import date
 from pathlib import Path
@@ -27,10 +31,14 @@ from simia.interpreters import python_path
 from simia.pack import Pack
 from simia.rollout.settings import StageConfig
 from simia.rollout.stage import chosen, open_stage
+from simia.trainers import ranks
 from simia.trainers.launch import Launch, as_setting
+from simia.trainers.trl_resume import enough, finished, last_checkpoint, same_order
 from simia.trainers.versions import interpreter
 
 EXPONENT = re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+")
+MODULE = "simia.trainers.trl_train"
+AFTER_FIRST = 5.0  # seconds that other ranks leave the first to speak; the launcher ends them when it has
 
 
 class TrlConfig(Config):
@@ -44,6 +52,7 @@ class TrlConfig(Config):
     at_once: int | None = Field(None, ge=1, description="Most episodes under way (rollout_func); unset: all.")
     max_turn_tokens: int | None = Field(None, ge=1, description="Longest message of the policy (rollout_func).")
     evaluate: str | None = Field(None, description="Split to evaluate on; unset: none. Set grpo.eval_strategy too.")
+    processes: int = Field(1, ge=1, description="Processes to train in, one a GPU; 1 also behind `accelerate launch`.")
     resume: bool = Field(True, description="Go on from the last checkpoint of output_dir, if there is one.")
     grpo: dict[str, Any] = Field(default_factory=dict, description="Fields of TRL's GRPOConfig.")
 
@@ -64,7 +73,7 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None)
     if settings.model.startswith(("/", ".", "~")) and not Path(settings.model).expanduser().is_dir():
         raise UserError(f"model: there is no folder {settings.model}")
     python = interpreter("trl", python)
-    command = [str(python), "-m", "simia.trainers.trl_train", str(find_config(config).absolute())]
+    command = [str(python), "-m", MODULE, str(find_config(config).absolute())]
     for name, value in changes.items():
         command += ["--set", f"{name}={as_setting(value)}"]
     backend = settings.stage.backend if isinstance(settings.stage.backend, str) else "mixed"
@@ -81,27 +90,43 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None)
 def train(config: TrlConfig) -> None:
     """The run itself, in TRL's environment."""
     from datasets import Dataset  # type: ignore[import-not-found,unused-ignore]
-    from transformers.trainer_utils import get_last_checkpoint  # type: ignore[import-not-found,unused-ignore]
     from trl import GRPOConfig, GRPOTrainer  # type: ignore[import-not-found,unused-ignore]
 
     arguments = arguments_of(config, GRPOConfig)
     out = Path(arguments.output_dir)
-    environment = sync.run(open_stage(config.stage, store=out / "replies", say=lambda text: print(text, flush=True)))
+    last = last_checkpoint(out, say) if config.resume else None
+    if last is not None and (step := finished(last, arguments)) is not None:
+        name = "max_steps" if arguments.max_steps > 0 else "num_train_epochs"
+        return say(f"finished at step {step}, see {last}; raise grpo.{name} to go on")
+    environment = ranks.agreed(lambda: sync.run(open_stage(config.stage, store=out / "replies", say=say)))
     try:
-        last = get_last_checkpoint(str(out)) if config.resume and out.is_dir() else None
         plays = way_in(config, environment, lambda: trainer)
         learns = Dataset.from_list(rows(config, environment, None))
+        enough(arguments, len(learns))
         judged = Dataset.from_list(rows(config, environment, config.evaluate)) if config.evaluate else None
         try:
             trainer = GRPOTrainer(
-                model=config.model, args=arguments, train_dataset=learns, eval_dataset=judged, **plays
+                model=config.model,
+                args=arguments,
+                train_dataset=learns,
+                eval_dataset=judged,
+                callbacks=[same_order()],
+                **plays,
             )
         except (ValueError, OSError) as error:  # no such model, a chat template whose calls TRL cannot read
             raise UserError(f"{config.model}: {' '.join(str(error).split())[:400]}") from None
-        trainer.train(resume_from_checkpoint=last)
+        trainer.train(resume_from_checkpoint=str(last) if last else None)
         trainer.save_model()
     finally:
         sync.run(environment.close())
+    if (group := ranks.group()) is not None:
+        group.destroy_process_group()
+
+
+def say(text: str) -> None:
+    """What all ranks would say, once."""
+    if ranks.rank() == 0:
+        print(text, flush=True)
 
 
 def arguments_of(config: TrlConfig, made: Any) -> Any:
@@ -125,7 +150,13 @@ def check(config: TrlConfig) -> None:
     """What a dry run asks of TRL's environment. It may be asked on a machine without the GPU that is trained on."""
     from trl import GRPOConfig  # type: ignore[import-not-found,unused-ignore]
 
-    elsewhere = {"bf16": False, "fp16": False, "tf32": None}
+    elsewhere: dict[str, Any] = {"bf16": False, "fp16": False, "tf32": None}
+    for name in (
+        "per_device_train_batch_size",
+        "per_device_eval_batch_size",
+    ):  # whole groups are asked of all ranks together
+        size = config.grpo.get(name, 8)
+        elsewhere[name] = size * config.processes if isinstance(size, int) else size
     arguments_of(config.model_copy(update={"grpo": {**config.grpo, **elsewhere}}), GRPOConfig)
 
 
@@ -180,19 +211,56 @@ def meant(value: Any) -> Any:
 
 
 def main(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m simia.trainers.trl_train")
+    parser = argparse.ArgumentParser(prog=f"python -m {MODULE}")
     parser.add_argument("config")
     parser.add_argument("--set", action="append", default=[], dest="settings")
     parser.add_argument("--check", action="store_true", help="only whether TRL takes the configuration")
     given = parser.parse_args(arguments)
     try:
-        (check if given.check else train)(load(TrlConfig, given.config, given.settings))
+        config = load(TrlConfig, given.config, given.settings)
+        if given.check:
+            check(config)
+        elif config.processes > 1 and "RANK" not in os.environ:
+            return several(config.processes, arguments)
+        else:
+            train(config)
     except KeyboardInterrupt:
-        print("simia: stopped; the same command goes on from the last checkpoint", file=sys.stderr)
+        if ranks.rank() == 0:
+            print("simia: stopped; the same command goes on from the last checkpoint", file=sys.stderr)
         return 130
     except UserError as error:
-        print(f"simia: {error}", file=sys.stderr)
+        tell(error)
         return 2
+    return 0
+
+
+def tell(error: UserError) -> None:
+    """One line, whether one rank stops or all do for the same reason: the others wait until the first has spoken."""
+    rank = ranks.rank()
+    if rank:
+        time.sleep(AFTER_FIRST)
+        if isinstance(error, ranks.Stopped):
+            return
+    print(f"simia: rank {rank}: {error}" if rank else f"simia: {error}", file=sys.stderr, flush=True)
+
+
+def several(count: int, arguments: list[str]) -> int:
+    """This command in so many processes, by torch's launcher, which ends all where one ends badly. Returns the first bad exit code."""
+    from torch.distributed import run  # type: ignore[import-not-found,unused-ignore]
+    from torch.distributed.elastic.multiprocessing.api import SignalException  # type: ignore[import-not-found,unused-ignore]
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError  # type: ignore[import-not-found,unused-ignore]
+
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # as the launcher does, with a warning
+    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # the ranks say it themselves
+    try:
+        run.run(run.parse_args(["--standalone", f"--nproc-per-node={count}", "-m", MODULE, *arguments]))
+    except ChildFailedError as error:
+        rank, failure = error.get_first_failure()
+        if failure.exitcode < 0:
+            print(f"simia: rank {rank} was ended by signal {-failure.exitcode}", file=sys.stderr)
+        return int(failure.exitcode) if failure.exitcode > 0 else 128 - int(failure.exitcode)
+    except SignalException as error:
+        return 128 + int(error.sigval)
     return 0
 
 

@@ -15,7 +15,6 @@ from simia.cli.train import changed
 from simia.config import load
 from simia.environment import Episode, open_environment
 from simia.errors import Aborted, Code, UserError
-from simia.trainers.tokens import Row
 from simia.trainers.trl import tell_lost
 from simia.trainers.trl_train import TrlConfig, arguments_of, fields, launch
 from tests.fake_endpoint import FakeEndpoint
@@ -108,11 +107,14 @@ async def test_a_step_in_which_all_is_lost_ends_the_run(lamps: Path, caplog: pyt
         lost = Episode.aborted(environment, task, 0, Aborted(Code.CONNECTION, "nobody listens"))
         fine = await environment.reset(task)
         await fine.stop(Code.MAX_TURNS)
-        tell_lost([Row(lost, [1]), Row(fine, [1])], 7)
+        tell_lost([lost, fine], 7)
         assert "step 7: 1 of 2 episodes have no reward, mostly: nobody listens" in caplog.text
         with pytest.raises(UserError, match=r"step 8: 2 of 2 .*nobody listens; .*last checkpoint"):
-            tell_lost([Row(lost, [1]), Row(lost, [1])], 8)
-        tell_lost([Row(fine, [1])], 9)
+            tell_lost([lost, lost], 8)
+        tell_lost([fine], 9)
+        spent = Episode.aborted(environment, task, 0, Aborted(Code.BUDGET, "max_cost is 1; raise it to go on"))
+        with pytest.raises(UserError, match=r"step 9: 1 of 2 .*raise it to go on, from the last checkpoint"):
+            tell_lost([spent, fine], 9)
 
 
 def test_text_stays_text_and_a_date_becomes_it(monkeypatch: pytest.MonkeyPatch) -> None:
