@@ -13,7 +13,8 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from simia.config import scalar
+from simia import resources
+from simia.config import find_config, scalar
 from simia.errors import UserError
 from simia.trainers.launch import Launch
 from simia.trainers.versions import compare, home_of, installed
@@ -54,16 +55,45 @@ def train(
         changes["model"] = model
     # Made absolute, and no link is followed: an environment's interpreter is one.
     interpreter = Path(os.path.abspath(python.expanduser())) if python else elsewhere(trainer)
+    if trainer != "llamafactory":  # whose config is a folder, or the name of a run
+        there(trainer, config)
     launch: Launch = import_module(place).launch(Path(config), changes, python=interpreter)
     for note in launch.notes:
         out.print(note, markup=False, highlight=False, soft_wrap=True)
-    if dry_run:
+    if dry_run or launch.check_at_start:
         asked(launch)
+    if dry_run:
         out.print(line(launch), markup=False, highlight=False, soft_wrap=True)
         return
+    if launch.before is not None:
+        before(launch.before)
     if launch.prepare is not None:
-        launch.prepare()
+        try:
+            launch.prepare()
+        except OSError as error:
+            raise UserError(f"{error.filename} cannot be written: {error.strerror}") from None
     become(launch)
+
+
+def there(trainer: str, config: str) -> None:
+    """Raises `UserError` for a config that is not there, with those of this trainer."""
+    try:
+        if find_config(config).is_file():
+            return
+        problem = f"{config} is a folder"
+    except UserError:
+        problem = f"there is no config {config!r}"
+    known = [name.removesuffix(".yaml") for name in resources.names("configs") if Path(name).parts[0] == trainer]
+    raise UserError(f"{problem}; {trainer} has {', '.join(known)}, or takes the path of a YAML file of yours")
+
+
+def before(words: list[str]) -> None:
+    """A command of ours that the training needs done."""
+    from simia.cli import build
+
+    code = build()(words, standalone_mode=False)
+    if code:
+        raise typer.Exit(code)
 
 
 def elsewhere(trainer: str) -> Path | None:
@@ -95,9 +125,10 @@ def asked(launch: Launch) -> None:
 
 def line(launch: Launch) -> str:
     """The launch as a line for a shell."""
-    before = [f"cd {shlex.quote(str(launch.cwd))} &&"] if launch.cwd else []
+    first = [f"{shlex.join([sys.executable, '-m', 'simia', *launch.before])} &&"] if launch.before else []
+    first += [f"cd {shlex.quote(str(launch.cwd))} &&"] if launch.cwd else []
     return " ".join(
-        [*before, *(f"{name}={shlex.quote(value)}" for name, value in launch.env.items()), shlex.join(launch.command)]
+        [*first, *(f"{name}={shlex.quote(value)}" for name, value in launch.env.items()), shlex.join(launch.command)]
     )
 
 

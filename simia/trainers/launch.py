@@ -1,12 +1,24 @@
-"""How a trainer is started: what `simia train` prints or runs."""
+"""How a trainer is started: what `simia train` prints or runs; and checks that several trainers need."""
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from simia.config import scalar
+from simia.environment import open_environment
+from simia.errors import UserError
+from simia.llm.backends import open_backend
+from simia.llm.openai import OpenAISettings
+from simia.llm.pool import PoolSettings
+from simia.pack import Pack
+from simia.rollout.cast import judged, simulates, user_of
+from simia.rollout.settings import StageConfig
 
 
 @dataclass
@@ -21,8 +33,72 @@ class Launch:
     prepare: Callable[[], None] | None = None
     check: list[str] | None = None
     """A command of the trainer's environment that a dry run asks; what it says on stderr is what is wrong."""
+    check_at_start: bool = False
+    """Whether a start asks it too, for a trainer that would say it late."""
+    before: list[str] | None = None
+    """Words of a command of simia's own that comes first, in this process: whoever stops it leaves no child behind."""
 
 
 def as_setting(value: Any) -> str:
     """A value as `--set` reads it back. A date, which YAML makes of 2026-11-21, is text again."""
-    return json.dumps(value, default=str)
+    return json.dumps(value, default=str, separators=(",", ":"))
+
+
+def misfit(value: Any, known: Any) -> str | None:
+    """What a setting takes, if this value is of another type than the trainer's own: sections, switches and numbers. Text of either
+    kind may stand for more than it says, as `${a.b}` does, and what is null there says nothing."""
+    if value is None or known is None or any(isinstance(one, str) and "${" in one for one in (value, known)):
+        return None
+    if isinstance(known, dict):
+        return None if isinstance(value, dict) else "a section of settings"
+    if isinstance(known, bool):
+        return None if isinstance(value, bool) else "true or false"
+    if isinstance(known, int | float):
+        number = scalar(value) if isinstance(value, str) else value
+        return None if isinstance(number, int | float) and not isinstance(number, bool) else "a number"
+    return None
+
+
+def writable(folder: Path, setting: str) -> None:
+    """Raises `UserError` where a trainer could not write its checkpoints, hours later. Makes nothing."""
+    there = folder.expanduser().absolute()
+    while not there.exists() and there != there.parent:
+        there = there.parent
+    if not there.is_dir():
+        raise UserError(f"{setting}: {folder} cannot be made, for {there} is a file: name another folder")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise UserError(f"{setting}: {folder} cannot be written, for {there} is not writable: name another folder")
+
+
+def folder_there(model: Any, setting: str) -> None:
+    """Raises `UserError` for a path of a model where nothing is; a name of the hub is not asked for."""
+    if str(model).startswith(("/", ".", "~")) and not Path(str(model)).expanduser().is_dir():
+        raise UserError(f"{setting}: there is no folder {model}")
+
+
+def check_stage(stage: StageConfig, pack: Pack) -> None:
+    """Raises `UserError` for what workers would find out when the policy is loaded: a back end or a user that there is not, a key
+    that is not exported. Nothing is started, and nothing sent."""
+    simulator, user = stage.simulator or stage.llm, user_of(stage, pack)
+    needed = [simulator] if simulates(stage) else []
+    needed += [stage.player or simulator] if user == "llm" else []
+    needed += [stage.judge or simulator] if judged(stage) else []
+
+    async def begin() -> None:
+        seen = "none" if user == "llm" else user  # that model comes with the others
+        try:
+            opened = await open_environment(pack, backend=stage.backend, user=seen, **stage.backend_settings)
+        except TypeError as error:
+            raise UserError(
+                f"backend_settings of the {stage.backend} back end: {str(error).split('() ')[-1]}"
+            ) from None
+        await opened.close()
+        for settings in needed:
+            if isinstance(settings, OpenAISettings | PoolSettings):  # which read keys when they start
+                model = open_backend(settings)
+                try:
+                    await model.start()
+                finally:
+                    await model.close()
+
+    asyncio.run(begin())

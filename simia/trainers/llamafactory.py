@@ -2,14 +2,14 @@
 
 CONFIG is what `simia export --to llamafactory` wrote (the folder, or its train.yaml), or a run of configs/llamafactory/runs.yaml by
 name: then the data are exported first. What LLaMA-Factory finds out after minutes, or never says, is checked before it starts:
-versions, a template of another family than the model, a data set that is not there, DeepSpeed that is not installed.
+versions, names and types of its arguments (by its own classes, in its environment), a template of another family than the model, a
+data set that is not there, DeepSpeed that is not installed.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -18,14 +18,16 @@ import yaml
 from pydantic import Field, RootModel, ValidationError
 
 from simia import resources
-from simia.config import Config, explain
+from simia.config import Config, explain, scalar
 from simia.errors import UserError
 from simia.export.llamafactory import Model
-from simia.runs import locate
-from simia.trainers.launch import Launch, as_setting
+from simia.runs import Run, locate
+from simia.trainers.launch import Launch, as_setting, writable
 from simia.trainers.versions import installed, interpreter
 
 TRAIN = "train.yaml"
+DATA = "data.jsonl"
+CHECK = Path(__file__).with_name("llamafactory_check.py")
 OURS = (
     "data",
     "model",
@@ -72,12 +74,7 @@ def exported(folder: Path, changes: dict[str, Any], python: Path | None) -> Laun
     others = [key for key in OURS if key in changes]
     if others:
         raise UserError(f"{folder} is exported already: {', '.join(others)} belong to a named run or to simia export")
-    try:
-        given = yaml.safe_load((folder / TRAIN).read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UserError(f"{folder / TRAIN} is not YAML: {str(error).splitlines()[0]}") from None
-    if not isinstance(given, dict):
-        raise UserError(f"{folder / TRAIN} is not a mapping of LLaMA-Factory's arguments")
+    given = mapping(folder / TRAIN)
     if name:
         changes = {"model_name_or_path": Model.named(str(name)).path, **changes}
     if "model_name_or_path" in changes and Path(str(changes["model_name_or_path"])).is_dir():
@@ -85,13 +82,19 @@ def exported(folder: Path, changes: dict[str, Any], python: Path | None) -> Laun
             str(changes["model_name_or_path"])
         )  # the trainer starts in the folder
     whole = {**given, **changes}
+    arguments = arguments_of(changes)
     check_template(folder, whole)
     check_data(folder, whole)
-    python = interpreter("llamafactory", python)
+    if isinstance(settings := whole.get("deepspeed"), str) and not (folder / settings).is_file():
+        raise UserError(f"deepspeed: there is no file {folder / settings}; or --set deepspeed=null")
+    writable(folder / str(whole.get("output_dir") or "."), "output_dir")
+    python = where(python)
     notes, env = check_extras(whole, python)
-    arguments = [f"{key}={value if isinstance(value, str) else as_setting(value)}" for key, value in changes.items()]
     command = [str(python), "-m", "llamafactory.cli", "train", TRAIN, *arguments]
-    return Launch(command, cwd=folder, env={**environment(python), **env}, notes=notes)
+    asked = [str(python), "-I", str(CHECK), TRAIN, *arguments]
+    return Launch(
+        command, cwd=folder, env={**environment(python), **env}, notes=notes, check=asked, check_at_start=True
+    )
 
 
 def joint(name: str, changes: dict[str, Any], python: Path | None) -> Launch:
@@ -106,37 +109,64 @@ def joint(name: str, changes: dict[str, Any], python: Path | None) -> Launch:
         raise UserError(f"{name} is run with several models: add --model, one of {', '.join(run.models)}")
     found = Model.named(model)
     out = Path(str(ours.get("out", f"data/{name}-{model}")))
-    if (out / TRAIN).is_file():
+    if (out / TRAIN).is_file() and not nothing(out / DATA):
         made = exported(out, theirs, python)
         made.notes.insert(0, f"{name}: {out} is there already and is trained on (remove it to export anew)")
         return made
     runs = Path(str(ours.get("runs", "runs")))
     data = sources(name, run, ours.get("data"), runs)
-    python = interpreter("llamafactory", python)
-    recipe = yaml.safe_load(resources.find("configs", "llamafactory/sft.yaml").read_text(encoding="utf-8"))
-    whole = {**recipe, "model_name_or_path": found.path, "template": found.template, **theirs}
+    writable(out, "out")
+    recipe = resources.find("configs", "llamafactory/sft.yaml").absolute()
+    whole = {**mapping(recipe), "model_name_or_path": found.path, "template": found.template, **theirs}
     check_template(Path(), whole)
+    arguments = arguments_of(theirs)
+    python = where(python)
     notes, _ = check_extras(whole, python)
-    export = [
-        sys.executable,
-        "-m",
-        "simia",
-        "export",
-        *data,
-        "--to",
-        "llamafactory",
-        "--model",
-        model,
-        "--out",
-        str(out),
-    ]
-    export += ["--runs", str(runs), "--segment", str(ours.get("segment", "whole"))]
-    export += ["--reasoning"] if ours.get("reasoning") else []
+    export = ["export", *data, "--to", "llamafactory", "--model", model, "--out", str(out), "--runs", str(runs)]
+    export += ["--segment", str(ours.get("segment", "whole")), *(["--reasoning"] if ours.get("reasoning") else [])]
     train = [sys.executable, "-m", "simia", "train", "llamafactory", str(out), "--python", str(python)]
-    for key, value in theirs.items():
-        train += ["--set", f"{key}={value if isinstance(value, str) else as_setting(value)}"]
+    for setting in arguments:
+        train += ["--set", setting]
+    # Asked of the recipe, which the export is going to copy. Where it writes nothing lies yet that could be gone on from.
+    whole_run = {"model_name_or_path": found.path, "template": found.template, **theirs, "output_dir": os.devnull}
+    asked = [str(python), "-I", str(CHECK), str(recipe), *arguments_of(whole_run)]
     note = f"{name}: {', '.join(data)} are exported for {model} ({found.path}, template {found.template}) to {out}, then trained on"
-    return Launch(["sh", "-c", f"{shlex.join(export)} && exec {shlex.join(train)}"], notes=[note, *notes])
+    return Launch(train, notes=[note, *unfinished(data, runs), *notes], before=export, check=asked, check_at_start=True)
+
+
+def where(python: Path | None) -> Path:
+    """LLaMA-Factory's interpreter. What only it could have been asked is said where there is none."""
+    installed(python)  # raises for what is no interpreter at all
+    try:
+        return interpreter("llamafactory", python)
+    except UserError as error:
+        raise UserError(f"names and types of the arguments are not checked yet, for {error}") from None
+
+
+def mapping(file: Path) -> dict[str, Any]:
+    """LLaMA-Factory's arguments as a file has them."""
+    try:
+        found = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"{file} cannot be read: {error.strerror}") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UserError(f"{file} is not YAML: {str(error).splitlines()[0]}") from None
+    if not isinstance(found, dict):
+        raise UserError(f"{file} is not a mapping of LLaMA-Factory's arguments")
+    return found
+
+
+def arguments_of(changes: dict[str, Any]) -> list[str]:
+    """Settings as LLaMA-Factory's command reads them back, with text still text. Raises for a blank: it splits there what it gives
+    to torchrun, which it starts by itself where there are several GPUs."""
+    found = []
+    for key, value in changes.items():
+        plain = isinstance(value, str) and scalar(value) == value
+        text = f"{key}={value if plain else as_setting(value)}"
+        if any(letter.isspace() for letter in text):
+            raise UserError(f"--set {text}: LLaMA-Factory would split it at the blank: write {key} into {TRAIN}")
+        found.append(text)
+    return found
 
 
 def named() -> dict[str, NamedRun]:
@@ -182,39 +212,70 @@ def sources(name: str, run: NamedRun, given: Any, runs: Path) -> list[str]:
     return wanted
 
 
+def unfinished(data: list[str], runs: Path) -> list[str]:
+    """A line for each run that is not at its end. Raises for one in which nothing is accepted: there is nothing to train on."""
+    notes = []
+    for one in data:
+        if Path(one).is_file() or (Path(one) / "pack.yaml").is_file():
+            continue
+        run = Run.read_only(runs, one)
+        try:
+            accepted, stopped = run.ledger.accepted_count(), (run.ledger.meta("stopped") or {}).get("kind")
+        finally:
+            run.close()
+        if not accepted:
+            raise UserError(
+                f"run {run.id} has accepted nothing yet, so there is nothing to train on: simia report {one}"
+            )
+        if stopped != "complete":
+            notes.append(f"run {run.id} is not finished ({accepted} accepted): simia runs resume {run.id} first")
+    return notes
+
+
 def check_template(folder: Path, whole: dict[str, Any]) -> None:
     """The template is of the model's family, as far as the model is known; LLaMA-Factory would train on another one's markers."""
     model, template = str(whole.get("model_name_or_path", "")), str(whole.get("template", ""))
     if model.startswith(("/", ".", "~")) and not (folder / Path(model).expanduser()).is_dir():
         raise UserError(f"model_name_or_path: there is no folder {model}")
-    file = resources.find("configs", "llamafactory/models.yaml")
-    for name, facts in yaml.safe_load(file.read_text(encoding="utf-8")).items():
-        own = facts["template"]
-        if facts["path"] == model and template not in (own, f"{own}_nothink"):
+    for name in mapping(resources.find("configs", "llamafactory/models.yaml")):
+        own = Model.named(str(name))
+        if own.path == model and template not in (own.template, f"{own.template}_nothink"):
             raise UserError(
-                f"{model} wants template {own}, and the data are rendered with {template!r}: simia export --model {name}"
+                f"{model} wants template {own.template}, and the data are rendered with {template!r}: "
+                f"simia export --model {name}"
             )
 
 
 def check_data(folder: Path, whole: dict[str, Any]) -> None:
     """The data sets that the file names are listed in dataset_info.json, and their files are there with something in them."""
+    if str(whole.get("dataset_dir")) == "ONLINE" or str(whole.get("dataset_dir")).startswith("REMOTE:"):
+        return  # of the hub alone
     place = folder / str(whole.get("dataset_dir", "data"))
     try:
         info = json.loads((place / "dataset_info.json").read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    except OSError:
         raise UserError(f"{place} has no dataset_info.json: export again, or set dataset_dir") from None
     except ValueError as error:
         raise UserError(f"{place / 'dataset_info.json'} is not JSON: {error}") from None
-    for name in str(whole.get("dataset", "")).split(","):
-        if name.strip() not in info:
-            raise UserError(
-                f"dataset {name.strip()!r} is not in {place / 'dataset_info.json'}; there are: {', '.join(info)}"
-            )
-        file = place / str(info[name.strip()].get("file_name", ""))
-        if not file.is_file() or file.stat().st_size == 0:
-            raise UserError(
-                f"{file} is {'empty' if file.is_file() else 'not there'}: nothing to train on; export again"
-            )
+    if not isinstance(info, dict) or not all(isinstance(one, dict) for one in info.values()):
+        raise UserError(f"{place / 'dataset_info.json'} is not a mapping of data sets: export again")
+    for argument in ("dataset", "eval_dataset"):
+        given = whole.get(argument)
+        if given is None and argument == "eval_dataset":
+            continue
+        for name in [str(one).strip() for one in (given if isinstance(given, list) else str(given or "").split(","))]:
+            if name not in info:
+                raise UserError(
+                    f"{argument} {name!r} is not in {place / 'dataset_info.json'}; there are: {', '.join(info)}"
+                )
+            if "file_name" in info[name] and nothing(file := place / str(info[name]["file_name"])):
+                what = "empty" if file.exists() else "not there"
+                raise UserError(f"{file} is {what}: nothing to train on; export again")
+
+
+def nothing(file: Path) -> bool:
+    """Whether no row can stand there; LLaMA-Factory reads all files of a folder, too."""
+    return not any(file.iterdir()) if file.is_dir() else not file.is_file() or file.stat().st_size == 0
 
 
 def check_extras(whole: dict[str, Any], python: Path) -> tuple[list[str], dict[str, str]]:

@@ -85,9 +85,9 @@ def installed(python: Path | None = None) -> dict[str, str]:
     else:
         try:
             asked = subprocess.run([str(python), "-I", "-c", LIST], capture_output=True, text=True, check=True)
-        except (OSError, subprocess.CalledProcessError):
+            found = dict(json.loads(asked.stdout))
+        except (OSError, subprocess.CalledProcessError, ValueError):
             raise UserError(f"{python} is no Python interpreter that runs") from None
-        found = json.loads(asked.stdout)
     return {plain(name): version for name, version in found.items()}
 
 

@@ -17,12 +17,21 @@ from simia.cli import build, train
 from simia.errors import UserError
 from simia.export import CardFacts, export
 from simia.pack import Pack
+from simia.rollout.settings import RolloutConfig
+from simia.runs import Run
 from simia.trainers.launch import Launch
 from tests.cli.conftest import Install
 from tests.cli.test_doctor import LLAMAFACTORY
 
 TRL = {"trl": "1.16.0", "torch": "2.13.0", "transformers": "5.23.0", "datasets": "5.2.0", "accelerate": "1.15.0"}
 PLAIN = ("--set", "deepspeed=null")
+ask = train.asked  # the real one, which the fixture below replaces
+
+
+@pytest.fixture(autouse=True)
+def _unasked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A made-up trainer can be asked nothing; tests/trainers and tests/e2e ask the real ones."""
+    monkeypatch.setattr(train, "asked", lambda launch: None)
 
 
 def dry(*arguments: str | Path) -> tuple[list[str], str]:
@@ -144,9 +153,7 @@ def test_a_named_run_with_data_exports_and_trains(
         f"simia-joint: {pack} are exported for qwen3-8b (Qwen/Qwen3-8B, template qwen3) to data/simia-joint-qwen3-8b, "
         "then trained on"
     )
-    shell, flag, script = shlex.split(line)
-    assert (shell, flag) == ("sh", "-c")
-    first, second = script.split(" && exec ")
+    first, second = line.split(" && ")
     subprocess.run(["sh", "-c", first], check=True, capture_output=True)
     written = yaml.safe_load(Path("data/simia-joint-qwen3-8b/train.yaml").read_text())
     assert written["model_name_or_path"] == "Qwen/Qwen3-8B"
@@ -174,10 +181,103 @@ def test_names_that_nothing_has(cache: Path, tmp_path: Path) -> None:
         dry("trl", "trl/grpo", "--set", "steps")
 
 
+@pytest.mark.parametrize(
+    ("trainer", "known"), [("trl", "trl/grpo"), ("verl", "verl/codegym"), ("ragen", "ragen/paper")]
+)
+def test_a_config_that_is_not_there(trainer: str, known: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match=rf"there is no config 'mine'; {trainer} has .*{known}") as refused:
+        dry(trainer, "mine")
+    assert "amplify/" not in str(refused.value), "only this trainer's"
+    (tmp_path / "mine.yaml").mkdir()
+    with pytest.raises(UserError, match=r"mine.yaml is a folder; "):
+        dry(trainer, "mine.yaml")
+
+
+def test_a_program_that_is_no_python(folder: Path, tmp_path: Path, cache: Path) -> None:
+    for program in ("/bin/echo", tmp_path):
+        with pytest.raises(UserError, match=rf"^{program} is no Python interpreter that runs$"):
+            dry("llamafactory", folder, *PLAIN, "--python", program)
+
+
+def test_what_cannot_be_checked_without_an_environment_is_said(folder: Path, install: Install, cache: Path) -> None:
+    install(torch="2.13.0")
+    with pytest.raises(UserError, match=r"^names and types of the arguments are not checked yet, for .* cannot run"):
+        dry("llamafactory", folder, *PLAIN)
+    (folder / "data.jsonl").write_text("")
+    with pytest.raises(UserError, match=r"data.jsonl is empty"):
+        dry("llamafactory", folder, *PLAIN)
+
+
+def test_what_the_trainer_says_is_the_last_line() -> None:
+    code = (
+        "import sys; print('a warning', file=sys.stderr); print('simia: no such thing', file=sys.stderr); sys.exit({})"
+    )
+    with pytest.raises(UserError, match=r"^no such thing$"):
+        ask(Launch([], check=[sys.executable, "-c", code.format(1)]))
+    ask(Launch([], check=[sys.executable, "-c", code.format(0)]))
+    with pytest.raises(UserError, match=r"^it does not start$"):
+        ask(Launch([], check=["false"]))
+
+
+def test_a_start_asks_where_the_trainer_would_say_it_late(
+    folder: Path, tmp_path: Path, install: Install, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before anything is exported, above all."""
+    install(**LLAMAFACTORY)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(train, "asked", ask)
+    pack = str(Pack.load("office").root)
+    for config, more in ((folder, []), ("simia-joint", ["--model", "qwen3-8b", "--set", f"data=[{pack}]"])):
+        words = ["train", "llamafactory", str(config), *more, *PLAIN]
+        with pytest.raises(UserError, match=r"^LLaMA-Factory does not start in "):  # for it is made up
+            CliRunner().invoke(build(), words, catch_exceptions=False)
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_named_run_is_exported_in_this_process_and_then_started(
+    tmp_path: Path, install: Install, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(**LLAMAFACTORY)
+    monkeypatch.chdir(tmp_path)
+    became: list[Launch] = []
+    monkeypatch.setattr(train, "become", became.append)
+    words = ["train", "llamafactory", "simia-joint", "--model", "qwen3-8b", *PLAIN, "--set"]
+    pack = str(Pack.load("office").root)
+    CliRunner().invoke(build(), [*words, f"data=[{pack}]"], catch_exceptions=False)
+    assert Path("data/simia-joint-qwen3-8b/data.jsonl").stat().st_size
+    assert became[0].command[1:5] == ["-m", "simia", "train", "llamafactory"]
+    # What stands in the way of a new export: nothing that no row came out of.
+    (tmp_path / "data/simia-joint-qwen3-8b/data.jsonl").write_text("")
+    assert "are exported for" in dry(*words[1:], f"data=[{pack}]")[0][0]
+    bare = tmp_path / "bare.jsonl"
+    bare.touch()
+    done = CliRunner().invoke(build(), [*words, f"data={bare}", "--set", "out=other"], catch_exceptions=False)
+    assert done.exit_code != 0
+    assert len(became) == 1, "nothing to train on"
+
+
+def test_runs_that_are_not_finished(
+    tmp_path: Path, install: Install, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(**LLAMAFACTORY)
+    monkeypatch.chdir(tmp_path)
+    run = Run.create(tmp_path / "runs", RolloutConfig(), name="mine", facts={})
+    words = ("llamafactory", "simia-joint", "--model", "qwen3-8b", *PLAIN, "--set", "data=mine")
+    try:
+        with pytest.raises(UserError, match=r"run mine has accepted nothing yet, .*: simia report mine"):
+            dry(*words)
+        monkeypatch.setattr("simia.runs.ledger.Ledger.accepted_count", lambda ledger: 3)
+        assert "run mine is not finished (3 accepted): simia runs resume mine first" in dry(*words)[0]
+        run.ledger.set_meta("stopped", {"kind": "complete"})
+        run.ledger.flush()
+        assert not any("not finished" in note for note in dry(*words)[0])
+    finally:
+        run.close()
+
+
 def test_trl_from_one_yaml(install: Install, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install(**TRL)
-    # A made-up TRL can be asked nothing; tests/e2e/test_training_pages.py asks the real one.
-    monkeypatch.setattr("simia.cli.train.asked", lambda launch: None)
     notes, line = dry("trl", "trl/grpo", "--model", "M", "--set", "grpo.max_steps=3", "--set", "stage.user=null")
     assert notes == [
         f"GRPO of M on 54 tasks of customer_service, split train (executable), through TRL's rollout_func ({sys.executable})"

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from simia.cli.train import changed
 from simia.config import scalar
+from simia.errors import UserError
 from simia.export import CardFacts, export
 from simia.pack import Pack
+from simia.rollout.settings import StageConfig
 from simia.trainers import llamafactory
-from simia.trainers.launch import as_setting
+from simia.trainers.launch import as_setting, check_stage, misfit, writable
 
 
 @pytest.mark.parametrize("text", ["2026-11-21", "2026-11-21 10:00:00", "'64'", "no", "1e-6", "[1, 2026-11-21]", "null"])
@@ -24,12 +27,121 @@ def test_a_setting_is_read_back(text: str) -> None:
 
 def test_a_date_reaches_llamafactory_as_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(llamafactory, "interpreter", lambda trainer, python: Path("/there/python"))
+    monkeypatch.setattr(llamafactory, "where", lambda python: Path("/there/python"))
     monkeypatch.setattr(llamafactory, "check_extras", lambda whole, python: ([], {}))
     export(Pack.load("office").seeds[:2], tmp_path / "out", to="llamafactory", template="qwen", facts=CardFacts())
     changes = changed(["run_name=2026-11-21", "max_steps=5"])
     assert llamafactory.launch(tmp_path / "out", changes).command[-2:] == ['run_name="2026-11-21"', "max_steps=5"]
     (tmp_path / "mine.jsonl").touch()
     joint = llamafactory.launch(Path("simia-joint"), {**changes, "model": "qwen3-8b", "data": "mine.jsonl"})
-    assert 'run_name="2026-11-21"' in shlex.split(joint.command[2])
+    assert 'run_name="2026-11-21"' in joint.command
     assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize(
+    "value", ["64", "5e-6", "2026-11-21", "null", "true", "[1]", "a:b", "plain", "/a/path", "${HOME}"]
+)
+def test_text_is_still_text_for_llamafactory(value: str) -> None:
+    """It reads `name=value` as YAML."""
+    (made,) = llamafactory.arguments_of({"run_name": value})
+    assert yaml.safe_load(made.removeprefix("run_name=")) == value
+
+
+def test_what_llamafactory_would_split_is_refused() -> None:
+    """It joins its arguments by blanks for torchrun and splits them again."""
+    (made,) = llamafactory.arguments_of({"lr_scheduler_kwargs": {"min_lr": 1e-07, "names": ["a", "b"]}})
+    assert yaml.safe_load(made.partition("=")[2])["names"] == ["a", "b"]
+    with pytest.raises(UserError, match=r"split it at the blank: write output_dir into train.yaml"):
+        llamafactory.arguments_of({"output_dir": "my runs"})
+
+
+@pytest.mark.parametrize(
+    ("info", "whole", "said"),
+    [
+        ("[]", {}, "is not a mapping of data sets"),
+        ('{"simia": 3}', {}, "is not a mapping of data sets"),
+        ("{", {}, "is not JSON"),
+        ('{"mine": {"file_name": "rows.jsonl"}}', {}, "dataset 'simia' is not in .*; there are: mine"),
+        ('{"simia": {"file_name": "rows.jsonl"}}', {}, "rows.jsonl is not there"),
+        ('{"simia": {"file_name": "folder"}}', {}, "folder is empty"),
+        ('{"simia": {"hf_hub_url": "a/b"}}', {}, None),
+        ('{"simia": {"hf_hub_url": "a/b"}}', {"dataset": ["simia"]}, None),
+        ('{"simia": {"hf_hub_url": "a/b"}}', {"eval_dataset": "other"}, "eval_dataset 'other' is not in"),
+        ("{", {"dataset_dir": "ONLINE"}, None),
+    ],
+)
+def test_data_sets_as_llamafactory_lists_them(
+    info: str, whole: dict[str, Any], said: str | None, tmp_path: Path
+) -> None:
+    (tmp_path / "dataset_info.json").write_text(info)
+    (tmp_path / "folder").mkdir()
+    whole = {"dataset": "simia", "dataset_dir": ".", **whole}
+    if said is None:
+        llamafactory.check_data(tmp_path, whole)
+    else:
+        with pytest.raises(UserError, match=said):
+            llamafactory.check_data(tmp_path, whole)
+
+
+@pytest.mark.parametrize(
+    ("value", "known", "said"),
+    [
+        ("many", 3, "a number"),
+        (True, 3, "a number"),
+        ("5e-6", 0.1, None),
+        (2, 0.1, None),
+        ("${a.b}", 3, None),
+        ("x", "${mul:1,2}", None),
+        (None, 3, None),
+        ("x", None, None),
+        ("yes", False, "true or false"),
+        (1, False, "true or false"),
+        ([1], {"a": 1}, "a section of settings"),
+        ("console", ["console"], None),
+    ],
+)
+def test_types_as_the_trainers_own_settings_have_them(value: Any, known: Any, said: str | None) -> None:
+    assert misfit(value, known) == said
+
+
+def test_folders_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    writable(tmp_path / "a" / "b", "out")
+    assert not (tmp_path / "a").exists()
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match=r"^out: .*file/b cannot be made, for .*/file is a file: name another folder$"):
+        writable(tmp_path / "file" / "b", "out")
+    monkeypatch.setattr("os.access", lambda path, mode: False)  # root may write anywhere
+    with pytest.raises(UserError, match=r"^out: .* is not writable"):
+        writable(tmp_path / "a", "out")
+
+
+REMOTE = {"kind": "openai", "model": "m", "key_env": "NOT_EXPORTED"}
+
+
+@pytest.mark.parametrize(
+    ("stage", "said"),
+    [
+        ({}, None),
+        ({"llm": REMOTE}, None),  # of no role that is played here
+        ({"llm": REMOTE, "user": "llm"}, "no key for api.openai.com: export NOT_EXPORTED="),
+        ({"judge": REMOTE, "reward": "oracle"}, "export NOT_EXPORTED="),
+        ({"simulator": {"kind": "pool", "endpoints": [REMOTE]}, "backend": "simulated"}, "export NOT_EXPORTED="),
+        ({"llm": {**REMOTE, "base_url": "http://localhost:1/v1", "key_env": "OPENAI_API_KEY"}, "user": "llm"}, None),
+        ({"backend": "simulatd"}, "no back end named 'simulatd'; did you mean 'simulated'"),
+        ({"user": "nobody"}, "no user named 'nobody'; there are"),
+        ({"backend_settings": {"isolaton": "x"}}, "backend_settings of the executable back end: .* 'isolaton'"),
+    ],
+)
+def test_a_stage_is_checked_before_workers_open_it(
+    stage: dict[str, Any], said: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NOT_EXPORTED", raising=False)
+    config = StageConfig.model_validate(stage)
+    if said is None:
+        check_stage(config, Pack.load(config.pack))
+    else:
+        with pytest.raises(UserError, match=said):
+            check_stage(config, Pack.load(config.pack))
+    monkeypatch.setenv("NOT_EXPORTED", "k")
+    if said is not None and "NOT_EXPORTED" in said:
+        check_stage(config, Pack.load(config.pack))

@@ -13,6 +13,7 @@ import pytest
 from simia.export import CardFacts, export
 from simia.pack import Pack
 from simia.tool import ToolSpec
+from simia.trainers.llamafactory import CHECK
 from simia.trajectory import Message, ToolCall, Trajectory
 
 pytestmark = pytest.mark.trainer
@@ -350,3 +351,76 @@ def test_five_real_steps(trainer: Any, tiny_model: Path, tmp_path: Path, segment
     assert all(math.isfinite(loss) and loss > 0 for loss in losses)
     assert losses[-1] < losses[0]
     assert (tmp_path / "checkpoints" / "checkpoint-5" / "model.safetensors").stat().st_size > 1_000_000
+
+
+REFUSED = {
+    "learning_rat=1e-5": "LLaMA-Factory has no argument learning_rat; did you mean learning_rate?",
+    "zzz=1": "LLaMA-Factory has no argument zzz",
+    "num_train_epochs=three": "num_train_epochs is 'three': LLaMA-Factory takes a number",
+    'learning_rate="5e-6"': "learning_rate is '5e-6': LLaMA-Factory takes a number; write it without quotes",
+    "learning_rate=null": "learning_rate is None: LLaMA-Factory takes a number",
+    "max_steps=1e3": "max_steps is 1000.0: LLaMA-Factory takes a whole number",
+    "seed=true": "seed is True: LLaMA-Factory takes a whole number",
+    "bf16=perhaps": "bf16 is 'perhaps': LLaMA-Factory takes true or false",
+    "save_strategy=no": "YAML reads no as False: write it in quotes",
+    "optim=adamw": "did you mean adamw_torch?",
+    "stage=sf": "stage is 'sf': LLaMA-Factory takes one of pt, sft, rm, ppo, dpo, kto; did you mean sft?",
+    "resume_from_checkpoint=nowhere": "resume_from_checkpoint: there is no folder nowhere",
+    "model_name_or_path=null": "LLaMA-Factory refuses: Please provide `model_name_or_path`.",
+    "do_eval=true": "LLaMA-Factory refuses: Please make sure eval_dataset be provided or val_size >1e-6",
+    "enable_liger_kernel=true": "LLaMA-Factory refuses: ",  # is not installed there
+}
+TAKEN = ["learning_rate=5e-6", "bf16=yes", "dataset=[simia]", "finetuning_type=lora", 'save_strategy="no"', "max_steps=3", "resume_from_checkpoint=."]  # fmt: skip
+MANY = """
+import importlib.util, json, sys
+spec = importlib.util.spec_from_file_location("check", sys.argv[1])
+check = importlib.util.module_from_spec(spec); spec.loader.exec_module(check)
+said = []
+for arguments in json.loads(sys.argv[2]):
+    sys.argv = ["check", "train.yaml", *arguments]
+    said.append(check.main())
+print(json.dumps(said))
+"""
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("asked") / "exported"
+    export(SETS["office"][:2], folder, to="llamafactory", facts=CardFacts())
+    return folder
+
+
+def test_arguments_as_llamafactory_takes_them(trainer: Any, exported: Path) -> None:
+    """Its own classes are asked, of the file as it is exported (bf16, DeepSpeed and all) with one change each."""
+    before = sorted(exported.iterdir())
+    asked = [[], *([one] for one in REFUSED), *([one] for one in TAKEN)]
+    said = json.loads(trainer.run("-I", "-c", MANY, CHECK, json.dumps(asked), cwd=exported).splitlines()[-1])
+    assert said[0] is None, "what we export"
+    for given, answer in zip(REFUSED, said[1:], strict=False):
+        assert answer is not None, given
+        assert REFUSED[given] in answer
+        assert "\n" not in answer
+    assert said[1 + len(REFUSED) :] == [None] * len(TAKEN)
+    assert sorted(exported.iterdir()) == before, "nothing is written"
+
+
+@pytest.mark.parametrize("dry", [True, False])
+def test_a_misspelt_argument_is_one_line_before_anything_is_loaded(trainer: Any, exported: Path, dry: bool) -> None:
+    command = [sys.executable, "-m", "simia", "train", "llamafactory", str(exported), "--set", "deepspeed=null"]
+    command += ["--set", "learning_rat=1e-5", *(["--dry-run"] if dry else [])]
+    done = subprocess.run(command, env=trainer.env, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr == "simia: LLaMA-Factory has no argument learning_rat; did you mean learning_rate?\n"
+
+
+def test_a_named_run_is_asked_before_its_data_are_exported(trainer: Any, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "simia", "train", "llamafactory", "simia-joint", "--model", "qwen3-8b", "--set"]
+    command += [f"data={Pack.load('office').root}", "--set", "deepspeed=null", "--set"]
+    for setting, code in (("num_train_epochs=three", 2), ("num_train_epochs=3", 0)):
+        done = subprocess.run(
+            [*command, setting, "--dry-run"], cwd=tmp_path, env=trainer.env, stdin=subprocess.DEVNULL,
+            capture_output=True, text=True,
+        )  # fmt: skip
+        assert done.returncode == code, done.stderr
+        assert ("num_train_epochs is 'three'" in done.stderr) is (code == 2)
+        assert list(tmp_path.iterdir()) == []

@@ -455,6 +455,11 @@ def test_advantages_leave_out_what_has_no_score() -> None:
         ("custom_envs.Lamps.env_config.stages", {}, "unknown key 'custom_envs.Lamps.env_config.stages'"),
         ("custom_envs.Lamps.env_config.stage.backnd", "x", "did you mean 'backend'"),
         ("es_manager.val.env_configs.tags", ["Lamp"], "names the tag Lamp, which custom_envs has not"),
+        ("es_manager.val.env_configs.tags", None, "es_manager.val.env_configs.tags is None: name one or more"),
+        ("es_manager.train.env_configs.n_groups", [1, 2], "has 1 tags and 2 n_groups: give each tag its number"),
+        ("custom_envs.Lamps.env_config", 5, "custom_envs.Lamps.env_config is 5: it is a section"),
+        ("custom_envs.Lamps.env_config.stage", 7, "env_config.stage is 7: it is a section"),
+        ("actor_rollout_ref.rollout.response_length", None, "response_length is None: set the most tokens of a turn"),
     ],
 )
 def test_a_configuration_that_would_not_train_what_it_says_is_refused(
@@ -489,6 +494,8 @@ def test_names_that_ragen_does_not_know_are_refused() -> None:
     check_names({"agent_proxy": {"max_turn": 1}, "custom_envs": {"Mine": {"any": 1}}}, known)
     with pytest.raises(UserError, match=r"unknown key 'agent_proxy.max_turns' for RAGEN: did you mean 'max_turn'"):
         check_names({"agent_proxy": {"max_turns": 1}}, known)
+    with pytest.raises(UserError, match=r"^agent_proxy.max_turn is 'many': RAGEN takes a number$"):
+        check_names({"agent_proxy": {"max_turn": "many"}}, known)
     tree = {"a": {"b": "${c}", "d": "x/${c}/${a.b}"}, "c": 5}
     assert resolved(tree) == {"a": {"b": 5, "d": "x/5/5"}, "c": 5}
 
@@ -569,6 +576,14 @@ def test_a_launch_checks_and_says_how(lamps: Path, tmp_path: Path, monkeypatch: 
     assert read(written)["es_manager"]["train"]["group_size"] == 6
     assert done.env == {"RAGEN_HOME": str(home), "PYTHONPATH": f"{home}:{home}/verl:/beside/python"}
     assert done.notes[0] == "train: 2 groups of 6 a step on 4 tasks of lamps (executable)"
+    (tmp_path / "file").touch()
+    for name, value, said in (
+        ("trainer.default_local_dir", "file/x", "trainer.default_local_dir: file/x cannot be made"),
+        ("model_path", "./nowhere", "model_path: there is no folder ./nowhere"),
+        ("custom_envs.Lamps.env_config.stage.backend", "simulatd", "no back end named 'simulatd'"),
+    ):
+        with pytest.raises(UserError, match=said):
+            launch(file, {name: value}, python=python)
     with pytest.raises(UserError, match="group_size is 1"):
         launch(file, {"es_manager.train.group_size": 1}, python=python)
     with pytest.raises(UserError, match="no task of split 'dev' for train"):

@@ -16,20 +16,21 @@ import yaml
 
 from simia.cli import train
 from simia.config import parse, read
-from simia.environment import Environment
+from simia.environment import Environment, EpisodeLimits
 from simia.errors import Aborted, Code, UserError
 from simia.resources import data_root
 from simia.rollout.settings import StageConfig
 from simia.rollout.stage import open_stage
 from simia.task import Task
+from simia.trainers.groups import statistics
 from simia.trainers.launch import Launch
 from simia.trainers.tokens import Text
 from simia.trainers.verl import start
 from simia.trainers.verl.data import write
-from simia.trainers.verl.groups import Groups, name_of
+from simia.trainers.verl.groups import Group, Groups, name_of, note
 from simia.trainers.verl.play import GAP, Played, Player, PolicyLostError, Reply, shortened
 from simia.trainers.verl.settings import PlaySettings, VerlSettings
-from simia.trainers.verl.stages import close_all, opened
+from simia.trainers.verl.stages import close_all, opened, place
 from simia.trainers.verl.start import launch
 from simia.trajectory import Message
 from simia.users import NoUser, Stop, User, View
@@ -55,7 +56,7 @@ class Characters:
         return "".join("" if skip_special_tokens and i == END else chr(i) for i in ids)
 
     def apply_chat_template(self, rows: list[dict[str, Any]], tools: Any = None, **_: Any) -> str:
-        said = [f"tools: {json.dumps(tools)}\n"] if tools else []
+        said = [f"by <tool_call>: {json.dumps(tools)}\n"] if tools else []
         for row in rows:
             calls = "".join(
                 f"<tool_call>{json.dumps(call['function'])}</tool_call>" for call in row.get("tool_calls", ())
@@ -96,8 +97,15 @@ async def house(lamps: Path) -> AsyncIterator[Environment]:
         yield environment
 
 
-async def play(house: Environment, policy: Any, response: int = 4000, prompt: int = 4000, **settings: Any) -> Played:
-    player = Player(house, TOKENIZER, Text(TOKENIZER), PlaySettings(**settings), prompt, response)
+async def play(
+    house: Environment,
+    policy: Any,
+    response: int = 4000,
+    prompt: int = 4000,
+    model: int | None = None,
+    **settings: Any,
+) -> Played:
+    player = Player(house, TOKENIZER, Text(TOKENIZER), PlaySettings(**settings), prompt, response, model)
     return await player.play(policy, "lamps-0", seed=0, group="0/lamps-0", name="n")
 
 
@@ -129,13 +137,59 @@ async def test_limits_end_an_episode_and_it_is_scored(house: Environment) -> Non
     long = await play(house, Script("x" * 500), turn_tokens=50)
     assert (long.end, len(long.row.completion_ids), long.reward) == ("truncated", 50, 0.0)
     assert long.row.episode.messages[-1].text == "x" * 50, "what there is of it is kept"
-    slow = await play(house, Script(*RIGHT, then=lambda n: 5.0 if n == 1 else None), turn_seconds=0.3)
-    assert (slow.end, slow.row.episode.end.code, slow.row.turns) == ("truncated", Code.TIMEOUT, 1)
-    assert slow.reward is not None
-    late = await play(house, Script(*RIGHT, then=lambda n: 0.2), episode_seconds=0.5)
-    assert (late.end, late.row.episode.end.code) == ("truncated", Code.TIMEOUT)
-    assert late.reward is not None
+
+
+async def test_the_models_context_cuts_an_episode_as_the_rows_limit_does(house: Environment) -> None:
+    """verl's servers raise for a context that leaves no room: a long episode would be lost there, and is cut here."""
+    whole = await play(house, Script(*RIGHT))
+    opening, reply = len(whole.row.prompt_ids), len(ids_of(RIGHT[0]))
+    policy = Script(*RIGHT)
+    cut = await play(house, policy, model=opening + reply + 10)
+    assert (cut.end, cut.row.episode.end.code, cut.attempts) == ("truncated", Code.MAX_TOKENS, 1)
+    assert (cut.row.turns, cut.reward) == (1, 0.0)
+    assert max(len(context) + len(ids) for context, ids in policy.said) <= opening + reply + 10
+    inside = await play(house, Script(*RIGHT), model=opening + reply - 5)
+    assert (inside.end, len(inside.row.completion_ids)) == ("truncated", reply - 5)
+    tight = await play(house, Script(*RIGHT), model=opening)
+    assert (tight.fits, tight.reward, tight.row.turns) == (False, None, 0)
+    assert f"no room in the context of the policy's server ({opening})" in tight.row.episode.issues[-1].detail
+
+
+async def test_a_clock_aborts_and_scores_nothing(house: Environment) -> None:
+    """The policy's turn waits in the server's queue too: what is late is no failure of the policy."""
+    slow = Script(*RIGHT, then=lambda n: 5.0 if n == 1 else None)
+    played = await play(house, slow, turn_seconds=0.3, resample=0)
+    assert (played.end, played.row.episode.end.code, played.row.turns) == ("aborted", Code.TIMEOUT, 1)
+    assert (played.reward, played.row.episode.reward.value) == (None, None)
+    once = await play(house, Script(*RIGHT, then=lambda n: 5.0 if n == 0 else None), turn_seconds=0.3, resample=1)
+    assert (once.end, once.attempts) == ("terminated", 2)
+    late = await play(house, Script(*RIGHT, then=lambda n: 0.2), episode_seconds=0.5, resample=5)
+    assert (late.end, late.row.episode.end.code, late.reward) == ("aborted", Code.TIMEOUT, None)
+    assert late.attempts == 1, "the time is that of all attempts"
     assert 1 <= late.row.turns < len(RIGHT)
+    patient = await play(house, Script(*RIGHT, then=lambda n: 0.1), turn_seconds=None)
+    assert (patient.end, patient.reward) == ("terminated", 1.0)
+
+
+async def test_an_episode_in_which_the_policy_never_spoke_has_no_reward(house: Environment) -> None:
+    class Leaving(NoUser):
+        async def reply(self, view: View) -> Message | Stop:
+            return Stop(Code.USER_STOP)
+
+    house.user = Leaving
+    policy = Script(*RIGHT)
+    played = await play(house, policy)
+    assert played.row.episode.reward.value == 0.0, "the rules have judged"
+    assert (played.reward, played.end, played.row.turns, policy.said) == (None, "unscored", 0, [])
+
+
+async def test_a_long_episode_keeps_no_contexts(house: Environment) -> None:
+    house.limits = EpisodeLimits(turns=20)
+    played = await play(house, Script(RIGHT[0]), response=20_000)
+    episode = played.row.episode
+    assert (played.row.turns, len(episode.samples)) == (20, 20)
+    kept = sum(len(sample.prompt_ids) for sample in episode.samples if sample is not None)
+    assert kept <= len(played.row.prompt_ids) + len(played.row.completion_ids)
 
 
 async def test_a_lost_policy_aborts_and_is_played_anew(house: Environment) -> None:
@@ -244,17 +298,87 @@ async def test_long_results_are_cut_in_the_middle_for_the_policy_alone(house: En
     assert '{"lamp":"kitchen","on":true}' in [m.text for m in played.row.episode.messages]
 
 
+def ended(*rewards: float | None, trains: bool = True, groups: Groups | None = None) -> Group:
+    groups = groups or Groups()
+    found = [groups.join("a", trains=trains) for _ in rewards]
+    assert all(group is found[0] for group in found)
+    last = [groups.leave("a", found[0], reward, "terminated") for reward in rewards]
+    assert last == [False] * (len(rewards) - 1) + [True]
+    assert found[0].over.is_set()
+    return found[0]
+
+
 def test_the_last_of_a_group_knows_that_it_is() -> None:
     groups = Groups()
-    group, first = groups.join("a")
-    assert groups.join("a") == (group, 1)
-    assert (first, groups.join("b")[1]) == (0, 0)
-    groups.leave("a", group, None)
-    assert not group.over.is_set()
-    groups.leave("a", group, 0.5)
-    assert group.over.is_set()
-    assert group.mean == 0.5
-    assert groups.join("a")[0] is not group, "the next step's is another one"
+    first, other = groups.join("a"), groups.join("b")
+    assert groups.join("a") is first
+    assert other is not first
+    assert not groups.leave("a", first, None, "aborted")
+    assert not first.over.is_set()
+    assert groups.leave("a", first, 0.5, "terminated")
+    assert (first.over.is_set(), other.over.is_set()) == (True, False)
+    assert first.known == [0.5]
+    assert groups.join("a") is not first, "the next step's is another one"
+
+
+@pytest.mark.parametrize(
+    ("rewards", "trains", "estimator", "usable"),
+    [
+        ([1.0, 0.0, None], True, "grpo", True),
+        ([None, None, None, 1.0], True, "grpo", False),  # advantages([None, None, None, 1.0]) is 0 throughout
+        ([None, None, None, 1.0], True, "rloo", False),
+        ([None, None, None, 1.0], True, "reinforce_plus_plus", True),  # whitened over the batch
+        ([1.0], True, "grpo", True),  # rollout.n is 1: as verl is told
+        ([None, 1.0], False, "grpo", True),  # validation compares nothing
+        ([None, None], True, "gae", False),
+        ([None], False, "grpo", False),
+    ],
+)
+def test_a_group_with_nothing_to_compare_is_not_trained(
+    rewards: list[float | None], trains: bool, estimator: str, usable: bool
+) -> None:
+    assert ended(*rewards, trains=trains).usable(estimator) is usable
+
+
+def test_groups_lost_one_after_the_other_are_counted() -> None:
+    groups = Groups()
+    ended(None, None, groups=groups)
+    ended(None, groups=groups)
+    assert groups.lost == 2
+    ended(None, trains=False, groups=groups)
+    assert groups.lost == 2, "validation has no part in it"
+    ended(None, 0.0, groups=groups)
+    assert groups.lost == 0
+
+
+def test_what_became_of_a_group_is_written_down(tmp_path: Path) -> None:
+    """Figures of a step from these lines, for verl has none of what it was not given."""
+    for rewards in ([1.0, None, 0.0], [None, None, None]):
+        note(tmp_path / "groups", "4/lamps-1", 4, "lamps-1", ended(*rewards))
+    (path,) = (tmp_path / "groups").iterdir()
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [line["rewards"] for line in lines] == [[1.0, None, 0.0], [None, None, None]]
+    assert {(line["step"], line["task"], line["trains"]) for line in lines} == {(4, "lamps-1", True)}
+    rewards = [reward for line in lines for reward in line["rewards"]]
+    assert statistics(rewards, ["a"] * 3 + ["b"] * 3)["aborted"] == pytest.approx(4 / 6)
+
+
+async def test_a_worker_has_places_for_so_many_episodes(lamps: Path) -> None:
+    settings = parse(VerlSettings, {"stage": {"pack": str(lamps)}, "play": {"at_once": 2}}, where="here")
+    free = parse(VerlSettings, {"stage": {"pack": str(lamps)}}, where="here")
+    for given, most in ((settings, 2), (free, 5)):
+        now, seen = 0, list[int]()
+
+        async def one(given: VerlSettings = given) -> None:
+            nonlocal now
+            async with place(given):
+                now += 1
+                seen.append(now)
+                await asyncio.sleep(0.01)
+                now -= 1
+
+        await asyncio.gather(*(one() for _ in range(5)))
+        assert max(seen) == most
 
 
 async def test_a_worker_opens_its_environment_once(lamps: Path, tmp_path: Path) -> None:
@@ -287,7 +411,9 @@ def config(lamps: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(start, "interpreter", lambda trainer, python: python or Path("/here/python"))
     monkeypatch.setattr(start, "installed", lambda python: {"verl": "0.9.1", "vllm": "0.24.0"})
-    monkeypatch.setattr(start, "known", lambda python: {"data": {"train_batch_size": 1}, "actor_rollout_ref": {}})
+    monkeypatch.setattr(
+        start, "known", lambda python: {"data": {"train_batch_size": 1}, "actor_rollout_ref": {}, "trainer": {}}
+    )
     monkeypatch.setattr(start, "python_path", lambda python: "/somewhere")
     text = {
         "simia": {"stage": {"pack": str(lamps), "llm": {"kind": "openai", "model": "m", "headers": {"k": "${KEY}"}}}},
@@ -352,11 +478,33 @@ def test_validation_has_groups_of_its_own(lamps: Path, tmp_path: Path) -> None:
     assert name_of(None, {}, "uid") == "uid"
 
 
-def test_what_verl_does_not_know_is_noted(config: Path) -> None:
-    notes = launch(config, {"data.train_batchsize": 3}).notes
-    assert "verl's own configuration has no data.train_batchsize: did you mean data.train_batch_size?" in notes
-    assert "verl's own configuration has no simia" not in " ".join(notes)
-    assert not any("actor_rollout_ref" in note for note in notes), "an empty section of verl's takes any name"
+def test_what_verl_does_not_know_is_refused(config: Path, tmp_path: Path) -> None:
+    with pytest.raises(
+        UserError, match=r"verl has no setting data.train_batchsize: did you mean data.train_batch_size\? "
+    ):
+        launch(config, {"data.train_batchsize": 3})
+    found = launch(config, {"+data.mine.deep": 3, "actor_rollout_ref.any": 1})  # verl's own section is empty there
+    assert found.prepare is not None
+    found.prepare()
+    (written,) = tmp_path.rglob("verl.yaml")
+    assert yaml.safe_load(written.read_text())["data"]["mine"] == {"deep": 3}
+    assert start.checked({"+mine": {"deep": 3}, "defaults": []}, {"data": {}}) == {"mine": {"deep": 3}, "defaults": []}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("data.train_batch_size", "many", "data.train_batch_size is 'many': verl takes a number"),
+        ("data.train_batch_size", 0, "is the number of groups of a step, 1 or more"),
+        ("data", 3, "data is 3: verl takes a section of settings"),
+        ("simia", 3, "simia is 3: it is a section with stage, play and data"),
+        ("actor_rollout_ref.model.path", "./nowhere", "actor_rollout_ref.model.path: there is no folder ./nowhere"),
+        ("simia.stage.backend", "simulatd", "no back end named 'simulatd'; did you mean 'simulated'"),
+    ],
+)
+def test_what_a_worker_would_stumble_over(config: Path, name: str, value: Any, said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        launch(config, {name: value})
 
 
 def test_an_engine_that_is_not_there_is_said(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:

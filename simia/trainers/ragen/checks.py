@@ -6,7 +6,7 @@ with RAGEN's default (`identity`) the advantage is the bare reward, never negati
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from simia.config import parse
@@ -65,13 +65,20 @@ def check(config: Any) -> None:
         mode != "seq-mean-token-mean",
         f"actor.loss_agg_mode is {mode}: it divides by a row's trained tokens, and an aborted episode has none; set token-mean",
     )
-    length, turn = context_length(config), int(at(config, "actor_rollout_ref.rollout.response_length"))
+    said = at(config, "actor_rollout_ref.rollout.response_length")
+    need(isinstance(said, int), f"actor_rollout_ref.rollout.response_length is {said}: set the most tokens of a turn")
+    length, turn = context_length(config), int(said)
     need(
         length > turn,
         f"rollout.max_model_len is {length}: it must hold the whole episode, more than response_length ({turn})",
     )
     for part in ("train", "val"):
-        for tag in at(config, f"es_manager.{part}.env_configs.tags", ()):
+        tags, groups = (list_at(config, f"es_manager.{part}.env_configs.{name}") for name in ("tags", "n_groups"))
+        need(
+            len(tags) == len(groups),
+            f"es_manager.{part}.env_configs has {len(tags)} tags and {len(groups)} n_groups: give each tag its number of groups",
+        )
+        for tag in tags:
             check_tag(config, str(tag))
 
 
@@ -85,12 +92,30 @@ def check_tag(config: Any, tag: str) -> None:
         f"custom_envs.{tag}.env_type is {kind}: beside {ENV_TYPE} no other type can be trained in one run",
     )
     fields = at(entry, "env_config") or {}
+    need(
+        isinstance(fields, Mapping),
+        f"custom_envs.{tag}.env_config is {fields}: it is a section with stage, train, val, store",
+    )
     unknown = sorted(set(fields) - {"stage", "train", "val", "store"})
     need(
         not unknown,
         f"unknown key 'custom_envs.{tag}.env_config.{(unknown or [''])[0]}': stage, train, val, store are known",
     )
-    parse(StageConfig, plain(at(fields, "stage") or {}), where=f"custom_envs.{tag}.env_config.stage")
+    stage = at(fields, "stage") or {}
+    need(
+        isinstance(stage, Mapping),
+        f"custom_envs.{tag}.env_config.stage is {stage}: it is a section with pack, backend, …",
+    )
+    parse(StageConfig, plain(stage), where=f"custom_envs.{tag}.env_config.stage")
+
+
+def list_at(config: Any, path: str) -> list[Any]:
+    found = at(config, path)
+    need(
+        isinstance(found, Sequence) and not isinstance(found, str) and len(found) > 0,
+        f"{path} is {found}: name one or more",
+    )
+    return list(found)
 
 
 def need(holds: bool, otherwise: str) -> None:

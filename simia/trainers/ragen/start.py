@@ -23,7 +23,7 @@ from simia.interpreters import plain, python_path
 from simia.pack import Pack
 from simia.resources import cache_root
 from simia.rollout.stage import chosen
-from simia.trainers.launch import Launch
+from simia.trainers.launch import Launch, check_stage, folder_there, misfit, writable
 from simia.trainers.ragen.checks import at, check
 from simia.trainers.ragen.env import SimiaEnvConfig, as_stage
 from simia.trainers.versions import NEEDS, installed, interpreter
@@ -48,8 +48,11 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None)
     check_names(values, known)
     whole = resolved(merge(known, values))
     check(whole)
-    notes = [*check_stages(whole), *versions(python or Path(sys.executable))]
+    notes = check_stages(whole)
+    folder_there(at(whole, "model_path", ""), "model_path")
     written = Path(str(at(whole, "trainer.default_local_dir"))).expanduser() / "simia.yaml"
+    writable(written.parent, "trainer.default_local_dir")
+    notes += versions(python or Path(sys.executable))
 
     def prepare() -> None:
         written.parent.mkdir(parents=True, exist_ok=True)
@@ -91,12 +94,14 @@ def base_of(home: Path) -> dict[str, Any]:
 
 
 def check_names(values: Mapping[str, Any], known: Any, place: str = "") -> None:
-    """Raises for a name that RAGEN does not know: it would change nothing, and nobody would say so."""
+    """Raises for a name that RAGEN does not know, which would change nothing and nobody would say so, and for a wrong type."""
     for name, value in values.items():
         if name not in known:
             near = difflib.get_close_matches(str(name), list(known), n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"known here: {', '.join(sorted(known))}"
             raise UserError(f"unknown key {place + str(name)!r} for RAGEN: {hint}")
+        if (wanted := misfit(value, known[name])) is not None:
+            raise UserError(f"{place + str(name)} is {value!r}: RAGEN takes {wanted}")
         if isinstance(value, Mapping) and isinstance(known[name], Mapping) and known[name] and name not in FREE:
             check_names(value, known[name], f"{place}{name}.")
 
@@ -127,6 +132,9 @@ def check_stages(whole: dict[str, Any]) -> list[str]:
             stage = as_stage(fields)
             pack = Pack.load(stage.pack)
             split = fields.train if part == "train" else fields.val
+            check_stage(stage, pack)
+            if fields.store is not None:
+                writable(Path(fields.store), f"custom_envs.{tag}.env_config.store")
             tasks = [task for task in chosen(pack, stage) if split in (None, task.split)]
             if not tasks:
                 splits = ", ".join(sorted({task.split or "none" for task in pack.tasks}))

@@ -17,7 +17,8 @@ import yaml
 from simia import config as settings
 from simia.errors import UserError
 from simia.interpreters import python_path
-from simia.trainers.launch import Launch
+from simia.pack import Pack
+from simia.trainers.launch import Launch, check_stage, folder_there, misfit, writable
 from simia.trainers.verl.data import AGENT, rows_of, save
 from simia.trainers.verl.settings import VerlSettings, plain
 from simia.trainers.versions import NEEDS, installed, interpreter
@@ -25,29 +26,44 @@ from simia.trainers.versions import NEEDS, installed, interpreter
 LOOP = "simia.trainers.verl.agent_loop.SimiaAgentLoop"
 ENGINES = {"vllm": "vllm", "sglang": "sglang", "trtllm": "tensorrt-llm"}
 WHERE = "import importlib.util as u; print(u.find_spec('verl').submodule_search_locations[0])"
+HYDRAS = ("defaults", "hydra")  # sections of Hydra's own
 DEFAULTS = "trainer/config/_generated_ppo_trainer.yaml"  # verl's own configuration in one piece
 
 
 def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None) -> Launch:
-    """The command that trains; to prepare it is to write what it reads. `changes` are settings of the configuration by dotted names.
+    """The command that trains; to prepare it is to write what it reads. `changes` are settings of the configuration by dotted names
+    (`+a.b`: one that verl's configuration does not have).
 
     `python` is verl's interpreter (unset: this one if it fits, else that of verl's own environment). Raises `UserError` with one
     line for what must be changed first.
     """
-    python = interpreter("verl", python)
     data = settings.read(config)
     for name, value in changes.items():
-        settings.assign(data, name.split("."), value)
-    ours = settings.parse(VerlSettings, data.pop("simia", {}), where=f"{config}: simia")
+        if not name.startswith("+"):
+            settings.assign(data, name.split("."), value)
+    section = data.pop("simia", {})
+    if not isinstance(section, dict):
+        raise UserError(f"{config}: simia is {section!r}: it is a section with stage, play and data")
+    ours = settings.parse(VerlSettings, section, where=f"{config}: simia")
+    python = interpreter("verl", python)
+    data = checked(data, known(python))
+    for name, value in changes.items():
+        if name.startswith("+"):
+            settings.assign(data, name[1:].split("."), value)
     engine(data, python)
-    notes = strangers(data, known(python))
     if Path(ours.stage.pack).is_dir():
         ours.stage.pack = str(Path(ours.stage.pack).absolute())  # the workers may stand elsewhere
+    folder_there(dig(data, "actor_rollout_ref.model.path", ""), "actor_rollout_ref.model.path")
     folder = out(data, config)
-    batch = int(dig(data, "data.train_batch_size", 1024))
+    writable(folder, "trainer.default_local_dir")
+    batch = dig(data, "data.train_batch_size", 1024)
+    if not isinstance(batch, int) or batch < 1:
+        raise UserError(f"data.train_batch_size is {batch!r}: it is the number of groups of a step, 1 or more")
+    check_stage(ours.stage, Pack.load(ours.stage.pack))
     learns = rows_of(ours.stage, ours.data.train, at_least=batch)
     judged = rows_of(ours.stage, ours.data.val or ours.data.train, validates=True)
     store = Path(ours.store) if ours.store else folder / "replies"
+    writable(store, "simia.store")
     for name, value in {
         "data.train_files": str(folder / "train.parquet"),
         "data.val_files": str(folder / "val.parquet"),
@@ -65,9 +81,7 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None)
         dump(folder / "verl.yaml", data)
 
     command = [str(python), "-m", "verl.trainer.main_ppo", "--config-dir", str(folder), "--config-name", "verl"]
-    notes.append(
-        f"{len(learns)} rows of {ours.stage.pack}; what verl reads, and the replies that are paid for: {folder}"
-    )
+    notes = [f"{len(learns)} rows of {ours.stage.pack}; what verl reads, and the replies that are paid for: {folder}"]
     return Launch(command, env={"PYTHONPATH": python_path(python)}, notes=notes, prepare=prepare)
 
 
@@ -91,16 +105,23 @@ def known(python: Path) -> dict[str, Any]:
     return dict(yaml.safe_load(path.read_text(encoding="utf-8")) or {})
 
 
-def strangers(data: dict[str, Any], base: dict[str, Any], at: str = "") -> list[str]:
-    """A line for each setting that verl's configuration does not have. Some are known to its code alone, so it is no error."""
-    found: list[str] = []
-    for name, value in data.items() if base else ():
-        if name not in base:
+def checked(data: dict[str, Any], base: dict[str, Any], at: str = "") -> dict[str, Any]:
+    """The settings, compared with verl's own. Raises for a name that is not among them, which verl would pass over without a word,
+    and for a value of another type. A section or value that its code alone knows is written `+name`, as for Hydra."""
+    found: dict[str, Any] = {}
+    for name, value in data.items():
+        if str(name).startswith("+"):
+            found[str(name)[1:]] = value
+            continue
+        if base and name not in base and (at or name not in HYDRAS):
             near = difflib.get_close_matches(str(name), list(base), n=1)
-            hint = f": did you mean {at}{near[0]}?" if near else ""
-            found.append(f"verl's own configuration has no {at}{name}{hint}")
-        elif isinstance(value, dict) and isinstance(base[name], dict):
-            found += strangers(value, base[name], f"{at}{name}.")
+            hint = f"did you mean {at}{near[0]}? " if near else ""
+            raise UserError(f"verl has no setting {at}{name}: {hint}(one that its code alone knows is written +{name})")
+        own = base.get(name)
+        if (wanted := misfit(value, own)) is not None:
+            raise UserError(f"{at}{name} is {value!r}: verl takes {wanted}")
+        both = isinstance(value, dict) and isinstance(own, dict)
+        found[name] = checked(value, own, f"{at}{name}.") if both else value  # type: ignore[arg-type]
     return found
 
 

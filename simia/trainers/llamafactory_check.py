@@ -1,0 +1,127 @@
+"""Would LLaMA-Factory take these arguments? Asked of its own classes, in seconds, without a model, a data set or a GPU.
+
+Runs inside the trainer's environment, not simia's: `python -I simia/trainers/llamafactory_check.py train.yaml a=b …`, in the folder
+that is trained in. It reads file and arguments as LLaMA-Factory's own command does. What is wrong is said in the last line on stderr.
+LLaMA-Factory compares no types: text where a number belongs is found out by whatever first reckons with it, after the model is loaded.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import sys
+import types
+from collections.abc import Mapping
+from enum import Enum
+from pathlib import Path
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+ELSEWHERE = {"bf16": False, "fp16": False, "pure_bf16": False, "tf32": None, "fp8": False, "deepspeed": None}
+"""What asks for the GPUs that are trained on: a dry run may be asked on another machine, and DeepSpeed's file is looked for before."""
+ALONE = ("RANK", "LOCAL_RANK", "WORLD_SIZE")  # of a launcher that this process is no member of
+NUMBERS = {int, float}
+
+
+def main() -> str | None:
+    """What is wrong, in a line; None: LLaMA-Factory takes it."""
+    os.environ.update({"CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1", "LLAMAFACTORY_VERBOSITY": "ERROR"})
+    for name in ALONE:
+        os.environ.pop(name, None)
+    try:
+        from llamafactory.hparams import parser  # type: ignore[import-not-found,unused-ignore]
+    except Exception as error:
+        return f"LLaMA-Factory does not start in {sys.prefix}: {plain(error)}"
+    try:
+        given = parser.read_args()
+    except Exception as error:
+        return f"LLaMA-Factory cannot read its arguments: {plain(error)}"
+    if not isinstance(given, Mapping):
+        return f"{sys.argv[1]} is no mapping of arguments"
+    hints: dict[str, Any] = {}
+    for kind in parser._TRAIN_ARGS:
+        hints |= get_type_hints(kind)
+    if not parser.is_env_enabled("ALLOW_EXTRA_ARGS"):
+        for name in given:
+            if name not in hints:
+                return f"LLaMA-Factory has no argument {name}{nearest(str(name), hints)}"
+    for name, value in given.items():
+        if name in hints and (wanted := takes(value, hints[name])):
+            return f"{name} is {value!r}: LLaMA-Factory takes {wanted}"
+    if isinstance(start := given.get("resume_from_checkpoint"), str) and not Path(start).expanduser().is_dir():
+        return f"resume_from_checkpoint: there is no folder {start}; leave it out to go on from the last checkpoint"
+    try:
+        parser.get_train_args({**given, **{name: value for name, value in ELSEWHERE.items() if name in given}})
+    except Exception as error:
+        return f"LLaMA-Factory refuses: {plain(error)}"
+    return None
+
+
+def nearest(name: str, known: Mapping[str, Any]) -> str:
+    near = difflib.get_close_matches(name, known, n=1)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def takes(value: Any, hint: Any) -> str | None:
+    """What the argument takes, if this value is none of it: numbers, switches and words of a list. Text, lists and mappings are
+    LLaMA-Factory's to judge, which splits and parses them."""
+    members = set(get_args(hint)) if get_origin(hint) in (Union, types.UnionType) else {hint}
+    kinds = members - {type(None)}
+    if value is None and (type(None) in members or not kinds <= NUMBERS):
+        return None
+    words = choices(kinds)
+    if words:
+        return None if value in words else f"one of {listed(words)}{meant(value, words)}"
+    if kinds <= NUMBERS:
+        right = isinstance(value, int if kinds == {int} else int | float) and not isinstance(value, bool)
+        return None if right else f"a {'whole ' if kinds == {int} else ''}number{quoted(value)}"
+    if kinds == {bool}:
+        return None if isinstance(value, bool) or value in (0, 1) else "true or false"
+    return None
+
+
+def choices(kinds: set[Any]) -> list[Any]:
+    """The words of an enumeration, also where its type allows plain text beside it: then that text is one of them."""
+    found: list[Any] = []
+    for kind in kinds:
+        if isinstance(kind, type) and issubclass(kind, Enum):
+            found += [one.value for one in kind]
+        elif get_origin(kind) is Literal:
+            found += get_args(kind)
+        elif kind is not str:
+            return []
+    return found
+
+
+def listed(words: list[Any]) -> str:
+    return ", ".join(map(str, words[:8])) + (f" and {len(words) - 8} more" if len(words) > 8 else "")
+
+
+def quoted(value: Any) -> str:
+    """A number in quotes is text."""
+    try:
+        float(value if isinstance(value, str) else "")
+    except ValueError:
+        return ""
+    return "; write it without quotes"
+
+
+def meant(value: Any, words: list[Any]) -> str:
+    """YAML makes a truth value of `no` and `off`."""
+    if isinstance(value, bool):
+        text = next((word for word in (("on", "yes") if value else ("off", "no")) if word in words), None)
+        return f"; YAML reads {text} as {value}: write it in quotes" if text else ""
+    texts = [str(word) for word in words]
+    near = [text for text in texts if text.startswith(str(value))] or difflib.get_close_matches(str(value), texts, n=1)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def plain(error: Exception) -> str:
+    """An exception as one line."""
+    return " ".join(str(error).split())[:400] or type(error).__name__
+
+
+if __name__ == "__main__":
+    wrong = main()
+    if wrong:
+        print(wrong, file=sys.stderr, flush=True)
+    os._exit(1 if wrong else 0)  # nothing that ends after this line shall speak after it
