@@ -27,7 +27,7 @@ from simia.worlds.world import ToolResult, World
 if TYPE_CHECKING:
     from simia.environment import Environment
 
-MOST_USER_STEPS = 40  # calls that a user may make before saying something
+MOST_USER_STEPS = 40  # times that a user may call before saying something
 
 
 class EpisodeLimits(Config):
@@ -233,6 +233,8 @@ class Episode:
         for _ in range(MOST_USER_STEPS):
             word = await self.user.reply(self.user_view)
             if isinstance(word, Stop):
+                if word.code is Code.USER_FAILED:  # nothing that the agent did: not to be scored
+                    raise Aborted(word.code, word.words)
                 if word.words:
                     self.messages.append(Message(role="user", content=word.words))
                 self.end = End(kind="terminated", code=word.code)
@@ -244,7 +246,7 @@ class Episode:
             for result, call in zip(await self.world.call(word.calls, by="user"), word.calls, strict=True):
                 self._note(result)
                 self.messages.append(observation(result, call, ["user"]))
-        self.end = End(kind="truncated", code=Code.USER_FAILED)
+        raise Aborted(Code.USER_FAILED, f"the user called tools {MOST_USER_STEPS} times and said nothing")
 
     def _note(self, result: ToolResult) -> None:
         if result.detail:

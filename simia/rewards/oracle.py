@@ -1,15 +1,15 @@
 """A model as the judge of an episode: 0 or 1, at its end or when its rounds are used up (Simia-RL, §2.3 and App. D).
 
 It sees the rules, the task, the reference solution and all that happened. Its reply is read with care: a trailing comma or a
-missing brace is mended, `null`, 7 or prose is an error of that vote and never a reward. The majority of k votes decides; a
-tie is no success; without one readable vote the reward is None.
+missing brace is mended, `null`, 7 or prose is asked for once more and then an error of that vote, never a reward. The majority
+of k votes decides; a tie is no success; without one readable vote the reward is None.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from pydantic import Field
@@ -18,7 +18,7 @@ from simia.config import Config
 from simia.errors import Code
 from simia.formats.repair import RepairError, loads
 from simia.llm.engine import BudgetReached, Engine
-from simia.llm.types import LLMFault, Request, reply_key
+from simia.llm.types import LLMFault, Reply, Request, reply_key
 from simia.pack import Pack
 from simia.prompts import template
 from simia.reward import Reward
@@ -27,6 +27,7 @@ from simia.task import AnswerSpec, Task
 from simia.trajectory import Message, Trajectory, Usage, compact
 
 CHARS_A_TOKEN, LONGEST = 3.6, 4_000
+AGAIN, SHOWN = "That does not count: {why}. Judge once more, with one JSON object in the form described.", 2_000
 NAMES = ("solved", "success", "reward", "score", "completed")
 FORM = {
     "type": "object",
@@ -49,7 +50,10 @@ class OracleSettings(Config):
     steps: bool = Field(False, description="Judge each turn too; the share of good ones is the part `steps`.")
     reference: bool = Field(True, description="Show the reference solution.")
     temperature: float | None = Field(0.0, ge=0, description="Sampling temperature; None leaves it to the endpoint.")
-    max_tokens: int | None = Field(2048, ge=64, description="Longest verdict.")
+    max_tokens: int | None = Field(
+        2048, ge=64, description="Longest verdict; what a reasoning model thinks before it counts too."
+    )
+    again: int = Field(1, ge=0, description="Times that a verdict which cannot be read is asked for anew.")
     context: int = Field(60_000, ge=2_000, description="Tokens of a prompt; longer results are shortened.")
     extra: dict[str, Any] = Field(default_factory=dict, description="Further fields of the request body.")
 
@@ -108,26 +112,43 @@ class Oracle:
         )  # fmt: skip
 
     async def _vote(self, request: Request, draw: str) -> Vote:
-        backend = self.engine.backend
-        try:
-            reply = await self.engine.ask(
-                request,
-                item=draw.rpartition("/")[0],
-                draw=draw,
-                key=reply_key(backend.alias, backend.model, request, draw),
-            )
-        except BudgetReached as error:
-            return Vote(None, str(error), error=Code.BUDGET)
-        except LLMFault as fault:
-            return Vote(None, fault.detail or fault.code.meaning, error=fault.code)
-        used, spent = reply.usage, self.usage
+        """The first verdict that can be read. It is asked for anew with the fault named, for at temperature 0 the same question
+        would have the same answer, and with twice the room where it was cut: it may all have been thoughts."""
+        first, item = request, draw.rpartition("/")[0]
+        for attempt in range(1 + self.settings.again):
+            try:
+                reply = await self._ask(request, item, f"{draw}+{attempt}" if attempt else draw)
+            except BudgetReached as error:
+                return Vote(None, str(error), error=Code.BUDGET)
+            except LLMFault as fault:
+                return Vote(None, fault.detail or fault.code.meaning, error=fault.code)
+            vote, most = read(reply.text), request.max_tokens
+            if vote.error is None:
+                return vote
+            said = [
+                {"role": "assistant", "content": reply.text.strip()[:SHOWN] or "(nothing)"},
+                {"role": "user", "content": AGAIN.format(why=vote.why)},
+            ]
+            if reply.truncated and most:
+                vote = replace(vote, why=f"{vote.why} (it was cut at {most:,} tokens: raise oracle.max_tokens)")
+                most *= 2
+            request = first.model_copy(update={"messages": [*first.messages, *said], "max_tokens": most})
+        return vote
+
+    async def _ask(self, request: Request, item: str, draw: str) -> Reply:
+        backend, spent = self.engine.backend, self.usage
+        key = reply_key(backend.alias, backend.model, request, draw)
+        reply = await self.engine.ask(request, item=item, draw=draw, key=key)
+        used = reply.usage
         spent.prompt, spent.completion = spent.prompt + used.prompt, spent.completion + used.completion
         spent.cost = None if spent.cost is None or used.cost is None else spent.cost + used.cost
-        return read(reply.text)
+        return reply
 
 
 def read(text: str) -> Vote:
     """A verdict: `solved` (or a name that models use for it) is true, false, 0 or 1. Anything else is an error."""
+    if not text.lstrip().startswith("{"):
+        text = text.rpartition("</think>")[2]  # drafts among a model's thoughts are no verdict
     try:
         value, _ = loads(text)
     except RepairError as error:

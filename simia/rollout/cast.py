@@ -65,7 +65,7 @@ class Cast:
             backend.use(simulator)
             environment.rules_only = not judged(self.config)
         if (player := self.engine("player")) is not None:
-            environment.user = lambda task: LLMUser(player, self.pack, task)
+            environment.user = lambda task: LLMUser(player, self.pack, task, self.config.user_settings)
 
     @property
     def capped(self) -> bool:

@@ -348,7 +348,7 @@ def settled(trajectory: Trajectory, code: Code) -> bool:
     replies cost nothing. What these replies say, how a task begins and what rules miss in the record would be the same again."""
     if code is Code.UNSCORED:
         return not any(issue.where == "score" for issue in trajectory.issues)  # else the evidence was lost, not missing
-    return code in (Code.UNPARSABLE, Code.NO_START)
+    return code in (Code.UNPARSABLE, Code.USER_FAILED, Code.NO_START)
 
 
 @contextlib.contextmanager

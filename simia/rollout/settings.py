@@ -13,6 +13,7 @@ from simia.llm.embedded import EmbeddedSettings
 from simia.llm.engine import Limits
 from simia.rewards.oracle import OracleSettings
 from simia.rollout.llm import LLMAgentSettings
+from simia.users import UserSettings
 
 Kind = Literal["reference", "nothing", "canned", "echo", "policy", "random", "llm"]
 
@@ -41,6 +42,9 @@ class StageConfig(Config):
     judge: LLMSettings | None = Field(None, description="The model that judges; unset: the simulator's.")
     reward: Literal["auto", "rules", "oracle"] = Field(
         "auto", description="Who judges: the task's rules or a model; auto: a model where the tools are simulated."
+    )
+    user_settings: UserSettings = Field(
+        default_factory=UserSettings, description="How the model that plays the user is asked."
     )
     oracle: OracleSettings = Field(default_factory=OracleSettings, description="How the judge is asked.")
     limits: Limits = Field(

@@ -13,7 +13,7 @@ from simia.config import Config
 from simia.errors import Aborted, Code
 from simia.formats import calls as tagged
 from simia.llm.engine import BudgetReached, Engine
-from simia.llm.types import LLMFault, Request, reply_key
+from simia.llm.types import LLMFault, Reply, Request, reply_key
 from simia.pack import Pack
 from simia.prompts import template
 from simia.task import Task
@@ -28,7 +28,10 @@ class UserSettings(Config):
 
     stop: str = Field("###STOP###", min_length=3, description="What the user says at the end.")
     temperature: float | None = Field(1.0, ge=0, description="Sampling temperature; None leaves it to the endpoint.")
-    max_tokens: int | None = Field(512, ge=16, description="Longest message of the user.")
+    max_tokens: int | None = Field(
+        2048, ge=16, description="Longest reply; what a reasoning model thinks before it speaks counts too."
+    )
+    again: int = Field(1, ge=0, description="Times that a reply in which nothing is said is asked for anew.")
     extra: dict[str, Any] = Field(default_factory=dict, description="Further fields of the request body.")
 
 
@@ -44,33 +47,46 @@ class LLMUser:
         self._turn = 0
 
     async def reply(self, view: View) -> Message | Stop:
-        """Raises `Aborted` when the model cannot be had; a user that says nothing has failed, and says so."""
+        """Raises `Aborted` when the model cannot be had, or says nothing that can be read, also when it is asked anew: the agent has
+        no part in that."""
         if self._turn == 0 and not view.messages and self._task.opening:
             self._turn = 1
             return Message(role="user", content=self._task.opening)
-        settings, backend = self._settings, self._engine.backend
+        settings = self._settings
         request = Request(
             messages=[{"role": "system", "content": self._system(view)}, *turned(view)],
             temperature=settings.temperature, max_tokens=settings.max_tokens, stop=["<tool_response>"], extra_body=dict(settings.extra),
         )  # fmt: skip
-        draw = f"user/{self.name}/{self._turn}"
+        first, cut = f"user/{self.name}/{self._turn}", ""
         self._turn += 1
+        for attempt in range(1 + settings.again):
+            reply = await self._ask(request, f"{first}+{attempt}" if attempt else first)
+            if (said := self._read(reply.text, view)) is not None:
+                return said
+            if reply.truncated and (most := request.max_tokens):  # it thought for too long: the same room would not do
+                cut = f": its reply was cut at {most:,} tokens, raise user_settings.max_tokens"
+                request = request.model_copy(update={"max_tokens": 2 * most})
+        raise Aborted(Code.USER_FAILED, f"the user said nothing that can be read{cut}")
+
+    def _read(self, text: str, view: View) -> Message | Stop | None:
+        """None: nothing is said; reasoning is not, nor a call where the user has no tools."""
+        message = tagged.read_message(text, f"user_{self._turn}")
+        words = (message.content if isinstance(message.content, str) else None) or ""
+        if message.calls and view.tools:
+            return Message(role="user", calls=message.calls)
+        if self._settings.stop in words:
+            return Stop(Code.USER_STOP, words.replace(self._settings.stop, "").strip())
+        return Message(role="user", content=words.strip()) if words.strip() else None
+
+    async def _ask(self, request: Request, draw: str) -> Reply:
+        backend = self._engine.backend
         try:
             key = reply_key(backend.alias, backend.model, request, draw)
-            reply = await self._engine.ask(request, item=self.name, draw=draw, key=key)
+            return await self._engine.ask(request, item=self.name, draw=draw, key=key)
         except BudgetReached as error:
             raise Aborted(Code.BUDGET, str(error)) from None
         except LLMFault as fault:
             raise Aborted(fault.code, f"the user: {fault.detail or fault.code.meaning}") from None
-        message = tagged.read_message(reply.text, f"user_{self._turn}")
-        text = (message.content if isinstance(message.content, str) else None) or ""
-        if message.calls and view.tools:
-            return Message(role="user", calls=message.calls)
-        if settings.stop in text:
-            return Stop(Code.USER_STOP, text.replace(settings.stop, "").strip())
-        if not text.strip():
-            return Stop(Code.USER_FAILED)
-        return Message(role="user", content=text.strip())
 
     def _system(self, view: View) -> str:
         path = self._pack.path_of("instructions")

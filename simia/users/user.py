@@ -22,7 +22,7 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """The user is done: why, and with which last words."""
+    """The user is done: why, and with which last words. `USER_FAILED` aborts the episode, and the words say how."""
 
     code: Code = Code.USER_STOP
     words: str = ""

@@ -51,6 +51,10 @@ PLAYED = Trajectory(
         ('{"reward": 7}', None),
         ('{"reward": 0.5}', None),
         ('{"solved": true, "reward": 0}', None),
+        ('<think>So {"solved": true}? No.</think>\n{"solved": false}', False),
+        ('so {"solved": true}? No.\n</think>\n\n{"solved": false}', False),
+        ('{"why": "</think> was said", "solved": true}', True),
+        ('<think>It is {"solved": true', None),
         ("null", None),
         ("7", None),
         ("[true]", None),
@@ -70,6 +74,12 @@ async def judged(answer: Any, trajectory: Trajectory = PLAYED, **settings: Any) 
     model = Scripted(answer)
     async with Engine(model, MemoryJournal(), Limits(retries=0)) as engine:
         return await Oracle(engine, PACK, OracleSettings(**settings)).score(trajectory, TASK), model
+
+
+def by_question(*verdicts: bool | None) -> Any:
+    """The n-th verdict to the n-th vote; who is asked once more has none either."""
+    first = said(*verdicts)
+    return lambda request: first(request) if len(request.messages) == 2 else "still no verdict"
 
 
 def said(*verdicts: bool | None) -> Any:
@@ -92,10 +102,51 @@ def said(*verdicts: bool | None) -> Any:
 async def test_the_majority_of_the_readable_votes_decides(
     verdicts: tuple[bool | None, ...], value: float | None
 ) -> None:
-    reward, model = await judged(said(*verdicts), votes=len(verdicts))
+    reward, model = await judged(by_question(*verdicts), votes=len(verdicts))
     assert reward.value == value
     assert (reward.error is None) is (value is not None)
-    assert len(model.asked) == len(verdicts)
+    assert len(model.asked) == len(verdicts) + verdicts.count(None), "what cannot be read is asked for once more"
+
+
+async def test_a_verdict_that_cannot_be_read_is_asked_for_once_more() -> None:
+    model, journal = Scripted(replies("I think so.", '{"why": "y", "solved": true}')), MemoryJournal()
+    async with Engine(model, journal, Limits(retries=0)) as engine:
+        oracle = Oracle(engine, PACK)
+        reward = await oracle.score(PLAYED, TASK)
+        assert (reward.value, reward.parts["agreement"]) == (1.0, 1.0)
+        first, second = model.asked
+        assert first == oracle.request(PLAYED, TASK), "the first question is as it always was"
+    assert second.messages[:2] == first.messages
+    assert second.messages[2] == {"role": "assistant", "content": "I think so."}
+    assert "no JSON object" in second.messages[3]["content"]
+    assert second.max_tokens == first.max_tokens
+    draws = [draw for _, draw, _ in journal.requests.values()]
+    assert draws == [f"t/{PLAYED.id}/0", f"t/{PLAYED.id}/0+1"]
+
+
+@pytest.mark.parametrize(("again", "caps"), [(0, [2048]), (1, [2048, 4096]), (2, [2048, 4096, 8192])])
+async def test_a_verdict_cut_in_its_thoughts_gets_twice_the_room(again: int, caps: list[int]) -> None:
+    class Cut(Scripted):
+        async def complete(self, request: Request, *, draw: str) -> Reply:
+            return (await super().complete(request, draw=draw)).model_copy(update={"finish": "length"})
+
+    model = Cut(replies(""))
+    async with Engine(model, MemoryJournal(), Limits(retries=0)) as engine:
+        reward = await Oracle(engine, PACK, OracleSettings(again=again)).score(PLAYED, TASK)
+    assert (reward.value, reward.error) == (None, Code.UNPARSABLE)
+    assert f"cut at {caps[-1]:,} tokens: raise oracle.max_tokens" in reward.rationale
+    assert [request.max_tokens for request in model.asked] == caps
+    assert all(len(request.messages) <= 4 for request in model.asked), "what was said last alone is shown"
+
+
+async def test_an_outage_at_the_second_question_is_an_outage() -> None:
+    def down(request: Request) -> str:
+        if len(request.messages) > 2:
+            raise LLMFault(Code.SERVER_ERROR, "503", retry=False)
+        return "no verdict"
+
+    reward, _ = await judged(down)
+    assert (reward.value, reward.error) == (None, Code.SERVER_ERROR)
 
 
 async def test_the_judge_sees_rules_task_solution_and_history_of_an_unfinished_episode_too() -> None:
