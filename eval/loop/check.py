@@ -20,10 +20,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer  # type: ignore[imp
 
 from simia import sync
 from simia.environment import Environment, EpisodeLimits, open_environment
-from simia.formats.calls import read_tagged
 from simia.pack import Pack
 from simia.trainers.tokens import Row, Text
-from simia.trajectory import Message
 
 
 def losses(model: Any, rows: list[tuple[list[int], list[int]]]) -> dict[str, float]:
@@ -49,14 +47,8 @@ async def played(environment: Environment, text: Text, tokenizer: Any, task: Any
     """The ids of an episode whose agent says these words."""
     episode = await environment.reset(task)
     row = Row(episode, text.opening(episode.view.system, episode.view.messages, episode.view.tools))
-    for number, words in enumerate(said):
-        ids = tokenizer(words, add_special_tokens=False)["input_ids"] + text.end_ids
-        row.take(ids, [0.0] * len(ids))
-        content, calls = read_tagged(words)
-        calls = [call.model_copy(update={"id": f"call_{number}_{i}"}) for i, call in enumerate(calls)]
-        step = await episode.step(Message(role="assistant", content=content, calls=calls))
-        if step.end is None:
-            row.pending = text.between(step.messages)
+    for words in said:
+        await text.act(row, tokenizer(words, add_special_tokens=False)["input_ids"] + text.end_ids)
     await episode.close()
     return row
 

@@ -27,7 +27,6 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache  # ty
 
 from simia import sync
 from simia.environment import Environment, EpisodeLimits, open_environment
-from simia.errors import Code
 from simia.pack import Pack
 from simia.trainers import tiny_model
 from simia.trainers.tokens import Row, Text
@@ -188,7 +187,7 @@ class Players:
             unheard = [ids[shared:] for ids in unheard]
             while live:
                 replies, seen = self._speak(cache, seen, unheard)
-                sync.run(self._together([self._act(row, ids) for row, ids in zip(live, replies, strict=True)]))
+                sync.run(self._together([self._text.act(row, ids) for row, ids in zip(live, replies, strict=True)]))
                 stay = [i for i, row in enumerate(live) if row.episode.end is None]
                 unheard = [[replies[i][-1], *live[i].pending] for i in stay]
                 live = [live[i] for i in stay]
@@ -223,16 +222,6 @@ class Players:
             step, last = chosen[:, None], torch.zeros_like(last)
             new = torch.tensor([[int(s)] for s in speaking], device=self._device)
         return replies, seen
-
-    async def _act(self, row: Row, ids: list[int]) -> None:
-        row.take(ids, [0.0] * len(ids))
-        message = self._text.read(ids, row.turns)
-        if ids[-1] not in self._text.end_ids:
-            await row.episode.stop(Code.MAX_TOKENS, message=message)
-            return
-        step = await row.episode.step(message)
-        if step.end is None:
-            row.pending = self._text.between(step.messages)
 
     async def _together(self, things: list[Any]) -> list[Any]:
         return list(await asyncio.gather(*things))

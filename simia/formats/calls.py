@@ -17,10 +17,13 @@ from simia.trajectory import Message, ToolCall
 
 THINK = re.compile(r"\A\s*<think>\n?(.*?)\n?</think>(\n{0,2})(.*)\Z", re.DOTALL)
 TAGGED = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.DOTALL)
+FUNCTION = re.compile(r"\A<function=([^>\n]+)>(.*?)(?:</function>)?\Z", re.DOTALL)
+PARAMETER = re.compile(r"<parameter=([^>\n]+)>\n?(.*?)\n?</parameter>", re.DOTALL)
 NAME = re.compile(r"""["']name["']\s*:\s*["']([^"'\\]+)["']""")
 JOINT = re.compile(r"\n?</tool_response>\s*<tool_response>\n?")
 TAGS = re.compile(r"<tool_call>|<tool_response>|<tools>")
 CALL_FIELDS = ("name", "arguments")
+Schemas = Mapping[str, Mapping[str, Any]]
 
 
 def read_arguments(value: Any) -> tuple[dict[str, Any] | None, str | None]:
@@ -73,12 +76,45 @@ def write_call(call: ToolCall) -> dict[str, Any]:
     return {"name": call.name, "arguments": arguments, **carried(call.extra, CALL_FIELDS)}
 
 
-def read_tagged(text: str) -> tuple[str | None, list[ToolCall]]:
-    """(content, calls) of assistant text with `<tool_call>` blocks."""
+def read_function(text: str, tools: Schemas) -> ToolCall | None:
+    """A call whose arguments have tags of their own, as Qwen3.5 and Nemotron write them; None for a text that is no such call.
+
+    There a text is written as it is and all else as JSON, so that the tool's schema must say which is which.
+    """
+    found = FUNCTION.match(text)
+    if not found:
+        return None
+    name, body = found[1].strip(), found[2]
+    if PARAMETER.sub("", body).strip():
+        return ToolCall(id="", name=name, raw=text)
+    known = tools.get(name, {}).get("properties", {})
+    arguments = {key.strip(): typed(value, known.get(key.strip(), {})) for key, value in PARAMETER.findall(body)}
+    return ToolCall(id="", name=name, arguments=arguments)
+
+
+def typed(value: str, schema: Any) -> Any:
+    """The value that the text stands for: itself where the schema wants a text or says nothing, and where it is no JSON."""
+    kinds = schema.get("type", "string") if isinstance(schema, dict) else "string"
+    kinds = kinds if isinstance(kinds, list) else [kinds]
+    if kinds == ["string"]:
+        return value
+    try:
+        read = parse({"True": "true", "False": "false", "None": "null"}.get(value, value))
+    except ValueError:
+        return value
+    return value if "string" in kinds and isinstance(read, int | float) else read
+
+
+def read_tagged(text: str, tools: Schemas | None = None) -> tuple[str | None, list[ToolCall]]:
+    """(content, calls) of assistant text with `<tool_call>` blocks. With `tools` (name → JSON Schema of its arguments) calls whose
+    arguments stand in tags are read too."""
     blocks = list(TAGGED.finditer(text))
     if not blocks:
         return text, []
-    calls = [call for block in blocks for call in read_calls(block[1].strip())]
+    calls = []
+    for block in blocks:
+        function = None if tools is None else read_function(block[1].strip(), tools)
+        calls += read_calls(block[1].strip()) if function is None else [function]
     before = text[: blocks[0].start()]
     between = [text[a.end() : b.start()] for a, b in pairwise(blocks)]
     after = [piece.strip() for piece in (*between, text[blocks[-1].end() :]) if piece.strip()]
@@ -86,10 +122,19 @@ def read_tagged(text: str) -> tuple[str | None, list[ToolCall]]:
     return ("\n".join([content, *after] if content else after) if after else content), calls
 
 
-def read_message(text: str, ids: str = "call") -> Message:
-    """An assistant's turn in Hermes text as a message; its calls are numbered `{ids}_0`, `{ids}_1`, …"""
+def read_message(text: str, ids: str = "call", tools: Schemas | None = None) -> Message:
+    """A policy's turn in Hermes text as a message; its calls are numbered `{ids}_0`, `{ids}_1`, …
+
+    What stands before a `</think>` is reasoning, also where the chat template has opened it, and so is all of a turn that never
+    closes it: a call that is only thought of is not made.
+    """
+    closed, opened = "</think>" in text, text.lstrip().startswith("<think>")
+    if opened and not closed:
+        text += "\n</think>"
+    elif closed and not opened:
+        text = f"<think>\n{text}"
     reasoning, rest = split_think(text)
-    content, calls = read_tagged(rest) if rest is not None else (None, [])
+    content, calls = read_tagged(rest, tools) if rest is not None else (None, [])
     numbered = [call.model_copy(update={"id": f"{ids}_{i}"}) for i, call in enumerate(calls)]
     return Message(role="assistant", content=content, reasoning=reasoning, calls=numbered)
 

@@ -6,17 +6,19 @@ alone, behind a stand-in for the policy's turn, and has mask 0. Imports no train
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from simia.environment import Episode
-from simia.errors import UserError
+from simia.errors import Code, UserError
 from simia.formats import calls as tagged
 from simia.tool import ToolSpec
 from simia.trajectory import Message
 
 MARK = "simia_stand_in"  # where the policy's turn stands while a template renders what follows it
+ASKED = 'set one that asks for <tool_call>{"name": …, "arguments": {…}}</tool_call>, as those of Qwen2.5 and Qwen3 do'
+Heard = Callable[[Sequence[Message]], Sequence[Message]]
 
 
 @dataclass(slots=True)
@@ -43,6 +45,14 @@ class Row:
         self.pending = []
         self.turns += 1
 
+    @property
+    def reward(self) -> float | None:
+        """None where nothing may be trained, nor count in its group: aborted, not judged, or over before the policy spoke."""
+        end, reward = self.episode.end, self.episode.reward
+        if end is None or end.kind == "aborted" or reward is None or not self.turns:
+            return None
+        return reward.value
+
 
 class Text:
     """Between messages and ids, by the tokenizer's chat template; the policy's calls are read as Hermes text."""
@@ -55,13 +65,42 @@ class Text:
         self._kwargs = dict(template_kwargs or {})
         self.end_ids: list[int] = [int(tokenizer.eos_token_id)] if end_ids is None else list(end_ids)
         self._ends = [tokenizer.decode([i]) for i in self.end_ids]
+        self._thinks: bool | None = None
+        self._checked: set[tuple[str, ...]] = set()
 
     def opening(self, system: str | None, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> list[int]:
-        """System text, tools and the user's first words, up to where the policy begins."""
+        """System text, tools and the user's first words, up to where the policy begins. Raises `UserError` for a template that does
+        not tell the policy of its tools as we read its calls."""
         rows = [{"role": "system", "content": system}] if system else []
         rows += [self._row(m) for m in messages]
         specs = [{"type": "function", "function": tool.flat()} for tool in tools]
-        return self._ids(self._render(rows, tools=specs or None))
+        try:
+            text = self._render(rows, tools=specs or None)
+        except Exception as error:  # jinja2's, and whatever a template raises
+            raise UserError(f"the chat template cannot write the opening ({error}): {ASKED}") from None
+        names = tuple(tool.name for tool in tools)
+        if names and names not in self._checked:
+            self._check(text, names)
+            self._checked.add(names)
+        return self._ids(text)
+
+    async def act(
+        self, row: Row, ids: list[int], logprobs: Sequence[float] | None = None, heard: Heard = list
+    ) -> Sequence[Message]:
+        """One reply of the policy as it was sampled, end token included, and what the environment says to it, which waits in the row
+        for the next. A reply that was cut ends the episode, scored: half a message is nothing to act on.
+
+        `heard`: what the policy hears of the answers, where results are shortened for it.
+        """
+        row.take(ids, list(logprobs) if logprobs is not None else [0.0] * len(ids))
+        message = self.read(ids, row.turns, row.episode.view.tools)
+        if not ids or ids[-1] not in self.end_ids:
+            await row.episode.stop(Code.MAX_TOKENS, message=message)
+            return ()
+        step = await row.episode.step(message)
+        if step.end is None:
+            row.pending = self.between(heard(step.messages))
+        return step.messages
 
     def between(self, messages: Sequence[Message]) -> list[int]:
         """What follows the end of the policy's turn: these messages, up to where it begins again.
@@ -75,7 +114,10 @@ class Text:
             called = {"name": MARK, "arguments": dict[str, Any]()}
             stand_in["tool_calls"] = [{"id": m.call_id, "type": "function", "function": called} for m in results]
         rows = [{"role": "user", "content": "-"}, stand_in, *(self._row(m) for m in messages)]
-        behind = self._render(rows).split(MARK, len(results) or 1)[-1]
+        pieces = self._render(rows).split(MARK)
+        if len(pieces) != 1 + (len(results) or 1):
+            raise UserError(f"the chat template leaves out {'calls' if results else 'turns'} of the assistant: {ASKED}")
+        behind = pieces[-1]
         places = [(behind.index(end), end) for end in self._ends if end in behind]
         if not places:
             raise UserError(
@@ -85,10 +127,28 @@ class Text:
         at, end = min(places)
         return self._ids(behind[at + len(end) :])
 
-    def read(self, ids: list[int], turn: int) -> Message:
+    def read(self, ids: list[int], turn: int, tools: Sequence[ToolSpec] = ()) -> Message:
         """The message that the policy meant. A call that cannot be read stays a call: the environment answers it with an error."""
         text = self._tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
-        return tagged.read_message(text, f"call_{turn}")
+        if self._thinks is None:  # some templates open the reasoning themselves, so the policy only closes it
+            self._thinks = self._render([{"role": "user", "content": "-"}]).rstrip().endswith("<think>")
+        text = f"<think>\n{text}" if self._thinks else text
+        return tagged.read_message(text, f"call_{turn}", {tool.name: tool.parameters for tool in tools})
+
+    def _check(self, opening: str, tools: Iterable[str]) -> None:
+        """Raises `UserError` where calls would be asked for, or written, in another form than the one that is read, or not at all."""
+        if missing := next((name for name in tools if name not in opening), None):
+            raise UserError(f"the chat template does not tell the policy of its tools ({missing}): {ASKED}")
+        if "<tool_call>" not in opening:
+            raise UserError(f"the chat template asks for calls in another form: {ASKED}")
+        result = Message(role="tool", content="{}", name="tool", call_id="call_0")
+        for answers in ([Message(role="user", content="-")], [result], [result, result]):
+            try:
+                self.between(answers)
+            except UserError:
+                raise
+            except Exception as error:  # as above
+                raise UserError(f"the chat template cannot write what a turn may bring ({error}): {ASKED}") from None
 
     def _row(self, m: Message) -> dict[str, Any]:
         row: dict[str, Any] = {"role": m.role, "content": m.text}
@@ -100,3 +160,24 @@ class Text:
 
     def _ids(self, text: str) -> list[int]:
         return list(self._tokenizer(text, add_special_tokens=False)["input_ids"])
+
+
+def until_end(ids: Sequence[int], ends: Sequence[int]) -> list[int]:
+    """One reply without the padding behind its first end token."""
+    length = next((i + 1 for i, token in enumerate(ids) if token in ends), len(ids))
+    return list(ids[:length])
+
+
+def end_ids(tokenizer: Any) -> list[int]:
+    """What generation stops at: the tokenizer's end token, and those that the checkpoint's generation config names."""
+    from transformers import GenerationConfig  # type: ignore[import-not-found,unused-ignore]
+
+    found = [int(tokenizer.eos_token_id)]
+    try:
+        named = GenerationConfig.from_pretrained(tokenizer.name_or_path).eos_token_id
+    except (OSError, ValueError):
+        return found
+    for token in named if isinstance(named, list) else [named]:
+        if token is not None and int(token) not in found:
+            found.append(int(token))
+    return found
