@@ -70,7 +70,12 @@ class Cast:
     @property
     def capped(self) -> bool:
         """Whether somebody is paid, and with a cap."""
-        return bool(self._settings) and self.config.limits.capped
+        return self.asks and self.config.limits.capped
+
+    @property
+    def asks(self) -> bool:
+        """Whether any role is a model's."""
+        return bool(self._settings)
 
     def model(self, role: Role) -> Backend | None:
         settings = self._settings.get(role)

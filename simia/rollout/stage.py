@@ -46,7 +46,7 @@ async def open_stage(
         await cast.open(say, stack)
         journal: Journal = PassingJournal()
         till: Till | None = None
-        if store is not None:
+        if store is not None and cast.asks:  # else there is nothing to keep
             journal = kept = Store.open(store)
             stack.callback(kept.close)
             till = kept.till() if cast.capped else None

@@ -6,6 +6,7 @@ works on a run at a time; a lock left by a dead process is taken over.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import random
@@ -131,7 +132,10 @@ def take_lock(folder: Path) -> IO[str]:
         raise UserError(f"cannot work in {folder}: {error.strerror}; it must be writable") from None
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+    except OSError as error:
+        if error.errno not in (errno.EAGAIN, errno.EACCES):  # nobody holds it: this file system has no locks
+            handle.close()
+            raise UserError(f"cannot lock {folder}: {error.strerror}; name a folder on a local disk") from None
         handle.seek(0)
         holder = handle.read().strip() or "another process"
         handle.close()

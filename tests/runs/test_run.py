@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import fcntl
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +15,7 @@ from simia.amplify.settings import AmplifyConfig
 from simia.config import load
 from simia.errors import UserError
 from simia.llm.types import Reply, Request, reply_key
-from simia.runs import Item, Run, folders
+from simia.runs import Item, Run, Store, folders
 from simia.trajectory import Usage
 
 
@@ -101,3 +103,12 @@ def test_a_folder_that_cannot_be_written_is_one_clear_line(tmp_path: Path) -> No
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="cannot make the run's folder"):
         Run.create(tmp_path / "file", load(AmplifyConfig, "amplify/default"), facts={})
+
+
+def test_a_file_system_without_locks_is_one_clear_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", none)
+    with pytest.raises(UserError, match="No locks available; name a folder on a local disk"):
+        Store.open(tmp_path / "replies")  # it used to try folder after folder
