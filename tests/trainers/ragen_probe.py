@@ -34,9 +34,10 @@ import torch  # noqa: E402
 import yaml  # noqa: E402
 from transformers import AutoModelForCausalLM, AutoTokenizer  # noqa: E402
 
-from simia.errors import Aborted, Code  # noqa: E402
+from simia.errors import Aborted, Code, UserError  # noqa: E402
 from simia.trainers.ragen import register  # noqa: E402
 from simia.trainers.ragen.entry import composed  # noqa: E402
+from simia.trainers.ragen.resume import done_steps  # noqa: E402
 
 register()
 import ragen.env  # noqa: E402
@@ -47,6 +48,8 @@ from ragen.trainer.agent_trainer import AdvantageEstimator, compute_advantage  #
 from ragen.workers.actor.dp_actor import DataParallelPPOActor  # noqa: E402
 from verl import DataProto  # noqa: E402
 from verl.single_controller.ray import RayWorkerGroup  # noqa: E402
+from verl.trainer.ppo.metric_utils import process_validation_metrics  # noqa: E402
+from verl.utils.checkpoint.checkpoint_manager import find_latest_ckpt_path  # noqa: E402
 from verl.workers.rollout.hf_rollout import HFRollout  # noqa: E402
 
 torch.cuda.current_device = lambda: "cpu"
@@ -61,7 +64,7 @@ class Local(RayWorkerGroup):  # type: ignore[misc]
     """RAGEN's proxy takes ids from such a group only. It keeps what was asked and sampled."""
 
     def __init__(self, config: Any) -> None:
-        self._world_size, self.seen = 1, list[tuple[list[int], list[int]]]()
+        self._world_size, self.seen, self.batches = 1, list[tuple[list[int], list[int]]](), list[int]()
         self.rollout = HFRollout(model, config.actor_rollout_ref.rollout)
 
     def generate_sequences(self, prompts: Any) -> Any:
@@ -69,6 +72,7 @@ class Local(RayWorkerGroup):  # type: ignore[misc]
         prompts.meta_info = {**prompts.meta_info, **ends}  # as RAGEN's worker does
         found = self.rollout.generate_sequences(prompts)
         masks = prompts.batch["attention_mask"].bool()
+        self.batches.append(len(masks))
         for ids, mask, said in zip(prompts.batch["input_ids"], masks, found.batch["responses"].tolist(), strict=True):
             self.seen.append((ids[mask].tolist(), said))
         return found
@@ -108,7 +112,7 @@ def validated(values: dict[str, Any]) -> Any:
     return train.add_dependency_and_validate_config(composed(file, home))
 
 
-def configured(**stage: Any) -> Any:
+def configured(at_once: int | None = None, **stage: Any) -> Any:
     values = {
         "model_path": model_path,
         "micro_batch_size_per_gpu": 2,
@@ -131,7 +135,9 @@ def configured(**stage: Any) -> Any:
         "custom_envs": {
             "Lamps": {
                 "env_type": "simia", "max_actions_per_traj": 8,
-                "env_config": {"stage": {"pack": pack, "user": "scripted", **stage}, "train": None, "val": None},
+                "env_config": {
+                    "stage": {"pack": pack, "user": "scripted", **stage}, "train": None, "val": None, "at_once": at_once,
+                },
             }
         },
     }  # fmt: skip
@@ -146,12 +152,18 @@ def rolled(config: Any, *, refused: Any = (), lost: Any = (), val: bool = False)
     environment = manager.envs[0]["env"].lease.environment
     backend = environment.backend
     environment.backend = Unsteady(backend, set(refused), set(lost))
-    batch = proxy.rollout(DataProto(), val=val)
-    environment.backend = backend
+    try:
+        batch = proxy.rollout(DataProto(), val=val)
+    except UserError:
+        for each in (proxy.train_es_manager, proxy.val_es_manager):
+            each.close()
+        raise
+    finally:
+        environment.backend = backend
     envs = [entry["env"] for entry in manager.envs]
     scores = [env.reward for env in envs]
     told = {
-        "classes": [type(proxy.train_ctx_manager).__module__, type(manager).__module__],
+        "classes": [type(each).__module__ for each in (proxy, proxy.train_ctx_manager, manager)],
         "environments": len({id(env.lease.environment) for env in envs}),
         "input_ids": batch.batch["input_ids"].tolist(),
         "attention_mask": batch.batch["attention_mask"].tolist(),
@@ -167,7 +179,12 @@ def rolled(config: Any, *, refused: Any = (), lost: Any = (), val: bool = False)
         "seeds": [entry["status"].seed for entry in manager.envs],
         "episodes": [env.playing.trajectory.model_dump(mode="json") for env in envs],
         "sampled": group.seen,
+        "batches": group.batches,
     }
+    if val:  # as RAGEN's trainer reports it
+        rewards = train.DummyRewardManager(tokenizer, 0)(batch).sum(-1).tolist()
+        figures = process_validation_metrics(["unknown"] * len(envs), [""] * len(envs), {"reward": rewards})
+        told["core"] = {name: float(value) for name, value in figures["unknown"]["reward"].items()}
     if all(score is not None for score in scores):
         states = [{"group_id": entry["group_id"]} for entry in manager.envs]
         own = ContextManager._normalize_score_tensor(proxy.train_ctx_manager, torch.tensor(scores)[:, None], states)
@@ -175,6 +192,30 @@ def rolled(config: Any, *, refused: Any = (), lost: Any = (), val: bool = False)
     for each in (proxy.train_es_manager, proxy.val_es_manager):
         each.close()
     return batch, told
+
+
+def ended(config: Any, **how: Any) -> str:
+    """The line that ends a training at this step."""
+    try:
+        rolled(config, **how)
+    except UserError as error:
+        return str(error)
+    return "nothing was said"
+
+
+def resumed(config: Any) -> list[Any]:
+    """The step that verl's trainer reads off a checkpoint's folder, the one that we read, and the first seed after it."""
+    checkpoints = Path(tempfile.mkdtemp())
+    config.trainer.default_local_dir = str(checkpoints)
+    (checkpoints / "global_step_3").mkdir()
+    (checkpoints / "latest_checkpointed_iteration.txt").write_text("3")
+    read = int(str(find_latest_ckpt_path(str(checkpoints))).split("global_step_")[-1])
+    manager = proxies.EnvStateManager(config, "train")
+    manager.reset()
+    seed = manager.envs[0]["status"].seed
+    manager.get_rollout_states()
+    manager.close()
+    return [read, done_steps(config), seed]
 
 
 def updated(config: Any, batch: Any) -> dict[str, Any]:
@@ -211,8 +252,14 @@ for name, values in runs.items():
     run = validated(values)
     told["runs"][name] = [run.algorithm.adv_estimator, run.trainer.total_training_steps, run.data.train_batch_size]
 executable = configured()
-_, told["lost"] = rolled(executable, refused=[2], lost=[6])
-_, told["val"] = rolled(executable, val=True)
+narrow = configured(at_once=3)
+_, told["lost"] = rolled(narrow, refused=[2], lost=[6])
+narrow.actor_rollout_ref.rollout.max_model_len = 65
+told["narrow"] = ended(narrow)
+for _ in range(8):  # until one is solved
+    _, told["val"] = rolled(executable, val=True)
+    if any(told["val"]["scores"]):
+        break
 # Before the policy is trained for real, after which nobody knows what it says.
 fake = configured(backend="simulated", llm={"kind": "openai", "base_url": url, "model": "fake"})
 _, told["simulated"] = rolled(fake)
@@ -230,6 +277,6 @@ told["update"] = updated(executable, batch)
 cut = configured()
 cut.agent_proxy.max_turn = 1
 _, told["cut"] = rolled(cut)
-batch, told["dark"] = rolled(executable, refused=range(1, 9))
-told["dark"]["update"] = updated(executable, batch)
+told["resumed"] = resumed(configured())
+told["dark"] = ended(executable, refused=range(1, 9))
 Path(out).write_text(json.dumps(told))

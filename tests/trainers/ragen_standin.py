@@ -5,7 +5,9 @@ the record from that source again.
 """
 
 import ast
+import json
 import sys
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -13,8 +15,11 @@ from typing import Any
 
 import pytest
 
+from simia.trainers.ragen import register
+
 REGISTERED_ENVS: dict[str, Any] = {}
 REGISTERED_ENV_CONFIGS: dict[str, Any] = {}
+RECORD = json.loads(Path(__file__).with_name("ragen_signatures.json").read_text())
 PLACES = {
     "BaseEnv": "ragen/env/base.py",
     "EnvStatus": "ragen/llm_agent/es_manager.py",
@@ -53,6 +58,7 @@ class EnvStateManager:
         self.sys_config, self.mode = config, mode
         self.config = getattr(config.es_manager, mode)
         self.env_groups, self.group_size = self.config.env_groups, self.config.group_size
+        self.base_seed, self.seed_counter = config.get("seed", {}).get(mode), 0
         self.envs = self._init_env_instances(self.config)
         self.rollout_cache = None
 
@@ -76,6 +82,9 @@ class EnvStateManager:
         return entries
 
     def reset(self, seed=None):
+        if seed is None and self.mode == "train":
+            seed, self.seed_counter = self.base_seed + self.seed_counter, self.seed_counter + self.env_groups
+        seed = self.base_seed if seed is None else seed
         for entry in self.envs:
             own = seed + entry["group_id"]
             entry["env"].reset(seed=own, mode=self.mode)
@@ -137,6 +146,8 @@ class ContextManager:
 
 
 class LLMAgentProxy:
+    """Our loop takes its place; what it makes is given in the tests that play it."""
+
     def __init__(self, config, actor_rollout_wg, tokenizer): ...
 
     def generate_sequences(self, lm_inputs): ...
@@ -178,8 +189,63 @@ def install(monkeypatch: pytest.MonkeyPatch) -> None:
         module.__dict__.update(values)
         module.__file__ = here.__file__
         monkeypatch.setitem(sys.modules, name, module)
-    for name in ("manager", "context"):
+    for name in ("manager", "context", "proxy"):
         monkeypatch.delitem(sys.modules, f"simia.trainers.ragen.{name}", raising=False)
+
+
+def our_manager(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Our manager's class over the stand-in's."""
+    install(monkeypatch)
+    register()
+    from simia.trainers.ragen.manager import EnvManager
+
+    return EnvManager
+
+
+def install_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The module of the proxy, after ours have registered: with it come our contexts, which need torch."""
+    module = ModuleType("ragen.llm_agent.agent_proxy")
+    module.LLMAgentProxy = LLMAgentProxy
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+
+
+def ns(value: Any) -> Any:
+    """A config as attributes and as a mapping, as OmegaConf's is."""
+    return Attributes({name: ns(inner) for name, inner in value.items()}) if isinstance(value, dict) else value
+
+
+def call(lamp: str, on: bool = True) -> str:
+    """The policy's words that switch a lamp."""
+    return f"<tool_call>\n{json.dumps({'name': 'switch', 'arguments': {'lamp': lamp, 'on': on}})}\n</tool_call>"
+
+
+def inputs(manager: Any, text: Callable[[int], str], only: Sequence[int] | None = None) -> list[dict[str, Any]]:
+    """A response of every environment that runs, or of these; `text`: of the environment's number."""
+    rows = [entry["env_id"] for entry in manager.envs if not entry["env"].done]
+    said = {number: text(number) for number in (rows if only is None else only)}
+    return [{"env_id": n, "llm_response": t, "llm_raw_response": t, "actions": [t]} for n, t in said.items()]
+
+
+class Attributes(dict[str, Any]):
+    def __getattr__(self, name: str) -> Any:
+        return self[name]
+
+
+def config(pack: Path, *, groups: int = 2, size: int = 4, rounds: int = 8, **stage: Any) -> Any:
+    """A run on a pack's tasks with a user by script, under one tag."""
+    part = {"env_groups": groups, "group_size": size, "env_configs": {"tags": ["Lamps"], "n_groups": [groups]}}
+    env = {"stage": {"pack": str(pack), "user": "scripted", **stage}, "train": None, "val": None}
+    return ns(
+        {
+            "algorithm": {"adv_estimator": "grpo"},
+            "agent_proxy": {
+                "max_turn": rounds, "reward_normalization": {"grouping": "state", "method": "mean_std"},
+            },
+            "actor_rollout_ref": {"rollout": {"max_model_len": 2000, "response_length": 100}},
+            "es_manager": {"format_penalty": -0.1, "train": part, "val": part},
+            "custom_envs": {"Lamps": {"env_type": "simia", "max_actions_per_traj": 40, "env_config": env}},
+        }
+    )  # fmt: skip
 
 
 def source_of(home: Path, name: str) -> str:

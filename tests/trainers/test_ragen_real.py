@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator
 from importlib.util import find_spec
 from itertools import pairwise
@@ -19,8 +20,8 @@ from simia.config import read
 from simia.interpreters import ensure, python_path
 from simia.resources import cache_root, data_root
 from simia.trainers.groups import batch_advantages
-from simia.trainers.ragen.batch import until_end
 from simia.trainers.ragen.start import base_of, check_names, checkout
+from simia.trainers.tokens import until_end
 from tests.fake_endpoint import FakeEndpoint
 from tests.trainers import ragen_standin as standin
 from tests.trainers.conftest import Trainer
@@ -45,6 +46,19 @@ def look():
     return [before, ragen.env.REGISTERED_ENVS["simia"].__module__, "vllm" in sys.modules, os.getcwd()]
 
 print("seen:", ray.get(look.remote()))
+
+@ray.remote
+def stop():
+    from simia.trainers.ranks import Stopped
+    raise Stopped("step 3: nothing is left")
+
+from simia.errors import UserError
+from simia.trainers.ragen.entry import words_of
+
+try:
+    ray.get(stop.remote())
+except UserError as error:
+    print("said:", words_of(error))
 """
 
 
@@ -99,13 +113,14 @@ def test_a_ray_worker_knows_us_once_it_imports_ragen_and_loads_nothing_before(ra
     assert f"seen: [False, 'simia.trainers.ragen.env', False, {os.getcwd()!r}]" in seen, (
         "and paths mean there what they do here"
     )
+    assert "said: step 3: nothing is left\n" in seen
 
 
 def test_registered_without_a_patch(told: dict[str, Any]) -> None:
     assert told["registered"] == "simia.trainers.ragen.env"
     assert "sokoban" in told["others"]
     for name in ROLLED:
-        assert told[name]["classes"] == ["simia.trainers.ragen.context", "simia.trainers.ragen.manager"]
+        assert told[name]["classes"] == [f"simia.trainers.ragen.{part}" for part in ("proxy", "context", "manager")]
         assert told[name]["environments"] == 1
     assert told["runs"] == {name: ["grpo", 64, 256] for name in RUNS}, "RAGEN's own validation takes them"
 
@@ -144,7 +159,12 @@ def test_a_group_is_a_seed_a_task_and_a_baseline(told: dict[str, Any], name: str
         )  # one lost at its reset has none
     assert not any(any(row[:-1]) for row in rolled["rm_scores"])
     normal = [row[-1] for row in rolled["rm_scores"]]
-    assert normal == pytest.approx(batch_advantages(rolled["scores"], rolled["groups"]), abs=1e-5)
+    if name == "val":
+        assert normal == pytest.approx(rolled["scores"])
+        assert rolled["core"]["mean@2"] == pytest.approx(sum(rolled["scores"]) / 2)
+        assert any(rolled["scores"]), "of none solved, the mean would be 0 whatever is reported"
+    else:
+        assert normal == pytest.approx(batch_advantages(rolled["scores"], rolled["groups"]), abs=1e-5)
     if size > 1 and None not in rolled["scores"]:
         assert normal == pytest.approx(rolled["ragens_own"], abs=1e-5)
         assert rolled["original"] == rolled["scores"]
@@ -154,6 +174,7 @@ def test_a_group_is_a_seed_a_task_and_a_baseline(told: dict[str, Any], name: str
 
 def test_every_unfinished_episode_is_judged_and_every_lost_one_is_not(told: dict[str, Any]) -> None:
     lost = told["lost"]
+    assert max(lost["batches"]) == 3, "at_once"
     kinds = [episode["end"]["kind"] for episode in lost["episodes"]]
     assert [score is None for score in lost["scores"]] == [kind == "aborted" for kind in kinds]
     assert kinds.count("aborted") == 2
@@ -165,13 +186,17 @@ def test_every_unfinished_episode_is_judged_and_every_lost_one_is_not(told: dict
     assert cut["scores"] == [0.0] * 8
 
 
-def test_a_step_in_which_every_episode_is_lost_is_a_step_without_a_gradient(told: dict[str, Any]) -> None:
-    dark = told["dark"]
-    assert dark["scores"] == [None] * 8
-    assert not any(any(row) for row in dark["loss_mask"] + dark["rm_scores"] + dark["update"]["advantages"])
-    assert dark["update"]["metrics"]["actor/grad_norm"] == [0.0]
-    assert dark["update"]["finite"]
-    assert dark["metrics"] == {"Lamps/aborted": 1.0, "Lamps/unscored": 1.0, "response_length": 0.0}
+def test_a_step_without_any_reward_ends_the_training_in_one_line(told: dict[str, Any]) -> None:
+    assert told["dark"].startswith(
+        "step 1: 8 of 8 episodes have no reward, mostly: on purpose; mend that and start again"
+    )
+    assert re.search(
+        r"mostly: no room for a turn: set actor_rollout_ref.rollout.max_model_len to at least \d{3};", told["narrow"]
+    )
+
+
+def test_a_resumed_run_goes_on_with_the_seeds_of_its_step(told: dict[str, Any]) -> None:
+    assert told["resumed"] == [3, 3, 10_000 + 3 * 2]
 
 
 def test_a_small_local_model_plays_the_tools(told: dict[str, Any]) -> None:

@@ -23,8 +23,8 @@ class Rows:
 
 
 def rows_of(envs: Sequence[SimiaEnv], filler: int) -> Rows:
-    """An episode without a reward keeps its ids and has mask 0 throughout; one in which the policy never spoke is two fillers,
-    so that an opening too long for the model does not come to the trainer by this way."""
+    """An episode without a reward keeps its ids and has mask 0 throughout; one in which the policy never spoke (it has none) is two
+    fillers, so that an opening too long for the model does not come to the trainer by this way."""
     rows = Rows([], [], [])
     for env in envs:
         row, score = env.row, env.reward
@@ -50,6 +50,15 @@ def normalised(
     return batch_advantages(paid, groups, norm)
 
 
+def validated(scores: Sequence[float | None], penalties: Sequence[float]) -> list[float]:
+    """What RAGEN averages as a validation's reward: the scores themselves, for its groups are of one and compare nothing. One that
+    is not known takes the mean of the others, so that an outage is no failure; NaN where none is known."""
+    paid = [None if s is None else s + p for s, p in zip(scores, penalties, strict=True)]
+    known = [score for score in paid if score is not None]
+    mean = math.fsum(known) / len(known) if known else math.nan
+    return [mean if score is None else score for score in paid]
+
+
 def filled(scores: Sequence[float | None], groups: Sequence[Any]) -> list[float]:
     """Scores before normalisation, for RAGEN's filter of groups by their spread: one that is not known takes its group's mean, so
     that it speaks neither for its group nor against it."""
@@ -71,9 +80,3 @@ def figures(rows: Rows, metrics: Sequence[dict[str, float]]) -> dict[str, float]
     means = {name: math.fsum(values) / len(values) for name, values in found.items()}
     spoken = [sum(mask) for mask in rows.mask if any(mask)]
     return {**means, "response_length": sum(spoken) / len(spoken) if spoken else 0.0}
-
-
-def until_end(ids: Sequence[int], ends: Sequence[int]) -> list[int]:
-    """One response without the padding behind its first end token."""
-    length = next((i + 1 for i, token in enumerate(ids) if token in ends), len(ids))
-    return list(ids[:length])

@@ -6,6 +6,7 @@ with RAGEN's default (`identity`) the advantage is the bare reward, never negati
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,8 +15,10 @@ from simia.errors import UserError
 from simia.rollout.session import plain
 from simia.rollout.settings import StageConfig
 from simia.trainers.ragen.register import ENV_TYPE
+from simia.trainers.ragen.settings import SimiaEnvConfig
 
 GRPO_METHODS = ("mean_std", "mean")
+FIELDS = tuple(field.name for field in dataclasses.fields(SimiaEnvConfig))
 
 
 def at(config: Any, path: str, default: Any = None) -> Any:
@@ -94,19 +97,32 @@ def check_tag(config: Any, tag: str) -> None:
     fields = at(entry, "env_config") or {}
     need(
         isinstance(fields, Mapping),
-        f"custom_envs.{tag}.env_config is {fields}: it is a section with stage, train, val, store",
+        f"custom_envs.{tag}.env_config is {fields}: it is a section with {', '.join(FIELDS)}",
     )
-    unknown = sorted(set(fields) - {"stage", "train", "val", "store"})
+    unknown = sorted(set(fields) - set(FIELDS))
     need(
         not unknown,
-        f"unknown key 'custom_envs.{tag}.env_config.{(unknown or [''])[0]}': stage, train, val, store are known",
+        f"unknown key 'custom_envs.{tag}.env_config.{(unknown or [''])[0]}': {', '.join(FIELDS)} are known",
+    )
+    most, seconds = at(fields, "at_once"), at(fields, "world_seconds", 1)
+    need(
+        most is None or (number(most) and int(most) == most >= 1),
+        f"custom_envs.{tag}.env_config.at_once is {most!r}: it is a number of episodes, 1 or more",
+    )
+    need(
+        number(seconds) and seconds > 0,
+        f"custom_envs.{tag}.env_config.world_seconds is {seconds!r}: it is a number of seconds, more than 0",
     )
     stage = at(fields, "stage") or {}
     need(
         isinstance(stage, Mapping),
         f"custom_envs.{tag}.env_config.stage is {stage}: it is a section with pack, backend, …",
     )
-    parse(StageConfig, plain(stage), where=f"custom_envs.{tag}.env_config.stage")
+    capped = parse(StageConfig, plain(stage), where=f"custom_envs.{tag}.env_config.stage").limits.capped
+    need(
+        not capped or bool(at(fields, "store")),
+        f"custom_envs.{tag}.env_config.stage.limits has a cap, which holds for one start alone: name a store beside stage",
+    )
 
 
 def list_at(config: Any, path: str) -> list[Any]:
@@ -116,6 +132,10 @@ def list_at(config: Any, path: str) -> list[Any]:
         f"{path} is {found}: name one or more",
     )
     return list(found)
+
+
+def number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def need(holds: bool, otherwise: str) -> None:

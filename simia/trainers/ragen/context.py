@@ -18,16 +18,13 @@ from ragen.llm_agent.ctx_manager import ContextManager  # type: ignore[import-no
 from tensordict import TensorDict  # type: ignore[import-not-found,unused-ignore]
 from verl import DataProto  # type: ignore[import-not-found,unused-ignore]
 
-from simia.errors import Code, UserError
+from simia.errors import Code
 from simia.rollout.llm import hermes_chat
-from simia.trainers.ragen.batch import figures, filled, normalised, rows_of, until_end
+from simia.trainers.ragen.batch import figures, filled, normalised, rows_of, validated
 from simia.trainers.ragen.checks import check, context_length
 from simia.trainers.ragen.env import SimiaEnv
 from simia.trainers.ragen.manager import CARRIED, together
-from simia.trainers.tokens import Text
-from simia.trajectory import Message
-
-NOBODY = -1  # the environment of a row that stands in for an empty batch
+from simia.trainers.tokens import Text, end_ids, until_end
 
 
 class Context(ContextManager):  # type: ignore[misc,unused-ignore]
@@ -36,10 +33,12 @@ class Context(ContextManager):  # type: ignore[misc,unused-ignore]
     def __init__(self, config: Any, tokenizer: Any, processor: Any = None, mode: str = "train") -> None:
         check(config)
         super().__init__(config, tokenizer, processor, mode)
+        self.mode = mode
         # Templates that know no thinking ignore the word; Qwen3's writes an empty block where it is off.
         thinking = {"enable_thinking": bool(config.agent_proxy.enable_think)}
         self.text = Text(tokenizer, end_ids(tokenizer), thinking)
-        self.room = context_length(config) - int(config.actor_rollout_ref.rollout.response_length)
+        self.turn = int(config.actor_rollout_ref.rollout.response_length)
+        self.room = context_length(config) - self.turn
         self.pad = int(tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id)
 
     def _init_prefix_lookup(self) -> None:
@@ -48,24 +47,20 @@ class Context(ContextManager):  # type: ignore[misc,unused-ignore]
         self.env_config_lookup: dict[int, Any] = {}
 
     def get_lm_inputs(self, env_outputs: list[dict[str, Any]], prepare_for_update: bool) -> Any:
-        """The contexts of the episodes that run, as ids padded on the left."""
+        """The contexts of these episodes, as ids padded on the left; of at least one that is not over."""
         if prepare_for_update:
             return self.formulate_rollouts(env_outputs)
-        speaking = self._opened(env_outputs)
+        speaking = self.opened(env_outputs)
         contexts = [each[CARRIED].row.context for each in speaking]
-        if (
-            not contexts
-        ):  # all episodes of the step were lost: RAGEN asks its engine all the same, and an empty batch kills it
-            contexts = [self.text.opening(None, [Message(role="user", content="-")], [])]
         lm_inputs = DataProto()
         lm_inputs.batch = TensorDict(self._padded(contexts), batch_size=len(contexts))
         lm_inputs.non_tensor_batch = {
-            "env_ids": objects([each["env_id"] for each in speaking] or [NOBODY]),
-            "group_ids": objects([each["group_id"] for each in speaking] or [NOBODY]),
+            "env_ids": objects([each["env_id"] for each in speaking]),
+            "group_ids": objects([each["group_id"] for each in speaking]),
         }
         if "model_info" in self.config:  # an evaluation by an API's model, which takes messages and no ids
             chats = [hermes_chat(each[CARRIED].playing.view) for each in speaking]
-            lm_inputs.non_tensor_batch["messages_list"] = objects(chats or [[{"role": "user", "content": "-"}]])
+            lm_inputs.non_tensor_batch["messages_list"] = objects(chats)
         return lm_inputs
 
     def get_env_inputs(self, lm_outputs: Any) -> list[dict[str, Any]]:
@@ -77,10 +72,9 @@ class Context(ContextManager):  # type: ignore[misc,unused-ignore]
             sampled = [[*self.tokenizer(t, add_special_tokens=False)["input_ids"], self.text.end_ids[0]] for t in texts]
         found = []
         for env_id, ids in zip(lm_outputs.non_tensor_batch["env_ids"], sampled, strict=True):
-            if env_id != NOBODY:
-                said = self.tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
-                words = {"llm_raw_response": said, "llm_response": said, "actions": [said]}
-                found.append({"env_id": env_id, "ids": ids, **words})
+            said = self.tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+            words = {"llm_raw_response": said, "llm_response": said, "actions": [said]}
+            found.append({"env_id": env_id, "ids": ids, **words})
         return found
 
     def formulate_rollouts(self, env_outputs: list[dict[str, Any]]) -> Any:
@@ -89,7 +83,10 @@ class Context(ContextManager):  # type: ignore[misc,unused-ignore]
         rows = rows_of(envs, self.pad)
         groups = [each["group_id"] for each in env_outputs]
         penalties = [float(each["penalty"]) for each in env_outputs]
-        normal = normalised(rows.scores, penalties, groups, self.config.agent_proxy.reward_normalization.method)
+        if self.mode == "val":
+            normal = validated(rows.scores, penalties)
+        else:
+            normal = normalised(rows.scores, penalties, groups, self.config.agent_proxy.reward_normalization.method)
         tensors = self._padded(rows.ids)
         width = tensors["input_ids"].shape[1]
         mask = torch.tensor([[0] * (width - len(each)) + each for each in rows.mask])
@@ -105,20 +102,14 @@ class Context(ContextManager):  # type: ignore[misc,unused-ignore]
         found.meta_info = {"metrics": figures(rows, [each["metrics"] for each in env_outputs])}
         return found
 
-    def _opened(self, env_outputs: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Those with room for a turn. A new episode becomes ids here; one whose opening is too long is cut, and judged."""
+    def opened(self, env_outputs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Those with room for a turn. A new episode becomes ids here; one whose opening is too long is lost."""
         envs: list[SimiaEnv] = [each[CARRIED] for each in env_outputs]
-        fresh = [env for env in envs if env.row is None]
-        for env in fresh:
-            env.opening(self.text, self.room)
+        fresh = [env for env in envs if env.row is None and not env.done]
+        rows = {id(env): env.opening(self.text, self.room) for env in fresh}
         full = [env for env in fresh if env.overlong]
-        if full and len(full) == len(envs):
-            shortest = min(len(env.row.prompt_ids) for env in full if env.row is not None)
-            needed = shortest + int(self.config.actor_rollout_ref.rollout.response_length)
-            raise UserError(
-                f"no episode's opening has room for a turn: set actor_rollout_ref.rollout.max_model_len to at least {needed}"
-            )
-        together(env.cut(Code.MAX_TOKENS, env.overlong) for env in full)
+        wanted = "no room for a turn: set actor_rollout_ref.rollout.max_model_len to at least {}"
+        together(env.cut(Code.MAX_TOKENS, wanted.format(len(rows[id(env)].prompt_ids) + self.turn)) for env in full)
         return [each for each in env_outputs if not each[CARRIED].done]
 
     def _padded(self, rows: Sequence[Sequence[int]]) -> dict[str, Any]:
@@ -128,21 +119,6 @@ class Context(ContextManager):  # type: ignore[misc,unused-ignore]
         seen = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in rows])
         positions = (seen.cumsum(dim=-1) - 1).clamp(min=0)
         return {"input_ids": ids, "attention_mask": seen, "position_ids": positions, "responses": ids[:, 1:]}
-
-
-def end_ids(tokenizer: Any) -> list[int]:
-    """What generation stops at: the tokenizer's end token, and those that the checkpoint's generation config names."""
-    from transformers import GenerationConfig  # type: ignore[import-not-found,unused-ignore]
-
-    found = [int(tokenizer.eos_token_id)]
-    try:
-        named = GenerationConfig.from_pretrained(tokenizer.name_or_path).eos_token_id
-    except (OSError, ValueError):
-        return found
-    for token in named if isinstance(named, list) else [named]:
-        if token is not None and int(token) not in found:
-            found.append(int(token))
-    return found
 
 
 def objects(values: Sequence[Any]) -> Any:

@@ -53,12 +53,17 @@ def main(arguments: list[str]) -> int:
     try:
         config = composed(Path(arguments[0]), home)
         check(config)
+        start_ray(config)
+        train.main(config)
     except UserError as error:
-        print(f"simia: {error}", file=sys.stderr)
+        print(f"simia: {words_of(error)}", file=sys.stderr)
         return 1
-    start_ray(config)
-    train.main(config)
     return 0
+
+
+def words_of(error: UserError) -> str:
+    """One line. What a worker of Ray's raised is here as its own kind too, with the worker's traceback for words."""
+    return str(getattr(error, "cause", None) or error)
 
 
 if __name__ == "__main__":

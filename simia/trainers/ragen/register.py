@@ -1,7 +1,7 @@
 """RAGEN knows us: entries in its registries, our classes in place of its own, in every process, without a patch.
 
 RAGEN reads `ragen.env.REGISTERED_ENVS` when it makes environments, and `ragen.llm_agent.agent_proxy` names the classes of the context
-and of the environments. Both are changed right after their module is imported. A Ray run has many workers, most of which never import
+and of the environments, and has the proxy that its trainer imports. Both are changed right after their module is imported. A Ray run has many workers, most of which never import
 RAGEN, and importing it at their start would load vLLM into each; so this waits for the import, and costs nothing where there is none.
 """
 
@@ -38,9 +38,11 @@ def add_environment(module: Any) -> None:
 def set_classes(module: Any) -> None:
     from simia.trainers.ragen.context import Context
     from simia.trainers.ragen.manager import EnvManager
+    from simia.trainers.ragen.proxy import Proxy
 
     module.ContextManager = Context
     module.EnvStateManager = EnvManager
+    module.LLMAgentProxy = Proxy
 
 
 INSTALL: dict[str, Callable[[Any], None]] = {
