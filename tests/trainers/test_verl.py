@@ -146,7 +146,7 @@ async def test_the_models_context_cuts_an_episode_as_the_rows_limit_does(house: 
     policy = Script(*RIGHT)
     cut = await play(house, policy, model=opening + reply + 10)
     assert (cut.end, cut.row.episode.end.code, cut.attempts) == ("truncated", Code.MAX_TOKENS, 1)
-    assert (cut.row.turns, cut.reward) == (1, 0.0)
+    assert (cut.row.turns, cut.reward) == (1, 0.5), "one lamp of two"
     assert max(len(context) + len(ids) for context, ids in policy.said) <= opening + reply + 10
     inside = await play(house, Script(*RIGHT), model=opening + reply - 5)
     assert (inside.end, len(inside.row.completion_ids)) == ("truncated", reply - 5)
@@ -367,18 +367,22 @@ async def test_a_worker_has_places_for_so_many_episodes(lamps: Path) -> None:
     settings = parse(VerlSettings, {"stage": {"pack": str(lamps)}, "play": {"at_once": 2}}, where="here")
     free = parse(VerlSettings, {"stage": {"pack": str(lamps)}}, where="here")
     for given, most in ((settings, 2), (free, 5)):
-        now, seen = 0, list[int]()
+        assert await busiest(given) == most
 
-        async def one(given: VerlSettings = given) -> None:
-            nonlocal now
-            async with place(given):
-                now += 1
-                seen.append(now)
-                await asyncio.sleep(0.01)
-                now -= 1
 
-        await asyncio.gather(*(one() for _ in range(5)))
-        assert max(seen) == most
+async def busiest(settings: VerlSettings) -> int:
+    now, seen = 0, list[int]()
+
+    async def one() -> None:
+        nonlocal now
+        async with place(settings):
+            now += 1
+            seen.append(now)
+            await asyncio.sleep(0.01)
+            now -= 1
+
+    await asyncio.gather(*(one() for _ in range(5)))
+    return max(seen)
 
 
 async def test_a_worker_opens_its_environment_once(lamps: Path, tmp_path: Path) -> None:
@@ -498,6 +502,7 @@ def test_what_verl_does_not_know_is_refused(config: Path, tmp_path: Path) -> Non
         ("data.train_batch_size", 0, "is the number of groups of a step, 1 or more"),
         ("data", 3, "data is 3: verl takes a section of settings"),
         ("simia", 3, "simia is 3: it is a section with stage, play and data"),
+        ("trainer.use_v1", False, "verl's older trainer wants a row of every episode"),
         ("actor_rollout_ref.model.path", "./nowhere", "actor_rollout_ref.model.path: there is no folder ./nowhere"),
         ("simia.stage.backend", "simulatd", "no back end named 'simulatd'; did you mean 'simulated'"),
     ],

@@ -1,5 +1,5 @@
-"""verl for real, on a CPU: its own GRPO trainer for two steps over an executable world, its agent loop worker with a policy that fails
-on purpose and with a simulated world, and its own checks of our recipes.
+"""verl for real, on a CPU: its own GRPO trainer for two steps over an executable world, its agent loop worker and its replay buffer with
+a policy that fails on purpose and with a simulated world, and its own checks of our recipes.
 
 `python -m verl.trainer.main_ppo` is run as `launch` says it; what a GPU would bring (platform and engine) comes in by verl's own
 extension points (verl_probe.py).
@@ -17,11 +17,11 @@ from typing import Any
 import pytest
 import yaml
 
-from simia.interpreters import ensure
+from simia.interpreters import ensure, python_path
 from simia.resources import cache_root, data_root
 from simia.trainers.groups import advantages
 from simia.trainers.launch import Launch
-from simia.trainers.verl import launch, start
+from simia.trainers.verl import launch
 from tests.fake_endpoint import FakeEndpoint
 from tests.trainers.conftest import Trainer
 
@@ -52,7 +52,7 @@ CONFIG: dict[str, Any] = {
                 "strategy": "fsdp2",
                 "use_torch_compile": False,
                 "dtype": "float32",
-                "mixed_precision": dict.fromkeys(("param_dtype", "reduce_dtype", "buffer_dtype"), "fp32"),
+                "+mixed_precision": dict.fromkeys(("param_dtype", "reduce_dtype", "buffer_dtype"), "fp32"),
             },
         },
         "rollout": {
@@ -76,7 +76,7 @@ CONFIG: dict[str, Any] = {
         "logger": ["console", "file"],
         "resume_mode": "disable",
     },
-    "ray_kwargs": {"ray_init": {"num_cpus": 16, "num_gpus": 1, "include_dashboard": False}},
+    "ray_kwargs": {"ray_init": {"num_cpus": 16, "+num_gpus": 1, "+include_dashboard": False}},
 }
 
 
@@ -91,7 +91,7 @@ def verl(tmp_path_factory: pytest.TempPathFactory) -> Trainer:
 def model(verl: Trainer, lamps: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("models") / "taught-qwen"
     texts = [*sorted((data_root() / "seeds").glob("*/seeds.jsonl")), lamps / "tasks.jsonl"]
-    verl.env["PYTHONPATH"] = start.python_path(verl.python)
+    verl.env["PYTHONPATH"] = python_path(verl.python)
     verl.run(HERE / "verl_taught.py", out, *texts, "--", lamps)
     return out
 
@@ -133,12 +133,17 @@ def trained(verl: Trainer, model: Path, lamps: Path, tmp_path_factory: pytest.Te
         "batches": [json.loads(path.read_text()) for path in sorted(out.glob("batch-*.json"))],
         "server": [json.loads(line) for line in (out / "server.jsonl").read_text().splitlines()],
         "metrics": [json.loads(line)["data"] for line in (out / "metrics.jsonl").read_text().splitlines()],
+        "groups": [
+            json.loads(line)
+            for path in (out / "run" / "simia" / "groups").iterdir()
+            for line in path.read_text().splitlines()
+        ],
     }
 
 
 @pytest.fixture(scope="module")
 def worked(verl: Trainer, model: Path, lamps: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What verl's worker made of twelve episodes at once, of which some fail, and of a group in a simulated world."""
+    """What verl's worker made of three groups at once, of which some episodes fail, and of a few more groups."""
     out = tmp_path_factory.mktemp("worked")
     launched(verl, model, lamps, out, {"turn_tokens": 60, "turn_seconds": 25.0, "resample": 1})
     endpoint = FakeEndpoint("--respond", "tests.replies:stage")
@@ -205,55 +210,76 @@ def test_a_lost_episode_is_no_row_of_its_group(trained: dict[str, Any]) -> None:
     (filling,) = [row for row in first if row["uid"].startswith("pad")]
     assert set(filling["response_mask"]) == {0}
     assert len(real(second)) == 2 * N
+    lines = trained["groups"]
+    assert sorted(line["step"] for line in lines) == [1, 1, 2, 2]
+    assert sorted(end for line in lines for end in line["ends"]).count("aborted") == 1
+    known = sorted(reward for line in lines for reward in line["rewards"] if reward is not None)
+    assert known == pytest.approx(sorted(sum(row["rm_scores"]) for row in [*real(first), *real(second)]))
 
 
 @pytest.mark.all
 def test_verls_worker_plays_all_at_once_and_keeps_tokens_as_sampled(worked: dict[str, Any]) -> None:
     found = worked["episodes"]
-    assert found["most_at_once"] == len(found["rows"]) == 3 * N
+    assert found["most_at_once"] == 3 * N
+    assert len(found["rows"]) == 2 * N - 1
+    ends = found["stops"]
+    assert len(ends) == 1, "the engine is told what ends a turn, as it is read here"
     several = 0
-    for row, said in zip(found["rows"], found["said"], strict=True):
-        assert len(row["response"]) == len(row["mask"])
-        assert row["masked_beyond"] == 0
+    for row in found["rows"]:
+        assert len(row["response"]) == len(row["mask"]) == len(row["logprobs"])
         assert row["tools_kwargs"] == {"switch": {"create_kwargs": {"n": row["index"]}}}
-        if row["aborted"]:
-            continue
         assert [i for i, m in zip(row["response"], row["mask"], strict=True) if m] == [
-            i for _, ids in said for i in ids
+            i for _, ids in row["said"] for i in ids
         ]
-        for (begin, end), (context, ids) in zip(spans(row["mask"]), said, strict=True):
+        for (begin, end), (context, ids) in zip(spans(row["mask"]), row["said"], strict=True):
             assert row["prompt"] + row["response"][:begin] == context
             assert row["response"][begin:end] == ids
         assert all(lp == 0.0 for lp, m in zip(row["logprobs"], row["mask"], strict=True) if not m)
-        several += len(said) > 2
+        several += len(row["said"]) > 2
     assert several > N
 
 
 @pytest.mark.all
-def test_verls_older_trainer_gets_a_masked_row_at_its_groups_mean(worked: dict[str, Any]) -> None:
-    rows = worked["episodes"]["rows"]
-    lost, slow = rows[2], rows[5]
-    assert (lost["aborted"], lost["attempts"], lost["simia"]["code"]) == (1.0, 2.0, "agent_failed")
-    siblings = [rows[i] for i in (0, 1, 3)]
-    assert lost["reward"] == pytest.approx(sum(row["reward"] for row in siblings) / 3)
-    assert sum(row["advantage"] for row in siblings) == pytest.approx(0, abs=1e-3)
-    assert (slow["truncated"], slow["simia"]["code"], slow["aborted"]) == (1.0, "timeout", 0.0)
-    assert sum(slow["mask"]) > 0
-    assert {(row["aborted"], row["reward"], row["advantage"]) for row in rows[8:]} == {(1.0, 0.0, 0.0)}
-    assert not any(any(row["mask"]) for row in [lost, *rows[8:]])
-    assert any(abs(row["advantage"]) > 0.1 for row in rows[:8])
+def test_what_is_lost_is_no_row_and_what_is_late_is_played_anew(worked: dict[str, Any]) -> None:
+    found = worked["episodes"]
+    assert [row["place"] for row in found["rows"]] == ["0/0", "0/1", "0/3", "1/0", "1/1", "1/2", "1/3"]
+    assert found["statuses"] == ["finished", "finished", "failure"], "of the third group all are lost"
+    siblings, others = found["rows"][:3], found["rows"][3:]
+    assert [row["advantage"] for row in siblings] == pytest.approx(
+        advantages([row["reward"] for row in siblings]), abs=1e-4
+    )
+    assert [row["attempts"] for row in others] == [1.0, 2.0, 1.0, 1.0], "the second one's first attempt took too long"
+    assert others[1]["simia"]["code"] != "timeout"
+    assert any(abs(row["advantage"]) > 0.1 for row in found["rows"])
+    (lost,) = [line for line in worked["notes"] if line["ends"] == ["aborted"] * N]
+    assert (lost["task"], lost["rewards"]) == ("lamps-2", [None] * N)
 
 
 @pytest.mark.all
-def test_verls_trainer_hears_of_a_group_that_is_lost_in_whole(worked: dict[str, Any]) -> None:
-    lost, found = worked["one_lost"]
-    assert lost == []
-    assert found["group"] == "7/lamps-0"
-    first, last = worked["all_lost"]
-    assert first == []
-    assert last.startswith(
-        "GroupLostError('task lamps-0: no episode of the group could be played: aborted (agent_failed"
-    )
+def test_the_one_survivor_of_a_group_is_not_trained_on_its_bare_reward(worked: dict[str, Any]) -> None:
+    """verl gives a row that is alone the advantage r / (1 + eps)."""
+    found = worked["survivor"]
+    assert (found["rows"], found["statuses"]) == ([], ["failure"])
+    (line,) = [line for line in worked["notes"] if line["ends"].count("aborted") == N - 1]
+    assert line["rewards"].count(None) == N - 1
+
+
+@pytest.mark.all
+def test_a_training_that_only_loses_groups_ends(worked: dict[str, Any]) -> None:
+    """verl's replay buffer replaces lost groups for ever; it raises for a status that it does not know."""
+    found = worked["losing"]
+    assert found["said"].startswith("Unknown status: simia: ")
+    assert "groups one after the other were lost in whole; the last: aborted (agent_failed" in found["said"]
+    assert 3 <= found["groups"] < 20
+
+
+@pytest.mark.all
+def test_the_context_of_verls_server_cuts_an_episode(worked: dict[str, Any]) -> None:
+    found = worked["tight"]
+    assert worked["contexts"] == [32768, found["room"]], "the model's, where verl's configuration sets none"
+    assert found["statuses"] == ["finished"]
+    assert [(row["truncated"], row["simia"]["code"]) for row in found["rows"]] == [(1.0, "max_tokens")] * N
+    assert max(len(row["prompt"]) + len(row["response"]) for row in found["rows"]) <= found["room"]
 
 
 @pytest.mark.all
@@ -271,5 +297,5 @@ def test_verl_knows_every_setting_of_our_recipes(worked: dict[str, Any]) -> None
     recipes = worked["recipes"]
     assert sorted(recipes) == ["codegym", "envfactory", "envscaler", "scaleenv", "simia"]
     assert [found["unknown"] for found in recipes.values()] == [[]] * 5
-    assert [name for name, found in recipes.items() if found["reference"]] == ["envscaler", "simia"]
+    assert [name for name, found in recipes.items() if found["reference"]] == ["envscaler", "scaleenv", "simia"]
     assert not any(found["critic"] for found in recipes.values())

@@ -2,8 +2,9 @@
 
 python verl_worker_probe.py FOLDER URL OUT     FOLDER: what `launch` wrote; URL: an endpoint that plays a simulated world
 
-No Ray and no trainer: rows of the real data set, verl's AgentLoopWorker, verl's own advantages, as JSON. And each recipe of
-configs/verl is laid over verl's own configuration, and checked by verl.
+No Ray and no trainer: rows of the real data set, the worker of verl's current trainer, its replay buffer and its advantages, as JSON.
+What verl keeps in its TransferQueue is kept in a dictionary. And each recipe of configs/verl is laid over verl's own
+configuration, and checked by verl.
 """
 
 import asyncio
@@ -12,121 +13,194 @@ import sys
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import numpy as np
+import torch
+import transfer_queue
 import yaml
 from hydra import compose, initialize_config_dir, initialize_config_module
-from hydra.utils import instantiate
 from omegaconf import OmegaConf
-from verl import DataProto
-from verl.experimental.agent_loop import agent_loop as verl_loop
 from verl.trainer.config.algorithm import AlgoConfig
 from verl.trainer.ppo.core_algos import compute_grpo_outcome_advantage
 from verl.trainer.ppo.utils import need_critic, need_reference_policy
+from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopWorkerTQ
+from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
+from verl.utils import tensordict_utils as tu
 from verl.utils.config import omega_conf_to_dataclass, validate_config
 from verl.utils.dataset.rl_dataset import RLHFDataset, collate_fn
 from verl.workers.rollout.replica import TokenOutput
-from verl_probe import Sampler
+from verl_probe import Sampler, plain
 
 from simia.resources import data_root
+from simia.trainers.verl.agent_loop import context_of
 from simia.trainers.verl.stages import close_all
 
-KEEPS = ("uid", "index", "tools_kwargs", "success", "truncated", "aborted", "attempts", "simia", "__num_turns__")
+STEP = 3
+Worker = AgentLoopWorkerTQ.__ray_metadata__.modified_class
+
+
+class Queue:
+    """In place of verl's TransferQueue: tags and fields by partition and key."""
+
+    def __init__(self) -> None:
+        self.tags: dict[str, dict[str, dict[str, Any]]] = defaultdict(dict)
+        self.rows: dict[str, Any] = {}
+        for name in ("async_kv_put", "async_kv_batch_put", "kv_list", "kv_clear"):
+            setattr(transfer_queue, name, getattr(self, name))
+        transfer_queue.init = lambda *_: None
+
+    async def async_kv_put(self, key: str, partition_id: str, fields: Any = None, tag: Any = None) -> None:
+        self.tags[partition_id].setdefault(key, {}).update(tag)
+
+    async def async_kv_batch_put(self, keys: list[str], partition_id: str, fields: Any, tags: list[Any]) -> None:
+        for i, (key, tag) in enumerate(zip(keys, tags, strict=True)):
+            await self.async_kv_put(key, partition_id, tag=tag)
+            self.rows[key] = {name: plain(fields[name][i]) for name in fields.keys()}  # noqa: SIM118 # a tensordict's
+
+    def kv_list(self) -> dict[str, dict[str, dict[str, Any]]]:
+        return {name: {key: dict(tag) for key, tag in tags.copy().items()} for name, tags in self.tags.items()}
+
+    def kv_clear(self, keys: list[str], partition_id: str) -> None:
+        for key in keys:
+            self.tags[partition_id].pop(key, None)
 
 
 class Client:
-    """In place of verl's client of its servers. Episodes are numbered as they begin, from 0; `faults`: number → what happens."""
+    """In place of verl's client of its servers, which raise for a context without room. `faults`: which episode (row and number in
+    its group, as `0/2`) → what happens to it."""
 
-    def __init__(self, sampler: Sampler, faults: dict[int, str]) -> None:
-        self.sampler, self.faults = sampler, faults
-        self.requests: dict[str, int] = {}
-        self.said: dict[int, list[Any]] = defaultdict(list)
+    def __init__(self, sampler: Sampler, faults: dict[str, str], room: int | None) -> None:
+        self.sampler, self.faults, self.room = sampler, faults, room
+        self.said: dict[str, list[Any]] = defaultdict(list)
+        self.stops: set[tuple[int, ...]] = set()
         self.at_once = self.most_at_once = 0
 
     async def generate(
         self, request_id: str, *, prompt_ids: list[int], sampling_params: Any, **more: Any
     ) -> TokenOutput:
-        number = self.requests.setdefault(request_id, len(self.requests))
-        fault, turn = self.faults.get(number), len(self.said[number])
+        name = "/".join(request_id.split("/")[-2:])
+        fault = self.faults.get(name)
+        self.stops.add(tuple(sampling_params["stop_token_ids"]))
         self.at_once += 1
         self.most_at_once = max(self.most_at_once, self.at_once)
         try:
             await asyncio.sleep(0.05)
             if fault == "lost":
                 raise ConnectionError("the server has gone")
-            if fault == "slow" and turn:
+            if fault == "slow" and self.said[name]:
+                self.faults.pop(name)  # once
+                self.said[name].clear()
                 await asyncio.sleep(600)
             most, temperature = sampling_params["max_tokens"], sampling_params["temperature"]
+            if self.room is not None:
+                left = self.room - len(prompt_ids)
+                if left < 1:
+                    raise ValueError(f"Prompt length ({len(prompt_ids)}) leaves no room to generate")
+                most = min(most, left)
             ids, logprobs = self.sampler.sample(prompt_ids, most, temperature)
         finally:
             self.at_once -= 1
-        self.said[number].append([prompt_ids, ids])
+        self.said[name].append([prompt_ids, ids])
         given = logprobs if sampling_params["logprobs"] else None
-        return TokenOutput(
-            token_ids=ids, log_probs=given, stop_reason="completed", extra_fields={"min_global_steps": 3}
-        )
+        steps = {"min_global_steps": STEP, "max_global_steps": STEP}
+        return TokenOutput(token_ids=ids, log_probs=given, stop_reason="completed", extra_fields=steps)
 
 
-async def rolled(
-    config: Any, rows: list[dict[str, Any]], n: int, faults: dict[int, str], *, greedy: bool = False
-) -> Any:
-    """One batch through verl's worker: n episodes of each row, as verl repeats them."""
-    client = Client(Sampler(config.actor_rollout_ref.model.path), faults)
-    worker = verl_loop.AgentLoopWorker(config, client)
-    data = collate_fn(rows)
-    data["uid"] = np.array([f"u{i}" for i in range(len(rows))], dtype=object)
-    batch = DataProto.from_single_dict(data).repeat(n, interleave=True)
-    batch.meta_info |= {"global_steps": 3, "validate": greedy}
-    out = await worker.generate_sequences(batch)
-    await close_all()
-    tensors, plain = out.batch, out.non_tensor_batch
-    advantages, _ = compute_grpo_outcome_advantage(
-        tensors["rm_scores"].clone(), tensors["response_mask"].float(), plain["uid"], config=AlgoConfig()
-    )
-    shape, seen = tensors["response_mask"].shape, tensors["attention_mask"]
-    told = []
-    for i in range(len(batch)):
-        real = int(seen[i, -shape[1] :].sum())
-        told.append(
-            {
-                "prompt": tensors["prompts"][i][seen[i, : -shape[1]].bool()].tolist(),
-                "response": tensors["responses"][i][:real].tolist(),
-                "mask": tensors["response_mask"][i][:real].tolist(),
-                "masked_beyond": int(tensors["response_mask"][i][real:].sum()),
-                "logprobs": tensors["rollout_log_probs"][i][:real].tolist() if "rollout_log_probs" in tensors else None,
-                "reward": float(tensors["rm_scores"][i].sum()),
-                "advantage": float(advantages[i].sum() / max(1, int(tensors["response_mask"][i].sum()))),
-                **{key: plain[key][i] for key in KEEPS},
-            }
-        )
-    said = [client.said.get(number, []) for number in range(len(client.requests))]
-    return {"rows": told, "said": said, "most_at_once": client.most_at_once, "width": list(tensors["prompts"].shape)}
+class Rollout:
+    """Rows through verl's worker, as its trainer submits them."""
 
+    def __init__(self, config: Any, rows: list[dict[str, Any]], faults: dict[str, str] | None = None) -> None:
+        self.queue, self.rows, self.config = Queue(), rows, config
+        room = config.actor_rollout_ref.rollout.get("max_model_len")
+        self.client = Client(Sampler(config.actor_rollout_ref.model.path), dict(faults or {}), room)
+        self.worker = Worker(config, self.client)
+        self.submitted: list[str] = []
 
-async def sessions(config: Any, row: dict[str, Any], faults: dict[int, str]) -> list[Any]:
-    """Two episodes of a group as verl's current trainer plays them: it says which of the group each is, and takes lists."""
-    client = Client(Sampler(config.actor_rollout_ref.model.path), faults)
-    worker = verl_loop.AgentLoopWorker(config, client)
-    params = {"temperature": 1.0, "top_p": 1.0, "top_k": -1, "repetition_penalty": 1.0, "logprobs": True}
+    async def submit(self, rows: list[dict[str, Any]], *, greedy: bool = False) -> None:
+        """A group of each row is under way when this returns."""
+        batch = collate_fn(rows)
+        uids = [uuid4().hex for _ in rows]
+        self.submitted += uids
+        batch["uid"] = np.array(uids, dtype=object)
+        batch["__do_sample__"] = np.array([not greedy] * len(rows), dtype=object)
+        data = tu.get_tensordict(batch)
+        tu.assign_non_tensor_data(data, "global_steps", STEP)
+        for uid in uids:
+            tag = {"is_prompt": True, "status": "pending", "global_steps": STEP}
+            await self.queue.async_kv_put(uid, "train", tag=tag)
+        await self.worker.generate_sequences(data)
 
-    async def one(number: int) -> Any:
-        loop = instantiate(
-            verl_loop._agent_loop_registry["simia"],
-            trainer_config=verl_loop.DictConfigWrap(config),
-            server_manager=client,
-            tokenizer=worker.tokenizer,
-            processor=None,
-            dataset_cls=worker.dataset_cls,
-            data_config=verl_loop.DictConfigWrap(config.data),
-            tools=None,
-        )
-        return await loop.run(dict(params), session_id=number, uid="u", global_steps=7, **row)
+    async def played(self, *, greedy: bool = False) -> dict[str, Any]:
+        await self.submit(self.rows, greedy=greedy)
+        await asyncio.gather(*self.worker.background_tasks)
+        await close_all()
+        found = [(key, self.queue.rows[key]) for key in self.queue.tags["train"] if key in self.queue.rows]
+        found.sort(key=lambda item: (self.submitted.index(item[1]["uid"]), item[1]["session_id"]))
+        advantages = self.advantages([row for _, row in found])
+        told = []
+        for (_, row), advantage in zip(found, advantages, strict=True):
+            place = f"{row['index']}/{row['session_id']}"
+            told.append(
+                {
+                    "place": place,
+                    "prompt": row["prompts"],
+                    "response": row["responses"],
+                    "mask": row["response_mask"],
+                    "logprobs": row.get("rollout_log_probs"),
+                    "reward": sum(row["rm_scores"]),
+                    "advantage": advantage,
+                    "tools_kwargs": row["tools_kwargs"],
+                    "index": row["index"],
+                    "simia": row["extra_fields"]["simia"],
+                    **row["extra_fields"]["reward_extra_info"],
+                    "said": self.client.said[place],
+                }
+            )
+        statuses = [self.queue.tags["train"][uid]["status"] for uid in self.submitted]
+        client = self.client
+        return {
+            "rows": told,
+            "statuses": statuses,
+            "most_at_once": client.most_at_once,
+            "stops": sorted(client.stops),
+        }
 
-    found = await asyncio.gather(one(0), one(1), return_exceptions=True)
-    await close_all()
-    return [
-        out if out == [] else repr(out) if isinstance(out, Exception) else out.extra_fields["simia"] for out in found
-    ]
+    @staticmethod
+    def advantages(rows: list[dict[str, Any]]) -> list[float]:
+        """verl's own, of each row's tokens."""
+        if not rows:
+            return []
+
+        def padded(name: str) -> torch.Tensor:
+            return torch.nn.utils.rnn.pad_sequence([torch.tensor(row[name]).float() for row in rows], batch_first=True)
+
+        mask = padded("response_mask")
+        uids = np.array([row["uid"] for row in rows], dtype=object)
+        found, _ = compute_grpo_outcome_advantage(padded("rm_scores"), mask, uids, config=AlgoConfig())
+        return (found.sum(1) / mask.sum(1).clamp(min=1)).tolist()
+
+    async def sampled(self) -> dict[str, Any]:
+        """What verl's trainer does in a step, told to replace lost groups: it waits for a batch of them in its replay buffer."""
+        loop = asyncio.get_running_loop()
+        await self.submit(self.rows)
+
+        def refill(number: int) -> None:
+            assert len(self.submitted) < 20, "for ever"
+            asyncio.run_coroutine_threadsafe(self.submit(self.rows[:1] * number), loop).result()
+
+        buffer = ReplayBuffer(
+            "sync", {}, None, "drop", {}, poll_interval=0.1, refill_fn=refill,
+            train_batch_size=len(self.rows), gen_batch_size=1, sync_refill_failed_groups=True,
+        )  # fmt: skip
+        try:
+            await asyncio.wait_for(asyncio.to_thread(buffer.sample, STEP, "train", len(self.rows)), 120)
+            said = None
+        except ValueError as error:
+            said = str(error)
+        await asyncio.gather(*self.worker.background_tasks)
+        await close_all()
+        return {"said": said, "groups": len(self.submitted)}
 
 
 def checked(path: Path) -> dict[str, Any]:
@@ -150,29 +224,61 @@ def leaves(value: Any, at: str = "") -> list[str]:
     return [name for key, inner in value.items() for name in leaves(inner, f"{at}.{key}".lstrip("."))]
 
 
+def settings_of(config: Any, out: str, name: str, change: Any) -> Any:
+    """The configuration with an agent loop of other settings."""
+    path = config.actor_rollout_ref.rollout.agent.agent_loop_config_path
+    (loop,) = yaml.safe_load(Path(path).read_text())
+    settings = yaml.safe_load(Path(loop["settings"]).read_text())
+    change(settings)
+    place = Path(out).with_name(f"agent-{name}.yaml")
+    place.write_text(yaml.safe_dump([{**loop, "settings": {**settings, "store": None}}]))
+    found = config.copy()
+    found.actor_rollout_ref.rollout.agent.agent_loop_config_path = str(place)
+    return found
+
+
+async def all_of(config: Any, rows: list[dict[str, Any]], url: str, out: str) -> dict[str, Any]:
+    whole = {f"{rows[2]['index']}/{n}": "lost" for n in range(4)}
+    first = rows[0]["index"]
+    told: dict[str, Any] = {}
+    told["episodes"] = await Rollout(
+        config, rows, {f"{first}/2": "lost", f"{rows[1]['index']}/1": "slow", **whole}
+    ).played()
+    told["survivor"] = await Rollout(config, rows[:1], {f"{first}/{n}": "lost" for n in range(3)}).played()
+    losing = settings_of(config, out, "losing", lambda settings: settings["play"].update(lost_groups=3, resample=0))
+    told["losing"] = await Rollout(
+        losing, rows[:2], {f"{r['index']}/{n}": "lost" for r in rows for n in range(4)}
+    ).sampled()
+    tight = config.copy()
+    shortest = min(len(row["prompt"]) for row in told["episodes"]["rows"])
+    tight.actor_rollout_ref.rollout.max_model_len = shortest + 70
+    told["tight"] = {**await Rollout(tight, rows[:1]).played(), "room": shortest + 70}
+    told["contexts"] = [context_of(config), context_of(tight)]
+
+    def simulated(settings: dict[str, Any]) -> None:
+        settings["stage"] |= {"backend": "simulated", "llm": {"kind": "openai", "base_url": url, "model": "m"}}
+
+    changed = settings_of(config, out, "simulated", simulated)
+    told["simulated"] = await Rollout(changed, rows[:1]).played(greedy=True)
+    return told
+
+
 def main(folder: str, url: str, out: str) -> None:
     with initialize_config_module("verl.trainer.config", version_base=None):
         recipes = {path.stem: checked(path) for path in sorted((data_root() / "configs" / "verl").glob("*.yaml"))}
     with initialize_config_dir(folder, version_base=None):
         config = compose("verl", overrides=["hydra.searchpath=[pkg://verl.trainer.config]"])
     OmegaConf.resolve(config)
+    config.actor_rollout_ref.rollout.full_determinism = True  # requests are named by their episodes
     dataset = RLHFDataset(config.data.train_files, None, config.data)
     rows = [dataset[i] for i in range(3)]
     for row in rows:
         row["tools_kwargs"] = {"switch": {"create_kwargs": {"n": row["index"]}}}
-    faults = {2: "lost", 5: "slow", **dict.fromkeys(range(8, 12), "lost")}
-    told = {"recipes": recipes, "episodes": asyncio.run(rolled(config, rows, 4, faults))}
-    for name, faulty in {"one_lost": {0: "lost"}, "all_lost": {0: "lost", 1: "lost"}}.items():
-        told[name] = asyncio.run(sessions(config, rows[0], faulty))
-    loop = yaml.safe_load(Path(config.actor_rollout_ref.rollout.agent.agent_loop_config_path).read_text())
-    settings = yaml.safe_load(Path(loop[0]["settings"]).read_text())
-    model = {"kind": "openai", "base_url": url, "model": "m"}
-    settings["stage"] |= {"backend": "simulated", "llm": model}
-    simulated = Path(out).with_name("agent-simulated.yaml")
-    simulated.write_text(yaml.safe_dump([{**loop[0], "settings": {**settings, "store": None}}]))
-    config.actor_rollout_ref.rollout.agent.agent_loop_config_path = str(simulated)
-    told["simulated"] = asyncio.run(rolled(config, rows[:1], 4, {}, greedy=True))
-    Path(out).write_text(json.dumps(told, default=lambda value: value.tolist()))
+    told = {"recipes": recipes, **asyncio.run(all_of(config, rows, url, out))}
+    notes = [
+        json.loads(line) for path in Path(folder, "groups").glob("*.jsonl") for line in path.read_text().splitlines()
+    ]
+    Path(out).write_text(json.dumps({**told, "notes": notes}, default=lambda value: value.tolist()))
 
 
 if __name__ == "__main__":

@@ -7,106 +7,132 @@ verl finds it by the file that `rollout.agent.agent_loop_config_path` names (`si
       settings: simia.yaml  # a section `simia`: {stage: {pack: customer_service, backend: simulated, llm: {...}}, play: {...}}
 
 and rows of the data set say `agent_name: simia` and the task in `extra_info.task`. What the policy sampled is trained as it
-is (mask 1); what the environment said between has mask 0; an episode that the infrastructure aborted trains nothing. This
-module is imported by verl's workers only: it needs verl.
+is (mask 1); what the environment said between has mask 0; an episode that the infrastructure aborted is no row. verl's current
+trainer takes that (`trainer.use_v1: true`). This module is imported by verl's workers only: it needs verl.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from functools import cache
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import transfer_queue  # type: ignore[import-not-found,unused-ignore]
 from omegaconf import OmegaConf  # type: ignore[import-not-found,unused-ignore]
 from verl.experimental.agent_loop.agent_loop import (  # type: ignore[import-not-found,unused-ignore]
     AgentLoopBase,
     AgentLoopMetrics,
     AgentLoopOutput,
 )
+from verl.utils.config import omega_conf_to_dataclass  # type: ignore[import-not-found,unused-ignore]
 
 from simia.config import parse, read
 from simia.errors import UserError
-from simia.trainers.tokens import Text
-from simia.trainers.verl.groups import Groups, name_of
+from simia.rollout.figures import SUCCESS
+from simia.trainers.tokens import Text, end_ids
+from simia.trainers.verl.groups import Group, Groups, name_of, note
 from simia.trainers.verl.play import Played, Player, PolicyLostError, Reply
 from simia.trainers.verl.settings import VerlSettings
-from simia.trainers.verl.stages import opened
+from simia.trainers.verl.stages import opened, place
 
 log = logging.getLogger(__name__)
 groups = Groups()  # of this process
+contexts: dict[str, int | None] = {}  # of models, by their path
 
 
 class GroupLostError(RuntimeError):
-    """All episodes of a group were aborted: verl marks the group as failed, and replaces it where it is told to."""
+    """A group of which nothing can be learnt: verl marks it as failed, and replaces it where it is told to."""
 
 
 # Not verl's `register`: it would replace the file's entry by one without settings, once the first episode has imported this.
 class SimiaAgentLoop(AgentLoopBase):  # type: ignore[misc,unused-ignore]
-    """`settings`: the path of a file with `VerlSettings`, or these as a mapping."""
+    """`settings`: the path of a file with `VerlSettings`, or these as a mapping. What became of each group is written beside the
+    file, in `groups/`."""
 
     def __init__(self, *args: Any, settings: Any = None, tools: Any = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.settings = of_file(settings) if isinstance(settings, str) else of(mapping(settings), "settings")
-        ends = self.settings.play.end_tokens
-        end_ids = [self.tokenizer.convert_tokens_to_ids(token) for token in ends] if ends else None
-        self.text = Text(self.tokenizer, end_ids, mapping(self.apply_chat_template_kwargs))
-        self.stops = {"stop_token_ids": end_ids} if end_ids else {}
+        self.notes = Path(settings).parent / "groups" if isinstance(settings, str) else None
+        self.template = json.dumps(mapping(self.apply_chat_template_kwargs), sort_keys=True)
+        self.limits = self.rollout_config.prompt_length, self.rollout_config.response_length, context_of(self.config)
 
-    async def run(self, sampling_params: dict[str, Any], **row: Any) -> AgentLoopOutput | list[AgentLoopOutput]:
-        """One row of the data set. An empty list is a row that trains nothing (verl's current trainer takes it as that)."""
-        task = task_of(row)
-        key = str(row.get("uid", uuid4().hex))
-        group, number = groups.join(key)
-        reward: float | None = None
+    async def run(self, sampling_params: dict[str, Any], **row: Any) -> list[AgentLoopOutput]:
+        """One row of the data set; an empty list trains nothing. Raises `GroupLostError` once for a group that is lost, and
+        `UserError`, which ends the training, for what must be changed."""
+        if "session_id" not in row:
+            raise UserError(
+                "verl's older trainer wants a row of every episode, also of a lost one: set trainer.use_v1=true"
+            )
+        task, extra, key = task_of(row), mapping(row.get("extra_info")), str(row.get("uid", uuid4().hex))
+        step = None if row.get("global_steps") is None else int(row["global_steps"])
+        name = name_of(step, extra, key)
+        group = groups.join(key, trains=not extra.get("validates"))
+        played, why = None, ""
+        policy = Policy(self, sampling_params, row, f"{name}/{row.get('index', 0)}/{int(row['session_id'])}")
         try:
             await asyncio.sleep(0)  # the others of the group, which are started by now, join before this one can end
-            environment = await opened(self.settings)
-            step = row.get("global_steps")
-            shared = name_of(None if step is None else int(step), mapping(row.get("extra_info")), key)
-            session = int(row["session_id"]) if "session_id" in row else number
-            limits = self.rollout_config.prompt_length, self.rollout_config.response_length
-            player = Player(environment, self.tokenizer, self.text, self.settings.play, *limits)
-            policy = Policy(self, sampling_params, row, f"{shared}/{row.get('index', 0)}/{session}")
-            played = await player.play(
-                policy.generate, task, seed=self.settings.stage.seed, group=shared, name=policy.name
-            )
-            reward = played.reward
+            environment, play = await opened(self.settings), self.settings.play
+            text = text_of(self.tokenizer, tuple(play.end_tokens), self.template)
+            policy.params["stop_token_ids"] = text.end_ids  # what ends a turn here ends it there
+            async with place(self.settings):
+                player = Player(environment, self.tokenizer, text, play, *self.limits)
+                seed = self.settings.stage.seed
+                played = await player.play(policy.generate, task, seed=seed, group=name, name=policy.name)
+        except UserError as mistake:
+            await end_training(str(mistake), step)
+            raise
+        except Exception as error:
+            why = f"{type(error).__name__}: {error}"
+            raise
         finally:
-            groups.leave(key, group, reward)
-        if reward is not None:
-            return self._output(played, policy, sampling_params, reward, True)
-        log.warning("task %s: %s", task, lost(played, self.rollout_config.prompt_length))
-        if "session_id" in row:
-            if group.left == group.members and not group.rewards:
-                raise GroupLostError(f"task {task}: no episode of the group could be played: {lost(played, limits[0])}")
-            return []
+            reward = played.reward if played is not None else None
+            why = why if played is None or reward is not None else lost(played)
+            if groups.leave(key, group, reward, played.end if played is not None else "failed"):
+                await self._over(name, step, task, group, why)
+        if why:
+            log.warning("task %s: %s", task, why)
         await group.over.wait()
-        return self._output(played, policy, sampling_params, group.mean, False)
+        if group.usable(str(self.config.algorithm.adv_estimator)):
+            return [] if reward is None else [self._output(played, policy, sampling_params, reward)]
+        if group.told:
+            return []
+        group.told = True
+        scored = f"{len(group.known)} of {group.members} episodes of the group have a reward"
+        raise GroupLostError(f"task {task}: {scored}: {', '.join(group.ends)}{f'; {why}' if why else ''}")
+
+    async def _over(self, name: str, step: int | None, task: str, group: Group, why: str) -> None:
+        """What is left to do when a group has ended: write it down, and end a training that gets nothing but lost groups."""
+        if self.notes is not None:
+            try:
+                note(self.notes, name, step, task, group)
+            except OSError as error:
+                log.warning("what became of group %s could not be written: %s", name, error)
+        most = self.settings.play.lost_groups
+        if most is not None and group.trains and groups.lost >= most:
+            await end_training(f"{groups.lost} groups one after the other were lost in whole; the last: {why}", step)
 
     def _output(
-        self, played: Played, policy: Policy, sampling_params: dict[str, Any], reward: float, trained: bool
+        self, played: Played, policy: Policy, sampling_params: dict[str, Any], reward: float
     ) -> AgentLoopOutput:
-        """In verl's form. It wants a token in every response, and a prompt that is not too long: one of an episode that trains
-        nothing is the end token, masked."""
-        row, filler = played.row, self.text.end_ids[0]
-        ids, mask, logprobs = row.completion_ids, row.mask, row.logprobs
-        if not ids:
-            ids, mask, logprobs = [filler], [0], [0.0]
-        logged = bool(sampling_params.get("logprobs")) and (played.logprobs or not trained)
-        episode = row.episode
+        """In verl's form."""
+        row, episode = played.row, played.row.episode
+        logged = bool(sampling_params.get("logprobs")) and played.logprobs
         facts = {
-            "success": float(reward >= 1.0) if trained else 0.0,
+            "success": float(reward >= SUCCESS),
             "agent_turns": float(row.turns),
-            **{kind: float(played.end == kind) for kind in ("terminated", "truncated", "aborted", "unscored")},
+            "terminated": float(played.end == "terminated"),
+            "truncated": float(played.end == "truncated"),
             "attempts": float(played.attempts),
         }
         return AgentLoopOutput(
-            prompt_ids=row.prompt_ids if played.fits else [filler],
-            response_ids=ids,
-            response_mask=mask if trained else [0] * len(mask),
-            response_logprobs=logprobs if logged else None,
+            prompt_ids=row.prompt_ids,
+            response_ids=row.completion_ids,
+            response_mask=row.mask,
+            response_logprobs=row.logprobs if logged else None,
             routed_experts=policy.routed_experts,
             reward_score=reward,
             num_turns=len(episode.view.messages),
@@ -135,7 +161,7 @@ class Policy:
 
     def __init__(self, loop: SimiaAgentLoop, sampling_params: dict[str, Any], row: dict[str, Any], name: str) -> None:
         self._server = loop.server_manager
-        self._params = {**sampling_params, **loop.stops}
+        self.params = dict(sampling_params)
         self._more = {"priority": int(row["priority"])} if "priority" in row else {}
         self.name = name
         self._request = name if getattr(loop.rollout_config, "full_determinism", False) else uuid4().hex
@@ -148,7 +174,7 @@ class Policy:
         output = await self._server.generate(
             request_id=self._request,
             prompt_ids=context,
-            sampling_params={**self._params, "max_tokens": most},
+            sampling_params={**self.params, "max_tokens": most},
             **self._more,
         )
         if output.stop_reason in ("abort", "aborted"):
@@ -169,14 +195,50 @@ def task_of(row: dict[str, Any]) -> str:
     return str(task)
 
 
-def lost(played: Played, prompt_length: int) -> str:
+def lost(played: Played) -> str:
     """Why an episode trains nothing, in a line."""
     episode = played.row.episode
     detail = episode.issues[-1].detail if episode.issues else ""
     if not played.fits:
-        return f"{detail}, more than data.max_prompt_length ({prompt_length}): raise it"
+        return detail
     code = episode.end.code if episode.end else "unknown"
     return f"{played.end} ({code}{': ' if detail else ''}{detail}) after {played.attempts} attempts"
+
+
+async def end_training(why: str, step: int | None) -> None:
+    """A worker's error ends no training: verl fails the group, and may replace it for ever. Its trainer looks at all groups' statuses,
+    and raises for one that it does not know, which is the way to say it: `ValueError: Unknown status: simia: …`."""
+    tag = {"is_prompt": True, "status": f"simia: {why}", "global_steps": step or 0}
+    log.error("the training is ended: %s", why)
+    try:
+        await transfer_queue.async_kv_put(key="simia", partition_id="train", tag=tag)
+    except Exception:
+        log.exception("verl's trainer could not be told")
+
+
+def context_of(config: Any) -> int | None:
+    """Most tokens of a context, as verl's servers have it: the rollout's `max_model_len`, else what the model was made for."""
+    most, path = config.actor_rollout_ref.rollout.get("max_model_len"), str(config.actor_rollout_ref.model.path)
+    if most is None:
+        if path not in contexts:
+            model = omega_conf_to_dataclass(config.actor_rollout_ref.model).hf_config
+            text = getattr(model, "text_config", None)
+            contexts[path] = getattr(model, "max_position_embeddings", None) or getattr(
+                text, "max_position_embeddings", None
+            )
+        most = contexts[path]
+    # SGLang keeps a token for itself
+    return most if most is None else int(most) - (config.actor_rollout_ref.rollout.name == "sglang")
+
+
+@cache
+def text_of(tokenizer: Any, ends: tuple[str, ...], template: str) -> Text:
+    """Once in a process, with all that it finds out about the template. `template`: arguments of the chat template, as JSON."""
+    ids = [tokenizer.convert_tokens_to_ids(token) for token in ends]
+    for token, number in zip(ends, ids, strict=True):
+        if number is None or number == tokenizer.unk_token_id:
+            raise UserError(f"simia.play.end_tokens: the model's tokenizer has no token {token!r}")
+    return Text(tokenizer, ids or end_ids(tokenizer), json.loads(template))
 
 
 def mapping(value: Any) -> dict[str, Any]:

@@ -1,8 +1,9 @@
 """One episode with a policy that samples ids: token in, token out, whoever runs the policy.
 
-Nothing of verl is needed here. `generate` is the policy: ids in, a reply out. Limits end an episode and it is scored (of tokens, of
-time for the policy's turn and for the episode); what the infrastructure fails at (a world that cannot be had, an answer that does
-not come, a lost server) aborts it: it has no reward, and is played anew a few times.
+Nothing of verl is needed here. `generate` is the policy: ids in, a reply out. Limits of tokens end an episode and it is scored; what
+the infrastructure fails at (a world that cannot be had, an answer that does not come in time, a lost server) aborts it: it has no
+reward, and is played anew a few times. A clock is the infrastructure's, the policy's turn included: how long a reply takes is a
+matter of the server's queue too.
 """
 
 from __future__ import annotations
@@ -10,10 +11,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from simia.environment import Environment, Episode, Sample
+from simia.environment import Environment, Episode
 from simia.errors import Aborted, Code, UserError
 from simia.trainers.tokens import Row, Text
 from simia.trainers.verl.settings import PlaySettings
@@ -33,6 +34,14 @@ class Reply:
 class PolicyLostError(Exception):
     """The policy's server gave no reply: infrastructure, not the policy's doing."""
 
+    code = Code.AGENT_FAILED
+
+
+class PolicyLateError(PolicyLostError):
+    """It gave none in time."""
+
+    code = Code.TIMEOUT
+
 
 Generate = Callable[[list[int], int], Awaitable[Reply]]
 """(context as ids, most new tokens) → a reply. Raises whatever: it aborts the episode, except for a `UserError`."""
@@ -40,7 +49,7 @@ Generate = Callable[[list[int], int], Awaitable[Reply]]
 
 @dataclass(slots=True)
 class Played:
-    """An episode that is over. `reward` None: aborted or not scored, nothing of it may be trained."""
+    """An episode that is over. `reward` None: aborted, not scored, or over before the policy spoke; nothing of it may be trained."""
 
     row: Row
     reward: float | None
@@ -54,14 +63,15 @@ class Played:
 
     @property
     def end(self) -> str:
-        """terminated, truncated, aborted; unscored: an end that no judge could judge."""
+        """terminated, truncated, aborted; unscored: an end that nobody could judge, or not the policy's doing."""
         kind = self.row.episode.end.kind if self.row.episode.end else "aborted"
         return "unscored" if self.reward is None and kind != "aborted" else kind
 
 
 @dataclass(slots=True)
 class Player:
-    """Plays episodes of one environment. `prompt_tokens` and `response_tokens` are the trainer's limits of a row."""
+    """Plays episodes of one environment. `prompt_tokens` and `response_tokens` are the trainer's limits of a row, `model_tokens` that
+    of the context that the policy's server takes (None: not known)."""
 
     environment: Environment
     tokenizer: Any
@@ -69,31 +79,53 @@ class Player:
     settings: PlaySettings
     prompt_tokens: int
     response_tokens: int
+    model_tokens: int | None = None
 
     async def play(self, generate: Generate, task: str, *, seed: int, group: str, name: str) -> Played:
         """One episode, played anew when it is aborted, at most `resample` times. Raises only a `UserError`.
 
         Episodes of one `group` share what is drawn by simulation; `name` tells this one's user from those of the others.
         """
+        most = self.settings.episode_seconds
+        until = None if most is None else time.monotonic() + most
         for attempt in range(self.settings.resample + 1):
-            once = Once(self, generate)
+            once = Once(self, generate, until)
             played = await once.play(task, seed=seed, group=group, name=f"{name}+{attempt}" if attempt else name)
             played.attempts = attempt + 1
-            if played.reward is not None or not played.fits:
+            if played.reward is not None or not played.fits or once.late:
                 break
         return played
+
+    def unfit(self, opening: int) -> str | None:
+        """Why an opening of so many tokens cannot be played."""
+        if opening > self.prompt_tokens:
+            return f"more than data.max_prompt_length ({self.prompt_tokens}): raise it"
+        if self.model_tokens is not None and opening >= self.model_tokens:
+            return f"which leaves no room in the context of the policy's server ({self.model_tokens})"
+        return None
+
+    def room(self, row: Row) -> int:
+        """How many tokens the policy may add."""
+        left = self.response_tokens - len(row.completion_ids) - len(row.pending)
+        if self.model_tokens is None:
+            return left
+        return min(left, self.model_tokens - len(row.prompt_ids) - len(row.completion_ids) - len(row.pending))
 
 
 @dataclass(slots=True)
 class Once:
-    """One attempt at an episode."""
+    """One attempt at an episode, over at the time `until` (of the monotonic clock)."""
 
     player: Player
     generate: Generate
+    until: float | None = None
     policy_seconds: float = 0.0
     world_seconds: float = 0.0
     logprobs: bool = True
-    began: float = field(default_factory=time.monotonic)
+
+    @property
+    def late(self) -> bool:
+        return self.until is not None and time.monotonic() >= self.until
 
     async def play(self, task: str, *, seed: int, group: str, name: str) -> Played:
         environment, text = self.player.environment, self.player.text
@@ -105,55 +137,52 @@ class Once:
         try:
             view = episode.view
             row = Row(episode, text.opening(view.system, view.messages, view.tools))
-            fits = len(row.prompt_ids) <= self.player.prompt_tokens
-            if not fits:
-                await self._stop(episode, Code.MAX_TOKENS, detail=f"the opening has {len(row.prompt_ids)} tokens")
+            unfit = self.player.unfit(len(row.prompt_ids))
+            if unfit is not None:
+                detail = f"the opening has {len(row.prompt_ids)} tokens, {unfit}"
+                await self._stop(episode, Code.MAX_TOKENS, aborted=True, detail=detail)
             while episode.end is None:
                 await self._turn(row)
         finally:
             await episode.close()
-        aborted = episode.end is None or episode.end.kind == "aborted"
-        reward = None if aborted or not fits or episode.reward is None else episode.reward.value
         return Played(
-            row, reward, self.logprobs, fits=fits, policy_seconds=self.policy_seconds, world_seconds=self.world_seconds
+            row,
+            row.reward,
+            self.logprobs,
+            fits=unfit is None,
+            policy_seconds=self.policy_seconds,
+            world_seconds=self.world_seconds,
         )
 
     async def _turn(self, row: Row) -> None:
         """One message of the policy and what the environment says to it."""
         episode, settings = row.episode, self.player.settings
-        room = self.player.response_tokens - len(row.completion_ids) - len(row.pending)
-        seconds = min(settings.turn_seconds, self.began + settings.episode_seconds - time.monotonic())
+        room = self.player.room(row)
         if room <= 0:
             return await self._stop(episode, Code.MAX_TOKENS, detail="no room for another turn")
-        if seconds <= 0:
-            return await self._stop(episode, Code.TIMEOUT, detail=f"over {settings.episode_seconds:g} s")
         started = time.monotonic()
         try:
-            reply = await self._reply(row.context, min(room, settings.turn_tokens or room), seconds)
-        except TimeoutError:
-            return await self._stop(episode, Code.TIMEOUT, detail=f"the policy's turn took over {seconds:g} s")
+            reply = await self._reply(row.context, min(room, settings.turn_tokens or room))
         except PolicyLostError as lost:
-            return await self._stop(episode, Code.AGENT_FAILED, aborted=True, detail=str(lost))
+            return await self._stop(episode, lost.code, aborted=True, detail=str(lost))
         finally:
             self.policy_seconds += time.monotonic() - started
-        ids = reply.ids[:room]
         self.logprobs = self.logprobs and reply.logprobs is not None
-        logprobs = (reply.logprobs or [0.0] * len(ids))[:room]
-        sample = Sample(row.context, ids, logprobs if reply.logprobs is not None else None)
-        row.take(ids, logprobs)
-        message = self.player.text.read(ids, row.turns)
-        if ids[-1] not in self.player.text.end_ids:  # cut in the middle: half a message is nothing to act on
-            return await self._stop(episode, Code.MAX_TOKENS, message=message, sample=sample)
+        ids, logprobs = reply.ids[:room], reply.logprobs[:room] if reply.logprobs is not None else None
         try:
-            step = await self._world(episode.step(message, sample))
+            await self._world(self.player.text.act(row, ids, logprobs, heard=self._shortened))
         except TimeoutError:
-            return await self._stop(episode, Code.TIMEOUT, aborted=True, detail="the environment took too long")
-        if step.end is None:
-            row.pending = self.player.text.between(self._shortened(step.messages))
+            await self._stop(episode, Code.TIMEOUT, aborted=True, detail="the environment took too long")
         return None
 
-    async def _reply(self, context: list[int], most: int, seconds: float) -> Reply:
-        """Raises `TimeoutError` when the time is over, `PolicyLostError` for any failure of the server."""
+    async def _reply(self, context: list[int], most: int) -> Reply:
+        """Raises `PolicyLostError` for any failure of the server, and when the time is over."""
+        seconds = self.player.settings.turn_seconds
+        if self.until is not None:
+            left = self.until - time.monotonic()
+            seconds = left if seconds is None else min(left, seconds)
+        if seconds is not None and seconds <= 0:
+            raise PolicyLateError(f"the episode took over {self.player.settings.episode_seconds:g} s")
         limit = asyncio.timeout(seconds)
         try:
             async with limit:
@@ -162,7 +191,7 @@ class Once:
             raise
         except Exception as error:
             if limit.expired():
-                raise TimeoutError from None
+                raise PolicyLateError(f"the policy's turn took over {seconds:g} s") from None
             raise PolicyLostError(f"{type(error).__name__}: {error}"[:500]) from error
         if not reply.ids:
             raise PolicyLostError("the policy's server gave an empty reply")
@@ -179,19 +208,10 @@ class Once:
         finally:
             self.world_seconds += time.monotonic() - started
 
-    async def _stop(
-        self,
-        episode: Episode,
-        code: Code,
-        *,
-        aborted: bool = False,
-        detail: str = "",
-        message: Message | None = None,
-        sample: Sample | None = None,
-    ) -> None:
+    async def _stop(self, episode: Episode, code: Code, *, aborted: bool = False, detail: str = "") -> None:
         """End it, scored unless it is aborted. A judge that does not answer in time leaves it without a reward."""
         try:
-            await self._world(episode.stop(code, aborted=aborted, detail=detail, message=message, sample=sample))
+            await self._world(episode.stop(code, aborted=aborted, detail=detail))
         except TimeoutError:
             episode.reward = None
 

@@ -28,17 +28,26 @@ class PlaySettings(Config):
     end_tokens: list[str] = Field(
         default_factory=list, description="Tokens that end the policy's turn; unset: the tokenizer's own."
     )
-    turn_seconds: float = Field(
-        600, gt=0, json_schema_extra=OPERATIONAL, description="A message of the policy; later: truncated and scored."
+    at_once: int | None = Field(
+        None, ge=1, json_schema_extra=OPERATIONAL, description="Most episodes under way in a worker; unset: all."
     )
-    episode_seconds: float = Field(
-        3600, gt=0, json_schema_extra=OPERATIONAL, description="An episode; later: truncated and scored."
+    turn_seconds: float | None = Field(
+        3600, gt=0, json_schema_extra=OPERATIONAL, description="A message of the policy, queue and all; later: aborted."
+    )
+    episode_seconds: float | None = Field(
+        None, gt=0, json_schema_extra=OPERATIONAL, description="An episode with all its attempts; later: aborted."
     )
     world_seconds: float = Field(
         1800, gt=0, json_schema_extra=OPERATIONAL, description="One answer of the environment; later: aborted."
     )
     resample: int = Field(
         1, ge=0, json_schema_extra=OPERATIONAL, description="How often an aborted episode is played anew."
+    )
+    lost_groups: int | None = Field(
+        32,
+        ge=1,
+        json_schema_extra=OPERATIONAL,
+        description="Groups lost in whole, one after the other in a worker, that end the training; unset: it goes on.",
     )
 
 

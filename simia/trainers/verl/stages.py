@@ -1,13 +1,14 @@
 """The environment of a worker: opened once in a process, by whichever episode comes first, and used by all of them.
 
 verl makes an agent loop for each sample, so the environment cannot be the loop's. It belongs to the event loop that it was
-opened in, and is closed with the process (its children die with it) or by `close_all`.
+opened in, and is closed with the process (its children die with it) or by `close_all`. So are the places for its episodes.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import AbstractAsyncContextManager, nullcontext
 from pathlib import Path
 from weakref import WeakKeyDictionary
 
@@ -18,6 +19,7 @@ from simia.trainers.verl.settings import VerlSettings
 log = logging.getLogger(__name__)
 Opening = asyncio.Task[Environment]
 _opened: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, Opening]] = WeakKeyDictionary()
+_places: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, asyncio.Semaphore]] = WeakKeyDictionary()
 
 
 async def opened(settings: VerlSettings) -> Environment:
@@ -34,6 +36,15 @@ async def opened(settings: VerlSettings) -> Environment:
     finally:
         if opening.done() and (opening.cancelled() or opening.exception() is not None):
             mine.pop(key, None)  # the next one tries again, and says it again
+
+
+def place(settings: VerlSettings) -> AbstractAsyncContextManager[None]:
+    """One of the places for episodes under way on the process's environment of these settings (`play.at_once`)."""
+    most = settings.play.at_once
+    if most is None:
+        return nullcontext()
+    mine = _places.setdefault(asyncio.get_running_loop(), {})
+    return mine.setdefault(settings.model_dump_json(include={"stage", "store"}), asyncio.Semaphore(most))
 
 
 async def close_all() -> None:

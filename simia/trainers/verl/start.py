@@ -45,6 +45,10 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None)
     if not isinstance(section, dict):
         raise UserError(f"{config}: simia is {section!r}: it is a section with stage, play and data")
     ours = settings.parse(VerlSettings, section, where=f"{config}: simia")
+    if dig(data, "trainer.use_v1", True) is not True:
+        raise UserError(
+            "trainer.use_v1 is false: verl's older trainer wants a row of every episode, also of a lost one"
+        )
     python = interpreter("verl", python)
     data = checked(data, known(python))
     for name, value in changes.items():
