@@ -53,6 +53,11 @@ class ReadCall(NamedTuple):
     id: str | None = None
 
 
+def without_thoughts(text: str) -> str:
+    """What follows a model's reasoning: drafts in it are not what it says."""
+    return text if text.lstrip().startswith(("{", "[")) else text.rpartition("</think>")[2]
+
+
 def loads(text: str, *, exact: bool = False) -> tuple[Any, list[str]]:
     """One JSON value and the names of the repairs. `exact`: nothing around the value may be left out."""
     found, repairs = values(text, exact=exact)

@@ -16,7 +16,7 @@ from pydantic import Field
 
 from simia.config import Config
 from simia.errors import Code
-from simia.formats.repair import RepairError, loads
+from simia.formats.repair import RepairError, loads, without_thoughts
 from simia.llm.engine import BudgetReached, Engine
 from simia.llm.types import LLMFault, Reply, Request, reply_key
 from simia.pack import Pack
@@ -147,10 +147,8 @@ class Oracle:
 
 def read(text: str) -> Vote:
     """A verdict: `solved` (or a name that models use for it) is true, false, 0 or 1. Anything else is an error."""
-    if not text.lstrip().startswith("{"):
-        text = text.rpartition("</think>")[2]  # drafts among a model's thoughts are no verdict
     try:
-        value, _ = loads(text)
+        value, _ = loads(without_thoughts(text))
     except RepairError as error:
         return Vote(None, f"the verdict cannot be read: {error}", error=Code.UNPARSABLE)
     if not isinstance(value, dict):

@@ -46,7 +46,7 @@ TASK = Task.model_validate(
 class Scripted:
     """A model that says what a function makes of the request; for load and faults."""
 
-    alias, model, structured = "scripted", "scripted", False
+    alias, model, structured, cut_at = "scripted", "scripted", False, 0
 
     def __init__(self, answer: Answerer) -> None:
         self.answer, self.asked = answer, list[Request]()
@@ -56,7 +56,7 @@ class Scripted:
     async def complete(self, request: Request, *, draw: str) -> Reply:
         self.asked.append(request)
         await asyncio.sleep(0.01)
-        return Reply(text=self.answer(request))
+        return Reply(text=self.answer(request), finish="length" if request.max_tokens == self.cut_at else "stop")
 
     async def close(self) -> None: ...
 
@@ -281,6 +281,14 @@ async def test_an_answer_that_cannot_be_read_is_asked_for_again_then_aborts(text
         assert caught.value.code is Code.UNPARSABLE
 
 
+async def test_a_reply_that_was_cut_gets_twice_the_room() -> None:
+    fine = json.dumps({"answers": [result("fine")]})
+    async with simulated(replies("<think> what may it be", fine), max_tokens=100) as (backend, model):
+        model.cut_at = 100
+        assert (await do(await backend.open(TASK), "get_order", order_id="A-1")).content == "fine"
+        assert [request.max_tokens for request in model.asked] == [100, 200]
+
+
 async def test_a_prompt_keeps_within_its_context() -> None:
     long = "word " * 12_000
     answer = replies([result({"order_id": "A-1", "text": long})])
@@ -333,6 +341,7 @@ class Counting(Scripted):
         ('{"call": 1, "outcome": "result", "content": [1]}', [1]),
         ('{"answers": [{"call": 1, "outcome": "error", "content": "no"}]}', {"error": "no"}),
         ('[{"call": 1, "outcome": "result", "content": 1}, {"call": 2, "outcome": "result", "content": 2}]', 1),
+        ('say {"content": 7}?\n</think>\n\n{"call": 1, "outcome": "result", "content": 8}', 8),
     ],
 )
 def test_slips_of_form_are_read(text: str, content: Any) -> None:

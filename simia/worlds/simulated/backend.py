@@ -120,12 +120,12 @@ class SimulatedBackend:
         world.replay(body["history"])
         return world
 
-    def request(self, messages: list[dict[str, Any]]) -> Request:
+    def request(self, messages: list[dict[str, Any]], most: int | None) -> Request:
         settings, form = self.settings, None
         if self.engine.backend.structured:
             form = {"type": "json_schema", "json_schema": {"name": "answers", "schema": FORM}}
         return Request(
-            messages=messages, temperature=settings.temperature, max_tokens=settings.max_tokens, response_format=form,
+            messages=messages, temperature=settings.temperature, max_tokens=most, response_format=form,
             extra_body=dict(settings.extra),
         )  # fmt: skip
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import orjson
 
-from simia.formats.repair import RepairError, loads
+from simia.formats.repair import RepairError, loads, without_thoughts
 from simia.pack import Pack
 from simia.prompts import template
 from simia.task import Task
@@ -176,7 +176,7 @@ def fitted(lines: list[str], history: Sequence[Done], room: int) -> list[str]:
 def read(text: str, count: int) -> list[Answer]:
     """The answers of a reply, in the order of the calls. Raises `Unreadable`."""
     try:
-        value, _ = loads(text)
+        value, _ = loads(without_thoughts(text))
     except RepairError as error:
         raise Unreadable(f"it is not JSON: {error}") from None
     rows = value.get("answers") if isinstance(value, dict) else value

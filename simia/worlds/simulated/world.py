@@ -107,9 +107,9 @@ class SimulatedWorld:
         messages = self._backend.feedback.messages(self._task, self.history, ledger, given, self._told)
         said: list[dict[str, Any]] = []
         best: tuple[list[Answer], list[str]] | None = None
-        why = ""
+        why, most = "", settings.max_tokens
         for attempt in range(1 + settings.again):
-            request = self._backend.request([*messages, *said])
+            request = self._backend.request([*messages, *said], most)
             draw = f"{place}/{attempt}"
             try:
                 reply = await engine.ask(request, item=self._group, draw=draw, key=self._key(request, draw))
@@ -122,6 +122,8 @@ class SimulatedWorld:
             except Unreadable as error:
                 why = str(error)
                 said = [{"role": "assistant", "content": reply.text or "(nothing)"}, ask_again(UNREADABLE, why)]
+                if reply.truncated and most:
+                    most *= 2  # it may all have been thoughts
                 continue
             issues = self._contradictions(calls, answers)
             if best is None or sum(map(bool, issues)) <= sum(map(bool, best[1])):
