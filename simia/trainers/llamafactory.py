@@ -12,7 +12,7 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import yaml
 from pydantic import Field, RootModel, ValidationError
@@ -20,6 +20,7 @@ from pydantic import Field, RootModel, ValidationError
 from simia import resources
 from simia.config import Config, explain, scalar
 from simia.errors import UserError
+from simia.export import Segment
 from simia.export.llamafactory import Model
 from simia.runs import Run, locate
 from simia.trainers.launch import Launch, as_setting, writable
@@ -108,6 +109,10 @@ def joint(name: str, changes: dict[str, Any], python: Path | None) -> Launch:
     if not model:
         raise UserError(f"{name} is run with several models: add --model, one of {', '.join(run.models)}")
     found = Model.named(model)
+    if (segment := ours.get("segment", "whole")) not in get_args(Segment):
+        raise UserError(f"segment is {segment!r}: it is one of {', '.join(get_args(Segment))}")
+    if not isinstance(reasoning := ours.get("reasoning", False), bool):
+        raise UserError(f"reasoning is {reasoning!r}: it is true or false")
     out = Path(str(ours.get("out", f"data/{name}-{model}")))
     if (out / TRAIN).is_file() and not nothing(out / DATA):
         made = exported(out, theirs, python)
@@ -123,7 +128,7 @@ def joint(name: str, changes: dict[str, Any], python: Path | None) -> Launch:
     python = where(python)
     notes, _ = check_extras(whole, python)
     export = ["export", *data, "--to", "llamafactory", "--model", model, "--out", str(out), "--runs", str(runs)]
-    export += ["--segment", str(ours.get("segment", "whole")), *(["--reasoning"] if ours.get("reasoning") else [])]
+    export += ["--segment", str(segment), *(["--reasoning"] if reasoning else [])]
     train = [sys.executable, "-m", "simia", "train", "llamafactory", str(out), "--python", str(python)]
     for setting in arguments:
         train += ["--set", setting]

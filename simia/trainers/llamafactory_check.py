@@ -29,6 +29,7 @@ def main() -> str | None:
         os.environ.pop(name, None)
     try:
         from llamafactory.hparams import parser  # type: ignore[import-not-found,unused-ignore]
+        from transformers import integrations  # type: ignore[import-not-found,unused-ignore]
     except Exception as error:
         return f"LLaMA-Factory does not start in {sys.prefix}: {plain(error)}"
     try:
@@ -49,6 +50,11 @@ def main() -> str | None:
             return f"{name} is {value!r}: LLaMA-Factory takes {wanted}"
     if isinstance(start := given.get("resume_from_checkpoint"), str) and not Path(start).expanduser().is_dir():
         return f"resume_from_checkpoint: there is no folder {start}; leave it out to go on from the last checkpoint"
+    reports = given.get("report_to")
+    for reporter in reports if isinstance(reports, list) else [reports]:
+        there = getattr(integrations, f"is_{reporter}_available", None)
+        if there is not None and not there():
+            return f"report_to: {reporter} is not installed in {sys.prefix}; install it there, or set report_to to none"
     try:
         parser.get_train_args({**given, **{name: value for name, value in ELSEWHERE.items() if name in given}})
     except Exception as error:

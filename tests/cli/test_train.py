@@ -172,6 +172,10 @@ def test_names_that_nothing_has(cache: Path, tmp_path: Path) -> None:
         dry("llamafactory", "simia-joint", "--model", "gpt")
     with pytest.raises(UserError, match=r"simia-tau is run with several models: add --model, one of qwen2.5-1.5b"):
         dry("llamafactory", "simia-tau")
+    with pytest.raises(UserError, match=r"segment is 'turn': it is one of whole, turns"):
+        dry("llamafactory", "simia-joint", "--model", "qwen3-8b", "--set", "segment=turn")
+    with pytest.raises(UserError, match=r"reasoning is 'perhaps': it is true or false"):
+        dry("llamafactory", "simia-joint", "--model", "qwen3-8b", "--set", "reasoning=perhaps")
     (tmp_path / "other.yaml").write_text("a: 1")
     with pytest.raises(UserError, match=r"is not the train.yaml of an exported folder"):
         dry("llamafactory", tmp_path / "other.yaml")

@@ -368,6 +368,8 @@ REFUSED = {
     "resume_from_checkpoint=nowhere": "resume_from_checkpoint: there is no folder nowhere",
     "model_name_or_path=null": "LLaMA-Factory refuses: Please provide `model_name_or_path`.",
     "do_eval=true": "LLaMA-Factory refuses: Please make sure eval_dataset be provided or val_size >1e-6",
+    "report_to=wandb": "report_to: wandb is not installed in ",
+    "report_to=[none,mlflow]": "report_to: mlflow is not installed in ",
     "enable_liger_kernel=true": "LLaMA-Factory refuses: ",  # is not installed there
 }
 TAKEN = ["learning_rate=5e-6", "bf16=yes", "dataset=[simia]", "finetuning_type=lora", 'save_strategy="no"', "max_steps=3", "resume_from_checkpoint=."]  # fmt: skip
