@@ -86,12 +86,7 @@ def check_stage(stage: StageConfig, pack: Pack) -> None:
 
     async def begin() -> None:
         seen = "none" if user == "llm" else user  # that model comes with the others
-        try:
-            opened = await open_environment(pack, backend=stage.backend, user=seen, **stage.backend_settings)
-        except TypeError as error:
-            raise UserError(
-                f"backend_settings of the {stage.backend} back end: {str(error).split('() ')[-1]}"
-            ) from None
+        opened = await open_environment(pack, backend=stage.backend, user=seen, **stage.backend_settings)
         await opened.close()
         for settings in needed:
             if isinstance(settings, OpenAISettings | PoolSettings):  # which read keys when they start

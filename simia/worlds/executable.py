@@ -9,8 +9,11 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+from pydantic import Field
+
+from simia.config import Config, parse
 from simia.errors import UserError
 from simia.pack import Pack
 from simia.resources import cache_root
@@ -272,6 +275,17 @@ def items_of(spec: dict[str, Any]) -> list[str]:
     return [*spec["functions"], *spec["code"], *(f"{n}.{call['name']}" for n, call in enumerate(spec["calls"]))]
 
 
+class ExecutableSettings(Config):
+    """`backend_settings` of the executable back end."""
+
+    isolation: Literal["shared", "process", "sandbox"] | None = Field(None, description="How episodes are kept apart.")
+    workers: int | None = Field(None, ge=1, description="Processes for shared episodes.")
+    unsafe: bool = Field(False, description="Run without a sandbox.")
+    network: bool = Field(False, description="Grant the machine's network.")
+    variables: list[str] = Field(default_factory=list, description="Grant these environment variables.")
+
+
 def open_backend(pack: Pack, **settings: Any) -> ExecutableBackend:
     """For the entry point `simia.backends`."""
-    return ExecutableBackend(pack, **settings)
+    parsed = parse(ExecutableSettings, settings, where="the executable back end")
+    return ExecutableBackend(pack, **{name: getattr(parsed, name) for name in settings})

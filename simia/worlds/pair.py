@@ -24,14 +24,15 @@ from simia.tool import ToolSpec
 from simia.trajectory import ToolCall
 from simia.worlds.arguments import failure
 from simia.worlds.distance import distance
-from simia.worlds.executable import ExecutableBackend
+from simia.worlds.executable import ExecutableSettings
+from simia.worlds.executable import open_backend as executable
 from simia.worlds.executable_world import ExecutableWorld
 from simia.worlds.simulated import SimulatedBackend
 from simia.worlds.simulated.feedback import Answer, Done
 from simia.worlds.simulated.world import SimulatedWorld
 from simia.worlds.world import ToolResult
 
-EXECUTABLE = {"isolation", "unsafe", "workers", "network", "variables"}
+EXECUTABLE = ExecutableSettings.model_fields.keys()
 
 
 class PairBackend:
@@ -40,7 +41,7 @@ class PairBackend:
     def __init__(self, pack: Pack, *, real: set[str] | None = None, forced: bool = True, **settings: Any) -> None:
         self.pack, self.real, self.forced = pack, real, forced
         run = {name: settings.pop(name) for name in EXECUTABLE & settings.keys()}
-        self.executable = ExecutableBackend(pack, **run)
+        self.executable = executable(pack, **run)
         self.simulated = SimulatedBackend(pack, **settings)
 
     @property
