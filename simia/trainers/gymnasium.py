@@ -49,8 +49,9 @@ class AnyText(spaces.Text):  # type: ignore[misc,unused-ignore]
 class ToolEnv(gymnasium.Env):  # type: ignore[misc,unused-ignore]
     """One episode at a time of a stage that all environments with the same settings share.
 
-    `reset(seed=…)` takes the task `seed mod number of tasks` and a world of that seed, so equal seeds are a group;
-    without a seed both are drawn from `np_random`. Options: `task`, `group` (who shares what is drawn by simulation).
+    `reset(seed=…)` takes the task `seed mod number of tasks` and a world of that seed, and equal seeds are a group: they share what is
+    drawn by simulation, in one process or with one store. Without a seed task and world are drawn from `np_random`, and nothing is
+    shared. Options: `task`, and `group` for a group of another name, as one of each step of a trainer.
     """
 
     metadata = {"render_modes": ["ansi"], "render_fps": 1}  # noqa: RUF012
@@ -79,7 +80,10 @@ class ToolEnv(gymnasium.Env):  # type: ignore[misc,unused-ignore]
         if unknown := sorted(options.keys() - {"task", "group"}):
             raise UserError(f"reset has no option {unknown[0]!r}; there are: task, group")
         drawn = int(self.np_random.integers(1 << 31)) if seed is None else seed
-        heard = sync.run(self._session.reset(options.get("task"), seed=drawn, group=options.get("group")))
+        task, group = options.get("task"), options.get("group")
+        if group is None and seed is not None:
+            group = f"seed {seed}/{task or self._session.task_of(seed)}"
+        heard = sync.run(self._session.reset(task, seed=drawn, group=group))
         episode = self._session.episode
         assert episode is not None
         return self._cut(heard.text), {**self._info(heard), "tools": [tool.flat() for tool in episode.tools]}

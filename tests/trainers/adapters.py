@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from typing import Any
 
@@ -21,12 +22,14 @@ class Gym:
     """`gymnasium.make` and its wrappers: the environment checker and the guard of the order of calls."""
 
     exact, shares = True, True
+    groups = itertools.count()
 
     def open(self, stage: dict[str, Any]) -> None:
         self.env = gymnasium.make("simia/Pack-v0", stage=stage)
 
     def reset(self, task: str) -> str:
-        text, _ = self.env.reset(seed=0, options={"task": task})
+        # Equal seeds are a group, whose answers are kept: so each time another one.
+        text, _ = self.env.reset(seed=0, options={"task": task, "group": str(next(self.groups))})
         return str(text)
 
     def act(self, text: str) -> tuple[str, float | None, bool]:

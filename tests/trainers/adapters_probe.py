@@ -110,6 +110,20 @@ def gymnasium_steps_many(endpoint: str) -> dict[str, Any]:
             "shared": shared,
         }
     told["left"] = len(session._shared)
+    plan(endpoint, log=True)
+    model = {"llm": {"kind": "openai", "base_url": endpoint, "model": "m"}}
+    stage = {**STAGE, "backend": "simulated", "user": "scripted", **model}
+    envs = SyncVectorEnv([lambda: gymnasium.make("simia/Pack-v0", stage=stage)] * 3)
+    told["asked"] = []
+    for how in (
+        {"seed": [7, 7, 8]},
+        {"seed": [9, 9, 9], "options": {"group": "mine"}},
+        {"options": {"task": "cs-009"}},
+    ):
+        envs.reset(**how)
+        envs.step([LOOK] * 3)
+        told["asked"].append(simulated(endpoint))
+    envs.close()
     return told
 
 

@@ -152,6 +152,9 @@ def test_gymnasium_steps_many_in_one_process_or_in_several(told: dict[str, Any])
         assert own[kind]["first"] == [[0.0] * 3, [False] * 3, [False] * 3]
         assert own[kind]["scores"] == [[0.0] * 3, [True] * 3, [True] * 3]
     assert (own["sync"]["shared"], own["async"]["shared"], own["left"]) == (1, 0, 0)
+    assert own["asked"] == [2, 3, 6], (
+        "equal seeds and a named group are asked for once, episodes without a seed each for itself"
+    )
 
 
 @pytest.mark.trainer
