@@ -4,6 +4,7 @@
     PYTHON -m pip install simia
     PYTHON examples/grpo.py Qwen/Qwen3-0.6B customer_service executable
     PYTHON examples/grpo.py Qwen/Qwen3-0.6B customer_service simulated     # no code of the pack is run: a model plays its tools
+    PYTHON -m torch.distributed.run --standalone --nproc-per-node 8 examples/grpo.py ...       # on 8 GPUs
 
 The policy plays whole conversations, tool calls and a user among them. What it sampled is what is trained, token for token; what tools
 and user say has mask 0. A simulated world asks the endpoint of OPENAI_API_KEY, or else the small local model.

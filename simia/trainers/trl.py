@@ -135,14 +135,12 @@ def columns(rows: list[Row], filler: int) -> dict[str, list[Any]]:
         name: [] for name in ("prompt_ids", "completion_ids", "logprobs", "env_mask", "reward", "task_id")
     }
     for row in rows:
-        end, reward = row.episode.end, row.episode.reward
-        value = reward.value if reward else None
-        trained = value is not None and not (end and end.kind == "aborted")
+        value = row.reward
         found["prompt_ids"].append(row.prompt_ids)
         found["completion_ids"].append(row.completion_ids or [filler])
         found["logprobs"].append(row.logprobs or [0.0])
-        found["env_mask"].append((row.mask if trained else [0] * len(row.mask)) or [0])
-        found["reward"].append(value if trained else None)
+        found["env_mask"].append(([0] * len(row.mask) if value is None else row.mask) or [0])
+        found["reward"].append(value)
         found["task_id"].append(row.episode.task.id)
     return found
 

@@ -92,13 +92,13 @@ def train(config: TrlConfig) -> None:
     from datasets import Dataset  # type: ignore[import-not-found,unused-ignore]
     from trl import GRPOConfig, GRPOTrainer  # type: ignore[import-not-found,unused-ignore]
 
-    arguments = arguments_of(config, GRPOConfig)
+    arguments = one_device(arguments_of(config, GRPOConfig))
     out = Path(arguments.output_dir)
     last = last_checkpoint(out, say) if config.resume else None
     if last is not None and (step := finished(last, arguments)) is not None:
         name = "max_steps" if arguments.max_steps > 0 else "num_train_epochs"
         return say(f"finished at step {step}, see {last}; raise grpo.{name} to go on")
-    environment = ranks.agreed(lambda: sync.run(open_stage(config.stage, store=out / "replies", say=say)))
+    environment = ranks.agreed(lambda: sync.run(open_stage(config.stage, store=replies_of(out), say=say)))
     try:
         plays = way_in(config, environment, lambda: trainer)
         learns = Dataset.from_list(rows(config, environment, None))
@@ -117,6 +117,9 @@ def train(config: TrlConfig) -> None:
             raise UserError(f"{config.model}: {' '.join(str(error).split())[:400]}") from None
         trainer.train(resume_from_checkpoint=str(last) if last else None)
         trainer.save_model()
+    except UserError as error:
+        tell(error)  # before anything is closed: another rank that ends meanwhile has this one ended
+        raise SystemExit(2) from None
     finally:
         sync.run(environment.close())
     if (group := ranks.group()) is not None:
@@ -127,6 +130,21 @@ def say(text: str) -> None:
     """What all ranks would say, once."""
     if ranks.rank() == 0:
         print(text, flush=True)
+
+
+def replies_of(out: Path) -> Path:
+    """Where this rank finds and keeps replies. Of several machines each has its own: they are SQLite files, which hosts must not share."""
+    many = os.environ.get("WORLD_SIZE", "1") != os.environ.get("LOCAL_WORLD_SIZE", os.environ.get("WORLD_SIZE", "1"))
+    return out / (f"replies-{os.environ.get('GROUP_RANK', '0')}" if many else "replies")
+
+
+def one_device(arguments: Any) -> Any:
+    """A process trains on one GPU. Alone among several it would spread its batches over all of them (DataParallel), which TRL's groups
+    do not reckon with."""
+    if arguments.n_gpu > 1:
+        say(f"one of {arguments.n_gpu} GPUs is used; set processes={arguments.n_gpu} for all")
+        arguments._n_gpu = 1
+    return arguments
 
 
 def arguments_of(config: TrlConfig, made: Any) -> Any:
@@ -221,7 +239,7 @@ def main(arguments: list[str]) -> int:
         if given.check:
             check(config)
         elif config.processes > 1 and "RANK" not in os.environ:
-            return several(config.processes, arguments)
+            return several(config, arguments)
         else:
             train(config)
     except KeyboardInterrupt:
@@ -244,12 +262,17 @@ def tell(error: UserError) -> None:
     print(f"simia: rank {rank}: {error}" if rank else f"simia: {error}", file=sys.stderr, flush=True)
 
 
-def several(count: int, arguments: list[str]) -> int:
-    """This command in so many processes, by torch's launcher, which ends all where one ends badly. Returns the first bad exit code."""
+def several(config: TrlConfig, arguments: list[str]) -> int:
+    """This command in so many processes, by torch's launcher, which ends all where one ends badly. Returns the first bad exit code.
+    Raises `UserError` where there are fewer GPUs."""
+    import torch  # type: ignore[import-not-found,unused-ignore]
     from torch.distributed import run  # type: ignore[import-not-found,unused-ignore]
     from torch.distributed.elastic.multiprocessing.api import SignalException  # type: ignore[import-not-found,unused-ignore]
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError  # type: ignore[import-not-found,unused-ignore]
 
+    count, there = config.processes, torch.cuda.device_count()
+    if 0 < there < count and not config.grpo.get("use_cpu"):
+        raise UserError(f"processes is {count}, and there are {there} GPUs to train on")
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # as the launcher does, with a warning
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # the ranks say it themselves
     try:

@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -16,7 +17,8 @@ from simia.config import load
 from simia.environment import Episode, open_environment
 from simia.errors import Aborted, Code, UserError
 from simia.trainers.trl import tell_lost
-from simia.trainers.trl_train import TrlConfig, arguments_of, fields, launch
+from simia.trainers.trl_resume import enough, finished, last_checkpoint
+from simia.trainers.trl_train import TrlConfig, arguments_of, fields, launch, one_device, replies_of
 from tests.fake_endpoint import FakeEndpoint
 from tests.trainers.conftest import ROOT, Trainer
 
@@ -115,6 +117,55 @@ async def test_a_step_in_which_all_is_lost_ends_the_run(lamps: Path, caplog: pyt
         spent = Episode.aborted(environment, task, 0, Aborted(Code.BUDGET, "max_cost is 1; raise it to go on"))
         with pytest.raises(UserError, match=r"step 9: 1 of 2 .*raise it to go on, from the last checkpoint"):
             tell_lost([spent, fine], 9)
+
+
+def test_machines_do_not_share_files_of_replies(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK"):
+        monkeypatch.delenv(name, raising=False)
+    assert replies_of(Path("out")) == Path("out/replies")
+    monkeypatch.setenv("WORLD_SIZE", "8")
+    monkeypatch.setenv("GROUP_RANK", "1")
+    assert replies_of(Path("out")) == Path("out/replies"), "a launcher that does not say how many are here"
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
+    assert replies_of(Path("out")) == Path("out/replies")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
+    assert replies_of(Path("out")) == Path("out/replies-1")
+
+
+def test_one_process_trains_on_one_gpu(capsys: pytest.CaptureFixture[str]) -> None:
+    class Arguments:
+        _n_gpu = 4
+
+        @property
+        def n_gpu(self) -> int:
+            return self._n_gpu
+
+    assert one_device(Arguments()).n_gpu == 1
+    assert capsys.readouterr().out == "one of 4 GPUs is used; set processes=4 for all\n"
+    assert one_device(SimpleNamespace(n_gpu=0)).n_gpu == 0
+
+
+def test_what_is_finished_and_what_can_be_gone_on_from(tmp_path: Path) -> None:
+    said: list[str] = []
+    assert last_checkpoint(tmp_path / "none", said.append) is None
+    for step, state in ((9, '{"global_step": 9, "epoch": 2.0}'), (10, '{"global_step": 10, "ep'), (11, "")):
+        (tmp_path / f"checkpoint-{step}").mkdir()
+        if state:
+            (tmp_path / f"checkpoint-{step}" / "trainer_state.json").write_text(state)
+    (tmp_path / "checkpoint-best").mkdir()
+    last = last_checkpoint(tmp_path, said.append)
+    assert last == tmp_path / "checkpoint-9", "by number, and whole"
+    assert [line.split(" was ")[0][-2:] for line in said] == ["11", "10"]
+    for steps, epochs, done in ((9, 3, True), (8, 3, True), (10, 1, False), (-1, 2, True), (-1, 2.5, False)):
+        arguments = SimpleNamespace(max_steps=steps, num_train_epochs=epochs)
+        assert finished(last, arguments) == (9 if done else None)
+
+
+def test_more_groups_than_tasks() -> None:
+    """The trainer itself would find no batch, and end at step 0 as if all were done."""
+    enough(SimpleNamespace(generation_batch_size=32, num_generations=8), 4)
+    with pytest.raises(UserError, match=r"a step plays 5 groups, each of another task, and there are 4 tasks"):
+        enough(SimpleNamespace(generation_batch_size=40, num_generations=8), 4)
 
 
 def test_text_stays_text_and_a_date_becomes_it(monkeypatch: pytest.MonkeyPatch) -> None:
