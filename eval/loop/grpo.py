@@ -53,7 +53,8 @@ def main() -> None:
     arguments = GRPOConfig(
         output_dir=str(given.out.with_name(f"{given.out.name}.trl")),
         max_steps=given.steps,
-        per_device_train_batch_size=batch,
+        per_device_train_batch_size=given.group,  # scores over the vocabulary are what fills the memory
+        gradient_accumulation_steps=given.groups,
         num_generations=given.group,
         max_completion_length=EPISODE_TOKENS,
         learning_rate=given.rate,

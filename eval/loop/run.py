@@ -59,7 +59,7 @@ class Size:
 
 SIZES = {
     "tiny": Size(seeds=1, steps=2, batch=2, train=4, test=4, rl=1, groups=1, group=2, rl_seeds=1, dev=2, rates=(1e-3,)),
-    "small": Size(seeds=3, steps=60, batch=4, train=160, test=100, rl=6, groups=4, group=4, rl_seeds=1),
+    "small": Size(seeds=3, steps=60, batch=4, train=160, test=100, rl=4, groups=4, group=4, rl_seeds=1),
     "full": Size(seeds=5, steps=120, batch=16, train=1000, test=300, rl=60, groups=16, group=8, rl_seeds=5),
 }
 
