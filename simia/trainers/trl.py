@@ -20,19 +20,17 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import logging
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from simia import sync
-from simia.environment import Environment, Episode, Sample
+from simia.environment import Environment, Episode
 from simia.errors import Code, UserError
-from simia.trainers.ranks import Stopped, agreed, everywhere, rank
-from simia.trainers.tokens import Row, Text
+from simia.trainers.lost import tell_lost
+from simia.trainers.ranks import agreed
+from simia.trainers.tokens import Row, Text, until_end
 from simia.trajectory import Trajectory
-
-log = logging.getLogger(__name__)
 
 Sampled = tuple[list[int], list[float]]
 """Ids of one reply, the end token with them, and the log-probability with which each was drawn."""
@@ -93,40 +91,10 @@ def rollout_func(
             return rows
 
         rows = agreed(play)
-        tell_lost([row.episode for row in rows], trainer.state.global_step + 1)
+        tell_lost([row.episode for row in rows], trainer.state.global_step + 1, learns=trainer.model.training)
         return columns(rows, rollout.text.end_ids[0])
 
     return roll
-
-
-def tell_lost(episodes: Sequence[Episode], step: int) -> None:
-    """Episodes that the infrastructure ended train nothing, which is said, of all ranks together. Raises `UserError` on all of them
-    where none is left of a step, or the budget took some: it would use up the schedule on groups with holes, and the trainer's last
-    checkpoint is a better place to go on from."""
-    lost = [episode for episode in episodes if episode.reward is None or episode.reward.value is None]
-    mine = Counter(why_lost(episode) for episode in lost)
-    counted = everywhere((len(lost), len(episodes), mine))
-    missing, played = sum(each[0] for each in counted), sum(each[1] for each in counted)
-    if not missing:
-        return
-    reasons = sum((each[2] for each in counted), Counter[tuple[bool, str]]())
-    spent, why = max(reasons, key=lambda reason: (reason[0], reasons[reason]), default=(False, ""))
-    said = f"step {step}: {missing} of {played} episodes have no reward"
-    if spent:
-        raise Stopped(f"{said}: {why}, from the last checkpoint")
-    said += f", mostly: {why}" if why else ""
-    if missing == played:
-        raise Stopped(f"{said}; mend that and start again, from the last checkpoint")
-    if rank() == 0:
-        log.warning(said)
-
-
-def why_lost(episode: Episode) -> tuple[bool, str]:
-    """Whether it was the budget, and the reason in words."""
-    reward, issue = episode.reward, episode.issues[-1] if episode.issues else None
-    code = reward.error if reward and reward.error else issue.code if issue else None
-    words = (reward.rationale if reward else "") or (issue.detail if issue else "")
-    return code is Code.BUDGET, words or (code.meaning if code else "")
 
 
 def columns(rows: list[Row], filler: int) -> dict[str, list[Any]]:
@@ -205,7 +173,7 @@ class Rollout:
             replies = self._sample(self._trainer, [row.context for row in speaking], most)
             for row, (ids, logprobs) in zip(speaking, replies, strict=True):
                 room = rooms[id(row)]
-                steps.append(self._act(row, ids[:room], logprobs[:room]))
+                steps.append(self.text.act(row, ids[:room], logprobs[:room]))
         steps += [row.episode.stop(Code.MAX_TOKENS) for row in full]
 
         async def together() -> None:
@@ -215,16 +183,6 @@ class Rollout:
 
         sync.run(together())
         return [row for row in speaking if row.episode.end is None]
-
-    async def _act(self, row: Row, ids: list[int], logprobs: list[float]) -> Any:
-        episode, sample = row.episode, Sample(row.context, ids, logprobs)
-        row.take(ids, logprobs)
-        if not ids or ids[-1] not in self.text.end_ids:  # cut in the middle: half a message is nothing to act on
-            return await episode.stop(Code.MAX_TOKENS, message=self.text.read(ids, row.turns), sample=sample)
-        step = await episode.step(self.text.read(ids, row.turns), sample)
-        if step.end is None:
-            row.pending = self.text.between(step.messages)
-        return step
 
     async def _close(self, episodes: list[Episode]) -> None:
         await asyncio.gather(*(episode.close() for episode in episodes))
@@ -260,11 +218,5 @@ def sample_with_model(trainer: Any, contexts: list[list[int]], most: int) -> lis
         out = model.generate(input_ids=ids, attention_mask=seen, generation_config=config)
     drawn = out.sequences[:, width:]
     each = [s.log_softmax(-1).gather(1, drawn[:, i : i + 1]) for i, s in enumerate(out.scores)]
-    found = zip(drawn.tolist(), torch.cat(each, dim=1).tolist(), strict=True)
-    return [until_end(row, logprobs, trainer.eos_token_ids) for row, logprobs in found]
-
-
-def until_end(ids: list[int], logprobs: list[float], ends: Sequence[int]) -> Sampled:
-    """Without the padding behind the first end token."""
-    length = next((i + 1 for i, token in enumerate(ids) if token in ends), len(ids))
-    return ids[:length], logprobs[:length]
+    replies = [until_end(ids, trainer.eos_token_ids) for ids in drawn.tolist()]
+    return [(ids, row[: len(ids)]) for ids, row in zip(replies, torch.cat(each, dim=1).tolist(), strict=True)]

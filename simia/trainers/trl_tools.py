@@ -27,8 +27,9 @@ from simia import sync
 from simia.environment import Environment, Episode
 from simia.errors import Code, UserError
 from simia.tool import ToolSpec
+from simia.trainers.lost import tell_lost
 from simia.trainers.ranks import agreed
-from simia.trainers.trl import step_of, task_rows, tell_lost
+from simia.trainers.trl import step_of, task_rows
 from simia.trajectory import Message, ToolCall, Trajectory
 
 PLAIN: dict[str, Any] = {"string": str, "integer": int, "number": float, "boolean": bool, "null": type(None)}

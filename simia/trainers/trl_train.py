@@ -32,7 +32,7 @@ from simia.pack import Pack
 from simia.rollout.settings import StageConfig
 from simia.rollout.stage import chosen, open_stage
 from simia.trainers import ranks
-from simia.trainers.launch import Launch, as_setting
+from simia.trainers.launch import Launch, as_setting, check_stage, writable
 from simia.trainers.trl_resume import enough, finished, last_checkpoint, same_order
 from simia.trainers.versions import interpreter
 
@@ -72,6 +72,12 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None)
         )
     if settings.model.startswith(("/", ".", "~")) and not Path(settings.model).expanduser().is_dir():
         raise UserError(f"model: there is no folder {settings.model}")
+    if settings.evaluate is not None and not any(task.split == settings.evaluate for task in pack.tasks):
+        splits = ", ".join(sorted({task.split for task in pack.tasks}))
+        raise UserError(f"evaluate: pack {pack.name} has no task of split {settings.evaluate!r}; its splits: {splits}")
+    check_stage(settings.stage, pack)
+    if isinstance(out := settings.grpo.get("output_dir"), str):
+        writable(Path(out), "grpo.output_dir")
     python = interpreter("trl", python)
     command = [str(python), "-m", MODULE, str(find_config(config).absolute())]
     for name, value in changes.items():

@@ -16,7 +16,7 @@ from simia.cli.train import changed
 from simia.config import load
 from simia.environment import Episode, open_environment
 from simia.errors import Aborted, Code, UserError
-from simia.trainers.trl import tell_lost
+from simia.trainers.lost import tell_lost
 from simia.trainers.trl_resume import enough, finished, last_checkpoint
 from simia.trainers.trl_train import TrlConfig, arguments_of, fields, launch, one_device, replies_of
 from tests.fake_endpoint import FakeEndpoint
