@@ -10,11 +10,13 @@ from collections.abc import Iterable
 from typing import Any
 
 from simia.amplify.select.diversity import Diversity
+from simia.amplify.select.favourites import grown
 from simia.report.figures import RunFacts
 from simia.runs import Ledger
 from simia.trajectory import Trajectory
 
 DRAWN = 1000
+LIKED = 3  # favourite values shown
 
 
 def variety(ledger: Ledger, seeds: list[Trajectory]) -> dict[str, dict[str, Any]]:
@@ -73,6 +75,12 @@ def lines(facts: RunFacts) -> list[tuple[str, str]]:
             f"{percent(new, 'parallel')}, {percent(new, 'declined')} ({percent(old, 'parallel')}, {percent(old, 'declined')})",
         )
     )
+    liked = grown(new["favourites"], old["favourites"])[:LIKED]
+    if liked:
+        shown = (
+            f"{row['tool']}.{row['argument']} {row['value']} in {row['share']:.0%} ({row['was']:.0%})" for row in liked
+        )
+        found.append(("favourite values", ", ".join(shown)))
     return found
 
 

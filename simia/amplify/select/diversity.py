@@ -16,6 +16,7 @@ from zlib import crc32
 
 from simia.amplify.check import estimate_tokens
 from simia.amplify.select.coverage import Coverage
+from simia.amplify.select.favourites import Favourites
 from simia.amplify.select.near import WORDS
 from simia.amplify.select.sketches import CAP, Distinct, Frequencies, grams
 from simia.trajectory import Trajectory
@@ -36,6 +37,7 @@ class Diversity:
 
     def __init__(self, seeds: Iterable[Trajectory] = (), *, cap: int = CAP) -> None:
         self._coverage = Coverage(list(seeds))
+        self._favourites = Favourites()
         self._sequences = Frequencies(cap)
         self._grams = {speaker: {n: Distinct(cap) for n in ORDERS} for speaker in SPEAKERS}
         self._lengths: dict[str, Counter[int]] = {name: Counter() for name in ("messages", "calls", "tokens")}
@@ -46,6 +48,7 @@ class Diversity:
         figures = self._figures
         figures["trajectories"] += 1
         self._coverage.add(t)
+        self._favourites.add(t)
         names = [call.name for message in t.messages for call in message.calls]
         self._sequences.add(hash((len(names), *(crc32(name.encode()) for name in names))))
         for speaker in SPEAKERS:
@@ -91,6 +94,7 @@ class Diversity:
                 for speaker, orders in self._grams.items()
             },
             "coverage": self._coverage.report(),
+            "favourites": self._favourites.finish(),
             "lengths": {name: quantiles(counts) for name, counts in self._lengths.items()},
             "parallel": figures["parallel"],
             "with_errors": figures["failed"],
