@@ -11,7 +11,8 @@ from typing import Any
 
 import torch
 from datasets import Dataset
-from grpo_watch import Unsteady, Watched, settings
+from grpo_watch import Watched, settings
+from outage import Unsteady
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from simia import sync
@@ -29,7 +30,7 @@ tokenizer = AutoTokenizer.from_pretrained(model_path)
 model = AutoModelForCausalLM.from_pretrained(model_path)
 pack = Pack.load(pack_path)
 before = {name: value.detach().clone() for name, value in model.named_parameters()}
-unsteady = Unsteady(ExecutableBackend(pack), lost_at_reset=LOST_AT_RESET, lost_later=LOST_LATER)
+unsteady = Unsteady(ExecutableBackend(pack), refused={LOST_AT_RESET}, lost={LOST_LATER})
 environment = Environment(pack, unsteady, backend_name="executable", user=ScriptedUser)  # type: ignore[arg-type]
 sampled: list[list[tuple[list[int], list[int]]]] = []
 episodes: list[list[dict[str, Any]]] = []

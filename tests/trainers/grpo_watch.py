@@ -1,42 +1,8 @@
-"""Runs inside TRL's environment, for the probes of GRPO: a trainer that keeps what it trains on, and a back end that fails on purpose."""
+"""Runs inside TRL's environment, for the probes of GRPO: a trainer that keeps what it trains on."""
 
-import itertools
-from dataclasses import dataclass
 from typing import Any
 
 from trl import GRPOConfig, GRPOTrainer
-
-from simia.errors import Aborted, Code
-from simia.worlds.executable import ExecutableBackend
-
-
-class Unsteady:
-    """A back end with a world that cannot be had and one that is lost at its first call, told by their numbers from 1."""
-
-    def __init__(self, backend: ExecutableBackend, *, lost_later: int, lost_at_reset: int = 0) -> None:
-        self._backend, self._numbers = backend, itertools.count(1)
-        self._lost_later, self._lost_at_reset = lost_later, lost_at_reset
-
-    async def open(self, task: Any, **how: Any) -> Any:
-        number = next(self._numbers)
-        if number == self._lost_at_reset:
-            raise Aborted(Code.WORKER_LOST, "on purpose")
-        world = await self._backend.open(task, **how)
-        return Lost(world) if number == self._lost_later else world
-
-    async def close(self) -> None:
-        await self._backend.close()
-
-
-@dataclass
-class Lost:
-    world: Any
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.world, name)
-
-    async def call(self, *_: Any, **__: Any) -> Any:
-        raise Aborted(Code.WORKER_LOST, "on purpose")
 
 
 class Watched(GRPOTrainer):

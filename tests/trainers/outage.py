@@ -1,10 +1,12 @@
-"""Worlds that give way on purpose: of code, and of a model behind the fake endpoint. For the conformance suite; needs no pytest."""
+"""Worlds that give way on purpose: of code, and of a model behind the fake endpoint. Probes in trainers' environments import it too,
+so it needs no pytest."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -46,8 +48,27 @@ class Losing(ExecutableBackend):
         return Lost(await super().open(task, **how), self._after)
 
 
+class Unsteady:
+    """A back end of which these worlds, counted from 1 as they are asked for, cannot be had, and those are lost at their first call."""
+
+    def __init__(self, backend: Any, *, refused: Collection[int] = (), lost: Collection[int] = ()) -> None:
+        self._backend, self._refused, self._lost, self._numbers = backend, refused, lost, itertools.count(1)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._backend, name)
+
+    async def open(self, task: Any, **how: Any) -> Any:
+        number = next(self._numbers)
+        if number in self._refused:
+            raise Aborted(Code.WORKER_LOST, "on purpose")
+        world = await self._backend.open(task, **how)
+        return Lost(world) if number in self._lost else world
+
+
 class Lost:
-    def __init__(self, world: Any, left: int) -> None:
+    """A world that is lost after so many messages with calls."""
+
+    def __init__(self, world: Any, left: int = 0) -> None:
         self._world, self._left = world, left
 
     def __getattr__(self, name: str) -> Any:

@@ -7,13 +7,11 @@ called; the current CUDA device, to which RAGEN's actor moves its batches, is th
 HFRollout samples in this process.
 """
 
-import itertools
 import json
 import os
 import sys
 import tempfile
 import uuid
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +30,10 @@ sys.path[:0] = [str(folder), str(home)]
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
 import yaml  # noqa: E402
+from outage import Unsteady  # noqa: E402
 from transformers import AutoModelForCausalLM, AutoTokenizer  # noqa: E402
 
-from simia.errors import Aborted, Code, UserError  # noqa: E402
+from simia.errors import UserError  # noqa: E402
 from simia.trainers.ragen import register  # noqa: E402
 from simia.trainers.ragen.entry import composed  # noqa: E402
 from simia.trainers.ragen.resume import done_steps  # noqa: E402
@@ -76,33 +75,6 @@ class Local(RayWorkerGroup):  # type: ignore[misc]
         for ids, mask, said in zip(prompts.batch["input_ids"], masks, found.batch["responses"].tolist(), strict=True):
             self.seen.append((ids[mask].tolist(), said))
         return found
-
-
-@dataclass
-class Lost:
-    """A world that is lost at its first call."""
-
-    world: Any
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.world, name)
-
-    async def call(self, *_: Any, **__: Any) -> Any:
-        raise Aborted(Code.WORKER_LOST, "on purpose")
-
-
-class Unsteady:
-    """A back end of which these worlds, counted from 1, cannot be had, and those are lost."""
-
-    def __init__(self, backend: Any, refused: set[int], lost: set[int]) -> None:
-        self._backend, self._refused, self._lost, self._numbers = backend, refused, lost, itertools.count(1)
-
-    async def open(self, task: Any, **how: Any) -> Any:
-        number = next(self._numbers)
-        if number in self._refused:
-            raise Aborted(Code.WORKER_LOST, "on purpose")
-        world = await self._backend.open(task, **how)
-        return Lost(world) if number in self._lost else world
 
 
 def validated(values: dict[str, Any]) -> Any:
@@ -151,7 +123,7 @@ def rolled(config: Any, *, refused: Any = (), lost: Any = (), val: bool = False)
     manager = proxy.val_es_manager if val else proxy.train_es_manager
     environment = manager.envs[0]["env"].lease.environment
     backend = environment.backend
-    environment.backend = Unsteady(backend, set(refused), set(lost))
+    environment.backend = Unsteady(backend, refused=refused, lost=lost)
     try:
         batch = proxy.rollout(DataProto(), val=val)
     except UserError:

@@ -57,17 +57,22 @@ def main(out: str, texts: list[str], packs: list[str]) -> None:
         for pack in map(Pack.load, packs)
         for chat in chats(pack)
     ]
+    fit(model, rows, steps=STEPS, fill=tokenizer.pad_token_id, source=source)
+    model.save_pretrained(out)
+
+
+def fit(model: Any, rows: list[list[int]], *, steps: int, fill: int, source: random.Random, unlearned: int = 0) -> None:
+    """Over-fit on the rows, four at a time; their first `unlearned` ids are not trained."""
     width = max(map(len, rows))
-    ids = torch.tensor([row + [tokenizer.pad_token_id] * (width - len(row)) for row in rows])
-    labels = torch.tensor([row + [-100] * (width - len(row)) for row in rows])
+    ids = torch.tensor([row + [fill] * (width - len(row)) for row in rows])
+    labels = torch.tensor([[-100] * unlearned + row[unlearned:] + [-100] * (width - len(row)) for row in rows])
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     model.train()
-    for _ in range(STEPS):
+    for _ in range(steps):
         some = source.sample(range(len(rows)), 4)
         model(input_ids=ids[some], labels=labels[some]).loss.backward()
         optimizer.step()
         optimizer.zero_grad()
-    model.save_pretrained(out)
 
 
 if __name__ == "__main__":

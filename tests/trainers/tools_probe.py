@@ -10,7 +10,8 @@ from typing import Any
 
 import torch
 from datasets import Dataset
-from grpo_watch import Unsteady, Watched, settings
+from grpo_watch import Watched, settings
+from outage import Unsteady
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import get_json_schema
 from trl.chat_template_utils import qwen2_5_chat_template
@@ -31,7 +32,7 @@ tokenizer.chat_template = qwen2_5_chat_template  # one that TRL knows how to rea
 model = AutoModelForCausalLM.from_pretrained(model_path)
 pack = Pack.load(pack_path)
 before = {name: value.detach().clone() for name, value in model.named_parameters()}
-backend = Unsteady(ExecutableBackend(pack), lost_later=LOST_LATER)
+backend = Unsteady(ExecutableBackend(pack), lost={LOST_LATER})
 environment = Environment(pack, backend, backend_name="executable", user=NoUser)  # type: ignore[arg-type]
 episodes: list[dict[str, Any]] = []
 said: list[list[Any]] = []

@@ -12,7 +12,6 @@ import itertools
 import json
 import os
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -194,18 +193,9 @@ def plain(value: Any) -> Any:
 
 def lose(chosen: set[int]) -> None:
     """Some of a worker's episodes get a world that is lost at its first call."""
-    from simia.errors import Aborted, Code
+    from outage import Lost
+
     from simia.worlds.executable import ExecutableBackend
-
-    @dataclass
-    class Lost:
-        world: Any
-
-        def __getattr__(self, name: str) -> Any:
-            return getattr(self.world, name)
-
-        async def call(self, *_: Any, **__: Any) -> Any:
-            raise Aborted(Code.WORKER_LOST, "on purpose")
 
     opened, numbers = ExecutableBackend.open, itertools.count(1)
 

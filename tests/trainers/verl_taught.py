@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import torch
-from taught import chats
+from taught import chats, fit
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from simia.pack import Pack
@@ -29,15 +29,7 @@ def main(out: str, texts: list[str], pack_path: str) -> None:
         for chat in (*right, *right, *wrong)
     ]
     shared = next(i for i, column in enumerate(zip(*rows, strict=False)) if len(set(column)) > 1)  # rules and tools
-    width = max(map(len, rows))
-    ids = torch.tensor([row + [tokenizer.pad_token_id] * (width - len(row)) for row in rows])
-    labels = torch.tensor([[-100] * shared + row[shared:] + [-100] * (width - len(row)) for row in rows])
-    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
-    for _ in range(STEPS):
-        some = source.sample(range(len(rows)), 4)
-        model(input_ids=ids[some], labels=labels[some]).loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
+    fit(model, rows, steps=STEPS, fill=tokenizer.pad_token_id, source=source, unlearned=shared)
     model.save_pretrained(out)
 
 
