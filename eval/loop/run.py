@@ -263,7 +263,7 @@ class Loop:
 
     async def simulated(self) -> None:
         """GRPO beside a small local model that plays the tools; it is started here, once for all seeds."""
-        backend = EmbeddedBackend(EmbeddedSettings(context=4096), say=print)
+        backend = EmbeddedBackend(EmbeddedSettings(context=8192), say=print)
         await backend.start()
         try:
             assert backend.server is not None
