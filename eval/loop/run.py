@@ -335,7 +335,8 @@ def traced(pack: Path, out: Path) -> None:
     (out / "done").unlink(missing_ok=True)
     rows = [json.loads(line) for line in (pack / "tasks.jsonl").read_text().splitlines()]
     for row in rows:
-        row["reward"] = {"parts": [{"kind": "trace"}]}
+        # Without `extra` it pays to make every call there is: four steps of GRPO found that out, and unlearned the rest.
+        row["reward"] = {"parts": [{"kind": "trace", "extra": 0.5}]}
     (out / "tasks.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
