@@ -1,6 +1,6 @@
 """The whole loop: ten seeds → amplified data → a small model trained on them → held-out tasks played for real → a table.
 
-    python eval/loop/run.py --size small        # an hour or so on two free cores
+    python eval/loop/run.py --size small        # an hour and a half or so on two free cores
     python eval/loop/run.py --size full         # the same, larger, on a GPU
 
 Every stage leaves a file in WORK and is skipped when that file is there, so a killed run goes on where it was. Arms with the
