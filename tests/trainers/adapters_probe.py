@@ -113,7 +113,8 @@ def gymnasium_steps_many(endpoint: str) -> dict[str, Any]:
     plan(endpoint, log=True)
     model = {"llm": {"kind": "openai", "base_url": endpoint, "model": "m"}}
     stage = {**STAGE, "backend": "simulated", "user": "scripted", **model}
-    envs = SyncVectorEnv([lambda: gymnasium.make("simia/Pack-v0", stage=stage)] * 3)
+    store = Path(tempfile.mkdtemp())
+    envs = SyncVectorEnv([lambda: gymnasium.make("simia/Pack-v0", stage=stage, store=store)] * 3)
     told["asked"] = []
     for how in (
         {"seed": [7, 7, 8]},
@@ -123,6 +124,7 @@ def gymnasium_steps_many(endpoint: str) -> dict[str, Any]:
         envs.reset(**how)
         envs.step([LOOK] * 3)
         told["asked"].append(simulated(endpoint))
+    told["stores"] = sorted(path.name for path in store.glob("[0-9]*"))
     envs.close()
     return told
 
@@ -248,7 +250,7 @@ def a_command_serves_it(endpoint: str) -> dict[str, Any]:
     stays.reset(task="cs-010")
     stays.step({"message": LOOK})
     process.send_signal(signal.SIGINT)
-    told["stores"] = sorted(path.name for path in (out.parent / "replies").iterdir())
+    told["stores"] = sorted(path.name for path in (out.parent / "replies").glob("*"))
     told["left"] = [process.wait(60), process.stderr.read()]
     rows = [json.loads(line) for line in out.read_text().splitlines()]
     told["rows"] = [[row["task_id"], row["end"].get("kind", "terminated"), row["reward"]["value"]] for row in rows]
@@ -290,7 +292,7 @@ def skyrl_makes_and_cuts(endpoint: str) -> dict[str, Any]:
     env = skyrl_gym.make("simia", env_config={}, extras={**rows[0], "max_turns": 2})
     prompt, _ = env.init(rows[0]["prompt"])
     first, second = env.step(LOOK), env.step(LOOK)
-    metrics = env.get_metrics()
+    metrics, shared = env.get_metrics(), len(session._shared)
     env.close()
     try:
         skyrl_gym.make("simia", env_config={}, extras={})
@@ -309,6 +311,7 @@ def skyrl_makes_and_cuts(endpoint: str) -> dict[str, Any]:
         "rows": rows,
         "roles": [row["role"] for row in prompt],
         "stores": sorted(path.name for path in store.iterdir()),
+        "shared": shared,
         "observed": first["observations"][0]["role"],
         "done": [first["done"], second["done"]],
         "rewards": [first["reward"], second["reward"]],

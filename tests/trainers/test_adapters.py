@@ -131,7 +131,7 @@ def test_gymnasiums_checker_has_nothing_to_say(told: dict[str, Any]) -> None:
     assert own["warned"] == []
     assert own["tasks"] == ["cs-004", "cs-004", "cs-005", "cs-004"], "task seed mod 78, from cs-001 on"
     assert own["known"] == ["cs-010", "cs-010", 1 << 20, 300], "registered with an environment that is open"
-    assert own["stores"] == ["0"]
+    assert own["stores"] == [], "no model is asked, so there is nothing to keep"
     assert own["drawn"][0] == own["drawn"][1]
     assert len(set(own["drawn"][0])) == 3
     assert "assistant: get_order(" in own["shown"]
@@ -155,6 +155,7 @@ def test_gymnasium_steps_many_in_one_process_or_in_several(told: dict[str, Any])
     assert own["asked"] == [2, 3, 6], (
         "equal seeds and a named group are asked for once, episodes without a seed each for itself"
     )
+    assert own["stores"] == ["0"], "three of them are one stage"
 
 
 @pytest.mark.trainer
@@ -192,7 +193,7 @@ def test_a_command_serves_openenv(told: dict[str, Any]) -> None:
     assert [split["name"] for split in splits] == ["test", "train"]
     assert task["task"].keys() == {"id", "index", "split"}, "nothing of its solution"
     assert number["num_tasks"] > 1
-    assert own["stores"] == ["0"]
+    assert own["stores"] == [], "no model is asked, so there is nothing to keep"
     assert own["refused"] == [404, 403, 403]
     assert own["left"] == [0, ""]
     assert own["rows"] == [
@@ -220,7 +221,8 @@ def test_skyrl_makes_it_and_its_limit_scores(told: dict[str, Any]) -> None:
     own = told["skyrl_makes_and_cuts"]
     assert [(row["env_class"], row["task"]) for row in own["rows"]] == [("simia", "cs-009"), ("simia", "cs-012")]
     assert own["roles"] == ["system", "user"]
-    assert own["stores"] == ["0"], "the rows, the registered one and its episode are one stage"
+    assert own["shared"] == 1, "the rows, the registered one and its episode are one stage"
+    assert own["stores"] == [], "no model is asked, so there is nothing to keep"
     assert own["observed"] == "tool"
     assert (own["done"], own["rewards"]) == ([False, True], [0.0, 0.0])
     assert own["metrics"] == {"turns": 2, "aborted": False, "cut": True, "score": 0.0}
