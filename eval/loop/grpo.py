@@ -36,7 +36,7 @@ def main() -> None:
     parser.add_argument("--store", type=Path, help="where a simulator's replies are kept")
     for name, default in (("steps", 6), ("groups", 4), ("group", 4), ("seed", 0)):
         parser.add_argument(f"--{name}", type=int, default=default)
-    parser.add_argument("--rate", type=float, default=5e-5)
+    parser.add_argument("--rate", type=float, default=2e-5)
     given = parser.parse_args()
     torch.manual_seed(given.seed)
     tokenizer = AutoTokenizer.from_pretrained(given.model)

@@ -311,7 +311,14 @@ def start(code: str, cwd: Path) -> subprocess.Popen[str]:
     """A process that becomes `python -c code`, as `simia train` becomes its trainer."""
     launch = f"Launch([sys.executable, '-c', {code!r}], cwd=Path({str(cwd)!r}), env={{'SAID': 'yes'}})"
     script = f"import sys; from pathlib import Path; from simia.cli.train import become, Launch; become({launch})"
-    return subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=heeding
+    )
+
+
+def heeding() -> None:
+    """What a shell started in the background ignores Ctrl-C, and so do its children, if nobody asks for it again."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def test_the_trainers_exit_code_folder_and_variables_are_its_own(tmp_path: Path) -> None:
