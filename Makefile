@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help install quickstart test test-all check bench clean
+.PHONY: help install quickstart test test-all redteam lock audit check bench clean
 help:            ## this text
 	@grep -hE '^[a-z-]+: .*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
 
@@ -36,8 +36,24 @@ test: check  ## all checks and tests of CI, the real model and the real trainer 
 	$(BIN)/simia model fetch smollm2-135m
 	$(BIN)/python -m pytest -m "not all"
 
-test-all: check  ## the long ones too
-	$(BIN)/python -m pytest
+test-all: check  ## the long ones too, and property tests with 20 times as many examples, which differ from run to run
+	$(BIN)/python -m pytest --hypothesis-profile=thorough
+
+redteam: $(VENV)/.dev  ## every attack of the tests, as a table: contained or open, for each isolation
+	$(BIN)/python -m pytest -m attack
+
+$(VENV)/tools/.made: Makefile
+	$(PYTHON) -m venv $(VENV)/tools
+	$(VENV)/tools/bin/python -m pip install --quiet --disable-pip-version-check uv==0.13.9 pip-audit==2.10.1
+	@touch $@
+
+lock: $(VENV)/.dev $(VENV)/tools/.made  ## requirements.lock with hashes, from constraints.txt, and docs/licences.md
+	$(VENV)/tools/bin/uv pip compile --quiet pyproject.toml --extra embedded --extra datasets --extra mcp --extra sandbox \
+		--universal --python-version 3.11 -c constraints.txt --generate-hashes --no-header --no-emit-index-url -o requirements.lock
+	$(BIN)/python scripts/licences.py
+
+audit: $(VENV)/tools/.made  ## known vulnerabilities in requirements.lock; fails where a package could not be audited
+	$(VENV)/tools/bin/python scripts/audit.py
 
 bench: $(VENV)/.dev  ## every benchmark of eval/bench: our figure beside the bound's and the peers'
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check openai datasketch

@@ -1,4 +1,4 @@
-"""`python -m simia` is the `simia` command."""
+"""`python -P -m simia` is the `simia` command. Without -P, Python imports from the current folder first."""
 
 from simia.cli import main
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
@@ -17,10 +18,15 @@ import yaml
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
 from simia import resources
+from simia.config_secrets import refuse_secrets
 from simia.errors import UserError
 
 C = TypeVar("C", bound="Config")
 OPERATIONAL: dict[str, JsonValue] = {"operational": True}
+DATE = "tag:yaml.org,2002:timestamp"
+LARGEST_YAML = 1 << 20  # characters of a file
+DEEPEST_YAML = 100  # sections within sections
+MOST_VALUES = 100_000  # of a file, each value of an alias counted where it is used
 
 
 class Config(BaseModel):
@@ -36,17 +42,99 @@ def load(cls: type[C], name: str | Path | None, settings: Sequence[str] = (), **
         path, _, text = setting.partition("=")
         if not _ or not path:
             raise UserError(f"--set {setting!r}: write it as a.b=value")
-        assign(data, path.split("."), scalar(text))
+        if path.count(".") >= DEEPEST_YAML:
+            raise UserError(f"--set: the name {path[:40]!r}… has more than {DEEPEST_YAML} parts; write it as a.b=value")
+        assign(data, path.split("."), as_written(text))
     for key, value in overrides.items():
         if value is not None:
             assign(data, key.split("__"), value)
     return parse(cls, data, where=str(name) if name else "settings")
 
 
-def scalar(text: str) -> Any:
+class Loader(yaml.SafeLoader):
+    """YAML without dates: no field is one, and an `api_version` that looks like one is text."""
+
+
+Loader.yaml_implicit_resolvers = {
+    letter: [(tag, form) for tag, form in found if tag != DATE]
+    for letter, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+def load_yaml(text: str, where: str | Path, loader: Any = Loader) -> Any:
+    """Read YAML that others may have written: bounded in size, in depth and in what its aliases expand to.
+
+    `where`: the file, for messages. `loader`: a safe loader of PyYAML. Raises `UserError` in one line.
+    """
+    if len(text) > LARGEST_YAML:
+        raise UserError(f"{where} is larger than {LARGEST_YAML:,} characters; shorten it")
     try:
-        value = yaml.safe_load(text)
-    except yaml.YAMLError:
+        refuse_excess(yaml.parse(text, loader), where)
+        return yaml.load(text, loader)
+    except yaml.YAMLError as error:
+        raise UserError(f"{where} is not YAML: {str(error).splitlines()[0]}") from None
+    # What PyYAML raises for an integer of 5,000 digits, `!!int ""`, `!!bool x` and `!!timestamp x`.
+    except (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError):
+        raise UserError(f"{where} holds a value that cannot be read as its type; write it in quotes") from None
+
+
+def refuse_excess(events: Iterable[yaml.Event], where: str | Path) -> None:
+    """Raise `UserError` for YAML that is too deep, expands to too many values, contains itself or holds text that UTF-8 cannot write."""
+    open_nodes: list[tuple[str | None, int, int]] = []  # anchor; values and depth beneath it so far
+    known: dict[str, tuple[int, int] | None] = {}  # of an anchor: values and depth; None while it is open
+    for event in events:
+        if isinstance(event, yaml.CollectionEndEvent):
+            anchor, size, depth = open_nodes.pop()
+        elif isinstance(event, yaml.CollectionStartEvent):
+            open_nodes.append((event.anchor, 1, 1))
+            if event.anchor is not None:
+                known[event.anchor] = None
+            if len(open_nodes) > DEEPEST_YAML:
+                raise UserError(f"{where} has more than {DEEPEST_YAML} sections within each other; make it flatter")
+            continue
+        elif isinstance(event, yaml.AliasEvent):
+            named = known.get(event.anchor or "", (0, 0))  # an unknown one is refused by PyYAML
+            if named is None:
+                raise UserError(f"{where}: a section contains itself by an alias; write its values out")
+            anchor, (size, depth) = None, named
+        elif isinstance(event, yaml.ScalarEvent):
+            anchor, size, depth = event.anchor, 1, 0
+            refuse_surrogates(event.value, where)
+        else:
+            continue
+        if anchor is not None:
+            known[anchor] = (size, depth)
+        if open_nodes:
+            outer, values, deepest = open_nodes[-1]
+            open_nodes[-1] = (outer, values + size, max(deepest, depth + 1))
+            if values + size > MOST_VALUES:
+                raise UserError(f"{where} has more than {MOST_VALUES:,} values, those of aliases included; shorten it")
+            if len(open_nodes) + depth > DEEPEST_YAML:
+                raise UserError(f"{where} has more than {DEEPEST_YAML} sections within each other; make it flatter")
+
+
+def refuse_surrogates(text: str, where: str | Path) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise UserError(
+            f"{where}: a text holds half a character (such as \\ud800); write the whole character"
+        ) from None
+
+
+@dataclass(frozen=True)
+class Written:
+    """A value of the command line with its text: a field that holds text takes the text, any other field the value."""
+
+    value: Any
+    text: str
+
+
+def scalar(text: str, loader: type[yaml.SafeLoader] = Loader) -> Any:
+    """The value that a text stands for in YAML."""
+    try:
+        value = load_yaml(text, "a setting", loader)
+    except UserError:
         return text
     # YAML 1.1 reads 5e-6 as text; everybody who writes it means a number.
     if isinstance(value, str) and re.fullmatch(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+", value):
@@ -54,39 +142,109 @@ def scalar(text: str) -> Any:
     return value
 
 
+def as_written(text: str) -> Any:
+    """The value of a setting of the command line, for `assign` and `parse`. `null` is no text: it unsets a field."""
+    value = scalar(text)
+    return value if value is None or isinstance(value, str) else Written(value, text)
+
+
 def parse(cls: type[C], data: dict[str, Any], *, where: str) -> C:
+    """Check a config. Raises `UserError` in one line."""
+    texts: dict[tuple[str, ...], str] = {}
+    values = without_text(data, texts)
+    refuse_secrets(values, where)
     try:
-        return cls.model_validate(data)
+        return validate(cls, values, texts)
     except ValidationError as error:
         raise UserError(f"{where}: {explain(cls, error)}") from None
 
 
+def validate(cls: type[C], values: dict[str, Any], texts: Mapping[tuple[str, ...], str]) -> C:
+    """The config. A value that its field refuses is replaced by its text where the field takes that."""
+    try:
+        return cls.model_validate(values)
+    except ValidationError as error:
+        refused = {place: value_at(values, place) for place in places(cls, error) if place in texts}
+        if not refused:
+            raise
+    for place in refused:
+        assign(values, list(place), texts[place])
+    try:
+        return cls.model_validate(values)
+    except ValidationError as error:
+        for place in places(cls, error) & refused.keys():
+            assign(values, list(place), refused[place])
+    return cls.model_validate(values)
+
+
+def places(cls: type[BaseModel], error: ValidationError) -> set[tuple[str, ...]]:
+    """The dotted places that an error names."""
+    return {tuple(untagged(cls, each["loc"])) for each in error.errors()}
+
+
+def value_at(values: Mapping[str, Any], place: Sequence[str]) -> Any:
+    found: Any = values
+    for name in place:
+        found = found[name]
+    return found
+
+
+def without_text(data: Any, texts: dict[tuple[str, ...], str], at: tuple[str, ...] = ()) -> Any:
+    """The values alone; the text of each that was written on the command line goes into `texts`, by its place."""
+    if isinstance(data, Written):
+        texts[at] = data.text
+        return data.value
+    if isinstance(data, dict):
+        return {key: without_text(value, texts, (*at, str(key))) for key, value in data.items()}
+    return data
+
+
 def read(name: str | Path) -> dict[str, Any]:
-    """A config file with what it extends beneath it. A relative `extends` is looked up beside the file first."""
+    """A config file with what it extends beneath it."""
     path = find_config(name)
     return _read(path, ())
 
 
 def find_config(name: str | Path) -> Path:
-    text = str(name)
-    return resources.find("configs", text if text.endswith((".yaml", ".yml")) else f"{text}.yaml")
+    return resources.find("configs", with_suffix(str(name)))
+
+
+def with_suffix(name: str) -> str:
+    return name if name.endswith((".yaml", ".yml")) else f"{name}.yaml"
 
 
 def _read(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
     if path in seen:
         raise UserError(f"{path} extends itself through {' → '.join(p.name for p in seen)}")
-    try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} is not YAML: {str(error).splitlines()[0]}") from None
+    data = load_yaml(read_bounded(path), path) or {}
     if not isinstance(data, dict):
         raise UserError(f"{path}: a config is a mapping of names to values")
     parent = data.pop("extends", None)
     if parent is None:
         return data
-    beside = path.parent / str(parent)
-    base = _read(beside if beside.is_file() else find_config(str(parent)), (*seen, path))
-    return merge(base, data)
+    return merge(_read(find_parent(path, str(parent)), (*seen, path)), data)
+
+
+def read_bounded(path: Path) -> str:
+    """The text of a YAML file, no more of it than one may have: a link may lead to a device without an end. Raises `UserError`."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(4 * LARGEST_YAML + 1)
+        return data.decode()
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}; name a readable file") from None
+    except UnicodeDecodeError as error:
+        if len(data) > 4 * LARGEST_YAML:
+            raise UserError(f"{path} is larger than {LARGEST_YAML:,} characters; shorten it") from None
+        raise UserError(f"{path} is not YAML: {str(error).splitlines()[0]}") from None
+
+
+def find_parent(path: Path, parent: str) -> Path:
+    """What a config extends: a config of that name, else a file beside it. `./NAME` is always a file beside it."""
+    beside = path.parent / Path(parent).expanduser()
+    if resources.find_named("configs", with_suffix(parent)) is None and beside.is_file():
+        return beside
+    return find_config(parent)
 
 
 def merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
@@ -104,6 +262,8 @@ def assign(data: dict[str, Any], path: list[str], value: Any) -> None:
     """Set a nested value. Naming an endpoint turns a section of another kind into that endpoint."""
     for key in path[:-1]:
         inner = data.get(key)
+        if isinstance(inner, Written):
+            inner = data[key] = inner.value
         if not isinstance(inner, dict):
             inner = data[key] = {}
         data = inner
@@ -127,7 +287,8 @@ def explain(cls: type[BaseModel], error: ValidationError) -> str:
         return f"{place} needs a kind, as {place}.kind={kinds[0]}; there are: {', '.join(kinds)}"
     if first["type"] != "extra_forbidden":
         got = first.get("input")  # a whole section is not repeated: it may hold what should not be printed
-        return f"{place}: {first['msg']}" + (f" (got {got!r})" if isinstance(got, bool | int | float) else "")
+        quotes = ": write it in quotes" if first["type"] == "string_type" else ""
+        return f"{place}: {first['msg']}" + (f" (got {got!r}{quotes})" if isinstance(got, bool | int | float) else "")
     known = fields_at(cls, [p for p in first["loc"][:-1] if isinstance(p, str)])
     close = difflib.get_close_matches(str(first["loc"][-1]), known, n=1, cutoff=0.7)
     hint = f"did you mean {close[0]!r}?" if close else f"known here: {', '.join(sorted(known))}"

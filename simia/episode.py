@@ -22,6 +22,7 @@ from simia.task import Task
 from simia.tool import ToolSpec
 from simia.trajectory import End, Message, Provenance, ToolCall, Trajectory
 from simia.users import NoUser, Stop, User, View
+from simia.worlds.arguments import recordable
 from simia.worlds.world import ToolResult, World
 
 if TYPE_CHECKING:
@@ -74,6 +75,8 @@ class Episode:
     samples: list[Sample | None] = field(default_factory=list)
     _turns: int = 0
     _errors: int = 0
+    _own_loss: str = ""
+    """Why its state cannot be read, where its own calls brought that about."""
 
     @classmethod
     def aborted(cls, environment: Environment, task: Task, seed: int, error: Aborted) -> Episode:
@@ -123,6 +126,7 @@ class Episode:
             raise ValueError(f"the episode has ended ({self.end.kind}): reset a new one")
         if action.role != "assistant":
             raise ValueError(f"an action is a message of the assistant, not of the {action.role}")
+        action = recordable(action)
         start = len(self.messages) + 1
         self.messages.append(action)
         self.samples.append(sample)
@@ -154,7 +158,7 @@ class Episode:
         what there is of the agent's last turn: it is kept, and nothing of it is run."""
         if self.end is None:
             if message is not None:
-                self.messages.append(message)
+                self.messages.append(recordable(message))
                 self.samples.append(sample)
             self.end = End(kind="aborted" if aborted else "truncated", code=code)
             if detail:
@@ -170,7 +174,10 @@ class Episode:
         pack, judge = self.environment.pack, self.environment.judge
         if judge is not None:
             return await judge.score(trajectory, self.task)
-        return score(trajectory, self.task.reward, reference=self.task.actions, policies=pack.match)
+        reward = score(trajectory, self.task.reward, reference=self.task.actions, policies=pack.match)
+        if self._own_loss and reward.value is None and reward.error is Code.UNSCORED:
+            return Reward(value=0.0, rationale=f"the episode made its final state unreadable: {self._own_loss}")
+        return reward
 
     async def fork(self) -> Episode:
         """A second episode that goes on from here on its own."""
@@ -224,8 +231,9 @@ class Episode:
             self._errors = self._errors + 1 if result.error else 0
             self._note(result)
             self.messages.append(observation(result, call))
-            if result.ends:
-                self.end = End(kind="terminated", code=Code.FINISHED)
+            if result.ends and self.end is None:
+                limit = result.error is Code.RESOURCE_LIMIT
+                self.end = End(kind="terminated", code=Code.RESOURCE_LIMIT if limit else Code.FINISHED)
 
     async def _hear_user(self) -> None:
         """The user's answer; before it, any calls of the user's own tools."""
@@ -259,7 +267,7 @@ class Episode:
         try:
             yield
         except Aborted as error:
-            self.end = End(kind="aborted", code=error.code)
+            self.end = End(kind="truncated" if error.facts.get("own") else "aborted", code=error.code)
             self.issues.append(Issue(code=error.code, where=where, detail=error.detail))
 
     async def _finish(self) -> None:
@@ -278,6 +286,7 @@ class Episode:
             except Aborted as error:
                 self.issues.append(Issue(code=error.code, where="score", detail=error.detail))
                 self.evidence = None
+                self._own_loss = (error.detail or error.code.meaning) if error.facts.get("own") else ""
         return self.trajectory
 
 

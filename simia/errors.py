@@ -67,6 +67,7 @@ class Code(StrEnum):
     TOOL_FAILED = "tool_failed"
     TOOL_TIMEOUT = "tool_timeout"
     TOOL_CRASHED = "tool_crashed"
+    RESOURCE_LIMIT = "resource_limit"
     # how an episode ended
     USER_STOP = "user_stop"
     ANSWERED = "answered"
@@ -97,7 +98,7 @@ MEANING: dict[Code, str] = {
     Code.BAD_ROW: "the row does not have the dialect's shape",
     Code.BAD_TOOLS: "the tool list cannot be read",
     Code.UNKNOWN_ROLE: "a message has a role that the dialect does not know",
-    Code.TOO_LARGE: "the row is larger than the reader accepts",
+    Code.TOO_LARGE: "the row or the reply is larger than the reader accepts",
     Code.NO_TOOL_USE: "the trajectory calls no tool",
     Code.RATE_LIMITED: "the endpoint said: too many requests",
     Code.TIMEOUT: "the endpoint did not answer in time",
@@ -137,6 +138,7 @@ MEANING: dict[Code, str] = {
     Code.TOOL_FAILED: "the tool itself failed; nothing was changed",
     Code.TOOL_TIMEOUT: "the tool took too long and was stopped; nothing was changed",
     Code.TOOL_CRASHED: "the tool's process ended; nothing was changed",
+    Code.RESOURCE_LIMIT: "the sandbox used more memory or files than it may and was ended, and the episode with it",
     Code.USER_STOP: "the user ended the conversation",
     Code.ANSWERED: "the agent gave its answer",
     Code.FINISHED: "a call ended the episode",
@@ -174,7 +176,10 @@ class UserError(Exception):
 
 
 class Aborted(Exception):  # noqa: N818 - an ending, not a mistake
-    """Infrastructure gave way (endpoint, disk, process). Carries a code; the run stops or tries again, no data is judged."""
+    """Infrastructure gave way (endpoint, disk, process). Carries a code; the run stops or tries again, no data is judged.
+
+    `facts["own"]`: whether the episode's own calls brought it about; then it is scored with what there is.
+    """
 
     def __init__(self, code: Code, detail: str = "", **facts: Any) -> None:
         super().__init__(f"{code}: {detail or code.meaning}")

@@ -30,6 +30,7 @@ This module runs inside the sandbox too, beside the pack's code: standard librar
 from __future__ import annotations
 
 import hashlib
+import os
 import random
 from collections.abc import Callable, Container
 from datetime import datetime, timedelta
@@ -43,6 +44,33 @@ S = TypeVar("S", bound="BaseModel")
 F = TypeVar("F", bound=Callable[..., Any])
 SECONDS_A_CALL = 20  # the clock of an episode moves with its calls, not with the machine
 TRIES = 1000
+
+
+PROGRAMS = ("/usr/bin", "/bin", "/usr/sbin", "/sbin")
+GIT_SETTINGS = {  # stronger than those of a repository, which can name programs
+    "core.fsmonitor": "false",
+    "core.hooksPath": "/dev/null",
+    "core.pager": "cat",
+    "gpg.program": "/bin/false",
+    "log.showSignature": "false",
+}
+SYSTEM_ENVIRONMENT = {
+    "PATH": ":".join((*PROGRAMS, "/usr/local/bin", "/usr/local/sbin")),  # what an agent installed comes last
+    "LANG": "C.UTF-8",
+    "TZ": "UTC",
+    "TERM": "dumb",
+    "USER": "root",
+    "PYTHONNOUSERSITE": "1",
+    "PYTHONSAFEPATH": "1",
+    "PYTHONDONTWRITEBYTECODE": "1",
+    "OPENSSL_CONF": "/dev/null",
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_CONFIG_GLOBAL": "/dev/null",
+    "GIT_CONFIG_COUNT": str(len(GIT_SETTINGS)),
+    **{f"GIT_CONFIG_KEY_{n}": key for n, key in enumerate(GIT_SETTINGS)},
+    **{f"GIT_CONFIG_VALUE_{n}": value for n, value in enumerate(GIT_SETTINGS.values())},
+}
+EMPTY = str(Path(__file__).resolve().parents[1] / "empty")  # inside a sandbox: a folder that nobody can write to
 
 
 class ToolError(Exception):
@@ -150,9 +178,46 @@ class FileTools(Moments):
         """What a file says that is no text, as JSON: for matching states and for checks. None: its bytes are all there is."""
         return None
 
+    def system_environment(self) -> dict[str, str]:
+        """Environment for programs that a check runs over the agent's files: programs and modules of the system come first, and
+        the home, with every program's settings, is an empty folder that nobody can write to."""
+        homes = dict.fromkeys(("HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME", "XDG_STATE_HOME"), EMPTY)
+        return {**homes, "XDG_CONFIG_DIRS": EMPTY, "XDG_DATA_DIRS": "/usr/share", **SYSTEM_ENVIRONMENT}
+
     def path(self, name: str) -> Path:
         """The file of that name in the folder. Raises `ToolError` for one that lies outside of it."""
         found = self.root / name
         if "\0" in name or not found.resolve().is_relative_to(self.root.resolve()):
             raise ToolError(f"{name!r} is outside of the folder")
         return found
+
+
+def system_program(name: str) -> str:
+    """The absolute path of a program that no agent can have written: checks start programs by it, never by their name.
+
+    Raises `LookupError` where the system has none. Outside of a sandbox any program of that name is taken.
+    """
+    found = [path for folder in (*PROGRAMS, "/usr/local/bin") if os.access(path := f"{folder}/{name}", os.X_OK)]
+    sealed = read_only(PROGRAMS[0])
+    for path in found:
+        if not sealed or is_system_file(path):
+            return path
+    raise LookupError(f"the system has no program {name!r}")
+
+
+def is_system_file(path: str) -> bool:
+    """Whether a file, and every link on the way to it, lies where nobody in the sandbox can write. A link that the agent made to a
+    program of the system would give it a name that it does not have."""
+    for _ in range(40):
+        if not os.path.islink(path):
+            return read_only(path)
+        folder = os.path.dirname(path)
+        if not read_only(folder):
+            return False
+        path = os.path.join(os.path.realpath(folder), os.readlink(path))
+    return False
+
+
+def read_only(path: str) -> bool:
+    """Whether it lies on a file system that nobody in the sandbox can write to."""
+    return bool(os.statvfs(path).f_flag & os.ST_RDONLY)

@@ -8,23 +8,35 @@ then brings its own tools and system text.
 from __future__ import annotations
 
 import difflib
+from collections import Counter
 from collections.abc import Callable
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import orjson
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from simia import resources
 from simia.errors import UserError
+from simia.pack_files import MOST_TOOL_COUNT, MOST_TOOLS, check_name, first_line, parse_yaml, read_bytes, read_lines
 from simia.task import Match, Task, ToolTest
 from simia.tool import SchemaError, ToolSpec, compile_schema
 from simia.trajectory import Trajectory
 
 T = TypeVar("T")
+
+
+def check_printable(text: str) -> str:
+    """Shown to whoever is asked for a grant: nothing that a terminal would obey, and nothing that it does not show."""
+    if not text or not text.isprintable():
+        raise ValueError("holds characters that cannot be printed")
+    return text
+
+
+Printable = Annotated[str, AfterValidator(check_printable)]
 
 
 class Executable(BaseModel):
@@ -39,14 +51,19 @@ class Executable(BaseModel):
     `sandbox`: a sandbox each, with a private folder to write to, for worlds of files and of programs."""
     root: str = Field("/scratch", pattern=r"^/([a-z][a-z0-9_-]*)?$")
     """With `isolation: sandbox`: where the private folder lies; `/`: the whole root can be written to."""
-    python: str | None = None
-    """Name of the environment whose interpreter runs it (simia.interpreters), or an interpreter's absolute path;
-    None: simia's own."""
-    needs: list[str] = Field(default_factory=list)
-    """More that is readable inside: names of cached environments, or absolute paths of folders."""
+    python: Printable | None = None
+    """Name of the environment whose interpreter runs it (simia.interpreters), or an interpreter's absolute path, which is a request
+    like those in `needs`; None: simia's own."""
+    needs: list[Printable] = Field(default_factory=list)
+    """More that the code reads: names of environments in simia's cache, or absolute paths of the host, which are requests: whoever
+    opens the pack grants them, or does not open it."""
+    network: bool = False
+    """Whether it asks for the machine's network, which whoever opens the pack grants."""
+    variables: list[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]] = Field(default_factory=list)
+    """Environment variables that it asks for, which whoever opens the pack grants."""
     hidden: list[str] = Field(default_factory=list)
-    """With `isolation: sandbox`: files and folders of the pack that only checks may see, such as expected results. Tasks, tests
-    and seeds are never seen there."""
+    """Files and folders of the pack that only checks may read, as the checks file is: expected results, for example. Tasks, tests
+    and seeds are in no sandbox."""
     repeatable: bool = True
     """False: calls reach something outside. They are never repeated; an episode whose process is lost is aborted."""
     clock: datetime | None = None
@@ -103,15 +120,16 @@ class Pack(BaseModel):
 
     @classmethod
     def load(cls, name: str | Path) -> Pack:
-        """Read a pack directory, by path or by the name of one of `seeds/`."""
-        root = resources.find("seeds", name)
+        """Read a pack directory: a `Path` that exists is taken as it is, text is a name of `seeds/` first."""
+        root = name if isinstance(name, Path) and name.exists() else resources.find("seeds", name)
         path = root / "pack.yaml" if root.is_dir() else root
         if not path.is_file():
             raise UserError(f"{root} is no pack: it has no pack.yaml")
         try:
-            head = PackFile.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
-        except (ValidationError, yaml.YAMLError, UnicodeDecodeError) as error:
+            head = PackFile.model_validate(parse_yaml(path))
+        except (ValidationError, yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
             raise UserError(f"{path}: {first_line(error)}") from None
+        check_names(path.parent, head)
         pack = cls(
             name=head.name,
             description=head.description,
@@ -185,33 +203,45 @@ class Pack(BaseModel):
         return part(self.root / "pack.yaml", name) if self.root and name else None
 
 
+def check_names(pack: Path, head: PackFile) -> None:
+    """Raise `UserError` for a name in `pack.yaml` of a file or folder that is not in the pack."""
+    how = head.executable
+    for key in ("state", "tasks", "tests", "checks", "instructions"):
+        if name := getattr(head, key):
+            check_name(pack, key, name)
+    for name in [how.code, *how.hidden] if how else ():
+        check_name(pack, "executable.code" if how and name == how.code else "executable.hidden", name)
+
+
 def part(pack_yaml: Path, name: str) -> Path:
     """A file of the pack. One that lies elsewhere, also by a link, is refused: a foreign pack must not bring our files into prompts."""
     path = pack_yaml.parent / name
-    if not path.is_file() or not path.resolve().is_relative_to(pack_yaml.parent.resolve()):
+    if "\0" in name or not path.is_file() or not path.resolve().is_relative_to(pack_yaml.parent.resolve()):
         raise UserError(f"{pack_yaml} names {name!r}, which is not beside it")
     return path
 
 
 def text_of(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return read_bytes(path, MOST_TOOLS).decode("utf-8")
     except UnicodeDecodeError:
         raise UserError(f"{path} is not UTF-8 text") from None
 
 
 def read_tools(path: Path) -> list[ToolSpec]:
     try:
-        rows = orjson.loads(path.read_bytes())
+        rows = orjson.loads(read_bytes(path, MOST_TOOLS))
         if not isinstance(rows, list):
             raise SchemaError("a list of tools is expected")
+        if len(rows) > MOST_TOOL_COUNT:
+            raise SchemaError(f"{len(rows):,} tools; at most {MOST_TOOL_COUNT:,} are read")
         tools = [ToolSpec.model_validate(row) for row in rows]
         for tool in tools:
             compile_schema(tool.parameters)
     except (orjson.JSONDecodeError, ValidationError, SchemaError) as error:
         raise UserError(f"{path}: {first_line(error)}") from None
-    names = [tool.name for tool in tools]
-    twice = next((name for name in names if names.count(name) > 1), None)
+    counts = Counter(tool.name for tool in tools)
+    twice = next((name for name, count in counts.items() if count > 1), None)
     if twice:
         raise UserError(f"{path}: tool {twice!r} stands there twice")
     return tools
@@ -220,9 +250,7 @@ def read_tools(path: Path) -> list[ToolSpec]:
 def read_rows(path: Path, make: Callable[[Any], T]) -> list[T]:
     """A JSONL file of the pack's author. A bad line is a mistake and raises, with its number."""
     rows = []
-    for number, line in enumerate(path.read_bytes().splitlines(), start=1):
-        if not line.strip():
-            continue
+    for number, line in read_lines(path):
         try:
             rows.append(make(orjson.loads(line)))
         except (orjson.JSONDecodeError, ValidationError) as error:
@@ -233,10 +261,3 @@ def read_rows(path: Path, make: Callable[[Any], T]) -> list[T]:
 def read_seeds(path: Path) -> list[Trajectory]:
     """Our own packs' seeds, in simia's own row form."""
     return read_rows(path, Trajectory.from_row)
-
-
-def first_line(error: Exception) -> str:
-    if isinstance(error, ValidationError):
-        first = error.errors()[0]
-        return f"{'.'.join(str(p) for p in first['loc'])}: {first['msg']}"
-    return str(error).splitlines()[0]

@@ -1,24 +1,48 @@
-"""Prompts are files: found (a user's own before ours), compiled once, and known by their hash."""
+"""Prompts are files: found by name, compiled once, and known by their hash.
+
+A prompt file may be another person's. It renders in Jinja's sandbox, where it reaches no Python object but the values it is
+given, and changes none of them. Its time and memory are not bounded: a prompt can loop for as long as it likes.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import jinja2
+from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from simia import resources
 from simia.errors import UserError
 
 
+class PromptTemplate:
+    """A compiled prompt file."""
+
+    def __init__(self, name: str, text: str) -> None:
+        self.name = name
+        environment = ImmutableSandboxedEnvironment(
+            undefined=jinja2.StrictUndefined, autoescape=False, keep_trailing_newline=False
+        )
+        try:
+            self._template = environment.from_string(text)
+        except jinja2.TemplateSyntaxError as error:
+            raise UserError(f"prompt {name}, line {error.lineno}: {error.message}") from None
+
+    def render(self, values: Mapping[str, Any] | None = None, /, **more: Any) -> str:
+        """The text. Raises `UserError` for what the sandbox refuses, and for a name that has no value."""
+        try:
+            return self._template.render({**(values or {}), **more})
+        except (jinja2.TemplateError, OverflowError) as error:  # OverflowError: a longer range than the sandbox allows
+            raise UserError(f"prompt {self.name}: {' '.join(str(error).split())}") from None
+
+
 @cache
-def template(name: str) -> tuple[jinja2.Template, str]:
+def template(name: str) -> tuple[PromptTemplate, str]:
     text, digest = text_of(name)
-    environment = jinja2.Environment(undefined=jinja2.StrictUndefined, autoescape=False, keep_trailing_newline=False)
-    try:
-        return environment.from_string(text), digest
-    except jinja2.TemplateSyntaxError as error:
-        raise UserError(f"prompt {name}, line {error.lineno}: {error.message}") from None
+    return PromptTemplate(name, text), digest
 
 
 @cache

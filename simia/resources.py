@@ -1,7 +1,8 @@
-"""Where prompts, configs and seeds are found: a user's file of the same name first, then ours.
+"""Where prompts, configs and seeds are found: by name in the folders of `SIMIA_PATH`, then among ours; or at an explicit path.
 
-Order: a path as given; each folder of `SIMIA_PATH`; the working directory; our data (in the wheel under
-`simia/_data`, in a clone at its root). `kind` is one of `prompts`, `configs`, `seeds`.
+Ours are in the wheel under `simia/_data`, in a clone at its root. A path is explicit when it begins with `/`, `./`, `../` or
+`~`, or when it exists and is no name of ours: what happens to lie in the working directory never takes the place of a file of
+ours. `kind` is one of `prompts`, `configs`, `seeds`.
 """
 
 from __future__ import annotations
@@ -28,22 +29,36 @@ def cache_root() -> Path:
     return Path(os.environ.get("SIMIA_CACHE") or Path.home() / ".cache" / "simia")
 
 
+def user_roots() -> list[Path]:
+    """The folders of `SIMIA_PATH`, whose files take the place of ours."""
+    return [Path(p).expanduser() for p in os.environ.get("SIMIA_PATH", "").split(os.pathsep) if p]
+
+
 def roots() -> list[Path]:
-    users = [Path(p) for p in os.environ.get("SIMIA_PATH", "").split(os.pathsep) if p]
-    return [*users, Path.cwd(), data_root()]
+    return [*user_roots(), data_root()]
+
+
+def is_path(name: str) -> bool:
+    """Whether a name can only be a path: absolute, or beginning with `.` or `~`."""
+    return name.startswith(("./", "../", "~")) or name in (".", "..") or Path(name).is_absolute()
+
+
+def find_named(kind: Kind, name: str | Path) -> Path | None:
+    """The file or folder of that name in `SIMIA_PATH` or among ours."""
+    if is_path(str(name)):
+        return None
+    return next((found for root in roots() if (found := root / kind / name).exists()), None)
 
 
 def find(kind: Kind, name: str | Path) -> Path:
-    """The file or folder of that name. Raises `UserError` that lists what there is."""
+    """The file or folder of that name, or at that path. Raises `UserError` that lists what there is."""
+    if (named := find_named(kind, name)) is not None:
+        return named
     given = Path(name).expanduser()
-    if given.is_absolute() or given.exists():
-        if given.exists():
-            return given
+    if given.exists():
+        return given
+    if given.is_absolute():
         raise UserError(f"{given} does not exist")
-    for root in roots():
-        candidate = root / kind / given
-        if candidate.exists():
-            return candidate
     what = "pack" if kind == "seeds" else kind.removesuffix("s")
     missing = f"no {what} named {str(name)!r}"
     if kind == "seeds" and (given.suffix or len(given.parts) > 1):  # meant as a path
@@ -51,10 +66,36 @@ def find(kind: Kind, name: str | Path) -> Path:
     raise UserError(f"{missing}; there are: {', '.join(names(kind)) or 'none'} (or give a path)")
 
 
-def names(kind: Kind) -> list[str]:
-    """Every name that `find` would accept, ours and the user's."""
+def describe_overrides() -> list[str]:
+    """Lines for the first screen: each file of ours that `SIMIA_PATH` replaces, and what lies in the working directory under
+    the name of a file of ours and is not used."""
+    lines, replaced = [], set[str]()
+    for root in user_roots():
+        found = shadowing(root)
+        lines += [f"{name} is taken from {root} (SIMIA_PATH)" for name in found if name not in replaced]
+        replaced |= set(found)
+    packs = [f"./{name}" for name in names("seeds", [data_root()]) if (Path(name) / "pack.yaml").is_file()]
+    if data_root() / "seeds" == Path.cwd():
+        packs = []
+    if unused := [*packs, *(f"./{name}" for name in shadowing(Path()) if name not in replaced)]:
+        shown = ", ".join(unused[:3]) + (f" and {len(unused) - 3} more" if len(unused) > 3 else "")
+        lines.append(f"not used, for simia has one of that name: {shown} (to use it: SIMIA_PATH=. or the path with ./)")
+    return lines
+
+
+def shadowing(root: Path) -> list[str]:
+    """The files (of packs: the folders) under `root` that have the name of one of ours."""
+    ours = data_root()
+    if root.resolve() == ours:
+        return []
+    files = [f"{kind}/{name}" for kind in KINDS for name in names(kind, [ours])]
+    return [name for name in files if os.path.exists(root / name)]
+
+
+def names(kind: Kind, within: list[Path] | None = None) -> list[str]:
+    """Every name in `SIMIA_PATH` and among ours, or in these folders alone."""
     found: set[str] = set()
-    for root in roots():
+    for root in roots() if within is None else within:
         base = root / kind
         if not base.is_dir():
             continue
@@ -65,7 +106,8 @@ def names(kind: Kind) -> list[str]:
     return sorted(found)
 
 
-TEXT = {".yaml", ".yml", ".j2", ".md", ".txt"}
+KINDS: tuple[Kind, ...] = ("prompts", "configs", "seeds")
+TEXT = {".yaml", ".yml", ".j2", ".md", ".txt", ".json", ".css", ".js"}
 
 
 def file_hash(path: Path) -> str:

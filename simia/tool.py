@@ -1,8 +1,9 @@
 """ToolSpec: what an agent is told of a tool; and the one place where foreign JSON Schemas are compiled.
 
-A schema from outside is hostile (law 9): it may point to the network, nest without end or carry a regular
-expression that never finishes. `compile_schema` refuses the first two and uses an engine with linear-time
-regexes for the third. The fast validator decides; the readable one only words the message of a refusal.
+A foreign schema is hostile: it may point to the network, nest without end, expand to millions of checks through its
+references, or carry a regular expression that never finishes. `compile_schema` refuses the first three and compiles
+regular expressions with a linear-time engine, each within a size. A value that is too large for its schema is refused
+unchecked, and errors are collected only where there cannot be many: each costs far more than the check that found it.
 """
 
 from __future__ import annotations
@@ -10,10 +11,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from functools import lru_cache
+from itertools import islice
 from typing import Any
 
 import orjson
 from pydantic import BaseModel, ConfigDict, Field
+
+from simia.schema_cost import MOST_LEVELS, SchemaError, count_states, estimate_cost, find_patterns
+
+__all__ = ["CompiledSchema", "SchemaError", "ToolSpec", "compile_schema"]
 
 # RFC 3339 wants a zone and seconds; tools in the wild mean "10:00" and "2025-09-17T09:30", and so do their users.
 TIME = r"([01]\d|2[0-3]):[0-5]\d(:[0-5]\d(\.\d+)?)?(Z|[+-]\d\d:?\d\d)?"
@@ -23,10 +29,12 @@ LENIENT = {
 }
 MAX_SCHEMA_BYTES = 256_000
 MAX_SCHEMA_DEPTH = 64
-
-
-class SchemaError(ValueError):
-    """A tool's schema cannot be used; the message says why."""
+PATTERN_BYTES, ONE_PATTERN_BYTES = 32_000_000, 10_000_000  # compiled: of all regular expressions of a schema, of one
+MOST_WORK = 100_000_000  # checks of one place × bytes of the value; the slowest take about 20 ns
+MOST_EXPLAINED = 100_000  # the same, for collecting errors: each takes 20 to 60 µs and kilobytes
+MOST_ERRORS, MOST_MESSAGE = 20, 2_000
+CHEAP = 64  # checks of one place that are never too many
+HEAVY = 1_000  # states of regular expressions from which on few compiled schemas are kept
 
 
 class ToolSpec(BaseModel):
@@ -64,26 +72,83 @@ class CompiledSchema:
         import jsonschema_rs  # three megabytes that talking to an endpoint does not need
 
         guard(schema)
+        self._cost = estimate_cost(schema)
+        share = min(ONE_PATTERN_BYTES, PATTERN_BYTES // max(1, self._cost.patterns))
         try:
             self._fast = jsonschema_rs.Draft202012Validator(
                 schema,
                 formats=LENIENT,
                 validate_formats=True,
                 offline=True,
-                pattern_options=jsonschema_rs.RegexOptions(),
+                pattern_options=jsonschema_rs.RegexOptions(size_limit=share, dfa_size_limit=min(share, 2_000_000)),
             )
         except (jsonschema_rs.ValidationError, ValueError) as error:
-            raise SchemaError(f"not a usable JSON Schema: {str(error).splitlines()[0]}") from None
+            raise SchemaError(f"not a usable JSON Schema: {str(error).splitlines()[0][:MOST_MESSAGE]}") from None
         self._schema = schema
 
     def valid(self, value: Any) -> bool:
-        return bool(self._fast.is_valid(value))
+        return self._too_large(value) is None and bool(self._fast.is_valid(value))
 
     def errors(self, value: Any) -> list[tuple[str, str]]:
-        """(JSON path, message) for each violation."""
+        """(JSON path, message) for the first violations; for one at most where collecting them could cost too much."""
+        if (why := self._too_large(value)) is not None:
+            return [("", why)]
         if self._fast.is_valid(value):
             return []
-        return [(dotted(e.instance_path), e.message) for e in self._fast.iter_errors(value)]
+        checks = self._cost.of(count_levels(value)) or self._cost.checks[-1]
+        if checks * count_bytes(value) <= MOST_EXPLAINED:
+            return [reported(error) for error in islice(self._fast.iter_errors(value), MOST_ERRORS)]
+        if self._cost.alternatives:  # its errors hold those of every branch
+            return [("", "the value breaks the schema; where is not searched for in a value of this size")]
+        import jsonschema_rs
+
+        try:
+            self._fast.validate(value)
+        except jsonschema_rs.ValidationError as error:
+            return [reported(error)]
+        return [("", "the value breaks the schema")]
+
+    def _too_large(self, value: Any) -> str | None:
+        """Why a value is refused unchecked: checking it could take too long."""
+        cost = self._cost
+        if not cost.recursive and not cost.patterns and cost.checks[-1] <= CHEAP:
+            return None
+        checks = cost.of(count_levels(value) if cost.recursive else 0)
+        if checks is None:
+            return f"the value nests deeper than the {len(cost.checks) - 1} levels that this recursive schema is checked to"
+        size = count_bytes(value)
+        if checks * size > MOST_WORK:
+            return f"the value of {size:,} bytes is too large for a schema that makes {checks:,} checks of one place"
+        return None
+
+
+def reported(error: Any) -> tuple[str, str]:
+    """A validator's error as (JSON path, message of bounded length)."""
+    return dotted(error.instance_path), error.message[:MOST_MESSAGE]
+
+
+def count_levels(value: Any) -> int:
+    """How deep a JSON value nests, counted to just beyond what a recursive schema is checked to."""
+    level, depth = [value], 0
+    while depth <= MOST_LEVELS:
+        below: list[Any] = []
+        for each in level:
+            if isinstance(each, dict):
+                below.extend(each.values())
+            elif isinstance(each, list):
+                below.extend(each)
+        if not below:
+            break
+        level, depth = below, depth + 1
+    return depth
+
+
+def count_bytes(value: Any) -> int:
+    """The size of a JSON value as text. What cannot be written as JSON counts by its form in Python."""
+    try:
+        return len(orjson.dumps(value))
+    except (TypeError, ValueError, RecursionError):
+        return len(repr(value))
 
 
 def compile_schema(schema: dict[str, Any]) -> CompiledSchema:
@@ -92,11 +157,17 @@ def compile_schema(schema: dict[str, Any]) -> CompiledSchema:
         key = orjson.dumps(schema, option=orjson.OPT_SORT_KEYS)
     except (TypeError, orjson.JSONEncodeError) as error:
         raise SchemaError(f"the schema is not JSON: {error}") from None
-    return _compiled(key)
+    heavy = sum(map(count_states, find_patterns(schema))) > HEAVY
+    return (_compiled_heavy if heavy else _compiled)(key)
 
 
 @lru_cache(maxsize=4096)
 def _compiled(key: bytes) -> CompiledSchema:
+    return CompiledSchema(orjson.loads(key))
+
+
+@lru_cache(maxsize=64)
+def _compiled_heavy(key: bytes) -> CompiledSchema:
     return CompiledSchema(orjson.loads(key))
 
 

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import settings
 
-pytest_plugins = ["tests.fake_endpoint"]
+from tests import properties
+
+settings.load_profile(properties.REPEATABLE)  # --hypothesis-profile=thorough replaces it
+
+pytest_plugins = ["tests.fake_endpoint", "tests.attack_table"]
 
 
 @pytest.fixture(autouse=True)

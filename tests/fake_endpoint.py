@@ -17,6 +17,8 @@ What each request meets is a fault, by name, and `ok` where nothing is planned:
     stall  no answer, ever          slow:3  an answer after 3 s          reset  the connection breaks before the answer
     cut  half of the body           garbage  200 and no JSON             nochoice  200 and JSON without a completion
     error200:502  200 with an error object in it                        redirect  a 307        echokey  a 401 that repeats the key
+    parrot:FORM  200, a completion that repeats the key in a form of tests/key_forms.py        parrot401:FORM  a 401 that does
+    bomb:400  200, 400 MB as gzip                                       flood:40  200, 40 MB as they are
 
 The log (`/_log`) tells what arrived: number, path, headers, body, the fault met, and `early`, which is true if a request came before a
 Retry-After given earlier had passed by the server's own clock. Tests count in it, and never measure time.
@@ -27,6 +29,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import functools
 import hashlib
 import importlib
 import json
@@ -36,6 +39,7 @@ import sys
 import threading
 import time
 import urllib.request
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from email.utils import formatdate
@@ -45,6 +49,8 @@ from typing import Any
 import orjson
 import pytest
 from aiohttp import web
+
+from tests.key_forms import FORMS
 
 Respond = Callable[[dict[str, Any]], "str | dict[str, Any]"]
 DEFAULTS: dict[str, Any] = {
@@ -183,6 +189,19 @@ class Server:
             return as_json(
                 {"error": {"message": f"Incorrect API key\nprovided: {keys}", "code": "invalid_api_key"}}, 401
             )
+        if name in ("parrot", "parrot401"):
+            words = f"You sent {FORMS[detail](sent_key(request))}, thanks"
+            if name == "parrot401":
+                return as_json({"error": {"message": words, "code": "invalid_api_key"}}, 401)
+            call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": json.dumps({"a": words})}}
+            reply = self.completion(body)
+            reply["choices"][0]["message"] |= {"content": words, "reasoning_content": words, "tool_calls": [call]}
+            return as_json(reply | {"system_fingerprint": words})
+        if name == "bomb":
+            headers = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
+            return web.Response(body=bomb(int(detail)), headers=headers)
+        if name == "flood":
+            return web.Response(body=b" " * (int(detail) << 20), content_type="application/json")
         if name.isdigit():
             return as_json({"error": {"message": f"planned {name}"}}, int(name), self.closing(detail))
         payload = orjson.dumps(self.completion(body))
@@ -235,6 +254,17 @@ class Server:
     def break_connection(request: web.Request) -> None:
         if request.transport is not None:
             request.transport.abort()
+
+
+def sent_key(request: web.Request) -> str:
+    return request.headers.get("api-key") or request.headers["Authorization"].removeprefix("Bearer ")
+
+
+@functools.cache
+def bomb(megabytes: int) -> bytes:
+    """So many megabytes of spaces as gzip: a thousandth of them."""
+    packer = zlib.compressobj(9, wbits=zlib.MAX_WBITS | 16)
+    return b"".join([packer.compress(b" " * (1 << 20)) for _ in range(megabytes)]) + packer.flush()
 
 
 def as_json(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> web.Response:

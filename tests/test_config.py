@@ -8,7 +8,7 @@ import pytest
 
 from simia.amplify.settings import AmplifyConfig
 from simia.cli.amplify import resolve
-from simia.config import differences, identity, load
+from simia.config import LARGEST_YAML, differences, identity, load, load_yaml
 from simia.errors import UserError
 from simia.resources import data_root, find
 from simia.rollout.settings import RolloutConfig
@@ -51,6 +51,59 @@ def test_set_reads_numbers_as_people_write_them() -> None:
     assert load(AmplifyConfig, "amplify/default", ["limits.max_cost=5e-1"]).limits.max_cost == 0.5
     with pytest.raises(UserError, match="write it as"):
         load(AmplifyConfig, "amplify/default", ["n"])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "2024-10-21",
+        "123",
+        "007",
+        "1e3",
+        "1.50",
+        "true",
+        "off",
+        "12:30",
+        "0x1f",
+        "[a]",
+        "a: b",
+        ".inf",
+        "2024-10-21 10:00:00",
+    ],
+)
+def test_a_text_field_takes_what_is_set_as_it_is_written(text: str) -> None:
+    config = load(
+        AmplifyConfig, "amplify/default", [f"llm.model={text}", f"llm.api_version={text}", "n=5", "llm.timeout=1e2"]
+    )
+    assert config.llm.kind == "openai"
+    assert (config.llm.model, config.llm.api_version) == (text, text)
+    assert (config.n, config.llm.timeout) == (5, 100)
+
+
+def test_what_is_set_is_a_value_everywhere_else() -> None:
+    said = ["sampling.extra={min_p: 0.05, day: 2024-10-21}", "sampling.extra.top_k=20", "prompt.scenarios=true"]
+    config = load(AmplifyConfig, "amplify/default", [*said, "llm.api_version=null", "llm.model='2024-10-21'"])
+    assert config.sampling.extra == {"min_p": 0.05, "day": "2024-10-21", "top_k": 20}
+    assert config.prompt.scenarios is True
+    assert (config.llm.model, config.llm.api_version) == ("2024-10-21", None)
+    assert load(RolloutConfig, None, ["tasks=[a, b]"]).tasks == ["a", "b"]
+
+
+def test_a_value_that_no_field_takes_is_named_as_it_is_read() -> None:
+    with pytest.raises(UserError, match=r": n: .*integer.*\(got 1\.5\)$"):
+        load(AmplifyConfig, "amplify/default", ["n=1.5", "llm.model=5"])
+    with pytest.raises(UserError, match=r": llm\.model: .*string"):
+        load(AmplifyConfig, "amplify/default", ["llm.model=null"])
+    with pytest.raises(UserError, match=r"unknown key 'llm\.modl'"):
+        load(AmplifyConfig, "amplify/default", ["llm.modl=5", "llm.model=5"])
+
+
+def test_a_date_in_a_file_is_text_and_a_number_needs_quotes(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text("extends: amplify/default\nllm: {api_version: 2024-10-21}\n")
+    assert load(AmplifyConfig, tmp_path / "mine.yaml").llm.api_version == "2024-10-21"
+    (tmp_path / "mine.yaml").write_text("extends: amplify/default\nllm: {model: 123}\n")
+    with pytest.raises(UserError, match=r"llm\.model: .*string \(got 123: write it in quotes\)$"):
+        load(AmplifyConfig, tmp_path / "mine.yaml")
 
 
 def test_an_extends_loop_is_named(tmp_path: Path) -> None:
@@ -97,3 +150,62 @@ def test_every_config_of_ours_is_read(path: Path) -> None:
     config = load(AmplifyConfig, f"amplify/{path.stem}")
     assert config.n >= 8
     assert config.sampling.temperature in (0.4, 1.0)
+
+
+def bomb(levels: int) -> str:
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
+    return "\n".join(lines + [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, levels)])
+
+
+EXCESS = {
+    "mappings within each other": (f"llm: {'{a: ' * 5000}{'}' * 5000}", "flatter"),
+    "lists within each other": (f"llm: {'[' * 3000}", "flatter"),
+    "depth by aliases": ("\n".join(["a0: &a0 [1]", *(f"a{i}: &a{i} [*a{i - 1}]" for i in range(1, 200))]), "flatter"),
+    "a mapping within itself": ("llm: &x {extra_body: {y: *x}}", "contains itself"),
+    "a list within itself": ("llm: {extra_body: {y: &x [*x]}}", "contains itself"),
+    "values by aliases": (bomb(9), "aliases included"),
+    "values by merge keys": ("\n".join([bomb(6), "b: &b {c: *a5}", "d: {<<: [*b, *b, *b]}"]), "aliases included"),
+    "digits": (f"n: {'9' * 5000}", "quotes"),
+    "no integer": ('n: !!int ""', "quotes"),
+    "no truth value": ("n: !!bool x", "quotes"),
+    "no date": ("n: !!timestamp x", "quotes"),
+    "half a character": ('llm: {model: "\\ud800"}', "half a character"),
+    "size": (f"# {'x' * LARGEST_YAML}", "larger than"),
+    "a Python object": ("n: !!python/object/apply:os.getcwd []", "not YAML"),
+    "an unknown alias": ("n: *x", "not YAML"),
+}
+
+
+@pytest.mark.attack("a config exhausts memory or time, or ends in a traceback")
+@pytest.mark.parametrize("case", EXCESS)
+def test_excessive_yaml_is_refused_in_one_line(case: str, tmp_path: Path) -> None:
+    text, words = EXCESS[case]
+    (tmp_path / "mine.yaml").write_text(f"extends: amplify/default\n{text}\n")
+    with pytest.raises(UserError, match=words) as caught:
+        load(AmplifyConfig, tmp_path / "mine.yaml")
+    assert "mine.yaml" in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 300 + len(str(tmp_path))
+
+
+@pytest.mark.attack("a config exhausts memory or time, or ends in a traceback")
+@pytest.mark.parametrize(
+    "setting",
+    [f"n={'9' * 5000}", f"n={'[' * 3000}", f"{'a.' * 3000}a=1", "n=!!bool x"],
+)
+def test_an_excessive_setting_is_refused_in_one_line(setting: str) -> None:
+    with pytest.raises(UserError) as caught:
+        load(AmplifyConfig, "amplify/default", [setting])
+    assert "\n" not in str(caught.value)
+
+
+def test_aliases_anchors_and_merge_keys_are_read() -> None:
+    text = "a: &a {x: 1, y: [1, 2]}\nb: *a\nc: {<<: *a, z: 2026-01-01}"
+    found = {"x": 1, "y": [1, 2]}
+    assert load_yaml(text, "text") == {"a": found, "b": found, "c": {**found, "z": "2026-01-01"}}
+
+
+def test_a_link_to_a_device_is_not_read_to_its_end(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").symlink_to("/dev/zero")
+    with pytest.raises(UserError):
+        load(AmplifyConfig, tmp_path / "mine.yaml")

@@ -5,10 +5,11 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from simia.state import apply, diff, merge_patch
+from tests.properties import examples
 
 LEAVES = (
     st.none()
@@ -28,7 +29,7 @@ STATES = st.dictionaries(
 
 
 @given(STATES, STATES)
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_a_state_with_its_changes_applied_is_the_other(old: dict[str, Any], new: dict[str, Any]) -> None:
     kept = copy.deepcopy(old)
     changes = diff(old, new)

@@ -14,8 +14,8 @@ import pytest
 ROOT = Path(__file__).parent.parent
 
 
-def run(*command: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    env = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "OPENAI_API_KEY", "SIMIA_PATH")}
+def run(*command: str | Path, cwd: Path | None = None, **more: str) -> subprocess.CompletedProcess[str]:
+    env = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "OPENAI_API_KEY", "SIMIA_PATH")} | more
     return subprocess.run([str(c) for c in command], cwd=cwd, env=env, capture_output=True, text=True)
 
 
@@ -46,7 +46,11 @@ def test_a_users_file_of_the_same_name_overrides_ours(installed: Path, tmp_path:
     (tmp_path / "prompts" / "amplify").mkdir(parents=True)
     (tmp_path / "prompts" / "amplify" / "small_system.j2").write_text("A SYSTEM TEXT OF MY OWN")
     done = run(installed, "amplify", "--dry-run", cwd=tmp_path)
+    assert "A SYSTEM TEXT OF MY OWN" not in done.stdout
+    assert "not used" in done.stderr
+    done = run(installed, "amplify", "--dry-run", cwd=tmp_path, SIMIA_PATH=".")
     assert "A SYSTEM TEXT OF MY OWN" in done.stdout
+    assert "simia: prompts/amplify/small_system.j2 is taken from . (SIMIA_PATH)" in done.stderr.splitlines()
 
 
 def test_a_users_mistake_is_one_line(installed: Path, tmp_path: Path) -> None:

@@ -92,7 +92,7 @@ class Hand:
 
     async def start(self) -> None:
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "simia.amplify.checkers"),
+            *(sys.executable, "-P", "-m", "simia.amplify.checkers"),  # -P: import nothing from the current folder
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             start_new_session=True,  # Ctrl-C is for the parent, which then closes the pipe

@@ -36,6 +36,7 @@ LONG_NUMBER = re.compile(rf"^\^?{DIGIT}\{{(\d+)(?:,\d*)?\}}\$?$")
 CODE = re.compile(r"(?=[^\s]*\d)[\w#@./-]*[A-Za-z#][\w#@./-]*")
 NO_CODE = re.compile(r"\d{4}-\d{2}(?:-\d{2})?(?:T.*)?|\d{1,2}[:.]\d{2}.*|[A-Za-z]{1,2}\d+(?::[A-Za-z]{1,2}\d+)?", re.I)
 ENOUGH = 3
+MOST_LEVELS, MOST_PARTS = 12, 10_000  # of a schema whose arguments are looked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +97,7 @@ def infer(tools: Sequence[ToolSpec], seeds: Sequence[Trajectory] = ()) -> Identi
         if tool.identifiers is not None:
             found = [tuple(name.split(".")) for name in tool.identifiers]
         else:
-            leaves = list(schema_leaves(tool.parameters, (), tool.parameters))
+            leaves = list(schema_leaves(tool.parameters, tool.parameters))
             found = [path for path, schema in leaves if is_identifier(path, schema, uses.get((tool.name, path)))]
         if found:
             paths[tool.name] = tuple(dict.fromkeys(found))
@@ -167,26 +168,30 @@ def named_or_shaped(name: str, schema: dict[str, Any]) -> bool:
     return bool((NAME.search(name) and not NOT_A_NAME.search(name)) or EMAIL_NAME.search(name))
 
 
-def schema_leaves(
-    schema: Any, path: Path, root: dict[str, Any], depth: int = 0
-) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """Every place for a scalar in a schema, with the innermost schema that describes it."""
-    if not isinstance(schema, dict) or depth > 12:
-        return
-    reference = schema.get("$ref")
-    if isinstance(reference, str) and reference.startswith("#/"):
-        target: Any = root
-        for part in reference[2:].split("/"):
-            target = target.get(part) if isinstance(target, dict) else None
-        yield from schema_leaves(target, path, root, depth + 1)
-        return
-    branches = [b for key in ("anyOf", "oneOf", "allOf") for b in schema.get(key) or [] if isinstance(b, dict)]
-    for branch in branches:
-        yield from schema_leaves(branch, path, root, depth + 1)
-    properties = schema.get("properties")
-    for name, inner in properties.items() if isinstance(properties, dict) else ():
-        yield from schema_leaves(inner, (*path, name), root, depth + 1)
-    if "items" in schema:
-        yield from schema_leaves(schema["items"], path, root, depth + 1)
-    elif path and not branches and not properties:
-        yield path, schema
+def schema_leaves(schema: Any, root: dict[str, Any]) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """Every place for a scalar in a schema, with the innermost schema that describes it. References can make a small schema
+    endless: it is followed a dozen levels, and `MOST_PARTS` parts of it in all."""
+    waiting: list[tuple[Any, Path, int]] = [(schema, (), 0)]
+    for _ in range(MOST_PARTS):
+        if not waiting:
+            return
+        part, path, depth = waiting.pop()
+        if not isinstance(part, dict) or depth > MOST_LEVELS:
+            continue
+        reference = part.get("$ref")
+        if isinstance(reference, str) and reference.startswith("#/"):
+            target: Any = root
+            for step in reference[2:].split("/"):
+                target = target.get(step) if isinstance(target, dict) else None
+            waiting.append((target, path, depth + 1))
+            continue
+        branches = [b for key in ("anyOf", "oneOf", "allOf") for b in part.get(key) or [] if isinstance(b, dict)]
+        inner = [(branch, path, depth + 1) for branch in branches]
+        properties = part.get("properties")
+        if isinstance(properties, dict):
+            inner += [(each, (*path, name), depth + 1) for name, each in properties.items()]
+        if "items" in part:
+            inner.append((part["items"], path, depth + 1))
+        elif path and not branches and not properties:
+            yield path, part
+        waiting += reversed(inner)

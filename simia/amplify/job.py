@@ -129,13 +129,16 @@ class Job:
         """Take up what earlier sessions left: decided results, items to be asked again."""
         for item, content_hash, tools, sketch in self.ledger.outcomes():
             while self._next_ord < item.ord:  # planned, but killed before its row was on disk
-                self._retry.append(self.simulator.item(self._next_ord, self.coverage.counts(self._next_ord)))
+                missing = self.simulator.item(self._next_ord, self.coverage.counts(self._next_ord))
+                self.ledger.plan(missing)
+                self._retry.append(missing)
                 self._next_ord += 1
             self._next_ord = item.ord + 1
             again = item.status == OPEN or (item.status == FAILED and item.reason in PASSING | FATAL)
+            again |= item.status == PASSED and content_hash is None  # its result was lost; its reply is recalled
             if again:
                 self._retry.append(item)
-            elif item.status == PASSED or item.reason in COPIES:
+            elif content_hash is not None and (item.status == PASSED or item.reason in COPIES):
                 self._passed += 1
                 self._decide(item, Outcome(content_hash, None, sketch, tools))
             else:
@@ -155,9 +158,12 @@ class Job:
         elif accepted >= self.config.n:
             self.stop("complete")
         elif len(self._latest) == config.window and sum(self._latest) < config.min_yield * config.window:
-            worst = self.progress.rejected.most_common(1)
-            reason = f", mostly {worst[0][0]} ({Code(worst[0][0]).meaning})" if worst else ""
-            self.stop("yield", f"only {sum(self._latest)} of the latest {config.window} were accepted{reason}")
+            self.stop("yield", f"only {sum(self._latest)} of the latest {config.window} were accepted{self._mostly()}")
+
+    def _mostly(self) -> str:
+        """The reason of most rejections, for the line of a stop."""
+        worst = self.progress.rejected.most_common(1)
+        return f", mostly {worst[0][0]} ({Code(worst[0][0]).meaning})" if worst else ""
 
     def _launch(self) -> None:
         most = self.config.stop.attempts or 10 * self.config.n + 50
@@ -169,7 +175,8 @@ class Job:
                 return
             elif self._next_ord >= most:
                 if not self._tasks:
-                    self.stop("attempts", f"{most} items were tried; raise stop.attempts to go on")
+                    tried = f"{most} items were tried and {self.acceptance.accepted} accepted{self._mostly()}"
+                    self.stop("attempts", f"{tried}; raise stop.attempts to go on")
                 return
             elif (counts := self.coverage.counts(self._next_ord, wait=self._may_wait)) is None:
                 return  # until enough is decided to say what is rare

@@ -34,7 +34,7 @@ async def judge_seeds(run: Run, config: AmplifyConfig, seeds: Seeds, backend: Ba
             seed.id: verdict.model_dump(mode="json", exclude={"votes"})
             for seed, verdict in zip(seeds.order, verdicts, strict=True)
         }
-        run.ledger.set_meta(META, known)
+        run.ledger.set_meta(META, known, twice=True)
     return kept(run, seeds)
 
 

@@ -31,7 +31,7 @@ from simia.llm.backends import open_backend, price_for
 from simia.llm.engine import Engine
 from simia.llm.types import Backend
 from simia.prompts import text_of
-from simia.runs import Run, seeds_of
+from simia.runs import Run, refuse_partial, seeds_of
 from simia.runs.run import save_config
 from simia.trajectory import Trajectory
 
@@ -52,10 +52,14 @@ class Amplified:
     def run_id(self) -> str:
         return self.folder.name
 
-    def trajectories(self) -> Iterator[Trajectory]:
-        """The accepted trajectories of the run, in order."""
+    def trajectories(self, *, partial: bool = False) -> Iterator[Trajectory]:
+        """The accepted trajectories of the run, in order.
+
+        Raises `UserError` unless the run is complete; `partial`: take what there is.
+        """
         run = Run.read_only(self.folder.parent, str(self.folder))
         try:
+            refuse_partial(run, partial=partial, how="trajectories(partial=True)")
             for body in run.ledger.accepted():
                 yield Trajectory.from_row(body["trajectory"])
         finally:
@@ -95,6 +99,8 @@ async def resume(
     """Go on with a run. `changes` (dotted names) may touch what is operational: n, limits, stop."""
     run = Run.open(runs, run_id)
     try:
+        if run.found is not None and run.found.findings:
+            say(f"note: {run.found}")
         config = saved(run, changes)
         seeds = load_seeds(config, given)
         async with opened(config, say) as backend:

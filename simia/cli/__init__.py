@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import sqlite3
 import sys
 
 import typer
 
 from simia.errors import UserError
+from simia.terminal import guard, say, say_error
 
 
 def main() -> None:
     """Entry point of the console command."""
+    guard()
     try:
         build()()
     except UserError as error:
-        print(f"simia: {error}", file=sys.stderr)
+        say_error("simia: " + " ".join(str(error).splitlines()))  # one line, whatever was quoted in it
+        sys.exit(2)
+    except sqlite3.DatabaseError as error:  # a damaged page that no check of the command met first
+        from simia.runs.run import OPENED
+
+        todo = " or ".join(f"simia runs rebuild {folder}" for folder in OPENED) or "give another file"
+        say_error(f"simia: a database cannot be read ({error}); to recover what can be: {todo}")
         sys.exit(2)
     except BrokenPipeError:
         sys.exit(141)
@@ -69,5 +78,9 @@ def version(show: bool = typer.Option(False, "--version", help="Print the versio
     if show:
         from simia import __version__
 
-        print(__version__)
+        say(__version__)
         raise typer.Exit
+    from simia.resources import describe_overrides
+
+    for line in describe_overrides():
+        say_error(f"simia: {line}")

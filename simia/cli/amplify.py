@@ -7,15 +7,17 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from simia import loop
 from simia.amplify.settings import AmplifyConfig
 from simia.config import load
 from simia.errors import UserError
+from simia.report.console import Terminal
+from simia.runs.run import checked_name
+from simia.terminal import say
 
 RUNS = Annotated[Path, typer.Option("--runs", help="Folder of the runs.", envvar="SIMIA_RUNS")]
-err = Console(stderr=True)
+err = Terminal(stderr=True)
 
 
 def amplify(
@@ -42,6 +44,8 @@ def amplify(
     Without an endpoint a small local model does it (fetched once). With OPENAI_API_KEY in the environment, or
     --set llm.base_url=…, that endpoint is used.
     """
+    if name is not None:
+        checked_name(name)  # before a model is fetched
     resolved = resolve(config, seeds, n, settings or [])
     if dry_run:
         show_dry_run(resolved)
@@ -86,13 +90,13 @@ def show_dry_run(config: AmplifyConfig) -> None:
     from simia.amplify.session import preview
     from simia.amplify.tokens import text_tokens
     from simia.llm.backends import price_for
-    from simia.report.conversation import plain
+    from simia.report.console import plain
     from simia.trajectory import Usage
 
     simulator, seeds = preview(config)
     prompts = [simulator.prompt(simulator.item(i)) for i in range(min(len(seeds.order), 50))]
     for message in prompts[0].messages:
-        print(f"--- {message['role']} ---\n{plain(message['content']).plain}\n")
+        say(f"--- {message['role']} ---\n{message['content']}\n")
     prompt_tokens = sum(text_tokens(m["content"]) for p in prompts for m in p.messages) // len(prompts)
     reply_tokens = sum(text_tokens(str(s.to_row()["messages"])) for s in seeds.order) // len(seeds.order)
     static_tokens = sum(text_tokens(m["content"]) for p in prompts for m in p.messages[:-1]) // len(prompts)
@@ -107,7 +111,7 @@ def show_dry_run(config: AmplifyConfig) -> None:
     )
     price = price_for(config.llm)
     if price is None:
-        err.print("price: unknown for this model; put it into configs/prices.yaml or llm.price")
+        err.print("price: unknown for this model; set llm.price")
         return
     served, whole = (
         price.of(Usage(prompt=prompt_tokens, completion=reply_tokens, cached=cached)) * config.n

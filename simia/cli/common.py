@@ -5,15 +5,33 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from simia.amplify.progress import Progress
 from simia.amplify.session import Amplified
+from simia.report.console import Terminal
 from simia.runs import Run
 
-out = Console()
+out = Terminal()
+err = Terminal(stderr=True)
+GRANT_READ = Annotated[
+    list[Path] | None,
+    typer.Option("--grant-read", help="Let the pack's code read this file or folder of yours; may be repeated."),
+]
+
+
+def granted_paths(paths: list[Path] | None) -> list[str]:
+    """Absolute, so that a run that is resumed elsewhere means the same ones."""
+    return [str(path.expanduser().absolute()) for path in paths or []]
+
+
+def tell(run: Run) -> None:
+    """Verify a run that is about to be read, and say on stderr if it is not all there."""
+    stands = run.verify()
+    if not stands.complete:
+        err.print(f"note: {stands}", soft_wrap=True)
 
 
 @contextlib.contextmanager

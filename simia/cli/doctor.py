@@ -8,13 +8,13 @@ import sys
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from simia.errors import UserError
+from simia.report.console import Terminal
 
 EXTRAS = {"embedded": "xllamacpp", "vllm": "vllm", "datasets": "pyarrow", "mcp": "mcp"}
-out = Console()
+out = Terminal()
 
 
 def doctor(
@@ -47,7 +47,7 @@ def machine() -> Table:
         table.add_row(what, how)
     for extra, module in EXTRAS.items():
         there = importlib.util.find_spec(module) is not None
-        table.add_row(f"extra {extra}", "installed" if there else f"not installed: pip install 'simia\\[{extra}]'")
+        table.add_row(f"extra {extra}", "installed" if there else f"not installed: pip install 'simia[{extra}]'")
     have = installed()
     wanted = dict.fromkeys(name for needs in NEEDS.values() for name in needs)
     some = ", ".join(f"{name} {have[plain(name)]}" for name in wanted if plain(name) in have)
@@ -56,7 +56,7 @@ def machine() -> Table:
         if name in NEEDS:
             continue
         built = (cache_root() / "envs" / recipe.key).is_dir()
-        how = "built" if built else f"not built ({recipe.size}): {sys.executable} -m simia.interpreters {name}"
+        how = "built" if built else f"not built ({recipe.size}): {sys.executable} -P -m simia.interpreters {name}"
         table.add_row(f"environment {name}", how)
     return table
 

@@ -5,17 +5,21 @@ from __future__ import annotations
 from collections import Counter
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
 from simia.cli.amplify import RUNS
 from simia.errors import UserError
+from simia.report.console import Terminal
 from simia.runs import Run, locate
 from simia.trajectory import digest
 
-out = Console()
+if TYPE_CHECKING:
+    from simia.export import ExportReport
+
+out = Terminal()
+err = Terminal(stderr=True)
 
 
 class To(StrEnum):
@@ -79,6 +83,10 @@ def export(
     judged: Annotated[
         bool, typer.Option("--judged", help="Leave out what `simia judge` found a fault in; what was not judged stays.")
     ] = False,
+    partial: Annotated[
+        bool,
+        typer.Option("--partial", help="Take what is there of runs that are unfinished, in progress or inconsistent."),
+    ] = False,
     runs: RUNS = Path("runs"),
 ) -> None:
     """Write trajectories as training data, with a data set card and, for LLaMA-Factory, a training YAML."""
@@ -89,6 +97,7 @@ def export(
         for_training,
         mixed,
         not_judged_bad,
+        refuse_partial_runs,
         shares_of,
         trajectories,
         unread,
@@ -100,6 +109,8 @@ def export(
     if take is not None and not mix:
         raise UserError("--take says how many of a mix: name the packs' shares with --mix")
     known = [found for name in names if (found := folder_of(name, runs)) is not None]
+    for note in refuse_partial_runs(known, partial=partial):
+        err.print(f"note: {note}", soft_wrap=True, highlight=False, markup=False)
     target = folder or (known[0] / f"export-{to.value}" if known else Path(f"export-{to.value}"))
     once = Once()
     bad: Counter[str] = Counter()
@@ -133,6 +144,13 @@ def export(
         highlight=False,
         markup=False,
     )
+    if report.without_system:
+        out.print(
+            f"{report.without_system} have no system text: the model's chat template writes its own where it has one; "
+            "--system FILE gives them the text of the deployment",
+            soft_wrap=True,
+            highlight=False,
+        )
     for issue in report.examples:
         out.print(f"refused {report.refused[issue.code]}: {issue}", soft_wrap=True, highlight=False, markup=False)
     if to is To.llamafactory and report.rows:
@@ -142,8 +160,20 @@ def export(
             highlight=False,
             markup=False,
         )
+    if report.rows == 0:
+        raise UserError(nothing_written(report, known))
+
+
+def nothing_written(report: ExportReport, runs: list[Path]) -> str:
+    """Why an export has no row, and what to do."""
     if report.trajectories == 0:
-        raise typer.Exit(1)
+        see = f": see simia report {runs[0].name}" if runs else ""
+        return f"no row was written: the sources hold no trajectory that can be exported{see}"
+    reason, count = max(report.refused.items(), key=lambda pair: pair[1])
+    return (
+        f"no row was written: {report.trajectories:,} trajectories were read and none can be expressed, mostly {reason} ({count:,}); "
+        f"each reason stands in refused.jsonl"
+    )
 
 
 def folder_of(name: str, runs: Path) -> Path | None:

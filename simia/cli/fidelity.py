@@ -10,20 +10,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import orjson
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from simia import loop
 from simia.cli.amplify import RUNS
+from simia.cli.common import GRANT_READ, granted_paths
 from simia.cli.rollout import endpoint
 from simia.errors import Code, UserError
+from simia.report.console import Terminal
 
 if TYPE_CHECKING:
     from simia.rollout.figures import Estimate
     from simia.verify.fidelity import Fidelity
 
-out = Console()
-err = Console(stderr=True)
+out = Terminal()
+err = Terminal(stderr=True)
 
 
 def fidelity(
@@ -54,6 +55,7 @@ def fidelity(
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="Any setting of a rollout, as llm.model=gpt-5-mini.")
     ] = None,
+    grant_read: GRANT_READ = None,
     runs: RUNS = Path("runs"),
 ) -> None:
     """Play the tasks' solutions for real with the simulator beside them, and compare call by call.
@@ -84,6 +86,8 @@ def fidelity(
             given.append(f"backend_settings.forced={str(forced).lower()}")
             if chained:
                 given += ["episode.turns=1000", "episode.errors=1000"]
+            if grant_read:
+                given.append(f"backend_settings.read={orjson.dumps(granted_paths(grant_read)).decode()}")
             every = [*endpoint(settings or []), *given]
             figures, why = loop.run(one(source, run, every, limit, split, runs))
             row = f"{kind}, {'ledger' if ledger else 'no ledger'}"
@@ -110,7 +114,7 @@ async def one(
     pack: str, name: str, settings: list[str], limit: int | None, split: str | None, runs: Path
 ) -> tuple[Fidelity, str]:
     """The figures of one run, and why it is not complete if it is not."""
-    from simia.config import differences, identity, load, scalar
+    from simia.config import as_written, differences, identity, load
     from simia.pack import Pack
     from simia.report.shadow import calls_of
     from simia.rollout.job import resume, rollout
@@ -129,7 +133,7 @@ async def one(
         reopen(runs, name)
         said = (setting.partition("=") for setting in settings)
         # A raised cap is heard; a cap that is not named again stays as it was.
-        done = await resume(name, runs=runs, changes={dotted: scalar(text) for dotted, _, text in said})
+        done = await resume(name, runs=runs, changes={dotted: as_written(text) for dotted, _, text in said})
     else:
         done = await rollout(config, runs=runs, name=name)
     run = Run.read_only(runs, name)

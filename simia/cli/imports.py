@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
+
+from simia.report.console import Terminal
 
 HELP = "Foreign environments become packs: tau2, officebench, agentbench, gymnasium, mcp, openapi."
 app = typer.Typer(help=HELP, no_args_is_help=True)
@@ -25,7 +26,7 @@ def tau2(
     """A domain of tau2 as a pack for evaluation, run by tau2's own code (installed in an environment of its own once)."""
     from simia.importers.tau2 import import_domain
 
-    console = Console()
+    console = Terminal()
     import_domain(domain, out, say=lambda line: console.print(line, markup=False, soft_wrap=True, highlight=False))
 
 
@@ -40,7 +41,7 @@ def officebench(
     """OfficeBench's tasks as a pack over real files; those of two and three apps are for evaluation only."""
     from simia.importers.officebench import import_tasks
 
-    console = Console()
+    console = Terminal()
     say = lambda line: console.print(line, markup=False, soft_wrap=True, highlight=False)  # noqa: E731
     import_tasks(folder, out, solutions, say=say)
 
@@ -57,7 +58,7 @@ def agentbench(
     from simia import loop
     from simia.importers.agentbench import find_answers, import_problems
 
-    console = Console()
+    console = Terminal()
 
     def say(line: str) -> None:
         console.print(line, markup=False, soft_wrap=True, highlight=False)
@@ -90,7 +91,7 @@ def gymnasium(
     """A Gymnasium environment of text or few values, or a game of TextArena, run by its own code behind one tool."""
     from simia.importers.gymnasium import import_environment, json_object
 
-    console = Console()
+    console = Terminal()
     import_environment(
         env_id, out, python=python, pip=pip or [], modules=modules or [], kwargs=json_object(kwargs, "--kwargs"),
         actions=[name.strip() for name in actions.split(",")] if actions else None, tasks=tasks, low=low, high=high,
@@ -139,7 +140,7 @@ def mcp(
 
     from simia.importers.mcp import import_server, pairs, reset_of
 
-    console = Console()
+    console = Terminal()
     import_server(
         shlex.split(command or ""), out=out, url=url, pip=pip or [], npm=npm, folder=files,
         environment=pairs(env, "=", "--env"), variables=variables or [], headers=pairs(header, ":", "--header"),
@@ -169,7 +170,7 @@ def openapi(
     """An OpenAPI 3 document as a pack whose tools can be simulated; with --base-url also played against the real API."""
     from simia.importers.openapi import import_api
 
-    console = Console()
+    console = Terminal()
     import_api(
         source, out, base_url=base_url, only=only or [], auth=auth or [],
         say=lambda line: console.print(line, markup=False, soft_wrap=True, highlight=False),

@@ -6,18 +6,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from simia.cli.amplify import RUNS
 from simia.errors import UserError
+from simia.report.console import Terminal
+from simia.terminal import say
 
 if TYPE_CHECKING:
     from simia.amplify.judging import Judgement, QualitySettings
 
-out = Console()
-err = Console(stderr=True)
+out = Terminal()
+err = Terminal(stderr=True)
 SHOWN = 5
 
 
@@ -78,7 +78,7 @@ def print_judgement(judgement: Judgement) -> None:
             share = "" if rate.value is None else f"{rate.value:.3f}"
             interval = f"{low:.3f}–{high:.3f}" if rate.judged else ""
             counts = str(rate.passed), str(rate.judged)
-            table.add_row(escape(name), escape(dimension), *counts, share, interval, str(rate.errors or ""))
+            table.add_row(name, dimension, *counts, share, interval, str(rate.errors or ""))
     out.print(table)
     if len(judgement.judges) > 1:
         print_agreement(judgement)
@@ -96,10 +96,10 @@ def print_agreement(judgement: Judgement) -> None:
     for (first, second, dimension), found in judgement.agreements().items():
         share = "" if found.share is None else f"{found.share:.3f}"
         kappa = "" if found.kappa is None else f"{found.kappa:.3f}"
-        table.add_row(escape(f"{first}, {second}"), escape(dimension), str(found.both), share, kappa)
+        table.add_row(f"{first}, {second}", dimension, str(found.both), share, kappa)
     for dimension in judgement.dimensions(*judgement.judges) if len(judgement.judges) > 2 else []:
         kappa_of_all = judgement.kappa(dimension)
-        table.add_row("all (Fleiss)", escape(dimension), "", "", "" if kappa_of_all is None else f"{kappa_of_all:.3f}")
+        table.add_row("all (Fleiss)", dimension, "", "", "" if kappa_of_all is None else f"{kappa_of_all:.3f}")
     out.print(table)
     disputed = judgement.disagreements()
     if disputed:
@@ -121,4 +121,4 @@ def show_prompt(run_id: str, config: QualitySettings, runs: Path) -> None:
         raise UserError(f"run {run_id} has accepted nothing yet: there is nothing to judge")
     for name, judge in config.judges.items():
         for message in Rubric(judge).messages(Trajectory.from_row(body["trajectory"])):
-            print(f"--- {name}: {message['role']} ---\n{message['content']}\n")
+            say(f"--- {name}: {message['role']} ---\n{message['content']}\n")

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
+
+from simia.report.console import Terminal
+from simia.terminal import say
 
 app = typer.Typer(help="Local models: list, fetch.", no_args_is_help=True)
 
@@ -18,7 +20,7 @@ def fetch(
     """Fetch a model once: given path, cache, hub, hash-pinned mirror. The source is printed."""
     from simia.llm.models import fetch as get
 
-    print(get(name))
+    say(get(name))
 
 
 @app.command("list")
@@ -29,4 +31,4 @@ def list_models() -> None:
     table = Table("name", "MB", "licence")
     for model in KNOWN.values():
         table.add_row(model.name, f"{model.size / 1e6:,.0f}", model.licence)
-    Console().print(table)
+    Terminal().print(table)

@@ -7,18 +7,21 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
 from simia import loop
+from simia.cli.common import GRANT_READ, granted_paths
 from simia.errors import UserError
 from simia.pack import Pack
+from simia.report.console import Terminal
+from simia.terminal import one_line, say_json
 from simia.verify.findings import Finding
+from simia.worlds.requests import describe_requests
 
 app = typer.Typer(help="Packs: validate, show, new, gate.", no_args_is_help=True)
-out = Console()
-err = Console(stderr=True)
+out = Terminal()
+err = Terminal(stderr=True)
 PACK = Annotated[str, typer.Argument(help="Pack: a name of seeds/, or a folder.")]
 UNSAFE = Annotated[bool, typer.Option("--unsafe", help="Without a sandbox: only for code that you trust as your own.")]
 NETWORK = Annotated[bool, typer.Option("--network", help="Let its programs reach the network (isolation: sandbox).")]
@@ -29,12 +32,13 @@ SHOWN = 30
 
 
 @app.command()
-def validate(pack: PACK, unsafe: UNSAFE = False) -> None:
+def validate(pack: PACK, unsafe: UNSAFE = False, grant_read: GRANT_READ = None) -> None:
     """Files, schemas, lints, agreement of code and description, the tools' tests. Exit code 1 for any fault."""
     from simia.verify.validate import validate as check
 
     loaded = Pack.load(pack)
-    findings, facts = loop.run(check(loaded, unsafe=unsafe))
+    print_requests(loaded)
+    findings, facts = loop.run(check(loaded, unsafe=unsafe, read=granted_paths(grant_read)))
     for line in facts:
         out.print(line, markup=False, highlight=False)
     conclude(findings, f"{loaded.name} is valid")
@@ -48,6 +52,7 @@ def gate(
     unsafe: UNSAFE = False,
     network: NETWORK = False,
     variable: VARIABLES = None,
+    grant_read: GRANT_READ = None,
 ) -> None:
     """Every task: the reference scores 1, doing nothing 0, episodes repeat to the byte. Exit code 1 for any that fails."""
     from simia.environment import open_environment
@@ -60,7 +65,7 @@ def gate(
         raise UserError(f"pack {loaded.name} has no tasks to judge")
 
     async def work(show: Progress) -> list[Verdict]:
-        grants = granted(unsafe, network, variable)
+        grants = granted(unsafe, network, variable, grant_read)
         async with await open_environment(loaded, user="none", **grants) as environment:
             bar = show.add_task("tasks", total=len(chosen))
             return await judge(environment, chosen, on_verdict=lambda _: show.advance(bar))
@@ -74,9 +79,20 @@ def gate(
     conclude([finding for verdict in verdicts for finding in verdict.findings], f"{loaded.name}: every task passes")
 
 
-def granted(unsafe: bool, network: bool, variables: list[str] | None) -> dict[str, Any]:
+def granted(unsafe: bool, network: bool, variables: list[str] | None, read: list[Path] | None) -> dict[str, Any]:
     """What the user allows the pack, as settings of the executable back end."""
-    return {"unsafe": unsafe, "network": network, "variables": variables or []}
+    return {"unsafe": unsafe, "network": network, "variables": variables or [], "read": granted_paths(read)}
+
+
+def print_requests(pack: Pack) -> None:
+    """What the pack asks of this machine, before any of its code runs."""
+    if pack.executable is None:
+        return
+    rows = describe_requests(pack)
+    for kind, what in rows:
+        out.print(f"asks for {kind}: {what}", markup=False, highlight=False, soft_wrap=True)
+    if not rows:
+        out.print("asks for nothing of this machine", highlight=False)
 
 
 def conclude(findings: list[Finding], word: str) -> None:
@@ -99,19 +115,20 @@ def conclude(findings: list[Finding], word: str) -> None:
 
 @app.command()
 def show(pack: PACK, task: Annotated[str | None, typer.Argument(help="One task of it.")] = None) -> None:
-    """What is in a pack: tools, tasks, seeds; or one task in full."""
+    """What is in a pack: tools, tasks, seeds, what it asks of this machine; or one task in full."""
     loaded = Pack.load(pack)
     if task is not None:
-        print(loaded.task(task).model_dump_json(indent=2, exclude_defaults=True))
+        say_json(loaded.task(task).model_dump_json(indent=2, exclude_defaults=True))
         return
-    out.print(f"{loaded.name}: {loaded.description}", markup=False, highlight=False)
+    print_requests(loaded)
+    plainly(f"{one_line(loaded.name)}: {one_line(loaded.description)}".rstrip())
     how = loaded.executable
     ways = f"executable ({how.isolation}), simulated" if how else "simulated only"
     splits = Counter(each.split for each in loaded.tasks)
     told = ", ".join(f"{count} {split}" for split, count in splits.items()) or "none"
-    out.print(
-        f"licence {loaded.licence}; worlds: {ways}; tasks: {told}; tests: {len(loaded.tests)}; seeds: {len(loaded.seeds)}",
-        highlight=False,
+    plainly(
+        f"licence {one_line(loaded.licence)}; worlds: {ways}; tasks: {told}; "
+        f"tests: {len(loaded.tests)}; seeds: {len(loaded.seeds)}"
     )
     sizes = Counter(len(each.actions) for each in loaded.tasks)
     if sizes:
@@ -133,7 +150,13 @@ def first_sentence(text: str) -> str:
 
 
 @app.command()
-def record(pack: PACK, unsafe: UNSAFE = False, network: NETWORK = False, variable: VARIABLES = None) -> None:
+def record(
+    pack: PACK,
+    unsafe: UNSAFE = False,
+    network: NETWORK = False,
+    variable: VARIABLES = None,
+    grant_read: GRANT_READ = None,
+) -> None:
     """Play the scripts of the tasks marked as seeds in the pack's own world, and write its seed trajectories anew."""
     from simia.environment import open_environment
     from simia.rollout.record import record as play
@@ -144,7 +167,7 @@ def record(pack: PACK, unsafe: UNSAFE = False, network: NETWORK = False, variabl
         raise UserError(f"{loaded.name}: name the file in pack.yaml first, as seeds: seeds.jsonl (it must exist)")
 
     async def work() -> list[bytes]:
-        grants = granted(unsafe, network, variable)
+        grants = granted(unsafe, network, variable, grant_read)
         async with await open_environment(loaded, user="scripted", **grants) as environment:
             return await play(environment)
 

@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from simia.cli.amplify import RUNS
+from simia.cli.common import tell
 from simia.errors import UserError
+from simia.report.console import Terminal
 from simia.runs import Run
 
 
@@ -26,9 +27,10 @@ def report(
     from simia.report.html import write_html
     from simia.report.text import print_report
 
-    out = Console()
+    out = Terminal()
     opened = Run.read_only(runs, run)
     try:
+        tell(opened)
         if opened.is_rollout:
             if html is not None:
                 raise UserError("a rollout's report has no page yet: leave --html out")

@@ -8,20 +8,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from simia import loop
 from simia.cli.amplify import RUNS
 from simia.cli.rollout import endpoint
 from simia.errors import Code, UserError
+from simia.report.console import Terminal
 
 if TYPE_CHECKING:
     from simia.reward import Reward
 
 app = typer.Typer(help="Rewards: is a model's verdict to be trusted.", no_args_is_help=True)
-out = Console()
-err = Console(stderr=True)
+out = Terminal()
+err = Terminal(stderr=True)
 ENOUGH = 2  # verdicts in a row, from a rollout's first on, that nobody gave
 
 

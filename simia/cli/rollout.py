@@ -6,16 +6,18 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from simia import loop
 from simia.cli.amplify import RUNS
+from simia.cli.common import GRANT_READ, granted_paths
 from simia.config import load
+from simia.report.console import Terminal
 from simia.rollout.settings import RolloutConfig
+from simia.runs.run import checked_name
 
-out = Console()
-err = Console(stderr=True)
+out = Terminal()
+err = Terminal(stderr=True)
 
 
 def rollout(
@@ -34,6 +36,11 @@ def rollout(
     tasks: Annotated[list[str] | None, typer.Option("--task", help="Only this task; may be repeated.")] = None,
     settings: Annotated[list[str] | None, typer.Option("--set", help="Any setting, as llm.model=gpt-5-mini.")] = None,
     unsafe: Annotated[bool, typer.Option("--unsafe", help="Without a sandbox: only for code of your own.")] = False,
+    network: Annotated[bool, typer.Option("--network", help="Grant the pack's code the network.")] = False,
+    variables: Annotated[
+        list[str] | None, typer.Option("--variable", help="Grant it this environment variable; may be repeated.")
+    ] = None,
+    grant_read: GRANT_READ = None,
     name: Annotated[str | None, typer.Option("--name", help="Name of the run.")] = None,
     runs: RUNS = Path("runs"),
 ) -> None:
@@ -42,12 +49,16 @@ def rollout(
     The agent's model is a small local one, or an endpoint: --set llm.base_url=… (--set sampling.calls=hermes where the
     server knows no tools).
     """
+    if name is not None:
+        checked_name(name)  # before a model is fetched
     given = endpoint(settings or [])
     if unsafe:
         given.append("backend_settings.unsafe=true")
     resolved = load(
         RolloutConfig, config or "rollout/default", given,
         pack=pack, agent=agent, backend=backend, group=group, limit=limit, split=split, tasks=tasks or None,
+        backend_settings__network=network or None, backend_settings__variables=variables or None,
+        backend_settings__read=granted_paths(grant_read) or None,
     )  # fmt: skip
     from simia.rollout import job
 

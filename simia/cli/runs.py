@@ -1,23 +1,29 @@
-"""`simia runs`: list, show, resume, recheck, diff, gc."""
+"""`simia runs`: list, show, resume, recheck, rebuild, diff, gc."""
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from simia import loop
 from simia.cli.amplify import RUNS
-from simia.config import scalar
+from simia.cli.common import tell
+from simia.config import as_written
 from simia.errors import UserError
+from simia.report.console import Terminal
 from simia.runs import Run, folders, locate
+from simia.runs.run import saved_config
+from simia.runs.schema import READ_ERRORS
+from simia.terminal import say_json
 
-app = typer.Typer(help="Durable jobs: list, show, resume, recheck, diff, gc.", no_args_is_help=True)
-out = Console()
-err = Console(stderr=True)
+app = typer.Typer(help="Durable jobs: list, show, resume, recheck, rebuild, diff, gc.", no_args_is_help=True)
+out = Terminal()
+err = Terminal(stderr=True)
 RUN = Annotated[str, typer.Argument(help="Run: id, unique beginning of it, path, or `last`.")]
 
 
@@ -31,29 +37,38 @@ def list_runs(
     table.columns[0].overflow = "fold"  # a name that is cut names nothing
     found = list(folders(runs))
     listed = [folder for folder in found if every or not folder.name.startswith("fidelity-")]
+    unreadable: list[str] = []
     for folder in listed:
-        run = Run.read_only(runs, str(folder))
         try:
-            ledger = run.ledger
-            stopped = (ledger.meta("stopped") or {}).get("kind", "no: running or killed")
-            facts = ledger.meta("facts") or {}
-            n = facts.get("planned") or run.saved_config().get("n", "?")
-            table.add_row(
-                run.id,
-                str(ledger.accepted_count()),
-                str(n),
-                str(ledger.counts().get("rejected", 0)),
-                stopped,
-                str(facts.get("model")),
-            )
-        finally:
-            run.close()
+            table.add_row(*row_of(folder))
+        except (*READ_ERRORS, UserError) as error:
+            unreadable.append(str(error))
+            table.add_row(folder.name, "?", "?", "?", "cannot be read", "?")
+    if unreadable and len(unreadable) == len(listed):
+        raise UserError(unreadable[0])
     if table.row_count:
         out.print(table)
     elif not found:
         out.print(f"no runs in {runs}; begin with: simia amplify")
+    for line in unreadable:
+        err.print(line, markup=False, highlight=False, soft_wrap=True)
     if hidden := len(found) - len(listed):
         out.print(f"not shown: {hidden} of simia fidelity; all of them: simia runs list --all", highlight=False)
+
+
+def row_of(folder: Path) -> list[str]:
+    run = Run.read_only(folder.parent, str(folder))
+    try:
+        ledger, stands = run.ledger, run.condition()
+        facts = ledger.meta("facts") or {}
+        n = facts.get("planned") or run.saved_config().get("n", "?")
+        ended = "in progress" if stands.working else stands.stop or "no: killed"
+        if ended == "complete" and not stands.complete:
+            ended = "inconsistent"
+        rejected = str(ledger.counts().get("rejected", 0))
+        return [run.id, str(ledger.accepted_count()), str(n), rejected, ended, str(facts.get("model"))]
+    finally:
+        run.close()
 
 
 @app.command()
@@ -63,7 +78,7 @@ def show(
     runs: RUNS = Path("runs"),
 ) -> None:
     """A run's figures, or one of its items."""
-    from simia.report.conversation import plain
+    from simia.report.console import plain
     from simia.report.facts import gather
     from simia.report.shadow import calls_of, print_differences
     from simia.report.text import print_report, print_trajectory
@@ -71,6 +86,8 @@ def show(
 
     opened = Run.read_only(runs, run)
     try:
+        if item is None:
+            tell(opened)
         if item is None and opened.is_rollout:
             from simia.report import rollouts, shadow
 
@@ -116,7 +133,7 @@ def resume(
         name, eq, text = setting.partition("=")
         if not eq:
             raise UserError(f"--set {setting!r}: write it as a.b=value")
-        changes[name] = scalar(text)
+        changes[name] = as_written(text)
     if rollout_at(runs, run):
         if n is not None:
             raise UserError("a rollout has its episodes planned: resume takes no --n here")
@@ -132,38 +149,48 @@ def resume(
 @app.command()
 def recheck(run: RUN = "last", runs: RUNS = Path("runs")) -> None:
     """Derive all results again from the stored replies, after a parser or a check has changed. Asks nothing."""
-    from simia.amplify.judged_seeds import kept
-    from simia.amplify.recheck import recheck as derive
-    from simia.amplify.session import load_seeds, saved
+    from simia.amplify.recheck import recheck_run
 
     if rollout_at(runs, run):
         raise UserError("a rollout's results are the episodes as they happened: there is nothing to derive again")
-    opened = Run.open(runs, run)
+    id_, figures, wanted = recheck_run(runs, run, err.print)
+    print_changes(figures)
+    if figures["accepted"][1] < wanted:
+        out.print(f"next: simia runs resume {id_}", highlight=False)
+
+
+def print_changes(figures: Mapping[str, tuple[int, int]]) -> None:
+    for name, (before, after) in figures.items():
+        out.print(f"{name}: {before} → {after}" if before != after else f"{name}: {after}", highlight=False)
+
+
+@app.command()
+def rebuild(run: RUN = "last", runs: RUNS = Path("runs")) -> None:
+    """Make a damaged or lost ledger again from the stored replies. Asks nothing; the files as they were are kept beside."""
+    from simia.amplify.recheck import rebuild_run
+    from simia.runs.salvage import salvage
+
+    folder = locate(runs, run)
+    found, figures = (
+        (salvage(runs, str(folder)), None) if rollout_at(runs, str(folder)) else rebuild_run(runs, str(folder))
+    )
+    for line in found.lines():
+        out.print(line, highlight=False)
+    if figures is not None:
+        print_changes(figures)
+    opened = Run.read_only(runs, str(folder))
     try:
-        config = saved(opened)
-        facts = opened.ledger.meta("facts")
-        figures = derive(
-            opened,
-            config,
-            kept(opened, load_seeds(config, None)),
-            model=facts["model"],
-            alias=facts["alias"],
-            structured=facts["structured"],
-        )
-        for name, (before, after) in figures.items():
-            out.print(f"{name}: {before} → {after}" if before != after else f"{name}: {after}", highlight=False)
-        if figures["accepted"][1] < config.n:
-            out.print(f"next: simia runs resume {opened.id}", highlight=False)
+        stands = opened.verify()
     finally:
         opened.close()
+    for line in (f"the files as they were: {found.backup}", str(stands)):
+        out.print(line, markup=False, highlight=False, soft_wrap=True)
+    if not stands.complete:
+        raise typer.Exit(1)
 
 
 def rollout_at(runs: Path, name: str) -> bool:
-    run = Run.read_only(runs, name)
-    try:
-        return run.is_rollout
-    finally:
-        run.close()
+    return saved_config(locate(runs, name)).get("kind") == "rollout"
 
 
 def go_on_rolling(run: str, runs: Path, changes: dict[str, Any]) -> None:
@@ -189,16 +216,14 @@ def diff(
     from simia.report.compare import diversity, print_difference
     from simia.runs.diff import diff as compare
 
-    one, two = Run.read_only(runs, left), Run.read_only(runs, right)
-    try:
+    with contextlib.ExitStack() as stack:
+        one, two = (stack.enter_context(contextlib.closing(Run.read_only(runs, name))) for name in (left, right))
         for each in (one, two):
             each.refuse_rollouts("runs diff")
+            tell(each)
         found = compare(one, two, None if quick else diversity)
-    finally:
-        one.close()
-        two.close()
     if as_json:
-        print(found.model_dump_json(indent=2))
+        say_json(found.model_dump_json(indent=2))
     else:
         print_difference(found, out)
 
@@ -231,10 +256,17 @@ def gc(
         err.print(f"{lost:,} paid replies would be gone for good: no better parser could ever read them again")
         if typer.prompt(f"to go on, type: {word}", err=True, default="", show_default=False).strip() != word:
             raise UserError("nothing was changed")
+    refused: list[UserError] = []
     for each in able:
-        done = collector.clean(each.folder, replies=replies)
+        try:
+            done = collector.clean(each.folder, replies=replies)
+        except UserError as error:  # the others can be cleaned all the same
+            refused.append(error)
+            continue
         out.print(
             f"{each.folder.name}: {(done.before - done.after) / 1e6:,.1f} MB freed", markup=False, highlight=False
         )
         for line in done.done:
             out.print(f"  {line}", markup=False, highlight=False, soft_wrap=True)
+    if refused:
+        raise refused[0]

@@ -11,7 +11,9 @@ from typing import Annotated, Any
 import typer
 
 from simia import loop
+from simia.cli.common import GRANT_READ, granted_paths
 from simia.errors import UserError
+from simia.terminal import say_error
 
 
 def serve(
@@ -44,22 +46,28 @@ def serve(
     ] = False,
     turns: Annotated[int, typer.Option("--turns", min=1, help="Calls after which an episode is cut.")] = 100,
     idle: Annotated[
-        float,
-        typer.Option("--idle", min=0.1, help="With --http: seconds without a sign of a client that end its session."),
-    ] = 600.0,
+        float | None,
+        typer.Option(
+            "--idle",
+            min=0.1,
+            help="Seconds without a word of a client that end its session: MCP over HTTP (600 if not given), OpenEnv (1,800).",
+        ),
+    ] = None,
     unsafe: Annotated[bool, typer.Option("--unsafe", help="Without a sandbox: only for code of your own.")] = False,
     network: Annotated[bool, typer.Option("--network", help="Grant the pack's code the network.")] = False,
     variables: Annotated[
         list[str] | None, typer.Option("--variable", help="Grant it this environment variable; may be repeated.")
     ] = None,
+    grant_read: GRANT_READ = None,
 ) -> None:
     """Let a client play a pack's tasks, an agent by MCP or a trainer by OpenEnv: what was done and earned is a line in a file."""
     if mcp == openenv:
         raise UserError(f"simia serve speaks one of two protocols: simia serve {pack} --mcp, or --openenv")
+    read = granted_paths(grant_read)
     if openenv:
         serve_openenv(
             pack, settings or [], host, port, sessions, out, store,
-            task=task, seed=seed, turns=turns, unsafe=unsafe, network=network, variables=variables,
+            task=task, seed=seed, turns=turns, idle=idle, unsafe=unsafe, network=network, variables=variables, read=read,
         )  # fmt: skip
         return
     try:
@@ -71,8 +79,10 @@ def serve(
         grants["network"] = True
     if variables:
         grants["variables"] = variables
+    if read:
+        grants["read"] = read
     interrupted = loop.run(
-        work(pack, task, seed, out, state=state, turns=turns, http=http, port=port, idle=idle, grants=grants)
+        work(pack, task, seed, out, state=state, turns=turns, http=http, port=port, idle=idle or 600.0, grants=grants)
     )
     if interrupted:
         sys.stdout.flush()
@@ -81,7 +91,8 @@ def serve(
 
 def serve_openenv(
     pack: str, settings: list[str], host: str, port: int, sessions: int, out: Path, store: Path | None, *,
-    task: str | None, seed: int, turns: int, unsafe: bool, network: bool, variables: list[str] | None,
+    task: str | None, seed: int, turns: int, idle: float | None, unsafe: bool, network: bool, variables: list[str] | None,
+    read: list[str],
 ) -> None:  # fmt: skip
     """The environment is a stage: any back end, any models. It lives in the portal's thread, the server here."""
     if find_spec("openenv") is None:
@@ -89,11 +100,12 @@ def serve_openenv(
     from simia.config import load
     from simia.rollout.session import share
     from simia.rollout.settings import StageConfig
+    from simia.serve.deadlines import Deadlines
     from simia.serve.episodes import Record
     from simia.serve.openenv import Seats
     from simia.serve.openenv import serve as serve_seats
 
-    grants = {"unsafe": unsafe or None, "network": network or None, "variables": variables}
+    grants = {"unsafe": unsafe or None, "network": network or None, "variables": variables, "read": read or None}
     config = load(
         StageConfig, None, [f"seed={seed}", f"episode.turns={turns}", *settings],
         pack=pack, tasks=[task] if task else None,
@@ -102,8 +114,8 @@ def serve_openenv(
     record = Record(out)
     lease = share(config, store=store)
     try:
-        seats = Seats(lease, record.add, sessions)
-        loop.run(serve_seats(seats, host, port, kept=out, say=lambda line: print(line, file=sys.stderr, flush=True)))
+        seats = Seats(lease, record.add, sessions, Deadlines(idle=idle) if idle else None)
+        loop.run(serve_seats(seats, host, port, kept=out, say=say_error))
     finally:
         lease.close()
 
@@ -126,8 +138,8 @@ async def work(
         service = Service(environment, Record(out), chosen, seed, state)
         await environment.backend.start()
         if loaded.user_tools:
-            print(f"the user of {loaded.name} has tools too, and here nobody plays the user", file=sys.stderr)
+            say_error(f"the user of {loaded.name} has tools too, and here nobody plays the user")
         if http:
-            await over_http(service, port, idle=idle, say=lambda line: print(line, file=sys.stderr, flush=True))
+            await over_http(service, port, idle=idle, say=say_error)
             return False
         return await over_stdio(service)

@@ -6,16 +6,17 @@ import os
 import shlex
 import subprocess
 import sys
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from simia import resources
-from simia.config import find_config, scalar
+from simia.config import as_written, find_config, scalar
 from simia.errors import UserError
+from simia.report.console import Terminal
 from simia.trainers.launch import Launch
 from simia.trainers.versions import compare, home_of, installed
 
@@ -27,7 +28,7 @@ TRAINERS = {
 }
 """Trainer → the module whose `launch(config, changes, python=…)` knows how it is started."""
 MODEL = {"verl": "actor_rollout_ref.model.path", "ragen": "model_path"}
-out = Console()
+out = Terminal()
 
 
 def train(
@@ -48,16 +49,17 @@ def train(
     place = TRAINERS.get(trainer)
     if place is None:
         raise UserError(f"no trainer named {trainer!r}; there are: {', '.join(TRAINERS)}")
-    changes = changed(settings or [])
+    # TRL's config is simia's own, with fields of known types; in the others' configs a value is what YAML makes of it.
+    changes = changed(settings or [], as_written if trainer == "trl" else scalar)
     if model is not None:
         if trainer in MODEL:
             raise UserError(f"--model is for llamafactory and trl; here: --set {MODEL[trainer]}={model}")
         changes["model"] = model
     # Made absolute, and no link is followed: an environment's interpreter is one.
     interpreter = Path(os.path.abspath(python.expanduser())) if python else elsewhere(trainer)
-    if trainer != "llamafactory":  # whose config is a folder, or the name of a run
-        there(trainer, config)
-    launch: Launch = import_module(place).launch(Path(config), changes, python=interpreter)
+    # LLaMA-Factory's config is a folder, or the name of a run.
+    found = Path(config) if trainer == "llamafactory" else find_for(trainer, config)
+    launch: Launch = import_module(place).launch(found, changes, python=interpreter)
     for note in launch.notes:
         out.print(note, markup=False, highlight=False, soft_wrap=True)
     if dry_run or launch.check_at_start:
@@ -75,11 +77,11 @@ def train(
     become(launch)
 
 
-def there(trainer: str, config: str) -> None:
-    """Raises `UserError` for a config that is not there, with those of this trainer."""
+def find_for(trainer: str, config: str) -> Path:
+    """The config of that name or path, absolute. Raises `UserError` for one that is not there, with those of this trainer."""
     try:
-        if find_config(config).is_file():
-            return
+        if (found := find_config(config)).is_file():
+            return found.absolute()
         problem = f"{config} is a folder"
     except UserError:
         problem = f"there is no config {config!r}"
@@ -101,14 +103,14 @@ def elsewhere(trainer: str) -> Path | None:
     return None if compare(trainer, installed()).fits else home_of(trainer)
 
 
-def changed(settings: list[str]) -> dict[str, Any]:
+def changed(settings: list[str], value_of: Callable[[str], Any] = scalar) -> dict[str, Any]:
     """`a.b=c` as dotted name → value."""
     found = {}
     for setting in settings:
         name, sign, text = setting.partition("=")
         if not sign or not name:
             raise UserError(f"--set {setting!r}: write it as a.b=value")
-        found[name] = scalar(text)
+        found[name] = value_of(text)
     return found
 
 
@@ -125,7 +127,7 @@ def asked(launch: Launch) -> None:
 
 def line(launch: Launch) -> str:
     """The launch as a line for a shell."""
-    first = [f"{shlex.join([sys.executable, '-m', 'simia', *launch.before])} &&"] if launch.before else []
+    first = [f"{shlex.join([sys.executable, '-P', '-m', 'simia', *launch.before])} &&"] if launch.before else []
     first += [f"cd {shlex.quote(str(launch.cwd))} &&"] if launch.cwd else []
     return " ".join(
         [*first, *(f"{name}={shlex.quote(value)}" for name, value in launch.env.items()), shlex.join(launch.command)]

@@ -35,6 +35,7 @@ def card(facts: CardFacts, report: ExportReport) -> str:
                 ("trajectories exported", f"{report.exported} of {report.trajectories}"),
                 (f"rows in `{data_file(report)}`", str(report.rows)),
                 ("assistant turns to train on", str(report.trained_turns)),
+                *([("trajectories without a system text", own_system(report))] if report.without_system else []),
                 *([("longest row, tokens", length(report))] if report.longest else []),
             ],
         ),
@@ -110,6 +111,10 @@ def usage(report: ExportReport) -> list[str]:
         "tokens a row). Set `model_name_or_path`, then run in this folder:",
         "```sh\nllamafactory-cli train train.yaml\n```",
     ]
+
+
+def own_system(report: ExportReport) -> str:
+    return f"{report.without_system}: the chat template writes its own where it has one"
 
 
 def length(report: ExportReport) -> str:

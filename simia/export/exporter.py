@@ -64,6 +64,7 @@ def export(
                 table.write(t)
                 report.rows += 1
                 report.exported += 1
+                report.without_system += not t.system
                 report.trained_turns += sum(message.role == "assistant" for message in t.messages)
                 continue
             for item in rows_of(t, to, segment, reasoning, trainer):
@@ -77,6 +78,7 @@ def export(
                     report.longest = max(report.longest, item.tokens)
                     data.write(item.text.encode() + b"\n")
             report.exported += report.rows > before
+            report.without_system += report.rows > before and not t.system
         if to == "parquet":
             table.close()
         for name, text in configuration.items():

@@ -43,6 +43,7 @@ class ExportReport(BaseModel):
     trajectories: int = 0
     exported: int = Field(default=0, description="Trajectories with at least one row.")
     rows: int = 0
+    without_system: int = Field(default=0, description="Exported trajectories that have no system text.")
     trained_turns: int = 0
     longest: int = Field(default=0, description="Tokens of the longest row.")
     refused: dict[str, int] = Field(default_factory=dict)

@@ -30,6 +30,8 @@ TURN_TOKENS = 28  # role, end of turn, <tool_response> around a result, an empty
 CALL_TOKENS = 10  # <tool_call> around a call
 SYSTEM_TOKENS = 140  # the template's words about tools
 TOOL_TOKENS = 12  # the wrapper around each tool
+# What a template writes where a row has no system text; those that are not named write nothing.
+OWN_SYSTEM: dict[Template, str] = {"qwen": "You are Qwen, created by Alibaba Cloud. You are a helpful assistant."}
 
 DATASET_INFO = {
     "simia": {
@@ -127,7 +129,8 @@ class Writer:
         tools = json.loads(c.tools) if c.tools else []
         # The llama3 template prints each tool over many indented lines.
         shown = json.dumps(tools, ensure_ascii=False, indent=4) if self.template == "llama3" else c.tools
-        head = self._count_shared(c.system) + self._count_shared(shown) + SYSTEM_TOKENS + TOOL_TOKENS * len(tools)
+        system = c.system or OWN_SYSTEM.get(self.template, "")
+        head = self._count_shared(system) + self._count_shared(shown) + SYSTEM_TOKENS + TOOL_TOKENS * len(tools)
         each = [self._count(turn.value) + TURN_TOKENS + CALL_TOKENS * turn.calls for turn in c.turns]
         return [head + total for total in accumulate(each)]
 

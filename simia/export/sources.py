@@ -15,12 +15,26 @@ from simia.amplify.judging import load
 from simia.amplify.select.mixing import Mixer
 from simia.errors import Code, UserError
 from simia.pack import Pack
-from simia.runs import Run
+from simia.runs import Run, refuse_partial
 from simia.trajectory import Trajectory
 
 
+def refuse_partial_runs(folders: Iterable[Path], *, partial: bool) -> list[str]:
+    """A line for each run that is not complete. Raises `UserError` for the first of them unless `partial`."""
+    notes = []
+    for folder in folders:
+        run = Run.read_only(folder.parent, str(folder))
+        try:
+            found = refuse_partial(run, partial=partial, how="--partial")
+        finally:
+            run.close()
+        notes += [] if found.complete else [str(found)]
+    return notes
+
+
 def trajectories(names: Iterable[str], runs: Path) -> Iterator[Trajectory]:
-    """In the order named. A file's rows that cannot be read are passed over here and named by `unread`."""
+    """In the order named. A file's rows that cannot be read are passed over here and named by `unread`; whether a run is complete is
+    for `refuse_partial_runs` to see."""
     for name in names:
         path = Path(name)
         if path.suffix == ".parquet":

@@ -36,7 +36,9 @@ def rows(t: Trajectory, segment: Segment, reasoning: bool) -> Iterator[Line | Is
         yield unfit.issue
         return
     kept = [m if reasoning else m.model_copy(update={"reasoning": None}) for m in t.messages if m.role != "system"]
-    told = HERMES.write(t.model_copy(update={"messages": kept, "extra": {}}))["conversations"]
+    told = HERMES.write(t.model_copy(update={"system": t.system or None, "messages": kept, "extra": {}}))[
+        "conversations"
+    ]
     messages = [{"role": ROLES[turn["from"]], "content": turn["value"]} for turn in told]
     trained = [message.train is not False for message in kept if message.role == "assistant"]
     if segment == "whole":

@@ -86,7 +86,7 @@ class Acted(ABC):
 
     def read_body(self, t: Trajectory, turns: list[Turn], shape: Shape, style: Style, joined: str | None) -> None:
         for at, turn in enumerate(turns):
-            message = self.read_turn(turn, shape, style, bool(at and t.messages[-1].calls), first=at == 0)
+            message = self.read_turn(turn, shape, style, bool(at and t.messages[-1].calls), joined, first=at == 0)
             t.messages += style.finish(message) if message.calls and at == len(turns) - 1 else [message]
             try:
                 fresh = self.write_turn(t.messages[at], shape, style, joined, first=at == 0)
@@ -183,21 +183,26 @@ class Acted(ABC):
     def kept(self, m: Message, shape: Shape, style: Style, joined: str | None, *, first: bool) -> Turn | None:
         """The turn as it was read, as long as it still says this message."""
         found = self.valid([memory(m.extra, self.name).get("turn")], shape)
-        if not found or (first and style.split(found[0][shape.text])[0] != joined):
+        if not found or (first and joined is not None and style.split(found[0][shape.text])[0] != joined):
             return None
-        read = self.read_turn(found[0], shape, style, m.role == "tool", first=first)
+        read = self.read_turn(found[0], shape, style, m.role == "tool", joined, first=first)
         was = [read, *style.finish(read)[:1]] if read.calls else [read]
         now = [seen(m), m.train, carried(m.extra, ())]
         return found[0] if any(same([seen(w), w.train, carried(w.extra, ())], now) for w in was) else None
 
-    def read_turn(self, turn: Turn, shape: Shape, style: Style, after_call: bool, *, first: bool) -> Message:
+    def read_turn(
+        self, turn: Turn, shape: Shape, style: Style, after_call: bool, joined: str | None, *, first: bool
+    ) -> Message:
+        """The turn as a message. `joined`: the system text that the first turn begins with."""
         text, role = turn[shape.text], kind(turn, shape)
         if role == "assistant":
             message = style.read_agent(text)
         elif after_call:
             message = Message(role="tool", content=style.read_result(text))
         else:
-            message = Message(role="user", content=style.split(text)[1] if first else text)
+            system, task = style.split(text) if first else (None, text)
+            # Where the system text stands elsewhere, what looks like one here is a part of the task.
+            message = Message(role="user", content=task if system == joined else text)
         message.train = turn.get("loss") if self.losses else None
         message.extra = unknown(turn, self.fields(shape))
         return message

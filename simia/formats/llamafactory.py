@@ -97,21 +97,23 @@ def ends(c: Conversation) -> list[int]:
 
 
 def conversation(t: Trajectory, *, reasoning: bool = False) -> Conversation:
-    """Check and convert. Raises `Unfit` with the first thing that the trainer would not carry exactly."""
-    if not t.system:
-        raise Unfit(Code.UNEXPRESSIBLE, "system", "no system text: the template would put its own in")
+    """Check and convert. Raises `Unfit` with the first thing that the trainer would not carry exactly.
+
+    Without a system text the row's is empty, and the template writes its own, as the model's chat template does at inference.
+    """
+    system = t.system or ""
     tools = json_text([tool.flat() for tool in t.tools], "tools") if t.tools else ""
-    writable(t.system, "system")
-    no_control(t.system, "system")
+    writable(system, "system")
+    no_control(system, "system")
     no_control(tools, "tools")
     turns = paired(t.messages, reasoning)
     if not any(turn.trained for turn in turns):
         raise Unfit(Code.UNEXPRESSIBLE, "messages", "no turn to train on")
-    if BARE_DATE.fullmatch(t.system) or all(BARE_DATE.fullmatch(turn.value) for turn in turns[:2]):
+    if BARE_DATE.fullmatch(system) or all(BARE_DATE.fullmatch(turn.value) for turn in turns[:2]):
         raise Unfit(
             Code.UNEXPRESSIBLE, "messages", "nothing but dates: the trainer's reader would make timestamps of them"
         )
-    return Conversation(id=t.id, system=t.system, tools=tools, turns=tuple(turns))
+    return Conversation(id=t.id, system=system, tools=tools, turns=tuple(turns))
 
 
 def paired(messages: Sequence[Message], reasoning: bool) -> list[Turn]:

@@ -26,7 +26,7 @@ class Native:
     def sniff(self, row: Mapping[str, Any]) -> bool:
         messages = row.get("messages", [])
         return (
-            isinstance(row.get("version"), int)
+            "version" in row  # of whatever value: `read` says which ones there are
             and row.keys() <= Trajectory.model_fields.keys()
             and isinstance(messages, list)
             and all(isinstance(m, dict) and m.keys() <= Message.model_fields.keys() for m in messages)

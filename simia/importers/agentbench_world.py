@@ -3,7 +3,8 @@
 The whole root of the sandbox can be written to, and its processes are root of their own. Each command runs in a new bash that
 starts where the last one ended: folder, variables, functions and aliases are kept as text beside the files, so a state can be
 laid out again; what runs in the background stays as long as the episode. A task's `init` scripts and `start` command are run
-at the start. Checks run in a fresh sandbox that was started the same way and then got the episode's files.
+at the start. Checks run in a fresh sandbox that was started the same way and then got the episode's files. Their scripts are
+run by the system's own interpreters, in an environment where the system's programs come before those that the agent wrote.
 """
 
 from __future__ import annotations
@@ -12,16 +13,17 @@ import os
 import re
 import signal
 import subprocess
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
-from simia.kit import FileTools, ToolError, write
+from simia.kit import FileTools, ToolError, system_program, write
 
 MOST, SHOWN = 800, 780  # characters of an output, and what is shown of a longer one
 LIMIT = 8.0  # seconds that a command may run in the foreground
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-LANGUAGES = {"bash": ["bash", "-c"], "sh": ["sh", "-c"], "python": ["python3", "-c"]}
+LANGUAGES = {"bash": ["bash", "-c"], "sh": ["sh", "-c"], "python": ["python3", "-I", "-c"]}
 FOLDERS = ("root", "home", "etc", "var/log", "var/tmp", "opt", "srv", "mnt", "run")
 PASSWD = "root:x:0:0:root:/root:/bin/bash\nnobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n"
 GROUP = "root:x:0:\nadm:x:4:\nsudo:x:27:\nusers:x:100:\nnogroup:x:65534:\n"
@@ -108,11 +110,16 @@ class Shell(FileTools):
         if "answer" not in self.memory and not self.memory.get("finished"):
             return False
         given = [str(self.memory.get("answer"))]
+        before = processes()
         for each in scripts:
             script = each or example
             if script is None:
                 raise ValueError("the checks want an example, and there is none")
             done = self._script(script, *given)
+            if self.root == Path(
+                "/"
+            ):  # in a sandbox: a program of the agent that the script ran must not meddle with the next
+                stop(processes() - before)
             if done.returncode:
                 return False
             given.append(done.stdout.decode(errors="replace"))
@@ -129,14 +136,19 @@ class Shell(FileTools):
         language = script.get("language", "bash")
         if language not in LANGUAGES:
             raise ValueError(f"a script in {language!r} cannot be run: there are {', '.join(LANGUAGES)}")
-        command = [*LANGUAGES[language], script["code"], *(["--"] if given and language != "python" else []), *given]
-        room = Path("/dev/shm") if os.access("/dev/shm", os.W_OK) else self.root
-        paths = [room / f"script.{os.getpid()}.{name}" for name in ("out", "err")]
-        with paths[0].open("wb") as out, paths[1].open("wb") as err:  # not pipes, which what runs on would hold open
-            code = waited(command, str(self.root), self._environment(), out.fileno(), err.fileno())
-        texts = [path.read_bytes() for path in paths]
-        for path in paths:
-            path.unlink()
+        program, *options = LANGUAGES[language]
+        command = [system_program(program), *options, script["code"]]
+        command += [*(["--"] if given and language != "python" else []), *given]
+        # Not pipes, which what runs on would hold open; and no names, by which it could write into them.
+        room = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+        with tempfile.TemporaryFile(dir=room) as out, tempfile.TemporaryFile(dir=room) as err:
+            # AgentBench's scripts speak of files in the home.
+            environment = {**self.system_environment(), "HOME": self._environment()["HOME"]}
+            code = waited(command, str(self.root), environment, out.fileno(), err.fileno())
+            texts = []
+            for stream in (out, err):
+                stream.seek(0)
+                texts.append(stream.read())
         return subprocess.CompletedProcess(command, 124 if code is None else code, *texts)
 
     def _run(self, script: str) -> str:
@@ -167,6 +179,22 @@ class Shell(FileTools):
     def _environment(self) -> dict[str, str]:
         home = "/root" if self.root == Path("/") else str(self.root)
         return {"PATH": PATH, "HOME": home, "LANG": "C.UTF-8", "TZ": "UTC", "TERM": "dumb", "USER": "root"}
+
+
+def processes() -> set[int]:
+    """Those of the sandbox, where it shows them."""
+    try:
+        return {int(name) for name in os.listdir("/proc") if name.isdigit()}
+    except OSError:
+        return set()
+
+
+def stop(pids: set[int]) -> None:
+    for pid in pids - {os.getpid()}:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except (ProcessLookupError, PermissionError):
+            pass
 
 
 def waited(command: list[str], where: str, environment: dict[str, str], out: int, err: int) -> int | None:

@@ -31,6 +31,7 @@ from simia.sandbox.limits import Limits
 from simia.task import Task
 from simia.trajectory import ToolCall
 from simia.worlds.executable import ExecutableBackend
+from simia.worlds.requests import option_words, requested_paths
 
 Say = Callable[[str], None]
 GYMNASIUM = "gymnasium==1.4.0"
@@ -98,6 +99,8 @@ def import_environment(
         found, how = probed(draft, wanted, say)
         write(draft, wanted, found, how)
     say(f"{out}: {wanted.tasks} tasks of {env_id}, isolation: {how['isolation']}")
+    if options := option_words(Pack.load(out.absolute())):
+        say(f"open it with {options}: a pack grants itself nothing")
     return out
 
 
@@ -182,7 +185,10 @@ async def begun_again(draft: Path, seeds: int) -> list[Any]:
 
 
 def opened(draft: Path) -> ExecutableBackend:
-    return ExecutableBackend(Pack.load(draft), limits=Limits(wall=SECONDS, start=SECONDS))
+    """The draft's back end; the interpreter that the importing user named is granted with that."""
+    pack = Pack.load(draft)
+    read = list(requested_paths(pack.executable)) if pack.executable else []
+    return ExecutableBackend(pack, limits=Limits(wall=SECONDS, start=SECONDS), read=read)
 
 
 async def asked(backend: ExecutableBackend, seed: int, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:

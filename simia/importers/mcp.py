@@ -7,6 +7,7 @@ tool whose schema the compiler refuses, or whose name no trainer could write, is
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
@@ -22,10 +23,12 @@ from simia.errors import Aborted, UserError
 from simia.importers.draft import drafted
 from simia.importers.mcp_packages import Program, program_of
 from simia.pack import Pack
+from simia.sandbox.grants import is_shown
 from simia.sandbox.limits import MB, Limits
 from simia.task import Task
 from simia.tool import SchemaError, compile_schema
 from simia.trajectory import ToolCall
+from simia.worlds.requests import option_words
 
 Say = Callable[[str], None]
 LISTING = "list_server"  # as the driver has it
@@ -80,10 +83,12 @@ def import_server(
         raise UserError(f"{out} exists already: remove it or give another folder with --out")
     for missing in [each for each in needs if not each.is_dir()]:
         raise UserError(f"{missing} is no folder that could be readable inside")
+    # What the command line names is granted for the import; whoever opens the pack grants it anew.
+    read = [] if program is None else [each for each in host_folders(program, needs) if not is_shown(each)]
     how: dict[str, Any] = {"transport": "http" if url else "stdio"}
     if program is not None:
         how |= {"command": program.command, "within": program.within, "environment": dict(environment or {})}
-        for each in [*program.needs, *map(str, needs)]:
+        for each in read:
             say(f"readable for the server: {each}")
     else:
         how |= {"url": url, "headers": dict(headers or {})}
@@ -99,9 +104,9 @@ def import_server(
                 raise UserError(f"{folder} is no folder of files to start from")
             shutil.copytree(folder, draft / "files", symlinks=True)
             how["files"] = "files"
-        head = head_of(out.name, program, needs)
+        head = head_of(out.name, program, needs, how, network=network)
         write_draft(draft, head, how)
-        found = loop.run(listed(Pack.load(draft), network=network, unsafe=unsafe, variables=variables))
+        found = loop.run(listed(Pack.load(draft), network=network, unsafe=unsafe, variables=variables, read=read))
         fill(draft, head, how, found, program, say)
     say_what(out, found, say)
     return out
@@ -158,9 +163,16 @@ def called(url: str | None, program: Program | None) -> str:
     return f"mcp_{word}" if word not in ("index", "main", "server", "") else "mcp_server"
 
 
-def head_of(name: str, program: Program | None, needs: Sequence[Path]) -> dict[str, Any]:
-    inside = [*([program.within] if program and program.within else []), *(program.needs if program else [])]
-    inside += [str(each.absolute()) for each in needs]
+def host_folders(program: Program, needs: Sequence[Path]) -> list[str]:
+    """Folders of the host that a server reads: those of its program, and those that were named besides."""
+    return list(dict.fromkeys(os.path.abspath(each) for each in [*program.needs, *map(str, needs)]))
+
+
+def head_of(
+    name: str, program: Program | None, needs: Sequence[Path], how: Mapping[str, Any], *, network: bool
+) -> dict[str, Any]:
+    inside = [program.within] if program and program.within else []
+    inside += host_folders(program, needs) if program else []
     return {
         "format": 1,
         "name": re.sub(r"[^A-Za-z0-9_.-]+", "_", name),
@@ -172,6 +184,8 @@ def head_of(name: str, program: Program | None, needs: Sequence[Path]) -> dict[s
             "python": "mcp",
             **({"needs": inside} if inside else {}),
             **({} if program else {"repeatable": False}),
+            **({"network": True} if network else {}),
+            **({"variables": how["variables"]} if how.get("variables") else {}),
         },
     }
 
@@ -188,12 +202,12 @@ def write_draft(folder: Path, head: dict[str, Any], how: dict[str, Any]) -> None
     (folder / "pack.yaml").write_text(yaml.safe_dump(head, sort_keys=False), encoding="utf-8")
 
 
-async def listed(pack: Pack, *, network: bool, unsafe: bool, variables: list[str]) -> dict[str, Any]:
+async def listed(pack: Pack, *, network: bool, unsafe: bool, variables: list[str], read: list[str]) -> dict[str, Any]:
     """What the server says of itself, asked in the sandbox."""
     from simia.worlds.executable import ExecutableBackend
 
     limits = Limits(wall=20.0, output=16 * MB)
-    backend = ExecutableBackend(pack, limits=limits, unsafe=unsafe, network=network, variables=variables)
+    backend = ExecutableBackend(pack, limits=limits, unsafe=unsafe, network=network, variables=variables, read=read)
     try:
         world = await backend.open(Task(id="list"))
         try:
@@ -303,7 +317,12 @@ def say_what(out: Path, found: dict[str, Any], say: Say) -> None:
     parts = [f"{len(pack.tools)} tools", f"{len(pack.tasks)} example tasks"]
     parts += [f"{len(found[key])} {key} (see mcp.json)" for key in ("resources", "prompts") if found[key]]
     say(f"{out}: {', '.join(parts)}")
-    say(f"next: write tasks into {out}/tasks.jsonl, then simia rollout {out}")
+    options = option_words(pack)
+    if options:
+        say(f"open it with {options}: a pack grants itself nothing")
+    say(
+        f"next: write tasks into {out}/tasks.jsonl, then {' '.join(['simia rollout', str(out), *([options] if options else [])])}"
+    )
 
 
 def clean(text: str, *, lines: bool = False) -> str:

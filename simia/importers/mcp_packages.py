@@ -23,6 +23,7 @@ from pathlib import Path
 from simia.errors import UserError
 from simia.interpreters import ensure_packages, locked
 from simia.resources import cache_root
+from simia.sandbox.grants import broad, is_shown
 
 Say = Callable[[str], None]
 REQUIREMENT = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)(\[[^\]]*\])?\s*(.*)")
@@ -67,7 +68,8 @@ def from_pip(requirements: list[str], words: list[str], say: Say) -> Program:
 
 def latest(name: str) -> str:
     said = run(
-        [sys.executable, "-m", "pip", "index", "versions", "--disable-pip-version-check", name], f"pip knows no {name}"
+        [sys.executable, "-P", "-m", "pip", "index", "versions", "--disable-pip-version-check", name],
+        f"pip knows no {name}",
     )
     found = re.search(r"\(([^)]+)\)", said)
     if found is None:
@@ -218,9 +220,9 @@ def local(words: list[str]) -> Program:
             needs.append(str(file if file.is_dir() else file.parent))
             word = str(file)
         command.append(word)
-    folders = [each for each in dict.fromkeys(needs) if not of_system(each)]
+    folders = [each for each in dict.fromkeys(needs) if not is_shown(each)]
     for each in folders:
-        if Path.home().is_relative_to(each):
+        if broad(os.path.realpath(each)):
             raise UserError(f"the server could read all of {each}: put its files into a folder of their own")
     return Program(command, None, folders)
 
@@ -235,12 +237,6 @@ def program_folders(path: Path) -> list[str]:
     if path.name.startswith("python"):
         return interpreter_paths(str(path))
     return [str(path.parent), str(path.resolve().parent)]
-
-
-def of_system(folder: str) -> bool:
-    from simia.sandbox.jail import SYSTEM
-
-    return any(folder == each or folder.startswith(f"{each}/") for each in SYSTEM)
 
 
 def program_of(words: list[str], pip: list[str], npm: str | None, say: Say) -> Program:

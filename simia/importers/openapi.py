@@ -96,11 +96,14 @@ def report(out: Path, found: Found, address: str | None, credentials: Sequence[d
     if found.schemes:
         say(f"it asks who calls ({'; '.join(found.schemes)}); no tool has an argument for that")
     if address:
-        names = sorted({name for each in credentials for name in VARIABLE.findall(each["value"])})
-        grants = ["--set backend_settings.network=true"]
-        grants += [f"--set 'backend_settings.variables=[{','.join(names)}]'"] if names else []
+        grants = ["--network", *(f"--variable {name}" for name in variables_of(credentials))]
         say(f"calls go to {address} where the network is granted: simia rollout {out} {' '.join(grants)}")
     say(f"{out}: {len(found.operations)} tools")
+
+
+def variables_of(credentials: Sequence[dict[str, str]]) -> list[str]:
+    """Environment variables that hold the credentials."""
+    return sorted({name for each in credentials for name in VARIABLE.findall(each["value"])})
 
 
 # -- reading ------------------------------------------------------------------------------------------------------
@@ -245,7 +248,10 @@ def write(
     (folder / "tasks.jsonl").touch()
     plans = {each.tool.name: each.plan for each in found.operations}
     if address:
-        head["executable"] = {"code": "tools.py", "object": "World", "isolation": "sandbox", "repeatable": False}
+        head["executable"] = {
+            "code": "tools.py", "object": "World", "isolation": "sandbox", "repeatable": False, "network": True,
+            **({"variables": names} if (names := variables_of(credentials)) else {}),
+        }  # fmt: skip
         save(folder / "api.json", {"base_url": address, "auth": list(credentials), "tools": plans})
         (folder / "tools.py").write_bytes((files("simia.importers") / "openapi_world.py").read_bytes())
     tools = [each.tool.model_dump(mode="json", exclude_defaults=True) for each in found.operations]

@@ -7,6 +7,6 @@ dependency of simia. A recipe is a list of pip steps; its hash names the environ
 
 from simia.interpreters.beside import python_path
 from simia.interpreters.build import Say, ensure, ensure_packages, locked
-from simia.interpreters.recipes import RECIPES, Recipe, plain
+from simia.interpreters.recipes import FOR_PACKS, RECIPES, Recipe, plain
 
-__all__ = ["RECIPES", "Recipe", "Say", "ensure", "ensure_packages", "locked", "plain", "python_path"]
+__all__ = ["FOR_PACKS", "RECIPES", "Recipe", "Say", "ensure", "ensure_packages", "locked", "plain", "python_path"]

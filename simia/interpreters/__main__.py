@@ -6,16 +6,17 @@ import sys
 
 from simia.errors import UserError
 from simia.interpreters import RECIPES, ensure
+from simia.terminal import say, say_error
 
 
 def main(arguments: list[str]) -> int:
     if len(arguments) != 1:
-        print(f"usage: python -m simia.interpreters {{{'|'.join(RECIPES)}}}", file=sys.stderr)
+        say_error(f"usage: python -m simia.interpreters {{{'|'.join(RECIPES)}}}")
         return 2
     try:
-        print(ensure(arguments[0], say=lambda line: print(line, file=sys.stderr)))
+        say(ensure(arguments[0], say=say_error))
     except UserError as error:
-        print(f"simia: {error}", file=sys.stderr)
+        say_error(f"simia: {error}")
         return 1
     return 0
 

@@ -60,7 +60,9 @@ def beside(python: Path, say: Say = lambda line: None) -> Path:
                 say(f"beside {python}: {' '.join(pins)}")
                 pip = [str(python), "-m", "pip", "install", "--disable-pip-version-check", "--no-input", "--no-deps"]
                 pip += ["--only-binary", ":all:", "--target", str(draft), *pins]
-                done = subprocess.run(pip, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+                done = subprocess.run(
+                    pip, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, cwd=draft
+                )  # cwd: a Python below 3.11 has no -P
                 if done.returncode:
                     last = (done.stderr.strip() or "pip said nothing").splitlines()[-1]
                     raise UserError(f"what simia needs could not be laid beside {python}: {last[:200]}")

@@ -74,26 +74,36 @@ def build(recipe: Recipe, home: Path, say: Say) -> None:
     # What a user names is code of others: to build it, or to start its interpreter, would run it outside of the sandbox.
     wheels = () if recipe.name in RECIPES else ("--only-binary", ":all:")
     with log.open("wb") as out:
-        step(recipe, [sys.executable, "-m", "venv", str(draft)], log, out.fileno())
+        step(recipe, [sys.executable, "-P", "-m", "venv", str(draft)], log, out.fileno())
         for pins in recipe.steps:
             say(f"  pip install {' '.join(pins)}")
-            pip = [str(python), "-m", "pip", "install", "--disable-pip-version-check", "--no-input", *wheels, *pins]
+            pip = [
+                str(python),
+                "-P",
+                "-m",
+                "pip",
+                "install",
+                "--disable-pip-version-check",
+                "--no-input",
+                *wheels,
+                *pins,
+            ]
             step(recipe, pip, log, out.fileno())
         if recipe.without:
-            pip = [str(python), "-m", "pip", "uninstall", "--disable-pip-version-check", "-y", *recipe.without]
+            pip = [str(python), "-P", "-m", "pip", "uninstall", "--disable-pip-version-check", "-y", *recipe.without]
             step(recipe, pip, log, out.fileno())
         packages = next(draft.glob("lib/python*/site-packages"))
         for stub in recipe.stubs:
             (packages / f"{stub}.py").write_text('"""Empty on purpose: imported, never used."""\n')
         if recipe.probe:
-            step(recipe, [str(python), "-c", recipe.probe], log, out.fileno())
+            step(recipe, [str(python), "-P", "-c", recipe.probe], log, out.fileno())
     relocate(draft / "bin", draft, home)
     draft.rename(home)
     say(f"built {home}")
 
 
 def step(recipe: Recipe, command: list[str], log: Path, out: int) -> None:
-    """Run one command into the log. The environment of simia's own interpreter must not leak into the trainer's."""
+    """Run one command into the log. Commands have -P: nothing is imported from the current folder. The environment of simia's own interpreter must not leak into the trainer's."""
     env = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")}
     os.write(out, f"$ {' '.join(command)}\n".encode())
     code = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=env, check=False).returncode

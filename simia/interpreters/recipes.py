@@ -37,6 +37,9 @@ def plain(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
+FOR_PACKS = ("tau2", "office", "mcp", "adapters")
+"""Environments that a pack may name. Those of trainers and model servers are large, and built only when a user asks for them."""
+
 RECIPES: dict[str, Recipe] = {
     "llamafactory": Recipe(
         name="llamafactory",

@@ -27,9 +27,10 @@ from pydantic import Field
 from simia.config import OPERATIONAL, Config
 from simia.errors import Code, UserError
 from simia.llm.openai import OpenAIBackend, read_body
-from simia.llm.openai_settings import OpenAISettings
+from simia.llm.openai_settings import DEFAULT_KEY_ENV, OpenAISettings
 from simia.llm.prices import Price, price_of
 from simia.llm.types import LLMFault, Reply, Request, reply_key
+from simia.masking import MASK, hide, mask_bytes
 
 Say = Callable[[str], None]
 
@@ -120,7 +121,8 @@ class Answers:
         path, start, length = self.places[name]
         with path.open("rb") as lines:
             lines.seek(start)
-            return reply_of(orjson.loads(lines.read(length)))
+            line = mask_bytes(lines.read(length))
+        return Reply(text=line.decode(), finish="stop") if line == MASK else reply_of(orjson.loads(line))
 
 
 class BatchBackend:
@@ -154,6 +156,7 @@ class BatchBackend:
         return f"{files} in {self._folder}: put the answers into {self._folder / 'results'} and resume"
 
     async def start(self) -> None:
+        hide(os.environ.get(DEFAULT_KEY_ENV, ""))  # whoever sends the files uses it, and an answer may repeat it
         results = self._folder / "results"
         try:
             results.mkdir(parents=True, exist_ok=True)

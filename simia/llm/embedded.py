@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-import sys
 from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
@@ -23,6 +22,7 @@ from simia.llm import models
 from simia.llm.embedded_server import EmbeddedServer
 from simia.llm.openai import OpenAIBackend, OpenAISettings
 from simia.llm.types import LLMFault, Reply, Request
+from simia.terminal import say_error
 from simia.trajectory import digest
 
 log = logging.getLogger(__name__)
@@ -63,7 +63,7 @@ class EmbeddedBackend:
         known = models.KNOWN.get(settings.model)
         self.model = f"{known.name}@{known.sha256[:HASH_SHOWN]}" if known else Path(settings.model).stem
         self.restarts = 0
-        self._say = say or _to_stderr
+        self._say = say or say_error
         self._server: EmbeddedServer | None = None
         self._client: OpenAIBackend | None = None
         self._room = asyncio.Semaphore(settings.parallel)  # waiting for room must not count against the attempt's time
@@ -165,10 +165,6 @@ class EmbeddedBackend:
                 raise LLMFault(Code.CONNECTION, str(error), retry=False) from error
             await self._connect(url)
             await broken.close()
-
-
-def _to_stderr(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
 
 
 def _weights(name: str, say: Callable[[str], None]) -> tuple[Path, str]:

@@ -376,7 +376,7 @@ class Engine:
         if self._capped and not usage.prompt and not usage.completion:
             self._capped = False  # once is enough
             log.warning("%s reports no token usage: max_tokens and max_cost cannot hold", self.backend.alias)
-        if usage.cost is None and self.price is not None:
+        if usage.cost is None and self.price is not None and (usage.prompt or usage.completion):
             usage.cost = self.price.of(usage)
         self.stats.answered += 1
         total.prompt += usage.prompt

@@ -13,6 +13,7 @@ from simia.errors import Code
 from simia.llm.types import LLMFault
 
 MAX_DETAIL = 400
+DEEPEST = 64  # levels of a body that are kept; what stores it takes at most some 200
 FILTERED = {"content_filter", "content_policy_violation", "responsibleaipolicyviolation"}
 OUT_OF_QUOTA = {"insufficient_quota", "billing_hard_limit_reached", "billing_not_active"}
 
@@ -34,7 +35,7 @@ def fault_of(status: int, headers: Mapping[str, str], raw: bytes, clean: Callabl
     if status == 200:
         return fault(Code.BAD_REPLY_BODY, True)
     if 300 <= status < 400:
-        target = clean(headers.get("Location", "nowhere"))
+        target = clean(headers.get("Location", "nowhere"))[:MAX_DETAIL]
         return LLMFault(
             Code.BAD_REQUEST,
             f"HTTP {status}: redirected to {target}; put the final base_url",
@@ -68,19 +69,30 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
     try:
         then = parsedate_to_datetime(value).timestamp()
         now = parsedate_to_datetime(headers["Date"]).timestamp() if "Date" in headers else time.time()
-    except ValueError:
+    except (ValueError, OverflowError):  # a year or a time zone beyond what a date can be
         return None
     return max(0.0, then - now)
 
 
-def one_line(text: str) -> str:
-    return " ".join(text.split())
+def prune(value: Any, levels: int = DEEPEST) -> Any:
+    """The JSON value with null in place of every list and object that is nested deeper."""
+    if isinstance(value, dict):
+        return {name: prune(each, levels - 1) for name, each in value.items()} if levels else None
+    if isinstance(value, list):
+        return [prune(each, levels - 1) for each in value] if levels else None
+    return value
+
+
+def read_json(raw: bytes) -> Any:
+    """The JSON value of a body, pruned where it may be too deep. Raises `ValueError`."""
+    body = orjson.loads(raw)
+    return prune(body) if raw.count(b"[") + raw.count(b"{") > DEEPEST else body
 
 
 def _error(raw: bytes) -> dict[str, Any] | None:
     """The error object of a body: OpenAI's `{"error": {…}}`, a bare message, or the bodies of other servers."""
     try:
-        body = orjson.loads(raw)
+        body = read_json(raw)
     except ValueError:
         return None
     if not isinstance(body, dict):

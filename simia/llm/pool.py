@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 REST, LONGEST_REST = 2.0, 120.0
 NEVER = float("inf")
 FINAL = {Code.AUTH, Code.NOT_FOUND}
-ILL = {Code.RATE_LIMITED, Code.TIMEOUT, Code.CONNECTION, Code.SERVER_ERROR, Code.BAD_REPLY_BODY} | FINAL
+ILL = {Code.RATE_LIMITED, Code.TIMEOUT, Code.CONNECTION, Code.SERVER_ERROR, Code.BAD_REPLY_BODY, Code.TOO_LARGE} | FINAL
 
 
 class PoolSettings(Config):

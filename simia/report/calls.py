@@ -13,14 +13,16 @@ import orjson
 from simia.report.figures import Calls, PromptFacts, RunFacts, Spent
 from simia.report.spread import Histogram
 from simia.runs import Ledger, Run
+from simia.runs.schema import COST, Damaged, tokens
 
 MOST_ITEMS = 20_000
 MOST_SEEDS = 12  # of a pack, whose requests are read
 MOST_REQUESTS = 4  # of each such seed
 # A reply counts for the item that asked for it; an item's fate is `accepted`, `surplus` or its status.
-SPENT = """
+SPENT = f"""
 SELECT CASE WHEN accepted.ord IS NOT NULL THEN 'accepted' WHEN item.status = 'passed' THEN 'surplus' ELSE item.status END,
-  item.spec ->> '$.pack', item.spec ->> '$.seed', COUNT(*), SUM(prompt), SUM(completion), SUM(cached), SUM(cost), COUNT(cost)
+  item.spec ->> '$.pack', item.spec ->> '$.seed', COUNT(*),
+  {tokens("prompt")}, {tokens("completion")}, {tokens("cached")}, {COST}, COUNT(cost)
 FROM attempt JOIN item ON item.id = attempt.item LEFT JOIN accepted ON accepted.ord = item.ord
 WHERE attempt.status = 'got' GROUP BY 1, 2, 3
 """
@@ -101,7 +103,10 @@ def requests(ledger: Ledger, items: list[str]) -> list[str]:
         for key in ledger.reply_keys(item)[:1]:
             row = ledger.db.replies.execute("SELECT request FROM reply WHERE key = ?", (key,)).fetchone()
             if row is not None:
-                messages = ledger.request(row[0]).get("messages", [])
+                try:
+                    messages = ledger.request(row[0]).get("messages", [])
+                except Damaged:  # a text that `simia runs rebuild` could not read, which it said
+                    continue
                 found.append("\n".join(f"{m['role']}\n{m.get('content')}" for m in messages))
     return found
 

@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from simia.report.conversation import plain
+from simia.report.console import plain
 from simia.report.facts import gather
 from simia.report.text import columns
 from simia.runs import Run

@@ -6,22 +6,15 @@ and without the control characters that would steer the reader's terminal.
 
 from __future__ import annotations
 
-import re
-
 import orjson
 from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
+from simia.report.console import plain
 from simia.trajectory import Message, ToolCall, Trajectory
 
-CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 COLOURS = {"user": "bold cyan", "assistant": "bold green", "tool": "bold yellow", "system": "bold"}
-
-
-def plain(text: str, style: str = "") -> Text:
-    """Text as it stands: no markup is read in it, and nothing in it steers the terminal."""
-    return Text(CONTROL.sub("\N{REPLACEMENT CHARACTER}", text.replace("\r\n", "\n")), style=style)
 
 
 def print_trajectory(t: Trajectory, console: Console) -> None:

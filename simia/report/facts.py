@@ -7,7 +7,6 @@ truth: the checks are structural, and nobody has judged the answers.
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections import Counter
 from typing import Any
@@ -18,6 +17,7 @@ from simia.report.part import read_together
 from simia.report.tally import every_of, fill, width_of
 from simia.report.variety import variety
 from simia.runs import Run
+from simia.runs.check import is_worked_on
 
 __all__ = ["RunFacts", "gather", "meaning"]
 
@@ -46,7 +46,7 @@ def _gather(run: Run) -> RunFacts:
     about, seeds, stopped = (ledger.meta(name) or {} for name in ("facts", "seeds", "stopped"))
     usage, attempts = ledger.spent()
     used = seeds.get("used", [])
-    working = is_worked_on(run)
+    working = is_worked_on(run.folder)
     facts = RunFacts(
         run=run.id,
         created=ledger.meta("created"),
@@ -91,19 +91,6 @@ def unanswered(run: Run, *, working: bool) -> int:
         marked = connection.execute("SELECT 1 FROM attempt WHERE reply_key = ? AND status = 'got'", (key,)).fetchone()
         count += not stored or marked is not None
     return count
-
-
-def is_worked_on(run: Run) -> bool:
-    """Whether a process, this one included, holds the run's lock. Asked with a shared lock that is dropped at once."""
-    path = run.folder / "lock"
-    if not path.is_file():
-        return False
-    with path.open() as handle:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except OSError:
-            return True
-    return False
 
 
 def seeds_facts(seeds: dict[str, Any]) -> SeedsFacts:

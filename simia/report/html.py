@@ -2,7 +2,8 @@
 
 What a model wrote must never act in the reader's browser. Everything is escaped where it is put in, and the page's
 policy allows no request at all and no script but our own, by its hash: an escape forgotten some day would still do
-nothing. Template, style and script are files in `prompts/report/`, so that a user can replace each.
+nothing. Template, style and script are files in `prompts/report/`, so that a user can replace each; the template renders
+in Jinja's sandbox.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import jinja2
 import yaml
+from jinja2.sandbox import ImmutableSandboxedEnvironment
 from markupsafe import Markup
 
 from simia import resources
@@ -27,7 +29,7 @@ from simia.runs import Run
 
 def write_html(run: Run, facts: RunFacts, path: Path, *, sample: int = 40) -> None:
     """Write the page. `sample`: how many random accepted ones, and how many rejected, can be read on it at most."""
-    environment = jinja2.Environment(
+    environment = ImmutableSandboxedEnvironment(
         loader=jinja2.FunctionLoader(part),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
@@ -82,5 +84,5 @@ def settings(run: Run) -> str:
 
 
 def part(name: str) -> str:
-    """One of the page's files, the user's own first."""
+    """One of the page's files."""
     return resources.find("prompts", f"report/{name}").read_text(encoding="utf-8").strip()

@@ -19,6 +19,8 @@ from rich.table import Table
 from rich.text import Text
 
 from simia.amplify.progress import Progress
+from simia.report.console import Terminal
+from simia.terminal import escape_json
 
 REDRAWS = 4  # a second
 LINE_SECONDS = 2.0
@@ -29,7 +31,7 @@ class LivePanel:
     """`with LivePanel() as panel: job(on_progress=panel.update)`. Leaving it, by Ctrl-C too, restores the terminal."""
 
     def __init__(self, console: Console | None = None) -> None:
-        self.console = console or Console()
+        self.console = console or Terminal()
         self._due = 0.0
         self._latest: Progress | None = None  # the job's own, which goes on changing
         self._copied: Progress | None = None
@@ -66,7 +68,7 @@ class LivePanel:
             self._copied = copy.deepcopy(self._latest)
             return
         line = orjson.dumps({"event": "progress", **self._latest.snapshot()})
-        self.console.file.write(line.decode() + "\n")
+        self.console.file.write(escape_json(line.decode()) + "\n")
         self.console.file.flush()
 
     def _picture(self) -> RenderableType:
@@ -101,7 +103,7 @@ def picture(progress: Progress) -> Panel:
     pace = rate(progress.accepted - progress.accepted_before, elapsed)
     grid.add_row("time", f"{clock(elapsed)}{pace}{'' if eta is None else f', {clock(eta)} to go'}")
     ending = f"stopping: {progress.stopping}" if progress.stopping else "Ctrl-C stops, nothing is lost"
-    return Panel(grid, title=Text(f"simia · {progress.run}"), subtitle=ending, width=WIDTH)
+    return Panel(grid, title=Text(f"simia · {progress.run}"), subtitle=Text(ending), width=WIDTH)
 
 
 def cost(progress: Progress) -> str:

@@ -15,11 +15,11 @@ from itertools import pairwise
 from pathlib import Path
 
 import orjson
-import zstandard
 
 from simia.report.sums import Sums
 from simia.report.tally import Tally
 from simia.runs import seeds_of
+from simia.runs.schema import unpack
 
 # By stage and ord: the index has them in this order, so that no body is ever sorted.
 ITEMS = """
@@ -33,14 +33,13 @@ WHERE item.stage = 'amplify' AND item.ord >= ? AND item.ord < ? ORDER BY item.or
 
 def read(connection: sqlite3.Connection, first: int, end: int, width: int, every: int) -> Sums:
     """The sums of the items from `first` until before `end`."""
-    unpack = zstandard.ZstdDecompressor()
-    heads = {name: orjson.loads(unpack.decompress(body)) for name, body in connection.execute("SELECT * FROM head")}
+    heads = {name: orjson.loads(unpack(body)) for name, body in connection.execute("SELECT hash, body FROM head")}
     tally = Tally(dict(seeds_of(connection)), width, every, heads)
     for id_, ord_, packed, verdict, reason, detail, body in connection.execute(ITEMS, (first, end)):
         spec = orjson.loads(packed)
         tally.item(id_, ord_, spec, verdict, reason, detail)
         if body is not None:
-            tally.result(id_, ord_, str(spec.get("seed")), verdict, orjson.loads(unpack.decompress(body)))
+            tally.result(id_, ord_, str(spec.get("seed")), verdict, orjson.loads(unpack(body)))
     return tally.sums
 
 
@@ -49,7 +48,7 @@ def read_together(
 ) -> Sums:
     """The whole run in equal parts: the first one here, each other in a process."""
     ends = [end * i // processes for i in range(processes + 1)]
-    command = [sys.executable, "-m", __name__, str(folder)]
+    command = [sys.executable, "-P", "-m", __name__, str(folder)]  # -P: import nothing from the current folder
     others = [
         subprocess.Popen([*command, str(first), str(last), str(width), str(every)], stdout=subprocess.PIPE)
         for first, last in pairwise(ends[1:])

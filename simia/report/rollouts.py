@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from rich.console import Console
 from rich.table import Table
 
-from simia.report.conversation import plain
+from simia.report.console import plain
 from simia.rollout.figures import Scores, figures
 from simia.runs import Run
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from rich.console import Console
 
-from simia.report.conversation import plain
+from simia.report.console import plain
 from simia.runs import Run
 from simia.trajectory import compact
 from simia.verify.fidelity import kind, leaves

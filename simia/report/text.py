@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from simia.report import sections, variety
-from simia.report.conversation import plain
+from simia.report.console import plain
 from simia.report.conversation import print_trajectory as print_trajectory
 from simia.report.facts import RunFacts, meaning
 from simia.report.figures import Fate
@@ -20,7 +20,7 @@ MOST_SEEDS = 8
 MOST_FREQUENT = 3
 MOST_WIDTH = 100
 STRUCTURAL = "nobody has judged these for truth: the checks are structural, so read a sample"
-ATTEMPTS = {"got": "answered", "sent": "without an answer", "failed": "failed"}
+ATTEMPTS = {"got": "answered", "sent": "without an answer", "failed": "failed", "lost": "answered, their replies lost"}
 
 
 def print_report(facts: RunFacts, console: Console) -> None:

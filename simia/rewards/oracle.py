@@ -1,8 +1,8 @@
 """A model as the judge of an episode: 0 or 1, at its end or when its rounds are used up (Simia-RL, §2.3 and App. D).
 
-It sees the rules, the task, the reference solution and all that happened. Its reply is read with care: a trailing comma or a
-missing brace is mended, `null`, 7 or prose is asked for once more and then an error of that vote, never a reward. The majority
-of k votes decides; a tie is no success; without one readable vote the reward is None.
+It sees the rules, the task, the reference solution and the quoted transcript (`transcript.py`). Its reply is read with care: a
+trailing comma or a missing brace is mended, `null`, 7 or prose is asked for once more and then an error of that vote, never a
+reward. The majority of k votes decides; a tie is no success; without one readable vote the reward is None.
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ from simia.llm.types import LLMFault, Reply, Request, reply_key
 from simia.pack import Pack
 from simia.prompts import template
 from simia.reward import Reward
+from simia.rewards.transcript import Transcript, write_transcript
 from simia.rewards.wording import told
 from simia.task import AnswerSpec, Task
 from simia.trajectory import Message, Trajectory, Usage, compact
 
-CHARS_A_TOKEN, LONGEST = 3.6, 4_000
+CHARS_A_TOKEN = 3.6
 AGAIN, SHOWN = "That does not count: {why}. Judge once more, with one JSON object in the form described.", 2_000
 NAMES = ("solved", "success", "reward", "score", "completed")
 FORM = {
@@ -71,12 +72,14 @@ class Vote:
 class Oracle:
     """The judge of one pack's episodes. `engine`: of its model; whoever opened it closes it."""
 
+    SYSTEM, REQUEST = "oracle/system.j2", "oracle/request.j2"
+
     def __init__(self, engine: Engine, pack: Pack, settings: OracleSettings | None = None) -> None:
         self.engine, self.pack, self.settings = engine, pack, settings or OracleSettings()
         self.usage = Usage(cost=0.0)
         """Of all its verdicts, those that were known already too; the cost is None once nobody knows one."""
-        system, _ = template("oracle/system.j2")
-        self._request, _ = template("oracle/request.j2")
+        system, _ = template(self.SYSTEM)
+        self._request, _ = template(self.REQUEST)
         suite = suite_of(pack.name) if self.settings.suite == "auto" else self.settings.suite
         tools = [{"name": tool.name, "description": " ".join(tool.description.split())[:300]} for tool in pack.tools]
         self._system = system.render(suite=suite, steps=self.settings.steps, policy=pack.policy, tools=tools).strip()
@@ -93,6 +96,7 @@ class Oracle:
         settings = self.settings
         answers = [text for part in task.reward.parts if isinstance(part, AnswerSpec) for text in told(part)]
         room = int(settings.context * CHARS_A_TOKEN) - len(self._system) - (settings.max_tokens or 2048) * 4 - 4_000
+        transcript = self.transcript(trajectory.messages, room)
         text = self._request.render(
             task=task.instruction or task.opening,
             reference="\n".join(f"- {a.name} {compact(a.arguments)}" for a in task.actions)
@@ -100,7 +104,8 @@ class Oracle:
             else "",
             known=settings.reference and task.solved,
             answers=answers if settings.reference else [],
-            turns=turns(trajectory.messages, room),
+            turns=transcript.lines,
+            marker=transcript.marker,
             ending=f"{trajectory.end.kind}{f' ({trajectory.end.code.meaning})' if trajectory.end.code else ''}",
         ).strip()
         form = None
@@ -110,6 +115,10 @@ class Oracle:
             messages=[{"role": "system", "content": self._system}, {"role": "user", "content": text}],
             temperature=settings.temperature, max_tokens=settings.max_tokens, response_format=form, extra_body=dict(settings.extra),
         )  # fmt: skip
+
+    def transcript(self, messages: Sequence[Message], room: int) -> Transcript:
+        """The turns as the judge reads them, in at most `room` characters."""
+        return write_transcript(messages, room)
 
     async def _vote(self, request: Request, draw: str) -> Vote:
         """The first verdict that can be read. It is asked for anew with the fault named, for at temperature 0 the same question
@@ -190,26 +199,3 @@ def majority(votes: Sequence[Vote]) -> Reward:
 def suite_of(name: str) -> str:
     lower = name.lower()
     return "officebench" if "officebench" in lower else "tau" if lower.startswith("tau") else "generic"
-
-
-def turns(messages: Sequence[Message], room: int) -> list[str]:
-    """What happened, a line for each message; results are shortened until all has room."""
-    for most in (LONGEST, 1_000, 300, 100):
-        lines = [line(message, most) for message in messages]
-        if sum(map(len, lines)) <= room:
-            break
-    return lines
-
-
-def line(message: Message, most: int) -> str:
-    text = " ".join(message.text.split())
-    text = text if len(text) <= most else f"{text[:most]} … (shortened)"
-    who = {"user": "User", "assistant": "Assistant", "tool": "Result"}.get(message.role, message.role)
-    by_user = message.visible_to == ["user"]
-    calls = "".join(
-        f"\n{'User' if by_user else 'Assistant'} calls {call.name} {compact(call.arguments) if call.arguments is not None else call.raw}"
-        for call in message.calls
-    )
-    if message.role == "tool":
-        return f"{'Result for the user' if by_user else who}{' (error)' if message.error else ''}: {text}"
-    return (f"{who}: {text}" if text else "") + (calls if text else calls.lstrip())

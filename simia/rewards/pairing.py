@@ -2,7 +2,7 @@
 
 Rows with the same made-up key, in one table or in several, are one thing. Things are paired by what they hold and by what
 mentions them, refined some rounds deep; what nothing tells apart is decided one by one, and what fits nothing exactly is
-paired at the least cost. A pairing is only a guess of names: the comparison afterwards decides, and since no two things
+paired at the least cost. All of it is bounded; what goes beyond is paired in order. A pairing is only a guess of names: the comparison afterwards decides, and since no two things
 ever get the same name, a wrong guess can lose a reward but never win one.
 """
 
@@ -23,9 +23,14 @@ from simia.task import Match
 from simia.trajectory import Trajectory, digest
 
 ROUNDS = 3  # how far a row's neighbours' neighbours tell equal rows apart
+# An agent decides how many rows there are and how they mention each other, and the event loop waits for their pairing.
 WORK = (
-    20_000  # rows looked at while ties are decided one by one; beyond that all are decided in the order of their keys
+    1_000_000  # values read while ties are decided one by one; beyond that all are decided in the order of their keys
 )
+MOST_READ = (
+    500_000  # values of one look at all rows and what mentions them; where there are more, mentions do not count
+)
+MOST_COMPARED = 2_000_000  # values of rows compared with each other one by one; beyond that they are taken in order
 MOST_COSTED = 100  # things on one side whose pairing at the least cost is worked out (cubic); more are taken in order
 # A table's column or a day is no made-up key: to write the wrong one is a mistake.
 FIELD = re.compile(r"[a-z]+([_ -]?[a-z]+)*|[a-z]+([A-Z][a-z]+)+|[A-Z][a-z]+([A-Z][a-z]+)*|_*")
@@ -111,14 +116,27 @@ class Graph:
             for key, held in self.things.items()
         }
         self._uses: dict[str, list[tuple[Path, Any]]] = defaultdict(list)
+        self.sizes = {key: sum(size_of(row.value) for row in held) for key, held in self.things.items()}
+        self.weight = sum(self.sizes.values())
         keys, places = set(self.things), {row.path: row.key for row in rows}
         for path, value in pieces(changes):
             named, whose = mentioned([list(path), value], keys), places.get(path)
-            for key in named - {whose}:
-                self._uses[key].append((path if whose is None else (*path[:-1], whose), hard(value, path, policies)))
+            named.discard(whose or "")
+            if not named:
+                continue
+            self.weight += len(named) * size_of(value)
+            use = (path if whose is None else (*path[:-1], whose), hard(value, path, policies))
+            for key in named:
+                self._uses[key].append(use)
                 if whose is not None:
                     self.near[key].add(whose)
                     self.near[whose].add(key)
+
+    def forget_mentions(self) -> None:
+        """Look at nothing but what things hold."""
+        self._uses.clear()
+        self.near.clear()
+        self.weight = sum(self.sizes.values())
 
     def involved(self, key: str) -> bool:
         """Whether it is mentioned, or mentions one that is not decided."""
@@ -150,9 +168,13 @@ class Pairing:
         self.names: dict[str, str] = {}
         self._hidden = dict.fromkeys((*left.things, *right.things), "")
         self._looks: dict[tuple[bool, str], str] = {}
+        self._compared = 0  # values of rows compared one by one
+        if left.weight + right.weight > MOST_READ:
+            left.forget_mentions()
+            right.forget_mentions()
 
     def run(self) -> dict[str, str]:
-        for spent in itertools.count(0, len(self.left.things) + len(self.right.things)):
+        for spent in itertools.count(0, self.left.weight + self.right.weight):
             one, two = self.left.signatures(), self.right.signatures()
             ties: list[list[tuple[str, str]]] = []
             for ours, theirs in alike_in(one, two, self.left.things, self.right.things, self):
@@ -212,7 +234,7 @@ class Pairing:
         return found + more
 
     def matched(self, ours: list[str], theirs: list[str]) -> list[tuple[str, str]]:
-        pairs = match(ours, theirs, lambda a, b: not self.cost(a, b, 1))
+        pairs = match(ours, theirs, lambda a, b: self._compared > MOST_COMPARED or not self.cost(a, b, 1))
         return [(ours[i], theirs[j]) for i, j in pairs.items()]
 
     def look(self, key: str, graph: Graph) -> str:
@@ -223,6 +245,7 @@ class Pairing:
 
     def cost(self, ours: str, theirs: str, most: int = 50) -> int:
         """In how many fields two things differ, keys that are not decided aside; counted up to `most`."""
+        self._compared += 20 + self.left.sizes[ours] + self.right.sizes[theirs]
         known = {**self._hidden, **self.names} if most > 1 else self._hidden
         target = {**self._hidden, **{key: key for key in self.names.values()}} if most > 1 else self._hidden
         found = (
@@ -240,7 +263,12 @@ class Pairing:
                 if key not in graph.decided:
                     free[tuple(row.table for row in rows)][side].append(key)
         for ours, theirs in free.values():
-            if max(len(ours), len(theirs)) > MOST_COSTED:
+            all_sizes = len(theirs) * sum(self.left.sizes[key] for key in ours)
+            all_sizes += len(ours) * sum(self.right.sizes[key] for key in theirs)
+            names = (
+                len(ours) * len(theirs) * len(self._hidden) // 10
+            )  # which are looked up in a dictionary made each time
+            if max(len(ours), len(theirs)) > MOST_COSTED or self._compared + all_sizes + names > MOST_COMPARED:
                 chosen = list(zip(range(len(ours)), range(len(theirs)), strict=False))
             else:
                 chosen = assign([[self.cost(a, b) for b in theirs] for a in ours])
@@ -266,6 +294,20 @@ def pieces(changes: Iterable[Change]) -> Iterator[tuple[Path, Any]]:
     for change in changes:
         added = list(appended(change))
         yield from added or [(tuple(change["path"]), change.get("new"))]
+
+
+def size_of(value: Any) -> int:
+    """How many values it holds; a text counts for its length."""
+    size, level = 0, [value]
+    while level:
+        size += sum(1 + len(each) // 16 if isinstance(each, str) else 1 for each in level)
+        level = [
+            inner
+            for each in level
+            if isinstance(each, dict | list)
+            for inner in (each.values() if isinstance(each, dict) else each)
+        ]
+    return size
 
 
 def mentioned(value: Any, keys: set[str]) -> set[str]:

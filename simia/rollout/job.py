@@ -102,6 +102,8 @@ async def resume(
     run = Run.open(runs, run_id)
     async with contextlib.AsyncExitStack() as stack:
         stack.callback(run.close)
+        if run.found is not None and run.found.findings:
+            say(f"note: {run.found}")
         data = run.saved_config()
         for dotted, value in (changes or {}).items():
             assign(data, dotted.split("."), value)
@@ -296,7 +298,15 @@ class Job:
                 "reply_keys": keys,
             }
         )
-        self._conclude(item, task, trajectory.model_copy(update={"provenance": provenance}))
+        trajectory = trajectory.model_copy(update={"provenance": provenance})
+        try:
+            self._conclude(item, task, trajectory)
+        except (TypeError, ValueError, RecursionError) as error:  # a record that cannot be written: the others go on
+            if self._run.failure is not None:
+                raise
+            detail = f"task {task.id}: the record cannot be written: {type(error).__name__}: {error}"[:300]
+            lost = Episode.aborted(self._environment, task, config.seed, Aborted(Code.INTERNAL, detail)).trajectory
+            self._conclude(item, task, lost.model_copy(update={"provenance": provenance}))
 
     def _agent(self, item: Item, task: Task) -> Agent:
         config = self._config
@@ -334,13 +344,13 @@ class Job:
     def _accept(self) -> None:
         """In ord order, so that of equal conversations the same one counts however the episodes were timed."""
         ledger = self._run.ledger
-        ledger.clear_acceptances()
         seen: set[str] = set()
-        for item, hashed, _, _ in ledger.outcomes():
-            if item.status == PASSED and hashed is not None and hashed not in seen:
-                seen.add(hashed)
-                ledger.accept(item, hashed)
-        ledger.flush()
+        with ledger.db.transaction():
+            ledger.clear_acceptances()
+            for item, hashed, _, _ in ledger.outcomes():
+                if item.status == PASSED and hashed is not None and hashed not in seen:
+                    seen.add(hashed)
+                    ledger.accept(item, hashed)
 
 
 def settled(trajectory: Trajectory, code: Code) -> bool:

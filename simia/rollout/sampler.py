@@ -10,6 +10,7 @@ import random
 import string
 from typing import Any
 
+MOST_VALUES = 1_000  # of one call: a foreign schema may ask for a billion items
 WORDS = ("order", "Berlin", "yes", "2025-05-14", "a note", "alex@example.com", "blue", "42")
 FORMATS = {"email": "alex@example.com", "date": "2025-05-14", "date-time": "2025-05-14T10:30:00Z", "time": "10:30"}
 
@@ -19,12 +20,15 @@ class Sampler:
 
     def __init__(self, source: random.Random) -> None:
         self._random = source
+        self._left = MOST_VALUES
 
     def object(self, schema: dict[str, Any]) -> dict[str, Any]:
+        self._left = MOST_VALUES
         return self._object(schema, schema, 0)
 
     def value(self, schema: Any, root: dict[str, Any], depth: int = 0) -> Any:
-        if not isinstance(schema, dict) or depth > 8:
+        self._left -= 1
+        if not isinstance(schema, dict) or depth > 8 or self._left < 0:
             return None
         if "$ref" in schema:
             target: Any = root
@@ -48,13 +52,13 @@ class Sampler:
         return {
             name: self.value(inner, root, depth + 1)
             for name, inner in schema.get("properties", {}).items()
-            if name in needed or self._random.random() < 0.4
+            if self._left > 0 and (name in needed or self._random.random() < 0.4)
         }
 
     def _array(self, schema: dict[str, Any], root: dict[str, Any], depth: int) -> list[Any]:
-        least = int(schema.get("minItems", 0))
-        count = self._random.randint(least, min(int(schema.get("maxItems", least + 2)), least + 2))
-        return [self.value(schema.get("items", {}), root, depth + 1) for _ in range(count)]
+        least = min(int(schema.get("minItems", 0)), self._left + 1)
+        count = self._random.randint(least, max(least, min(int(schema.get("maxItems", least + 2)), least + 2)))
+        return [self.value(schema.get("items", {}), root, depth + 1) for _ in range(count) if self._left > 0]
 
     def _integer(self, schema: dict[str, Any], root: dict[str, Any], depth: int) -> int:
         least = int(schema.get("minimum", schema.get("exclusiveMinimum", -1) + 1))

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from simia import terminal
 from simia.config import parse
 from simia.environment import USERS, Environment, open_environment
 from simia.errors import UserError
@@ -28,7 +29,7 @@ log = logging.getLogger(__name__)
 
 
 async def open_stage(
-    config: StageConfig | dict[str, Any], *, store: Path | None = None, say: Callable[[str], None] = print
+    config: StageConfig | dict[str, Any], *, store: Path | None = None, say: Callable[[str], None] = terminal.say
 ) -> Environment:
     """An environment whose `tasks` are the chosen ones, and whose `close` closes the models too.
 

@@ -9,12 +9,13 @@ second is what keeps the thread cheap.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import queue
 import sqlite3
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,34 +24,17 @@ from typing import Any, Literal
 import zstandard
 
 from simia.errors import UserError
+from simia.runs.schema import READ_ERRORS, SIGNED, File, checksum, damaged, is_disk_full, prepare
 
 BATCH = 256
 LEVEL = 3  # of zstandard
 CACHE_KB = 512
 PATIENCE = 0.002  # seconds that a first write waits for company
-File = Literal["replies", "ledger"]
 Statement = tuple[File, str, Sequence[Any]]
-
-LEDGER_SCHEMA = """
-CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS item (
-  id TEXT PRIMARY KEY, stage TEXT NOT NULL, ord INTEGER NOT NULL, spec TEXT NOT NULL,
-  status TEXT NOT NULL, reason TEXT, detail TEXT, UNIQUE (stage, ord));
-CREATE TABLE IF NOT EXISTS attempt (
-  item TEXT NOT NULL, n INTEGER NOT NULL, reply_key TEXT NOT NULL, status TEXT NOT NULL, code TEXT,
-  prompt INTEGER, completion INTEGER, cached INTEGER, cost REAL, asked_at REAL NOT NULL, got_at REAL,
-  PRIMARY KEY (item, n)) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS result (item TEXT PRIMARY KEY, content_hash TEXT, body BLOB NOT NULL);
-CREATE TABLE IF NOT EXISTS seed (ord INTEGER PRIMARY KEY, id TEXT NOT NULL, head TEXT NOT NULL, body BLOB NOT NULL);
-CREATE TABLE IF NOT EXISTS trait (item TEXT PRIMARY KEY, tools TEXT NOT NULL, signature BLOB);
-CREATE TABLE IF NOT EXISTS head (hash TEXT PRIMARY KEY, body BLOB NOT NULL);
-CREATE TABLE IF NOT EXISTS accepted (ord INTEGER PRIMARY KEY, item TEXT NOT NULL, content_hash TEXT NOT NULL UNIQUE);
-"""
-REPLIES_SCHEMA = """
-CREATE TABLE IF NOT EXISTS reply (
-  key TEXT PRIMARY KEY, draw TEXT NOT NULL, request BLOB NOT NULL, body BLOB NOT NULL, at REAL NOT NULL);
-CREATE TABLE IF NOT EXISTS text (hash TEXT PRIMARY KEY, body BLOB NOT NULL);
-"""
+BEGIN: Statement = ("ledger", "BEGIN IMMEDIATE", ())
+COMMIT: Statement = ("ledger", "COMMIT", ())
+ROLLBACK: Statement = ("ledger", "ROLLBACK", ())
+ENDS = (COMMIT[1], ROLLBACK[1])
 
 
 class Packed:
@@ -84,31 +68,59 @@ def connect(path: Path, *, durable: bool) -> sqlite3.Connection:
     return connection
 
 
+def is_damage(error: sqlite3.Error) -> bool:
+    """Whether an error is about what a file holds, and not about reaching it."""
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
+    return code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR)
+
+
 class Database:
     """Writes through one thread; reads use a connection of their own."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, create: bool = True) -> None:
+        """`create`: make the files that are not there. Raises `UserError`; `Damaged` for a file that is lost, empty or no database."""
         self.folder = folder
+        opened: list[sqlite3.Connection] = []
+
+        def open_file(file: File) -> sqlite3.Connection:
+            path = folder / f"{file}.db"
+            if not create and not path.exists():
+                raise damaged(folder, file, "it is missing")
+            for part in ("", "-wal", "-shm"):
+                if (at := path.with_name(f"{path.name}{part}")).is_dir():
+                    raise damaged(folder, file, f"{at.name} is a directory")
+            opened.append(connect(path, durable=file == "replies"))
+            return opened[-1]
+
+        file: File = "replies"
         try:
-            self._writers: dict[File, sqlite3.Connection] = {
-                "replies": connect(folder / "replies.db", durable=True),
-                "ledger": connect(folder / "ledger.db", durable=False),
-            }
-            self._writers["replies"].executescript(REPLIES_SCHEMA)
-            self._writers["ledger"].executescript(LEDGER_SCHEMA)
-        except sqlite3.Error as error:
+            self._writers: dict[File, sqlite3.Connection] = {}
+            for file in ("replies", "ledger"):
+                self._writers[file] = open_file(file)
+                prepare(self._writers[file], folder, file, create=create)
+            self.replies, self.ledger = open_file("replies"), open_file("ledger")
+        except (*READ_ERRORS, UserError) as error:
+            for connection in opened:
+                connection.close()
+            if isinstance(error, UserError):
+                raise
+            if isinstance(error, UnicodeDecodeError) or is_damage(error):
+                raise damaged(folder, file, error) from None
             raise UserError(f"cannot open the run in {folder}: {error}") from None
-        self.replies = connect(folder / "replies.db", durable=True)
-        self.ledger = connect(folder / "ledger.db", durable=False)
         self._queue: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._pack = zstandard.ZstdCompressor(level=LEVEL)
         self.failure: Exception | None = None
+        self._held: Literal["no", "open", "broken"] = "no"  # the state of a `transaction`
         self._thread = threading.Thread(target=self._work, name="simia-writer", daemon=True)
         self._thread.start()
 
     def put(self, file: File, sql: str, values: Sequence[Any] = ()) -> None:
         """Nobody waits for this one; a refusal of the disk shows in `failure`."""
         self._queue.put(Job(((file, sql, values),)))
+
+    def put_all(self, *statements: Statement) -> None:
+        """As `put`, several in one commit."""
+        self._queue.put(Job(statements))
 
     def write(self, file: File, sql: str, values: Sequence[Any] = ()) -> Future[None]:
         """For threads: the future resolves after the commit."""
@@ -122,6 +134,23 @@ class Database:
         waiter: asyncio.Future[None] = loop.create_future()
         self._queue.put(Job(statements, loop=loop, waiter=waiter))
         await waiter
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[None]:
+        """All writes to the ledger in this block are kept together, or none of them when it raises or the process dies. For one thread:
+        what others write meanwhile belongs to it too."""
+        self._queue.put(Job((BEGIN,)))
+        try:
+            yield
+        except BaseException:
+            self._end(ROLLBACK).exception()
+            raise
+        self._end(COMMIT).result()
+
+    def _end(self, how: Statement) -> Future[None]:
+        future: Future[None] = Future()
+        self._queue.put(Job((how,), future=future))
+        return future
 
     def close(self) -> None:
         self._queue.put(None)
@@ -155,7 +184,7 @@ class Database:
                 raise sqlite3.OperationalError("its files are gone")  # SQLite would write on into nowhere
             for file in ("replies", "ledger"):
                 mine = [
-                    (sql, [self._pack.compress(v.raw) if type(v) is Packed else v for v in values])
+                    self._ready(sql, values)
                     for job in batch
                     for in_file, sql, values in job.statements
                     if in_file == file
@@ -164,17 +193,45 @@ class Database:
                     self._transact(self._writers[file], mine)
         except sqlite3.Error as error:
             # A full disk or a vanished folder: nobody may believe that their row is safe.
-            self.failure = UserError(f"cannot write the run in {self.folder}: {error}; free the disk and resume")
+            todo = "free the disk" if is_disk_full(error) else "put that right"
+            self.failure = UserError(f"cannot write the run in {self.folder}: {error}; {todo} and resume")
+        except Exception as error:  # a value that no column takes: without the thread, all who wait would wait for ever
+            what = f"{type(error).__name__}: {error}".splitlines()[0]
+            self.failure = UserError(f"cannot write the run in {self.folder}: {what}; please report this")
         tell(batch, self.failure)
 
-    @staticmethod
-    def _transact(connection: sqlite3.Connection, statements: list[tuple[str, list[Any]]]) -> None:
-        connection.execute("BEGIN IMMEDIATE")
+    def _ready(self, sql: str, values: Sequence[Any]) -> tuple[str, list[Any]]:
+        """Compressed, and with the checksum of the row where it is a whole one."""
+        ready = [self._pack.compress(v.raw) if type(v) is Packed else v for v in values]
+        if (table := SIGNED.get(sql)) is not None:
+            ready.append(checksum(table, ready))
+        return sql, ready
+
+    def _transact(self, connection: sqlite3.Connection, statements: list[tuple[str, list[Any]]]) -> None:
+        """One commit for the batch; none while a `transaction` is open. What fails in one takes all of it along."""
+        done = 0
         try:
+            if not connection.in_transaction:
+                connection.execute("BEGIN IMMEDIATE")
             for sql, values in statements:
-                connection.execute(sql, values)
-            connection.execute("COMMIT")
-        except sqlite3.Error:
+                done += 1
+                if sql == BEGIN[1]:
+                    connection.execute("COMMIT")
+                    connection.execute(sql)
+                    self._held = "open"
+                elif sql in ENDS:
+                    if self._held == "broken" and sql == COMMIT[1]:
+                        raise sqlite3.OperationalError("an earlier write failed")
+                    self._held = "no"
+                    connection.execute(sql)
+                    connection.execute("BEGIN IMMEDIATE")
+                elif self._held != "broken":
+                    connection.execute(sql, values)
+            if self._held != "open" or connection is not self._writers["ledger"]:
+                connection.execute("COMMIT")
+        except Exception:
+            if self._held != "no" and connection is self._writers["ledger"]:
+                self._held = "no" if any(sql in ENDS for sql, _ in statements[max(0, done - 1) :]) else "broken"
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             raise

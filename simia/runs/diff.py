@@ -17,6 +17,7 @@ from pydantic import BaseModel, Field
 
 from simia.runs.ledger import REJECTED
 from simia.runs.run import Run
+from simia.runs.schema import COST, tokens
 
 MOST_EXAMPLES = 10
 # How an item stands, as a reader counts it: left beside right, each with its reason.
@@ -26,8 +27,8 @@ SELECT i.id, i.spec, j.spec, {FATE.format("a", "i")}, i.reason, {FATE.format("b"
 FROM main.item AS i JOIN other.item AS j ON i.id = j.id
 LEFT JOIN main.accepted AS a ON a.ord = i.ord LEFT JOIN other.accepted AS b ON b.ord = j.ord ORDER BY i.ord
 """
-FIGURES = """
-SELECT COUNT(*), COALESCE(SUM(prompt), 0), COALESCE(SUM(completion), 0), COALESCE(SUM(cached), 0), SUM(cost), COUNT(cost)
+FIGURES = f"""
+SELECT COUNT(*), {tokens("prompt")}, {tokens("completion")}, {tokens("cached")}, {COST}, COUNT(cost)
 FROM attempt WHERE status = 'got'
 """
 

@@ -18,10 +18,12 @@ from pathlib import Path
 from typing import IO
 
 from simia.errors import UserError
-from simia.runs.database import connect
-from simia.runs.run import InUse, folders, take_lock
+from simia.runs.check import FREED, refuse_mixed, verify
+from simia.runs.database import Database, connect
+from simia.runs.ledger import Ledger
+from simia.runs.run import FILES, folders, last_use, saved_config, take_lock
+from simia.runs.schema import PUT, READ_ERRORS, checksum, is_disk_full
 
-FILES = ("ledger.db", "replies.db")
 PARTS = ("", "-wal", "-shm")
 PAGE = "report.html"
 SETTLED = 3600.0  # seconds since anybody touched it, before an empty run is taken for an abandoned one
@@ -88,12 +90,12 @@ def look(folder: Path) -> Findings:
     found = sizes(folder)
     try:
         lock = untouched_lock(folder)
-    except InUse as error:
+    except UserError as error:
         found.problem = str(error)
         return found
     try:
         count(found)
-    except sqlite3.Error as error:
+    except READ_ERRORS as error:
         found.problem = f"{folder.name} cannot be read: {error}"
     finally:
         lock.close()
@@ -147,6 +149,7 @@ def clean(folder: Path, *, replies: bool = False) -> Freed:
         found = sizes(folder)
         count(found)
         freed = Freed(folder, found.size)
+        refuse_damaged(folder)
         if found.empty:
             shutil.rmtree(folder)
             freed.done.append("removed: it holds no reply")
@@ -167,15 +170,30 @@ def clean(folder: Path, *, replies: bool = False) -> Freed:
             freed.done.append("files compacted")
         freed.after = sizes(folder).size
         return freed
+    except READ_ERRORS as error:
+        raise UserError(f"cannot clean {folder}: {error}") from None
     finally:
         lock.close()
 
 
+def refuse_damaged(folder: Path) -> None:
+    """A damaged file is not written to, and a run that seems to be empty is not removed: what is left may still be read."""
+    database = Database(folder, create=False)
+    try:
+        ledger = Ledger(database)
+        refuse_mixed(folder, ledger)
+        found = verify(folder, ledger, saved_config(folder), locked=True)
+        if found.findings:
+            raise UserError(f"not cleaned: {found}")
+    finally:
+        database.close()
+
+
 def untouched_lock(folder: Path) -> IO[str]:
     """The run's lock, taken without making the run the latest one: runs are ordered by when their lock was written."""
-    at = (folder / "lock").stat()
+    at = last_use(folder)
     lock = take_lock(folder)
-    os.utime(folder / "lock", ns=(at.st_atime_ns, at.st_mtime_ns))
+    os.utime(folder / "lock", ns=(at, at))
     return lock
 
 
@@ -188,7 +206,10 @@ def remove_replies(folder: Path) -> None:
     connection = connect(folder / "replies.db", durable=True)
     try:
         connection.execute("BEGIN IMMEDIATE")
-        connection.executemany("DELETE FROM reply WHERE key = ?", ((key,) for key in keys))
+        removed = connection.executemany("DELETE FROM reply WHERE key = ?", ((key,) for key in keys)).rowcount
+        row = connection.execute("SELECT value FROM meta WHERE name = ?", (FREED,)).fetchone()
+        values = (FREED, str(removed + (int(row[0]) if row else 0)))
+        connection.execute(PUT["replies", "meta"], (*values, checksum("meta", values)))
         connection.execute("COMMIT")
     finally:
         connection.close()
@@ -209,6 +230,7 @@ def vacuum(path: Path) -> None:
         connection.execute("VACUUM")
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     except sqlite3.Error as error:
-        raise UserError(f"cannot compact {path}: {error}; it needs free disk of the file's size") from None
+        needs = "; it needs free disk of the file's size" if is_disk_full(error) else "; put that right and try again"
+        raise UserError(f"cannot compact {path}: {error}{needs}") from None
     finally:
         connection.close()

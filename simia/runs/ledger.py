@@ -11,14 +11,15 @@ import sqlite3
 import time
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
-import zstandard
 
 from simia.errors import Code
 from simia.llm.types import LLMFault, Reply, Request
 from simia.runs.database import Database, Packed, Statement
+from simia.runs.schema import COST, KEEP, PUT, READ_ERRORS, File, damaged, is_sound, tokens, unpack
+from simia.sandbox.inside.frames import pack as pack_json
 from simia.trajectory import Trajectory, Usage, digest
 
 SHARED = 512  # characters from which on a system text is stored once
@@ -27,6 +28,8 @@ PAGE = 1000  # items read at once
 TEXT = "$text"
 HEAD: set[str] = {"system", "tools", "user_tools"}  # of a trajectory: what all of one seed share
 OPEN, PASSED, REJECTED, FAILED = "open", "passed", "rejected", "failed"
+STAGE = "amplify"  # of every item; the column is from before a rollout was a run of its own
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -41,13 +44,33 @@ class Item:
     detail: str | None = None
 
 
+def attempt(
+    item: str,
+    n: int,
+    key: str,
+    status: str,
+    sent: float,
+    got: float | None = None,
+    *,
+    code: str | None = None,
+    usage: Usage | None = None,
+) -> Statement:
+    """The row of one call, whole, so that it has a checksum at each of its moments."""
+    spent = (usage.prompt, usage.completion, usage.cached, usage.cost) if usage else (None,) * 4
+    return "ledger", PUT["ledger", "attempt"], (item, n, key, status, code, *spent, sent, got)
+
+
+def status_of(item: Item) -> Statement:
+    spec = orjson.dumps(item.spec).decode()
+    return "ledger", PUT["ledger", "item"], (item.id, STAGE, item.ord, spec, item.status, item.reason, item.detail)
+
+
 def seeds_of(connection: sqlite3.Connection) -> Iterator[tuple[str, Trajectory]]:
-    unpack = zstandard.ZstdDecompressor()
     heads: dict[str, Trajectory] = {}
     for hashed, packed in connection.execute("SELECT hash, body FROM head WHERE hash IN (SELECT head FROM seed)"):
-        heads[hashed] = Trajectory.from_row(orjson.loads(unpack.decompress(packed)))
+        heads[hashed] = Trajectory.from_row(orjson.loads(unpack(packed)))
     for id_, hashed, packed in connection.execute("SELECT id, head, body FROM seed ORDER BY ord"):
-        seed, head = Trajectory.from_row(orjson.loads(unpack.decompress(packed))), heads[hashed]
+        seed, head = Trajectory.from_row(orjson.loads(unpack(packed))), heads[hashed]
         yield id_, seed.model_copy(update={name: getattr(head, name) for name in HEAD})
 
 
@@ -60,11 +83,12 @@ class Ledger:
 
     def __init__(self, database: Database) -> None:
         self.db = database
-        self._attempts: dict[str, int] = dict(
-            self.db.ledger.execute("SELECT item, MAX(n) FROM attempt GROUP BY item").fetchall()
-        )
-        self._pending: dict[str, tuple[str, Request, int]] = {}
-        self._unpack = zstandard.ZstdDecompressor()
+        try:
+            known = self.db.ledger.execute("SELECT item, MAX(n) FROM attempt GROUP BY item").fetchall()
+        except READ_ERRORS as error:
+            raise damaged(database.folder, "ledger", error) from None
+        self._attempts: dict[str, int] = dict(known)
+        self._pending: dict[str, tuple[str, Request, int, float]] = {}
         self._texts: dict[Hashable, tuple[str, Any]] = {}  # what is shared → its hash, once it is queued to be stored
         self._read: dict[str, bytes] = {}
         self._heads: dict[str, dict[str, Any]] = {}
@@ -72,48 +96,33 @@ class Ledger:
     # -- the engine's journal ------------------------------------------------------------------------------------
 
     def recall(self, key: str) -> Reply | None:
-        row = self.db.replies.execute("SELECT body FROM reply WHERE key = ?", (key,)).fetchone()
-        return Reply.model_validate_json(self._unpack.decompress(row[0])) if row else None
+        """The stored reply. Raises `Damaged` where it is not what was stored."""
+        row = self._row("replies", "reply", "key", key)
+        return None if row is None else self._loaded("replies", f"the reply {key}", row[3], Reply.model_validate_json)
 
     async def asked(self, key: str, item: str, draw: str, request: Request) -> None:
         n = self._attempts[item] = self._attempts.get(item, -1) + 1
-        self._pending[key] = (draw, request, n)
-        await self.db.commit(
-            (
-                "ledger",
-                "INSERT INTO attempt (item, n, reply_key, status, asked_at) VALUES (?, ?, ?, 'sent', ?)",
-                (item, n, key, time.time()),
-            )
-        )
+        now = time.time()
+        self._pending[key] = (draw, request, n, now)
+        await self.db.commit(attempt(item, n, key, "sent", now))
 
     async def answered(self, key: str, item: str, reply: Reply) -> None:
-        draw, request, n = self._pending.pop(key)
-        usage, now = reply.usage, time.time()
+        draw, request, n, sent = self._pending.pop(key)
+        now = time.time()
         body = Packed(orjson.dumps(reply.stored()))
         asked, texts = self._shared(request.canonical())
         await self.db.commit(
             *texts,
-            ("replies", "INSERT OR IGNORE INTO reply VALUES (?, ?, ?, ?, ?)", (key, draw, asked, body, now)),
-            (
-                "ledger",
-                "UPDATE attempt SET status = 'got', got_at = ?, prompt = ?, completion = ?, cached = ?, cost = ?"
-                " WHERE item = ? AND n = ?",
-                (now, usage.prompt, usage.completion, usage.cached, usage.cost, item, n),
-            ),
+            ("replies", KEEP["replies", "reply"], (key, draw, asked, body, now)),
+            attempt(item, n, key, "got", sent, now, usage=reply.usage),
         )
 
     async def failed(self, key: str, item: str, fault: LLMFault) -> None:
-        *_, n = self._pending.pop(key)
+        *_, n, sent = self._pending.pop(key)
         if fault.code is Code.PENDING:  # written down for a batch: no attempt was made
             await self.db.commit(("ledger", "DELETE FROM attempt WHERE item = ? AND n = ?", (item, n)))
             return
-        await self.db.commit(
-            (
-                "ledger",
-                "UPDATE attempt SET status = 'failed', code = ?, got_at = ? WHERE item = ? AND n = ?",
-                (str(fault.code), time.time(), item, n),
-            )
-        )
+        await self.db.commit(attempt(item, n, key, "failed", sent, time.time(), code=str(fault.code)))
 
     def _shared(self, request: dict[str, Any]) -> tuple[Packed, list[Statement]]:
         """The request as it is stored, and what it shares with others and must be stored with it."""
@@ -140,12 +149,16 @@ class Ledger:
             if len(whole) < SHARED or len(self._texts) >= MOST_SHARED:
                 return orjson.loads(whole) if keep is not None else key
             known = self._texts[key] = (hashlib.blake2b(whole, digest_size=16).hexdigest(), keep)
-            statements.append(("replies", "INSERT OR IGNORE INTO text VALUES (?, ?)", (known[0], Packed(whole))))
+            statements.append(("replies", KEEP["replies", "text"], (known[0], Packed(whole))))
         return {TEXT: known[0]}
+
+    def keep_texts(self, request: Request) -> None:
+        """Store again what this request shares with others, where it was lost."""
+        self.db.put_all(*self._shared(request.canonical())[1])
 
     def request(self, stored: bytes) -> dict[str, Any]:
         """A stored request, whole again."""
-        request: dict[str, Any] = orjson.loads(self._unpack.decompress(stored))
+        request: dict[str, Any] = self._loaded("replies", "a request", stored, orjson.loads)
         for message in request["messages"]:
             if isinstance(message.get("content"), dict):
                 message["content"] = self._text(message["content"][TEXT]).decode()
@@ -157,9 +170,30 @@ class Ledger:
     def _text(self, hashed: str) -> bytes:
         known = self._read.get(hashed)
         if known is None:
-            (packed,) = self.db.replies.execute("SELECT body FROM text WHERE hash = ?", (hashed,)).fetchone()
-            known = self._read[hashed] = self._unpack.decompress(packed)
+            row = self._row("replies", "text", "hash", hashed)
+            if row is None:
+                raise damaged(self.db.folder, "replies", f"the text {hashed} that requests share is missing")
+            known = self._read[hashed] = self._loaded("replies", f"the text {hashed}", row[1], bytes)
         return known
+
+    def _row(self, file: File, table: str, column: str, value: str) -> tuple[Any, ...] | None:
+        """One row, compared with its checksum and with what was looked for: an index may be damaged too."""
+        connection = self.db.replies if file == "replies" else self.db.ledger
+        try:
+            row: tuple[Any, ...] | None = connection.execute(
+                f"SELECT * FROM {table} WHERE {column} = ?", (value,)
+            ).fetchone()
+        except READ_ERRORS as error:
+            raise damaged(self.db.folder, file, error) from None
+        if row is not None and (row[0] != value or not is_sound(table, row)):
+            raise damaged(self.db.folder, file, f"the row of {value} in table {table} has changed")
+        return row
+
+    def _loaded(self, file: File, what: str, packed: bytes, load: Callable[[bytes], T]) -> T:
+        try:
+            return load(unpack(packed))
+        except ValueError as error:  # what pydantic and orjson raise too
+            raise damaged(self.db.folder, file, f"{what}: {str(error).splitlines()[0]}") from None
 
     # -- items and results ---------------------------------------------------------------------------------------
 
@@ -167,8 +201,8 @@ class Ledger:
         """Not awaited: an item that is lost in a kill is planned again, the same, from its ord."""
         self.db.put(
             "ledger",
-            "INSERT OR IGNORE INTO item (id, stage, ord, spec, status) VALUES (?, 'amplify', ?, ?, ?)",
-            (item.id, item.ord, orjson.dumps(item.spec).decode(), item.status),
+            KEEP["ledger", "item"],
+            (item.id, STAGE, item.ord, orjson.dumps(item.spec).decode(), item.status, None, None),
         )
 
     def conclude(
@@ -185,57 +219,52 @@ class Ledger:
         A trajectory in `body` may leave out its head (see `head`) and name it: {"trajectory": …, "head": hash}. The tools that
         it calls and its signature are kept beside it, since selection needs them of all results at once.
         """
-        self.set_status(item)
+        packed = Packed(body if isinstance(body, bytes) else pack_json(body))
+        statements = [status_of(item), ("ledger", PUT["ledger", "result"], (item.id, content_hash, packed))]
         if tools or signature:
-            values = (item.id, " ".join(tools), signature)
-            self.db.put("ledger", "INSERT OR REPLACE INTO trait VALUES (?, ?, ?)", values)
-        self.db.put(
-            "ledger",
-            "INSERT OR REPLACE INTO result VALUES (?, ?, ?)",
-            (item.id, content_hash, Packed(body if isinstance(body, bytes) else orjson.dumps(body))),
-        )
+            statements.append(("ledger", PUT["ledger", "trait"], (item.id, " ".join(tools), signature)))
+        self.db.put_all(*statements)  # at once: a verdict without its result could not be told from a refusal
 
     def head(self, hashed: str, head: Callable[[], dict[str, Any]]) -> str:
         """See that this head is stored, and return its hash."""
         if hashed not in self._heads:
             self._heads[hashed] = head()
             packed = Packed(orjson.dumps(self._heads[hashed]))
-            self.db.put("ledger", "INSERT OR IGNORE INTO head VALUES (?, ?)", (hashed, packed))
+            self.db.put("ledger", KEEP["ledger", "head"], (hashed, packed))
         return hashed
 
     def body(self, stored: bytes) -> dict[str, Any]:
         """A stored result, its trajectory whole again."""
-        body: dict[str, Any] = orjson.loads(self._unpack.decompress(stored))
+        body: dict[str, Any] = self._loaded("ledger", "a result", stored, orjson.loads)
         hashed = body.pop("head", None)
         if hashed is not None and body.get("trajectory"):
             if hashed not in self._heads:
-                (packed,) = self.db.ledger.execute("SELECT body FROM head WHERE hash = ?", (hashed,)).fetchone()
-                self._heads[hashed] = orjson.loads(self._unpack.decompress(packed))
+                row = self._row("ledger", "head", "hash", hashed)
+                if row is None:
+                    raise damaged(self.db.folder, "ledger", f"the head {hashed} that results share is missing")
+                self._heads[hashed] = self._loaded("ledger", f"the head {hashed}", row[1], orjson.loads)
             body["trajectory"] |= self._heads[hashed]
         return body
 
     def set_seeds(self, seeds: Sequence[tuple[str, Trajectory]]) -> None:
         """(id, seed) in the order in which items use them; a run explains itself later without the files they came from."""
-        self.db.put("ledger", "DELETE FROM seed")
-        for ord_, (id_, seed) in enumerate(seeds):
-            whole = seed.model_dump(mode="json", exclude_defaults=True, include=HEAD)
-            head = self.head(digest(whole), lambda whole=whole: whole)  # type: ignore[misc]
-            row = {"version": seed.version, **seed.model_dump(mode="json", exclude_defaults=True, exclude=HEAD)}
-            self.db.put("ledger", "INSERT INTO seed VALUES (?, ?, ?, ?)", (ord_, id_, head, Packed(orjson.dumps(row))))
+        with self.db.transaction():
+            self.db.put("ledger", "DELETE FROM seed")
+            for ord_, (id_, seed) in enumerate(seeds):
+                whole = seed.model_dump(mode="json", exclude_defaults=True, include=HEAD)
+                head = self.head(digest(whole), lambda whole=whole: whole)  # type: ignore[misc]
+                row = {"version": seed.version, **seed.model_dump(mode="json", exclude_defaults=True, exclude=HEAD)}
+                self.db.put("ledger", PUT["ledger", "seed"], (ord_, id_, head, Packed(orjson.dumps(row))))
 
     def seeds(self) -> Iterator[tuple[str, Trajectory]]:
         """The run's seeds; those with the same tools share them as objects."""
         yield from seeds_of(self.db.ledger)
 
     def accept(self, item: Item, content_hash: str) -> None:
-        self.db.put("ledger", "INSERT OR IGNORE INTO accepted VALUES (?, ?, ?)", (item.ord, item.id, content_hash))
+        self.db.put("ledger", KEEP["ledger", "accepted"], (item.ord, item.id, content_hash))
 
     def set_status(self, item: Item) -> None:
-        self.db.put(
-            "ledger",
-            "UPDATE item SET status = ?, reason = ?, detail = ? WHERE id = ?",
-            (item.status, item.reason, item.detail, item.id),
-        )
+        self.db.put_all(status_of(item))
 
     def clear_acceptances(self) -> None:
         self.db.put("ledger", "DELETE FROM accepted")
@@ -264,13 +293,15 @@ class Ledger:
 
     def accepted(self) -> Iterator[dict[str, Any]]:
         """Bodies of the accepted results, in ord order."""
-        rows = self.db.ledger.execute("SELECT body FROM accepted JOIN result USING (item) ORDER BY ord")
-        for (body,) in rows:
-            yield self.body(body)
+        rows = self.db.ledger.execute("SELECT result.* FROM accepted JOIN result USING (item) ORDER BY ord")
+        for row in rows:
+            if not is_sound("result", row):
+                raise damaged(self.db.folder, "ledger", f"the result of {row[0]} has changed")
+            yield self.body(row[2])
 
     def result(self, item: str) -> dict[str, Any] | None:
-        row = self.db.ledger.execute("SELECT body FROM result WHERE item = ?", (item,)).fetchone()
-        return self.body(row[0]) if row else None
+        row = self._row("ledger", "result", "item", item)
+        return self.body(row[2]) if row else None
 
     def reply_keys(self, item: str) -> list[str]:
         rows = self.db.ledger.execute("SELECT DISTINCT reply_key FROM attempt WHERE item = ? ORDER BY n", (item,))
@@ -285,7 +316,7 @@ class Ledger:
                 "key": key,
                 "draw": draw,
                 "request": self.request(request),
-                "reply": orjson.loads(self._unpack.decompress(body)),
+                "reply": self._loaded("replies", f"the reply {key}", body, orjson.loads),
             }
 
     # -- figures -------------------------------------------------------------------------------------------------
@@ -308,19 +339,23 @@ class Ledger:
     def spent(self) -> tuple[Usage, dict[str, int]]:
         """Tokens and cost of all replies of all sessions, and counts of attempts by status."""
         row = self.db.ledger.execute(
-            "SELECT COALESCE(SUM(prompt), 0), COALESCE(SUM(completion), 0), COALESCE(SUM(cached), 0), SUM(cost) FROM attempt"
+            f"SELECT {tokens('prompt')}, {tokens('completion')}, {tokens('cached')}, {COST} FROM attempt"
         ).fetchone()
         statuses = dict(self.db.ledger.execute("SELECT status, COUNT(*) FROM attempt GROUP BY status").fetchall())
         return Usage(prompt=row[0], completion=row[1], cached=row[2], cost=row[3]), statuses
 
-    def meta(self, name: str) -> Any:
-        row = self.db.ledger.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
-        return orjson.loads(row[0]) if row else None
+    def meta(self, name: str, file: File = "ledger") -> Any:
+        row = self._row(file, "meta", "name", name)
+        try:
+            return orjson.loads(row[1]) if row else None
+        except ValueError as error:
+            raise damaged(self.db.folder, file, f"{name} in table meta: {error}") from None
 
-    def set_meta(self, name: str, value: Any) -> None:
-        self.db.write(
-            "ledger", "INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, orjson.dumps(value).decode())
-        ).result()
+    def set_meta(self, name: str, value: Any, *, twice: bool = False) -> None:
+        """`twice`: keep it with the replies too, since it is no result of them and a ledger may be lost."""
+        said = orjson.dumps(value).decode()
+        for file in ("replies", "ledger") if twice else ("ledger",):
+            self.db.write(file, PUT[file, "meta"], (name, said)).result()
 
     def flush(self) -> None:
         """Return once everything written so far is on disk."""

@@ -6,22 +6,36 @@ works on a run at a time; a lock left by a dead process is taken over.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import os
 import random
+import re
+import secrets
 import socket
 import time
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
 import yaml
 
-from simia.config import Config, differences, identity
+from simia.config import Config, differences, identity, load_yaml
 from simia.errors import UserError
+from simia.runs import check
+from simia.runs.check import Condition
 from simia.runs.database import Database
 from simia.runs.ledger import Ledger
+from simia.runs.schema import is_disk_full
+
+FILES = ("ledger.db", "replies.db")
+NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
+OPENED: deque[Path] = deque(
+    maxlen=2
+)  # the runs that this process opened last, for a message about a file that cannot be read
+LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times faster, where it is there
 
 
 class InUse(UserError):  # noqa: N818 - a state, not a mistake
@@ -31,43 +45,78 @@ class InUse(UserError):  # noqa: N818 - a state, not a mistake
 class Run:
     """An open run: its ledger, and facts about it. Use `create`, `open` or `read_only`, and `close` at the end."""
 
-    def __init__(self, folder: Path, lock: IO[str] | None) -> None:
+    def __init__(self, folder: Path, lock: IO[str] | None, *, create: bool = False) -> None:
         self.folder = folder
         self.id = folder.name
+        self.found: Condition | None = None
+        """How the run was found by `open`."""
         self._lock = lock
-        self._db = Database(folder)
-        self.ledger = Ledger(self._db)
+        if folder not in OPENED:
+            OPENED.append(folder)
+        self._db = Database(folder, create=create)
+        try:
+            self.ledger = Ledger(self._db)
+            check.refuse_mixed(folder, self.ledger)
+        except BaseException:
+            self._db.close()
+            raise
 
     @property
     def failure(self) -> Exception | None:
         """The disk's refusal, once it has refused: nothing may go on."""
         return self._db.failure
 
+    def verify(self) -> Condition:
+        """Where the run stands, after both files were read against their checksums. Raises `Damaged`."""
+        return check.verify(self.folder, self.ledger, self.saved_config(), locked=self._lock is not None)
+
+    def condition(self) -> Condition:
+        """Where the run stands, by a few counts. Raises `Damaged`."""
+        return check.condition(self.folder, self.ledger, self.saved_config(), locked=self._lock is not None)
+
+    @property
+    def is_locked(self) -> bool:
+        """Whether this is the one process that may write to the run."""
+        return self._lock is not None
+
     @classmethod
     def create(cls, root: Path, config: Config, *, name: str | None = None, facts: dict[str, Any]) -> Run:
-        run_id = name or new_id()
+        """Make the run's folder and files. Raises `UserError` for a name that a run cannot have, or that there is."""
+        run_id = new_id() if name is None else checked_name(name)
         folder = root / run_id
         try:
             folder.mkdir(parents=True, exist_ok=False)
-            save_config(folder, config)
         except FileExistsError:
-            raise UserError(
-                f"{folder} exists: `simia runs resume {run_id}` goes on with it, or choose another --name"
-            ) from None
+            known = f"`simia runs resume {run_id}` goes on with it" if is_run(folder) else "it is no run: remove it"
+            raise UserError(f"{folder} exists: {known}, or choose another --name") from None
         except OSError as error:
             raise UserError(
                 f"cannot make the run's folder {folder}: {error.strerror}; choose another with --runs"
             ) from None
-        run = cls(folder, take_lock(folder))
-        run.ledger.set_meta("identity", identity(config))
-        run.ledger.set_meta("facts", facts)
-        run.ledger.set_meta("created", time.time())
+        lock = take_lock(folder)
+        try:
+            save_config(folder, config)
+            run = cls(folder, lock, create=True)
+        except BaseException:
+            lock.close()
+            raise
+        run.ledger.set_meta(check.RUN, secrets.token_hex(8), twice=True)
+        for fact, value in (("identity", identity(config)), ("facts", facts), ("created", time.time())):
+            run.ledger.set_meta(fact, value, twice=True)
         return run
 
     @classmethod
-    def open(cls, root: Path, run_id: str) -> Run:
+    def open(cls, root: Path, run_id: str, *, verify: bool = True) -> Run:
+        """To work on. Raises `Damaged` unless every row is as it was written, and `InUse`."""
         folder = locate(root, run_id)
-        return cls(folder, take_lock(folder))
+        run = cls(folder, take_lock(folder))
+        if verify:
+            try:
+                run.found = run.verify()
+            except BaseException:
+                run.close()
+                raise
+        return run
 
     @classmethod
     def read_only(cls, root: Path, run_id: str) -> Run:
@@ -75,10 +124,7 @@ class Run:
         return cls(locate(root, run_id), None)
 
     def saved_config(self) -> dict[str, Any]:
-        data = yaml.safe_load((self.folder / "config.yaml").read_text(encoding="utf-8"))
-        if not isinstance(data, dict):
-            raise UserError(f"{self.folder / 'config.yaml'} is damaged: it is no mapping")
-        return data
+        return saved_config(self.folder)
 
     @property
     def is_rollout(self) -> bool:
@@ -93,8 +139,14 @@ class Run:
 
     def refuse_other_identity(self, config: Config, facts: dict[str, Any]) -> None:
         """A resume may change what is operational; anything else would mix two data sets in one."""
-        changed = differences(self.ledger.meta("identity"), identity(config))
-        changed += differences(self.ledger.meta("facts"), facts)
+        known: dict[str, Any] = {}
+        for name, given in (("identity", identity(config)), ("facts", facts)):
+            known[name] = self.ledger.meta(name)
+            if known[name] is None and self.is_locked:  # a rebuilt ledger that nobody has written this to before
+                self.ledger.set_meta(name, given, twice=True)
+                known[name] = given
+        changed = differences(known["identity"], identity(config))
+        changed += differences(known["facts"], facts)
         if changed:
             raise UserError(
                 f"run {self.id} was made with another {changed[0]}: start a new run for that, or change it back"
@@ -106,8 +158,32 @@ class Run:
             self._lock.close()
 
 
+def saved_config(folder: Path) -> dict[str, Any]:
+    """The config that the run was made with. Raises `UserError`."""
+    path = folder / "config.yaml"
+    try:
+        data = load_yaml(path.read_text(encoding="utf-8"), path, LOADER)
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}; a run needs the config that it was made with") from None
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is not YAML: {str(error).splitlines()[0]}") from None
+    if not isinstance(data, dict):
+        raise UserError(f"{path} is damaged: it is no mapping")
+    return data
+
+
 def new_id() -> str:
     return time.strftime("%Y%m%d-%H%M%S-") + "".join(random.choices("abcdefghjkmnpqrstuvwxyz", k=3))
+
+
+def checked_name(name: str) -> str:
+    """The name for a new run. Raises `UserError` for one that is a path, that a command line would read otherwise, or `last`."""
+    if not NAME.fullmatch(name) or name == "last":
+        raise UserError(
+            f"a run cannot be named {name[:60]!r}: use up to 100 letters, digits, '.', '_' and '-', beginning with a letter or a digit;"
+            " 'last' means the latest run"
+        )
+    return name
 
 
 def save_config(folder: Path, config: Config) -> None:
@@ -118,9 +194,8 @@ def save_config(folder: Path, config: Config) -> None:
         aside.write_text(text, encoding="utf-8")
         aside.replace(folder / "config.yaml")
     except OSError as error:
-        raise UserError(
-            f"cannot write {folder / 'config.yaml'}: {error.strerror}; free the disk and try again"
-        ) from None
+        todo = "free the disk" if is_disk_full(error) else "put that right"
+        raise UserError(f"cannot write {folder / 'config.yaml'}: {error.strerror}; {todo} and try again") from None
 
 
 def take_lock(folder: Path) -> IO[str]:
@@ -128,6 +203,8 @@ def take_lock(folder: Path) -> IO[str]:
     path = folder / "lock"
     try:
         handle = path.open("a+", encoding="utf-8")
+    except IsADirectoryError:
+        raise UserError(f"{path} is a directory, and a run keeps a file there: remove it and try again") from None
     except OSError as error:
         raise UserError(f"cannot work in {folder}: {error.strerror}; it must be writable") from None
     try:
@@ -153,7 +230,7 @@ def take_lock(folder: Path) -> IO[str]:
 def locate(root: Path, run_id: str) -> Path:
     """A run by path, by id, by a unique beginning of it, or `last`."""
     given = Path(run_id)
-    if (given / "ledger.db").is_file():
+    if is_run(given):
         return given
     runs = list(folders(root))
     if run_id == "last" and runs:
@@ -168,5 +245,32 @@ def locate(root: Path, run_id: str) -> Path:
 
 def folders(root: Path) -> Iterator[Path]:
     """All runs; the one that was worked on last stands last (its lock file was written last)."""
-    found = [path.parent for path in root.glob("*/ledger.db") if (path.parent / "lock").is_file()]
-    yield from sorted(found, key=lambda folder: ((folder / "lock").stat().st_mtime_ns, folder.name))
+    found = {path.parent for name in (*FILES, "config.yaml") for path in root.glob(f"*/{name}") if is_run(path.parent)}
+    yield from sorted(found, key=lambda folder: (last_use(folder), folder.name))
+
+
+def is_run(folder: Path) -> bool:
+    """Whether there is a run, or what is left of one. A `config.yaml` alone may be of anything."""
+    if any(os.path.lexists(folder / name) for name in FILES):
+        return True
+    return (folder / "config.yaml").is_file() and (folder / "lock").exists()
+
+
+def last_use(folder: Path) -> int:
+    """When the run was worked on last, in nanoseconds: when its lock was written, or without one, when its files were."""
+    times: list[int] = []
+    for name in ("lock", *FILES, "config.yaml", ""):
+        with contextlib.suppress(OSError):
+            times.append((folder / name).stat().st_mtime_ns)
+            if name == "lock":
+                break
+    return max(times, default=0)
+
+
+def refuse_partial(run: Run, *, partial: bool, how: str) -> Condition:
+    """Verify a run whose results are about to be taken as a whole. Raises `UserError` unless they are all there; `how`: what the caller
+    types to take what there is."""
+    found = run.verify()
+    if not found.complete and not partial:
+        raise UserError(f"{found}, or take what is there with {how}")
+    return found

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from simia.errors import UserError
 from simia.llm.budget import Tally
+from simia.runs.schema import COST, tokens
 
 PATIENCE = 10.0  # seconds for another process's turn, which takes a tenth of a millisecond
 BEFORE, NOW = 0, 1
@@ -111,7 +112,7 @@ def in_ledger(path: Path) -> Tally:
                 return Tally()  # killed before it held anything
             row = ledger.execute(
                 "SELECT COUNT(*), COUNT(CASE WHEN status = 'got' THEN 1 END),"
-                " COALESCE(SUM(COALESCE(prompt, 0) + COALESCE(completion, 0)), 0), COALESCE(SUM(cost), 0) FROM attempt"
+                f" {tokens('prompt')} + {tokens('completion')}, COALESCE({COST}, 0) FROM attempt"
             ).fetchone()
             return Tally(*row)
     except sqlite3.Error as error:

@@ -11,14 +11,13 @@ import sqlite3
 from pathlib import Path
 from typing import IO
 
-import zstandard
-
 from simia.errors import UserError
 from simia.llm.types import LLMFault, Reply, Request
 from simia.runs.claims import Claims
 from simia.runs.database import Database
 from simia.runs.ledger import Ledger
 from simia.runs.run import InUse, take_lock
+from simia.runs.schema import is_sound, unpack, width
 from simia.runs.spent import Spent
 
 
@@ -61,11 +60,11 @@ class Store:
         found = self._own.recall(key)
         for other in self._siblings() if found is None else ():
             try:
-                row = other.execute("SELECT body FROM reply WHERE key = ?", (key,)).fetchone()
-            except sqlite3.Error:  # its disk, not ours: the reply is asked for again
+                row = other.execute("SELECT * FROM reply WHERE key = ?", (key,)).fetchone()
+                if row and row[0] == key and (len(row) == width("replies", "reply") or is_sound("reply", row)):
+                    return Reply.model_validate_json(unpack(row[3]))
+            except (sqlite3.Error, ValueError):  # its disk, not ours: the reply is asked for again
                 continue
-            if row:
-                return Reply.model_validate_json(zstandard.decompress(row[0]))
         return found
 
     async def claim(self, key: str) -> None:

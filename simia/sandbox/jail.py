@@ -52,6 +52,10 @@ NAMES = (
     "/etc/ssl",
     "/etc/ca-certificates",
 )  # of a network's hosts
+# Where interpreters look for modules, though many a machine has no such folder.
+LIBRARIES = ("/usr/local/lib", "/usr/local/share")
+# What the loader and interpreters read from /etc before a program starts: empty in a root that can be written to.
+EMPTY_FILES, EMPTY_FOLDERS = ("/etc/ld.so.preload", "/etc/ssl/openssl.cnf"), ("/etc/perl", "/etc/python3")
 POWERS = (
     "CHOWN",
     "DAC_OVERRIDE",
@@ -80,8 +84,10 @@ class Jail:
     environment: dict[str, str] = field(default_factory=lambda: dict(ENVIRONMENT))
     room: Room | None = None
 
-    def command(self, inner: Sequence[str]) -> list[str]:
-        """`inner` inside the walls. Its descriptors are inherited; descriptors are the only way out."""
+    def command(self, inner: Sequence[str], program: int | None = None) -> list[str]:
+        """`inner` inside the walls. Its descriptors are inherited; descriptors are the only way out. `program`: a descriptor of the
+        system call filter that holds for process 1 of the sandbox, which is bubblewrap's own, and for `inner`."""
+        inner = [*([] if program is None else ["--seccomp", str(program)]), "--", *inner]
         if self.room is not None:
             return self._with_room(self.room, inner)
         bwrap = self.walls.bwrap or "bwrap"
@@ -94,14 +100,14 @@ class Jail:
         close = ["--remount-ro", "/dev", "--remount-ro", "/tmp", "--remount-ro", "/proc", "--remount-ro", "/"]
         if not self.walls.outer:
             files = [*self.layout(), "--tmpfs", "/proc", "--dev", "/dev"]
-            return [bwrap, *files, *private, *close, "--", *inner]
+            return [bwrap, *files, *private, *close, *inner]
         # As root: the outer one sees every file and lays them out; what it runs is nobody, in a pid namespace already.
         files = [*self.layout(), "--proc", "/proc", "--dev", "/dev"]
         drop = ["setpriv", "--reuid", NOBODY, "--regid", NOBODY, "--clear-groups", "--no-new-privs"]
         again = ["--ro-bind", "/", "/", "--tmpfs", "/proc", "--dev", "/dev"]
         return [
             bwrap, *files, "--unshare-pid", "--die-with-parent", "--",
-            *drop, bwrap, *again, *private, *close, "--", *inner,
+            *drop, bwrap, *again, *private, *close, *inner,
         ]  # fmt: skip
 
     def _with_room(self, room: Room, inner: Sequence[str]) -> list[str]:
@@ -124,16 +130,7 @@ class Jail:
             private += ["--setenv", name, value]
         shared = [*size, "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]
         if whole:
-            inside = [(path, path) for path in self.inside()] if self.walls.outer else self.binds
-            inside = [pair for bind in inside for pair in spread(*bind)]
-            laid = [
-                *size,
-                "--perms",
-                "0755",
-                "--tmpfs",
-                "/",
-                *self.layout(inside, tmp=["--perms", "1777", "--dir", "/tmp"]),
-            ]
+            laid = [*size, "--perms", "0755", "--tmpfs", "/", "--perms", "1777", "--dir", "/tmp", *self._whole(size)]
             close = shared
         else:
             rooms = ["--perms", "0755", *size, "--tmpfs", room.root]
@@ -144,8 +141,10 @@ class Jail:
             ]
             close = [*shared, "--remount-ro", "/"]
         if not self.walls.outer:
-            proc = ["--proc", "/proc"] if self.walls.proc else ["--tmpfs", "/proc"]
-            return [bwrap, *laid, *proc, "--dev", "/dev", *private, *close, "--", *inner]
+            # Process 1 is of the same user as the programs and has no limits of its own: its memory must not be theirs to write.
+            first = ["--proc", "/proc", "--tmpfs", "/proc/1", "--remount-ro", "/proc/1"]
+            proc = first if self.walls.proc else ["--tmpfs", "/proc"]
+            return [bwrap, *laid, *proc, "--dev", "/dev", *private, *close, *inner]
         files = [
             *self.layout(),
             "--proc",
@@ -158,8 +157,35 @@ class Jail:
         proc = ["--ro-bind", "/proc", "/proc"] if whole else []
         return [
             bwrap, *files, "--unshare-pid", "--die-with-parent", "--",
-            *drop, bwrap, *laid, *proc, "--dev", "/dev", *private, *close, "--", *inner,
+            *drop, bwrap, *laid, *proc, "--dev", "/dev", *private, *close, *inner,
         ]  # fmt: skip
+
+    def _whole(self, size: list[str]) -> list[str]:
+        """The binds in a root that can be written to. Who may write there must not replace the system: what lies above a bind is
+        a file system of its own, since a folder could be renamed and made anew, and the system's links are binds."""
+        words: list[str] = []
+        for folder in self.parents():
+            words += [*size, "--perms", "1777" if folder == "/tmp" else "0755", "--tmpfs", folder]
+        for outside, inside in self._spread():
+            target = os.path.realpath(outside) if os.path.islink(outside) else outside
+            if target == outside or any(target.startswith(f"{bind}/") for bind, _ in self.binds):
+                words += ["--ro-bind", target, inside]
+            else:
+                words += ["--symlink", os.readlink(outside), inside]
+        for folder in (each for each in LIBRARIES if not os.path.isdir(each)):
+            words += ["--tmpfs", folder, "--remount-ro", folder]
+        return words
+
+    def _spread(self) -> list[tuple[str, str]]:
+        binds = [(path, path) for path in self.inside()] if self.walls.outer else self.binds
+        return sorted((pair for bind in binds for pair in spread(*bind)), key=lambda pair: pair[1])
+
+    def parents(self) -> list[str]:
+        """With a whole root: the folders above the binds, from the top down. Each is a file system that can be written to."""
+        if self.room is None or self.room.root != "/":
+            return []
+        found = {str(parent) for _, inside in self._spread() for parent in Path(inside).parents}
+        return sorted(found - {"/"})
 
     def inside(self) -> list[str]:
         """Where the binds lie inside."""
@@ -210,6 +236,12 @@ def system_binds(bwrap: str) -> tuple[tuple[str, str], ...]:
     return tuple((path, path) for path in outermost(found))
 
 
+def empty_places() -> tuple[list[str], list[str]]:
+    """Files and folders that stay empty in a root that can be written to: what is in them would run in every program."""
+    versions = {f"/etc/{path.parent.name}" for path in Path("/usr/lib").glob("python3*/sitecustomize.py")}
+    return list(EMPTY_FILES), sorted({*EMPTY_FOLDERS, *versions})
+
+
 def outermost(paths: Iterable[str]) -> list[str]:
     """Without those that lie inside another of them."""
     found: list[str] = []
@@ -230,8 +262,11 @@ def interpreter_paths(python: str) -> list[str]:
         prefix = Path(python).parent.parent
         folders = [str(prefix), str(Path(python).resolve().parent.parent)]
         with contextlib.suppress(OSError, UnicodeDecodeError):
-            for line in (prefix / "pyvenv.cfg").read_text().splitlines():
+            settings = prefix / "pyvenv.cfg"
+            for line in settings.read_text().splitlines() if settings.is_file() else []:
                 name, _, value = line.partition("=")
                 if name.strip() == "home":
                     folders += [str(Path(value.strip()).parent), str(Path(value.strip()).resolve().parent)]
-    return [folder for folder in folders if folder and folder != "/"]
+    return [
+        path for folder in folders if folder.startswith("/") and (path := os.path.normpath(folder)) not in ("/", "//")
+    ]

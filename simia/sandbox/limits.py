@@ -19,8 +19,26 @@ class Limits(Config):
         512 * MB, ge=16 * MB, description="Bytes that a worker may take beyond what the loaded pack does."
     )
     cpu: int = Field(3600, ge=1, description="CPU seconds of a worker process in all.")
+    resident: int = Field(
+        2048 * MB,
+        ge=16 * MB,
+        description="Bytes of memory that a sandbox may really use while the pack's code is loaded.",
+    )
+    total: int = Field(
+        1024 * MB,
+        ge=16 * MB,
+        description="Bytes of memory that all processes of an episode's own sandbox may use together beyond what the loaded "
+        "pack does; files in it count, since they lie in memory.",
+    )
+    inodes: int = Field(50_000, ge=64, description="Files and folders that an episode's own sandbox may hold.")
     files: int = Field(64, ge=8, description="Open files of a worker process.")
     output: int = Field(1 * MB, ge=1024, description="Bytes of JSON that one call may return.")
+    state: int = Field(
+        64 * MB,
+        ge=1024,
+        description="Bytes of JSON that an episode's state, or what changed in it, may take when it is read.",
+    )
+    values: int = Field(1_000_000, ge=1000, description="JSON values of one reply: results, a state, changes.")
     folder: int = Field(64 * MB, ge=MB, description="Bytes of an episode's private folder (isolation: sandbox).")
     processes: int = Field(64, ge=1, description="Processes and threads of an episode that has a sandbox of its own.")
     live: int = Field(

@@ -2,10 +2,14 @@
 
 The kernel lets go of a lock when its holder dies, so a folder that can be locked belongs to nobody. A process that forked keeps
 the lock until its last child ends, and whoever is about to lock a new folder is given a minute.
+
+What a sandbox reads (copies of packs, simia's own files) lies in one folder that only its owner can enter. The copies in it can be
+read by all, since workers run as nobody where simia runs as root: the sandbox's files are laid out by root, which may enter.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import fcntl
 import os
@@ -15,11 +19,27 @@ import time
 from pathlib import Path
 
 YOUNG = 60.0  # seconds
+PRIVATE = "simia-sandbox-"
 _held: list[int] = []  # descriptors, open to the end
+_private: dict[int, Path] = {}  # by process: a forked child must neither use nor remove its parent's
+
+
+def make_private(name: str) -> Path:
+    """A new folder of mode 0700 in this process's private folder, which is removed with all in it when the process ends."""
+    me = os.getpid()
+    if me not in _private:
+        _private[me] = temporary(PRIVATE)
+        atexit.register(_remove_own, me)
+    return Path(tempfile.mkdtemp(prefix=f"{name}-", dir=_private[me]))
+
+
+def _remove_own(owner: int) -> None:
+    if owner == os.getpid():
+        shutil.rmtree(_private.pop(owner), ignore_errors=True)
 
 
 def temporary(prefix: str) -> Path:
-    """A new folder; those of dead processes with that prefix are removed."""
+    """A new folder of mode 0700; those of dead processes with that prefix are removed."""
     sweep(Path(tempfile.gettempdir()), prefix)
     folder = Path(tempfile.mkdtemp(prefix=prefix))
     handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)

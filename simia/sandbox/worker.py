@@ -13,12 +13,13 @@ import signal
 from typing import Any, cast
 
 from simia.errors import Aborted, Code
-from simia.sandbox.inside.frames import HEAD, MOST, frame, unpack
+from simia.sandbox.inside.frames import HEAD, frame, unpack_bounded
 from simia.sandbox.inside.main import MEMORY_EXIT
 from simia.sandbox.zygote import Zygote
 
 Answer = list[Any]
 MOST_A_FRAME = 512
+OVERHEAD = 1 << 16  # bytes of a frame beside a result: numbers, an error's words
 PATIENCE = 20.0  # seconds at most for what is no call: an episode set up, a state written out, checks
 
 
@@ -43,6 +44,7 @@ class Worker(asyncio.Protocol):
         self._queue: list[tuple[list[Any], asyncio.Future[Answer], bool]] = []
         self._flight: dict[int, asyncio.Future[Answer]] = {}
         self._held = bytearray()
+        self._together = self._most = 0  # requests of the last frame, bytes that a frame of answers may take
         self._ids = itertools.count(1)
         self._timer: asyncio.TimerHandle | None = None
         self._scheduled = False
@@ -83,6 +85,8 @@ class Worker(asyncio.Protocol):
                 count += 1
         batch, self._queue = self._queue[:count], self._queue[count:]
         self._flight = {request[0]: future for request, future, _ in batch}
+        limits, self._together = self._zygote.limits, count
+        self._most = OVERHEAD + (limits.output if calls else max(limits.state, limits.output))
         self._transport.write(frame([request for request, _, _ in batch]))
         # The limit of a call is for calls. Setting up and exporting a state is work of ours, and may wait for a busy machine.
         patience = self._wall if calls else max(self._wall, min(PATIENCE, self._zygote.limits.start))
@@ -98,7 +102,7 @@ class Worker(asyncio.Protocol):
         held += data
         while len(held) >= HEAD.size:
             size = HEAD.unpack_from(held)[0]
-            if size > MOST:
+            if size > self._most or not self._flight:
                 self._lose(Code.TOOL_CRASHED, "the worker sent more than it may")
                 return
             if len(held) < HEAD.size + size:
@@ -106,19 +110,20 @@ class Worker(asyncio.Protocol):
             body = bytes(memoryview(held)[HEAD.size : HEAD.size + size])
             del held[: HEAD.size + size]
             try:
-                answers = dict(fit(answer) for answer in unpack(body))
-                if not self._flight or answers.keys() != self._flight.keys():
+                answers = dict(fit(answer) for answer in unpack_bounded(body, self._zygote.limits.values))
+                if not answers or not answers.keys() <= self._flight.keys():
                     raise ValueError
-                pairs = [(future, answers[number]) for number, future in self._flight.items()]
             except (ValueError, TypeError, KeyError, RecursionError):
                 self._lose(Code.TOOL_CRASHED, "the worker sent what is no answer")
                 return
-            self._flight = {}
-            if self._timer is not None:
-                self._timer.cancel()
-            for future, answer in pairs:
+            for number, answer in answers.items():
+                future = self._flight.pop(number)
                 if not future.done():
                     future.set_result(answer)
+            if self._flight:  # the others follow
+                continue
+            if self._timer is not None:
+                self._timer.cancel()
             if self._queue and not self._scheduled:
                 self._scheduled = True
                 self._loop.call_soon(self._flush)
@@ -147,12 +152,14 @@ class Worker(asyncio.Protocol):
         except RuntimeError:  # the event loop is closing, and who asked is gone
             found = None
         sure = code is Code.TOOL_TIMEOUT
+        if self._zygote.exceeded:
+            code, detail, sure, found = Code.RESOURCE_LIMIT, self._zygote.exceeded, True, None
         if code is Code.TOOL_CRASHED and found == MEMORY_EXIT:
             detail, sure = f"out of memory: a call may take {self._zygote.limits.memory >> 20} MB", True
         elif code is Code.TOOL_CRASHED and found is not None:
             detail = f"the tool's process ended by {'signal' if found < 0 else 'exit code'} {abs(found)}"
         outside = code is Code.TOOL_CRASHED and found in (None, -signal.SIGKILL)
-        alone = len(flight) == 1
+        alone = self._together == 1
         for future in flight.values():
             if not future.done():
                 future.set_exception(Lost(code, detail, alone=alone, sure=sure, outside=outside))
@@ -217,6 +224,11 @@ class Slot:
             self._worker = await Worker.start(self._zygote, isolated=self._isolated)
             self.generation += 1
             return self._worker
+
+    @property
+    def exceeded(self) -> str:
+        """Why the supervisor ended this slot's sandbox, in words; empty where it did not."""
+        return self._zygote.exceeded if self._own else ""
 
     def number(self) -> int:
         """A session number that is new in this slot."""

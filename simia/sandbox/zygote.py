@@ -9,47 +9,39 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextlib
-import functools
 import itertools
+import math
 import os
 import shutil
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
+import time
 import weakref
 from pathlib import Path
 from typing import Any
 
 from simia.errors import Aborted, Code, UserError
 from simia.sandbox import probe
+from simia.sandbox.bounds import SharedBounds, is_introduction, open_filter
+from simia.sandbox.copies import (
+    copy_pack,
+    extra_packages,
+    for_all,
+    holds_leftovers,
+    is_ordinary,
+    library,
+    parts_of,
+)  # fmt: skip
+from simia.sandbox.grants import Bind, broad, is_shown
 from simia.sandbox.inside.frames import Closed, Reader, frame
-from simia.sandbox.jail import ENVIRONMENT, NAMES, Jail, Room, interpreter_paths, outermost, system_binds
+from simia.sandbox.jail import ENVIRONMENT, NAMES, Jail, Room, empty_places, interpreter_paths, outermost, system_binds
 from simia.sandbox.limits import Limits
-from simia.sandbox.temporary import temporary
+from simia.sandbox.supervisor import Watch, supervisor
+from simia.sandbox.temporary import make_private
 
 PACK, LIB, MAIN = "/pack", "/simia", "simia/sandbox/inside/main.py"
-
-
-@functools.cache
-def library() -> str:
-    """A folder with the few files of ours that run inside; made once a process."""
-    import simia.kit
-    import simia.state
-
-    folder = temporary("simia-library-")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    room = folder / "simia" / "sandbox"
-    room.mkdir(parents=True)
-    for package in (folder / "simia", room):
-        (package / "__init__.py").write_text("")  # not ours, which imports what the inside has no use for
-    for module in (simia.kit, simia.state):
-        shutil.copy(str(module.__file__), folder / "simia")
-    shutil.copytree(Path(__file__).parent / "inside", room / "inside", ignore=shutil.ignore_patterns("__pycache__"))
-    for path in [folder, *folder.rglob("*")]:
-        path.chmod(0o755 if path.is_dir() else 0o644)
-    return str(folder)
 
 
 class Zygote:
@@ -65,20 +57,23 @@ class Zygote:
         unsafe: bool = False,
         room: Room | None = None,
         needs: tuple[str, ...] = (),
+        granted: tuple[Bind, ...] = (),
         variables: dict[str, str] | None = None,
         hides: tuple[str, ...] = (),
         veils: tuple[str, ...] = (),
     ) -> None:
-        """`room`: it is for one episode, which may write there. `needs`: more folders that are readable inside, `variables` more of
-        the environment. `hides`: parts of the pack that programs in a room must not find (solutions); `veils`: which only checks may."""
+        """`room`: it is for one episode, which may write there. `needs`: cached environments that are readable inside, `granted`: files
+        and folders of the host, `variables`: more of the environment. `hides`: parts of the pack that no code inside may read
+        (solutions); `veils`: parts that only checks may read."""
         self.pack, self.spec, self.limits, self.unsafe = pack.resolve(), spec, limits, unsafe
         self.python = python or sys.executable
-        self.room, self.needs, self.variables = room, needs, variables or {}
+        self.room, self.needs, self.granted, self.variables = room, needs, granted, variables or {}
         self.hides, self.veils, self.unveiled = hides, veils, False
         self.tools: dict[str, dict[str, bool]] = {}
         self.declared: dict[str, Any] = {}
         self.by_convention = False
         self._process: subprocess.Popen[bytes] | None = None
+        self._cancelled = False
         self._control: socket.socket | None = None
         self._reader: Reader | None = None
         self._numbers = itertools.count(1)
@@ -86,15 +81,23 @@ class Zygote:
         self._shown: dict[bool, str] = {}
         self._copies: list[str] = []  # what this one made, and takes away
         self._guard = asyncio.Lock()
+        self._watch: Watch | None = None
+        self._bounds: SharedBounds | None = None
+        self._parents: list[str] = []  # file systems that an episode may write to beside its root
+
+    @property
+    def exceeded(self) -> str:
+        """Why the supervisor ended the sandbox, in words; empty where it did not."""
+        return self._watch.exceeded if self._watch else ""
 
     def twin(self, *, checks: bool = False) -> Zygote:
         """Another sandbox of the same pack, for an episode of its own, or for the checks of one. This one must outlive it."""
         made = Zygote(
             self.pack, self.spec, limits=self.limits, python=self.python, unsafe=self.unsafe, room=self.room,
-            needs=self.needs, variables=self.variables, hides=self.hides, veils=self.veils,
+            needs=self.needs, granted=self.granted, variables=self.variables, hides=self.hides, veils=self.veils,
         )  # fmt: skip
         made.unveiled, made.tools = checks, self.tools
-        if walls_hold(self):
+        if not self.unsafe:
             made._shown[checks] = self._readable(checks)
         return made
 
@@ -102,46 +105,79 @@ class Zygote:
         """Load the pack's code inside. Raises `UserError` where there is no sandbox or the code cannot be loaded."""
         async with self._guard:
             if self._process is None:
-                await asyncio.to_thread(self._start)
+                await self._begin()
+
+    async def _begin(self) -> None:
+        """`_start` in a thread. When it is cancelled, by Ctrl-C for one, the sandbox is ended: the thread would wait until it has loaded."""
+        self._cancelled = False
+        starting = asyncio.ensure_future(asyncio.to_thread(self._start))
+        try:
+            await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            self._cancelled = True
+            if (process := self._process) is not None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+            with contextlib.suppress(UserError, Aborted):
+                await starting
+                await asyncio.to_thread(self.kill)  # it had started at that moment
+            raise
 
     def _start(self) -> None:
+        self._watch = self._bounds = program = None
         ours, theirs = socket.socketpair()
         try:
-            command, environment = self._command(theirs.fileno())
+            if not self.unsafe:
+                program = open_filter(alone=self.room is not None, unix=self.sees_nothing_of_the_host)
+            command, environment = self._command(theirs.fileno(), program)
             self._process = subprocess.Popen(
-                command, pass_fds=[theirs.fileno()], env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE, start_new_session=True, cwd="/",
+                command, pass_fds=[theirs.fileno(), *([] if program is None else [program])], env=environment,
+                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True, cwd="/",
             )  # fmt: skip
         except OSError as error:
             ours.close()
+            self.kill()
             raise Aborted(Code.WORKER_LOST, f"the sandbox of {self.pack.name} cannot be started: {error}") from None
         except BaseException:
             ours.close()
+            self.kill()
             raise
         finally:
             theirs.close()
+            if program is not None:
+                os.close(program)
         _living.add(self)
-        self._control, self._reader = ours, Reader(ours)
+        if self._cancelled:
+            ours.close()
+            self.kill()
+            raise Aborted(Code.WORKER_LOST, "cancelled")
+        self._control = ours
+        self._reader = Reader(ours, most=MOST_CONTROL, values=MOST_VALUES, accepts=MOST_FOLDERS)
+        deadline = time.monotonic() + self.limits.start
         ours.settimeout(self.limits.start)
         inside = str(self.pack) if self.unsafe else PACK
         size = self.room.size if self.room else 0
         try:
-            spec = {**self.spec, "root": self._root(), "sealed": not self.unsafe}
+            spec = {**self.spec, "root": self._root(), "parents": self._parents, "sealed": not self.unsafe}
             order = {
                 "pack": inside, "spec": spec, "seal": not self.unsafe, "memory": self.limits.load, "size": size,
-                "variables": self.variables,
+                "cpu": self.limits.cpu + math.ceil(self.limits.start), "variables": self.variables,
+                "folders": [] if self.unsafe else self._writable(),
             }  # fmt: skip
             ours.sendall(frame(order))
-            word = self._reader.next()
+            self._watch = self._supervised(self._reader)
+            word = self._reader.next(deadline - time.monotonic())
         except (Closed, OSError, ValueError) as error:
             said = self._last_words()
             self.kill()
+            if self.exceeded:
+                raise UserError(f"{self.pack.name}: loading {self.spec['code']}: {self.exceeded}") from None
             if isinstance(error, TimeoutError):
                 raise UserError(
                     f"{self.pack.name}: loading {self.spec['code']} took more than {self.limits.start:g} s"
                 ) from None
             raise UserError(f"{self.pack.name}: the sandbox ended at its start: {said}") from None
-        if not isinstance(word, dict) or (word.get("ready") and not introduced(word)):
+        if not isinstance(word, dict) or (word.get("ready") and not is_introduction(word)):
             self.kill()
             raise UserError(f"{self.pack.name}: {self.spec['code']} interferes with the sandbox while it loads")
         if not word.get("ready"):
@@ -152,9 +188,36 @@ class Zygote:
             )
         self.tools = word["tools"]
         self.declared, self.by_convention = word["declared"], word["by_convention"]
-        ours.settimeout(10.0)
+        ours.settimeout(PATIENCE)
+        if self._watch is not None:
+            self._hold_to_episode(self._watch)
 
-    def _command(self, descriptor: int) -> tuple[list[str], dict[str, str]]:
+    def _writable(self) -> list[str]:
+        """The file systems that an episode may write to."""
+        if self.room is None:
+            return []
+        return [self.room.root, *self._parents, "/tmp", "/dev/shm"]
+
+    def _supervised(self, reader: Reader) -> Watch | None:
+        """Take the descriptors of the writable file systems and have the sandbox watched while it loads the pack's code."""
+        reader.next(self.limits.start)
+        reader.accepts = 0
+        folders, reader.descriptors = reader.descriptors, []
+        if self.unsafe or self._process is None:
+            return None
+        watch = Watch(self._process.pid, folders, memory=self.limits.resident, inodes=self.limits.inodes)
+        supervisor.add(watch)
+        return watch
+
+    def _hold_to_episode(self, watch: Watch) -> None:
+        """From here on the limits of an episode hold, or those of all workers together where they share a sandbox."""
+        if self.room is None:
+            self._bounds = SharedBounds(watch, self.limits)
+        else:
+            watch.settle()
+            watch.memory = self.limits.total
+
+    def _command(self, descriptor: int, program: int | None) -> tuple[list[str], dict[str, str]]:
         lib, python = library(), self.python
         packages = extra_packages() if python == sys.executable else None
         environment = {**ENVIRONMENT, **({"PYTHONPATH": packages} if packages else {})}
@@ -162,58 +225,63 @@ class Zygote:
             return [python, "-s", "-P", "-B", f"{lib}/{MAIN}", str(descriptor)], environment
         walls = probe.require()
         needed = [*interpreter_paths(python), str(Path(python).parent.parent), *([packages] if packages else [])]
+        for path in () if self.tools else (*needed, str(self.pack)):  # a twin shows what was checked already
+            if not is_shown(path) and (reason := broad(os.path.realpath(path))):
+                raise UserError(f"{self.pack.name}: the sandbox would show {path}: {reason}")
         system = [path for path, _ in system_binds(walls.bwrap or "")]
         names = [name for name in NAMES if self.room and self.room.network and os.path.exists(name)]
-        binds = [(path, path) for path in outermost([*system, *needed, *self.needs, *names])]
-        copied = walls.outer or self.room is not None
-        binds += [(self._readable(self.unveiled) if copied else str(self.pack), PACK), (lib, LIB)]
+        outside = {path: path for path in map(os.path.normpath, [*system, *needed, *self.needs, *names])}
+        outside |= {inside: path for path, inside in self.granted if inside not in outside}
+        binds = [(outside[path], path) for path in outermost(outside)]
+        binds += [(self._readable(self.unveiled), PACK), (lib, LIB)]
+        if self.room and self.room.root == "/":
+            files, folders = empty_places()
+            binds += [
+                (f"{lib}/simia/__init__.py", path)
+                for path in files
+                if path not in outside and not path.startswith(tuple(f"{each}/" for each in outside))
+            ]
+            binds += [(f"{lib}/empty", path) for path in folders]
         if self.room:
             environment |= {"HOME": "/root" if self.room.root == "/" else self.room.root}
         jail = Jail(walls, tuple(binds), environment, self.room)
+        self._parents = jail.parents()
         # Not -I, which would ignore PYTHONHASHSEED; the environment inside is ours alone, so -s -P isolate as much.
-        return jail.command([python, "-s", "-P", "-B", f"{LIB}/{MAIN}", str(descriptor)]), {}
+        return jail.command([python, "-s", "-P", "-B", f"{LIB}/{MAIN}", str(descriptor)], program), {}
+
+    @property
+    def sees_nothing_of_the_host(self) -> bool:
+        """Whether Unix sockets can be left to the programs of a room: there is none of the host's that they could connect to. A granted
+        folder may get one later, and the host's network has sockets by name that lie in no folder."""
+        return not self.granted and not (self.room and self.room.network)
 
     def _root(self) -> str | None:
         """The episode's private folder. Without walls it is one of ours; the whole root is nobody's then."""
         if self.room is None or not self.unsafe:
             return self.room.root if self.room else None
         if self._folder is None:
-            self._folder = tempfile.mkdtemp(prefix="simia-episode-")
+            self._folder = str(make_private("episode"))
         return self._folder
 
     def _readable(self, checks: bool) -> str:
-        """The pack as nobody can read it: the folder itself, or a copy where only we may, or where not all of it is to be seen."""
+        """The pack's folder as the sandbox sees it: itself, or a copy where parts are hidden or not everything can be shown.
+
+        A room's is always a copy: programs there may use Unix sockets, and one that is put into the folder later must not be reached.
+        """
         if checks in self._shown:
             return self._shown[checks]
-        gone = set() if self.room is None else self._unseen({*self.hides, *(() if checks else self.veils)})
-        paths = [self.pack, *self.pack.rglob("*")]
-        if not gone and all(for_all(path) for path in paths if path.exists()):
+        gone = parts_of(self.pack, {*self.hides, *(() if checks else self.veils)})
+        fit = for_all if probe.require().outer else is_ordinary
+        whole = not gone and self.room is None and not holds_leftovers(self.pack)
+        if whole and all(fit(path) for path in [self.pack, *self.pack.rglob("*")] if path.exists()):
             self._shown[checks] = str(self.pack)
             return self._shown[checks]
 
-        def skip(folder: str, names: list[str]) -> set[str]:
-            here = Path(folder).relative_to(self.pack)
-            return {name for name in names if name == "__pycache__" or str(here / name) in gone}
-
-        made = tempfile.mkdtemp(prefix="simia-pack-")
+        made = str(make_private(self.pack.name))
         self._copies.append(made)
-        # Links stay links: what they point to outside the pack is not the pack's to show.
-        shutil.copytree(self.pack, made, dirs_exist_ok=True, symlinks=True, ignore=skip)
-        for path in [Path(made), *Path(made).rglob("*")]:
-            if not path.is_symlink():
-                path.chmod(0o755 if path.is_dir() or path.stat().st_mode & 0o100 else 0o644)
+        copy_pack(self.pack, Path(made), gone)
         self._shown[checks] = made
         return made
-
-    def _unseen(self, names: set[str]) -> set[str]:
-        """What they are in the pack, however they were written, and what they lead to there."""
-        found = set()
-        for name in names:
-            path = Path(os.path.normpath(self.pack / name))
-            for each in (path, path.resolve()):
-                if each.exists() and each.is_relative_to(self.pack) and each != self.pack:
-                    found.add(str(each.relative_to(self.pack)))
-        return found
 
     async def fork(self, *, isolated: bool) -> tuple[int, socket.socket]:
         """A new worker: its number and its channel. A sandbox that is gone is started again; `Aborted` when that does not help."""
@@ -224,7 +292,7 @@ class Zygote:
                     if self._process is not None and self._process.poll() is not None:
                         self.kill()
                     if self._process is None:
-                        await asyncio.to_thread(self._start)
+                        await self._begin()
                     return self._fork(isolated)
                 except OSError as error:
                     why = str(error)
@@ -243,13 +311,15 @@ class Zygote:
             raise Aborted(Code.WORKER_LOST, f"no descriptor for a worker's channel: {error}") from None
         limits = self.limits
         order: dict[str, Any] = {
-            "do": "fork", "id": number, "isolated": isolated, "live": limits.live, "most": limits.output,
+            "do": "fork", "id": number, "isolated": isolated, "live": limits.live, "most": limits.output, "state": limits.state,
             "limits": {"memory": limits.memory, "files": limits.files, "processes": 0, "cpu": limits.cpu},
         }  # fmt: skip
         if self.room is not None:
             order["limits"] |= {
                 "files": max(limits.files, PROGRAM_FILES), "processes": limits.processes, "size": self.room.size,
             }  # fmt: skip
+        if self._bounds is not None:
+            self._bounds.add(number)
         try:
             assert self._control is not None
             socket.send_fds(self._control, [frame(order)], [theirs.fileno()])
@@ -271,7 +341,10 @@ class Zygote:
         try:
             self._control.sendall(frame({"do": "kill", "id": number}))
             self._control.sendall(frame({"do": "status", "id": number}))
-            found = self._reader.next().get("exit")
+            found = self._reader.next(PATIENCE).get("exit")
+            self._control.settimeout(PATIENCE)
+            if self._bounds is not None:
+                self._bounds.remove(number, confirmed=isinstance(found, int))
             return found if isinstance(found, int) else None
         except (Closed, OSError, ValueError, AttributeError):
             self.kill()  # it does not do what it is told: the whole sandbox goes
@@ -292,6 +365,8 @@ class Zygote:
         if self._control is not None:
             self._control.close()
             self._control = self._reader = None
+        if self._watch is not None:
+            supervisor.remove(self._watch)
         if process is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
@@ -311,29 +386,9 @@ class Zygote:
             await asyncio.to_thread(self.kill)
 
 
-def walls_hold(zygote: Zygote) -> bool:
-    return zygote.room is not None and not zygote.unsafe
-
-
-def introduced(word: dict[str, Any]) -> bool:
-    """Whether it names its tools as it should: by whom → name → whether it writes. The pack's code could have sent it."""
-    tools, declared = word.get("tools"), word.get("declared")
-    return (
-        isinstance(tools, dict)
-        and isinstance(declared, dict)
-        and isinstance(word.get("by_convention"), bool)
-        and all(isinstance(named, dict) for named in [*tools.values(), *declared.values()])
-        and all(isinstance(row, dict) for named in declared.values() for row in named.values())
-    )
-
-
-def for_all(path: Path) -> bool:
-    """Whether anybody may read it; a link counts for itself."""
-    need = 0o005 if path.is_dir() else 0o004
-    return path.lstat().st_mode & need == need
-
-
 TRIES = 4
+PATIENCE = 10.0  # seconds that an order to a sandbox, or its answer, may take
+MOST_CONTROL, MOST_VALUES, MOST_FOLDERS = 8 << 20, 200_000, 64  # of what comes over the control socket
 PROGRAM_FILES = 1024  # open files of an episode that may start programs
 _living: weakref.WeakSet[Zygote] = weakref.WeakSet()
 
@@ -342,12 +397,3 @@ _living: weakref.WeakSet[Zygote] = weakref.WeakSet()
 def _bury() -> None:
     for zygote in list(_living):
         zygote.kill()
-
-
-@functools.cache
-def extra_packages() -> str | None:
-    """The folder of our own packages, where the interpreter would not look by itself (a user's site, a PYTHONPATH)."""
-    import pydantic
-
-    folder = str(Path(pydantic.__file__).parent.parent)
-    return None if folder.startswith(sys.prefix) else folder

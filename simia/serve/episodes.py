@@ -26,7 +26,10 @@ T = TypeVar("T")
 
 
 class Record:
-    """A file of trajectories, one a line, on disk before anybody hears of the reward. Several servers may share one."""
+    """A file of trajectories, one a line, on disk before anybody hears of the reward. Several servers may share one.
+
+    It holds expected results, so a new file is readable by its owner only.
+    """
 
     def __init__(self, path: Path) -> None:
         """Raises `UserError` for a file that cannot be written: better now than with an episode in hand."""
@@ -42,12 +45,16 @@ class Record:
         self.count += 1
 
     def _write(self, line: bytes) -> None:
-        with self.path.open("ab", buffering=0) as file:
+        with open(self.path, "ab", buffering=0, opener=open_private) as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             while line:
                 line = line[file.write(line) :]
             if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 os.fsync(file.fileno())
+
+
+def open_private(path: str, flags: int) -> int:
+    return os.open(path, flags, mode=0o600)
 
 
 class Seat:
@@ -159,22 +166,18 @@ class Seat:
 
 
 def why(episode: Episode) -> str:
-    """What a client is told of an episode that has ended."""
+    """What a client is told of an episode that has ended. The client is the agent, so the issues' details, which may quote checks
+    and expected results, go to the file only."""
     assert episode.end is not None
     if episode.end.kind == "aborted":
-        return f"the episode was aborted: {episode.issues[-1].detail if episode.issues else episode.end.code}"
+        return f"the episode was aborted ({episode.end.code.meaning if episode.end.code else 'no reason is known'})"
     code = f" ({episode.end.code.meaning})" if episode.end.code else ""
     return f"the episode has ended{code}: finish_episode says what it earned; another one is a new session"
 
 
 def verdict(episode: Episode) -> dict[str, Any]:
-    """How an episode ended and what it earned, as JSON."""
+    """How an episode ended and its score, as JSON. The client is the agent: the reward's parts and rationale, which say what was
+    checked and what was expected, are in the trajectory's line of the file."""
     assert episode.end is not None
     reward = episode.reward
-    return {
-        "reward": reward.value if reward else None,
-        "parts": reward.parts if reward else {},
-        "rationale": reward.rationale if reward else "",
-        "end": episode.end.kind,
-        "code": episode.end.code,
-    }
+    return {"reward": reward.value if reward else None, "end": episode.end.kind, "code": episode.end.code}

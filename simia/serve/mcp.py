@@ -16,7 +16,6 @@ from typing import Any
 
 import mcp_types as wire
 import orjson
-import uvicorn
 from mcp import MCPError
 from mcp.server import Server, ServerRequestContext
 from mcp.server.stdio import stdio_server
@@ -25,6 +24,7 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from simia import __version__
 from simia.environment import Environment
 from simia.errors import UserError
+from simia.serve.deadlines import Deadlines
 from simia.serve.episodes import Record, Seat
 from simia.serve.loopback import Asgi, Quiet, Receive, Scope, Send, listen, until_signal
 from simia.task import Task
@@ -167,7 +167,7 @@ def finish_tool() -> wire.Tool:
     answer = {"type": "string", "description": "Your last words to the user.", "default": "Done."}
     return wire.Tool(
         name=FINISH,
-        description="Ends the episode when the task is done, or cannot be done, and returns the reward.",
+        description="Ends the episode when the task is done, or cannot be done, and returns its score.",
         input_schema={"type": "object", "properties": {"answer": answer}, "additionalProperties": False},
     )
 
@@ -218,8 +218,7 @@ async def over_http(service: Service, port: int, *, idle: float, say: Callable[[
     listening = listen("127.0.0.1", port)
     app = server_of(service).streamable_http_app(session_idle_timeout=idle)
     doorman = Doorman(app, service, idle)
-    config = uvicorn.Config(doorman, log_level="warning", timeout_graceful_shutdown=1, ws="none")
-    server = Quiet(config)
+    server = Quiet(Deadlines().config(doorman, ws="none"))
     with until_signal() as stop:
         serving = asyncio.ensure_future(server.serve([listening]))
         waiting = asyncio.ensure_future(stop.wait())

@@ -6,18 +6,22 @@
         result = await env.step({"message": '<tool_call>…'})
 
 The reward comes with `done`; it is None where the episode was aborted, and `observation["end"]` says which of the three endings it was.
-OpenEnv's stateless routes (POST /reset, /step, GET /state) would throw an episode away with every request, so they are left out. Imports openenv, which is in the environment of whoever serves.
+OpenEnv's stateless routes (POST /reset, /step, GET /state) would throw an episode away with every request, so they are left out, and
+so are sessions by /mcp, which no connection holds. A seat ends with its connection, or when nothing was heard for the time of its
+lease. Imports openenv, which is in the environment of whoever serves.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import uvicorn
+from fastapi import Request  # type: ignore[import-not-found,unused-ignore]
 from openenv.core.env_server import (  # type: ignore[import-not-found,unused-ignore]
     Action,
     ConcurrencyConfig,
@@ -32,11 +36,12 @@ from pydantic import BaseModel, Field
 from simia import __version__, sync
 from simia.config import Config, parse
 from simia.rollout.session import Heard, Keep, Lease, Session, on_portal
+from simia.serve.deadlines import Deadlines
 from simia.serve.loopback import Asgi, Door, Quiet, is_loopback, listen, until_signal
 from simia.trajectory import Message, ToolCall
 
 PATIENCE = 20.0  # seconds for what is under way when the server ends
-STATELESS = ("/reset", "/step", "/state")
+STATELESS, MCP = ("/reset", "/step", "/state"), "/mcp"
 
 
 class Call(BaseModel):
@@ -191,13 +196,20 @@ class PackEnvironment(Environment):  # type: ignore[misc,unused-ignore]
 class Seats:
     """Everybody who plays, on one environment."""
 
-    def __init__(self, lease: Lease, keep: Keep | None = None, most: int = 256) -> None:
-        """`most`: sessions at once; one more is refused."""
+    def __init__(
+        self, lease: Lease, keep: Keep | None = None, most: int = 256, deadlines: Deadlines | None = None
+    ) -> None:
+        """`most`: sessions at once; one more is refused. `deadlines`: what a client may take; `idle` is the lease of its seat."""
         self.lease, self.keep, self.most = lease, keep, most
+        self.deadlines = deadlines or Deadlines()
         self.taken = set[PackEnvironment]()
 
     def app(self) -> Asgi:
-        """The ASGI application: /ws, /schema, /metadata, /health, /mcp and the task routes."""
+        """The ASGI application: /ws, /schema, /metadata, /health and the task routes; at /mcp a word that a seat is a WebSocket.
+
+        OpenEnv's /mcp would let a request take a seat that no connection holds and nothing ends, for tools that packs do not offer
+        there.
+        """
         app = create_app(
             lambda: PackEnvironment(self),
             ToolAction,
@@ -207,9 +219,15 @@ class Seats:
             state_cls=EpisodeState,
             mode="simulation",
         )
-        app.router.routes[:] = [route for route in app.router.routes if getattr(route, "path", "") not in STATELESS]
+        left_out = (*STATELESS, MCP)
+        app.router.routes[:] = [route for route in app.router.routes if getattr(route, "path", "") not in left_out]
+        app.add_api_route(MCP, answer_mcp, methods=["POST"], include_in_schema=False)
         made: Asgi = app
         return made
+
+    def config(self, app: Asgi) -> uvicorn.Config:
+        """Settings of a server of `app`, with the deadlines of its connections."""
+        return self.deadlines.config(app)
 
     async def close(self) -> None:
         """Everybody leaves; what had begun is scored and kept, unless its models take longer than there is time."""
@@ -218,11 +236,22 @@ class Seats:
             await asyncio.wait_for(asyncio.gather(*leaving), PATIENCE)
 
 
+async def answer_mcp(request: Request) -> dict[str, Any]:
+    """To every JSON-RPC request: where a session is had."""
+    try:
+        number = json.loads(await request.body()).get("id")
+    except (ValueError, AttributeError, RecursionError):
+        number = None
+    number = number if isinstance(number, str | int) else None
+    error = {"code": -32601, "message": "no session is made here: connect to the WebSocket /ws, which is a session"}
+    return {"jsonrpc": "2.0", "id": number, "error": error}
+
+
 async def serve(seats: Seats, host: str, port: int, *, kept: Path, say: Callable[[str], None]) -> None:
     """Serve until a signal comes. `kept`: where what is played goes, which is said. Raises `UserError` for an address that cannot be had."""
     listening = listen(host, port)
     app = Door(seats.app()) if is_loopback(host) else seats.app()
-    server = Quiet(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1))
+    server = Quiet(seats.config(app))
     with until_signal() as stop:
         serving = asyncio.ensure_future(server.serve([listening]))
         waiting = asyncio.ensure_future(stop.wait())

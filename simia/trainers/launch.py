@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from simia.config import scalar
+from simia.config import Written, scalar
 from simia.environment import open_environment
 from simia.errors import UserError
 from simia.llm.backends import open_backend
@@ -38,10 +38,15 @@ class Launch:
     before: list[str] | None = None
     """Words of a command of simia's own that comes first, in this process: whoever stops it leaves no child behind."""
 
+    def __post_init__(self) -> None:
+        # Neither the trainer nor a process that it starts imports from the folder it is started in. Python 3.10 knows no such
+        # variable: there, the current folder comes first, as it does for `python -m` everywhere.
+        self.env.setdefault("PYTHONSAFEPATH", "1")
+
 
 def as_setting(value: Any) -> str:
-    """A value as `--set` reads it back. A date, which YAML makes of 2026-11-21, is text again."""
-    return json.dumps(value, default=str, separators=(",", ":"))
+    """A value as `--set` reads it back."""
+    return value.text if isinstance(value, Written) else json.dumps(value, default=str, separators=(",", ":"))
 
 
 def misfit(value: Any, known: Any) -> str | None:

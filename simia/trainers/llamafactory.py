@@ -22,7 +22,7 @@ from simia.config import Config, explain, scalar
 from simia.errors import UserError
 from simia.export import Segment
 from simia.export.llamafactory import Model
-from simia.runs import Run, locate
+from simia.runs import Run, locate, refuse_partial
 from simia.trainers.launch import Launch, as_setting, writable
 from simia.trainers.versions import installed, interpreter
 
@@ -36,6 +36,7 @@ OURS = (
     "out",
     "segment",
     "reasoning",
+    "partial",
 )  # settings of a named run that are simia's, not the trainer's
 
 
@@ -52,7 +53,7 @@ class NamedRuns(RootModel[dict[str, NamedRun]]):
 
 def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None) -> Launch:
     """The command that trains. `changes`: LLaMA-Factory's arguments by name, over the file's; for a named run also `model` (one of
-    models.yaml), `data` (runs or files in place of the run's own), `runs` (their folder), `out`, `segment` and `reasoning`.
+    models.yaml), `data` (runs or files in place of the run's own), `runs` (their folder), `out`, `segment`, `reasoning` and `partial`.
 
     `python`: the interpreter of an environment with LLaMA-Factory (unset: this one if it fits, else simia's own for it).
     Raises `UserError` with one line for what must be changed first.
@@ -111,8 +112,7 @@ def joint(name: str, changes: dict[str, Any], python: Path | None) -> Launch:
     found = Model.named(model)
     if (segment := ours.get("segment", "whole")) not in get_args(Segment):
         raise UserError(f"segment is {segment!r}: it is one of {', '.join(get_args(Segment))}")
-    if not isinstance(reasoning := ours.get("reasoning", False), bool):
-        raise UserError(f"reasoning is {reasoning!r}: it is true or false")
+    reasoning = flag(ours, "reasoning")
     out = Path(str(ours.get("out", f"data/{name}-{model}")))
     if (out / TRAIN).is_file() and not nothing(out / DATA):
         made = exported(out, theirs, python)
@@ -120,6 +120,8 @@ def joint(name: str, changes: dict[str, Any], python: Path | None) -> Launch:
         return made
     runs = Path(str(ours.get("runs", "runs")))
     data = sources(name, run, ours.get("data"), runs)
+    partial = flag(ours, "partial")
+    unfinished = refuse_unfinished(data, runs, partial=partial)
     writable(out, "out")
     recipe = resources.find("configs", "llamafactory/sft.yaml").absolute()
     whole = {**mapping(recipe), "model_name_or_path": found.path, "template": found.template, **theirs}
@@ -128,15 +130,21 @@ def joint(name: str, changes: dict[str, Any], python: Path | None) -> Launch:
     python = where(python)
     notes, _ = check_extras(whole, python)
     export = ["export", *data, "--to", "llamafactory", "--model", model, "--out", str(out), "--runs", str(runs)]
-    export += ["--segment", str(segment), *(["--reasoning"] if reasoning else [])]
-    train = [sys.executable, "-m", "simia", "train", "llamafactory", str(out), "--python", str(python)]
+    export += ["--segment", str(segment), *(["--reasoning"] if reasoning else []), *(["--partial"] if partial else [])]
+    train = [sys.executable, "-P", "-m", "simia", "train", "llamafactory", str(out), "--python", str(python)]
     for setting in arguments:
         train += ["--set", setting]
     # Asked of the recipe, which the export is going to copy. Where it writes nothing lies yet that could be gone on from.
     whole_run = {"model_name_or_path": found.path, "template": found.template, **theirs, "output_dir": os.devnull}
     asked = [str(python), "-I", str(CHECK), str(recipe), *arguments_of(whole_run)]
     note = f"{name}: {', '.join(data)} are exported for {model} ({found.path}, template {found.template}) to {out}, then trained on"
-    return Launch(train, notes=[note, *unfinished(data, runs), *notes], before=export, check=asked, check_at_start=True)
+    return Launch(train, notes=[note, *unfinished, *notes], before=export, check=asked, check_at_start=True)
+
+
+def flag(ours: dict[str, Any], name: str) -> bool:
+    if not isinstance(value := ours.get(name, False), bool):
+        raise UserError(f"{name} is {value!r}: it is true or false")
+    return value
 
 
 def where(python: Path | None) -> Path:
@@ -166,7 +174,7 @@ def arguments_of(changes: dict[str, Any]) -> list[str]:
     to torchrun, which it starts by itself where there are several GPUs."""
     found = []
     for key, value in changes.items():
-        plain = isinstance(value, str) and scalar(value) == value
+        plain = isinstance(value, str) and scalar(value, yaml.SafeLoader) == value
         text = f"{key}={value if plain else as_setting(value)}"
         if any(letter.isspace() for letter in text):
             raise UserError(f"--set {text}: LLaMA-Factory would split it at the blank: write {key} into {TRAIN}")
@@ -217,23 +225,22 @@ def sources(name: str, run: NamedRun, given: Any, runs: Path) -> list[str]:
     return wanted
 
 
-def unfinished(data: list[str], runs: Path) -> list[str]:
-    """A line for each run that is not at its end. Raises for one in which nothing is accepted: there is nothing to train on."""
+def refuse_unfinished(data: list[str], runs: Path, *, partial: bool) -> list[str]:
+    """A line for each run that is not complete, with `partial`; else such a run raises. So does one in which nothing is accepted."""
     notes = []
     for one in data:
         if Path(one).is_file() or (Path(one) / "pack.yaml").is_file():
             continue
         run = Run.read_only(runs, one)
         try:
-            accepted, stopped = run.ledger.accepted_count(), (run.ledger.meta("stopped") or {}).get("kind")
+            if not run.ledger.accepted_count():
+                raise UserError(
+                    f"run {run.id} has accepted nothing yet, so there is nothing to train on: simia report {one}"
+                )
+            found = refuse_partial(run, partial=partial, how="--set partial=true")
         finally:
             run.close()
-        if not accepted:
-            raise UserError(
-                f"run {run.id} has accepted nothing yet, so there is nothing to train on: simia report {one}"
-            )
-        if stopped != "complete":
-            notes.append(f"run {run.id} is not finished ({accepted} accepted): simia runs resume {run.id} first")
+        notes += [] if found.complete else [str(found)]
     return notes
 
 

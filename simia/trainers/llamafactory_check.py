@@ -129,5 +129,6 @@ def plain(error: Exception) -> str:
 if __name__ == "__main__":
     wrong = main()
     if wrong:
-        print(wrong, file=sys.stderr, flush=True)
+        shown = "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in str(wrong))
+        print(shown, file=sys.stderr, flush=True)
     os._exit(1 if wrong else 0)  # nothing that ends after this line shall speak after it

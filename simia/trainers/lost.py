@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from simia.environment import Episode
 from simia.errors import Code
+from simia.terminal import clean
 from simia.trainers.ranks import Stopped, everywhere, rank
 
 log = logging.getLogger(__name__)
@@ -32,7 +33,7 @@ def tell_lost(episodes: Sequence[Episode], step: int, *, learns: bool = True) ->
     if missing == played and learns:
         raise Stopped(f"{said}; mend that and start again, from the last checkpoint")
     if rank() == 0:
-        log.warning(said)
+        log.warning(clean(said))
 
 
 def why_lost(episode: Episode) -> tuple[bool, str]:

@@ -23,7 +23,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from simia import sync
+from simia import sync, terminal
 from simia.config import Config, assign, find_config, load, parse, read
 from simia.environment import Environment
 from simia.errors import UserError
@@ -135,7 +135,7 @@ def train(config: TrlConfig) -> None:
 def say(text: str) -> None:
     """What all ranks would say, once."""
     if ranks.rank() == 0:
-        print(text, flush=True)
+        terminal.say(text)
 
 
 def replies_of(out: Path) -> Path:
@@ -250,7 +250,7 @@ def main(arguments: list[str]) -> int:
             train(config)
     except KeyboardInterrupt:
         if ranks.rank() == 0:
-            print("simia: stopped; the same command goes on from the last checkpoint", file=sys.stderr)
+            terminal.say_error("simia: stopped; the same command goes on from the last checkpoint")
         return 130
     except UserError as error:
         tell(error)
@@ -265,7 +265,7 @@ def tell(error: UserError) -> None:
         time.sleep(AFTER_FIRST)
         if isinstance(error, ranks.Stopped):
             return
-    print(f"simia: rank {rank}: {error}" if rank else f"simia: {error}", file=sys.stderr, flush=True)
+    terminal.say_error(f"simia: rank {rank}: {error}" if rank else f"simia: {error}")
 
 
 def several(config: TrlConfig, arguments: list[str]) -> int:
@@ -286,7 +286,7 @@ def several(config: TrlConfig, arguments: list[str]) -> int:
     except ChildFailedError as error:
         rank, failure = error.get_first_failure()
         if failure.exitcode < 0:
-            print(f"simia: rank {rank} was ended by signal {-failure.exitcode}", file=sys.stderr)
+            terminal.say_error(f"simia: rank {rank} was ended by signal {-failure.exitcode}")
         return int(failure.exitcode) if failure.exitcode > 0 else 128 - int(failure.exitcode)
     except SignalException as error:
         return 128 + int(error.sigval)

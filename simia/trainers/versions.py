@@ -131,7 +131,7 @@ def clean(trainer: str) -> str:
         from simia.trainers.ragen.start import CLONE
 
         return f"{CLONE} && bash scripts/setup_ragen.sh"
-    return f"{sys.executable} -m simia.interpreters {trainer}"
+    return f"{sys.executable} -P -m simia.interpreters {trainer}"
 
 
 def satisfies(version: str, wanted: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import re
 from typing import Any
 
 import orjson
@@ -20,6 +21,7 @@ from simia.task import Task
 from simia.trajectory import Message
 from simia.users.user import Stop, View
 
+TAG = re.compile(r"<(\s*/?\s*tool_(?:call|response))", re.I)
 _numbers = itertools.count()
 
 
@@ -109,8 +111,17 @@ class LLMUser:
         return made
 
 
+def disarm_tags(text: str) -> str:
+    """Spell the tags of calls and results so that they are words."""
+    return TAG.sub(r"&lt;\1", text)
+
+
 def turned(view: View) -> list[dict[str, Any]]:
-    """The conversation from the user's side: what the assistant said is what is heard, and its own words are the model's."""
+    """The conversation from the user's side: what the assistant said is what is heard, and its own words are the model's.
+
+    Results of the user's own tools come in the same role as the assistant's words, so tags in either are spelt `&lt;`: only the
+    environment writes tags.
+    """
     found: list[dict[str, Any]] = []
     results: list[str] = []
 
@@ -122,13 +133,13 @@ def turned(view: View) -> list[dict[str, Any]]:
 
     for message in view.messages:
         if message.role == "tool":
-            results.append(message.text)
+            results.append(disarm_tags(message.text))
             continue
         if results:
             heard(tagged.join_results(results))
             results = []
         if message.role == "assistant":
-            heard(message.text)
+            heard(disarm_tags(message.text))
         else:
             found.append(
                 {"role": "assistant", "content": tagged.write_tagged(message.text or None, message.calls) or ""}

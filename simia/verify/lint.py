@@ -10,6 +10,7 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
+from simia.pack_files import first_line, read_bytes
 from simia.verify.findings import Fault, Finding
 
 MODULES = {
@@ -27,6 +28,8 @@ CALLS = {
     "eval": Fault.DYNAMIC_CODE, "exec": Fault.DYNAMIC_CODE, "compile": Fault.DYNAMIC_CODE, "__import__": Fault.DYNAMIC_CODE,
     "open": Fault.FILES, "uuid4": Fault.RANDOMNESS, "urandom": Fault.RANDOMNESS, "input": Fault.FILES,
 }  # fmt: skip
+ALLOWED = frozenset({Fault.FILES, Fault.PROCESSES, Fault.NETWORK})
+MOST_CODE = 4 << 20  # bytes of a file
 CLOCKS = {"datetime", "date"}
 ADVICE = {
     Fault.CLOCK: "use self.now",
@@ -39,13 +42,14 @@ ADVICE = {
 }
 
 
-def lint(path: Path) -> list[Finding]:
-    """Findings for one file, in the order of its lines."""
+def lint(path: Path, *, isolation: str = "process") -> list[Finding]:
+    """Findings for one file, in the order of its lines. With `isolation: sandbox` code may use files, programs and sockets."""
+    allowed = ALLOWED if isolation == "sandbox" else frozenset()
     try:
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-    except (SyntaxError, ValueError) as error:
-        return [Finding(Fault.NOT_PYTHON, path.name, str(error).splitlines()[0])]
-    found = {(line, fault): what for line, fault, what in look(tree)}
+        tree = ast.parse(read_bytes(path, MOST_CODE).decode("utf-8"))
+        found = {(line, fault): what for line, fault, what in look(tree) if fault not in allowed}
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        return [Finding(Fault.NOT_PYTHON, path.name, first_line(error))]
     return [
         Finding(fault, f"{path.name}, line {line}", f"{what}: {ADVICE[fault]}")
         for (line, fault), what in sorted(found.items(), key=lambda pair: pair[0][0])

@@ -17,7 +17,7 @@ from simia.trajectory import ToolCall
 from simia.verify.findings import Fault, Finding
 from simia.worlds.executable import ExecutableBackend
 
-BROKEN = {Code.TOOL_FAILED, Code.TOOL_TIMEOUT, Code.TOOL_CRASHED}
+BROKEN = {Code.TOOL_FAILED, Code.TOOL_TIMEOUT, Code.TOOL_CRASHED, Code.RESOURCE_LIMIT}
 
 
 async def run_tests(pack: Pack, backend: ExecutableBackend) -> list[Finding]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from simia.pack import Pack
+from collections.abc import Sequence
+
+from simia.pack import Pack, part
 from simia.tool import ToolSpec
 from simia.verify.findings import Fault, Finding
 from simia.verify.lint import lint
@@ -10,8 +12,11 @@ from simia.verify.tooltests import run_tests
 from simia.worlds.executable import ExecutableBackend
 
 
-async def validate(pack: Pack, *, unsafe: bool = False) -> tuple[list[Finding], list[str]]:
-    """Findings, and lines that say what was looked at. Raises `UserError` for files that cannot be read."""
+async def validate(pack: Pack, *, unsafe: bool = False, read: Sequence[str] = ()) -> tuple[list[Finding], list[str]]:
+    """Findings, and lines that say what was looked at. `read`: files and folders that the code may read.
+
+    Raises `UserError` for files that cannot be read, and for a request that was not granted.
+    """
     facts = [
         f"{len(pack.tools)} tools, {len(pack.user_tools)} of the user's, {len(pack.tasks)} tasks, "
         f"{len(pack.tests)} tests, {len(pack.seeds)} seeds"
@@ -20,10 +25,11 @@ async def validate(pack: Pack, *, unsafe: bool = False) -> tuple[list[Finding], 
     if pack.executable is None or pack.root is None:
         return findings, [*facts, "no executable world: it can be simulated only"]
     if pack.executable.python is None:  # an imported world runs the code of others, whose habits are theirs
-        findings += lint(pack.root / pack.executable.code)
+        how = pack.executable.isolation
+        findings += lint(part(pack.root / "pack.yaml", pack.executable.code), isolation=how)
         if pack.file and pack.file.checks:
-            findings += lint(pack.root / pack.file.checks)
-    backend = ExecutableBackend(pack, unsafe=unsafe)
+            findings += lint(part(pack.root / "pack.yaml", pack.file.checks), isolation=how)
+    backend = ExecutableBackend(pack, unsafe=unsafe, read=list(read))
     try:
         declared = await backend.declared()
         for by, specs in (("agent", pack.tools), ("user", pack.user_tools)):

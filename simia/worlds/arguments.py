@@ -10,8 +10,9 @@ from typing import Any
 import orjson
 
 from simia.errors import Code
+from simia.sandbox.inside.frames import MOST_LEVELS, nests_deeper
 from simia.tool import ToolSpec
-from simia.trajectory import ToolCall
+from simia.trajectory import Message, ToolCall
 from simia.worlds.world import ToolResult
 
 MOST_ARGUMENTS = 1 << 20
@@ -54,7 +55,40 @@ def unfit(arguments: dict[str, Any]) -> str | None:
         return "the arguments nest too deep"
     except TypeError:
         return "the arguments are not JSON"
+    if nests_deeper(arguments, MOST_LEVELS):
+        return f"the arguments nest deeper than {MOST_LEVELS} levels"
     return f"the arguments are {size:,} bytes, more than {MOST_ARGUMENTS:,}" if size > MOST_ARGUMENTS else None
+
+
+def recordable(message: Message) -> Message:
+    """A message of the agent's as a record can hold it: half a Unicode character is replaced, and arguments that cannot be written
+    as JSON of a bounded depth are kept as text, so that the call is answered as one that cannot be read."""
+    calls = [
+        as_text(call) if call.arguments is not None and cannot_be_written(call.arguments) else call
+        for call in message.calls
+    ]
+    content = message.content
+    if isinstance(content, str):
+        content = content.encode(errors="replace").decode()
+    if content == message.content and all(a is b for a, b in zip(calls, message.calls, strict=True)):
+        return message
+    return message.model_copy(update={"calls": calls, "content": content})
+
+
+def cannot_be_written(arguments: dict[str, Any]) -> bool:
+    try:
+        json.dumps(arguments, ensure_ascii=False).encode()
+    except (ValueError, TypeError, RecursionError):
+        return True
+    return nests_deeper(arguments, MOST_LEVELS)
+
+
+def as_text(call: ToolCall) -> ToolCall:
+    try:
+        raw = json.dumps(call.arguments)
+    except (ValueError, TypeError, RecursionError):
+        raw = "(arguments that cannot be written)"
+    return call.model_copy(update={"arguments": None, "raw": raw})
 
 
 def failure(call: ToolCall, code: Code, words: str, detail: str = "") -> ToolResult:

@@ -8,15 +8,15 @@ import resource
 import weakref
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field
 
 from simia.config import Config, parse
-from simia.errors import UserError
+from simia.config_secrets import is_secret_variable
+from simia.errors import Aborted, UserError
+from simia.masking import hide
 from simia.pack import Pack
-from simia.resources import cache_root
 from simia.sandbox.jail import Room
 from simia.sandbox.limits import Limits
 from simia.sandbox.worker import Lost, Slot
@@ -26,6 +26,7 @@ from simia.tool import ToolSpec
 from simia.trajectory import ToolCall
 from simia.worlds.executable_world import OK, ExecutableWorld
 from simia.worlds.journal import Journal, unpacked
+from simia.worlds.requests import cached_folder, check_environment, granted_binds, needed_folders
 
 KEPT = 4096  # expected changes kept, by task and seed
 MOST_SHARED = 8
@@ -46,8 +47,10 @@ class ExecutableBackend:
         unsafe: bool = False,
         network: bool = False,
         variables: list[str] | None = None,
+        read: list[str] | None = None,
     ) -> None:
-        """`network`, `variables`: grants, which no pack gives itself: the machine's network, and names of environment variables."""
+        """`network`, `variables`, `read`: grants, which no pack gives itself: the machine's network, names of environment variables,
+        and files or folders of the host to read. `unsafe` code reads what you can, so it needs no grant for that."""
         if pack.executable is None or pack.root is None:
             raise UserError(f"pack {pack.name} has no executable world: its pack.yaml has no `executable`")
         self.pack, self.limits = pack, limits or Limits()
@@ -59,7 +62,9 @@ class ExecutableBackend:
             )
         self.repeatable = pack.executable.repeatable
         self._unsafe, self._network, self._variables = unsafe, network, values_of(variables or [])
+        self._granted = () if unsafe else granted_binds(pack, read or [])
         self._zygote: Zygote | None = None
+        self._checker: Zygote | None = None
         self._slots: list[Slot] = []
         self._twins: weakref.WeakSet[Zygote] = weakref.WeakSet()
         self._workers = workers or min(MOST_SHARED, max(1, (os.cpu_count() or 2) - 1))
@@ -86,6 +91,19 @@ class ExecutableBackend:
                     more_descriptors()
         return self._zygote
 
+    async def checker(self) -> Zygote:
+        """The sandbox that runs checks: one that sees the checks file and hidden parts where the pack has such, else the pack's."""
+        zygote = await self.zygote()
+        if self._unsafe or not zygote.veils:
+            return zygote
+        async with self._guard:
+            if self._checker is None:
+                checker = await asyncio.to_thread(self._make)
+                checker.unveiled = True
+                await checker.start()
+                self._checker = checker
+        return self._checker
+
     def _make(self) -> Zygote:
         pack, how = self.pack, self.pack.executable
         assert how is not None
@@ -95,10 +113,9 @@ class ExecutableBackend:
         clock = how.clock.isoformat() if how.clock else None
         spec = {"code": how.code, "object": how.object, "state": state, "clock": clock}
         room = Room(how.root, self.limits.folder, self._network) if self.alone else None
-        needs = tuple(folder(name) for name in how.needs)
         return Zygote(
-            pack.root, spec, limits=self.limits, python=python, unsafe=self._unsafe, room=room, needs=needs,
-            variables=self._variables, hides=named(pack, "tasks", "tests", "seeds"), veils=(*named(pack, "checks"), *how.hidden),
+            pack.root, spec, limits=self.limits, python=python, unsafe=self._unsafe, room=room, needs=needed_folders(how),
+            granted=self._granted, variables=self._variables, hides=named(pack, "tasks", "tests", "seeds"), veils=(*named(pack, "checks"), *how.hidden),
         )  # fmt: skip
 
     async def open(
@@ -125,10 +142,9 @@ class ExecutableBackend:
 
     async def _single(self, *, checks: bool = False) -> Slot:
         """A process that serves one episode, or one look at its end; in a sandbox of its own where the pack asks for it."""
-        zygote = await self.zygote()
         if not self.alone:
-            return Slot(zygote, isolated=True)
-        twin = zygote.twin(checks=checks)
+            return Slot(await (self.checker() if checks else self.zygote()), isolated=True)
+        twin = (await self.zygote()).twin(checks=checks)
         self._twins.add(twin)
         return Slot(twin, isolated=True, own=True)
 
@@ -150,6 +166,19 @@ class ExecutableBackend:
 
         found: list[dict[str, Any]] = await self._remember(self._expected, task, seed, replay)
         return found
+
+    async def is_readable(self, task: Task, seed: int) -> bool:
+        """Whether the state of an untouched episode can be read now: then sandboxes and the pack are fine."""
+        try:
+            world = await self.open(task, seed=seed)
+            try:
+                await world.state()
+                await world.changes()
+            finally:
+                await world.close()
+        except (Aborted, UserError):
+            return False
+        return True
 
     async def checks(self, task: Task, seed: int, changes: list[dict[str, Any]]) -> dict[str, Any]:
         """The checklist's items on a state, in a fresh process: item → true, false, or "error: …"."""
@@ -226,6 +255,9 @@ class ExecutableBackend:
         self._slots = []
         for twin in list(self._twins):  # of episodes that nobody closed
             await twin.close()
+        if self._checker is not None:
+            await self._checker.close()
+            self._checker = None
         if self._zygote is not None:
             await self._zygote.close()
             self._zygote = None
@@ -235,19 +267,14 @@ def interpreter(name: str) -> str:
     """The interpreter of an environment by its name, or at that path."""
     from simia.interpreters import ensure
 
+    check_environment(name)
     if not name.startswith("/"):
-        return str(ensure(name))
+        python = ensure(name)
+        cached_folder(python.parent.parent.name)
+        return str(python)
     if not os.access(name, os.X_OK):
         raise UserError(f"{name} is no interpreter that can be run: mend `python` in pack.yaml")
     return name
-
-
-def folder(name: str) -> str:
-    """A folder that the pack needs to read: a cached environment's, or any by its absolute path."""
-    found = Path(name) if name.startswith("/") else cache_root() / "envs" / name
-    if not found.is_dir():
-        raise UserError(f"the pack needs {found}, which is not there: import it anew")
-    return str(found)
 
 
 def named(pack: Pack, *parts: str) -> tuple[str, ...]:
@@ -260,6 +287,9 @@ def values_of(variables: list[str]) -> dict[str, str]:
     missing = [name for name in variables if name not in os.environ]
     if missing:
         raise UserError(f"the environment has no variable {', '.join(missing)}: export it first")
+    for name in variables:
+        if is_secret_variable(name, os.environ[name]):
+            hide(os.environ[name])
     return {name: os.environ[name] for name in variables}
 
 
@@ -283,6 +313,7 @@ class ExecutableSettings(Config):
     unsafe: bool = Field(False, description="Run without a sandbox.")
     network: bool = Field(False, description="Grant the machine's network.")
     variables: list[str] = Field(default_factory=list, description="Grant these environment variables.")
+    read: list[str] = Field(default_factory=list, description="Grant these files and folders of the host, for reading.")
 
 
 def open_backend(pack: Pack, **settings: Any) -> ExecutableBackend:

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import orjson
+
 from simia.errors import Aborted, Code, UserError
+from simia.masking import mask
 from simia.rewards.value import paths, picked
 from simia.sandbox.inside.frames import pack as pack_json
 from simia.sandbox.worker import Lost, Slot
@@ -32,6 +35,20 @@ OUTSIDE = 0.15  # of a crash: what is ended from outside says little of the call
 CRASHES = 3  # a process may die for reasons of the machine's: so many times, alone, and it is the call's fault
 
 
+def masked(result: ToolResult) -> ToolResult:
+    """The result without the secrets that were granted to the pack: its code, or a server that it asks, may repeat them."""
+    content, detail = mask(result.content), mask(result.detail)
+    if content is result.content and detail is result.detail:
+        return result
+    data = None
+    if result.data is not None:
+        try:
+            data = orjson.loads(content)
+        except orjson.JSONDecodeError:  # it was replaced as a whole
+            data = content
+    return replace(result, content=content, data=data, detail=detail)
+
+
 class ExecutableWorld:
     """One episode. Every failure of its code or worker becomes a result; only lost infrastructure raises `Aborted`."""
 
@@ -40,6 +57,8 @@ class ExecutableWorld:
         self._seed = int(journal.spec["seed"])
         self._session = slot.number()
         self._generation, self._stale, self._born = -1, False, False
+        self._told = False  # that the supervisor ended the sandbox
+        self._fell = False  # that a call, or what it left running, ended a worker of this episode's own
         self._writes = backend._zygote.tools if backend._zygote else {}
         self._guard = asyncio.Lock()
         slot.sessions += 1
@@ -62,7 +81,7 @@ class ExecutableWorld:
                 if results and results[-1].ends:
                     results.append(replace(failure(call, Code.FINISHED, "the episode has ended"), ends=True))
                 else:
-                    results.append(await self._call(call, by))
+                    results.append(masked(await self._call(call, by)))
             return results
 
     async def _call(self, call: ToolCall, by: By) -> ToolResult:
@@ -75,7 +94,8 @@ class ExecutableWorld:
         try:
             status, value = await self._request("call", [by, call.name, arguments, number])
         except Lost as error:
-            return failure(call, error.code, error.code.meaning, error.detail)
+            ended = failure(call, error.code, error.code.meaning, error.detail)
+            return replace(ended, ends=error.code is Code.RESOURCE_LIMIT)
         if status in (OK, ENDED):
             try:
                 content = value if isinstance(value, str) else pack_json(value).decode().strip()
@@ -104,17 +124,33 @@ class ExecutableWorld:
         """What the scorers read: `changes` of the state since the start; `expected`, those of the reference solution; `checks`,
         the checklist's items on the final state, and `at_reset`, on the untouched one; `values`, what value parts name."""
         backend, task, seed = self._backend, self._task, self._seed
-        changes = await self.changes()
+        changes, state = await self._final(wanted := paths(task.reward.parts))
         found: dict[str, Any] = {"changes": changes}
         if backend.repeatable and any(part.kind == "state" for part in task.reward.parts):
             found["expected"] = await backend.expected(task, seed)
         if any(part.kind == "checklist" for part in task.reward.parts):
             found["checks"] = await backend.checks(task, seed, changes)
             found["at_reset"] = await backend.at_reset(task, seed)
-        wanted = paths(task.reward.parts)
         if wanted:
-            found["values"] = picked(await self.state(), wanted)
+            found["values"] = picked(state, wanted)
         return found
+
+    async def _final(self, wanted: Collection[str]) -> tuple[list[dict[str, Any]], Any]:
+        """What changed, and the state where it is `wanted`. Raises `Aborted`: of the episode's own making when it cannot be read a
+        second time either, while that of an untouched episode can. Otherwise a bad end could be turned into one without a reward."""
+        try:
+            return await self.changes(), await self.state() if wanted else None
+        except Aborted as error:
+            if (
+                "own" in error.facts
+                or not self._journal.calls
+                or not await self._backend.is_readable(self._task, self._seed)
+            ):
+                raise
+        try:
+            return await self.changes(), await self.state() if wanted else None
+        except Aborted as error:
+            raise Aborted(error.code, error.detail, **{"own": True, **error.facts}) from None
 
     async def changes(self) -> list[dict[str, Any]]:
         """From the start of the episode to now. Raises `Aborted` for what is no list of changes."""
@@ -159,6 +195,8 @@ class ExecutableWorld:
         alone, crashes = False, 0.0
         for _ in itertools.count():
             try:
+                if what == "call" and not self._told and (why := self._slot.exceeded):  # since the call before
+                    raise Lost(Code.RESOURCE_LIMIT, why, alone=True, sure=True)
                 await self._ensure()
                 if what == "open":
                     return [OK, None]
@@ -171,6 +209,8 @@ class ExecutableWorld:
                 self._generation, self._stale = -1, True
                 raise
             except Lost as error:
+                self._told |= error.code is Code.RESOURCE_LIMIT
+                self._fell |= self._own and what == "call" and not error.outside and error.code is not Code.WORKER_LOST
                 if error.alone or self._own:  # in a process of its own nobody else can be at fault
                     crashes += OUTSIDE if error.outside else 1
                     if error.sure or crashes >= CRASHES:
@@ -186,7 +226,8 @@ class ExecutableWorld:
             await held.close()
         self._stale = False
         if self._born and not self._backend.repeatable:
-            raise Aborted(Code.WORKER_LOST, "the process is gone, and what this pack's calls reach cannot be repeated")
+            detail = "the process is gone, and what this pack's calls reach cannot be repeated"
+            raise Aborted(Code.WORKER_LOST, detail, own=self._fell)
         try:
             worker = await self._slot.worker()
         except UserError as error:
@@ -200,8 +241,8 @@ class ExecutableWorld:
         for by, name, arguments, number, before in journal.writes:
             status, value = await worker.ask("call", self._session, [by, name, arguments, number])
             if status not in (OK, ENDED) or fingerprint(value) != before:
-                raise Aborted(Code.REPLAY_DIVERGED, f"{name}, call {number}")
-        self._generation, self._born = generation, True
+                raise Aborted(Code.REPLAY_DIVERGED, f"{name}, call {number}", own=self._fell)
+        self._generation, self._born, self._told = generation, True, False
 
     async def _compact(self) -> None:
         """A long journal becomes the state that it leads to."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from simia.amplify import parse
@@ -16,6 +16,7 @@ from simia.amplify.parse import Parsed, parse_reply
 from simia.amplify.prompt import exemplar
 from simia.pack import Pack
 from simia.trajectory import Message, Trajectory
+from tests.properties import examples
 
 RECORDINGS = Path(__file__).parent.parent / "recordings"
 
@@ -52,7 +53,8 @@ def test_recorded_replies_read_the_same(monkeypatch: pytest.MonkeyPatch) -> None
     for path in RECORDINGS.glob("*.jsonl"):
         for line in path.read_bytes().splitlines():
             reply = orjson.loads(line).get("reply") or {}
-            taken.append(same(reply.get("text") or "", monkeypatch))
+            text = reply if isinstance(reply, str) else reply.get("text")
+            taken.append(same(text or "", monkeypatch))
     assert sum(taken) >= 20
 
 
@@ -110,7 +112,7 @@ GOOD = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@examples(400)
 @given(rows=st.lists(ROW | GOOD, min_size=1, max_size=6))
 def test_json_of_any_rows(rows: list[dict[str, Any]]) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -147,14 +149,14 @@ LINE = st.sampled_from(
 )
 
 
-@settings(max_examples=600, deadline=None)
+@examples(600)
 @given(lines=st.lists(LINE, max_size=14))
 def test_tags_in_any_order(lines: list[str]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         same("\n".join(lines), patch)
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(
     bodies=st.lists(
         st.tuples(
@@ -197,7 +199,7 @@ SLIPS = st.lists(
 )
 
 
-@settings(max_examples=500, deadline=None)
+@examples(500)
 @given(slips=SLIPS, seed=st.integers(0, 15), cut=st.integers(0, 4))
 def test_slips_anywhere(slips: list[tuple[str, int, bool]], seed: int, cut: int) -> None:
     text = exemplar(Pack.load("office").seeds[seed], "json")

@@ -113,3 +113,14 @@ async def test_bodies_are_whole_trajectories(endpoint: FakeEndpoint, tmp_path: P
     run.close()
     assert len(bodies) == 5
     assert all(Trajectory.from_row(body["trajectory"]).tools for body in bodies)
+
+
+@pytest.mark.attack("modules of our names in the working directory")
+async def test_a_checker_imports_nothing_from_the_working_directory(
+    endpoint: FakeEndpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "orjson.py").write_text("open('MARK', 'w')\n")
+    monkeypatch.chdir(tmp_path)
+    made = await start(config(endpoint, "n=4", "checkers=1"), tmp_path / "runs")
+    assert len(list(made.trajectories())) == 4
+    assert not (tmp_path / "MARK").exists()

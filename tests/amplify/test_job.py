@@ -132,6 +132,17 @@ async def test_seeds_that_yield_nothing_are_a_stated_stop(tmp_path: Path) -> Non
         server.stop()
 
 
+async def test_a_stop_by_attempts_names_the_main_reason(tmp_path: Path) -> None:
+    server = FakeEndpoint()  # echoes the prompt: never a trajectory
+    try:
+        made = await start(config(server, "n=50", "stop.attempts=10"), tmp_path)
+        ((reason, count),) = made.progress.rejected.most_common(1)
+        assert (made.stop.kind, count) == ("attempts", 10)
+        assert f"10 items were tried and 0 accepted, mostly {reason} (" in made.stop.detail
+    finally:
+        server.stop()
+
+
 async def test_attempts_are_a_stated_stop(endpoint: FakeEndpoint, tmp_path: Path) -> None:
     made = await start(config(endpoint, "n=30", "stop.attempts=10"), tmp_path)
     assert made.stop.kind == "attempts"

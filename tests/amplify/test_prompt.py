@@ -75,7 +75,7 @@ def test_a_users_prompt_of_the_same_name_overrides_ours(tmp_path: Path, monkeypa
     theirs = tmp_path / "prompts" / "amplify"
     theirs.mkdir(parents=True)
     (theirs / "request.j2").write_text("MINE {{ exemplar }}")
-    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SIMIA_PATH", str(tmp_path))
     prompt.template.cache_clear()
     prompt.text_of.cache_clear()
     try:

@@ -13,11 +13,12 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
+from simia.amplify.settings import AmplifyConfig
 from simia.cli import build, train
+from simia.config import load
 from simia.errors import UserError
 from simia.export import CardFacts, export
 from simia.pack import Pack
-from simia.rollout.settings import RolloutConfig
 from simia.runs import Run
 from simia.trainers.launch import Launch
 from tests.cli.conftest import Install
@@ -79,7 +80,7 @@ def test_an_environment_that_clashes_is_named_with_the_way_out(folder: Path, ins
         dry("llamafactory", folder, *PLAIN)
     said = str(refused.value)
     assert "transformers 5.23.0 (llamafactory needs >=4.55.0,!=4.57.0,<=5.6.0)" in said
-    assert said.endswith(f"a clean environment: {sys.executable} -m simia.interpreters llamafactory")
+    assert said.endswith(f"a clean environment: {sys.executable} -P -m simia.interpreters llamafactory")
     assert "\n" not in said
 
 
@@ -157,7 +158,7 @@ def test_a_named_run_with_data_exports_and_trains(
     subprocess.run(["sh", "-c", first], check=True, capture_output=True)
     written = yaml.safe_load(Path("data/simia-joint-qwen3-8b/train.yaml").read_text())
     assert written["model_name_or_path"] == "Qwen/Qwen3-8B"
-    assert shlex.split(second)[1:6] == ["-m", "simia", "train", "llamafactory", "data/simia-joint-qwen3-8b"]
+    assert shlex.split(second)[2:8] == ["-P", "-m", "simia", "train", "llamafactory", "data/simia-joint-qwen3-8b"]
     notes, line = dry("llamafactory", "simia-joint", *given)
     assert "is there already and is trained on" in notes[0]
     assert line.endswith("train train.yaml deepspeed=null max_steps=5")
@@ -250,14 +251,14 @@ def test_a_named_run_is_exported_in_this_process_and_then_started(
     pack = str(Pack.load("office").root)
     CliRunner().invoke(build(), [*words, f"data=[{pack}]"], catch_exceptions=False)
     assert Path("data/simia-joint-qwen3-8b/data.jsonl").stat().st_size
-    assert became[0].command[1:5] == ["-m", "simia", "train", "llamafactory"]
+    assert became[0].command[1:6] == ["-P", "-m", "simia", "train", "llamafactory"]
     # What stands in the way of a new export: nothing that no row came out of.
     (tmp_path / "data/simia-joint-qwen3-8b/data.jsonl").write_text("")
     assert "are exported for" in dry(*words[1:], f"data=[{pack}]")[0][0]
     bare = tmp_path / "bare.jsonl"
     bare.touch()
-    done = CliRunner().invoke(build(), [*words, f"data={bare}", "--set", "out=other"], catch_exceptions=False)
-    assert done.exit_code != 0
+    with pytest.raises(UserError, match="no row was written"):
+        CliRunner().invoke(build(), [*words, f"data={bare}", "--set", "out=other"], catch_exceptions=False)
     assert len(became) == 1, "nothing to train on"
 
 
@@ -266,16 +267,23 @@ def test_runs_that_are_not_finished(
 ) -> None:
     install(**LLAMAFACTORY)
     monkeypatch.chdir(tmp_path)
-    run = Run.create(tmp_path / "runs", RolloutConfig(), name="mine", facts={})
+    run = Run.create(tmp_path / "runs", load(AmplifyConfig, "amplify/default", ["n=3"]), name="mine", facts={})
     words = ("llamafactory", "simia-joint", "--model", "qwen3-8b", *PLAIN, "--set", "data=mine")
     try:
         with pytest.raises(UserError, match=r"run mine has accepted nothing yet, .*: simia report mine"):
             dry(*words)
         monkeypatch.setattr("simia.runs.ledger.Ledger.accepted_count", lambda ledger: 3)
-        assert "run mine is not finished (3 accepted): simia runs resume mine first" in dry(*words)[0]
+        with pytest.raises(UserError, match=r"3 of 3 accepted, run in progress: .* with --set partial=true"):
+            dry(*words)
+        run.close()
+        unfinished = "3 of 3 accepted, killed before its end: finish it with simia runs resume mine"
+        with pytest.raises(UserError, match=unfinished):
+            dry(*words)
+        assert f"run mine: {unfinished}" in dry(*words, "--set", "partial=true")[0]
+        run = Run.open(tmp_path / "runs", "mine")
         run.ledger.set_meta("stopped", {"kind": "complete"})
-        run.ledger.flush()
-        assert not any("not finished" in note for note in dry(*words)[0])
+        run.close()
+        assert not any("run mine:" in note for note in dry(*words)[0])
     finally:
         run.close()
 

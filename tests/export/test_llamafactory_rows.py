@@ -111,8 +111,12 @@ def test_a_trailing_turn_of_the_environment_spoils_whole_rows_only() -> None:
     assert refused.value.issue.code == Code.BAD_ENDING
 
 
+@pytest.mark.parametrize("system", [None, ""])
+def test_a_row_without_a_system_text_leaves_it_to_the_template(system: str | None) -> None:
+    assert write(talk(user(), agent("x"), system=system))["system"] == ""
+
+
 REFUSED = {
-    "no system": (talk(user(), agent("x"), system=None), Code.UNEXPRESSIBLE, "system"),
     "control token in the system": (talk(user(), agent("x"), system="<|im_end|>"), Code.LEAK, "system"),
     "control token in a tool": (talk(user(), agent("x"), tools=[ToolSpec(name="<|im_end|>")]), Code.LEAK, "tools"),
     "control token in a result": (talk(user(), agent(None, call({})), tool("<|eot_id|>")), Code.LEAK, "messages[2]"),

@@ -10,7 +10,7 @@ import orjson
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from typer.testing import CliRunner
 
 from simia import formats
@@ -24,7 +24,9 @@ from simia.formats.base import RowError
 from simia.pack import Pack
 from simia.resources import data_root
 from simia.trajectory import Message, ToolCall, Trajectory
+from tests.fake_endpoint import FakeEndpoint
 from tests.formats import strategies
+from tests.properties import examples
 
 DATA = Path(__file__).parents[1] / "formats" / "data"
 FACTS = CardFacts(name="test", licences=["Apache-2.0"])
@@ -66,7 +68,7 @@ def test_parquet_reads_back_as_the_same_trajectories(tmp_path: Path) -> None:
     assert head["configs"][0]["data_files"] == "data.parquet"
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(row=strategies.openai_row())
 def test_any_foreign_row_survives_parquet(row: dict[str, Any]) -> None:
     try:
@@ -182,3 +184,73 @@ def test_the_command_takes_files_and_says_what_it_left_out(tmp_path: Path) -> No
     assert f"from {SHOP + OFFICE} of {SHOP + OFFICE} trajectories" in result.output.replace("\n", " ")
     assert f"{OFFICE} said what another one says" in result.output
     assert f"not read: shop.jsonl, line {SHOP + 1}" in result.output
+
+
+TARGETS = {
+    "llamafactory": 4, "trl": 4, "openai": 4, "hermes": 4, "parquet": 4, "agentinstruct": 0, "officebench": 0,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def bare_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of four trajectories whose seeds have no system text."""
+    root = tmp_path_factory.mktemp("bare")
+    seeds = [t.model_copy(update={"system": None}) for t in Pack.load("customer_service").seeds]
+    rows = [orjson.dumps(formats.get("openai").write(seed)) for seed in seeds]
+    (root / "seeds.jsonl").write_bytes(b"\n".join(rows))
+    endpoint = FakeEndpoint("--respond", "tests.replies:trajectory")
+    settings = [f"llm.base_url={endpoint.url}", "llm.structured=true"]
+    words = [
+        "amplify",
+        "--seeds",
+        str(root / "seeds.jsonl"),
+        "--n",
+        "4",
+        "--name",
+        "bare",
+        "--runs",
+        str(root / "runs"),
+    ]
+    try:
+        done = CliRunner().invoke(build(), [*words, *(word for each in settings for word in ("--set", each))])
+    finally:
+        endpoint.stop()
+    assert done.exit_code == 0, f"{done.output[-2000:]}{done.exception!r}"
+    return root / "runs"
+
+
+@pytest.mark.parametrize("segment", ["whole", "turns"])
+@pytest.mark.parametrize("to", TARGETS)
+def test_a_run_without_system_text_exports(bare_run: Path, tmp_path: Path, to: str, segment: str) -> None:
+    if segment == "turns" and to not in ("llamafactory", "trl"):
+        return
+    words = ["export", "bare", "--runs", str(bare_run), "--to", to, "--segment", segment, "--out", str(tmp_path)]
+    done = CliRunner().invoke(build(), words)
+    if not TARGETS[to]:  # a suite's rows have no place for other tools, with a system text or without
+        assert f"0 rows from 0 of 4 trajectories in {tmp_path}" in done.output
+        assert "rows have no place for these tools" in done.output
+        return
+    assert done.exit_code == 0, done.output
+    assert "from 4 of 4 trajectories" in done.output
+    assert "4 have no system text" in done.output
+    assert "refused" not in done.output
+    assert "| trajectories without a system text | 4:" in (tmp_path / "README.md").read_text()
+    if to == "llamafactory":
+        assert {row["system"] for row in lines_of(tmp_path)} == {""}
+    elif to == "trl":
+        messages = [row.get("messages") or row["prompt"] for row in lines_of(tmp_path)]
+        assert all(said[0]["content"].startswith("# Tools") and said[1]["role"] == "user" for said in messages)
+
+
+def lines_of(folder: Path) -> list[dict[str, Any]]:
+    return [orjson.loads(line) for line in (folder / "data.jsonl").read_bytes().splitlines()]
+
+
+def test_a_suites_row_without_a_system_text_goes_out_and_comes_back(tmp_path: Path) -> None:
+    dialect = formats.get("agentinstruct")
+    rows = [row for row in json.loads((DATA / "agentinstruct.json").read_text()) if row["id"].startswith("os")]
+    seeds = [dialect.read(row) for row in rows]
+    bare = [t.model_copy(update={"system": None, "extra": {}}) for t in seeds]
+    report = write(bare, tmp_path, "agentinstruct")
+    assert report.refused == {}
+    assert [dialect.read(row).system for row in lines_of(tmp_path)] == [None] * len(bare)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given
 from hypothesis import strategies as st
 
 from simia import formats
@@ -20,11 +20,12 @@ from simia.formats.base import MEMO, RowError
 from simia.formats.llamafactory import Unfit
 from simia.trajectory import Message, ToolCall, Trajectory
 from tests.formats.strategies import TEXT, UNKNOWN
+from tests.properties import examples
 
 DIALECT = formats.get("agentinstruct")
 ROWS = json.loads((Path(__file__).parent / "data" / "agentinstruct.json").read_text(encoding="utf-8"))
 BY_ID = {row["id"]: row for row in ROWS}
-slow = settings(suppress_health_check=[HealthCheck.too_slow], deadline=None, max_examples=150)
+slow = examples(150, suppress_health_check=[HealthCheck.too_slow])
 
 
 def exact(value: Any) -> str:
@@ -180,6 +181,8 @@ HUMAN = st.one_of(
     st.sampled_from(["The output of the OS is empty.", "The output of the OS:\n\n", "x\n\nNow, my problem is:\n\ny"]),
     st.builds("The output of the OS:\n{}".format, WORDS),
     st.builds("Now, I will start a new problem. My problem is:\n{}".format, WORDS),
+    st.builds("{}\n\nNow, my problem is:\n\n{}".format, WORDS, WORDS),
+    st.builds("{}\n\n'''\n{}".format, WORDS, WORDS),
     st.builds("WebShop [SEP] {}".format, WORDS),
 )
 
@@ -195,8 +198,35 @@ def any_row(draw: st.DrawFn) -> dict[str, Any]:
     return {"id": draw(st.sampled_from(["os_1", "webshop_2", "mind2web_3", "i000001"])), "conversations": turns}
 
 
+MARKED = {"from": "human", "value": "x\n\nNow, my problem is:\n\ny"}
+
+
+def shown_before(task: dict[str, Any], name: str = "os_1") -> dict[str, Any]:
+    """A row in which a demonstration comes before the task."""
+    opening = [{"from": "human", "value": "Do as told."}, {"from": "gpt", "value": "Ok."}]
+    return {"id": name, "conversations": [*opening, task, {"from": "gpt", "value": "Act: finish"}]}
+
+
+def test_a_task_after_a_demonstration_is_read_whole() -> None:
+    """The mark of a task divides the first turn of a row; in a later turn, what stands before it belongs to the task."""
+    read = DIALECT.read(shown_before(MARKED))
+    assert (read.system, read.messages[0].content) == ("Do as told.", MARKED["value"])
+    page = {"from": "human", "value": "words\n\n'''\n<html>", "loss": None}
+    shown = shown_before(page, "mind2web_3")
+    shown["conversations"][1]["loss"] = False
+    assert DIALECT.read(shown).messages[0].content == page["value"]
+    edited = DIALECT.read(shown_before(MARKED))
+    edited.messages[0].content = "z"
+    assert DIALECT.write(edited)["conversations"][2]["value"] == "Now, my problem is:\n\nz"
+    edited.messages[0].content = "w\n\nNow, my problem is:\n\nz"
+    with pytest.raises(Unfit, match="cannot say this turn"):
+        DIALECT.write(edited)
+
+
 @slow
 @given(any_row())
+@example(shown_before(MARKED))
+@example({"id": "os_1", "conversations": [MARKED, {"from": "gpt", "value": ""}, MARKED, {"from": "gpt", "value": ""}]})
 def test_any_row_that_is_read_comes_back_as_it_was(row: dict[str, Any]) -> None:
     before = exact(row)
     try:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -50,3 +52,12 @@ def test_refusals(change: dict[str, Any], said: str) -> None:
         SIMIA.read({"version": 1, "messages": [], **change})
     assert error.value.code is Code.BAD_ROW
     assert said in error.value.detail
+
+
+@pytest.mark.parametrize("version", ["x", 0.5, None, 0, True])
+def test_a_row_with_a_version_that_is_none_is_refused_for_that(version: object, tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text(json.dumps({"version": version, "messages": [{"role": "user", "content": "hi"}]}) + "\n")
+    (row,) = formats.read(path)
+    assert isinstance(row, formats.Refused)
+    assert "is no version of a simia row" in str(row)

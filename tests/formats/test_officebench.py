@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from simia import formats
@@ -19,10 +19,11 @@ from simia.formats.llamafactory import Unfit
 from simia.formats.officebench import APPS, NOTHING, OFFICE, SWITCH, TOOLS
 from simia.trajectory import Message, ToolCall, Trajectory
 from tests.formats.strategies import JSON, OBJECTS, TEXT, UNKNOWN
+from tests.properties import examples
 
 DIALECT = formats.get("officebench")
 ROWS = json.loads((Path(__file__).parent / "data" / "officebench.json").read_text(encoding="utf-8"))
-slow = settings(suppress_health_check=[HealthCheck.too_slow], deadline=None, max_examples=150)
+slow = examples(150, suppress_health_check=[HealthCheck.too_slow])
 
 
 def exact(value: Any) -> str:

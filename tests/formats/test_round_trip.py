@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from simia import formats
@@ -15,13 +15,12 @@ from simia.formats.base import MEMO, Code, RowError
 from simia.pack import Pack
 from simia.trajectory import Message, ToolCall, Trajectory
 from tests.formats.strategies import JSON, OBJECTS, ROWS, TEXT
+from tests.properties import examples
 
 FOREIGN = ["apigen", "openai", "hermes"]
 THEN = Path(__file__).parents[1] / "recordings/seeds/office"  # some of its turns hold reasoning
 SEEDS = [seed for name in ("office", THEN, "customer_service") for seed in Pack.load(name).seeds]
-slow = settings(
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large], deadline=None, max_examples=150
-)
+slow = examples(150, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 
 
 def exact(value: Any) -> str:

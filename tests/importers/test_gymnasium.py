@@ -18,6 +18,8 @@ from simia.pack import Pack
 from simia.sandbox.probe import probe
 from simia.trajectory import End, Message, ToolCall
 from simia.verify.validate import validate
+from simia.worlds.executable import open_backend
+from simia.worlds.requests import grant_options, requested_paths
 
 OURS = str(Path(__file__).parent / "words_env.py")
 pytestmark = pytest.mark.skipif(probe().bwrap is None, reason="this machine has no sandbox: see simia doctor")
@@ -235,9 +237,15 @@ def test_an_interpreter_of_the_users_own(tmp_path: Path) -> None:
     from simia.interpreters import ensure_packages
 
     python = ensure_packages("gymnasium", pip=["gymnasium==1.4.0"])
-    pack, _ = imported(tmp_path, "Guess-v0", python=str(python), tasks=1)
+    pack, lines = imported(tmp_path, "Guess-v0", python=str(python), tasks=1)
     assert pack.executable is not None
     assert pack.executable.python == os.path.abspath(python)
+    folders = list(requested_paths(pack.executable))
+    assert os.path.abspath(python.parent.parent) in folders
+    assert lines[-1] == f"open it with {grant_options(folders)}: a pack grants itself nothing"
+    with pytest.raises(UserError, match="--grant-read"):
+        open_backend(pack)
+    assert open_backend(pack, read=folders)
 
 
 TOYS = [

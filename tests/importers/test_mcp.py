@@ -24,6 +24,7 @@ from simia.pack import Pack
 from simia.runs import Run
 from simia.task import Task
 from simia.trajectory import Message, ToolCall, Trajectory
+from simia.worlds.requests import requested_paths
 
 HERE = Path(__file__).parent
 PYTHON = shutil.which("python3", path="/usr/bin:/bin:/usr/local/bin") or sys.executable
@@ -51,6 +52,17 @@ def notes(script: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return import_server([PYTHON, str(script), "good"], out=out, environment=environment, variables=[])
 
 
+def asked(pack: Path) -> list[str]:
+    """What the pack asks to read: the server's folder."""
+    how = Pack.load(pack).executable
+    assert how is not None
+    return list(requested_paths(how))
+
+
+def granted(pack: Path) -> list[str]:
+    return [word for path in asked(pack) for word in ("--grant-read", path)]
+
+
 async def use(episode: Episode, name: str, /, **arguments: Any) -> Message:
     step = await episode.step(Message(role="assistant", calls=[ToolCall(id="1", name=name, arguments=arguments)]))
     return step.messages[0]
@@ -63,7 +75,7 @@ async def begun(environment: Environment, **task: Any) -> Episode:
 # -- the pack -----------------------------------------------------------------------------------------------------
 
 
-def test_what_the_importer_writes(notes: Path) -> None:
+def test_what_the_importer_writes(notes: Path, script: Path) -> None:
     pack = Pack.load(notes)
     assert [tool.name for tool in pack.tools] == [  # of three pages
         "note", "notes", "refuse", "error", "parts", "structure", "exit", "sleep", "look",
@@ -78,6 +90,7 @@ def test_what_the_importer_writes(notes: Path) -> None:
     assert pack.executable is not None
     assert (pack.executable.isolation, pack.executable.repeatable) == ("sandbox", True)
     assert [(task.id, task.actions[0].name) for task in pack.tasks] == [("example-notes", "notes")]
+    assert pack.executable.needs == [str(script.parent)]
     how = json.loads((notes / "mcp.json").read_bytes())
     assert how["resources"][0]["uri"] == "memo://1"
     assert how["tools"]["notes"] is False
@@ -87,16 +100,32 @@ def test_what_the_importer_writes(notes: Path) -> None:
 def test_the_examples_pass_the_gate_and_become_seeds_by_one_command(notes: Path, tmp_path: Path) -> None:
     folder = tmp_path / "notes"
     shutil.copytree(notes, folder)
-    assert simia("pack", "validate", str(folder)).returncode == 0
-    gated = simia("pack", "gate", str(folder))
+    assert simia("pack", "validate", str(folder), *granted(folder)).returncode == 0
+    gated = simia("pack", "gate", str(folder), *granted(folder))
     assert gated.returncode == 0, gated.stdout
-    assert simia("pack", "record", str(folder)).returncode == 0
+    assert simia("pack", "record", str(folder), *granted(folder)).returncode == 0
     [seed] = Pack.load(folder).seeds
     assert [message.text for message in seed.messages if message.role == "tool"] == ["none"]
 
 
+def test_a_server_of_this_machine_is_opened_with_a_grant(script: Path, tmp_path: Path) -> None:
+    lines: list[str] = []
+    out = import_server([PYTHON, str(script), "good"], out=tmp_path / "out", variables=["HOME"], say=lines.append)
+    assert f"readable for the server: {script.parent}" in lines
+    options = f"--variable HOME --grant-read {script.parent}"
+    assert f"open it with {options}: a pack grants itself nothing" in lines
+    shown = simia("pack", "show", str(out)).stdout
+    assert f"asks for read: {script.parent}: granted with --grant-read {script.parent}\n" in shown
+    assert "asks for variable: HOME: granted with --variable HOME\n" in shown
+    for words in (["pack", "gate", str(out)], ["rollout", str(out), "--runs", str(tmp_path / "runs")]):
+        refused = simia(*words)
+        assert refused.returncode == 2
+        assert refused.stderr.count("\n") == 1
+        assert f"open it with --grant-read {script.parent}" in refused.stderr
+
+
 async def test_results_are_the_servers_to_the_letter(notes: Path) -> None:
-    async with await open_environment(str(notes)) as environment:
+    async with await open_environment(str(notes), read=asked(notes)) as environment:
         episode = await begun(environment)
         assert (await use(episode, "note", text="milk")).text == "noted"
         parts = await use(episode, "parts")
@@ -111,7 +140,7 @@ async def test_results_are_the_servers_to_the_letter(notes: Path) -> None:
 
 
 async def test_files_are_the_state_and_an_episode_has_its_own(notes: Path) -> None:
-    async with await open_environment(str(notes)) as environment:
+    async with await open_environment(str(notes), read=asked(notes)) as environment:
         one, other = (
             await begun(environment),
             await begun(environment, initial={"files": {"notes.txt": {"text": "old\n"}}}),
@@ -132,7 +161,7 @@ async def test_files_are_the_state_and_an_episode_has_its_own(notes: Path) -> No
 
 async def test_a_server_sees_its_folder_and_nothing_of_ours(notes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("API_KEY", "of-ours")
-    async with await open_environment(str(notes)) as environment:
+    async with await open_environment(str(notes), read=asked(notes)) as environment:
         episode = await begun(environment)
         seen = json.loads((await use(episode, "look")).text)
         await episode.close()
@@ -150,13 +179,14 @@ async def test_a_variable_is_granted_by_name_and_its_value_hidden(
         import_server, [PYTHON, str(script), "good"], out=tmp_path / "keyed", variables=["API_KEY"]
     )
     assert not [path for path in out.rglob("*") if path.is_file() and b"s3cr3t-value" in path.read_bytes()]
-    async with await open_environment(str(out)) as environment:
+    async with await open_environment(str(out), read=asked(out)) as environment:
         episode = await begun(environment)
         assert json.loads((await use(episode, "look")).text)["key"] is None
         await episode.close()
-    async with await open_environment(str(out), variables=["API_KEY"]) as environment:
+    async with await open_environment(str(out), variables=["API_KEY"], read=asked(out)) as environment:
         episode = await begun(environment)
-        assert json.loads((await use(episode, "look")).text)["key"] == "s3cr3t-value"
+        # The server has the value; results show it masked.
+        assert json.loads((await use(episode, "look")).text)["key"] == "***"
         ended = await use(episode, "exit")
         assert (ended.text, ended.error) == ("the server has ended: goodbye with ***", Code.TOOL_ERROR)
         again = await use(episode, "notes")
@@ -169,7 +199,7 @@ async def test_a_server_that_hangs_costs_a_call_and_not_the_episode(notes: Path,
     shutil.copytree(notes, folder)
     how = json.loads((folder / "mcp.json").read_bytes())
     (folder / "mcp.json").write_text(json.dumps({**how, "call": 1.0}))
-    async with await open_environment(str(folder)) as environment:
+    async with await open_environment(str(folder), read=asked(folder)) as environment:
         episode = await begun(environment)
         hung = await use(episode, "sleep")
         assert (hung.text, hung.error) == ("the server did not answer within 1 s", Code.TOOL_ERROR)
@@ -178,7 +208,7 @@ async def test_a_server_that_hangs_costs_a_call_and_not_the_episode(notes: Path,
 
 
 async def test_an_episode_that_lost_its_worker_is_built_again(notes: Path) -> None:
-    async with await open_environment(str(notes)) as environment:
+    async with await open_environment(str(notes), read=asked(notes)) as environment:
         episode = await begun(environment)
         await use(episode, "note", text="milk")
         copy = await episode.fork()
@@ -193,7 +223,9 @@ def test_files_to_start_from(script: Path, tmp_path: Path) -> None:
     (tmp_path / "start").mkdir()
     (tmp_path / "start" / "notes.txt").write_text("given\n")
     out = import_server([PYTHON, str(script), "good"], out=tmp_path / "given", folder=tmp_path / "start")
-    done = simia("rollout", str(out), "--agent", "reference", "--name", "given", "--runs", str(tmp_path / "runs"))
+    done = simia(
+        "rollout", str(out), "--agent", "reference", "--name", "given", "--runs", str(tmp_path / "runs"), *granted(out)
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     [trajectory] = accepted(tmp_path / "runs", "given")
     assert [message.text for message in trajectory.messages if message.role == "tool"] == ["given\n"]
@@ -212,7 +244,7 @@ async def test_an_imported_server_is_served_on(notes: Path, tmp_path: Path) -> N
     """Both ways at once: a client of the protocol, our episode, the server in the sandbox."""
     from mcp import ClientSession, StdioServerParameters, stdio_client
 
-    words = ["-m", "simia", "serve", str(notes), "--mcp", "--out", str(tmp_path / "played.jsonl")]
+    words = ["-m", "simia", "serve", str(notes), "--mcp", "--out", str(tmp_path / "played.jsonl"), *granted(notes)]
     server = StdioServerParameters(command=sys.executable, args=words)
     async with stdio_client(server) as streams, ClientSession(*streams, read_timeout_seconds=120) as client:
         await client.initialize()
@@ -285,7 +317,7 @@ def test_mistakes_are_one_line(script: Path, tmp_path: Path, monkeypatch: pytest
     with pytest.raises(UserError, match=r"^--url holds a password"):
         import_server(url="https://a:b@example.com/mcp", network=True, out=out)
     with monkeypatch.context() as here:
-        here.setattr(Path, "home", lambda: home)
+        here.setenv("HOME", str(home))
         with pytest.raises(UserError, match=r"could read all of .*: put its files into a folder of their own$"):
             import_server([PYTHON, str(at_home)], out=out)
     with pytest.raises(UserError, match=r"^--env takes NAME=VALUE, not 'X'$"):
@@ -440,7 +472,11 @@ def test_the_page_in_docs_to_the_letter(tmp_path: Path) -> None:
     """Its commands in their order, but for servers that are none, and its Python."""
     page = (HERE.parents[1] / "docs" / "mcp.md").read_text(encoding="utf-8")
     lines = [shlex.split(line)[1:] for line in re.findall(r"^simia .*$", page, re.M)]
-    played = [words for words in lines if words[0] != "serve" and "some" not in words and "--url" not in words]
+    played = [
+        words
+        for words in lines
+        if words[0] != "serve" and not any(word.startswith("some") for word in words) and "--url" not in words
+    ]
     assert [words[0] for words in played] == ["import", "import", "import", "rollout", "pack", "pack"]
     for words in played:
         done = simia(*words, cwd=tmp_path)

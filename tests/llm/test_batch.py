@@ -18,6 +18,7 @@ from simia.llm.batch import BatchBackend, BatchSettings
 from simia.llm.prices import Price
 from simia.llm.types import Deferred, LLMFault, Reply, Request
 from simia.runs import Run
+from tests.key_forms import FORMS, holds
 from tests.replies import trajectory
 
 
@@ -184,6 +185,20 @@ async def test_a_status_that_is_no_success_is_no_answer(tmp_path: Path) -> None:
     )
     assert await session(tmp_path, 1) == [None]
     assert isinstance(BatchBackend(settings(tmp_path)), Deferred)
+
+
+@pytest.mark.attack("an endpoint repeats the key in a reply, to have it stored and shown")
+async def test_a_key_in_an_answer_is_masked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    key = "sk-batch/0123456789abcdef"
+    monkeypatch.setenv("OPENAI_API_KEY", key)
+    await session(tmp_path, len(FORMS))
+    asked = [row["custom_id"] for _, row in lines(tmp_path)]
+    rows = [answered(name, f"You sent {form(key)}.") for name, form in zip(asked, FORMS.values(), strict=True)]
+    put(tmp_path, "a.jsonl", *rows)
+    for reply in await session(tmp_path, len(FORMS)):
+        assert reply is not None
+        assert "***" in reply.text
+        assert not holds(reply.model_dump_json(), key)
 
 
 def test_it_costs_half() -> None:

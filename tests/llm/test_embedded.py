@@ -20,7 +20,6 @@ from simia.llm.embedded import EmbeddedBackend, EmbeddedSettings
 from simia.llm.engine import Engine, Limits
 from simia.llm.prices import FREE
 from simia.llm.types import LLMFault, Request
-from simia.resources import cache_root
 
 SMALL = models.KNOWN[models.FALLBACK]
 SETTINGS: dict[str, Any] = {"model": SMALL.name, "threads": 1, "context": 1024}
@@ -37,9 +36,7 @@ CITY = Request(
     response_format={"type": "json_schema", "json_schema": {"name": "city", "schema": SCHEMA, "strict": True}},
 )
 
-real_model = pytest.mark.skipif(
-    not (cache_root() / "models" / SMALL.file).is_file(), reason="the weights are not fetched"
-)
+real_model = pytest.mark.usefixtures("weights")
 
 
 @pytest.fixture
@@ -120,9 +117,9 @@ async def test_closing_ends_the_child() -> None:
 
 @real_model
 @pytest.mark.model
-async def test_a_path_and_a_name_are_one_identity(tmp_path: Path) -> None:
+async def test_a_path_and_a_name_are_one_identity(tmp_path: Path, weights: Path) -> None:
     renamed = tmp_path / "renamed.gguf"
-    renamed.symlink_to(cache_root() / "models" / SMALL.file)
+    renamed.symlink_to(weights)
     backend = EmbeddedBackend(EmbeddedSettings(**SETTINGS | {"model": str(renamed)}), say=lambda _: None)
     await backend.start()
     assert backend.model == f"smollm2-135m@{SMALL.sha256[:8]}"

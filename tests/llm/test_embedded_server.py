@@ -20,7 +20,7 @@ from simia.llm import embedded_server, models
 from simia.llm.embedded_server import EmbeddedServer
 
 MODEL = models.models_dir() / models.KNOWN[models.FALLBACK].file
-real_model = pytest.mark.skipif(not MODEL.is_file(), reason="the weights are not fetched")
+real_model = pytest.mark.usefixtures("weights")
 linux = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 
 PARENT = """

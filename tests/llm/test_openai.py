@@ -144,8 +144,7 @@ async def test_openai_address_header_and_body(
     fake_endpoint: FakeEndpoint, opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MY_KEY", KEY)
-    monkeypatch.setenv("TEAM", "blue")
-    backend = await opened(key_env="MY_KEY", headers={"X-Team": "${TEAM}"}, extra_body={"top_k": 5})
+    backend = await opened(key_env="MY_KEY", headers={"X-Team": "blue"}, extra_body={"top_k": 5})
     request = HELLO.model_copy(update={"temperature": 0.7, "max_tokens": 9, "stop": ["END"], "extra_body": {"a": 1}})
     await backend.complete(request, draw="0")
     sent = fake_endpoint.requests[0]
@@ -258,14 +257,13 @@ async def test_the_key_is_in_no_text(
     planned: str,
 ) -> None:
     monkeypatch.setenv("MY_KEY", KEY)
-    monkeypatch.setenv("GATEWAY", f"Bearer {KEY}-gateway")
     fake_endpoint.plan(script=[planned])
     with caplog.at_level(logging.DEBUG):
-        backend = await opened(key_env="MY_KEY", headers={"X-Gateway": "${GATEWAY}"})
+        backend = await opened(key_env="MY_KEY", headers={"X-Gateway": "Bearer ${MY_KEY}"})
         fault = await fault_of(backend)
     sent = fake_endpoint.requests[0]["headers"]
     assert sent["authorization"] == f"Bearer {KEY}", "or this test would prove nothing"
-    assert sent["x-gateway"] == f"Bearer {KEY}-gateway"
+    assert sent["x-gateway"] == f"Bearer {KEY}"
     seen = [str(fault), repr(fault), repr(vars(fault)), repr(backend), repr(backend.settings), caplog.text]
     chain: BaseException | None = fault.__cause__ or fault.__context__
     while chain is not None:
@@ -314,6 +312,20 @@ def test_every_field_says_what_it_is() -> None:
 
 
 async def test_a_header_with_a_missing_variable_names_it() -> None:
-    settings = OpenAISettings(model="m", base_url="http://127.0.0.1:1/v1", headers={"X-Team": "${NO_SUCH_VARIABLE}"})
-    with pytest.raises(UserError, match="NO_SUCH_VARIABLE"):
+    settings = OpenAISettings(
+        model="m", base_url="http://127.0.0.1:1/v1", key_env="NO_SUCH_KEY", headers={"X-Team": "${NO_SUCH_KEY}"}
+    )
+    with pytest.raises(UserError, match="NO_SUCH_KEY"):
         await OpenAIBackend(settings).start()
+
+
+@pytest.mark.attack("a config that sends another variable of the environment to its endpoint")
+@pytest.mark.parametrize("text", ["${AWS_SECRET_ACCESS_KEY}", "Bearer $AWS_SECRET_ACCESS_KEY", "${MY_KEY}${HOME}"])
+@pytest.mark.parametrize("header", ["Authorization", "X-Team"])
+def test_a_header_reads_no_variable_but_the_key(header: str, text: str) -> None:
+    with pytest.raises(
+        UserError, match=rf"header {header} reads the variable (AWS_SECRET_ACCESS_KEY|HOME): "
+    ) as caught:
+        OpenAISettings(model="m", key_env="MY_KEY", headers={header: text})
+    assert "\n" not in str(caught.value)
+    OpenAISettings(model="m", key_env="MY_KEY", headers={header: "Bearer ${MY_KEY}", "X-Price": "$$5"})

@@ -10,13 +10,14 @@ from datetime import datetime
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from simia.state import diff
 from simia.task import Action, ToolTest
 from simia.tool import compile_schema
 from tests.packs.shop import BASE, MARKS, PACK, SHOP, SPECS, call, dangling, dump, opened
+from tests.properties import examples
 
 # -- the tables -------------------------------------------------------------------------------------------------------
 
@@ -174,7 +175,7 @@ OPEN = [key for key, order in BASE["orders"].items() if order["ordered_on"] > "2
 CALLS = st.lists(ANY | st.sampled_from(OPEN).flatmap(fitting), min_size=1, max_size=12)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@examples(150, suppress_health_check=list(HealthCheck))
 @given(CALLS)
 def test_any_calls_that_fit_the_schemas(actions: list[Action]) -> None:
     """Nothing but a declared refusal is raised, a refusal or a look-up changes nothing, and the tables go on holding together."""

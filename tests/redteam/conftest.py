@@ -96,16 +96,22 @@ def listeners(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Listeners]:
         sock.close()
 
 
+@pytest.fixture(scope="module", params=["process"])
+def isolation(request: pytest.FixtureRequest) -> str:
+    """How the arena's episodes are kept apart; a test that asks for more ways parametrises it."""
+    return str(request.param)
+
+
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def arena(tmp_path_factory: pytest.TempPathFactory, listeners: Listeners) -> AsyncIterator[Arena]:
+async def arena(tmp_path_factory: pytest.TempPathFactory, listeners: Listeners, isolation: str) -> AsyncIterator[Arena]:
     os.environ["SIMIA_TEST_SECRET"] = SECRET
     outside = tmp_path_factory.mktemp("outside")
     (outside / "secret").write_text(SECRET)
     tools: dict[str, Any] = {
         n: ANY for n in dir(hostile.Hostile) if hasattr(getattr(hostile.Hostile, n), "__simia_tool__")
     }
-    pack = make_pack(outside / "hostile", SOURCE, tools, object="Hostile")
-    backend = ExecutableBackend(pack, limits=Limits(wall=WALL, memory=96 * MB))
+    pack = make_pack(outside / "hostile", SOURCE, tools, object="Hostile", isolation=isolation)
+    backend = ExecutableBackend(pack, limits=Limits(wall=WALL, memory=96 * MB), workers=1)
     for seed in (1, 2):
         world = await backend.open(TASK, seed=seed)
         IDS[seed - 1] = [(await ask(world, "note", text=text)).data["note_id"] for text in ("a", "b")]

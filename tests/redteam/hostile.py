@@ -341,6 +341,8 @@ class Hostile(Tools[State]):
             "keyctl": (250, 0, -3, 1), "add_key": (248, b"user", b"x", b"y", 1, -3), "open_tree": (428, -100, b"/", 1),
             "fsopen": (430, b"tmpfs", 0), "kernel log": (103, 3, ctypes.create_string_buffer(100), 100),
             "x32 getpid": (0x40000000 | 39,), "personality": (135, 0x0040000), "seccomp off": (157, 22, 0),
+            "asynchronous reads": (206, 1, ctypes.byref(ctypes.c_ulong())), "fanotify": (300, 0x200, 0),
+            "inotify_init": (253,), "inotify_init1": (294, 0),
         }  # fmt: skip
         return won({name: lambda row=row: call(*row) for name, row in numbers.items()})  # type: ignore[misc]
 

@@ -23,6 +23,9 @@ ROOT = Path(__file__).parents[2]
 HOME = str(Path.home())
 
 
+both = pytest.mark.parametrize("isolation", ["shared", "process"], indirect=True)
+
+
 def in_one_line(result: ToolResult) -> None:
     assert "\n" not in result.content
     assert "Traceback" not in result.content
@@ -65,8 +68,13 @@ PROBES: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", PROBES)
-async def test_what_is_tried_is_not_won(arena: Arena, name: str) -> None:
+# Episodes that share a process can find each other's objects (`others`): that isolation is for code that you wrote.
+PROBED = [("process", name) for name in PROBES] + [("shared", name) for name in PROBES if name != "others"]
+
+
+@pytest.mark.attack("probe processes, limits, signals and memory of others")
+@pytest.mark.parametrize(("isolation", "name"), PROBED, indirect=["isolation"])
+async def test_what_is_tried_is_not_won(arena: Arena, name: str, isolation: str) -> None:
     async with arena.neighbours():
         world, result = await attack(arena, name)
         assert result.error is None, result
@@ -74,6 +82,8 @@ async def test_what_is_tried_is_not_won(arena: Arena, name: str) -> None:
         await goes_on(world)
 
 
+@both
+@pytest.mark.attack("read the host's files and environment")
 async def test_files_of_the_host_are_not_there(arena: Arena) -> None:
     paths = [
         f"{HOME}/.ssh", f"{HOME}/.bashrc", f"{HOME}/.cache", "/home", "/etc/passwd", "/etc/shadow", "/etc/hosts", "/sys",
@@ -89,6 +99,8 @@ async def test_files_of_the_host_are_not_there(arena: Arena) -> None:
         await goes_on(world)
 
 
+@both
+@pytest.mark.attack("write files")
 async def test_nothing_can_be_written(arena: Arena) -> None:
     before = sorted(path.name for path in arena.outside.rglob("*"))
     async with arena.neighbours():
@@ -98,6 +110,8 @@ async def test_nothing_can_be_written(arena: Arena) -> None:
     assert sorted(path.name for path in arena.outside.rglob("*")) == before
 
 
+@both
+@pytest.mark.attack("connect to the host's sockets")
 async def test_no_socket_reaches_anybody(arena: Arena) -> None:
     ports = arena.listeners
     async with arena.neighbours():
@@ -110,6 +124,7 @@ async def test_no_socket_reaches_anybody(arena: Arena) -> None:
     assert ports.reached() == []
 
 
+@pytest.mark.attack("exhaust a limit")
 @pytest.mark.parametrize(
     ("name", "codes"),
     [
@@ -127,6 +142,7 @@ async def test_bombs_and_loops_end(arena: Arena, name: str, codes: set[Code]) ->
         await goes_on(world)
 
 
+@pytest.mark.attack("end the worker")
 @pytest.mark.parametrize(
     ("how", "code"),
     [
@@ -142,6 +158,8 @@ async def test_endings_are_results(arena: Arena, how: str, code: Code) -> None:
         await goes_on(world)
 
 
+@both
+@pytest.mark.attack("return a malformed result")
 @pytest.mark.parametrize(
     "what",
     ["huge", "deep", "middle", "nan", "infinity", "half", "half key", "bytes", "cycle", "object", "set", "lambda"],
@@ -165,6 +183,7 @@ async def test_integers_beyond_64_bits_are_not_rounded(arena: Arena) -> None:
     await world.close()
 
 
+@pytest.mark.attack("waste resources")
 @pytest.mark.parametrize("name", ["swallow_memory", "many_files", "print_much", "last_words"])
 async def test_waste_hurts_nobody(arena: Arena, name: str) -> None:
     async with arena.neighbours():
@@ -174,6 +193,7 @@ async def test_waste_hurts_nobody(arena: Arena, name: str) -> None:
         await goes_on(world)
 
 
+@pytest.mark.attack("forge an answer frame")
 @pytest.mark.parametrize(
     "how",
     [
@@ -194,6 +214,7 @@ async def test_forged_answers_fool_only_their_own_session(arena: Arena, how: str
         await world.close()
 
 
+@pytest.mark.attack("patch the worker")
 @pytest.mark.parametrize("what", ["json", "builtins", "modules", "changes", "changes shape"])
 async def test_a_patched_worker_fools_only_its_own_session(arena: Arena, what: str) -> None:
     async with arena.neighbours():
@@ -217,6 +238,7 @@ async def attack_again(world: ExecutableWorld) -> ToolResult:
     return result
 
 
+@pytest.mark.attack("leave a hook behind")
 @pytest.mark.parametrize("what", ["alarm", "deaf", "trace", "exit", "recursion", "gc", "place", "closed", "hooks"])
 async def test_what_is_left_behind_stays_in_its_session(arena: Arena, what: str) -> None:
     async with arena.neighbours():
@@ -230,6 +252,7 @@ async def test_what_is_left_behind_stays_in_its_session(arena: Arena, what: str)
         await asyncio.wait_for(world.close(), 5)
 
 
+@pytest.mark.attack("corrupt the state")
 @pytest.mark.parametrize("what", ["number", "gone", "half", "nan", "object", "cycle", "big", "large"])
 async def test_a_spoilt_state_is_told_or_undone(arena: Arena, what: str) -> None:
     async with arena.neighbours():
@@ -245,6 +268,8 @@ async def test_a_spoilt_state_is_told_or_undone(arena: Arena, what: str) -> None
         await world.close()
 
 
+@both
+@pytest.mark.attack("share globals between episodes")
 async def test_globals_of_one_episode_are_not_the_next_ones(arena: Arena) -> None:
     first, second = await arena.attacker(1), await arena.attacker(2)
     assert (await ask(first, "remember", text="x")).data == {}

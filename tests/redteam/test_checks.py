@@ -31,6 +31,7 @@ ENDING = {
 }
 
 
+@pytest.mark.attack("break a check's process", where="process")
 @pytest.mark.parametrize("name", ENDING)
 async def test_checks_that_do_not_answer_are_errors(tmp_path: Path, name: str) -> None:
     code = {"bad": ENDING[name]}
@@ -52,6 +53,7 @@ async def test_checks_that_do_not_answer_are_errors(tmp_path: Path, name: str) -
     assert await gone(str(pack.root)) == []
 
 
+@pytest.mark.attack("pass a check by its side effects", where="process")
 async def test_checks_see_copies_and_their_own_errors(tmp_path: Path) -> None:
     """What one check does to the states, the next one does not see; what it raises is its own."""
     task = checked(
@@ -104,6 +106,7 @@ async def test_a_world_that_attacks_when_an_episode_begins_is_aborted(tmp_path: 
     assert await gone(str(pack.root)) == []
 
 
+@pytest.mark.attack("end the worker later", where="process")
 async def test_a_write_that_ends_its_process_later_does_not_loop_for_ever(tmp_path: Path) -> None:
     """It answers, then dies, and does so again at every repeat: the next call must end with an error, not be tried for ever."""
     code = HEAD + (

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from simia.errors import UserError
+from simia.errors import Code, UserError
 from simia.sandbox.limits import MB, Limits
 from tests.redteam.conftest import Listeners
-from tests.sandbox.making import HEAD, NOTES, TASK, ask, gone, make_pack, notes_pack, opened
+from tests.sandbox.making import ANY, HEAD, NOTES, TASK, ask, gone, make_pack, notes_pack, opened
 
 LIMITS = Limits(start=3.0, wall=2.0, load=256 * MB)
 CONTROL = """
@@ -52,6 +52,7 @@ FAILING = {
 }  # fmt: skip
 
 
+@pytest.mark.attack("attack while the pack loads", where="process")
 @pytest.mark.parametrize("name", FAILING)
 async def test_code_that_attacks_at_its_import(tmp_path: Path, listeners: Listeners, name: str) -> None:
     code = FAILING[name].replace("PORT", str(listeners.tcp.getsockname()[1])) + "\n" + HEAD
@@ -81,6 +82,7 @@ async def test_children_left_by_loading_end_with_the_sandbox(tmp_path: Path) -> 
     assert await gone(str(pack.root)) == []
 
 
+@pytest.mark.attack("fork without end while the pack loads", where="process")
 async def test_a_fork_bomb_at_import_ends_in_time(tmp_path: Path) -> None:
     pack = make_pack(
         tmp_path / "bad", "import os\nwhile True:\n    try:\n        os.fork()\n    except OSError: pass", {}
@@ -93,6 +95,7 @@ async def test_a_fork_bomb_at_import_ends_in_time(tmp_path: Path) -> None:
     assert time.monotonic() - start < 20
 
 
+@pytest.mark.attack("link from the pack to a file of the host", where="process")
 async def test_links_of_a_pack_lead_nowhere(tmp_path: Path) -> None:
     """A link to a file of the host is not followed, neither in place nor where a private pack is copied."""
     secret = tmp_path / "secret"
@@ -111,3 +114,79 @@ async def test_links_of_a_pack_lead_nowhere(tmp_path: Path) -> None:
             result = await ask(await backend.open(TASK), "look")
         assert result.detail.startswith("FileNotFoundError"), result
     assert os.stat(secret).st_mode & 0o777 == 0o600
+
+
+@pytest.mark.attack("send one byte now and then to prolong loading", where="process")
+async def test_bytes_now_and_then_do_not_prolong_loading(tmp_path: Path) -> None:
+    drip = (
+        CONTROL + "import time\ntell(b'', b'\\0\\x70\\0\\0')\nwhile True:\n    time.sleep(0.2)\n    tell(b'', b' ')\n"
+    )
+    pack = make_pack(tmp_path / "bad", drip, {})
+    async with opened(pack, limits=Limits(start=2.0)) as backend:
+        with pytest.raises(UserError, match="took more than 2 s"):
+            await asyncio.wait_for(backend.open(TASK), 30)
+    assert await gone(str(pack.root), 20) == []
+
+
+UNCONFINE = """
+from simia.sandbox.inside import confine
+confine.rlimits = lambda **limits: None
+confine.seal = lambda program: None
+"""
+DAEMON = """
+import mmap, os, time
+started = mmap.mmap(-1, 4096)
+if os.fork() == 0:
+    while started[0] == 0:
+        time.sleep(0.02)
+    held = bytearray(b"x") * (900 << 20)
+    time.sleep(600)
+"""
+DAEMONS = """
+import mmap, os, resource, time
+started = mmap.mmap(-1, 4096)
+if os.fork() == 0:
+    while started[0] == 0:
+        time.sleep(0.02)
+    hard = resource.getrlimit(resource.RLIMIT_NPROC)[1]
+    resource.setrlimit(resource.RLIMIT_NPROC, (hard, hard))
+    for _ in range(200):
+        if os.fork() == 0:
+            break
+    time.sleep(600)
+"""
+BOMB_TOOLS = """
+class State(BaseModel):
+    number: int = 0
+
+class World(Tools[State]):
+    State = State
+
+    @write
+    def grow(self) -> str:
+        self.held = bytearray(b"x") * (900 << 20)
+        time.sleep(600)
+
+    @write
+    def wait(self) -> str:
+        started[0] = 1
+        time.sleep(600)
+"""
+BOMBS = {"unconfined worker": ("grow", UNCONFINE), "process left behind": ("wait", DAEMON), "many": ("wait", DAEMONS)}
+
+
+@pytest.mark.attack("leave loading with more than a worker may have")
+@pytest.mark.parametrize("isolation", ["shared", "process"])
+@pytest.mark.parametrize("name", BOMBS)
+async def test_what_loading_leaves_is_bounded(tmp_path: Path, isolation: str, name: str) -> None:
+    """Code that runs at import can take away the limits of its workers; the supervisor bounds the whole sandbox from outside."""
+    tool, bomb = BOMBS[name]
+    code = HEAD + "\nimport time\n" + bomb + BOMB_TOOLS
+    pack = make_pack(tmp_path / "bad", code, dict.fromkeys(("grow", "wait"), ANY), isolation=isolation, state={})
+    limits = Limits(wall=60.0, memory=32 * MB, resident=128 * MB)
+    async with opened(pack, limits=limits) as backend:
+        world = await backend.open(TASK)
+        result = await ask(world, tool)
+        assert result.error is Code.RESOURCE_LIMIT, result
+        await world.close()
+    assert await gone(str(pack.root), 20) == []

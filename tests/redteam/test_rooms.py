@@ -91,6 +91,7 @@ async def ran(world: ExecutableWorld, code: str, language: str = "bash") -> str:
     return result.content
 
 
+@pytest.mark.attack("read the host's files and environment", where="sandbox")
 async def test_nothing_of_the_host_is_there(rooms: Rooms) -> None:
     world = await rooms.attacker()
     found = await ran(
@@ -104,6 +105,7 @@ async def test_nothing_of_the_host_is_there(rooms: Rooms) -> None:
     await world.close()
 
 
+@pytest.mark.attack("read solutions, tests and expected results in the pack", where="sandbox")
 async def test_solutions_are_not_there_and_what_checks_alone_may_see_is_theirs(tmp_path: Path) -> None:
     code = (
         CODE
@@ -142,6 +144,7 @@ async def test_solutions_are_not_there_and_what_checks_alone_may_see_is_theirs(t
         await world.close()
 
 
+@pytest.mark.attack("connect to the host's sockets", where="sandbox")
 async def test_nobody_outside_is_reached(rooms: Rooms, listeners: Listeners) -> None:
     world = await rooms.attacker()
     tcp, udp = listeners.tcp.getsockname()[1], listeners.udp.getsockname()[1]
@@ -169,6 +172,7 @@ for family in (16, 17, 38, 40, 44):
     await world.close()
 
 
+@pytest.mark.attack("change the system or the pack", where="sandbox")
 async def test_what_was_laid_out_cannot_be_changed(rooms: Rooms) -> None:
     world = await rooms.attacker()
     said = await ran(
@@ -191,6 +195,7 @@ print({name: libc.syscall(number, 0, 0, 0, 0, 0) for name, number in numbers.ite
     await world.close()
 
 
+@pytest.mark.attack("kill, stop or flood processes", where="sandbox")
 @pytest.mark.parametrize(
     "code",
     [
@@ -211,6 +216,7 @@ async def test_violence_ends_its_own_episode_at_most(rooms: Rooms, code: str) ->
     await world.close()
 
 
+@pytest.mark.attack("fill the disk", where="sandbox")
 async def test_what_is_filled_is_its_own(rooms: Rooms) -> None:
     world = await rooms.attacker()
     said = await ran(
@@ -223,6 +229,7 @@ async def test_what_is_filled_is_its_own(rooms: Rooms) -> None:
     await world.close()
 
 
+@pytest.mark.attack("leave a process running", where="sandbox")
 async def test_what_is_left_running_ends_with_the_episode(rooms: Rooms) -> None:
     world = await rooms.attacker()
     code = "setsid nohup sh -c 'trap \"\" TERM HUP INT; while true; do sleep 5; done' > /dev/null 2>&1 & disown; echo"
@@ -236,6 +243,7 @@ async def test_what_is_left_running_ends_with_the_episode(rooms: Rooms) -> None:
     assert now < count
 
 
+@pytest.mark.attack("look into the worker from a program", where="sandbox")
 async def test_the_worker_is_not_the_programs_to_look_into(rooms: Rooms) -> None:
     """Who could take over its channel could answer for it: a state, a change, a reward that never was."""
     world = await rooms.attacker()
@@ -260,6 +268,7 @@ async def worker_of(world: ExecutableWorld) -> str:
     return (await ran(world, "import os; print(os.getppid())", "python")).strip()
 
 
+@pytest.mark.attack("forge an answer frame", where="sandbox")
 async def test_forged_answers_are_its_own_episodes_alone(rooms: Rooms) -> None:
     world = await rooms.attacker()
     code = """
@@ -274,4 +283,33 @@ for number in range(3, 64):
 """
     result: Any = await ask(world, "inside", code=code)
     assert result.error is not None or result.data in ({}, {"forged": True})
+    await world.close()
+
+
+OF_THE_HOST = """
+import ctypes, fcntl, os, platform
+libc = ctypes.CDLL(None, use_errno=True)
+if platform.machine() == "x86_64":
+    if libc.syscall(206, 1, ctypes.byref(ctypes.c_ulong())) == 0:
+        print("asynchronous reads")
+    if libc.syscall(300, 0x200, 0) >= 0:
+        print("fanotify")
+if libc.inotify_init1(0) >= 0:
+    print("inotify")
+with open("leased", "w"):
+    pass
+for name, command, detail in (("lease", 1024, fcntl.F_RDLCK), ("notes of a folder", 1026, 1)):
+    try:
+        fcntl.fcntl(os.open("." if command == 1026 else "leased", os.O_RDONLY), command, detail)
+        print(name)
+    except OSError:
+        pass
+print("tried")
+"""
+
+
+@pytest.mark.attack("take leases, watches or requests that the host counts", where="sandbox")
+async def test_what_the_host_counts_cannot_be_had(rooms: Rooms) -> None:
+    world = await rooms.attacker()
+    assert (await ran(world, OF_THE_HOST, "python")).split("\n") == ["tried", ""]
     await world.close()

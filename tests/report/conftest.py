@@ -8,7 +8,6 @@ from typing import Any
 
 import orjson
 import pytest
-import zstandard
 
 from simia.amplify.seeds import RefusedSeed, Seeds
 from simia.amplify.session import note_seeds
@@ -17,6 +16,8 @@ from simia.config import load
 from simia.errors import Code, Issue
 from simia.llm.types import LLMFault, Reply, Request
 from simia.runs import FAILED, OPEN, PASSED, REJECTED, Item, Run
+from simia.runs.database import Packed
+from simia.runs.schema import KEEP
 from simia.tool import ToolSpec
 from simia.trajectory import Message, Provenance, ToolCall, Trajectory, Usage
 
@@ -126,9 +127,9 @@ async def asked(run: Run, item: Item) -> None:
         case 7:
             return
         case 8:  # the process died after the reply was stored and before the attempt was marked
-            body = zstandard.compress(Reply(text="stored").model_dump_json().encode())
-            values = (key, draw, zstandard.compress(b'{"messages":[]}'), body, time.time())
-            run.ledger.db.write("replies", "INSERT INTO reply VALUES (?, ?, ?, ?, ?)", values).result()
+            body = Packed(Reply(text="stored").model_dump_json().encode())
+            values = (key, draw, Packed(b'{"messages":[]}'), body, time.time())
+            run.ledger.db.write("replies", KEEP["replies", "reply"], values).result()
             return
         case 1:
             await run.ledger.asked(key, item.id, draw, request)

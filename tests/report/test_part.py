@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import subprocess
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -107,3 +108,13 @@ def test_findings_that_differ_in_values_are_one() -> None:
     right = alike("ungrounded_id at messages[5].calls[2]: order_id: 'ORD-77' was not said before", "ungrounded_id")
     assert left == right == "order_id: … was not said before"
     assert alike("", "leak") == "no detail"
+
+
+@pytest.mark.attack("modules of our names in the working directory")
+async def test_a_part_imports_nothing_from_the_working_directory(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "orjson.py").write_text("open('MARK', 'w')\n")
+    monkeypatch.chdir(tmp_path)
+    figures(run.ledger.db.ledger, run, 2)
+    assert not (tmp_path / "MARK").exists()

@@ -157,8 +157,8 @@ async def test_the_judge_sees_rules_task_solution_and_history_of_an_unfinished_e
         "Cancel O-1 and say the refund.",
         '- cancel {"id":"O-1"}',
         "12.50",
-        'Assistant calls cancel {"id":"O-1"}',
-        'Result: {"refund": 12.5}',
+        '"calls": [{"call": 1, "name": "cancel", "arguments": {"id": "O-1"}}]',
+        '"answers_call": 1, "result": {"refund": 12.5}',
         "truncated",
     ):
         assert words in text

@@ -8,7 +8,7 @@ import random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from simia.rewards import score
@@ -16,6 +16,7 @@ from simia.rewards.matching import assign, match
 from simia.state import diff
 from simia.task import Match, RewardSpec, StateSpec
 from simia.trajectory import Trajectory
+from tests.properties import examples
 
 
 def told(start: Any, own: Any, want: Any, policies: dict[str, Match] | None = None, partial: bool = False) -> Any:
@@ -148,7 +149,7 @@ SMALL = st.integers(1, 5)
 
 
 @given(SMALL, SMALL, st.data())
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_pairs_are_as_many_and_as_cheap_as_can_be(rows: int, columns: int, data: st.DataObject) -> None:
     """Against every way there is."""
     cost = [[data.draw(st.integers(0, 4)) for _ in range(columns)] for _ in range(rows)]
@@ -166,7 +167,7 @@ KEYS = st.lists(st.integers(100, 999), min_size=2, max_size=6, unique=True)
 
 
 @given(KEYS, st.randoms(use_true_random=False), st.lists(st.integers(0, 1), min_size=6, max_size=6))
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_renaming_consistently_is_nothing_and_inconsistently_something(
     keys: list[int], chance: Any, kinds: Any
 ) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from simia.errors import Code
@@ -15,6 +15,7 @@ from simia.rewards import score
 from simia.state import Change, diff
 from simia.task import Match, RewardSpec, StateSpec
 from simia.trajectory import End, Message, ToolCall, Trajectory
+from tests.properties import examples
 
 START: dict[str, Any] = {
     "orders": {"O-1": {"status": "pending", "total": 10.0, "items": ["a", "b"]}, "O-2": {"status": "shipped"}},
@@ -158,7 +159,7 @@ ROWS = st.dictionaries(
 
 
 @given(ROWS, st.randoms(use_true_random=False))
-@settings(max_examples=80, deadline=None)
+@examples(80)
 def test_renaming_made_up_keys_changes_nothing_and_changing_one_field_does(rows: dict[str, Any], source: Any) -> None:
     fresh = [f"N-{i:04d}" for i in range(len(rows))]
     source.shuffle(fresh)

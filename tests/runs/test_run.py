@@ -7,11 +7,14 @@ import errno
 import fcntl
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from simia.amplify.settings import AmplifyConfig
+from simia.cli import build
 from simia.config import load
 from simia.errors import UserError
 from simia.llm.types import Reply, Request, reply_key
@@ -112,3 +115,97 @@ def test_a_file_system_without_locks_is_one_clear_line(tmp_path: Path, monkeypat
     monkeypatch.setattr(fcntl, "flock", none)
     with pytest.raises(UserError, match="No locks available; name a folder on a local disk"):
         Store.open(tmp_path / "replies")  # it used to try folder after folder
+
+
+def test_a_transaction_keeps_everything_or_nothing(run: Run) -> None:
+    item = Item("i0", 0, {"seed": "x"}, "passed")
+    run.ledger.plan(item)
+    run.ledger.accept(item, "old")
+
+    def change(last: Callable[[], object]) -> None:
+        with run.ledger.db.transaction():
+            run.ledger.clear_acceptances()
+            run.ledger.accept(item, "new")
+            run.ledger.accept(Item("i1", 1, {}), "newer")
+            last()
+
+    with pytest.raises(ZeroDivisionError):
+        change(lambda: 1 / 0)
+    assert run.ledger.accepted_count() == 1
+    change(lambda: None)
+    assert run.ledger.accepted_count() == 2
+    run.ledger.clear_acceptances()
+    with pytest.raises(UserError, match="cannot write the run"):
+        change(lambda: run.ledger.db.put("ledger", "no statement"))
+    assert run.ledger.accepted_count() == 0, "what was written before it stays"
+    run.close()
+
+
+def test_a_row_that_was_changed_is_noticed_when_it_is_read(run: Run) -> None:
+    run.ledger.set_meta("stopped", {"kind": "complete"})
+    run.ledger.db.write("ledger", "UPDATE meta SET value = '{}' WHERE name = 'stopped'").result()
+    with pytest.raises(
+        UserError, match=r"the row of stopped in table meta has changed\); to recover .*: simia runs rebuild"
+    ):
+        run.ledger.meta("stopped")
+    run.close()
+
+
+async def test_a_verdict_and_its_result_are_written_together(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that died between them left an item that passed and had no result, which a resume took for a refusal."""
+    jobs: list[int] = []
+    monkeypatch.setattr(run.ledger.db, "put_all", lambda *statements: jobs.append(len(statements)))
+    run.ledger.conclude(Item("i0", 0, {}, "passed"), "h", {"trajectory": None}, tools=["a"])
+    assert jobs == [3]
+    run.close()
+
+
+@pytest.mark.attack("the name of a run leads out of the folder of runs, or is read as something else")
+@pytest.mark.parametrize(
+    "name",
+    [
+        "a/b",
+        "../esc",
+        "/tmp/esc",
+        "last",
+        "",
+        ".",
+        "..",
+        ".a",
+        "-x",
+        "--free",
+        "a\nb",
+        "a\n",
+        "x\x1b[31m",
+        "a\0b",
+        "é",
+        "a b",
+        "a" * 101,
+    ],
+)
+def test_a_name_that_a_run_cannot_have_is_one_line(name: str, tmp_path: Path) -> None:
+    config = load(AmplifyConfig, "amplify/default")
+    with pytest.raises(UserError, match="a run cannot be named") as caught:
+        Run.create(tmp_path / "runs", config, name=name, facts={})
+    assert str(caught.value).isprintable()
+    assert len(str(caught.value)) < 400
+    assert not list(tmp_path.rglob("*"))
+    for verb in ("amplify", "rollout"):
+        done = CliRunner().invoke(build(), [verb, f"--name={name}", "--runs", str(tmp_path / "runs")])
+        assert isinstance(done.exception, UserError)
+        assert "a run cannot be named" in str(done.exception)
+
+
+@pytest.mark.parametrize("name", ["a", "0", "_x", "a.b-c_D", "fidelity-20260101-abc", "a" * 100])
+def test_a_name_that_a_run_can_have(name: str, tmp_path: Path) -> None:
+    made = Run.create(tmp_path, load(AmplifyConfig, "amplify/default"), name=name, facts={})
+    made.close()
+    assert [folder.name for folder in folders(tmp_path)] == [name]
+
+
+def test_a_folder_that_is_no_run_is_told_so(tmp_path: Path) -> None:
+    (tmp_path / "r").mkdir()
+    (tmp_path / "r" / "config.yaml").write_text("a: 1")
+    assert not list(folders(tmp_path))
+    with pytest.raises(UserError, match="exists: it is no run: remove it, or choose another --name"):
+        Run.create(tmp_path, load(AmplifyConfig, "amplify/default"), name="r", facts={})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 import yaml
 
 from simia.pack import Pack
+from simia.sandbox.temporary import PRIVATE
 from simia.task import Task
 from simia.trajectory import ToolCall
 from simia.worlds.executable import ExecutableBackend
@@ -125,14 +127,17 @@ TASK = Task(id="t")
 
 
 def processes(marker: str) -> list[int]:
-    """Processes of this machine that were started with `marker` or have it among their mounts (a pack's folder is, for all
+    """Processes of this machine that were started with `marker` or have it among their mounts (a pack's folder or its copy is, for all
     in its sandbox), zombies not counted."""
+    pattern = re.compile(re.escape(marker) + "|" + rf"/{PRIVATE}[^/ ]+/{re.escape(Path(marker).name)}-")
     found = []
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
             continue
         try:
-            if marker.encode() in (entry / "cmdline").read_bytes() + (entry / "mountinfo").read_bytes():
+            if pattern.search(
+                ((entry / "cmdline").read_bytes() + (entry / "mountinfo").read_bytes()).decode(errors="replace")
+            ):
                 found.append(int(entry.name))
         except OSError:
             continue

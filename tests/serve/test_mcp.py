@@ -18,7 +18,11 @@ pytest.importorskip("mcp")
 from mcp import Client, ClientSession, MCPError, StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
+from simia.environment import open_environment
+from simia.episode import Episode
+from simia.errors import Aborted, Code
 from simia.pack import Pack
+from simia.serve.episodes import verdict, why
 from simia.trajectory import Trajectory
 
 TASK = "cs-003"
@@ -112,6 +116,32 @@ async def test_nothing_earns_nothing(tmp_path: Path) -> None:
     async with session(server(tmp_path / "out.jsonl")) as client:
         verdict = json.loads(text(await client.call_tool("finish_episode", {"answer": "I cannot."})))
     assert verdict["reward"] == 0.0
+
+
+@pytest.mark.attack("finish_episode over MCP tells the agent what was expected", where="outside")
+async def test_the_agent_gets_its_score_and_the_file_of_the_owner_the_details(tmp_path: Path) -> None:
+    out, task = tmp_path / "out.jsonl", "cs-006"  # its answer parts expect an amount and a day
+    async with session(server(out, task=task)) as client:
+        first = text(await client.call_tool("finish_episode", {"answer": "It is 50667."}))
+        again = text(await client.call_tool("finish_episode", {"answer": "41.95"}))
+        late = text(await client.call_tool("get_order", {"order_id": "ORD-1"}))
+    assert json.loads(first) == {"reward": 0.0, "end": "terminated", "code": "answered"}
+    assert again == first
+    assert not any(expected in told for told in (first, again, late) for expected in ("41.95", "May", "2025-05-12"))
+    [row] = rows(out)
+    assert row.reward is not None
+    assert "41.95" in row.reward.rationale
+    assert set(row.reward.parts) == {"state", "answer", "answer.2"}
+    assert out.stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.attack("the end of an aborted episode over MCP quotes a check's words to the agent", where="outside")
+async def test_the_agent_gets_the_code_of_an_abort_and_not_its_detail() -> None:
+    async with await open_environment("customer_service", user="none") as environment:
+        lost = Aborted(Code.UNSCORED, "the check says: expected 50678")
+        episode = Episode.aborted(environment, environment.tasks[0], 0, lost)
+    assert why(episode) == f"the episode was aborted ({Code.UNSCORED.meaning})"
+    assert verdict(episode) == {"reward": None, "end": "aborted", "code": Code.UNSCORED}
 
 
 async def test_what_a_client_is_shown(tmp_path: Path) -> None:

@@ -76,11 +76,11 @@ class Net:
 
     exact, shares = True, True
 
-    def open(self, stage: dict[str, Any]) -> None:
+    def open(self, stage: dict[str, Any], **settings: Any) -> None:
         self.lease, self.kept = share(stage), list[Any]()
         self.socket = listen("127.0.0.1", 0)
-        app = Seats(self.lease, self.keep).app()
-        self.server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
+        self.seats = Seats(self.lease, self.keep, **settings)
+        self.server = uvicorn.Server(self.seats.config(self.seats.app()))
         self.thread = threading.Thread(target=self.server.run, args=([self.socket],), daemon=True)
         self.thread.start()
         self.url = f"http://127.0.0.1:{self.socket.getsockname()[1]}"

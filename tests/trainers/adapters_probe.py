@@ -10,6 +10,7 @@ import contextlib
 import json
 import re
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -33,6 +34,7 @@ import simia.trainers.skyrl
 from simia.errors import UserError
 from simia.rollout import session
 from simia.rollout.scripted import NOTHING
+from simia.serve.deadlines import Deadlines
 from tests.trainers.adapters import Gym, Net, Sky
 from tests.trainers.conformance import cases, check
 
@@ -191,6 +193,69 @@ def openenv_keeps_what_a_client_left(endpoint: str) -> dict[str, Any]:
     return {"ends": [(row["task_id"], row["end"], row["reward"]["value"]) for row in kept]}
 
 
+def openenv_ends_who_is_silent(endpoint: str) -> dict[str, Any]:
+    """A server of three seats: sessions by /mcp, silent WebSockets, one that answers no ping, and then three clients that play."""
+    net = Net()
+    net.open(STAGE, most=3, deadlines=Deadlines(first=8.0, idle=8.0, ping=3.0))
+    create = {"jsonrpc": "2.0", "id": 7, "method": "openenv/session/create", "params": {}}
+    told: dict[str, Any] = {"mcp": [fetched(f"{net.url}/mcp", create) for _ in range(20)]}
+    told["odd"] = [fetched(f"{net.url}/mcp", body) for body in ([], {"id": {}}, "x")]
+    address = ("127.0.0.1", net.socket.getsockname()[1])
+    silent = [upgraded(address, "/ws") for _ in range(3)]  # raw sockets: they answer no ping and say nothing
+    told["full"] = refused_for_seats(net.url)
+    told["upgrade"] = [first.startswith(b"HTTP/1.1 101 ") for first, _ in silent]
+    told["at_mcp"] = upgraded(address, "/mcp")[0].split(b" ")[1].decode()
+    told["ended"] = [ends(each) for _, each in silent]
+    told["played"] = []
+    with contextlib.ExitStack() as stack:
+        clients = []
+        for _ in range(3):
+            clients.append(stack.enter_context(GenericEnvClient(base_url=net.url).sync()))
+            clients[-1].reset(task="cs-009")
+            told["played"].append(clients[-1].step({"message": LOOK}).done)
+        deadline = time.monotonic() + 60
+        while net.seats.taken and time.monotonic() < deadline:
+            time.sleep(0.1)
+        told["taken"] = len(net.seats.taken)
+        try:  # a client that connects anew by itself has another seat, without an episode
+            clients[0].step({"message": LOOK})
+            told["idle"] = "it went on"
+        except Exception as error:
+            told["idle"] = type(error).__name__
+    told["kept"] = [[row.task_id, row.end.kind] for row in net.kept]
+    net.close()
+    return told
+
+
+def upgraded(address: tuple[str, int], path: str) -> tuple[bytes, socket.socket]:
+    """A WebSocket by hand, and the answer to its handshake."""
+    made = socket.create_connection(address, timeout=60)
+    head = "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA=="
+    made.sendall(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n{head}\r\n\r\n".encode())
+    return made.recv(4096), made
+
+
+def ends(made: socket.socket) -> bool:
+    """Whether the server ends it, who never does so himself."""
+    try:
+        while made.recv(4096):
+            pass
+    except ConnectionResetError:
+        pass
+    except TimeoutError:
+        return False
+    return True
+
+
+def refused_for_seats(url: str) -> bool:
+    try:
+        with GenericEnvClient(base_url=url).sync() as client:
+            client.reset(task="cs-009")
+    except Exception:
+        return True
+    return False
+
+
 def a_command_serves_it(endpoint: str) -> dict[str, Any]:
     """`simia serve` in a process of its own, and OpenEnv's client: the reference, nothing, what is wrong, and a page's request."""
     out = Path(tempfile.mkdtemp()) / "played.jsonl"
@@ -327,6 +392,7 @@ OWN = [
     gymnasium_steps_many,
     openenv_seats_many_at_once,
     openenv_keeps_what_a_client_left,
+    openenv_ends_who_is_silent,
     a_command_serves_it,
     the_page_runs_to_the_letter,
     skyrl_makes_and_cuts,

@@ -29,7 +29,7 @@ from simia.pack import Pack
 from simia.rollout.scripted import NOTHING, ReferenceAgent
 from simia.rollout.session import as_text
 from simia.rollout.stage import open_stage
-from simia.trajectory import Message
+from simia.trajectory import Message, compact
 from simia.users import View
 from tests import replies
 from tests.trainers.outage import break_endpoint, losing, mend_endpoint, plan_endpoint
@@ -356,7 +356,9 @@ def stage(body: dict[str, Any]) -> str | dict[str, Any]:
         return replies.stage(body)
     wanted, _, happened = last.partition("# A solution that is right")[2].partition("# What happened")
     calls = [line[2:] for line in wanted.partition("\n\n")[0].strip().splitlines()]
-    return json.dumps({"why": "compared", "solved": all(f"Assistant calls {call}" in happened for call in calls)})
+    turns = [json.loads(line) for line in happened.splitlines() if line.startswith('{"turn": ')]
+    made = [f"{call['name']} {compact(call.get('arguments'))}" for turn in turns for call in turn.get("calls", [])]
+    return json.dumps({"why": "compared", "solved": all(call in made for call in calls)})
 
 
 def rows_as_text(rows: list[dict[str, str]]) -> str:

@@ -1,7 +1,8 @@
 """A stand-in of what simia uses of RAGEN, where RAGEN is not installed: the same names and signatures, and what they promise, in our words.
 
-`test_ragen.py` compares the signatures with those recorded from RAGEN's source (`ragen_signatures.json`), and the long test derives
-the record from that source again.
+`test_ragen.py` compares the signatures with those recorded from RAGEN's source (`ragen_signatures.json`). `write_checkout` makes the
+files of a checkout that a launch reads; the names of its settings are recorded too (`ragen_settings.json`). The long test
+derives both records from that source again.
 """
 
 import ast
@@ -14,12 +15,23 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+import yaml
 
+from simia.config import assign
 from simia.trainers.ragen import register
 
 REGISTERED_ENVS: dict[str, Any] = {}
 REGISTERED_ENV_CONFIGS: dict[str, Any] = {}
 RECORD = json.loads(Path(__file__).with_name("ragen_signatures.json").read_text())
+SETTINGS = json.loads(Path(__file__).with_name("ragen_settings.json").read_text())
+EXAMPLES: dict[str, Any] = {
+    "flag": False,
+    "number": 1,
+    "text": "text",
+    "list": [],
+    "null": None,
+    "reference": "${model_path}",
+}
 PLACES = {
     "BaseEnv": "ragen/env/base.py",
     "EnvStatus": "ragen/llm_agent/es_manager.py",
@@ -246,6 +258,34 @@ def config(pack: Path, *, groups: int = 2, size: int = 4, rounds: int = 8, **sta
             "custom_envs": {"Lamps": {"env_type": "simia", "max_actions_per_traj": 40, "env_config": env}},
         }
     )  # fmt: skip
+
+
+def kinds_of(value: Any, name: str = "") -> Any:
+    """A tree of settings with the kind of each value in its place. The user's own sections are left out."""
+    if isinstance(value, dict):
+        return {} if name == "custom_envs" else {key: kinds_of(inner, key) for key, inner in value.items()}
+    if isinstance(value, str):
+        return "reference" if "${" in value else "text"
+    kinds = {bool: "flag", int: "number", float: "number", list: "list"}
+    return "null" if value is None else kinds[type(value)]
+
+
+def example_of(kinds: Any) -> Any:
+    """A tree of settings with these kinds of values."""
+    return {key: example_of(inner) for key, inner in kinds.items()} if isinstance(kinds, dict) else EXAMPLES[kinds]
+
+
+def write_checkout(folder: Path) -> Path:
+    """The files of a checkout that a launch reads, with every setting that RAGEN and its verl have."""
+    for name in ("train.py", "verl/verl/protocol.py"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).touch()
+    base = example_of(SETTINGS["kinds"])
+    for name, value in SETTINGS["values"].items():
+        assign(base, name.split("."), value)
+    (folder / "config").mkdir()
+    (folder / "config" / "base.yaml").write_text(yaml.safe_dump(base), encoding="utf-8")
+    return folder
 
 
 def source_of(home: Path, name: str) -> str:

@@ -178,6 +178,24 @@ def test_openenv_keeps_what_a_client_left(told: dict[str, Any]) -> None:
 
 
 @pytest.mark.trainer
+@pytest.mark.attack("requests to OpenEnv's /mcp and silent WebSockets take all seats for good", where="outside")
+def test_openenv_ends_who_is_silent_and_makes_no_sessions_by_mcp(told: dict[str, Any]) -> None:
+    own = told["openenv_ends_who_is_silent"]
+    assert "error" not in own, own["error"]
+    assert {(row["id"], row["error"]["code"]) for row in own["mcp"]} == {(7, -32601)}
+    assert "connect to the WebSocket /ws" in own["mcp"][0]["error"]["message"]
+    assert [row["id"] for row in own["odd"]] == [None] * 3
+    assert own["upgrade"] == [True] * 3
+    assert own["full"], "three seats are three seats"
+    assert own["at_mcp"] == "403", "no WebSocket there"
+    assert own["ended"] == [True] * 3
+    assert own["played"] == [False] * 3, "all seats are free again"
+    assert own["kept"] == [["cs-009", "truncated"]] * 3, "whose clients fell silent"
+    assert own["idle"] != "it went on"
+    assert own["taken"] == 0
+
+
+@pytest.mark.trainer
 def test_a_command_serves_openenv(told: dict[str, Any]) -> None:
     own = told["a_command_serves_it"]
     assert "error" not in own, own["error"]

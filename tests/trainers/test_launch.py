@@ -9,13 +9,14 @@ import pytest
 import yaml
 
 from simia.cli.train import changed
-from simia.config import scalar
+from simia.config import as_written, parse, scalar
 from simia.errors import UserError
 from simia.export import CardFacts, export
 from simia.pack import Pack
 from simia.rollout.settings import StageConfig
 from simia.trainers import llamafactory
 from simia.trainers.launch import as_setting, check_stage, misfit, writable
+from simia.trainers.trl_train import TrlConfig
 
 
 @pytest.mark.parametrize("text", ["2026-11-21", "2026-11-21 10:00:00", "'64'", "no", "1e-6", "[1, 2026-11-21]", "null"])
@@ -23,6 +24,14 @@ def test_a_setting_is_read_back(text: str) -> None:
     once = scalar(as_setting(scalar(text)))
     assert once == (scalar(text) if "2026" not in text else ([1, "2026-11-21"] if "[" in text else text))
     assert scalar(as_setting(once)) == once
+
+
+@pytest.mark.parametrize("text", ["2024-10-21", "123", "1e3", "true"])
+def test_a_text_field_of_trls_config_takes_what_is_set_as_it_is_written(text: str) -> None:
+    """Here, and in the process that trains, which reads the settings again."""
+    once = changed([f"model={text}"], as_written)["model"]
+    again = as_written(as_setting(once))
+    assert [parse(TrlConfig, {"model": value}, where="test").model for value in (once, again)] == [text, text]
 
 
 def test_a_date_reaches_llamafactory_as_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

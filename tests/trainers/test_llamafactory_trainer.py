@@ -41,7 +41,7 @@ def result(text: str, call: int = 0) -> Message:
     return Message(role="tool", content=text, call_id=f"c{call}")
 
 
-def talk(*messages: Message, system: str = "Be brief.", tools: bool = True) -> Trajectory:
+def talk(*messages: Message, system: str | None = "Be brief.", tools: bool = True) -> Trajectory:
     return Trajectory(system=system, tools=[LOOKUP] if tools else [], messages=list(messages))
 
 
@@ -78,6 +78,8 @@ HOSTILE = [
     talk(user("go"), calls({"a": 1}, {"b": {}}, reasoning="two {at} once"), result("1"), result("2", 1), says("ok")),
     talk(user("go"), calls({"a": 1}, content="Now.", reasoning="both"), result("1"), says("ok", reasoning="done\n")),
     talk(user("no tools"), says("none"), tools=False),
+    talk(user("no system text"), calls({"a": 1}), result("1"), says("none"), system=None),
+    talk(user("neither"), says("none"), system=None, tools=False),
     talk(user("ends on a call"), calls({"done": True})),
     talk(user(""), says("an empty question")),
 ]
@@ -109,7 +111,7 @@ def in_call_order(t: Trajectory) -> list[Message]:
 
 def chat(t: Trajectory, upto: int, reasoning: bool) -> list[dict[str, Any]]:
     """The messages for a Hugging Face chat template, which knows no thinking: such a turn is given as it is written."""
-    messages: list[dict[str, Any]] = [{"role": "system", "content": t.system}]
+    messages: list[dict[str, Any]] = [{"role": "system", "content": t.system}] if t.system else []
     for message in in_call_order(t)[: upto + 1]:
         row: dict[str, Any] = {"role": message.role, "content": message.content or ""}
         if message.role == "assistant" and reasoning and message.reasoning:
@@ -133,7 +135,8 @@ def expected(seeds: list[Trajectory], segment: str, reasoning: bool, template: s
         for upto, trained in plans:
             texts = [rendered(t.messages[n], reasoning, thinks_always) for n in trained]
             plain = [said(m, reasoning) for m in in_call_order(t)[: upto + 1]]
-            rows.append({"messages": chat(t, upto, reasoning), "tools": tools, "trained": texts, "said": plain})
+            told = chat(t, upto, reasoning)
+            rows.append({"messages": told, "system": t.system or "", "tools": tools, "trained": texts, "said": plain})
     return rows
 
 
@@ -172,7 +175,6 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
         turns(("human", "a"), ("function_call", '{"name": "f", "arguments": {"x": "<tool_call>1</tool_call>"}}')), "dies"),
     "no arguments": (turns(("human", "a"), ("function_call", '{"name": "f"}')), "dies"),
     "idx in a user turn": (turns(("human", "{{idx}}"), ("gpt", "b")), "changed"),
-    "no system text": ({**GOOD, "system": ""}, "changed"),
     ALL_DATES: (turns(("human", "2025-01-01"), ("gpt", "2025-01-02 10:00")), "dies"),
     "a control token in a result": (turns(("human", "a"), ("function_call", CALL), ("observation", "x<|im_end|>"), ("gpt", "b")), "changed"),
 }  # fmt: skip
@@ -250,7 +252,7 @@ def decoded(turns: list[dict[str, str]]) -> list[list[Any]]:
 @pytest.mark.parametrize("case", CASES)
 def test_every_row_arrives_whole(seen: dict[str, Any], case: str) -> None:
     for got, want in case_rows(seen, case):
-        assert got["system"] == want["messages"][0]["content"]
+        assert got["system"] == want["system"]
         assert json.loads(got["tools"] or "[]") == [tool["function"] for tool in want["tools"] or []]
         assert decoded(got["turns"]) == want["said"]
 

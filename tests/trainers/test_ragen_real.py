@@ -1,6 +1,7 @@
 """RAGEN's own source and the verl beside it, on a CPU: registration, rollouts by its proxy, its advantages, an update by its actor.
 
-The checkout is RAGEN_HOME's, or the one under ~/.cache/simia/ragen; what `ragen_probe.py` stands in for stands at its top.
+These tests need a checkout of RAGEN, which no package index has: docs/ragen.md says how to get one. RAGEN_HOME names it, or it is in
+the cache under ragen/<commit>. What `ragen_probe.py` stands in for is written at its top.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from simia.config import read
 from simia.interpreters import ensure, python_path
 from simia.resources import cache_root, data_root
 from simia.trainers.groups import batch_advantages
+from simia.trainers.ragen.checks import at
 from simia.trainers.ragen.start import base_of, check_names, checkout
 from simia.trainers.tokens import until_end
 from tests.fake_endpoint import FakeEndpoint
@@ -101,6 +103,12 @@ def test_the_recorded_signatures_are_the_sources() -> None:
     found = {name: standin.signatures(standin.source_of(home, name), names)[name] for name in standin.PLACES}
     record = json.loads((HERE / "ragen_signatures.json").read_text())
     assert {name: {m: found[name][m] for m in methods} for name, methods in names.items()} == record["classes"]
+
+
+def test_the_recorded_settings_are_the_sources() -> None:
+    base = base_of(checkout())
+    assert standin.kinds_of(base) == standin.SETTINGS["kinds"]
+    assert {name: at(base, name) for name in standin.SETTINGS["values"]} == standin.SETTINGS["values"]
 
 
 @pytest.mark.parametrize("name", RUNS)

@@ -16,7 +16,7 @@ from simia.trainers.ragen.checks import check
 from simia.trainers.ragen.entry import words_of
 from simia.trainers.ragen.start import base_of, check_names, resolved, versions
 from simia.trainers.versions import compare
-from tests.trainers.ragen_standin import config
+from tests.trainers.ragen_standin import config, write_checkout
 
 RUNS = ("tau_simulated", "tau_executable", "officebench_simulated", "officebench_executable")
 
@@ -61,6 +61,13 @@ def test_a_configuration_that_would_not_train_what_it_says_is_refused(
     with pytest.raises(UserError, match=line) as caught:
         check(wrong)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_ragen_has_the_settings_of_our_runs(name: str, tmp_path: Path) -> None:
+    check_names(read(f"ragen/{name}"), base_of(write_checkout(tmp_path)))
+    with pytest.raises(UserError, match=r"unknown key 'trainer\.test_frequency' for RAGEN"):
+        check_names({"trainer": {"test_frequency": 1}}, base_of(tmp_path))
 
 
 @pytest.mark.parametrize("name", RUNS)
@@ -149,12 +156,16 @@ def test_the_doctor_and_the_launch_agree(flash: str | None, tmp_path: Path) -> N
 
 def test_a_launch_checks_and_says_how(lamps: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("RAGEN_HOME", str(tmp_path / "nowhere"))
+    monkeypatch.setenv("SIMIA_CACHE", str(tmp_path / "cache"))
     file = tmp_path / "run.yaml"
     values = json.loads(json.dumps(config(lamps)))
     values["actor_rollout_ref"]["rollout"]["max_model_len"] = 9000
     del values["es_manager"]["format_penalty"]
     file.write_text(json.dumps(values))
+    monkeypatch.delenv("RAGEN_HOME", raising=False)
+    with pytest.raises(UserError, match=r"^RAGEN is not here: git clone .* and set RAGEN_HOME to that folder$"):
+        launch(file, {})
+    monkeypatch.setenv("RAGEN_HOME", str(tmp_path / "nowhere"))
     with pytest.raises(UserError, match=r"has no train\.py: git clone"):
         launch(file, {})
     home = checkout_at(tmp_path / "RAGEN")
@@ -171,7 +182,8 @@ def test_a_launch_checks_and_says_how(lamps: Path, tmp_path: Path, monkeypatch: 
     done.prepare()
     assert done.command == [str(python), "-m", "simia.trainers.ragen.entry", str(written.relative_to(tmp_path))]
     assert read(written)["es_manager"]["train"]["group_size"] == 6
-    assert done.env == {"RAGEN_HOME": str(home), "PYTHONPATH": f"{home}:{home}/verl:/beside/python"}
+    path = f"{home}:{home}/verl:/beside/python"
+    assert done.env == {"RAGEN_HOME": str(home), "PYTHONPATH": path, "PYTHONSAFEPATH": "1"}
     assert done.notes[0] == "train: 2 groups of 6 a step on 4 tasks of lamps (executable)"
     (tmp_path / "file").touch()
     for name, value, said in (

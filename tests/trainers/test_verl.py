@@ -420,7 +420,12 @@ def config(lamps: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
     )
     monkeypatch.setattr(start, "python_path", lambda python: "/somewhere")
     text = {
-        "simia": {"stage": {"pack": str(lamps), "llm": {"kind": "openai", "model": "m", "headers": {"k": "${KEY}"}}}},
+        "simia": {
+            "stage": {
+                "pack": str(lamps),
+                "llm": {"kind": "openai", "model": "m", "key_env": "KEY", "headers": {"k": "${KEY}"}},
+            }
+        },
         "data": {"train_batch_size": 5},
         "actor_rollout_ref": {"rollout": {"name": "vllm", "n": 4}},
     }

@@ -1,4 +1,7 @@
-"""Recorded verdicts on labelled episodes: each is the answer to exactly this prompt, or the test fails."""
+"""Recorded verdicts on labelled episodes: each is the answer to exactly this prompt, or the test fails.
+
+They were given before transcripts were quoted, so the prompts are those of that time (`unquoted.py`).
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,9 @@ from simia.llm.engine import Engine, Limits, MemoryJournal
 from simia.llm.replay import Recorded, ReplayBackend, ReplaySettings, read, record
 from simia.llm.types import reply_key
 from simia.pack import Pack
-from simia.rewards.oracle import Oracle
 from simia.verify.calibrate import Calibration, calibrate
 from tests.verify.spoiling import Case, value
+from tests.verify.unquoted import UnquotedOracle
 
 RECORDINGS = Path(__file__).parents[1] / "recordings"
 MODEL = "strong"
@@ -27,7 +30,7 @@ async def judged(cases: Sequence[Case], pack: Pack, name: str, folder: Path) -> 
         path.unlink(missing_ok=True)
         record(joined(cases, pack, rows), path)
     async with Engine(ReplayBackend(ReplaySettings(path=path)), MemoryJournal(), Limits(retries=0)) as engine:
-        oracle = Oracle(engine, pack)
+        oracle = UnquotedOracle(engine, pack)
         return calibrate([(kind, value(episode), await oracle.score(episode, task)) for kind, task, episode in cases])
 
 
@@ -42,9 +45,9 @@ def joined(cases: Sequence[Case], pack: Pack, rows: Sequence[Recorded]) -> list[
     return found
 
 
-def requests(pack: Pack) -> Oracle:
+def requests(pack: Pack) -> UnquotedOracle:
     """An oracle that is only asked for its prompts, as a back end that takes a form of reply would get them."""
-    return Oracle(Engine(Structured(), MemoryJournal(), Limits(retries=0)), pack)
+    return UnquotedOracle(Engine(Structured(), MemoryJournal(), Limits(retries=0)), pack)
 
 
 class Structured:

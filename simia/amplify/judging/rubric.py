@@ -2,16 +2,14 @@
 
 The file opens with what the conversation is for; then each `## name` is a dimension. Rules, rubric, tools and policy come
 first in a prompt and the conversation last, so that a prefix cache serves all but the conversation of each pack (law 7).
-The conversation is shown as one JSON line a turn: nothing written in a turn can end it and speak as the prompt.
+The conversation is shown as one JSON line a turn, unprintable characters escaped: nothing written in a turn can end it and
+speak as the prompt.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Any
-
-import jinja2
 
 from simia.amplify.judging.settings import Judge
 from simia.amplify.prompt import as_value, compact
@@ -19,7 +17,8 @@ from simia.amplify.schema import TEXT, strict
 from simia.errors import UserError
 from simia.llm.types import Request
 from simia.prompts import template, text_of
-from simia.trajectory import Message, Trajectory
+from simia.quotation import escape_unprintable, quote
+from simia.trajectory import Message, Trajectory, digest
 
 SECTION = re.compile(r"^## +(.+?) *$", re.M)
 NAME = re.compile(r"[a-z][a-z0-9_]*")
@@ -62,15 +61,15 @@ class Rubric:
         facts: dict[str, Any] = {
             "about": self.about,
             "dimensions": self.dimensions,
-            "tools": [compact(tool) for tool in trajectory.tools],
+            "tools": [escape_unprintable(compact(tool)) for tool in trajectory.tools],
             "policy": trajectory.system,
+            "marker": digest(trajectory.system)[
+                :16
+            ],  # no policy can hold its own hash, so none can write its last line
             "turns": turns(trajectory.messages),
             "end": cut,
         }
-        try:
-            system, request = self._system.render(facts), self._request.render(facts)
-        except jinja2.UndefinedError as error:
-            raise UserError(f"prompt {self.judge.system} or {self.judge.request}: {error.message}") from None
+        system, request = self._system.render(facts), self._request.render(facts)
         return [{"role": "system", "content": system}, {"role": "user", "content": request}]
 
     def schema(self) -> dict[str, Any]:
@@ -113,5 +112,5 @@ def turns(messages: list[Message]) -> list[str]:
             ]
         if message.error:
             turn["error"] = message.error.meaning
-        lines.append(json.dumps(turn, ensure_ascii=False))
+        lines.append(quote(turn))
     return lines

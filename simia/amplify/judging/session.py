@@ -35,6 +35,8 @@ async def judge(
     """Judge a run by id or path: the verdicts, and what all judging of this run has cost so far."""
     run = Run.read_only(runs, run_id)
     try:
+        if not (found := run.verify()).complete:
+            say(f"note: {found}")
         own = saved(run).llm
         models = {name: judge.llm or own for name, judge in config.judges.items()}
         folder = run.folder / FOLDER

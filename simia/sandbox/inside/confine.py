@@ -38,7 +38,9 @@ CALLS: dict[str, tuple[int | None, int | None]] = {
     "init_module": (175, 105), "finit_module": (313, 273), "kexec_load": (246, 104), "personality": (135, 92),
     "prlimit64": (302, 261), "setrlimit": (160, 164), "ioperm": (173, None), "iopl": (172, None), "syslog": (103, 116),
     "sched_setattr": (314, 274), "sched_setparam": (142, 118), "ioprio_set": (251, 30), "migrate_pages": (256, 238),
-    "move_pages": (279, 239), "process_mrelease": (448, 448),
+    "move_pages": (279, 239), "process_mrelease": (448, 448), "io_setup": (206, 0), "io_submit": (209, 2),
+    "inotify_init": (253, None), "inotify_init1": (294, 26), "inotify_add_watch": (254, 27), "fanotify_init": (300, 262),
+    "fanotify_mark": (301, 263),
 }  # fmt: skip
 # What the zygote needs: workers, and what libraries do at their import (an event loop's pair of sockets, a program's version).
 ZYGOTE = {
@@ -49,10 +51,22 @@ ZYGOTE = {
 EVER = {
     "userfaultfd", "unshare", "setns", "mount", "umount2", "pivot_root", "open_tree", "move_mount", "fsopen", "fsmount",
     "mount_setattr", "bpf", "perf_event_open", "io_uring_setup", "io_uring_enter", "io_uring_register", "keyctl", "add_key",
-    "request_key", "memfd_secret", "init_module", "finit_module", "kexec_load", "personality", "ioperm", "iopl", "syslog",
+    "request_key", "init_module", "finit_module", "kexec_load", "personality", "ioperm", "iopl", "syslog",
     "migrate_pages", "move_pages", "process_mrelease", "kcmp", "ptrace", "pidfd_getfd", "process_madvise", "process_vm_readv", "process_vm_writev",
 }  # fmt: skip
+# Memory that belongs to no process and to no file system of the sandbox, so that nobody could count it. A session that is alone
+# hears that there is no such call: programs have another way then.
+UNCOUNTED = {"memfd_create", "memfd_secret", "shmget", "msgget", "semget"}
+# What takes from a number that the whole machine or the host's user has, or tells which shown files other processes use.
+OF_THE_HOST = {
+    "io_setup", "io_submit", "inotify_init", "inotify_init1", "inotify_add_watch", "fanotify_init", "fanotify_mark",
+}  # fmt: skip
 SOCKET, FAMILIES = (41, 198), (1, 2, 10, 16)  # unix, IPv4, IPv6, netlink: a virtual machine's sockets know no namespace
+UNIX = 1
+SOCKETPAIR, CONNECTED = (
+    (53, 199),
+    (1, 5),
+)  # streams and packets in order: a pair of datagram sockets can write to any address
 CLONE3 = 435
 # name: (x86_64, aarch64), and the second arguments that are refused: a descriptor's owner is signalled by the kernel,
 # so who may name an owner and a signal can kill without `kill`.
@@ -60,6 +74,8 @@ OWNERS: dict[str, tuple[tuple[int, int], tuple[int, ...]]] = {
     "fcntl": ((72, 25), (8, 10, 15)),  # F_SETOWN, F_SETSIG, F_SETOWN_EX
     "ioctl": ((16, 29), (0x8901, 0x8902, 0x5452)),  # FIOSETOWN, SIOCSPGRP, FIOASYNC
 }
+# The same for leases on files that are shown, which keep the host from writing to them, and notes of what happens in a folder.
+LEASES = {"fcntl": ((72, 25), (1024, 1026, 1040))}  # F_SETLEASE, F_NOTIFY, F_SETDELEG
 PROCESSES, WHILE_LOADING = 4096, 64  # of one sandbox: workers, and what a pack's code may make of itself when it loads
 SLACK = 256 << 20  # address space that writers of JSON reserve at once; refused it, they do not raise but crash
 MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
@@ -87,10 +103,11 @@ def rlimits(*, memory: int, files: int, processes: int, cpu: int, size: int = 0)
         resource.setrlimit(which, (value, value))
 
 
-def loading_limits(*, memory: int, size: int = 0) -> None:
-    """Limits of the process that loads a pack's code: memory, how many processes it may make of itself, bytes of a file."""
+def loading_limits(*, memory: int, cpu: int, size: int = 0) -> None:
+    """Limits of the process that loads a pack's code: memory, CPU seconds, how many processes it may make of itself, bytes of a file."""
     for which, value in (
         (resource.RLIMIT_AS, mapped() + memory) if not size else (resource.RLIMIT_DATA, memory),
+        (resource.RLIMIT_CPU, cpu),
         (resource.RLIMIT_FSIZE, size),
         (resource.RLIMIT_CORE, 0),
     ):
@@ -136,11 +153,11 @@ def hide() -> None:
     ctypes.CDLL(None, use_errno=True).prctl(DUMPABLE, 0, 0, 0, 0)
 
 
-def filter_program(*, loading: bool = False, alone: bool = False) -> bytes:
+def filter_program(*, loading: bool = False, alone: bool = False, unix: bool = True) -> bytes:
     """The filter as classic BPF: wrong machine → kill; a listed call → EPERM; clone3 → ENOSYS; anything else → allowed.
 
     `loading`: of the process that loads a pack and must be able to fork workers and end them. `alone`: of a session that has
-    a sandbox to itself.
+    a sandbox to itself; `unix` False: which sees folders or the network of the host, and so must not connect to Unix sockets there.
     """
     found = MACHINES.get(platform.machine())
     if found is None:
@@ -148,6 +165,7 @@ def filter_program(*, loading: bool = False, alone: bool = False) -> bytes:
     column, audit = found
     rows = [row for name, row in CALLS.items() if (name in EVER if alone else not (loading and name in ZYGOTE))]
     numbers = sorted(number for row in rows if (number := row[column]) is not None)
+    absent = sorted(number for name in UNCOUNTED | OF_THE_HOST if alone and (number := CALLS[name][column]) is not None)
     instruction = struct.Struct("=HBBI")
     program = [
         instruction.pack(0x20, 0, 0, 4),  # load the machine
@@ -161,15 +179,24 @@ def filter_program(*, loading: bool = False, alone: bool = False) -> bytes:
     ]
     if alone:
         # Another call: past this part. Else compare its first argument with the families; none of them → refused.
-        program += [instruction.pack(0x15, 0, len(FAMILIES) + 3, SOCKET[column]), instruction.pack(0x20, 0, 0, 16)]
-        program += [instruction.pack(0x15, len(FAMILIES) - n, 0, family) for n, family in enumerate(FAMILIES)]
+        families = FAMILIES if unix else [family for family in FAMILIES if family != UNIX]
+        program += [instruction.pack(0x15, 0, len(families) + 3, SOCKET[column]), instruction.pack(0x20, 0, 0, 16)]
+        program += [instruction.pack(0x15, len(families) - n, 0, family) for n, family in enumerate(families)]
         program += [instruction.pack(0x06, 0, 0, REFUSE), instruction.pack(0x20, 0, 0, 0)]
-    for both, values in () if alone else OWNERS.values():
+    if not unix or (loading and not alone):
+        # Another call: past this part. Else compare the low bits of its second argument, the socket's type.
+        program += [instruction.pack(0x15, 0, len(CONNECTED) + 4, SOCKETPAIR[column]), instruction.pack(0x20, 0, 0, 24)]
+        program.append(instruction.pack(0x54, 0, 0, 0xF))
+        program += [instruction.pack(0x15, len(CONNECTED) - n, 0, kind) for n, kind in enumerate(CONNECTED)]
+        program += [instruction.pack(0x06, 0, 0, REFUSE), instruction.pack(0x20, 0, 0, 0)]
+    for both, values in (*LEASES.values(), *(() if alone else OWNERS.values())):
         # Another call: past this part. Else load the low half of its second argument, compare, and load the number again.
         program += [instruction.pack(0x15, 0, 2 * len(values) + 2, both[column]), instruction.pack(0x20, 0, 0, 24)]
         for value in values:
             program += [instruction.pack(0x15, 0, 1, value), instruction.pack(0x06, 0, 0, REFUSE)]
         program.append(instruction.pack(0x20, 0, 0, 0))
+    for number in absent:
+        program += [instruction.pack(0x15, 0, 1, number), instruction.pack(0x06, 0, 0, NO_SUCH)]
     for number in numbers:
         program += [instruction.pack(0x15, 0, 1, number), instruction.pack(0x06, 0, 0, REFUSE)]
     program.append(instruction.pack(0x06, 0, 0, ALLOW))

@@ -1,7 +1,7 @@
 """The driver of a world of files: an episode's state is what lies in its private folder, and a little memory beside it.
 
 To set a state back is to lay the files out again: only those that differ are written. What other file systems are mounted
-below the folder is none of the state, so the folder may be the whole root. As JSON a file is its text, or its bytes in
+below the folder is none of the state, so the folder may be the whole root; the ones that the episode may write to (`parents`) are. As JSON a file is its text, or its bytes in
 base64 with what the world reads in them.
 """
 
@@ -17,12 +17,13 @@ import shutil
 import signal
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from simia.sandbox.inside.convention import Convention
+from simia.sandbox.inside.links import LIB, leads_to, remove_link
 
 if TYPE_CHECKING:
     from simia.sandbox.inside.drivers import Loaded
@@ -44,6 +45,7 @@ class FileDriver(Convention):
         if loaded.root is None:
             raise ValueError("a world of files needs `isolation: sandbox`")
         self.loaded, self.root = loaded, loaded.root
+        self._parents = tuple(map(Path, loaded.spec.get("parents", ())))
         self.tools: Any = None
         self._start: tuple[Files, dict[str, Any]] = ({}, {})
         self._initial: JSON = None
@@ -64,7 +66,7 @@ class FileDriver(Convention):
             else:
                 wanted[name.rstrip("/")] = raw(entry)
         if self.root != Path("/") or whole:  # a whole root keeps what the sandbox itself laid there
-            clear(self.root, wanted)
+            clear(self.root, wanted, self._parents)
         lay(self.root, wanted)
         self.tools = self.loaded.object(self.root)
         self.tools._seed = str(seed)
@@ -75,14 +77,14 @@ class FileDriver(Convention):
         else:
             self.tools.start({name: value for name, value in initial.items() if name not in ("folder", "files")})
         self.tools.ready()
-        self._start, self._initial = (files_in(self.root), copied(self.tools.memory)), None
+        self._start, self._initial = (self._files(), copied(self.tools.memory)), None
 
     def call(self, by: str, name: str, arguments: dict[str, Any], index: int) -> JSON:
         self._running = processes() if self.loaded.spec.get("sealed") else None  # else they are the whole machine's
         return super().call(by, name, arguments, index)
 
     def dump(self) -> JSON:
-        return self._as_json(files_in(self.root), self.tools.memory, self.root)
+        return self._as_json(self._files(), self.tools.memory, self.root)
 
     def beginning(self) -> JSON:
         """The state at the start, as JSON. What a file says is read once for the same bytes."""
@@ -96,7 +98,7 @@ class FileDriver(Convention):
         self._set(*self._start)
 
     def freeze(self) -> bytes:
-        return marshal.dumps((files_in(self.root), json.dumps(self.tools.memory)))
+        return marshal.dumps((self._files(), json.dumps(self.tools.memory)))
 
     def thaw(self, frozen: bytes) -> None:
         files, memory = marshal.loads(frozen)
@@ -106,15 +108,26 @@ class FileDriver(Convention):
         files = {real(name.rstrip("/")): raw(entry) for name, entry in state["files"].items()}
         self._set(files, state.get("memory", {}))
 
+    def remove_links(self) -> None:
+        """Before checks: remove links of the episode to what only checks can read. Links that it started with stay."""
+        started = self._start[0]
+        hidden = (str(self.loaded.folder), LIB, "/proc")
+        for name, each in self._files().items():
+            if each[0] == "link" and started.get(name) != each and leads_to(self.root / name, hidden):
+                remove_link(self.root / name)
+
     def check(self, name: str, by: str, arguments: dict[str, Any]) -> Any:
         with laid(self._start[0]) as folder:
             self.tools.before = folder
             return bool(getattr(self.tools, f"check_{name}")(**arguments))
 
+    def _files(self) -> Files:
+        return files_in(self.root, parents=self._parents)
+
     def _set(self, files: Files, memory: dict[str, Any]) -> None:
         if self._running is not None:  # what a refused call left running would go on writing
             stop(processes() - self._running)
-        clear(self.root, files)
+        clear(self.root, files, self._parents)
         lay(self.root, files)
         self.tools.memory = copied(memory)
         self.tools.ready()
@@ -202,10 +215,11 @@ def inside(pack: Path, name: str) -> Path:
     return found
 
 
-def files_in(root: Path, *, modes: bool = True) -> Files:
-    """Everything below `root` on its own file system. A folder stands there only when it is empty or its mode is unusual."""
+def files_in(root: Path, *, modes: bool = True, parents: Sequence[Path] = ()) -> Files:
+    """Everything below `root` on its own file system and those of `parents`. A folder is listed only when it is empty or its mode
+    is unusual."""
     found: Files = {}
-    with walked(root) as rows:
+    with walked(root, parents) as rows:
         for inner, path, status, empty in rows:
             mode = stat.S_IMODE(status.st_mode)
             if stat.S_ISDIR(status.st_mode):
@@ -218,10 +232,12 @@ def files_in(root: Path, *, modes: bool = True) -> Files:
 
 
 @contextlib.contextmanager
-def walked(root: Path, *, close: bool = True) -> Iterator[list[tuple[str, Path, os.stat_result, bool]]]:
+def walked(
+    root: Path, parents: Sequence[Path] = (), *, close: bool = True
+) -> Iterator[list[tuple[str, Path, os.stat_result, bool]]]:
     """All that is below, folders before what they hold: (name, path, status, whether it is an empty folder). Folders that we may
     not enter are opened meanwhile, and closed again unless `close` is false."""
-    device = root.lstat().st_dev
+    devices = {folder.lstat().st_dev for folder in (root, *parents)}
     rows: list[tuple[str, Path, os.stat_result, bool]] = []
     opened: list[tuple[Path, int]] = []
     stack = [("", root)]
@@ -236,7 +252,7 @@ def walked(root: Path, *, close: bool = True) -> Iterator[list[tuple[str, Path, 
                 path, inner = folder / name, f"{prefix}/{name}" if prefix else name
                 with contextlib.suppress(FileNotFoundError):
                     status = path.lstat()
-                    if status.st_dev != device:
+                    if status.st_dev not in devices:
                         continue
                     inside = stat.S_ISDIR(status.st_mode)
                     if inside:
@@ -281,12 +297,12 @@ def one(path: Path, status: os.stat_result, modes: bool) -> Raw:
     return "file", mode, data
 
 
-def clear(root: Path, keep: Files) -> None:
+def clear(root: Path, keep: Files, parents: Sequence[Path] = ()) -> None:
     """Remove what is not to stay: files that `keep` does not name, and folders that it leaves empty. Folders are left open."""
     folders = {str(parent) for name in keep for parent in Path(name).parents} | {
         name for name, each in keep.items() if each[0] == "folder"
     }
-    with walked(root, close=False) as rows:
+    with walked(root, parents, close=False) as rows:
         for inner, path, status, _ in reversed(rows):
             with contextlib.suppress(FileNotFoundError):
                 if not stat.S_ISDIR(status.st_mode):

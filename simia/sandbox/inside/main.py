@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import inspect
 import os
@@ -23,16 +24,18 @@ if LIB not in sys.path:
 
 from simia.sandbox.inside import confine  # noqa: E402
 from simia.sandbox.inside.drivers import Loaded  # noqa: E402
-from simia.sandbox.inside.frames import Closed, Reader, frame  # noqa: E402
-from simia.sandbox.inside.sessions import OutOfMemory, Sessions, checks, words  # noqa: E402
+from simia.sandbox.inside.frames import HEAD, MOST_LEVELS, Closed, Reader, frame, nests_deeper, pack  # noqa: E402
+from simia.sandbox.inside.sessions import WORDS, OutOfMemory, Sessions, checks, words  # noqa: E402
 
 MEMORY_EXIT = 77
 
 
 def main(descriptor: int) -> None:
+    os.set_inheritable(descriptor, False)  # bubblewrap passed it on; what the pack's code starts must not have it
     control = socket.socket(fileno=descriptor)
     reader = Reader(control)
     order = reader.next()
+    hand_over_folders(control, order["folders"])
     silence()
     os.umask(0o022)
     os.environ.update(order.get("variables", {}))  # not on a command line, which all users of the machine may read
@@ -41,8 +44,8 @@ def main(descriptor: int) -> None:
         program = confine.filter_program() if order["seal"] and not alone else b""
         if order["seal"]:
             confine.hide()  # programs that it starts are visible again: they may look at each other, not at the worker
-            confine.loading_limits(memory=order["memory"], size=order["size"])
-            confine.seal(confine.filter_program(loading=True, alone=alone))
+            # The system call filter for loading holds already: bubblewrap installed it, also for process 1 of the sandbox.
+            confine.loading_limits(memory=order["memory"], cpu=order["cpu"], size=order["size"])
         loaded = Loaded(Path(order["pack"]), order["spec"])
         if order["seal"]:
             confine.loaded()
@@ -89,6 +92,17 @@ def main(descriptor: int) -> None:
             control.sendall(frame({"id": number, "exit": exits.pop(number, None)}))
 
 
+def hand_over_folders(control: socket.socket, folders: list[str]) -> None:
+    """Give the parent a descriptor of each writable file system, before any code of the pack runs: it counts what they hold."""
+    opened = []
+    for folder in folders:
+        with contextlib.suppress(OSError):
+            opened.append(os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC))
+    socket.send_fds(control, [frame({"folders": len(opened)})], opened)
+    for each in opened:
+        os.close(each)
+
+
 def serve(descriptor: int, loaded: Loaded, order: dict[str, Any], program: bytes) -> None:
     """A worker's life: confine itself, then answer one frame of requests after the other. Never returns."""
     code = 1
@@ -96,11 +110,12 @@ def serve(descriptor: int, loaded: Loaded, order: dict[str, Any], program: bytes
         os.closerange(3, descriptor)
         os.closerange(descriptor + 1, 4096)
         signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+        keep_from_children(descriptor)
         channel = socket.socket(fileno=descriptor)
         confine.rlimits(**order["limits"])
         if program:
             confine.seal(program)
-        work(channel, Sessions(loaded, order["isolated"], order["live"]), loaded, order["most"])
+        work(channel, Sessions(loaded, order["isolated"], order["live"]), loaded, order["most"], order["state"])
         code = 0
     except (OutOfMemory, MemoryError):
         code = MEMORY_EXIT
@@ -110,23 +125,71 @@ def serve(descriptor: int, loaded: Loaded, order: dict[str, Any], program: bytes
         os._exit(code)
 
 
-def work(channel: socket.socket, sessions: Sessions, loaded: Loaded, most: int) -> None:
-    reader = Reader(channel)
-    while True:
-        answers = [answer(each, sessions, loaded, most) for each in reader.next()]
-        try:
-            body = frame(answers)
-        except (TypeError, ValueError, RecursionError):  # one of the states is no JSON: the others are
-            body = frame([sendable(each) for each in answers])
-        channel.sendall(body)
+def keep_from_children(descriptor: int) -> None:
+    """Answers are this process's alone: a program that the code starts does not inherit the channel, and a fork loses it."""
+    os.set_inheritable(descriptor, False)
+    os.register_at_fork(after_in_child=functools.partial(replace_descriptor, descriptor))
 
 
-def sendable(row: list[Any]) -> list[Any]:
+def replace_descriptor(descriptor: int) -> None:
+    """Put standard input (the null device) in its place: a closed number could become another file's."""
     try:
-        frame(row)
+        os.dup2(0, descriptor, inheritable=False)
+    except OSError:
+        os.close(descriptor)
+
+
+def work(channel: socket.socket, sessions: Sessions, loaded: Loaded, most: int, state: int) -> None:
+    """Answer frame after frame. Answers travel together as long as they are small, so that the parent need not hold many large."""
+    reader = Reader(channel)
+    largest = max(state, most) + len("[]") + WORDS
+    while True:
+        held: list[bytes] = []
+        size = 0
+        for each in reader.next():
+            body = packed(answer(each, sessions, loaded, most), largest)
+            if held and size + len(body) > most:
+                channel.sendall(joined(held))
+                held, size = [], 0
+            held.append(body)
+            size += len(body) + 1
+        channel.sendall(joined(held))
+
+
+def packed(row: list[Any], most: int) -> bytes:
+    """An answer as JSON; an error where it is none (a state can be anything), or too large to be sent."""
+    try:
+        if (size := text_size(row)) > most:  # before it is written: without memory orjson ends by a signal
+            raise ValueError(f"it takes at least {size:,} bytes, more than {most:,}")
+        body = pack(row)
+        if len(body) > most:
+            raise ValueError(f"{len(body):,} bytes are more than {most:,}")
+        if nests_deeper(row, MOST_LEVELS + 2):
+            raise ValueError(f"it nests deeper than {MOST_LEVELS} levels")
     except (TypeError, ValueError, RecursionError) as error:
-        return [row[0], [2, f"{type(error).__name__}: the state is not JSON: {words(error)}"]]
-    return row
+        return pack([row[0], [2, f"{type(error).__name__}: the state cannot be sent as JSON: {words(error)}"]])
+    return body
+
+
+def text_size(value: Any) -> int:
+    """Characters of all texts in a JSON value: as JSON it takes at least as many bytes."""
+    size, level = 0, [value]
+    while level:
+        size += sum(len(each) for each in level if isinstance(each, str))
+        level = [
+            inner
+            for each in level
+            if isinstance(each, dict | list)
+            for inner in (each.values() if isinstance(each, dict) else each)
+        ]
+    return size
+
+
+def joined(rows: list[bytes]) -> bytes:
+    """A frame of answers. One that needs the slow reader says so by a space before it, and then the frame does."""
+    space = b" " if any(row[:1] == b" " for row in rows) else b""
+    body = space + b"[" + b",".join(rows) + b"]"
+    return HEAD.pack(len(body)) + body
 
 
 def answer(request: list[Any], sessions: Sessions, loaded: Loaded, most: int) -> list[Any]:

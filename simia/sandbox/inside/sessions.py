@@ -15,7 +15,8 @@ from typing import Any
 
 from simia.sandbox.inside.convention import Refusal
 from simia.sandbox.inside.drivers import Driver, Loaded, load
-from simia.sandbox.inside.frames import pack, unpack
+from simia.sandbox.inside.files import FileDriver
+from simia.sandbox.inside.frames import MOST_LEVELS, nests_deeper, pack, unpack
 from simia.state import apply, diff
 
 AWAKE = 8  # episodes that are never frozen: who plays a few large ones would freeze and thaw at every step
@@ -54,6 +55,8 @@ class Session:
             body = pack(value)
             if len(body) > most:
                 raise Refusal(f"the result is {len(body):,} bytes, more than {most:,} that a call may return")
+            if nests_deeper(value, MOST_LEVELS):
+                raise Refusal(f"the result nests deeper than {MOST_LEVELS} levels")
             if (
                 writes and len(self._since) >= self._every
             ):  # a state that cannot be written fails the call that finds it
@@ -171,6 +174,8 @@ def checks(loaded: Loaded, spec: dict[str, Any]) -> dict[str, Any]:
             found[item] = f"error: {type(error).__name__}: {words(error)}"
     if spec.get("calls"):
         session.driver.restore(final)
+        if isinstance(session.driver, FileDriver):
+            session.driver.remove_links()
         for number, call in enumerate(spec["calls"]):
             try:
                 value = session.driver.check(call["name"], call.get("by", "agent"), call.get("arguments", {}))

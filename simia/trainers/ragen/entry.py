@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from simia.errors import UserError
+from simia.terminal import say_error
 from simia.trainers.ragen.checks import check
 from simia.trainers.ragen.register import register
 
@@ -44,7 +45,7 @@ def start_ray(config: Any) -> None:
 def main(arguments: list[str]) -> int:
     home = Path(os.environ.get("RAGEN_HOME", ".")).resolve()
     if len(arguments) != 1 or not (home / "train.py").is_file():
-        print("usage: RAGEN_HOME=<checkout> python -m simia.trainers.ragen.entry CONFIG.yaml", file=sys.stderr)
+        say_error("usage: RAGEN_HOME=<checkout> python -m simia.trainers.ragen.entry CONFIG.yaml")
         return 2
     sys.path.insert(0, str(home))
     register()
@@ -56,7 +57,7 @@ def main(arguments: list[str]) -> int:
         start_ray(config)
         train.main(config)
     except UserError as error:
-        print(f"simia: {words_of(error)}", file=sys.stderr)
+        say_error(f"simia: {words_of(error)}")
         return 1
     return 0
 

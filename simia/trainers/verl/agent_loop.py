@@ -33,6 +33,7 @@ from verl.utils.config import omega_conf_to_dataclass  # type: ignore[import-not
 from simia.config import parse, read
 from simia.errors import UserError
 from simia.rollout.figures import SUCCESS
+from simia.terminal import clean
 from simia.trainers.tokens import Text, end_ids
 from simia.trainers.verl.groups import Group, Groups, name_of, note
 from simia.trainers.verl.play import Played, Player, PolicyLostError, Reply
@@ -94,7 +95,7 @@ class SimiaAgentLoop(AgentLoopBase):  # type: ignore[misc,unused-ignore]
             if groups.leave(key, group, reward, played.end if played is not None else "failed"):
                 await self._over(name, step, task, group, why)
         if why:
-            log.warning("task %s: %s", task, why)
+            log.warning("task %s: %s", clean(str(task)), clean(why))
         await group.over.wait()
         if group.usable(str(self.config.algorithm.adv_estimator)):
             return [] if reward is None else [self._output(played, policy, sampling_params, reward)]
@@ -208,6 +209,7 @@ def lost(played: Played) -> str:
 async def end_training(why: str, step: int | None) -> None:
     """A worker's error ends no training: verl fails the group, and may replace it for ever. Its trainer looks at all groups' statuses,
     and raises for one that it does not know, which is the way to say it: `ValueError: Unknown status: simia: …`."""
+    why = clean(why)
     tag = {"is_prompt": True, "status": f"simia: {why}", "global_steps": step or 0}
     log.error("the training is ended: %s", why)
     try:

@@ -18,6 +18,7 @@ from simia import config as settings
 from simia.errors import UserError
 from simia.interpreters import python_path
 from simia.pack import Pack
+from simia.resources import find_named
 from simia.trainers.launch import Launch, check_stage, folder_there, misfit, writable
 from simia.trainers.verl.data import AGENT, rows_of, save
 from simia.trainers.verl.settings import VerlSettings, plain
@@ -55,7 +56,7 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None)
         if name.startswith("+"):
             settings.assign(data, name[1:].split("."), value)
     engine(data, python)
-    if Path(ours.stage.pack).is_dir():
+    if find_named("seeds", ours.stage.pack) is None and Path(ours.stage.pack).is_dir():
         ours.stage.pack = str(Path(ours.stage.pack).absolute())  # the workers may stand elsewhere
     folder_there(dig(data, "actor_rollout_ref.model.path", ""), "actor_rollout_ref.model.path")
     folder = out(data, config)

@@ -20,6 +20,7 @@ from simia.llm.backends import open_backend as open_model
 from simia.llm.engine import Engine, Limits, PassingJournal
 from simia.llm.types import Request
 from simia.pack import Pack
+from simia.quotation import escape_unprintable, quote_label
 from simia.reward import Scorer
 from simia.rewards.oracle import Oracle, OracleSettings
 from simia.state import merge_patch
@@ -180,7 +181,7 @@ def known(pack: Pack, task: Task, tables: Any, settings: SimulatedSettings) -> t
     not fit a prompt."""
     state: Any = task.initial.get("state") or merge_patch(tables, task.initial.get("patch", {}))
     text = "\n".join(
-        f"{table} {key}: {orjson.dumps(row).decode()}"
+        f"{quote_label(table)} {quote_label(key)}: {escape_unprintable(orjson.dumps(row).decode())}"
         for table, rows in state.items()
         for key, row in (rows.items() if isinstance(rows, dict) else [("", rows)])
     )

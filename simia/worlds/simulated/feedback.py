@@ -16,6 +16,7 @@ import orjson
 from simia.formats.repair import RepairError, loads, without_thoughts
 from simia.pack import Pack
 from simia.prompts import template
+from simia.quotation import escape_unprintable
 from simia.task import Task
 from simia.tool import ToolSpec
 from simia.trajectory import ToolCall, Trajectory, compact
@@ -112,7 +113,7 @@ class Feedback:
             else "",
             "state": state,
         }
-        now = [f"{n}. {by}: {call.name} {compact(call.arguments or {})}" for n, (by, call) in enumerate(calls, start=1)]
+        now = [describe(n, by, call.name, call.arguments or {}) for n, (by, call) in enumerate(calls, start=1)]
         lines = [line(n, done) for n, done in enumerate(history, start=1)]
         fixed = len(self.system) + sum(len(text) for text in (*head.values(), ledger, *now))
         room = int(self.settings.context * CHARS_A_TOKEN) - (self.settings.max_tokens or 4096) * 4 - fixed
@@ -144,16 +145,21 @@ def results_of(seeds: Sequence[Trajectory], most: int) -> dict[str, list[str]]:
             name = names.get(message.call_id or "", message.name or "") if message.role == "tool" else ""
             held = found.setdefault(name, []) if name else None
             if held is not None and len(held) < most and message.error is None and len(message.text) <= LONGEST_EXAMPLE:
-                held.append(" ".join(message.text.split()))
+                held.append(escape_unprintable(" ".join(message.text.split())))
     return found
 
 
+def describe(number: int, by: str, name: str, arguments: dict[str, Any]) -> str:
+    """One call on one line: its arguments are the agent's, and may try to look like further lines."""
+    return f"{number}. {by}: {name} {escape_unprintable(compact(arguments))}"
+
+
 def line(number: int, done: Done, most: int | None = None) -> str:
-    text = " ".join(done.answer.text.split())
+    text = escape_unprintable(" ".join(done.answer.text.split()))
     if most is not None and len(text) > most:
         text = f"{text[:most]} … (shortened)"
     kind = "error" if done.answer.failed else "result"
-    return f"{number}. {done.by}: {done.name} {compact(done.arguments)}\n   {kind}: {text}"
+    return f"{describe(number, done.by, done.name, done.arguments)}\n   {kind}: {text}"
 
 
 def fitted(lines: list[str], history: Sequence[Done], room: int) -> list[str]:

@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from simia.quotation import escape_unprintable, quote_label
 from simia.trajectory import compact
 
 Scalar = str | int | float | bool | None
@@ -29,7 +30,7 @@ MISSING = re.compile(
     r"not found|no such|does(?: not|n't) exist|unknown|cannot be found|there is no|no .{1,40} found", re.I
 )
 KEY = re.compile(r"(^id$|_id$|^uuid$)", re.I)
-LIKE_A_KEY = re.compile(r"^(?=.*\d)[\w.@-]{2,}$")
+LIKE_A_KEY = re.compile(r"^(?=.*\d)[\w.@-]{2,}\Z")
 VOLATILE = re.compile(r"(time|timestamp|_at|age|elapsed|now|count|total_results|page)$", re.I)
 SHOWN = 6_000  # characters of the ledger in a prompt
 MOST_NESTED = 400  # characters of a list or an object that is kept as a field
@@ -185,13 +186,14 @@ class Ledger:
         """A line for each entity, those touched last first, as many as there is room for."""
         lines: list[str] = []
         for table, key in reversed(self.touched):
-            line = f"{table} {key}: {compact(self.tables[table][key])}"
+            row = escape_unprintable(compact(self.tables[table][key]))
+            line = f"{quote_label(table)} {quote_label(key)}: {row}"
             room -= len(line) + 1
             if room < 0:
                 lines.append(f"({len(self.touched) - len(lines)} more)")
                 break
             lines.append(line)
-        lines += [f"does not exist: {value}" for value in sorted(self.missing)[:20]]
+        lines += [f"does not exist: {quote_label(value)}" for value in sorted(self.missing)[:20]]
         return "\n".join(lines)
 
     def dump(self) -> dict[str, Any]:

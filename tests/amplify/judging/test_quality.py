@@ -255,6 +255,7 @@ def test_the_command_shows_a_prompt(run: Run) -> None:
 async def test_an_export_leaves_out_what_was_judged_bad_and_says_so(run: Run, tmp_path: Path) -> None:
     await judge_run(run, QualitySettings(), {"quality": Engine(faulty(run, 2, 5))})
     arguments = ["export", "r", "--runs", str(tmp_path), "--to", "openai", "--out", str(tmp_path / "out"), "--judged"]
+    arguments.append("--partial")  # the fixture still has the run open
     result = CliRunner().invoke(build(), arguments)
     assert result.exit_code == 0, result.output
     assert "2 that a judge found a fault in were left out" in result.output

@@ -17,6 +17,7 @@ from simia.llm.replay import ReplayBackend, ReplaySettings
 from tests.amplify.judging.cases import SOUND, all_cases
 
 RECORDINGS = Path(__file__).parents[2] / "recordings"
+ASKED = str(RECORDINGS / "asked/judge/system.j2")  # as it was when the verdicts were recorded
 EXPECTED = json.loads((RECORDINGS / "prefilter.verdicts.json").read_text())["verdicts"]
 
 
@@ -28,7 +29,7 @@ async def test_sound_seeds_stay_and_spoilt_ones_go_for_their_own_fault() -> None
     cases = all_cases()
     assert cases.keys() == EXPECTED.keys()
     async with engine() as opened:
-        verdicts = await prefilter_llm(list(cases.values()), JudgeSettings(), opened)
+        verdicts = await prefilter_llm(list(cases.values()), JudgeSettings(system=ASKED), opened)
     got = dict(zip(cases, verdicts, strict=True))
     assert {name: verdict.error for name, verdict in got.items() if verdict.error} == {}
     for name, expected in EXPECTED.items():
@@ -44,7 +45,7 @@ async def test_sound_seeds_stay_and_spoilt_ones_go_for_their_own_fault() -> None
 @pytest.mark.parametrize("change", [{"dimensions": ["logic"]}, {"sampling": {"temperature": 1.0}}])
 async def test_what_was_not_recorded_is_an_error_and_keeps_the_seed(change: dict[str, object]) -> None:
     seeds = list(all_cases().values())[:2]
-    settings = JudgeSettings.model_validate(change)
+    settings = JudgeSettings.model_validate({"system": ASKED, **change})
     async with engine() as opened:
         verdicts = await prefilter_llm(seeds, settings, opened)
     assert [verdict.error for verdict in verdicts] == [Code.REPLAY_MISS] * 2

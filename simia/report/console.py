@@ -1,0 +1,34 @@
+"""The console of all commands: nothing in what is printed steers the terminal, and no text is read as markup."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
+from rich.text import Text
+
+from simia.terminal import CONTROL, clean
+
+
+class Terminal(Console):
+    """rich's console without markup, emoji codes and highlighting. Every text passes `clean`, in tables and live panels too."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(markup=False, emoji=False, highlight=False, **options)
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        return super().render_str(clean(text), **options)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            if segment.control is None and CONTROL.search(segment.text):
+                yield Segment(clean(segment.text), segment.style)
+            else:
+                yield segment
+
+
+def plain(text: str, style: str = "") -> Text:
+    """Text as it is: no markup is read in it, and nothing in it steers the terminal."""
+    return Text(clean(text), style=style)

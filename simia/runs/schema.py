@@ -1,0 +1,178 @@
+"""The tables of a run's two files, their version, and the checksum that stands in every row.
+
+SQLite finds a broken page, but not a changed value. Each row therefore carries a CRC-32 of its table's name and its values, made by the
+thread that writes and compared by whoever reads. Files of simia 0.1.0 have no version and no checksums: they get the columns when they are
+opened, and their old rows stay without.
+"""
+
+from __future__ import annotations
+
+import errno
+import sqlite3
+import struct
+import zlib
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import orjson
+import zstandard
+
+from simia.errors import UserError
+
+VERSION = 1  # PRAGMA user_version of both files; 0: made by simia 0.1.0, or new
+MOST = 1 << 53  # tokens: a float holds every integer up to here
+LARGEST = 1 << 30  # bytes of one unpacked value: more can only be a damaged length
+File = Literal["replies", "ledger"]
+# What reading a damaged file raises: Python cannot decode SQLite's own message when the damage stands in it.
+READ_ERRORS = (sqlite3.Error, UnicodeDecodeError)
+
+COLUMNS: dict[File, dict[str, str]] = {
+    "ledger": {
+        "meta": "name TEXT PRIMARY KEY, value TEXT NOT NULL",
+        "item": "id TEXT PRIMARY KEY, stage TEXT NOT NULL, ord INTEGER NOT NULL, spec TEXT NOT NULL, status TEXT NOT NULL,"
+        " reason TEXT, detail TEXT",
+        "attempt": "item TEXT NOT NULL, n INTEGER NOT NULL, reply_key TEXT NOT NULL, status TEXT NOT NULL, code TEXT, prompt INTEGER,"
+        " completion INTEGER, cached INTEGER, cost REAL, asked_at REAL NOT NULL, got_at REAL",
+        "result": "item TEXT PRIMARY KEY, content_hash TEXT, body BLOB NOT NULL",
+        "seed": "ord INTEGER PRIMARY KEY, id TEXT NOT NULL, head TEXT NOT NULL, body BLOB NOT NULL",
+        "trait": "item TEXT PRIMARY KEY, tools TEXT NOT NULL, signature BLOB",
+        "head": "hash TEXT PRIMARY KEY, body BLOB NOT NULL",
+        "accepted": "ord INTEGER PRIMARY KEY, item TEXT NOT NULL, content_hash TEXT NOT NULL UNIQUE",
+    },
+    "replies": {
+        "reply": "key TEXT PRIMARY KEY, draw TEXT NOT NULL, request BLOB NOT NULL, body BLOB NOT NULL, at REAL NOT NULL",
+        "text": "hash TEXT PRIMARY KEY, body BLOB NOT NULL",
+        "meta": "name TEXT PRIMARY KEY, value TEXT NOT NULL",
+    },
+}
+PACKED = {"reply": (2, 3), "text": (1,), "result": (2,), "seed": (3,), "head": (1,)}  # places of compressed values
+ENDINGS = {"item": ", UNIQUE (stage, ord)", "attempt": ", PRIMARY KEY (item, n)"}
+ALWAYS = {"ledger": {"meta", "item", "attempt"}, "replies": {"reply"}}  # in every file that was ever written
+
+
+def width(file: File, table: str) -> int:
+    """How many values a row has, its checksum not counted. No type in these definitions has a comma in it."""
+    return COLUMNS[file][table].count(",") + 1
+
+
+def _places(file: File, table: str) -> str:
+    return ", ".join("?" * (width(file, table) + 1))
+
+
+# Statements that write whole rows; `Database` adds the checksum to the values of these.
+KEEP, PUT = (
+    {
+        (file, table): f"INSERT OR {verb} INTO {table} VALUES ({_places(file, table)})"
+        for file, tables in COLUMNS.items()
+        for table in tables
+    }
+    for verb in ("IGNORE", "REPLACE")
+)
+# Not replaced: a replaced row would move to the end of the table.
+PUT["ledger", "item"] = (
+    f"INSERT INTO item VALUES ({_places('ledger', 'item')}) ON CONFLICT (id) DO UPDATE SET spec = excluded.spec,"
+    " status = excluded.status, reason = excluded.reason, detail = excluded.detail, sum = excluded.sum"
+)
+SIGNED = {sql: table for statements in (KEEP, PUT) for (_, table), sql in statements.items()}
+
+
+def tokens(column: str) -> str:
+    """The sum of a column of counts, for SQL: what an endpoint reported may be of any size or sign, and SQLite's SUM overflows."""
+    return f"CAST(MIN(TOTAL(MAX({column}, 0)), {MOST}) AS INTEGER)"
+
+
+COST = "MIN(SUM(MAX(cost, 0)), 1e15)"  # as `tokens`; NULL where no row has a cost
+
+
+class Damaged(UserError):  # noqa: N818 - a state, not a mistake
+    """A file of a run holds something else than was written to it, or nothing at all."""
+
+
+def checksum(table: str, values: Iterable[Any]) -> int:
+    """CRC-32 of a row: every change of one byte, and of up to four in a row, gives another one."""
+    parts = [table.encode()]
+    for value in values:
+        if value is None:
+            parts.append(b"n")
+        elif isinstance(value, str):
+            raw = value.encode()
+            parts += (b"t%d:" % len(raw), raw)
+        elif isinstance(value, bytes):
+            parts += (b"b%d:" % len(value), value)
+        else:  # SQLite hands an integer back from a REAL column as a float
+            parts += (b"r", struct.pack("<d", value))
+    return zlib.crc32(b"".join(parts))
+
+
+def is_sound(table: str, row: Sequence[Any]) -> bool:
+    """Whether a row, its checksum last, is as it was written. Of rows of simia 0.1.0, which have none: whether they can be read."""
+    *values, expected = row
+    return is_readable(table, values) if expected is None else checksum(table, values) == expected
+
+
+def is_readable(table: str, row: Sequence[Any]) -> bool:
+    """Whether the compressed values of a row can be unpacked: all that can be asked of one without a checksum."""
+    places = PACKED.get(table, ())
+    try:
+        for place in places:
+            raw = unpack(row[place])
+            if table != "text":
+                orjson.loads(raw)
+    except (ValueError, IndexError):
+        return False
+    return True
+
+
+def unpack(packed: bytes) -> bytes:
+    """A stored value as it was before compression. Raises `ValueError` for what is none."""
+    try:
+        if zstandard.frame_content_size(packed) > LARGEST:
+            raise ValueError("its length is damaged")
+        return zstandard.ZstdDecompressor().decompress(packed, max_output_size=LARGEST)
+    except (zstandard.ZstdError, TypeError, MemoryError) as error:
+        raise ValueError(str(error)) from None
+
+
+def is_disk_full(error: Exception) -> bool:
+    full = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT)
+    return full or getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_FULL
+
+
+def advice(folder: Path) -> str:
+    """What to do about a damaged file."""
+    if (folder / "config.yaml").is_file():
+        return f"to recover what can be read: simia runs rebuild {folder}"
+    return f"move {folder} away: what it held is then asked for again"
+
+
+def damaged(folder: Path, file: File, what: object) -> Damaged:
+    return Damaged(f"{folder / f'{file}.db'} is damaged ({what}); {advice(folder)}")
+
+
+def prepare(connection: sqlite3.Connection, folder: Path, file: File, *, create: bool) -> None:
+    """Bring an opened file to the present version. Raises `UserError` for a newer one, `Damaged` for one without the tables of a run."""
+    version = connection.execute("PRAGMA user_version").fetchone()[0]
+    if version > VERSION:
+        raise UserError(
+            f"{folder / f'{file}.db'} has format {version} and this simia reads formats up to {VERSION}: upgrade simia"
+        )
+    connection.execute("BEGIN IMMEDIATE" if version < VERSION else "BEGIN")
+    try:
+        found = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        needed = ALWAYS[file] if version < VERSION else COLUMNS[file].keys()
+        if not create and not needed <= found:
+            raise damaged(folder, file, "it is empty, or the -wal file beside it is lost")
+        for table, columns in COLUMNS[file].items() if version < VERSION else ():
+            if table not in found:
+                rowid = " WITHOUT ROWID" if table == "attempt" else ""
+                connection.execute(f"CREATE TABLE {table} ({columns}, sum INTEGER{ENDINGS.get(table, '')}){rowid}")
+            elif not connection.execute("SELECT 1 FROM pragma_table_info(?) WHERE name = 'sum'", (table,)).fetchone():
+                connection.execute(f"ALTER TABLE {table} ADD COLUMN sum INTEGER")
+        if version < VERSION:
+            connection.execute(f"PRAGMA user_version = {VERSION}")
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise

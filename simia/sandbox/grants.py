@@ -1,0 +1,173 @@
+"""Which files of the host a sandbox may show: what is refused even when whoever opens a pack grants it.
+
+A grant is read-only. It never covers a home or a parent of one, credentials, the kernel's file systems, or a folder that holds a
+socket, a named pipe or a device: a read-only mount does not stop a connection to a socket, nor a write to a pipe.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import pwd
+import re
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from simia.errors import UserError
+from simia.sandbox.jail import SYSTEM
+
+Bind = tuple[str, str]  # (path outside, path inside)
+NEVER = (
+    "/",
+    "/home",
+    "/root",
+    "/etc",
+    "/var",
+    "/var/lib",
+    "/var/tmp",
+    "/tmp",
+)  # as a whole; a folder below may be granted
+NEVER_BELOW = ("/proc", "/sys", "/dev", "/run", "/boot")
+TAKEN = ("/pack", "/simia", "/proc", "/sys", "/dev")  # inside, where other things lie
+CREDENTIALS = (
+    ".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".password-store", ".netrc", ".pgpass", ".git-credentials",
+    ".config/gcloud", ".local/share/keyrings",
+)  # fmt: skip
+KERNEL_FILES = {
+    "proc", "sysfs", "devtmpfs", "devpts", "mqueue", "cgroup", "cgroup2", "securityfs", "debugfs", "tracefs", "bpf", "fusectl",
+    "configfs", "pstore", "efivarfs", "binfmt_misc", "autofs",
+}  # fmt: skip
+
+
+def check_grant(path: str | Path) -> Bind:
+    """What is bound for a granted file or folder. Raises `UserError` for one that is never granted."""
+    asked = os.path.abspath(os.path.expanduser(path))
+    real = os.path.realpath(asked)
+    if not os.path.exists(real):
+        raise UserError(f"{asked} cannot be granted: there is no such file or folder")
+    if reason := refusal(real) or taken(asked) or special_file(real):
+        raise UserError(f"{asked} cannot be granted: {reason}")
+    return real, asked
+
+
+def is_shown(path: str) -> bool:
+    """Whether every sandbox shows it: a part of the system's programs, libraries or their settings."""
+    return any(is_below(path, each) for each in SYSTEM)
+
+
+def is_below(path: str, folder: str) -> bool:
+    return Path(path).is_relative_to(folder)
+
+
+def refusal(real: str) -> str:
+    """Why a path, with its links resolved, is never shown; empty where it may be granted. Does not look into a folder."""
+    return broad(real) or of_kernel(real) or credential(real) or mounted_below(real)
+
+
+def broad(real: str) -> str:
+    """Why a folder shows too much: it is a home or holds one, or is a part of the system that holds everything."""
+    holder = "grant the one folder that is needed"
+    for home in homes():
+        if is_below(home, real) or same(home, real):
+            return f"it is or holds the home {home}; {holder}"
+    if found := next((each for each in NEVER if each == real or same(each, real)), None):
+        return f"{found} as a whole is never shown; {holder}"
+    return ""
+
+
+def of_kernel(real: str) -> str:
+    for each in NEVER_BELOW:
+        if is_below(real, each):
+            return f"nothing of {each} is ever shown"
+    holding = [(len(point), number, kind) for number, (point, kind) in enumerate(mounts()) if is_below(real, point)]
+    kind = max(holding)[2] if holding else ""
+    return f"it lies in a file system of the kernel ({kind})" if kind in KERNEL_FILES else ""
+
+
+def credential(real: str) -> str:
+    for home in homes():
+        for name in CREDENTIALS:
+            path = os.path.realpath(f"{home}/{name}")
+            if is_below(real, path) or (is_below(path, real) and os.path.exists(path)):
+                return f"{path} holds credentials, which are never shown"
+    return ""
+
+
+def mounted_below(real: str) -> str:
+    for point, _ in mounts():
+        if point != real and is_below(point, real):
+            return f"another file system is mounted in it at {point}; grant the folders beside that"
+    return ""
+
+
+def taken(inside: str) -> str:
+    found = next((each for each in TAKEN if is_below(inside, each)), None)
+    return f"a sandbox has a folder {found} of its own" if found else ""
+
+
+def special_file(real: str) -> str:
+    """Why a file or folder cannot be shown: the first socket, named pipe or device in it."""
+    if kind := kind_of(os.lstat(real).st_mode):
+        return f"it is {kind}"
+    if not os.path.isdir(real):
+        return ""
+    return next(
+        (f"it holds {kind}, {path}; remove that or grant a narrower folder" for path, kind in specials(real)), ""
+    )
+
+
+def specials(folder: str) -> Iterator[tuple[str, str]]:
+    """Files below a folder that are no files, folders or links: (path, what it is). No link is followed."""
+    pending = [folder]
+    while pending:
+        try:
+            with os.scandir(pending.pop()) as entries:
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        pending.append(entry.path)
+                    elif not entry.is_file(follow_symlinks=False) and not entry.is_symlink():
+                        yield entry.path, kind_of(entry.stat(follow_symlinks=False).st_mode)
+        except OSError:  # who may not look into it here may not do so inside
+            continue
+
+
+def kind_of(mode: int) -> str:
+    """What a special file is; empty for a file, a folder or a link."""
+    if stat.S_ISREG(mode) or stat.S_ISDIR(mode) or stat.S_ISLNK(mode):
+        return ""
+    return "a socket" if stat.S_ISSOCK(mode) else "a named pipe" if stat.S_ISFIFO(mode) else "a device"
+
+
+def homes() -> list[str]:
+    """Homes of this machine's users, with links resolved. A system user's home among the system's programs is none."""
+    return homes_with(os.path.expanduser("~"))
+
+
+@functools.cache  # each sandbox asks when it starts, and a directory service may answer slowly
+def homes_with(own: str) -> list[str]:
+    named = [own, *(user.pw_dir for user in pwd.getpwall())]
+    found = dict.fromkeys(os.path.realpath(home) for home in named if home.startswith("/"))
+    return [home for home in found if home != "/" and not is_shown(home)]
+
+
+def same(one: str, other: str) -> bool:
+    """Whether two paths are one file, as a bind mount makes them."""
+    try:
+        return os.path.samefile(one, other)
+    except OSError:
+        return False
+
+
+def mounts() -> list[tuple[str, str]]:
+    """(where it is mounted, its kind) of every file system, in the order in which they were mounted."""
+    try:
+        lines = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+    except OSError:
+        return []
+    found = []
+    for line in lines:
+        head, _, tail = line.partition(" - ")
+        point = re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), head.split(" ")[4])
+        found.append((point, tail.split(" ")[0]))
+    return found

@@ -1,0 +1,69 @@
+"""Print text that others wrote: names and errors of packs, replies of models, words of servers.
+
+Such text may hold control characters that steer a terminal (title, clipboard, colours, a cursor that overwrites earlier lines), and
+marks that turn the direction of writing. All of simia's own output goes through `say` here or through `Terminal` (simia.report.console).
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import sys
+import traceback
+from types import TracebackType
+
+from simia.masking import mask
+
+# C0 but newline and tab, DEL, C1, marks of direction, and lone surrogates, which cannot be written.
+CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def clean(text: str) -> str:
+    """The text with each control character replaced by U+FFFD; newlines and tabs stay."""
+    return CONTROL.sub("\N{REPLACEMENT CHARACTER}", text.replace("\r\n", "\n"))
+
+
+def one_line(text: str) -> str:
+    """The text as one line without control characters."""
+    return " ".join(clean(" ".join(text.split())).split())
+
+
+def escape_json(text: str) -> str:
+    """A JSON text whose control characters are written as `\\u00XX`, so that it stays the same value."""
+    return CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def say(text: object, *, error: bool = False) -> None:
+    """Print a line to standard output, or to standard error, without control characters and keys."""
+    print(clean(mask(str(text))), file=sys.stderr if error else sys.stdout, flush=True)
+
+
+def say_error(text: object) -> None:
+    """Print a line to standard error."""
+    say(text, error=True)
+
+
+def say_json(text: str) -> None:
+    """Print JSON to standard output."""
+    print(escape_json(mask(text)), flush=True)
+
+
+class CleanFormatter(logging.Formatter):
+    """Log records without control characters and keys."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return clean(mask(super().format(record)))
+
+
+def print_exception(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Print an unexpected exception as Python does, without control characters and keys."""
+    say_error("".join(traceback.format_exception(kind, error, trace)).rstrip())
+
+
+def guard() -> None:
+    """Let tracebacks and log records of this process pass through `clean` too. Called by entry points, not on import."""
+    sys.excepthook = print_exception
+    handler = logging.StreamHandler()
+    handler.setLevel(logging.WARNING)
+    handler.setFormatter(CleanFormatter())
+    logging.lastResort = handler

@@ -1,0 +1,221 @@
+"""No control character of a pack, a model, a server or a config reaches the terminal, and no text is read as markup."""
+
+from __future__ import annotations
+
+import ast
+import io
+import json
+import logging
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import orjson
+import pytest
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+import simia
+from simia.amplify.progress import Progress
+from simia.amplify.seeds import Seeds
+from simia.amplify.session import note_seeds
+from simia.amplify.settings import AmplifyConfig
+from simia.cli import main
+from simia.config import load
+from simia.errors import Code, Issue
+from simia.report.console import Terminal
+from simia.report.live import LivePanel
+from simia.runs import PASSED, REJECTED, Item, Run
+from simia.terminal import CONTROL, clean, escape_json, one_line
+from simia.tool import ToolSpec
+from simia.trajectory import Message, ToolCall, Trajectory
+from tests.sandbox.making import HEAD, make_pack
+
+STEER = "\x1b]0;OWNED\x07\x1b[2J\x9b31m\x9d52;c;T1dORUQ=\x9c\u202eDENWO\u2066\r\x08\x00[link=https://evil.example]OWNED[/link][/][bold]"
+Run_ = Callable[..., str]
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Run_:
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
+    monkeypatch.setattr(logging, "lastResort", logging.lastResort)
+    monkeypatch.setenv("COLUMNS", "400")
+    monkeypatch.chdir(tmp_path)
+
+    def run(*words: str) -> str:
+        monkeypatch.setattr(sys, "argv", ["simia", *words])
+        try:
+            main()
+        except SystemExit:
+            pass
+        printed = capsys.readouterr()
+        return printed.out + printed.err
+
+    return run
+
+
+def check_inert(printed: str) -> None:
+    found = CONTROL.findall(printed)
+    assert not found, ascii(found)
+    assert "OWNED" in printed, "or this test proves nothing"
+
+
+def hostile_pack(folder: Path) -> Path:
+    code = f"{HEAD}\nraise ValueError({STEER!r})\n"
+    make_pack(folder, code, {"look": {"type": "object"}})
+    head = folder / "pack.yaml"
+    head.write_text(head.read_text() + f"\ntasks: tasks.jsonl\ndescription: {json.dumps(STEER)}\n")
+    (folder / "tools.json").write_text(
+        json.dumps(
+            [{"name": "look", "description": STEER, "parameters": {"type": "object", "properties": {STEER: {}}}}]
+        )
+    )
+    task = {"id": "t", "instruction": STEER, "reference": [{"name": "look", "arguments": {STEER: STEER}}]}
+    (folder / "tasks.jsonl").write_text(json.dumps(task) + "\n")
+    return folder
+
+
+def hostile_run(runs: Path) -> None:
+    facts = {"model": STEER, "alias": STEER, "prompts": {STEER: "0"}}
+    run = Run.create(runs, load(AmplifyConfig, "amplify/default", ["n=2"]), name="r", facts=facts)
+    story = Trajectory(
+        pack=STEER,
+        task_id=STEER,
+        tools=[ToolSpec(name=STEER)],
+        messages=[
+            Message(role="user", content=STEER),
+            Message(role="assistant", content=STEER, calls=[ToolCall(id="c", name=STEER, arguments={STEER: STEER})]),
+            Message(role="tool", call_id="c", name=STEER, content=STEER),
+        ],
+    )
+    note_seeds(run, Seeds(order=[story], refused=[], read=1))
+    run.ledger.set_meta("stopped", {"kind": STEER, "detail": STEER})
+    for number, status in enumerate((PASSED, REJECTED)):
+        item = Item(f"i{number}", number, {"seed": story.id, "task": STEER, "pack": STEER, "pass": 0}, status, STEER)
+        run.ledger.plan(item)
+        issue = Issue(code=Code.UNPARSABLE, where=STEER, detail=STEER).model_dump(mode="json")
+        made = story.to_row() if status == PASSED else None
+        run.ledger.conclude(item, f"h{number}", {"trajectory": made, "issues": [issue], "repairs": [STEER]})
+        if status == PASSED:
+            run.ledger.accept(item, "h0")
+    run.ledger.flush()
+    run.close()
+
+
+ATTACK = "control characters of a pack, a model or a server steer the reader's terminal"
+
+
+@pytest.mark.attack(ATTACK)
+@pytest.mark.parametrize(
+    "words", ["pack validate bad", "pack show bad", "pack show bad t", "pack gate bad", "rollout bad --agent nothing"]
+)
+def test_a_hostile_pack_does_not_steer_the_terminal(command: Run_, tmp_path: Path, words: str) -> None:
+    hostile_pack(tmp_path / "bad")
+    check_inert(command(*words.split()))
+
+
+@pytest.mark.attack(ATTACK)
+@pytest.mark.parametrize(
+    "words",
+    ["runs list", "runs show r", "runs show r --item i0", "runs show r --item i1", "report r", "runs diff r r --json"],
+)
+def test_a_hostile_run_does_not_steer_the_terminal(command: Run_, tmp_path: Path, words: str) -> None:
+    hostile_run(tmp_path / "runs")
+    check_inert(command(*words.split()))
+
+
+@pytest.mark.attack(ATTACK)
+@pytest.mark.parametrize("key", [f"'{STEER.splitlines()[0]}'", "alias"])
+def test_a_hostile_config_does_not_steer_the_terminal(command: Run_, tmp_path: Path, key: str) -> None:
+    (tmp_path / "evil.yaml").write_text(json.dumps({STEER: STEER, "n": STEER}))
+    printed = command("amplify", "--config", "evil.yaml", "--set", "n=1\nsimia: all is well")
+    assert not CONTROL.search(printed)
+    assert len(printed.splitlines()) == 1, "a message is one line, whatever it quotes"
+
+
+@pytest.mark.attack(ATTACK)
+def test_a_terminal_shows_markup_and_controls_as_text() -> None:
+    table = Table(STEER, title=STEER)
+    table.add_row(STEER)
+    table.add_row(Text(STEER))
+    for options in ({"force_terminal": True, "color_system": "truecolor"}, {"no_color": True}):
+        console = Terminal(file=io.StringIO(), width=300, **options)
+        for each in (STEER, Text(STEER), table, Panel(Text(STEER), title=Text(STEER))):
+            console.print(each, style="red")
+        console.rule(STEER)
+        with console.status(Text(STEER)):
+            pass
+        printed = console.file.getvalue()  # type: ignore[attr-defined]
+        ours = re.sub(r"\x1b\[[0-9;?]*[mlhAK]|\r", "", printed)  # what rich writes itself: style, cursor
+        check_inert(ours)
+        assert "[link=https://evil.example]OWNED[/link][/][bold]" in ours
+        assert "\x1b]" not in printed
+        assert "\x1b[2J" not in printed
+
+
+@pytest.mark.attack(ATTACK)
+def test_the_live_panel_shows_controls_as_text() -> None:
+    progress = Progress(run=STEER, n=3)
+    progress.rejected[STEER] += 1
+    progress.stopping = STEER
+    for terminal in (True, False):
+        console = Terminal(file=io.StringIO(), force_terminal=terminal, width=200)
+        with LivePanel(console) as panel:
+            panel.update(progress)
+        printed = console.file.getvalue()  # type: ignore[attr-defined]
+        check_inert(re.sub(r"\x1b\[[0-9;?]*[mlhAK]|\r", "", printed))
+
+
+@pytest.mark.attack(ATTACK)
+def test_tracebacks_and_log_lines_do_not_steer_the_terminal() -> None:
+    code = (
+        "import logging\nfrom simia.masking import hide\nfrom simia.terminal import guard\n"
+        f"guard(); hide('sk-0123456789abcdef'); logging.getLogger('x').warning('%s', {STEER!r})\n"
+        f"raise ValueError({STEER!r} + 'sk-0123456789abcdef')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60)
+    printed = done.stderr.decode()
+    check_inert(printed)
+    assert "Traceback" in printed
+    assert printed.count("OWNED") >= 2
+    assert "sk-0123" not in printed.splitlines()[-1]
+
+
+def test_what_is_harmless_stays() -> None:
+    text = "tab\tline\n\N{ROCKET} é 漢字 [x] :smile: 100 %"
+    assert clean(text) == text
+    assert clean("a\r\nb") == "a\nb"
+    assert one_line(" a\n\tb\x1b[0m ") == "a b\N{REPLACEMENT CHARACTER}[0m"
+    value = {"a": STEER, "b": [1, text]}
+    written = escape_json(orjson.dumps(value).decode())
+    assert json.loads(written) == value
+    assert not CONTROL.search(written)
+
+
+def test_no_module_prints_by_itself() -> None:
+    """Output passes `simia.terminal` and `simia.report.console`; whatever speaks to another program is listed here."""
+    package = Path(simia.__file__).parent
+    speaks_to_a_program = {
+        "terminal.py",
+        "report/console.py",
+        "llm/embedded_server.py",  # its parent reads the address
+        "trainers/llamafactory_check.py",  # runs in an environment without simia
+        "trainers/tiny_model.py",
+    }
+    found = []
+    for path in sorted(package.rglob("*.py")):
+        name = path.relative_to(package).as_posix()
+        if name in speaks_to_a_program or name.startswith("sandbox/inside/") or "_world" in name:
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in (
+                "print",
+                "Console",
+                "typer.echo",
+                "click.echo",
+            ):
+                found.append(f"{name}:{node.lineno}: {ast.unparse(node.func)}")
+    assert not found, found

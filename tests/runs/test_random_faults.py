@@ -1,0 +1,45 @@
+"""Random faults in a run's files (see `faults.py`): forty in each run of the tests, two commands each; all commands on three hundred in
+the long ones, runs that were killed half-way among them, whose files differ from time to time."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.fake_endpoint import FakeEndpoint
+from tests.runs.faults import COMMANDS, KINDS, Original, make, run_fault
+
+FEW, ALL = 40, 300
+REPEATABLE = [number for number in range(ALL) if random.Random(number).choice(KINDS) != "killed"][:FEW]
+Made = tuple[dict[str, Original], FakeEndpoint]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Made]:
+    endpoint = FakeEndpoint("--respond", "tests.replies:trajectory")
+    try:
+        yield make(tmp_path_factory.mktemp("runs"), endpoint), endpoint
+    finally:
+        endpoint.stop()
+
+
+@pytest.mark.parametrize("number", REPEATABLE)
+def test_a_damaged_run_is_never_a_traceback_or_a_silent_loss(number: int, made: Made, tmp_path: Path) -> None:
+    # Numbers and commands have no common divisor, so that every command meets every kind of fault.
+    commands = [COMMANDS[(number + i) % len(COMMANDS)] for i in (0, 3)]
+    assert run_fault(number, made[0], tmp_path, made[1], commands).failures == []
+
+
+@pytest.mark.parametrize("number", [127, 213])
+def test_faults_that_once_got_through(number: int, made: Made, tmp_path: Path) -> None:
+    """A byte in the text of SQLite's own message; a text that several requests share."""
+    assert run_fault(number, made[0], tmp_path, made[1], ["list", "export", "rebuild"]).failures == []
+
+
+@pytest.mark.all
+@pytest.mark.parametrize("number", range(ALL))
+def test_every_command_on_a_damaged_run(number: int, made: Made, tmp_path: Path) -> None:
+    assert run_fault(number, made[0], tmp_path, made[1]).failures == []

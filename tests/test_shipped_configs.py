@@ -1,0 +1,171 @@
+"""Every config that we ship is loaded against packs and files made as the documentation says: names and splits resolve."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from simia import formats
+from simia.amplify.settings import AmplifyConfig
+from simia.cli import build
+from simia.config import load, parse, read
+from simia.export.llamafactory import Model
+from simia.llm.prices import price_of
+from simia.pack import Pack
+from simia.resources import data_root
+from simia.rollout.settings import RolloutConfig
+from simia.rollout.stage import chosen
+from simia.trainers.launch import check_stage
+from simia.trainers.llamafactory import named
+from simia.trainers.ragen.checks import check
+from simia.trainers.ragen.start import base_of, check_names, check_stages, merge, resolved
+from simia.trainers.trl_train import TrlConfig
+from simia.trainers.verl.data import rows_of
+from simia.trainers.verl.settings import VerlSettings
+from tests.amplify.select.test_contamination import TAU2
+from tests.importers.officebench import small
+from tests.trainers.ragen_standin import write_checkout
+
+CONFIGS = data_root() / "configs"
+ROWS = Path(__file__).parent / "formats" / "data"
+BASES = ("ragen/paper",)  # what others extend, with no environment of its own
+IMPORT = re.compile(r"simia (import [^;\n]+)")
+
+
+def shipped(folder: str) -> list[str]:
+    found = sorted(f"{folder}/{path.stem}" for path in (CONFIGS / folder).glob("*.yaml"))
+    return [name for name in found if name not in BASES]
+
+
+def test_every_file_has_a_test_here() -> None:
+    tested = {f"{name}.yaml" for folder in ("amplify", "ragen", "rollout", "trl", "verl") for name in shipped(folder)}
+    tested |= {f"{name}.yaml" for name in BASES} | {"prices.yaml"}
+    tested |= {f"llamafactory/{name}" for name in ("models.yaml", "runs.yaml", "sft.yaml", "ds_zero3.json")}
+    assert tested == {str(path.relative_to(CONFIGS)) for path in CONFIGS.rglob("*") if path.is_file()}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory, and a key so that endpoints open; nothing is asked of them."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OPENAI_API_KEY", "not-a-key")
+    return tmp_path
+
+
+def simia(*words: str) -> str:
+    done = CliRunner().invoke(build(), words)
+    assert done.exit_code == 0, f"{words}\n{done.output[-2000:]}\n{done.exception!r}"
+    return done.output
+
+
+def write_seeds() -> None:
+    """The files that configs/amplify name, in the form that their comments give, with content of ours."""
+    data = Path("data/seeds")
+    (data / "agentinstruct").mkdir(parents=True)
+    turns = [formats.get("apigen").write(seed) for seed in Pack.load("customer_service").seeds]
+    (data / "apigen-mt_5k.json").write_text(json.dumps(turns), encoding="utf-8")
+    office = json.loads((ROWS / "officebench.json").read_text(encoding="utf-8"))
+    (data / "officebench_1app.jsonl").write_text("\n".join(json.dumps(row) for row in office), encoding="utf-8")
+    rows = json.loads((ROWS / "agentinstruct.json").read_text(encoding="utf-8"))
+    for kind in ("os", "webshop", "mind2web"):
+        found = [row for row in rows if row["id"].startswith(kind)]
+        (data / "agentinstruct" / f"{kind}.json").write_text(json.dumps(found), encoding="utf-8")
+
+
+def write_benchmarks() -> None:
+    for domain in ("retail", "airline"):
+        tasks = Path("data/benchmarks/tau2") / domain / "tasks.json"
+        tasks.parent.mkdir(parents=True)
+        tasks.write_text(json.dumps([TAU2]), encoding="utf-8")
+    small.folder(Path("data/benchmarks/officebench"))
+
+
+@pytest.mark.parametrize("name", shipped("amplify"))
+def test_amplification(name: str, folder: Path) -> None:
+    write_seeds()
+    write_benchmarks()
+    config = load(AmplifyConfig, name)
+    said = simia("amplify", "--config", name, "--dry-run")
+    found = re.search(r"(\d+) seeds of \d+ read, (\d+) refused", said)
+    assert found, said[-2000:]
+    assert int(found[1]) > 0
+    assert int(found[2]) == 0
+    assert config.n >= 8
+    for paths in config.select.benchmarks.values():
+        assert all(list(Path().glob(path)) for path in paths), "the benchmark's files were made above"
+
+
+@pytest.mark.parametrize("name", shipped("rollout"))
+def test_rollouts(name: str, folder: Path) -> None:
+    config = load(RolloutConfig, name)
+    pack = Pack.load(config.pack)
+    assert chosen(pack, config)
+    check_stage(config, pack)
+
+
+@pytest.mark.parametrize("name", shipped("trl"))
+def test_trl(name: str, folder: Path) -> None:
+    config = parse(TrlConfig, read(name), where=name)
+    pack = Pack.load(config.stage.pack)
+    assert chosen(pack, config.stage)
+    check_stage(config.stage, pack)
+
+
+@pytest.mark.parametrize("name", shipped("verl"))
+def test_verl(name: str, folder: Path) -> None:
+    settings = parse(VerlSettings, read(name)["simia"], where=name)
+    check_stage(settings.stage, Pack.load(settings.stage.pack))
+    learns, judged = (rows_of(settings.stage, split) for split in (settings.data.train, settings.data.val))
+    assert learns
+    assert judged
+    assert not {row["extra_info"]["task"] for row in learns} & {row["extra_info"]["task"] for row in judged}
+
+
+@pytest.mark.trainer
+@pytest.mark.parametrize("name", shipped("ragen"))
+def test_ragen(name: str, folder: Path) -> None:
+    """Packs are imported by the commands at the top of the config. tau2's own code is installed for that, once."""
+    imports = IMPORT.findall((CONFIGS / f"{name}.yaml").read_text(encoding="utf-8"))
+    assert imports
+    tasks = small.folder(folder / "tasks")
+    for line in imports:
+        simia(*(str(tasks) if word == "FOLDER" else word for word in shlex.split(line)))
+    known = base_of(write_checkout(folder / "RAGEN"))
+    values = read(name)
+    check_names(values, known)
+    whole = resolved(merge(known, values))
+    check(whole)
+    notes = check_stages(whole)
+    tags = whole["es_manager"]["train"]["env_configs"]["tags"]
+    assert len(notes) == 2 * len(tags)
+    for tag in tags:
+        pack = Pack.load(whole["custom_envs"][tag]["env_config"]["stage"]["pack"])
+        assert pack.evaluation or {task.split for task in pack.tasks} == {"train", "test"}
+
+
+def test_llamafactory() -> None:
+    recipes = shipped("amplify")
+    seeds = {path for recipe in recipes for path in load(AmplifyConfig, recipe).seeds.packs}
+    runs = named()
+    assert runs
+    for run in runs.values():
+        for data in run.data:
+            assert f"amplify/{data}" in recipes or data in seeds, (
+                f"{data} is made by no config, and is no config's seeds"
+            )
+        for model in run.models:
+            assert Model.named(model).path
+    recipe = yaml.safe_load((CONFIGS / "llamafactory" / "sft.yaml").read_text(encoding="utf-8"))
+    assert (CONFIGS / "llamafactory" / recipe["deepspeed"]).is_file()
+
+
+@pytest.mark.parametrize("name", shipped("amplify"))
+def test_prices_are_known_for_the_models_that_configs_name(name: str) -> None:
+    llm = load(AmplifyConfig, name).llm
+    assert llm.kind != "openai" or price_of(llm.model) is not None
