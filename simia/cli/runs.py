@@ -245,6 +245,9 @@ def gc(
     found = list(collector.survey(runs)) if run is None else [collector.look(locate(runs, run))]
     print_findings(found, out, replies=replies)
     able = [each for each in found if each.freeable(replies=replies)]
+    problems = [each.problem for each in found if each.problem]
+    if free and problems and not able:
+        raise UserError(problems[0])
     if not able:
         return
     if not free:

@@ -257,7 +257,7 @@ def write(pack: Path, groups: list[Path], known: list[ToolSpec], rows: list[dict
         "match": {"files.*.base64": "exempt"},
         "executable": {
             "code": "tools.py", "object": "OfficeBench", "isolation": "sandbox", "root": "/testbed", "python": "office", "clock": CLOCK,
-            "hidden": ["references"],
+            **({"hidden": ["references"]} if any(files_of(group / "reference") for group in groups) else {}),
             **({"needs": settings} if (settings := libreoffice_settings()) else {}),
         },
         "user": "none",
