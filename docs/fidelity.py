@@ -15,18 +15,18 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from simia.environment import EpisodeLimits, open_environment
+from simia.envs.environment import EpisodeLimits, open_environment
+from simia.envs.play.baseline_agents import ReferenceAgent
+from simia.envs.play.player import play
+from simia.envs.users import ScriptedUser
+from simia.evaluation.chained_tasks import chain
+from simia.evaluation.fidelity import Fidelity, ToolFidelity, figures, gain, total_of
 from simia.llm.engine import Engine, Limits, MemoryJournal
 from simia.llm.replay import ReplayBackend, ReplaySettings
 from simia.pack import Pack
 from simia.report.plot import svg
 from simia.report.plot_fidelity import panels
-from simia.rollout.play import play
-from simia.rollout.scripted import ReferenceAgent
 from simia.task import Task
-from simia.users import ScriptedUser
-from simia.verify.chains import chain
-from simia.verify.fidelity import Fidelity, ToolFidelity, figures, gain, total_of
 
 RECORDINGS = Path(__file__).parents[1] / "tests" / "recordings"
 TASKS = ("cs-061", "cs-063", "cs-049")

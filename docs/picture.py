@@ -8,9 +8,9 @@ from pathlib import Path
 
 from rich.console import Console
 
+from simia.jobs import Run
 from simia.report.facts import gather
 from simia.report.text import print_report, print_trajectory
-from simia.runs import Run
 from simia.trajectory import Trajectory
 
 folder = Path(sys.argv[1])

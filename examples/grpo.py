@@ -1,6 +1,6 @@
 """GRPO with TRL on a pack, on one page: an environment, TRL's trainer, and nothing patched between them.
 
-    python -m simia.interpreters trl       # once: prints the PYTHON of an environment with TRL; then
+    python -m simia.venvs trl       # once: prints the PYTHON of an environment with TRL; then
     PYTHON -m pip install simia
     PYTHON examples/grpo.py Qwen/Qwen3-0.6B customer_service executable
     PYTHON examples/grpo.py Qwen/Qwen3-0.6B customer_service simulated     # no code of the pack is run: a model plays its tools
@@ -18,8 +18,8 @@ import torch
 from datasets import Dataset
 from trl import GRPOConfig, GRPOTrainer
 
-from simia import sync
-from simia.rollout.stage import open_stage
+from simia import event_loop as sync
+from simia.envs.opening import open_stage
 from simia.trainers.trl import environment_reward, rollout_func, task_rows
 
 

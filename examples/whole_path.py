@@ -13,9 +13,9 @@ from collections import Counter
 from pathlib import Path
 
 import simia
-from simia.amplify.check import Checks, check
-from simia.amplify.ground import infer
-from simia.export import CardFacts, export
+from simia.exporting import CardFacts, export
+from simia.quality.check import Checks, check
+from simia.quality.grounding import infer
 
 
 async def main(n: int, out: Path) -> None:

@@ -1,6 +1,6 @@
 """simia: simulated and executable environments for training language-model agents."""
 
-from simia import amplify
+from simia import amplification as amplify
 from simia.errors import Code, Issue, UserError
 from simia.pack import Pack
 from simia.reward import Reward

@@ -52,7 +52,7 @@ class Executable(BaseModel):
     root: str = Field("/scratch", pattern=r"^/([a-z][a-z0-9_-]*)?$")
     """With `isolation: sandbox`: where the private folder lies; `/`: the whole root can be written to."""
     python: Printable | None = None
-    """Name of the environment whose interpreter runs it (simia.interpreters), or an interpreter's absolute path, which is a request
+    """Name of the environment whose interpreter runs it (simia.venvs), or an interpreter's absolute path, which is a request
     like those in `needs`; None: simia's own."""
     needs: list[Printable] = Field(default_factory=list)
     """More that the code reads: names of environments in simia's cache, or absolute paths of the host, which are requests: whoever

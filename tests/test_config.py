@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from simia.amplify.settings import AmplifyConfig
+from simia.amplification.settings import AmplifyConfig
 from simia.cli.amplify import resolve
 from simia.config import LARGEST_YAML, differences, identity, load, load_yaml
+from simia.envs.config import RolloutConfig
 from simia.errors import UserError
 from simia.resources import data_root, find
-from simia.rollout.settings import RolloutConfig
 
 
 def test_unknown_keys_are_refused_with_a_suggestion(tmp_path: Path) -> None:

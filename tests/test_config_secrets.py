@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from simia.amplify.settings import AmplifyConfig
+from simia.amplification.settings import AmplifyConfig
 from simia.config import load
 from simia.config_secrets import find_secrets
 from simia.errors import UserError

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from simia import sync
-from simia.environment import Environment, EpisodeLimits, open_environment
+from simia import event_loop as sync
+from simia.envs.environment import Environment, EpisodeLimits, open_environment
+from simia.envs.users import Stop, View
+from simia.envs.worlds.world import ToolResult
 from simia.errors import Aborted, Code, UserError
 from simia.task import By, Task
 from simia.trajectory import Message, ToolCall, Trajectory
-from simia.users import Stop, View
-from simia.worlds.world import ToolResult
 from tests.packs.small import small
 
 
@@ -158,7 +158,7 @@ class Failing:
 @pytest.mark.parametrize("when", ["open", "call", "evidence"])
 async def test_lost_infrastructure_is_an_ending_without_a_reward(tmp_path: Path, when: str) -> None:
     pack = small(tmp_path / "p")
-    from simia.users import ScriptedUser
+    from simia.envs.users import ScriptedUser
 
     environment = Environment(pack, Failing(when), backend_name="failing", user=ScriptedUser)
     episode = await environment.reset("todo-1")

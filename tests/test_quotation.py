@@ -6,17 +6,17 @@ import json
 
 import pytest
 
-from simia.amplify.judging import JudgeSettings, Rubric, rubric
+from simia.envs.users import View
+from simia.envs.users.llm import turned
+from simia.envs.worlds.simulated import SimulatedSettings
+from simia.envs.worlds.simulated.feedback import Answer, Done, Feedback
 from simia.pack import Pack
+from simia.quality.entity_ledger import Ledger
+from simia.quality.judging import JudgeSettings, Rubric, rubric
 from simia.quotation import quote, quote_label
 from simia.task import Task
 from simia.tool import ToolSpec
 from simia.trajectory import Message, ToolCall, Trajectory, digest
-from simia.users import View
-from simia.users.llm import turned
-from simia.worlds.simulated import SimulatedSettings
-from simia.worlds.simulated.feedback import Answer, Done, Feedback
-from simia.worlds.simulated.ledger import Ledger
 
 BREAKS = ["\n", "\r", "\x0b", "\x0c", "\x1c", "\x85", "\u2028", "\u2029"]
 TOOL = ToolSpec(name="add_note", description="Adds a note.", parameters={"type": "object"})

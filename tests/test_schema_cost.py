@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from simia.amplify.ground import schema_leaves
-from simia.rollout.sampler import MOST_VALUES, Sampler
+from simia.envs.play.random_arguments import MOST_VALUES, Sampler
+from simia.quality.grounding import schema_leaves
 from simia.schema_cost import count_states, estimate_cost
 from simia.tool import MOST_ERRORS, SchemaError, ToolSpec, compile_schema
 

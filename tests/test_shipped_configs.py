@@ -12,15 +12,15 @@ import yaml
 from typer.testing import CliRunner
 
 from simia import formats
-from simia.amplify.settings import AmplifyConfig
+from simia.amplification.settings import AmplifyConfig
 from simia.cli import build
 from simia.config import load, parse, read
-from simia.export.llamafactory import Model
+from simia.envs.config import RolloutConfig
+from simia.envs.opening import chosen
+from simia.exporting.llamafactory import Model
 from simia.llm.prices import price_of
 from simia.pack import Pack
 from simia.resources import data_root
-from simia.rollout.settings import RolloutConfig
-from simia.rollout.stage import chosen
 from simia.trainers.launch import check_stage
 from simia.trainers.llamafactory import named
 from simia.trainers.ragen.checks import check

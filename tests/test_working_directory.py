@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 import simia
 from simia import prompts
-from simia.amplify.prompt import PromptSettings
+from simia.amplification.prompt import PromptSettings
 from simia.cli import build
 from simia.cli.train import asked
 from simia.config import find_config, read

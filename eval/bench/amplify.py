@@ -31,8 +31,8 @@ PACKS = ("customer_service", "office")
 
 def child(url: str, n: int, folder: Path) -> None:
     from simia import loop
-    from simia.amplify.session import amplify
-    from simia.amplify.settings import AmplifyConfig
+    from simia.amplification.session import amplify
+    from simia.amplification.settings import AmplifyConfig
     from simia.config import load
 
     settings = ["llm.kind=openai", f"llm.base_url={url}", "llm.model=bench", "limits.start=128", "reply.form=json"]

@@ -96,10 +96,10 @@ async def official_aiohttp(url: str, n: int, inflight: int, folder: Path) -> int
 
 
 async def ours(url: str, n: int, inflight: int, folder: Path) -> int:
+    from simia.jobs import Run
     from simia.llm.engine import Engine, Limits
     from simia.llm.openai import OpenAIBackend, OpenAISettings
     from simia.llm.types import Request
-    from simia.runs import Run
 
     done, numbers = 0, iter(range(n))
     limits = Limits(concurrency=inflight, start=inflight, retries=1000)
@@ -123,7 +123,7 @@ CLIENTS = {"bare": bare, "simia": ours, "openai": official, "openai+aiohttp": of
 
 def client(name: str, url: str, n: int, inflight: int) -> None:
     """The child: one client's whole load, and its own figures."""
-    for module in ("aiohttp", "orjson", "openai", "simia.llm.openai", "simia.runs"):
+    for module in ("aiohttp", "orjson", "openai", "simia.llm.openai", "simia.jobs"):
         if module.split(".")[0] in ({"simia": "simia", "bare": "aiohttp"}.get(name, "openai"), "orjson"):
             importlib.import_module(module)  # what imports cost is not what a reply costs
     with tempfile.TemporaryDirectory(dir=os.environ.get("BENCH_TMP")) as folder:

@@ -29,10 +29,10 @@ from typing import Any
 
 import orjson
 
+from simia.envs.worlds.executable import ExecutableBackend
 from simia.pack import Pack
 from simia.task import Task
 from simia.trajectory import ToolCall
-from simia.worlds.executable import ExecutableBackend
 
 SIZES = {"1 KB": 10, "100 KB": 1000, "5 MB": 50_000}
 TIMES, STEPS_A_SECOND, AT_ONCE = 50, 5000, 32

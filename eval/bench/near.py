@@ -29,10 +29,10 @@ from typing import Any
 
 import orjson
 
-from simia.amplify.parse import parse_reply
-from simia.amplify.seeds import load
-from simia.amplify.select.near import LANES, SIZE, THRESHOLD, NearIndex, likeness, signature, spoken
-from simia.amplify.settings import AmplifyConfig
+from simia.amplification.seeds import load
+from simia.amplification.settings import AmplifyConfig
+from simia.formats.reply.parse import parse_reply
+from simia.quality.selection.near_duplicates import LANES, SIZE, THRESHOLD, NearIndex, likeness, signature, spoken
 from simia.trajectory import Message, ToolCall, Trajectory
 
 sys.path.insert(0, str(Path(__file__).parent))

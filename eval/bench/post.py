@@ -21,10 +21,10 @@ from typing import Any
 import orjson
 from replies import replies
 
-from simia.amplify.collector import seldom
-from simia.amplify.seeds import load
-from simia.amplify.settings import AmplifyConfig
-from simia.amplify.simulate import Simulator
+from simia.amplification.collector import seldom
+from simia.amplification.seeds import load
+from simia.amplification.settings import AmplifyConfig
+from simia.amplification.simulate import Simulator
 from simia.llm.types import Reply
 from simia.trajectory import Trajectory
 

@@ -19,10 +19,10 @@ from typing import Any
 
 import json_repair
 
-from simia.amplify.check import structure
-from simia.amplify.leaks import LEAK_MARKERS, leaks
-from simia.amplify.parse import parse_reply
-from simia.amplify.view import View
+from simia.formats.reply.parse import parse_reply
+from simia.quality.check import structure
+from simia.quality.leaks import LEAK_MARKERS, leaks
+from simia.quality.view import View
 from simia.trajectory import Message, Trajectory
 
 CORPUS = Path(__file__).parents[2] / "tests" / "corpus"

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator
 
 import orjson
 
-from simia.amplify.prompt import as_json, as_tagged, as_value
-from simia.amplify.seeds import load
-from simia.amplify.settings import AmplifyConfig
+from simia.amplification.prompt import as_json, as_tagged, as_value
+from simia.amplification.seeds import load
+from simia.amplification.settings import AmplifyConfig
 from simia.trajectory import Message, Trajectory
 
 LEAST, MOST = 10_000, 16_000

@@ -46,18 +46,18 @@ LIMITS = {"figures_s": 10.0, "figures_mb": 300.0, "page_mb": 3.0}
 
 def build(root: Path, n: int, name: str) -> None:
     """A finished run, its rows written as the job writes them."""
-    from simia.amplify.dedupe import content_hash
-    from simia.amplify.session import note_seeds
-    from simia.amplify.settings import AmplifyConfig
-    from simia.amplify.simulate import Simulator
+    from simia.amplification.session import note_seeds
+    from simia.amplification.settings import AmplifyConfig
+    from simia.amplification.simulate import Simulator
     from simia.config import load
+    from simia.jobs import PASSED, REJECTED, Run
+    from simia.jobs.database import Packed
     from simia.llm.types import Reply
-    from simia.runs import PASSED, REJECTED, Run
-    from simia.runs.database import Packed
+    from simia.quality.exact_duplicates import content_hash
     from simia.trajectory import Trajectory, Usage, digest
 
     config = load(AmplifyConfig, "amplify/default", [f"n={n}"])
-    from simia.amplify.seeds import load as load_seeds
+    from simia.amplification.seeds import load as load_seeds
 
     seeds = load_seeds(config.seeds, config.checks)
     facts = {"model": "bench", "alias": "bench", "structured": False, "prompts": {}, "seeds": seeds.digest}
@@ -153,9 +153,9 @@ def figures(folder: str) -> dict[str, Any]:
 
     from rich.console import Console
 
+    from simia.jobs import Run
     from simia.report.facts import gather
     from simia.report.text import print_report
-    from simia.runs import Run
 
     began = time.perf_counter()
     run = Run.read_only(Path(folder).parent, folder)
@@ -168,9 +168,9 @@ def figures(folder: str) -> dict[str, Any]:
 
 
 def page(folder: str) -> dict[str, Any]:
+    from simia.jobs import Run
     from simia.report.facts import gather
     from simia.report.html import write_html
-    from simia.runs import Run
 
     run = Run.read_only(Path(folder).parent, folder)
     try:

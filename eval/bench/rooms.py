@@ -18,10 +18,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from simia.environment import Environment, open_environment
+from simia.envs.environment import Environment, open_environment
 from simia.importers.agentbench import import_problems
-from simia.sandbox.jail import Jail, Room, system_binds
-from simia.sandbox.probe import require
+from simia.sandbox.bubblewrap import Jail, Room, system_binds
+from simia.sandbox.capabilities import require
 from simia.trajectory import ToolCall
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "shell"

@@ -22,10 +22,10 @@ import sys
 import time
 from pathlib import Path
 
-from simia.environment import open_environment
+from simia.envs.environment import open_environment
+from simia.envs.play.baseline_agents import ReferenceAgent
+from simia.envs.users import ScriptedUser
 from simia.pack import Pack
-from simia.rollout.scripted import ReferenceAgent
-from simia.users import ScriptedUser
 
 BOUND_MB = 500
 

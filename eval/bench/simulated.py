@@ -20,15 +20,15 @@ import resource
 import sys
 import time
 
-from simia.environment import open_environment
+from simia.envs.environment import open_environment
+from simia.envs.play.baseline_agents import ReferenceAgent
+from simia.envs.play.player import play
+from simia.envs.users import ScriptedUser
 from simia.llm.engine import Engine, Limits, MemoryJournal
 from simia.llm.types import Reply, Request
 from simia.reward import Reward
-from simia.rollout.play import play
-from simia.rollout.scripted import ReferenceAgent
 from simia.task import Task
 from simia.trajectory import Trajectory
-from simia.users import ScriptedUser
 
 STEP_MS, CACHED, PACE = 3.0, 0.6, 1.5
 

@@ -23,14 +23,14 @@ import time
 from pathlib import Path
 
 from simia import loop
-from simia.environment import Environment, open_environment
+from simia.authoring.verification_gate import played, value, without, writes_of
+from simia.envs.environment import Environment, open_environment
+from simia.envs.play.baseline_agents import NothingAgent, ReferenceAgent
+from simia.envs.users import NoUser, ScriptedUser
+from simia.envs.worlds.executable import ExecutableBackend
 from simia.importers.tau2 import import_domain
-from simia.rollout.scripted import NothingAgent, ReferenceAgent
 from simia.task import Task
 from simia.trajectory import ToolCall
-from simia.users import NoUser, ScriptedUser
-from simia.verify.gate import played, value, without, writes_of
-from simia.worlds.executable import ExecutableBackend
 
 TASKS = {"retail": 114, "airline": 50, "telecom": 2285}
 ALLOWED = {"retail": 1, "airline": 0}

@@ -18,8 +18,8 @@ import torch  # type: ignore[import-not-found,unused-ignore]
 from student import TEMPLATE, TURN_TOKENS, Players, examples, loss_of, write
 from transformers import AutoModelForCausalLM, AutoTokenizer  # type: ignore[import-not-found,unused-ignore]
 
-from simia import sync
-from simia.environment import Environment, EpisodeLimits, open_environment
+from simia import event_loop as sync
+from simia.envs.environment import Environment, EpisodeLimits, open_environment
 from simia.pack import Pack
 from simia.trainers.tokens import Row, Text
 

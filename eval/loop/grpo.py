@@ -20,8 +20,8 @@ from student import TURN_TOKENS, device, write
 from transformers import AutoModelForCausalLM, AutoTokenizer  # type: ignore[import-not-found,unused-ignore]
 from trl import GRPOConfig, GRPOTrainer  # type: ignore[import-not-found,unused-ignore]
 
-from simia import sync
-from simia.rollout.stage import open_stage
+from simia import event_loop as sync
+from simia.envs.opening import open_stage
 from simia.trainers.trl import environment_reward, rollout_func, task_rows
 from simia.trajectory import Trajectory
 

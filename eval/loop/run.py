@@ -28,9 +28,9 @@ import figures
 import tasks
 
 from simia.errors import UserError
-from simia.interpreters import ensure, ensure_packages, python_path
-from simia.llm import models
+from simia.llm import local_models as models
 from simia.llm.embedded import EmbeddedBackend, EmbeddedSettings
+from simia.venvs import ensure, ensure_packages, python_path
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]

@@ -25,8 +25,8 @@ from typing import Any
 import torch  # type: ignore[import-not-found,unused-ignore]
 from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache  # type: ignore[import-not-found,unused-ignore]
 
-from simia import sync
-from simia.environment import Environment, EpisodeLimits, open_environment
+from simia import event_loop as sync
+from simia.envs.environment import Environment, EpisodeLimits, open_environment
 from simia.pack import Pack
 from simia.trainers import tiny_model
 from simia.trainers.tokens import Row, Text

@@ -20,7 +20,7 @@ def main() -> None:
         say_error("simia: " + " ".join(str(error).splitlines()))  # one line, whatever was quoted in it
         sys.exit(2)
     except sqlite3.DatabaseError as error:  # a damaged page that no check of the command met first
-        from simia.runs.run import OPENED
+        from simia.jobs.run import OPENED
 
         todo = " or ".join(f"simia runs rebuild {folder}" for folder in OPENED) or "give another file"
         say_error(f"simia: a database cannot be read ({error}); to recover what can be: {todo}")

@@ -9,11 +9,11 @@ from typing import Annotated
 import typer
 
 from simia import loop
-from simia.amplify.settings import AmplifyConfig
+from simia.amplification.settings import AmplifyConfig
 from simia.config import load
 from simia.errors import UserError
+from simia.jobs.run import checked_name
 from simia.report.console import Terminal
-from simia.runs.run import checked_name
 from simia.terminal import say
 
 RUNS = Annotated[Path, typer.Option("--runs", help="Folder of the runs.", envvar="SIMIA_RUNS")]
@@ -50,7 +50,7 @@ def amplify(
     if dry_run:
         show_dry_run(resolved)
         return
-    from simia.amplify.session import amplify as start
+    from simia.amplification.session import amplify as start
     from simia.cli.common import finish, panel
 
     with panel(runs) as show:
@@ -87,9 +87,9 @@ def refuse_half_a_pack(file: Path, dialect: str | None) -> None:
 
 
 def show_dry_run(config: AmplifyConfig) -> None:
-    from simia.amplify.session import preview
-    from simia.amplify.tokens import text_tokens
+    from simia.amplification.session import preview
     from simia.llm.backends import price_for
+    from simia.quality.fast_tokens import text_tokens
     from simia.report.console import plain
     from simia.trajectory import Usage
 

@@ -9,10 +9,10 @@ from typing import Annotated
 
 import typer
 
-from simia.amplify.progress import Progress
-from simia.amplify.session import Amplified
+from simia.amplification.progress import Progress
+from simia.amplification.session import Amplified
+from simia.jobs import Run
 from simia.report.console import Terminal
-from simia.runs import Run
 
 out = Terminal()
 err = Terminal(stderr=True)

@@ -34,10 +34,10 @@ def doctor(
 
 def machine() -> Table:
     from simia import __version__
-    from simia.interpreters import RECIPES, plain
     from simia.resources import cache_root
-    from simia.sandbox.probe import probe
+    from simia.sandbox.capabilities import probe
     from simia.trainers.versions import NEEDS, installed
+    from simia.venvs import RECIPES, plain
 
     table = Table("what", "how it stands", show_header=False)
     table.add_row(
@@ -56,15 +56,15 @@ def machine() -> Table:
         if name in NEEDS:
             continue
         built = (cache_root() / "envs" / recipe.key).is_dir()
-        how = "built" if built else f"not built ({recipe.size}): {sys.executable} -P -m simia.interpreters {name}"
+        how = "built" if built else f"not built ({recipe.size}): {sys.executable} -P -m simia.venvs {name}"
         table.add_row(f"environment {name}", how)
     return table
 
 
 def lines(trainer: str) -> list[str]:
     """A trainer in this environment, with each version that clashes, and in one of its own."""
-    from simia.interpreters import RECIPES
     from simia.trainers.versions import clean, compare, home_of, installed
+    from simia.venvs import RECIPES
 
     fit, own, recipe = compare(trainer, installed()), home_of(trainer), RECIPES.get(trainer)
     found = [

@@ -11,12 +11,12 @@ import typer
 
 from simia.cli.amplify import RUNS
 from simia.errors import UserError
+from simia.jobs import Run, locate
 from simia.report.console import Terminal
-from simia.runs import Run, locate
 from simia.trajectory import digest
 
 if TYPE_CHECKING:
-    from simia.export import ExportReport
+    from simia.exporting import ExportReport
 
 out = Terminal()
 err = Terminal(stderr=True)
@@ -90,9 +90,9 @@ def export(
     runs: RUNS = Path("runs"),
 ) -> None:
     """Write trajectories as training data, with a data set card and, for LLaMA-Factory, a training YAML."""
-    from simia.export import export as write
-    from simia.export.llamafactory import Model
-    from simia.export.sources import (
+    from simia.exporting import export as write
+    from simia.exporting.llamafactory import Model
+    from simia.exporting.sources import (
         Once,
         for_training,
         mixed,
@@ -184,7 +184,7 @@ def folder_of(name: str, runs: Path) -> Path | None:
 
 
 def facts_of(folder: Path) -> Any:
-    from simia.export import CardFacts
+    from simia.exporting import CardFacts
 
     run = Run.read_only(folder.parent, str(folder))
     try:
@@ -205,7 +205,7 @@ def facts_of(folder: Path) -> Any:
 
 def joined(facts: list[Any], names: list[str]) -> Any:
     """One card for all that is exported together."""
-    from simia.export import CardFacts
+    from simia.exporting import CardFacts
 
     if len(facts) == 1 and len(names) == 1:
         return facts[0]

@@ -20,8 +20,8 @@ from simia.errors import Code, UserError
 from simia.report.console import Terminal
 
 if TYPE_CHECKING:
-    from simia.rollout.figures import Estimate
-    from simia.verify.fidelity import Fidelity
+    from simia.evaluation.fidelity import Fidelity
+    from simia.statistics import Estimate
 
 out = Terminal()
 err = Terminal(stderr=True)
@@ -64,8 +64,8 @@ def fidelity(
     say together is kept in a folder beside them: fidelity.svg and fidelity.json. A small prompt shows what is forgotten:
     --chain 15 --set backend_settings.context=6000.
     """
+    from simia.evaluation.chained_tasks import chained_pack
     from simia.pack import Pack
-    from simia.verify.chains import chained_pack
 
     loaded = Pack.load(pack)
     if loaded.executable is None:
@@ -115,12 +115,12 @@ async def one(
 ) -> tuple[Fidelity, str]:
     """The figures of one run, and why it is not complete if it is not."""
     from simia.config import as_written, differences, identity, load
+    from simia.envs.config import RolloutConfig
+    from simia.evaluation.fidelity import figures
+    from simia.jobs import Run
     from simia.pack import Pack
     from simia.report.shadow import calls_of
-    from simia.rollout.job import resume, rollout
-    from simia.rollout.settings import RolloutConfig
-    from simia.runs import Run
-    from simia.verify.fidelity import figures
+    from simia.rollouts.job import resume, rollout
 
     fixed = {"pack": pack, "backend": "shadow", "agent": "reference", "limit": limit, "split": split, "reward": "rules"}
     config = load(RolloutConfig, "rollout/default", settings, **fixed)
@@ -156,8 +156,8 @@ def passing(row: Mapping[str, Any]) -> bool:
 
 def reopen(runs: Path, name: str) -> None:
     """Have the resume play the episodes again in which calls were lost: what was answered is recalled, at no cost."""
+    from simia.jobs import FAILED, Run
     from simia.report.shadow import calls_of
-    from simia.runs import FAILED, Run
 
     run = Run.open(runs, name)
     try:
@@ -204,7 +204,7 @@ def show(pack: str, found: Mapping[tuple[str, bool], Fidelity]) -> None:
 
 def gains(found: Mapping[tuple[str, bool], Fidelity]) -> dict[str, dict[str, Estimate]]:
     """For each kind of knowledge, what the ledger adds to F1 and to what is said again, over the same calls."""
-    from simia.verify.fidelity import gain
+    from simia.evaluation.fidelity import gain
 
     bought: dict[str, dict[str, Estimate]] = {}
     for kind in dict.fromkeys(kind for kind, _ in found):

@@ -14,7 +14,7 @@ from simia.report.console import Terminal
 from simia.terminal import say
 
 if TYPE_CHECKING:
-    from simia.amplify.judging import Judgement, QualitySettings
+    from simia.quality.judging import Judgement, QualitySettings
 
 out = Terminal()
 err = Terminal(stderr=True)
@@ -41,10 +41,10 @@ def judge(
     run's. Verdicts are kept in the run's folder; what is judged already is not asked again.
     """
     from simia import loop
-    from simia.amplify.judging import QualitySettings
-    from simia.amplify.judging.session import judge as start
     from simia.config import load
     from simia.llm.engine import BudgetReached
+    from simia.quality.judging import QualitySettings
+    from simia.quality.judging.session import judge as start
 
     resolved = load(QualitySettings, config, settings or [], sample=sample)
     if dry_run:
@@ -108,8 +108,8 @@ def print_agreement(judgement: Judgement) -> None:
 
 
 def show_prompt(run_id: str, config: QualitySettings, runs: Path) -> None:
-    from simia.amplify.judging import Rubric
-    from simia.runs import Run
+    from simia.jobs import Run
+    from simia.quality.judging import Rubric
     from simia.trajectory import Trajectory
 
     run = Run.read_only(runs, run_id)

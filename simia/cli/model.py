@@ -18,7 +18,7 @@ def fetch(
     name: Annotated[str, typer.Argument(help="Name of a known model, or a path.")] = "qwen2.5-coder-0.5b",
 ) -> None:
     """Fetch a model once: given path, cache, hub, hash-pinned mirror. The source is printed."""
-    from simia.llm.models import fetch as get
+    from simia.llm.local_models import fetch as get
 
     say(get(name))
 
@@ -26,7 +26,7 @@ def fetch(
 @app.command("list")
 def list_models() -> None:
     """The models that can be fetched by name."""
-    from simia.llm.models import KNOWN
+    from simia.llm.local_models import KNOWN
 
     table = Table("name", "MB", "licence")
     for model in KNOWN.values():

@@ -11,13 +11,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
 from simia import loop
+from simia.authoring.findings import Finding
 from simia.cli.common import GRANT_READ, granted_paths
+from simia.envs.worlds.pack_requests import describe_requests
 from simia.errors import UserError
 from simia.pack import Pack
 from simia.report.console import Terminal
 from simia.terminal import one_line, say_json
-from simia.verify.findings import Finding
-from simia.worlds.requests import describe_requests
 
 app = typer.Typer(help="Packs: validate, show, new, gate.", no_args_is_help=True)
 out = Terminal()
@@ -34,7 +34,7 @@ SHOWN = 30
 @app.command()
 def validate(pack: PACK, unsafe: UNSAFE = False, grant_read: GRANT_READ = None) -> None:
     """Files, schemas, lints, agreement of code and description, the tools' tests. Exit code 1 for any fault."""
-    from simia.verify.validate import validate as check
+    from simia.authoring.validate import validate as check
 
     loaded = Pack.load(pack)
     print_requests(loaded)
@@ -55,9 +55,9 @@ def gate(
     grant_read: GRANT_READ = None,
 ) -> None:
     """Every task: the reference scores 1, doing nothing 0, episodes repeat to the byte. Exit code 1 for any that fails."""
-    from simia.environment import open_environment
-    from simia.verify.gate import Verdict
-    from simia.verify.gate import gate as judge
+    from simia.authoring.verification_gate import Verdict
+    from simia.authoring.verification_gate import gate as judge
+    from simia.envs.environment import open_environment
 
     loaded = Pack.load(pack)
     chosen = [loaded.task(name) for name in tasks] if tasks else loaded.tasks[:limit]
@@ -158,8 +158,8 @@ def record(
     grant_read: GRANT_READ = None,
 ) -> None:
     """Play the scripts of the tasks marked as seeds in the pack's own world, and write its seed trajectories anew."""
-    from simia.environment import open_environment
-    from simia.rollout.record import record as play
+    from simia.envs.environment import open_environment
+    from simia.envs.play.record import record as play
 
     loaded = Pack.load(pack)
     path = loaded.path_of("seeds")
@@ -189,12 +189,12 @@ def new(
 ) -> None:
     """A small pack that works, to be changed into yours; or one from what you have, with what it still lacks."""
     if source is None:
-        from simia.verify.scaffold import scaffold
+        from simia.authoring.scaffold import scaffold
 
         scaffold(folder)
         out.print(f"next: simia pack validate {folder} && simia pack gate {folder}", highlight=False, soft_wrap=True)
         return
-    from simia.verify.start import start
+    from simia.importers.any_source import start
 
     missing = start(folder, source, dialect=dialect, say=plainly)
     for gap in missing:

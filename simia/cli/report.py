@@ -10,8 +10,8 @@ import typer
 from simia.cli.amplify import RUNS
 from simia.cli.common import tell
 from simia.errors import UserError
+from simia.jobs import Run
 from simia.report.console import Terminal
-from simia.runs import Run
 
 
 def report(

@@ -53,15 +53,15 @@ def calibrate(
 
 async def work(names: list[str], settings: list[str], runs: Path) -> Any:
     from simia.config import load
+    from simia.envs.config import RolloutConfig
+    from simia.envs.rewards.judge import Oracle
+    from simia.evaluation.calibration import calibrate
+    from simia.jobs import Run
     from simia.llm.backends import open_backend, price_for
     from simia.llm.budget import share_budget
     from simia.llm.engine import Engine
     from simia.pack import Pack
-    from simia.rewards.oracle import Oracle
-    from simia.rollout.settings import RolloutConfig
-    from simia.runs import Run
     from simia.trajectory import Trajectory
-    from simia.verify.calibrate import calibrate
 
     judge = load(RolloutConfig, "rollout/default", settings)
     rows: list[Any] = []

@@ -12,9 +12,9 @@ from simia import loop
 from simia.cli.amplify import RUNS
 from simia.cli.common import GRANT_READ, granted_paths
 from simia.config import load
+from simia.envs.config import RolloutConfig
+from simia.jobs.run import checked_name
 from simia.report.console import Terminal
-from simia.rollout.settings import RolloutConfig
-from simia.runs.run import checked_name
 
 out = Terminal()
 err = Terminal(stderr=True)
@@ -60,7 +60,7 @@ def rollout(
         backend_settings__network=network or None, backend_settings__variables=variables or None,
         backend_settings__read=granted_paths(grant_read) or None,
     )  # fmt: skip
-    from simia.rollout import job
+    from simia.rollouts import job
 
     with watching() as watch:
         done = loop.run(
@@ -90,7 +90,7 @@ class watching:  # noqa: N801 - used as `with watching() as watch`
         return self
 
     def __call__(self, progress: object) -> None:
-        from simia.rollout.job import Progress as Facts
+        from simia.rollouts.job import Progress as Facts
 
         assert isinstance(progress, Facts)
         mean = "" if progress.mean is None else f"mean reward {progress.mean:.3f}"
@@ -101,10 +101,10 @@ class watching:  # noqa: N801 - used as `with watching() as watch`
 
 
 def finish(done: object, runs: Path) -> None:
+    from simia.jobs import Run
     from simia.report.rollouts import print_scores
     from simia.report.shadow import summary
-    from simia.rollout.job import RolledOut
-    from simia.runs import Run
+    from simia.rollouts.job import RolledOut
 
     assert isinstance(done, RolledOut)
     print_scores(done.scores, done.folder.name, done.accepted, out)

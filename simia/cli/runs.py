@@ -15,10 +15,10 @@ from simia.cli.amplify import RUNS
 from simia.cli.common import tell
 from simia.config import as_written
 from simia.errors import UserError
+from simia.jobs import Run, folders, locate
+from simia.jobs.run import saved_config
+from simia.jobs.tables import READ_ERRORS
 from simia.report.console import Terminal
-from simia.runs import Run, folders, locate
-from simia.runs.run import saved_config
-from simia.runs.schema import READ_ERRORS
 from simia.terminal import say_json
 
 app = typer.Typer(help="Durable jobs: list, show, resume, recheck, rebuild, diff, gc.", no_args_is_help=True)
@@ -125,7 +125,7 @@ def resume(
     runs: RUNS = Path("runs"),
 ) -> None:
     """Go on with a run: nothing that was received is asked for again."""
-    from simia.amplify.session import resume as go_on
+    from simia.amplification.session import resume as go_on
     from simia.cli.common import finish, panel
 
     changes: dict[str, Any] = {"n": n} if n is not None else {}
@@ -149,7 +149,7 @@ def resume(
 @app.command()
 def recheck(run: RUN = "last", runs: RUNS = Path("runs")) -> None:
     """Derive all results again from the stored replies, after a parser or a check has changed. Asks nothing."""
-    from simia.amplify.recheck import recheck_run
+    from simia.amplification.recheck import recheck_run
 
     if rollout_at(runs, run):
         raise UserError("a rollout's results are the episodes as they happened: there is nothing to derive again")
@@ -167,8 +167,8 @@ def print_changes(figures: Mapping[str, tuple[int, int]]) -> None:
 @app.command()
 def rebuild(run: RUN = "last", runs: RUNS = Path("runs")) -> None:
     """Make a damaged or lost ledger again from the stored replies. Asks nothing; the files as they were are kept beside."""
-    from simia.amplify.recheck import rebuild_run
-    from simia.runs.salvage import salvage
+    from simia.amplification.recheck import rebuild_run
+    from simia.jobs.salvage import salvage
 
     folder = locate(runs, run)
     found, figures = (
@@ -195,7 +195,7 @@ def rollout_at(runs: Path, name: str) -> bool:
 
 def go_on_rolling(run: str, runs: Path, changes: dict[str, Any]) -> None:
     from simia.cli.rollout import finish, watching
-    from simia.rollout import job
+    from simia.rollouts import job
 
     with watching() as watch:
         done = loop.run(
@@ -213,8 +213,8 @@ def diff(
     runs: RUNS = Path("runs"),
 ) -> None:
     """Two runs side by side: settings, prompts, figures, what they share, items that went another way."""
+    from simia.jobs.diff import diff as compare
     from simia.report.compare import diversity, print_difference
-    from simia.runs.diff import diff as compare
 
     with contextlib.ExitStack() as stack:
         one, two = (stack.enter_context(contextlib.closing(Run.read_only(runs, name))) for name in (left, right))
@@ -239,8 +239,8 @@ def gc(
     runs: RUNS = Path("runs"),
 ) -> None:
     """What runs take on the disk, and what of it can go: derived things alone, unless --replies says otherwise."""
+    from simia.jobs import cleanup as collector
     from simia.report.compare import print_findings
-    from simia.runs import gc as collector
 
     found = list(collector.survey(runs)) if run is None else [collector.look(locate(runs, run))]
     print_findings(found, out, replies=replies)

@@ -98,8 +98,8 @@ def serve_openenv(
     if find_spec("openenv") is None:
         raise UserError("serving by OpenEnv needs its package: pip install openenv")
     from simia.config import load
-    from simia.rollout.session import share
-    from simia.rollout.settings import StageConfig
+    from simia.envs.config import StageConfig
+    from simia.envs.text_episode import share
     from simia.serve.deadlines import Deadlines
     from simia.serve.episodes import Record
     from simia.serve.openenv import Seats
@@ -124,7 +124,7 @@ async def work(
     pack: str, task: str | None, seed: int, out: Path, *, state: bool, turns: int, http: bool, port: int, idle: float,
     grants: dict[str, Any],
 ) -> bool:  # fmt: skip
-    from simia.environment import EpisodeLimits, open_environment
+    from simia.envs.environment import EpisodeLimits, open_environment
     from simia.pack import Pack
     from simia.serve.episodes import Record
     from simia.serve.mcp import Service, over_http, over_stdio

@@ -24,9 +24,9 @@ from typing import Any
 import orjson
 import yaml
 
-from simia.environment import Environment, open_environment
+from simia.authoring.pack_draft import drafted
+from simia.envs.environment import Environment, open_environment
 from simia.errors import UserError
-from simia.importers.draft import drafted
 from simia.task import Task
 from simia.trajectory import ToolCall
 

@@ -23,15 +23,15 @@ import orjson
 import yaml
 
 from simia import loop
+from simia.authoring.pack_draft import drafted
+from simia.envs.worlds.executable import ExecutableBackend
+from simia.envs.worlds.pack_requests import option_words, requested_paths
 from simia.errors import Aborted, UserError
-from simia.importers.draft import drafted
-from simia.interpreters import ensure_packages
 from simia.pack import Pack
 from simia.sandbox.limits import Limits
 from simia.task import Task
 from simia.trajectory import ToolCall
-from simia.worlds.executable import ExecutableBackend
-from simia.worlds.requests import option_words, requested_paths
+from simia.venvs import ensure_packages
 
 Say = Callable[[str], None]
 GYMNASIUM = "gymnasium==1.4.0"

@@ -19,8 +19,9 @@ import orjson
 import yaml
 
 from simia import loop
+from simia.authoring.pack_draft import drafted
+from simia.envs.worlds.pack_requests import option_words
 from simia.errors import Aborted, UserError
-from simia.importers.draft import drafted
 from simia.importers.mcp_packages import Program, program_of
 from simia.pack import Pack
 from simia.sandbox.grants import is_shown
@@ -28,7 +29,6 @@ from simia.sandbox.limits import MB, Limits
 from simia.task import Task
 from simia.tool import SchemaError, compile_schema
 from simia.trajectory import ToolCall
-from simia.worlds.requests import option_words
 
 Say = Callable[[str], None]
 LISTING = "list_server"  # as the driver has it
@@ -204,7 +204,7 @@ def write_draft(folder: Path, head: dict[str, Any], how: dict[str, Any]) -> None
 
 async def listed(pack: Pack, *, network: bool, unsafe: bool, variables: list[str], read: list[str]) -> dict[str, Any]:
     """What the server says of itself, asked in the sandbox."""
-    from simia.worlds.executable import ExecutableBackend
+    from simia.envs.worlds.executable import ExecutableBackend
 
     limits = Limits(wall=20.0, output=16 * MB)
     backend = ExecutableBackend(pack, limits=limits, unsafe=unsafe, network=network, variables=variables, read=read)

@@ -21,9 +21,9 @@ from email.parser import HeaderParser
 from pathlib import Path
 
 from simia.errors import UserError
-from simia.interpreters import ensure_packages, locked
 from simia.resources import cache_root
 from simia.sandbox.grants import broad, is_shown
+from simia.venvs import ensure_packages, locked
 
 Say = Callable[[str], None]
 REQUIREMENT = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)(\[[^\]]*\])?\s*(.*)")
@@ -229,7 +229,7 @@ def local(words: list[str]) -> Program:
 
 def program_folders(path: Path) -> list[str]:
     """What a program needs to be run: its folder, and for one of a virtual environment that and its interpreter."""
-    from simia.sandbox.jail import interpreter_paths
+    from simia.sandbox.bubblewrap import interpreter_paths
 
     home = path.parent.parent
     if (home / "pyvenv.cfg").is_file():

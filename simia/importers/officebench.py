@@ -22,10 +22,10 @@ import orjson
 import yaml
 from pydantic import ValidationError
 
+from simia.authoring.pack_draft import drafted
 from simia.errors import UserError
 from simia.formats.actions import text, tool
 from simia.formats.officebench import APPS, SWITCH, TOOLS
-from simia.importers.draft import drafted
 from simia.task import Task
 from simia.tool import ToolSpec
 

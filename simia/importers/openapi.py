@@ -21,8 +21,8 @@ from urllib.parse import urlsplit
 import orjson
 import yaml
 
+from simia.authoring.pack_draft import drafted
 from simia.errors import UserError
-from simia.importers.draft import drafted
 from simia.importers.openapi_schema import Document
 from simia.importers.openapi_tools import Found, operations
 

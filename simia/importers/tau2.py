@@ -33,10 +33,10 @@ import orjson
 import yaml
 from pydantic import ValidationError
 
+from simia.authoring.pack_draft import drafted
 from simia.errors import UserError
-from simia.importers.draft import drafted
-from simia.interpreters import ensure
 from simia.task import Task
+from simia.venvs import ensure
 
 Say = Callable[[str], None]
 DOMAINS = ("retail", "airline", "telecom")

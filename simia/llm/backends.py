@@ -9,8 +9,8 @@ from pydantic import Field
 
 from simia.llm.batch import BatchBackend, BatchSettings
 from simia.llm.embedded import EmbeddedBackend, EmbeddedSettings
+from simia.llm.failover import PoolBackend, PoolSettings
 from simia.llm.openai import OpenAIBackend, OpenAISettings
-from simia.llm.pool import PoolBackend, PoolSettings
 from simia.llm.prices import FREE, Price, price_of
 from simia.llm.replay import ReplayBackend, ReplaySettings
 from simia.llm.types import Backend

@@ -18,7 +18,7 @@ from pydantic import Field
 
 from simia.config import OPERATIONAL, Config
 from simia.errors import Code, UserError
-from simia.llm import models
+from simia.llm import local_models as models
 from simia.llm.embedded_server import EmbeddedServer
 from simia.llm.openai import OpenAIBackend, OpenAISettings
 from simia.llm.types import LLMFault, Reply, Request

@@ -22,10 +22,10 @@ from pydantic import Field
 
 from simia.config import Config
 from simia.errors import Code, UserError
+from simia.llm.adaptive_concurrency import Pace
 from simia.llm.budget import BudgetReached as BudgetReached
 from simia.llm.budget import Cap, Purse
-from simia.llm.gate import Gate
-from simia.llm.pace import Pace
+from simia.llm.concurrency import Gate
 from simia.llm.prices import Price
 from simia.llm.types import Backend, LLMFault, Metered, Reply, Request, reply_key
 from simia.trajectory import Usage

@@ -24,7 +24,7 @@ from simia.llm.http_body import BodyRefused, receive
 from simia.llm.http_faults import fault_of, read_json
 from simia.llm.http_usage import read_usage
 from simia.llm.openai_settings import DEFAULT_KEY_ENV, OpenAISettings
-from simia.llm.rates import Rates
+from simia.llm.rate_limits import Rates
 from simia.llm.types import LLMFault, Reply, Request
 from simia.masking import hide, mask, mask_bytes
 from simia.terminal import one_line

@@ -10,7 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 from pydantic import BaseModel, ConfigDict, Field
 
 from simia.errors import Code
-from simia.llm.rates import Rates
+from simia.llm.rate_limits import Rates
 from simia.trajectory import Usage, digest
 
 

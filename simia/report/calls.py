@@ -10,10 +10,10 @@ from collections import Counter, defaultdict
 
 import orjson
 
+from simia.jobs import Ledger, Run
+from simia.jobs.tables import COST, Damaged, tokens
 from simia.report.figures import Calls, PromptFacts, RunFacts, Spent
 from simia.report.spread import Histogram
-from simia.runs import Ledger, Run
-from simia.runs.schema import COST, Damaged, tokens
 
 MOST_ITEMS = 20_000
 MOST_SEEDS = 12  # of a pack, whose requests are read

@@ -7,12 +7,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from simia.jobs import Run
+from simia.jobs.cleanup import Findings
+from simia.jobs.diff import Change, Difference, Side
 from simia.report.console import plain
 from simia.report.facts import gather
 from simia.report.text import columns
-from simia.runs import Run
-from simia.runs.diff import Change, Difference, Side
-from simia.runs.gc import Findings
 
 MOST_VALUE = 60
 MOST_CHANGES = 30

@@ -11,13 +11,13 @@ import os
 from collections import Counter
 from typing import Any
 
+from simia.jobs import Run
+from simia.jobs.integrity import is_worked_on
 from simia.report import calls
 from simia.report.figures import RunFacts, SeedsFacts, meaning
 from simia.report.part import read_together
 from simia.report.tally import every_of, fill, width_of
 from simia.report.variety import variety
-from simia.runs import Run
-from simia.runs.check import is_worked_on
 
 __all__ = ["RunFacts", "gather", "meaning"]
 

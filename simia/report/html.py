@@ -20,11 +20,11 @@ from markupsafe import Markup
 
 from simia import resources
 from simia.errors import UserError
+from simia.jobs import Run
 from simia.report import sections, text, variety
 from simia.report.facts import RunFacts, meaning
 from simia.report.sample import arguments, pretty
 from simia.report.sample import sample as choose
-from simia.runs import Run
 
 
 def write_html(run: Run, facts: RunFacts, path: Path, *, sample: int = 40) -> None:

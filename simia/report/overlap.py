@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from simia.amplify.ground import infer, scalars
-from simia.amplify.said import decoded
+from simia.quality.grounding import infer, scalars
+from simia.quality.mentions import decoded
 from simia.report.rows import Head, Story, walk
 from simia.trajectory import Trajectory
 

@@ -16,10 +16,10 @@ from pathlib import Path
 
 import orjson
 
+from simia.jobs import seeds_of
+from simia.jobs.tables import unpack
 from simia.report.sums import Sums
 from simia.report.tally import Tally
-from simia.runs import seeds_of
-from simia.runs.schema import unpack
 
 # By stage and ord: the index has them in this order, so that no body is ever sorted.
 ITEMS = """

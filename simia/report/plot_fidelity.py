@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from simia.evaluation.fidelity import Fidelity
 from simia.report.plot import Dot, Line, Panel
-from simia.verify.fidelity import Fidelity
 
 
 def panels(found: Mapping[str, Fidelity]) -> list[Panel]:

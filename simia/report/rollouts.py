@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from rich.console import Console
 from rich.table import Table
 
+from simia.jobs import Run
 from simia.report.console import plain
-from simia.rollout.figures import Scores, figures
-from simia.runs import Run
+from simia.statistics import Scores, figures
 
 SHOWN = 20
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import orjson
 
-from simia.amplify.check import CALL_TOKENS, TURN_TOKENS
-from simia.amplify.tokens import byte_tokens
+from simia.quality.check import CALL_TOKENS, TURN_TOKENS
+from simia.quality.fast_tokens import byte_tokens
 from simia.tool import ToolSpec
 from simia.trajectory import upgrade
 

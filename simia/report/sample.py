@@ -18,8 +18,8 @@ from typing import Any
 import orjson
 
 from simia.errors import Issue
+from simia.jobs import Run
 from simia.report.facts import meaning
-from simia.runs import Run
 from simia.trajectory import Message, ToolCall, Trajectory
 
 PLACE = re.compile(r"messages\[(\d+)\]")

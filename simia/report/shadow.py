@@ -12,10 +12,10 @@ from typing import Any
 
 from rich.console import Console
 
+from simia.evaluation.fidelity import kind, leaves
+from simia.jobs import Run
 from simia.report.console import plain
-from simia.runs import Run
 from simia.trajectory import compact
-from simia.verify.fidelity import kind, leaves
 
 Row = Mapping[str, Any]
 LONGEST = 200  # characters of an error

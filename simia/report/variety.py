@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from simia.amplify.select.diversity import Diversity
-from simia.amplify.select.favourites import grown
+from simia.jobs import Ledger
+from simia.quality.selection.diversity import Diversity
+from simia.quality.selection.frequent_values import grown
 from simia.report.figures import RunFacts
-from simia.runs import Ledger
 from simia.trajectory import Trajectory
 
 DRAWN = 1000

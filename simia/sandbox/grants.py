@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from simia.errors import UserError
-from simia.sandbox.jail import SYSTEM
+from simia.sandbox.bubblewrap import SYSTEM
 
 Bind = tuple[str, str]  # (path outside, path inside)
 NEVER = (

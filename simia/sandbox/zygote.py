@@ -23,8 +23,18 @@ from pathlib import Path
 from typing import Any
 
 from simia.errors import Aborted, Code, UserError
-from simia.sandbox import probe
+from simia.sandbox import capabilities as probe
 from simia.sandbox.bounds import SharedBounds, is_introduction, open_filter
+from simia.sandbox.bubblewrap import (
+    ENVIRONMENT,
+    NAMES,
+    Jail,
+    Room,
+    empty_places,
+    interpreter_paths,
+    outermost,
+    system_binds,
+)
 from simia.sandbox.copies import (
     copy_pack,
     extra_packages,
@@ -36,7 +46,6 @@ from simia.sandbox.copies import (
 )  # fmt: skip
 from simia.sandbox.grants import Bind, broad, is_shown
 from simia.sandbox.inside.frames import Closed, Reader, frame
-from simia.sandbox.jail import ENVIRONMENT, NAMES, Jail, Room, empty_places, interpreter_paths, outermost, system_binds
 from simia.sandbox.limits import Limits
 from simia.sandbox.supervisor import Watch, supervisor
 from simia.sandbox.temporary import make_private

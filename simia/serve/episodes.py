@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 import orjson
 
-from simia.environment import Environment, Episode
+from simia.envs.environment import Environment, Episode
 from simia.errors import Code, UserError
 from simia.task import Task
 from simia.trajectory import Message, ToolCall, Trajectory

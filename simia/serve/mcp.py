@@ -22,7 +22,7 @@ from mcp.server.stdio import stdio_server
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 from simia import __version__
-from simia.environment import Environment
+from simia.envs.environment import Environment
 from simia.errors import UserError
 from simia.serve.deadlines import Deadlines
 from simia.serve.episodes import Record, Seat

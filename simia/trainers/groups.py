@@ -15,7 +15,7 @@ import math
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Literal
 
-from simia.rollout.figures import SUCCESS, all_of, at_least_one, steps
+from simia.statistics import SUCCESS, all_of, at_least_one, steps
 
 Norm = Literal["mean", "mean_std", "leave_one_out"]
 EPS = 1e-6

@@ -22,10 +22,10 @@ from typing import Any
 import gymnasium  # type: ignore[import-not-found,unused-ignore]
 from gymnasium import spaces  # type: ignore[import-not-found,unused-ignore]
 
-from simia import sync
-from simia.environment import Environment
+from simia import event_loop as sync
+from simia.envs.environment import Environment
+from simia.envs.text_episode import Heard, Keep, Session, Stage, as_text, share
 from simia.errors import UserError
-from simia.rollout.session import Heard, Keep, Session, Stage, as_text, share
 
 MOST_CHARACTERS = 1 << 20
 SAMPLED = 64

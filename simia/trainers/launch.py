@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from simia.config import Written, scalar
-from simia.environment import open_environment
+from simia.envs.config import StageConfig
+from simia.envs.environment import open_environment
+from simia.envs.role_models import judged, simulates, user_of
 from simia.errors import UserError
 from simia.llm.backends import open_backend
+from simia.llm.failover import PoolSettings
 from simia.llm.openai import OpenAISettings
-from simia.llm.pool import PoolSettings
 from simia.pack import Pack
-from simia.rollout.cast import judged, simulates, user_of
-from simia.rollout.settings import StageConfig
 
 
 @dataclass

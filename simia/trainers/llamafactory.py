@@ -20,9 +20,9 @@ from pydantic import Field, RootModel, ValidationError
 from simia import resources
 from simia.config import Config, explain, scalar
 from simia.errors import UserError
-from simia.export import Segment
-from simia.export.llamafactory import Model
-from simia.runs import Run, locate, refuse_partial
+from simia.exporting import Segment
+from simia.exporting.llamafactory import Model
+from simia.jobs import Run, locate, refuse_partial
 from simia.trainers.launch import Launch, as_setting, writable
 from simia.trainers.versions import installed, interpreter
 

@@ -22,9 +22,9 @@ from typing import Any
 import skyrl_gym  # type: ignore[import-not-found,unused-ignore]
 from skyrl_gym.envs.base_text_env import BaseTextEnv  # type: ignore[import-not-found,unused-ignore]
 
-from simia import sync
+from simia import event_loop as sync
+from simia.envs.text_episode import Heard, Lease, Stage, share
 from simia.errors import Code, UserError
-from simia.rollout.session import Heard, Lease, Stage, share
 
 NAME = "simia"
 _kept: list[Lease] = []

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from simia.environment import Episode
+from simia.envs.environment import Episode
 from simia.errors import Code, UserError
 from simia.formats import calls as tagged
 from simia.tool import ToolSpec

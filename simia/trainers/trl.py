@@ -24,10 +24,10 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
-from simia import sync
-from simia.environment import Environment, Episode
+from simia import event_loop as sync
+from simia.envs.environment import Environment, Episode
 from simia.errors import Code, UserError
-from simia.trainers.lost import tell_lost
+from simia.trainers.aborted import tell_lost
 from simia.trainers.ranks import agreed
 from simia.trainers.tokens import Row, Text, until_end
 from simia.trajectory import Trajectory

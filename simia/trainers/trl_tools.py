@@ -23,11 +23,11 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, Union
 
-from simia import sync
-from simia.environment import Environment, Episode
+from simia import event_loop as sync
+from simia.envs.environment import Environment, Episode
 from simia.errors import Code, UserError
 from simia.tool import ToolSpec
-from simia.trainers.lost import tell_lost
+from simia.trainers.aborted import tell_lost
 from simia.trainers.ranks import agreed
 from simia.trainers.trl import step_of, task_rows
 from simia.trajectory import Message, ToolCall, Trajectory

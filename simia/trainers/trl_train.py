@@ -23,18 +23,19 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from simia import sync, terminal
+from simia import event_loop as sync
+from simia import terminal
 from simia.config import Config, assign, find_config, load, parse, read
-from simia.environment import Environment
+from simia.envs.config import StageConfig
+from simia.envs.environment import Environment
+from simia.envs.opening import chosen, open_stage
 from simia.errors import UserError
-from simia.interpreters import python_path
 from simia.pack import Pack
-from simia.rollout.settings import StageConfig
-from simia.rollout.stage import chosen, open_stage
 from simia.trainers import ranks
 from simia.trainers.launch import Launch, as_setting, check_stage, writable
 from simia.trainers.trl_resume import enough, finished, last_checkpoint, same_order
 from simia.trainers.versions import interpreter
+from simia.venvs import python_path
 
 EXPONENT = re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+")
 MODULE = "simia.trainers.trl_train"

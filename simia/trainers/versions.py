@@ -16,8 +16,8 @@ from importlib.metadata import distributions
 from pathlib import Path
 
 from simia.errors import UserError
-from simia.interpreters import RECIPES, plain
 from simia.resources import cache_root
+from simia.venvs import RECIPES, plain
 
 NEEDS: dict[str, dict[str, str]] = {
     "llamafactory": {
@@ -131,7 +131,7 @@ def clean(trainer: str) -> str:
         from simia.trainers.ragen.start import CLONE
 
         return f"{CLONE} && bash scripts/setup_ragen.sh"
-    return f"{sys.executable} -P -m simia.interpreters {trainer}"
+    return f"{sys.executable} -P -m simia.venvs {trainer}"
 
 
 def satisfies(version: str, wanted: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simia.amplify.acceptance import Acceptance, Outcome
+from simia.quality.acceptance import Acceptance, Outcome
 
 OUTCOMES = st.lists(st.one_of(st.none(), st.sampled_from("abcdefgh")), min_size=1, max_size=40)
 

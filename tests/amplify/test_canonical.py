@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simia.amplify import parse
-from simia.amplify.canonical import read_canonical
-from simia.amplify.parse import Parsed, parse_reply
-from simia.amplify.prompt import exemplar
+from simia.amplification.prompt import exemplar
+from simia.formats.reply import parse
+from simia.formats.reply.canonical import read_canonical
+from simia.formats.reply.parse import Parsed, parse_reply
 from simia.pack import Pack
 from simia.trajectory import Message, Trajectory
 from tests.properties import examples

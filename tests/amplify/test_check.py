@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from simia.amplify.check import Checks, check, estimate_tokens
-from simia.amplify.tokens import text_tokens
 from simia.errors import Code
 from simia.pack import Pack
+from simia.quality.check import Checks, check, estimate_tokens
+from simia.quality.fast_tokens import text_tokens
 from simia.tool import ToolSpec
 from simia.trajectory import End, Message, ToolCall, Trajectory
 

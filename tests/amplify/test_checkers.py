@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from simia.amplify import checkers
-from simia.amplify.checkers import Checkers
-from simia.amplify.session import Amplified, amplify, load_seeds
-from simia.amplify.settings import AmplifyConfig
-from simia.amplify.simulate import Simulator
+from simia.amplification import checkers
+from simia.amplification.checkers import Checkers
+from simia.amplification.session import Amplified, amplify, load_seeds
+from simia.amplification.settings import AmplifyConfig
+from simia.amplification.simulate import Simulator
 from simia.config import load
 from simia.errors import Code
+from simia.jobs import Run
 from simia.llm.types import Reply
-from simia.runs import Run
 from simia.trajectory import Trajectory
 from tests.fake_endpoint import FakeEndpoint
 

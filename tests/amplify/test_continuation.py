@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simia import resources
-from simia.amplify.continuation import LEAST_LETTERS, continuation, cut, joined, spliced
-from simia.amplify.parse import Parsed, parse_reply
-from simia.amplify.prompt import exemplar
+from simia.amplification.prompt import exemplar
+from simia.formats.reply.continuation import LEAST_LETTERS, continuation, cut, joined, spliced
+from simia.formats.reply.parse import Parsed, parse_reply
 from simia.llm.types import Reply, Request
 from simia.pack import Pack
 from simia.trajectory import Message, ToolCall, Trajectory, Usage

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from simia.amplify.dedupe import content_hash
+from simia.quality.exact_duplicates import content_hash
 from simia.trajectory import Message, ToolCall, Trajectory
 
 

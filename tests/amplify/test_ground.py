@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from simia.amplify.ground import Identifiers, infer, ungrounded
-from simia.amplify.view import View
 from simia.errors import Code
 from simia.pack import Pack
+from simia.quality.grounding import Identifiers, infer, ungrounded
+from simia.quality.view import View
 from simia.tool import ToolSpec
 from simia.trajectory import Message, ToolCall, Trajectory
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from simia.amplify.recheck import recheck
-from simia.amplify.session import Amplified, amplify, load_seeds, resume
-from simia.amplify.settings import AmplifyConfig
+from simia.amplification.recheck import recheck
+from simia.amplification.session import Amplified, amplify, load_seeds, resume
+from simia.amplification.settings import AmplifyConfig
 from simia.config import load
 from simia.errors import UserError
-from simia.runs import Run
+from simia.jobs import Run
 from tests.fake_endpoint import FakeEndpoint
 
 

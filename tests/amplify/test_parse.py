@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simia.amplify.parse import Parsed, parse_reply
 from simia.errors import Code
+from simia.formats.reply.parse import Parsed, parse_reply
 from simia.pack import Pack
 from simia.trajectory import Message, ToolCall
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from simia.amplify.check import Checks
-from simia.amplify.prefilter import prefilter
 from simia.errors import Code
 from simia.pack import Pack
+from simia.quality.check import Checks
+from simia.quality.seed_filter import prefilter
 from simia.tool import ToolSpec
 from simia.trajectory import Message, ToolCall, Trajectory
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import orjson
 import pytest
 
-from simia.amplify.hint import fresh_values, hint
-from simia.amplify.parse import parse_reply
-from simia.amplify.prompt import PromptSettings, Renderer, exemplar
+from simia.amplification.fresh_values import fresh_values, hint
+from simia.amplification.prompt import PromptSettings, Renderer, exemplar
 from simia.errors import UserError
+from simia.formats.reply.parse import parse_reply
 from simia.pack import Pack
 
 PACKS = ("customer_service", "office")
@@ -70,7 +70,7 @@ def test_every_exemplar_reads_back_as_its_seed(name: str, form: str) -> None:
 
 
 def test_a_users_prompt_of_the_same_name_overrides_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from simia.amplify import prompt
+    from simia.amplification import prompt
 
     theirs = tmp_path / "prompts" / "amplify"
     theirs.mkdir(parents=True)

@@ -6,7 +6,7 @@ import pickle
 from collections import Counter
 
 from simia import resources
-from simia.amplify.scenario import Counts, Coverage, Graph, Scenario, files, line, lines, plan
+from simia.amplification.scenario import Counts, Coverage, Graph, Scenario, files, line, lines, plan
 from simia.pack import Pack
 from simia.tool import ToolSpec
 from simia.trajectory import Message, ToolCall, Trajectory

@@ -11,13 +11,13 @@ from typing import Any
 import orjson
 import pytest
 
-from simia.amplify.judged_seeds import kept
-from simia.amplify.recheck import recheck
-from simia.amplify.session import Amplified, amplify, load_seeds, resume
-from simia.amplify.settings import AmplifyConfig
+from simia.amplification.judged_seeds import kept
+from simia.amplification.recheck import recheck
+from simia.amplification.session import Amplified, amplify, load_seeds, resume
+from simia.amplification.settings import AmplifyConfig
 from simia.config import load
 from simia.errors import UserError
-from simia.runs import Run
+from simia.jobs import Run
 from tests.fake_endpoint import FakeEndpoint
 from tests.replies import trajectory
 
@@ -111,7 +111,7 @@ async def test_what_repeats_a_named_benchmark_is_refused(endpoint: FakeEndpoint,
 async def test_scenarios_are_planned_from_what_was_accepted_and_a_resume_plans_the_same(
     endpoint: FakeEndpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("simia.amplify.plans.STRETCH", 10)
+    monkeypatch.setattr("simia.amplification.plans.STRETCH", 10)
     settings = ["n=50", "prompt.scenarios=true", "select.near=null", "limits.concurrency=8"]
     calm = await start(config(endpoint, *settings), tmp_path / "calm")
     cut = await start(config(endpoint, *settings, "limits.max_requests=23"), tmp_path)

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from simia import formats
-from simia.amplify import suites
-from simia.amplify.check import Checks, check
-from simia.amplify.parse import parse_reply
-from simia.amplify.prompt import Form, exemplar
-from simia.amplify.suites import office
+from simia.amplification.prompt import Form, exemplar
 from simia.errors import Code, Issue, UserError
 from simia.formats.agentinstruct import STYLES
+from simia.formats.reply.parse import parse_reply
 from simia.pack import Pack
+from simia.quality import suites
+from simia.quality.check import Checks, check
+from simia.quality.suites import office
 from simia.tool import ToolSpec
 from simia.trajectory import Message, ToolCall, Trajectory
 

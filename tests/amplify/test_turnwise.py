@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from simia.amplify.check import Checks, check
-from simia.amplify.ground import infer
-from simia.amplify.parse import Parsed
-from simia.amplify.turnwise import TurnwiseSettings, converse, files
+from simia.amplification.turnwise import TurnwiseSettings, converse, files
 from simia.errors import Code
+from simia.formats.reply.parse import Parsed
 from simia.llm.replay import ReplayBackend, ReplaySettings
 from simia.llm.types import Reply, Request
 from simia.pack import Pack
+from simia.quality.check import Checks, check
+from simia.quality.grounding import infer
 from simia.tool import compile_schema
 from simia.trajectory import Trajectory
 

@@ -8,8 +8,8 @@ from typer.testing import CliRunner
 
 from simia.cli import build
 from simia.errors import UserError
-from simia.interpreters import RECIPES
 from simia.trainers.versions import NEEDS, satisfies
+from simia.venvs import RECIPES
 from tests.cli.conftest import Install
 
 LLAMAFACTORY = {
@@ -36,7 +36,7 @@ def test_an_environment_for_one_trainer_clashes_with_another(install: Install, c
     assert first == (
         "trainer trl: not in this environment: trl 0.24.0 (trl needs >=1.16.0,<2), datasets 4.0.0 (trl needs >=4.7.0)"
     )
-    assert second == f"  a clean environment ({RECIPES['trl'].size}): {sys.executable} -P -m simia.interpreters trl"
+    assert second == f"  a clean environment ({RECIPES['trl'].size}): {sys.executable} -P -m simia.venvs trl"
 
 
 def test_the_edges_of_a_range(install: Install, cache: Path) -> None:

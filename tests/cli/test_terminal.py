@@ -19,16 +19,16 @@ from rich.table import Table
 from rich.text import Text
 
 import simia
-from simia.amplify.progress import Progress
-from simia.amplify.seeds import Seeds
-from simia.amplify.session import note_seeds
-from simia.amplify.settings import AmplifyConfig
+from simia.amplification.progress import Progress
+from simia.amplification.seeds import Seeds
+from simia.amplification.session import note_seeds
+from simia.amplification.settings import AmplifyConfig
 from simia.cli import main
 from simia.config import load
 from simia.errors import Code, Issue
+from simia.jobs import PASSED, REJECTED, Item, Run
 from simia.report.console import Terminal
 from simia.report.live import LivePanel
-from simia.runs import PASSED, REJECTED, Item, Run
 from simia.terminal import CONTROL, clean, escape_json, one_line
 from simia.tool import ToolSpec
 from simia.trajectory import Message, ToolCall, Trajectory

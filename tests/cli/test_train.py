@@ -13,13 +13,13 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from simia.amplify.settings import AmplifyConfig
+from simia.amplification.settings import AmplifyConfig
 from simia.cli import build, train
 from simia.config import load
 from simia.errors import UserError
-from simia.export import CardFacts, export
+from simia.exporting import CardFacts, export
+from simia.jobs import Run
 from simia.pack import Pack
-from simia.runs import Run
 from simia.trainers.launch import Launch
 from tests.cli.conftest import Install
 from tests.cli.test_doctor import LLAMAFACTORY
@@ -80,7 +80,7 @@ def test_an_environment_that_clashes_is_named_with_the_way_out(folder: Path, ins
         dry("llamafactory", folder, *PLAIN)
     said = str(refused.value)
     assert "transformers 5.23.0 (llamafactory needs >=4.55.0,!=4.57.0,<=5.6.0)" in said
-    assert said.endswith(f"a clean environment: {sys.executable} -P -m simia.interpreters llamafactory")
+    assert said.endswith(f"a clean environment: {sys.executable} -P -m simia.venvs llamafactory")
     assert "\n" not in said
 
 
@@ -272,7 +272,7 @@ def test_runs_that_are_not_finished(
     try:
         with pytest.raises(UserError, match=r"run mine has accepted nothing yet, .*: simia report mine"):
             dry(*words)
-        monkeypatch.setattr("simia.runs.ledger.Ledger.accepted_count", lambda ledger: 3)
+        monkeypatch.setattr("simia.jobs.ledger.Ledger.accepted_count", lambda ledger: 3)
         with pytest.raises(UserError, match=r"3 of 3 accepted, run in progress: .* with --set partial=true"):
             dry(*words)
         run.close()

@@ -17,7 +17,7 @@ import pytest
 from aiohttp import web
 
 from simia.pack import Pack
-from simia.sandbox.probe import probe
+from simia.sandbox.capabilities import probe
 from tests.fake_endpoint import FakeEndpoint
 
 ROOT = Path(__file__).parents[2]

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
+from simia.envs.worlds.executable import ExecutableBackend
+from simia.envs.worlds.executable_world import ExecutableWorld
 from simia.sandbox.limits import Limits
-from simia.worlds.executable import ExecutableBackend
-from simia.worlds.executable_world import ExecutableWorld
 from tests.sandbox.making import TASK, ask, gone, notes_pack, processes
 
 EPISODES, ABREAST, CALLS = 200, 32, 8

@@ -21,8 +21,8 @@ import orjson
 import pytest
 
 from simia import formats
+from simia.jobs import Run
 from simia.pack import Pack
-from simia.runs import Run
 from tests.e2e import hostile
 from tests.fake_endpoint import FakeEndpoint
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from simia.runs import Run
+from simia.jobs import Run
 from tests.e2e import hostile
 from tests.e2e.hostile import USED, Done, dumped, nested, number, seed, seed_with_schema, settings, simia, words
 from tests.fake_endpoint import FakeEndpoint

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from simia.jobs import Run
 from simia.llm.types import Request
-from simia.runs import Run
 from simia.trajectory import digest
 from tests.fake_endpoint import FakeEndpoint
 

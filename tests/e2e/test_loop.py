@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from simia.interpreters import ensure, python_path
 from simia.pack import Pack
 from simia.resources import cache_root
+from simia.venvs import ensure, python_path
 
 ROOT = Path(__file__).parents[2]
 LOOP = ROOT / "eval" / "loop"

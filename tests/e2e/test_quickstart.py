@@ -31,7 +31,7 @@ def quickstart(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subproce
 
 
 def test_eight_accepted_with_at_least_three_tools(quickstart: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
-    from simia.runs import Run
+    from simia.jobs import Run
     from simia.trajectory import Trajectory
 
     folder, done = quickstart
@@ -94,7 +94,7 @@ def test_the_whole_path_on_one_page(tmp_path: Path) -> None:
 
 def test_two_passes_at_temperature_one_are_two_different_replies(tmp_path: Path) -> None:
     """Same seed, same prompt (no hints): only the draw differs, and both replies are stored (law 2)."""
-    from simia.runs import Run
+    from simia.jobs import Run
 
     settings = ["seeds.limit=1", "seeds.packs=[customer_service]", "sampling.temperature=1.0", "prompt.hints=false"]
     options = [part for setting in [*settings, "stop.attempts=2"] for part in ("--set", setting)]

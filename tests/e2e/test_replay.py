@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from simia.amplify.session import amplify
-from simia.amplify.settings import AmplifyConfig
+from simia.amplification.session import amplify
+from simia.amplification.settings import AmplifyConfig
 from simia.config import load
-from simia.runs import Run
+from simia.jobs import Run
 
 RECORDINGS = Path(__file__).parents[1] / "recordings"
 CASES = sorted(path.stem.removesuffix(".expected") for path in RECORDINGS.glob("*.expected.json"))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from simia.interpreters import ensure
+from simia.venvs import ensure
 from tests.trainers import ragen_standin
 
 ROOT = Path(__file__).parents[2]

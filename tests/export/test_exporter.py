@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from simia.errors import Code, UserError
-from simia.export import CardFacts, ExportReport, export
-from simia.export.llamafactory import with_values
+from simia.exporting import CardFacts, ExportReport, export
+from simia.exporting.llamafactory import with_values
 from simia.pack import Pack
 from simia.trajectory import ToolCall, Trajectory
 

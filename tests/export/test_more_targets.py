@@ -16,10 +16,10 @@ from typer.testing import CliRunner
 from simia import formats
 from simia.cli import build
 from simia.errors import UserError
-from simia.export import CardFacts, export
-from simia.export.llamafactory import Model
-from simia.export.parquet import from_row, read_parquet, to_row
-from simia.export.sources import Once, mixed, shares_of, trajectories, with_system
+from simia.exporting import CardFacts, export
+from simia.exporting.llamafactory import Model
+from simia.exporting.parquet import from_row, read_parquet, to_row
+from simia.exporting.sources import Once, mixed, shares_of, trajectories, with_system
 from simia.formats.base import RowError
 from simia.pack import Pack
 from simia.resources import data_root

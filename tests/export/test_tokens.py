@@ -2,7 +2,7 @@
 
 import pytest
 
-from simia.export import estimate_tokens
+from simia.exporting import estimate_tokens
 
 # (text, tokens by Qwen2.5's own tokenizer)
 TRUE = [

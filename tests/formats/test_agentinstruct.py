@@ -13,11 +13,11 @@ from hypothesis import HealthCheck, example, given
 from hypothesis import strategies as st
 
 from simia import formats
-from simia.amplify.check import Checks, check
 from simia.errors import Code
 from simia.formats.agentinstruct import FINISHED, RECORDED, STYLES
 from simia.formats.base import MEMO, RowError
 from simia.formats.llamafactory import Unfit
+from simia.quality.check import Checks, check
 from simia.trajectory import Message, ToolCall, Trajectory
 from tests.formats.strategies import TEXT, UNKNOWN
 from tests.properties import examples

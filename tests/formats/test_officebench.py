@@ -12,11 +12,11 @@ from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from simia import formats
-from simia.amplify.check import Checks, check
 from simia.errors import Code
 from simia.formats.base import MEMO, RowError
 from simia.formats.llamafactory import Unfit
 from simia.formats.officebench import APPS, NOTHING, OFFICE, SWITCH, TOOLS
+from simia.quality.check import Checks, check
 from simia.trajectory import Message, ToolCall, Trajectory
 from tests.formats.strategies import JSON, OBJECTS, TEXT, UNKNOWN
 from tests.properties import examples

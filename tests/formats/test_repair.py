@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simia.formats.repair import ReadCall, RepairError, arguments, calls, letters, loads, values
+from simia.formats.reply.json_repair import ReadCall, RepairError, arguments, calls, letters, loads, values
 
 MENDED = [
     ("strict", '{"a": 1}', {"a": 1}, []),

@@ -10,12 +10,12 @@ import pytest
 from typer.testing import CliRunner
 
 from simia.cli.imports import app
-from simia.environment import Environment, open_environment
+from simia.envs.environment import Environment, open_environment
+from simia.envs.play.baseline_agents import NothingAgent, ReferenceAgent
+from simia.envs.play.player import play
 from simia.errors import UserError
 from simia.importers.agentbench import find_answers, import_problems
 from simia.pack import Pack
-from simia.rollout.play import play
-from simia.rollout.scripted import NothingAgent, ReferenceAgent
 from simia.trajectory import Message, ToolCall, Trajectory
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "shell"

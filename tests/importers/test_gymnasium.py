@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from simia.environment import Episode, open_environment
+from simia.authoring.validate import validate
+from simia.envs.environment import Episode, open_environment
+from simia.envs.worlds.executable import open_backend
+from simia.envs.worlds.pack_requests import grant_options, requested_paths
 from simia.errors import Code, UserError
 from simia.importers.gymnasium import import_environment
 from simia.pack import Pack
-from simia.sandbox.probe import probe
+from simia.sandbox.capabilities import probe
 from simia.trajectory import End, Message, ToolCall
-from simia.verify.validate import validate
-from simia.worlds.executable import open_backend
-from simia.worlds.requests import grant_options, requested_paths
 
 OURS = str(Path(__file__).parent / "words_env.py")
 pytestmark = pytest.mark.skipif(probe().bwrap is None, reason="this machine has no sandbox: see simia doctor")
@@ -234,7 +234,7 @@ def test_the_command_says_what_is_wrong_with_its_json(tmp_path: Path) -> None:
 
 
 def test_an_interpreter_of_the_users_own(tmp_path: Path) -> None:
-    from simia.interpreters import ensure_packages
+    from simia.venvs import ensure_packages
 
     python = ensure_packages("gymnasium", pip=["gymnasium==1.4.0"])
     pack, lines = imported(tmp_path, "Guess-v0", python=str(python), tasks=1)

@@ -16,15 +16,15 @@ from typing import Any
 
 import pytest
 
-from simia.environment import Environment, Episode, open_environment
+from simia.envs.environment import Environment, Episode, open_environment
+from simia.envs.worlds.pack_requests import requested_paths
 from simia.errors import Code, UserError
 from simia.importers.mcp import import_server, pairs, reset_of
 from simia.importers.mcp_packages import program_of, runner
+from simia.jobs import Run
 from simia.pack import Pack
-from simia.runs import Run
 from simia.task import Task
 from simia.trajectory import Message, ToolCall, Trajectory
-from simia.worlds.requests import requested_paths
 
 HERE = Path(__file__).parent
 PYTHON = shutil.which("python3", path="/usr/bin:/bin:/usr/local/bin") or sys.executable

@@ -12,15 +12,15 @@ import pytest
 import yaml
 from aiohttp import web
 
-from simia.environment import Environment, open_environment
+from simia.envs.environment import Environment, open_environment
 from simia.errors import Code, UserError
+from simia.importers.any_source import gaps, kind_of, start
 from simia.importers.openapi import credential, import_api, jsonable
 from simia.importers.openapi_schema import Document, brief, mended, usable
 from simia.pack import Pack
-from simia.sandbox.probe import probe
+from simia.sandbox.capabilities import probe
 from simia.tool import compile_schema
 from simia.trajectory import Message, ToolCall
-from simia.verify.start import gaps, kind_of, start
 
 SECRET = "s3cr3t/and+value"
 walls = pytest.mark.skipif(probe().bwrap is None, reason="this machine has no sandbox: see simia doctor")

@@ -14,17 +14,17 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from simia.environment import open_environment
+from simia.authoring.verification_gate import played, value, without, writes_of
+from simia.envs.environment import open_environment
+from simia.envs.play.baseline_agents import ReferenceAgent
+from simia.envs.users import ScriptedUser
+from simia.envs.worlds.executable import ExecutableBackend
 from simia.errors import UserError
 from simia.importers import tau2
-from simia.interpreters import RECIPES, Recipe, ensure
 from simia.pack import Pack
-from simia.rollout.scripted import ReferenceAgent
-from simia.sandbox.probe import probe
+from simia.sandbox.capabilities import probe
 from simia.trajectory import ToolCall
-from simia.users import ScriptedUser
-from simia.verify.gate import played, value, without, writes_of
-from simia.worlds.executable import ExecutableBackend
+from simia.venvs import RECIPES, Recipe, ensure
 
 PROBE = Path(__file__).parent / "tau2_probe.py"
 SIZES = {"retail": (114, 15, 0), "airline": (50, 14, 0), "telecom": (2285, 13, 30)}  # tasks, tools, users' tools

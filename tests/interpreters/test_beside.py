@@ -11,7 +11,7 @@ import pytest
 
 import simia
 from simia.errors import UserError
-from simia.interpreters.beside import beside, needed, plain, python_path, simia_path
+from simia.venvs.python_path import beside, needed, plain, python_path, simia_path
 
 
 @pytest.fixture(autouse=True)

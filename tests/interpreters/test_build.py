@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from simia.errors import UserError
-from simia.interpreters import RECIPES, Recipe, ensure
-from simia.interpreters.__main__ import main
+from simia.venvs import RECIPES, Recipe, ensure
+from simia.venvs.__main__ import main
 
 
 @pytest.fixture(autouse=True)

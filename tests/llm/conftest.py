@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from simia.llm import models
+from simia.llm import local_models as models
 
 
 @pytest.fixture(scope="session")

@@ -9,15 +9,15 @@ from typing import Any
 import orjson
 import pytest
 
-from simia.amplify.session import amplify, resume
-from simia.amplify.settings import AmplifyConfig
+from simia.amplification.session import amplify, resume
+from simia.amplification.settings import AmplifyConfig
 from simia.config import load
 from simia.errors import Code, UserError
+from simia.jobs import Run
 from simia.llm.backends import price_for
 from simia.llm.batch import BatchBackend, BatchSettings
 from simia.llm.prices import Price
 from simia.llm.types import Deferred, LLMFault, Reply, Request
-from simia.runs import Run
 from tests.key_forms import FORMS, holds
 from tests.replies import trajectory
 

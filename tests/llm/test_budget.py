@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from simia.jobs import Store
 from simia.llm.budget import share_budget
 from simia.llm.engine import BudgetReached, Engine, Limits, PassingJournal
 from simia.llm.types import Reply
-from simia.runs import Store
 from tests.runs.spender import PRICE, Spender, ask, engine
 
 

@@ -14,7 +14,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from simia.errors import Code, UserError
-from simia.llm import models
+from simia.llm import local_models as models
 from simia.llm.backends import LLMSettings, open_backend, price_for
 from simia.llm.embedded import EmbeddedBackend, EmbeddedSettings
 from simia.llm.engine import Engine, Limits

@@ -16,7 +16,8 @@ import aiohttp
 import pytest
 
 from simia.errors import UserError
-from simia.llm import embedded_server, models
+from simia.llm import embedded_server
+from simia.llm import local_models as models
 from simia.llm.embedded_server import EmbeddedServer
 
 MODEL = models.models_dir() / models.KNOWN[models.FALLBACK].file

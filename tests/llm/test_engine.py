@@ -10,11 +10,11 @@ import pytest
 
 from simia.errors import Code, UserError
 from simia.llm.budget import share_budget
+from simia.llm.concurrency import Gate
 from simia.llm.engine import BudgetReached, Engine, Limits, MemoryJournal, PassingJournal
-from simia.llm.gate import Gate
 from simia.llm.openai import OpenAIBackend, OpenAISettings
 from simia.llm.prices import FREE, Price, price_of
-from simia.llm.rates import Rates
+from simia.llm.rate_limits import Rates
 from simia.llm.types import LLMFault, Reply, Request, reply_key
 from simia.trajectory import Usage
 

@@ -14,15 +14,15 @@ import orjson
 import pytest
 
 from simia.errors import Code, UserError
+from simia.jobs.database import Database
+from simia.jobs.ledger import Ledger
+from simia.jobs.reply_store import Store
+from simia.jobs.tables import PUT
 from simia.llm.engine import Engine, Limits
 from simia.llm.http_faults import retry_after
 from simia.llm.openai import OpenAIBackend, OpenAISettings, read_body
 from simia.llm.prices import Price
 from simia.llm.types import LLMFault, Request
-from simia.runs.database import Database
-from simia.runs.ledger import Ledger
-from simia.runs.schema import PUT
-from simia.runs.store import Store
 
 KEY = "sk-Proj_9aZ-Qx7+/Lm2Kd8vRt4Ys6Wn1Bp3Hc5Jf0Ge"
 HELLO = Request(messages=[{"role": "user", "content": "hello"}])

@@ -14,12 +14,12 @@ import pytest
 import zstandard
 
 from simia.errors import Code
+from simia.jobs.reply_store import Store
 from simia.llm.engine import Engine, Limits
+from simia.llm.failover import PoolBackend, PoolSettings
 from simia.llm.http_body import BodyRefused, decompress
 from simia.llm.openai import OpenAIBackend, OpenAISettings
-from simia.llm.pool import PoolBackend, PoolSettings
 from simia.llm.types import LLMFault, Reply, Request
-from simia.runs.store import Store
 from tests.key_forms import FORMS, holds
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from simia.errors import UserError
-from simia.llm import models
-from simia.llm.models import LocalModel, SourceError, fetch
+from simia.llm import local_models as models
+from simia.llm.local_models import LocalModel, SourceError, fetch
 
 WEIGHTS = b"GGUF" + bytes(range(256)) * 40
 

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from simia.llm.pace import Pace
+from simia.llm.adaptive_concurrency import Pace
 
 
 def run(pace: Pace, capacity: int, rounds: int) -> list[int]:

@@ -10,7 +10,7 @@ import pytest
 
 from simia.errors import Code, UserError
 from simia.llm.engine import Engine, Limits
-from simia.llm.pool import PoolBackend, PoolSettings
+from simia.llm.failover import PoolBackend, PoolSettings
 from simia.llm.types import LLMFault, Request
 from tests.fake_endpoint import FakeEndpoint
 

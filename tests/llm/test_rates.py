@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from simia.llm.rates import Rates, number, seconds
+from simia.llm.rate_limits import Rates, number, seconds
 
 
 @pytest.mark.parametrize(

@@ -18,14 +18,14 @@ from typing import Any
 
 import pytest
 
-from simia.amplify.session import amplify, resume
-from simia.amplify.settings import AmplifyConfig
+from simia.amplification.session import amplify, resume
+from simia.amplification.settings import AmplifyConfig
 from simia.config import load
 from simia.errors import UserError
-from simia.interpreters import ensure
+from simia.jobs import Run
 from simia.llm.batch import BatchBackend, BatchSettings
 from simia.llm.vllm import VLLMBackend, VLLMSettings
-from simia.runs import Run
+from simia.venvs import ensure
 
 ROOT = Path(__file__).parents[2]
 DOCS = (ROOT / "docs" / "vllm.md").read_text()

@@ -15,11 +15,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from simia.interpreters import ensure
 from simia.kit import ToolError
 from simia.pack import Pack
 from simia.sandbox.inside.files import files_in, raw
 from simia.task import Action
+from simia.venvs import ensure
 
 JSON = Any
 PACK = Pack.load("office")

@@ -7,8 +7,8 @@ from typing import Any
 
 import orjson
 
+from simia.authoring.scaffold import scaffold
 from simia.pack import Pack
-from simia.verify.scaffold import scaffold
 
 
 def small(folder: Path, **files: Any) -> Pack:

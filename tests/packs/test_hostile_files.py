@@ -10,11 +10,11 @@ import pytest
 from typer.testing import CliRunner
 
 from simia import pack_files
+from simia.authoring.code_lint import lint
 from simia.cli.pack import app
 from simia.errors import UserError
 from simia.pack import Pack
 from simia.sandbox import copies
-from simia.verify.lint import lint
 from tests.packs.small import small
 from tests.sandbox.making import ANY, NOTES, TASK, ask, make_pack, opened
 

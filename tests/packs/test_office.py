@@ -19,10 +19,10 @@ from typing import Any
 
 import pytest
 
-from simia.rollout.sampler import Sampler
+from simia.authoring.tool_tests import lacking
+from simia.envs.play.random_arguments import Sampler
 from simia.sandbox.inside.files import files_in
 from simia.task import Action, ToolTest
-from simia.verify.tooltests import lacking
 from tests.packs.office import PACK, ROOT, SPECS, call, marks, office, opened, python, said
 
 Opened = Callable[..., Any]

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from simia.environment import open_environment
+from simia.authoring.verification_gate import Verdict, gate
+from simia.envs.environment import open_environment
 from simia.task import Action, AnswerSpec, StateSpec, Task
 from simia.tool import compile_schema
-from simia.verify.gate import Verdict, gate
 from tests.packs.office import PACK, SPECS, TASKS, app_of, call, marks, office, opened, said
 
 TAGS = {1: "one_app", 2: "two_apps"}
@@ -226,10 +226,10 @@ ALSO_RIGHT = {
 
 
 async def rewards(cases: dict[str, list[tuple[str, dict[str, Any]]]]) -> list[tuple[str, str, float | None]]:
-    from simia.environment import Environment
-    from simia.rollout.play import play
-    from simia.rollout.scripted import ReferenceAgent
-    from simia.users import ScriptedUser
+    from simia.envs.environment import Environment
+    from simia.envs.play.baseline_agents import ReferenceAgent
+    from simia.envs.play.player import play
+    from simia.envs.users import ScriptedUser
 
     found = []
     async with await open_environment(PACK, user="none") as environment:

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from simia.envs.worlds.executable import ExecutableBackend
+from simia.envs.worlds.executable_world import ExecutableWorld
 from simia.sandbox.limits import MB, Limits
-from simia.worlds.executable import ExecutableBackend
-from simia.worlds.executable_world import ExecutableWorld
 from tests.redteam import hostile
 from tests.sandbox.making import ANY, TASK, ask, gone, make_pack
 

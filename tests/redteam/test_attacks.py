@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from simia.envs.worlds.executable_world import ExecutableWorld
+from simia.envs.worlds.world import ToolResult
 from simia.errors import Aborted, Code
-from simia.worlds.executable_world import ExecutableWorld
-from simia.worlds.world import ToolResult
 from tests.redteam.conftest import SECRET, WALL, Arena
 from tests.sandbox.making import TASK, ask
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from simia.sandbox.bounds import open_filter
+from simia.sandbox.bubblewrap import Jail, Room, system_binds
+from simia.sandbox.capabilities import Walls, find, tried
 from simia.sandbox.inside.confine import FILTER
-from simia.sandbox.jail import Jail, Room, system_binds
-from simia.sandbox.probe import Walls, find, tried
 from simia.sandbox.supervisor import descendants
 
 # Memory of processes that can be opened for writing, threads included; the shell's own shows that this would tell.

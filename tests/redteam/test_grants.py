@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 import yaml
 
+from simia.envs.worlds.executable import ExecutableBackend
 from simia.errors import UserError
 from simia.pack import Pack
 from simia.sandbox import grants
-from simia.worlds.executable import ExecutableBackend
 from tests.redteam.conftest import SECRET, Listeners
 from tests.sandbox.making import HEAD, TASK, ask, make_pack, opened
 

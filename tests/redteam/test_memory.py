@@ -11,14 +11,14 @@ from unittest.mock import patch
 
 import pytest
 
-from simia.environment import open_environment
+from simia.envs.environment import open_environment
+from simia.envs.worlds.executable import ExecutableBackend
 from simia.errors import Aborted, Code, UserError
 from simia.pack import Pack
 from simia.sandbox.inside.frames import count_values, unpack_bounded
 from simia.sandbox.limits import MB, Limits
 from simia.sandbox.supervisor import INTERVAL, LONGEST, SHARE, Watch, pause_after
 from simia.trajectory import Message, ToolCall
-from simia.worlds.executable import ExecutableBackend
 from tests.sandbox.making import ANY, HEAD, TASK, ask, gone, make_pack, opened
 
 LIMITS = Limits(wall=60, folder=16 * MB, memory=128 * MB, total=200 * MB, inodes=3000)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from simia.environment import Environment, open_environment
-from simia.episode import Episode
+from simia.envs.environment import Environment, open_environment
+from simia.envs.episode import Episode
 from simia.errors import Code
 from simia.sandbox.limits import MB, Limits
 from simia.trajectory import Message, ToolCall

@@ -16,12 +16,12 @@ import pytest
 import pytest_asyncio
 import yaml
 
+from simia.envs.worlds.executable import ExecutableBackend
+from simia.envs.worlds.executable_world import ExecutableWorld
 from simia.errors import Code
 from simia.pack import Pack
 from simia.sandbox.limits import MB, Limits
 from simia.task import RewardSpec
-from simia.worlds.executable import ExecutableBackend
-from simia.worlds.executable_world import ExecutableWorld
 from tests.redteam.conftest import SECRET, Listeners
 from tests.sandbox.making import ANY, TASK, ask, gone, make_pack, opened
 

@@ -9,15 +9,15 @@ from typing import Any
 import orjson
 import pytest
 
-from simia.amplify.seeds import RefusedSeed, Seeds
-from simia.amplify.session import note_seeds
-from simia.amplify.settings import AmplifyConfig
+from simia.amplification.seeds import RefusedSeed, Seeds
+from simia.amplification.session import note_seeds
+from simia.amplification.settings import AmplifyConfig
 from simia.config import load
 from simia.errors import Code, Issue
+from simia.jobs import FAILED, OPEN, PASSED, REJECTED, Item, Run
+from simia.jobs.database import Packed
+from simia.jobs.tables import KEEP
 from simia.llm.types import LLMFault, Reply, Request
-from simia.runs import FAILED, OPEN, PASSED, REJECTED, Item, Run
-from simia.runs.database import Packed
-from simia.runs.schema import KEEP
 from simia.tool import ToolSpec
 from simia.trajectory import Message, Provenance, ToolCall, Trajectory, Usage
 

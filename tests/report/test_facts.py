@@ -6,13 +6,13 @@ from collections import Counter
 
 import pytest
 
-from simia.amplify.check import estimate_tokens
+from simia.jobs import Run
+from simia.quality.check import estimate_tokens
 from simia.report import variety
 from simia.report.facts import gather
 from simia.report.figures import ToolFacts, meaning
 from simia.report.rows import walk
 from simia.report.spread import Spread
-from simia.runs import Run
 from tests.report.conftest import GIVES_UP, HOSTILE, LIKE_ITS_SEED, PARALLEL, story
 
 

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from simia.jobs import Run
 from simia.report.facts import gather
 from simia.report.html import write_html
 from simia.report.sample import in_turn, laid_out, pretty, sample
-from simia.runs import Run
 from tests.report.conftest import HOSTILE, SCRIPT
 
 

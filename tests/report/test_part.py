@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
+from simia.jobs import Run, seeds_of
 from simia.report import part, sections
 from simia.report.facts import gather
 from simia.report.figures import RunFacts
 from simia.report.frequent import Frequent
 from simia.report.spread import Histogram
 from simia.report.tally import alike, fill
-from simia.runs import Run, seeds_of
 
 
 def figures(connection: sqlite3.Connection, run: Run, processes: int) -> dict[str, Any]:

@@ -7,9 +7,9 @@ import io
 import pytest
 from rich.console import Console
 
+from simia.jobs import Run
 from simia.report.facts import gather
 from simia.report.text import cost, print_report, print_trajectory, share
-from simia.runs import Run
 from simia.trajectory import Message, ToolCall, Trajectory, Usage
 from tests.report.conftest import HOSTILE, PARALLEL
 

@@ -14,13 +14,13 @@ from typing import Any
 
 import yaml
 
-from simia.environment import Environment, open_environment
+from simia.envs.environment import Environment, open_environment
+from simia.envs.play.baseline_agents import ReferenceAgent
+from simia.envs.play.player import play
+from simia.envs.users import ScriptedUser, View
 from simia.pack import Pack
-from simia.rollout.play import play
-from simia.rollout.scripted import ReferenceAgent
 from simia.task import Task, Turn
 from simia.trajectory import Message, ToolCall, Trajectory
-from simia.users import ScriptedUser, View
 from tests.verify.spoiling import Case, scripted, value
 
 HERE = Path(__file__).parent

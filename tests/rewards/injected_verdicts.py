@@ -17,12 +17,12 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from simia.envs.rewards.judge import Oracle, majority, read
+from simia.evaluation.calibration import Calibration, calibrate
 from simia.llm.engine import Engine, Limits, MemoryJournal
 from simia.llm.types import Request
 from simia.pack import Pack
-from simia.rewards.oracle import Oracle, majority, read
 from simia.trajectory import digest
-from simia.verify.calibrate import Calibration, calibrate
 from tests.rewards.injected import PACK, load_episodes
 from tests.verify.judged import Structured
 from tests.verify.spoiling import value

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from simia.envs.rewards.judge import Oracle, OracleSettings, Vote, majority, read
 from simia.errors import Code
 from simia.llm.engine import Engine, Limits, MemoryJournal
 from simia.llm.types import LLMFault, Reply, Request
 from simia.pack import Pack
-from simia.rewards.oracle import Oracle, OracleSettings, Vote, majority, read
 from simia.task import RewardSpec, Task
 from simia.tool import ToolSpec
 from simia.trajectory import End, Message, ToolCall, Trajectory, Usage

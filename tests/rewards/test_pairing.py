@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simia.rewards import score
-from simia.rewards.matching import assign, match
+from simia.envs.rewards import score
+from simia.envs.rewards.call_matching import assign, match
 from simia.state import diff
 from simia.task import Match, RewardSpec, StateSpec
 from simia.trajectory import Trajectory

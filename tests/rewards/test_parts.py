@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from simia.envs.rewards import score
 from simia.errors import Code
-from simia.rewards import score
 from simia.task import Action, AnswerSpec, ChecklistSpec, RewardSpec, StateSpec, TraceSpec
 from simia.trajectory import Message, ToolCall, Trajectory
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from simia.envs.rewards import score
 from simia.errors import Code
-from simia.rewards import score
 from simia.state import Change, diff
 from simia.task import Match, RewardSpec, StateSpec
 from simia.trajectory import End, Message, ToolCall, Trajectory

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from simia.envs.rewards.transcript import quote_turns, write_transcript
 from simia.errors import Code
 from simia.pack import Pack
 from simia.quotation import quote
-from simia.rewards.transcript import quote_turns, write_transcript
 from simia.trajectory import Message, ToolCall
 from tests.rewards.injected import PACK, load_episodes
 from tests.rewards.injected_verdicts import render_prompts

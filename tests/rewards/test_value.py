@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from simia.envs.rewards import score
+from simia.envs.rewards.environment_value import paths, picked
 from simia.errors import Code
-from simia.rewards import score
-from simia.rewards.value import paths, picked
 from simia.task import AnswerSpec, RewardSpec, StateSpec, ValueSpec
 from simia.trajectory import End, Message, Trajectory
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from simia.envs.rewards.answer import found
+from simia.envs.rewards.wording import spellings, told
 from simia.pack import Pack
-from simia.rewards.answer import found
-from simia.rewards.wording import spellings, told
 from simia.task import AnswerSpec
 
 

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from simia.rollout.figures import all_of, at_least_one, figures, interval
+from simia.statistics import all_of, at_least_one, figures, interval
 
 
 @pytest.mark.parametrize(("n", "c", "k"), [(4, 1, 2), (4, 2, 3), (6, 3, 1), (5, 0, 2), (5, 5, 5), (6, 4, 4)])

@@ -10,9 +10,9 @@ import json
 from pathlib import Path
 
 from simia.config import load
-from simia.rollout.job import rollout
-from simia.rollout.settings import RolloutConfig
-from simia.runs import Run
+from simia.envs.config import RolloutConfig
+from simia.jobs import Run
+from simia.rollouts.job import rollout
 
 RECORDINGS = Path(__file__).parents[1] / "recordings"
 

@@ -16,15 +16,15 @@ from typer.testing import CliRunner
 
 from simia.cli import build
 from simia.config import load
-from simia.environment import open_environment
+from simia.envs.config import RolloutConfig
+from simia.envs.environment import open_environment
+from simia.envs.play import player as play
+from simia.envs.play.baseline_agents import AGENTS
+from simia.envs.play.random_arguments import Sampler
 from simia.errors import UserError
+from simia.jobs import Run
 from simia.pack import Pack
-from simia.rollout import play
-from simia.rollout.job import RolledOut, resume, rollout
-from simia.rollout.sampler import Sampler
-from simia.rollout.scripted import AGENTS
-from simia.rollout.settings import RolloutConfig
-from simia.runs import Run
+from simia.rollouts.job import RolledOut, resume, rollout
 from simia.tool import compile_schema
 from simia.trajectory import Trajectory
 from tests.packs.small import small

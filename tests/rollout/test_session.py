@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from simia import sync
+from simia import event_loop as sync
+from simia.envs import text_episode as session
+from simia.envs.text_episode import Lease, as_text, on_portal, plain, share
 from simia.errors import UserError
-from simia.rollout import session
-from simia.rollout.session import Lease, as_text, on_portal, plain, share
 from simia.trajectory import Message, ToolCall, Trajectory
 from tests.packs.small import small
 

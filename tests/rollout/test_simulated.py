@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from simia.cli import build
-from simia.runs import Run
+from simia.jobs import Run
 from tests.fake_endpoint import FakeEndpoint
 from tests.packs.small import small
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from simia.environment import Environment
+from simia.envs.environment import Environment
+from simia.envs.opening import open_stage
 from simia.errors import Code, UserError
-from simia.rollout.stage import open_stage
-from simia.runs import Store
+from simia.jobs import Store
 from simia.trajectory import Message, ToolCall
 from tests.fake_endpoint import FakeEndpoint
 from tests.packs.small import small

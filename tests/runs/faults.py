@@ -27,7 +27,7 @@ from typer.main import get_command
 from simia.cli import build
 from simia.cli import main as simia
 from simia.errors import UserError
-from simia.runs import Run
+from simia.jobs import Run
 from simia.trajectory import digest
 from tests.fake_endpoint import FakeEndpoint
 
@@ -36,9 +36,9 @@ KINDS = ("closed", "wal", "killed")
 # How each run ends: closed as usual, killed when it was complete, killed half-way. The last two leave write-ahead logs.
 ENDS = {
     "closed": "",
-    "wal": "import os; from simia.runs import Run; Run.close = lambda run: os._exit(0)",
+    "wal": "import os; from simia.jobs import Run; Run.close = lambda run: os._exit(0)",
     "killed": f"""
-import os; from simia.runs import Ledger
+import os; from simia.jobs import Ledger
 accept = Ledger.accept
 def until(ledger, item, hashed):
     accept(ledger, item, hashed)

@@ -12,11 +12,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from simia.jobs import Store
 from simia.llm.budget import share_budget
 from simia.llm.engine import BudgetReached, Engine, Limits
 from simia.llm.prices import Price
 from simia.llm.types import Reply, Request
-from simia.runs import Store
 from simia.trajectory import Usage
 
 PRICE = Price(input=1000, cached=0, output=1000)  # a tenth of a cent a token

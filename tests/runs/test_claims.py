@@ -13,7 +13,7 @@ import asyncio, json, os, sys, time
 from pathlib import Path
 from simia.llm.engine import Engine
 from simia.llm.types import Reply, Request
-from simia.runs import Store
+from simia.jobs import Store
 from simia.trajectory import Usage
 
 root, who, dies = Path(sys.argv[1]), sys.argv[2], sys.argv[3:] == ["dies"]

@@ -17,14 +17,14 @@ from pathlib import Path
 
 import pytest
 
-from simia.amplify.recheck import recheck_run
-from simia.amplify.session import Amplified
+from simia.amplification.recheck import recheck_run
+from simia.amplification.session import Amplified
 from simia.errors import UserError
-from simia.runs import Run, folders
-from simia.runs.diff import diff
-from simia.runs.gc import clean, survey
-from simia.runs.schema import COLUMNS, MOST, Damaged, is_disk_full
-from simia.runs.spent import in_ledger
+from simia.jobs import Run, folders
+from simia.jobs.cleanup import clean, survey
+from simia.jobs.diff import diff
+from simia.jobs.shared_spending import in_ledger
+from simia.jobs.tables import COLUMNS, MOST, Damaged, is_disk_full
 from tests.fake_endpoint import FakeEndpoint
 from tests.runs.faults import Done, N, Original, accepted, command, make
 
@@ -261,8 +261,8 @@ def test_an_export_without_a_row_is_one_line(made: Made, tmp_path: Path, copied:
 
 
 async def test_the_api_refuses_what_is_not_complete(made: Made, copied: Callable[[str], Path]) -> None:
-    from simia.amplify.job import Stop
-    from simia.amplify.progress import Progress
+    from simia.amplification.job import Stop
+    from simia.amplification.progress import Progress
 
     left = Amplified(copied("killed"), Stop("budget"), Progress("r", N))
     with pytest.raises(UserError, match=r"trajectories\(partial=True\)"):
@@ -271,7 +271,7 @@ async def test_the_api_refuses_what_is_not_complete(made: Made, copied: Callable
 
 
 RECHECK = """
-import sys; from pathlib import Path; from simia.amplify.recheck import recheck_run
+import sys; from pathlib import Path; from simia.amplification.recheck import recheck_run
 print("begun", flush=True)
 recheck_run(Path(sys.argv[1]), "r", print)
 """
@@ -304,7 +304,7 @@ def test_a_recheck_that_dies_at_an_item_leaves_the_old_result(
     folder = copied("closed")
     old = accepted(folder)
     code = f"""
-import os, sys, time; from pathlib import Path; from simia.amplify import recheck
+import os, sys, time; from pathlib import Path; from simia.amplification import recheck
 store, count = recheck.store, 0
 def dying(ledger, *rest):
     global count
@@ -330,7 +330,7 @@ def test_a_rebuild_that_dies_can_be_repeated(after: int, made: Made, copied: Cal
     folder = copied("closed")
     (folder / "ledger.db").write_bytes(b"")
     code = f"""
-import os, sys; from pathlib import Path; from simia.amplify.recheck import rebuild_run
+import os, sys; from pathlib import Path; from simia.amplification.recheck import rebuild_run
 replace, count = Path.replace, 0
 def dying(path, to):
     global count

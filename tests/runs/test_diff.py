@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from simia.amplify.settings import AmplifyConfig
+from simia.amplification.settings import AmplifyConfig
 from simia.config import load
+from simia.jobs import OPEN, PASSED, REJECTED, Item, Run
+from simia.jobs.diff import diff
 from simia.llm.types import Reply, Request
-from simia.runs import OPEN, PASSED, REJECTED, Item, Run
-from simia.runs.diff import diff
 from simia.trajectory import Usage
 
 Plan = list[tuple[str, str, str | None, str]]  # seed, status, reason, content hash

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from simia.amplify.settings import AmplifyConfig
+from simia.amplification.settings import AmplifyConfig
 from simia.config import load
 from simia.errors import UserError
+from simia.jobs import OPEN, PASSED, REJECTED, Item, Run
+from simia.jobs.cleanup import clean, look, survey
 from simia.llm.types import Reply, Request
-from simia.runs import OPEN, PASSED, REJECTED, Item, Run
-from simia.runs.gc import clean, look, survey
 
 BODY = {"trajectory": {"text": "many words " * 400}, "issues": [], "repairs": []}
 

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from simia.amplify.settings import AmplifyConfig
+from simia.amplification.settings import AmplifyConfig
 from simia.cli import build
 from simia.config import load
 from simia.errors import UserError
+from simia.jobs import Item, Run, Store, folders
 from simia.llm.types import Reply, Request, reply_key
-from simia.runs import Item, Run, Store, folders
 from simia.trajectory import Usage
 
 
@@ -36,7 +36,7 @@ async def test_a_reply_is_on_disk_before_it_is_used(run: Run) -> None:
     await run.ledger.answered(key, "i0", Reply(text="yes", usage=Usage(prompt=3, completion=2, cost=0.5)))
     # Another process sees it at once: no close, no flush.
     code = (
-        "import sys; from pathlib import Path; from simia.runs import Run\n"
+        "import sys; from pathlib import Path; from simia.jobs import Run\n"
         f"r = Run.read_only(Path({str(run.folder.parent)!r}), 'r'); print(r.ledger.recall({key!r}).text)"
     )
     other = await asyncio.create_subprocess_exec(sys.executable, "-c", code, stdout=subprocess.PIPE)

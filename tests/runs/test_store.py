@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 from simia.errors import UserError
+from simia.jobs import Store
+from simia.jobs import shared_spending as spent
 from simia.llm.engine import BudgetReached
 from simia.llm.types import Reply
-from simia.runs import Store, spent
 from tests.runs.spender import Spender, ask, engine
 
 

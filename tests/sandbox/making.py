@@ -12,13 +12,13 @@ from typing import Any
 
 import yaml
 
+from simia.envs.worlds.executable import ExecutableBackend
+from simia.envs.worlds.executable_world import ExecutableWorld
+from simia.envs.worlds.world import ToolResult
 from simia.pack import Pack
 from simia.sandbox.temporary import PRIVATE
 from simia.task import Task
 from simia.trajectory import ToolCall
-from simia.worlds.executable import ExecutableBackend
-from simia.worlds.executable_world import ExecutableWorld
-from simia.worlds.world import ToolResult
 
 ANY = {"type": "object", "additionalProperties": True}
 

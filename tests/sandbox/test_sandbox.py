@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from simia.envs.worlds.executable import ExecutableBackend
 from simia.errors import UserError
-from simia.sandbox import probe as probing
+from simia.sandbox import capabilities as probing
+from simia.sandbox.capabilities import Walls
 from simia.sandbox.limits import Limits
-from simia.sandbox.probe import Walls
 from simia.task import Task
 from simia.trajectory import ToolCall
-from simia.worlds.executable import ExecutableBackend
 from tests.worlds.counter import counter
 
 T = Task(id="t")

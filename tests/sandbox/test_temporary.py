@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from simia.envs.worlds.executable import ExecutableBackend
 from simia.errors import Aborted, UserError
 from simia.pack import Pack
 from simia.sandbox import copies, zygote
 from simia.sandbox.temporary import make_private
-from simia.worlds.executable import ExecutableBackend
 from tests.sandbox.making import NOTES, notes_pack
 
 ROOT = Path(__file__).parents[2]
@@ -48,7 +48,7 @@ from pathlib import Path
 from simia.pack import Pack
 from simia.sandbox.limits import Limits
 from simia.task import Task
-from simia.worlds.executable import ExecutableBackend
+from simia.envs.worlds.executable import ExecutableBackend
 
 async def main():
     backend = ExecutableBackend(Pack.load(sys.argv[1]), limits=Limits(start=60), unsafe="unsafe" in sys.argv)

@@ -12,7 +12,7 @@ from openenv.core import GenericEnvClient
 
 import simia.trainers.gymnasium
 import simia.trainers.skyrl
-from simia.rollout.session import share
+from simia.envs.text_episode import share
 from simia.serve.loopback import listen
 from simia.serve.openenv import Seats
 from tests.trainers.conformance import rows_as_text

@@ -31,9 +31,9 @@ from openenv.core import GenericEnvClient
 
 import simia.trainers.gymnasium
 import simia.trainers.skyrl
+from simia.envs import text_episode as session
+from simia.envs.play.baseline_agents import NOTHING
 from simia.errors import UserError
-from simia.rollout import session
-from simia.rollout.scripted import NOTHING
 from simia.serve.deadlines import Deadlines
 from tests.trainers.adapters import Gym, Net, Sky
 from tests.trainers.conformance import cases, check

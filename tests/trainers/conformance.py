@@ -21,16 +21,16 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from simia import sync
-from simia.environment import Environment, Episode
+from simia import event_loop as sync
+from simia.envs.environment import Environment, Episode
+from simia.envs.opening import open_stage
+from simia.envs.play.baseline_agents import NOTHING, ReferenceAgent
+from simia.envs.text_episode import as_text
+from simia.envs.users import View
 from simia.formats import calls as tagged
 from simia.formats.hermes import join_system
 from simia.pack import Pack
-from simia.rollout.scripted import NOTHING, ReferenceAgent
-from simia.rollout.session import as_text
-from simia.rollout.stage import open_stage
 from simia.trajectory import Message, compact
-from simia.users import View
 from tests import replies
 from tests.trainers.outage import break_endpoint, losing, mend_endpoint, plan_endpoint
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from simia.interpreters import ensure, python_path
 from simia.resources import cache_root, data_root
+from simia.venvs import ensure, python_path
 from tests.trainers import lamps as packs
 
 ROOT = Path(__file__).parent.parent.parent

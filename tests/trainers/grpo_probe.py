@@ -15,12 +15,12 @@ from grpo_watch import Watched, settings
 from outage import Unsteady
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from simia import sync
-from simia.environment import Environment
+from simia import event_loop as sync
+from simia.envs.environment import Environment
+from simia.envs.users import ScriptedUser
+from simia.envs.worlds.executable import ExecutableBackend
 from simia.pack import Pack
 from simia.trainers.trl import environment_reward, rollout_func, sample_with_model, task_rows
-from simia.users import ScriptedUser
-from simia.worlds.executable import ExecutableBackend
 
 LOST_AT_RESET, LOST_LATER = 11, 21  # which episodes lose their world: one in the second step, one in the third
 

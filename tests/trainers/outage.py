@@ -10,10 +10,10 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from simia import environment as environments
+from simia.envs import environment as environments
+from simia.envs.worlds.executable import ExecutableBackend
 from simia.errors import Aborted, Code
 from simia.pack import Pack
-from simia.worlds.executable import ExecutableBackend
 
 if TYPE_CHECKING:
     from tests.trainers.conformance import Case

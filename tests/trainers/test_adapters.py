@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from simia.interpreters import ensure, python_path
 from simia.resources import cache_root
 from simia.trainers.ragen.env import SimiaEnv, SimiaEnvConfig, task_of
+from simia.venvs import ensure, python_path
 from tests.fake_endpoint import FakeEndpoint
 from tests.trainers.conformance import Plain, cases, check
 from tests.trainers.conftest import ROOT, Trainer

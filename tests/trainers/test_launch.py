@@ -10,10 +10,10 @@ import yaml
 
 from simia.cli.train import changed
 from simia.config import as_written, parse, scalar
+from simia.envs.config import StageConfig
 from simia.errors import UserError
-from simia.export import CardFacts, export
+from simia.exporting import CardFacts, export
 from simia.pack import Pack
-from simia.rollout.settings import StageConfig
 from simia.trainers import llamafactory
 from simia.trainers.launch import as_setting, check_stage, misfit, writable
 from simia.trainers.trl_train import TrlConfig

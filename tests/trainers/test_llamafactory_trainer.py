@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from simia.export import CardFacts, export
+from simia.exporting import CardFacts, export
 from simia.pack import Pack
 from simia.tool import ToolSpec
 from simia.trainers.llamafactory import CHECK
@@ -317,7 +317,7 @@ def counted_parts(t: Trajectory) -> set[str]:
         asked.add(text)
         return 0
 
-    from simia.export.llamafactory import Writer
+    from simia.exporting.llamafactory import Writer
 
     list(Writer("whole", False, "qwen", 12000, note).rows(t))
     return asked

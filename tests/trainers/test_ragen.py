@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from simia import sync
+from simia import event_loop as sync
 from simia.errors import UserError
 from simia.pack import Pack
 from simia.trainers.ragen import register

@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
+from simia.envs.users import NoUser, Stop
 from simia.errors import Aborted, Code, UserError
 from simia.reward import Reward
 from simia.trainers.ragen.batch import rows_of
 from simia.trainers.ragen.env import Lane, SimiaEnv
 from simia.trainers.ragen.resume import LATEST, done_steps
-from simia.users import NoUser, Stop
 from tests.trainers import ragen_standin as standin
 from tests.trainers.ragen_standin import call, config, inputs, ns
 

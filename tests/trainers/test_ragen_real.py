@@ -18,12 +18,12 @@ from typing import Any
 import pytest
 
 from simia.config import read
-from simia.interpreters import ensure, python_path
 from simia.resources import cache_root, data_root
 from simia.trainers.groups import batch_advantages
 from simia.trainers.ragen.checks import at
 from simia.trainers.ragen.start import base_of, check_names, checkout
 from simia.trainers.tokens import until_end
+from simia.venvs import ensure, python_path
 from tests.fake_endpoint import FakeEndpoint
 from tests.trainers import ragen_standin as standin
 from tests.trainers.conftest import Trainer

@@ -11,9 +11,9 @@ import jinja2
 import pytest
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from simia.environment import Environment
+from simia.envs.environment import Environment
+from simia.envs.opening import open_stage
 from simia.errors import UserError
-from simia.rollout.stage import open_stage
 from simia.tool import ToolSpec
 from simia.trainers import tiny_model
 from simia.trainers.tokens import Row, Text, until_end

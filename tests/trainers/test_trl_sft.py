@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from simia.export import CardFacts, export
-from simia.interpreters import ensure
+from simia.exporting import CardFacts, export
 from simia.pack import Pack
+from simia.venvs import ensure
 from tests.trainers.conftest import Trainer
 
 PROBE = Path(__file__).with_name("trl_probe.py")

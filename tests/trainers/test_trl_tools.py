@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from simia import sync
-from simia.environment import open_environment
+from simia import event_loop as sync
+from simia.envs.environment import open_environment
 from simia.errors import UserError
 from simia.pack import Pack
 from simia.tool import ToolSpec

@@ -14,9 +14,9 @@ import yaml
 
 from simia.cli.train import changed
 from simia.config import load
-from simia.environment import Episode, open_environment
+from simia.envs.environment import Episode, open_environment
 from simia.errors import Aborted, Code, UserError
-from simia.trainers.lost import tell_lost
+from simia.trainers.aborted import tell_lost
 from simia.trainers.trl_resume import enough, finished, last_checkpoint
 from simia.trainers.trl_train import TrlConfig, arguments_of, fields, launch, one_device, replies_of
 from tests.fake_endpoint import FakeEndpoint

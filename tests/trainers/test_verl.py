@@ -16,24 +16,24 @@ import yaml
 
 from simia.cli import train
 from simia.config import parse, read
-from simia.environment import Environment, EpisodeLimits
+from simia.envs.config import StageConfig
+from simia.envs.environment import Environment, EpisodeLimits
+from simia.envs.opening import open_stage
+from simia.envs.users import NoUser, Stop, User, View
 from simia.errors import Aborted, Code, UserError
 from simia.resources import data_root
-from simia.rollout.settings import StageConfig
-from simia.rollout.stage import open_stage
 from simia.task import Task
 from simia.trainers.groups import statistics
 from simia.trainers.launch import Launch
 from simia.trainers.tokens import Text
 from simia.trainers.verl import start
 from simia.trainers.verl.data import write
+from simia.trainers.verl.environments import close_all, opened, place
 from simia.trainers.verl.groups import Group, Groups, name_of, note
 from simia.trainers.verl.play import GAP, Played, Player, PolicyLostError, Reply, shortened
 from simia.trainers.verl.settings import PlaySettings, VerlSettings
-from simia.trainers.verl.stages import close_all, opened, place
 from simia.trainers.verl.start import launch
 from simia.trajectory import Message
-from simia.users import NoUser, Stop, User, View
 
 END = 3  # ids: the code of each character; 3 ends a turn
 RIGHT = [

@@ -17,11 +17,11 @@ from typing import Any
 import pytest
 import yaml
 
-from simia.interpreters import ensure, python_path
 from simia.resources import cache_root, data_root
 from simia.trainers.groups import advantages
 from simia.trainers.launch import Launch
 from simia.trainers.verl import launch
+from simia.venvs import ensure, python_path
 from tests.fake_endpoint import FakeEndpoint
 from tests.trainers.conftest import Trainer
 

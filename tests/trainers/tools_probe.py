@@ -16,12 +16,12 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import get_json_schema
 from trl.chat_template_utils import qwen2_5_chat_template
 
-from simia import sync
-from simia.environment import Environment
+from simia import event_loop as sync
+from simia.envs.environment import Environment
+from simia.envs.users import NoUser
+from simia.envs.worlds.executable import ExecutableBackend
 from simia.pack import Pack
 from simia.trainers.trl_tools import Tools, environment_factory, method_of, tool_rows, tools_reward
-from simia.users import NoUser
-from simia.worlds.executable import ExecutableBackend
 
 LOST_LATER = 15  # which episode loses its world: one of the second step
 

@@ -195,7 +195,7 @@ def lose(chosen: set[int]) -> None:
     """Some of a worker's episodes get a world that is lost at its first call."""
     from outage import Lost
 
-    from simia.worlds.executable import ExecutableBackend
+    from simia.envs.worlds.executable import ExecutableBackend
 
     opened, numbers = ExecutableBackend.open, itertools.count(1)
 

@@ -34,7 +34,7 @@ from verl_probe import Sampler, plain
 
 from simia.resources import data_root
 from simia.trainers.verl.agent_loop import context_of
-from simia.trainers.verl.stages import close_all
+from simia.trainers.verl.environments import close_all
 
 STEP = 3
 Worker = AgentLoopWorkerTQ.__ray_metadata__.modified_class

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from simia.environment import open_environment
-from simia.episode import MOST_USER_STEPS, Episode
+from simia.envs.environment import open_environment
+from simia.envs.episode import MOST_USER_STEPS, Episode
+from simia.envs.users import LLMUser, Stop, UserSettings
 from simia.errors import Code
 from simia.llm.engine import Engine, Limits, MemoryJournal
 from simia.llm.types import LLMFault, Reply, Request
@@ -16,7 +17,6 @@ from simia.pack import Pack
 from simia.task import Task
 from simia.tool import ToolSpec
 from simia.trajectory import Message
-from simia.users import LLMUser, Stop, UserSettings
 from tests.worlds.test_simulated import Scripted, replies, result
 
 LINE = ToolSpec(name="restart_phone", description="Restarts it.")

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from simia.config import load
-from simia.rollout.job import resume, rollout
-from simia.rollout.settings import RolloutConfig
-from simia.runs import Run
+from simia.envs.config import RolloutConfig
+from simia.jobs import Run
+from simia.rollouts.job import resume, rollout
 from tests.fake_endpoint import FakeEndpoint
 from tests.packs.small import small
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from simia.evaluation.calibration import Calibration, calibrate
 from simia.llm.engine import Engine, Limits, MemoryJournal
 from simia.llm.replay import Recorded, ReplayBackend, ReplaySettings, read, record
 from simia.llm.types import reply_key
 from simia.pack import Pack
-from simia.verify.calibrate import Calibration, calibrate
 from tests.verify.spoiling import Case, value
 from tests.verify.unquoted import UnquotedOracle
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from simia.environment import open_environment
-from simia.episode import EpisodeLimits
+from simia.envs.environment import open_environment
+from simia.envs.episode import EpisodeLimits
 from simia.task import Action, Task, Turn
 from tests.verify.spoiling import (
     Case,

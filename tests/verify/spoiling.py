@@ -9,13 +9,13 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from simia.environment import Environment
-from simia.rollout.agent import Agent
-from simia.rollout.play import play
-from simia.rollout.scripted import CannedAgent, EchoAgent, NothingAgent, ReferenceAgent
+from simia.envs.environment import Environment
+from simia.envs.play.agent import Agent
+from simia.envs.play.baseline_agents import CannedAgent, EchoAgent, NothingAgent, ReferenceAgent
+from simia.envs.play.player import play
+from simia.envs.users import NoUser, ScriptedUser, User
 from simia.task import Action, Task, Turn
 from simia.trajectory import Trajectory
-from simia.users import NoUser, ScriptedUser, User
 
 READS = ("get", "find", "list", "search", "track", "check", "read", "calculate")
 IDLE = {"nothing": NothingAgent, "echo": EchoAgent, "canned": CannedAgent}

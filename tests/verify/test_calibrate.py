@@ -10,13 +10,13 @@ from typer.testing import CliRunner
 
 from simia.cli import build
 from simia.errors import Code, UserError
+from simia.evaluation.calibration import calibrate
 from simia.importers import tau2
+from simia.jobs import Run
 from simia.pack import Pack
 from simia.reward import Reward
-from simia.runs import Run
 from simia.task import Task
 from simia.trajectory import End, Trajectory
-from simia.verify.calibrate import calibrate
 from tests.fake_endpoint import FakeEndpoint
 from tests.importers.officebench.conftest import plain
 from tests.importers.officebench.play import BENCHMARK, SOLUTIONS, benchmark, walls

@@ -13,14 +13,14 @@ from typer.testing import CliRunner
 
 from simia.cli import build
 from simia.cli.fidelity import show
+from simia.envs.worlds.change_distance import distance
 from simia.errors import UserError
+from simia.evaluation.chained_tasks import chain, chained_pack
+from simia.evaluation.fidelity import figures, gain, shape
 from simia.pack import Pack
 from simia.report.plot import Dot, Line, Panel, svg
 from simia.task import Action, Task
 from simia.tool import ToolSpec
-from simia.verify.chains import chain, chained_pack
-from simia.verify.fidelity import figures, gain, shape
-from simia.worlds.distance import distance
 from tests.fake_endpoint import FakeEndpoint
 from tests.packs.small import small
 

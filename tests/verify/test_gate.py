@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from simia.environment import open_environment
-from simia.verify.findings import Fault
-from simia.verify.gate import gate
-from simia.verify.scaffold import TASKS
+from simia.authoring.findings import Fault
+from simia.authoring.scaffold import TASKS
+from simia.authoring.verification_gate import gate
+from simia.envs.environment import open_environment
 from tests.packs.small import small
 
 GOOD, READ = copy.deepcopy(TASKS[0]), copy.deepcopy(TASKS[1])

@@ -13,15 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from simia.environment import open_environment
+from simia.envs.environment import open_environment
+from simia.envs.play.baseline_agents import ReferenceAgent
+from simia.envs.play.player import play
+from simia.envs.users import ScriptedUser
+from simia.evaluation.fidelity import figures, gain
 from simia.llm.engine import Engine, Limits, MemoryJournal
 from simia.llm.replay import ReplayBackend, ReplaySettings
 from simia.pack import Pack
-from simia.rollout.play import play
-from simia.rollout.scripted import ReferenceAgent
-from simia.users import ScriptedUser
-from simia.verify.fidelity import figures, gain
-from simia.worlds.simulated.ledger import READS, Ledger
+from simia.quality.entity_ledger import READS, Ledger
 
 RECORDINGS = Path(__file__).parents[1] / "recordings"
 DOCS = Path(__file__).parents[2] / "docs"

@@ -10,14 +10,14 @@ import pytest
 from typer.testing import CliRunner
 
 from simia import formats
-from simia.amplify.session import preview
-from simia.amplify.settings import AmplifyConfig, SeedSettings
+from simia.amplification.session import preview
+from simia.amplification.settings import AmplifyConfig, SeedSettings
+from simia.authoring.inferred_tools import MARK, inferred, schema
+from simia.authoring.tool_lists import tools_in
 from simia.errors import UserError
+from simia.importers.any_source import gaps, kind_of, start
 from simia.pack import Pack
 from simia.tool import compile_schema
-from simia.verify.inferred import MARK, inferred, schema
-from simia.verify.start import gaps, kind_of, start
-from simia.verify.toolforms import tools_in
 from tests.packs.small import small
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string", "description": "Where"}}, "required": ["city"]}

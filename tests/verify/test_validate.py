@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from simia.verify.findings import Fault, Finding
-from simia.verify.lint import lint
-from simia.verify.scaffold import CODE, TESTS, TOOLS
-from simia.verify.validate import validate
+from simia.authoring.code_lint import lint
+from simia.authoring.findings import Fault, Finding
+from simia.authoring.scaffold import CODE, TESTS, TOOLS
+from simia.authoring.validate import validate
 from tests.packs.small import small
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from simia.rewards.oracle import Oracle
-from simia.rewards.transcript import Transcript
+from simia.envs.rewards.judge import Oracle
+from simia.envs.rewards.transcript import Transcript
 from simia.trajectory import Message, compact
 
 PROMPTS = Path(__file__).parents[1] / "recordings" / "asked" / "oracle"

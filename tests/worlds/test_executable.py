@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
+from simia.envs.worlds.executable import ExecutableBackend
+from simia.envs.worlds.executable_world import ExecutableWorld
+from simia.envs.worlds.journal import COMPACT
+from simia.envs.worlds.world import ToolResult
 from simia.errors import Aborted, Code, UserError
 from simia.pack import Pack
 from simia.sandbox.limits import MB, Limits
 from simia.task import Task
 from simia.trajectory import ToolCall
-from simia.worlds.executable import ExecutableBackend
-from simia.worlds.executable_world import ExecutableWorld
-from simia.worlds.journal import COMPACT
-from simia.worlds.world import ToolResult
 from tests.worlds.counter import counter
 
 T = Task(id="t")

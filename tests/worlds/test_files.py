@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 import yaml
 
-from simia.environment import open_environment
+from simia.envs.environment import open_environment
+from simia.envs.worlds.executable_world import ExecutableWorld
+from simia.envs.worlds.world import ToolResult
 from simia.errors import Aborted, Code, UserError
 from simia.pack import Pack
 from simia.sandbox.limits import MB, Limits
 from simia.task import Task
 from simia.trajectory import Message, ToolCall
-from simia.worlds.executable_world import ExecutableWorld
-from simia.worlds.world import ToolResult
 from tests.sandbox.making import ANY, gone, make_pack, opened
 
 CODE = '''

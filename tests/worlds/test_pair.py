@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from simia.environment import Environment, open_environment
+from simia.envs.environment import Environment, open_environment
+from simia.envs.play.baseline_agents import ReferenceAgent
+from simia.envs.play.player import play
+from simia.envs.users import ScriptedUser
 from simia.errors import Code, UserError
 from simia.llm.engine import Engine, Limits, MemoryJournal
 from simia.llm.types import LLMFault, Request
 from simia.pack import Pack
-from simia.rollout.play import play
-from simia.rollout.scripted import ReferenceAgent
 from simia.trajectory import Message, ToolCall
-from simia.users import ScriptedUser
 from tests.packs.small import small
 from tests.worlds.test_simulated import Scripted, result
 

@@ -11,20 +11,20 @@ from typing import Any
 
 import pytest
 
-from simia.environment import Environment, open_environment
+from simia.envs.environment import Environment, open_environment
+from simia.envs.users import NoUser
+from simia.envs.worlds.simulated import SimulatedBackend
+from simia.envs.worlds.simulated.feedback import Unreadable, read
+from simia.envs.worlds.simulated.world import SimulatedWorld
+from simia.envs.worlds.world import ToolResult
 from simia.errors import Aborted, Code, UserError
 from simia.llm.engine import Engine, Limits, MemoryJournal
 from simia.llm.types import LLMFault, Reply, Request
 from simia.pack import Pack
+from simia.quality.entity_ledger import Ledger, entities
 from simia.task import Task
 from simia.tool import ToolSpec
 from simia.trajectory import Message, ToolCall
-from simia.users import NoUser
-from simia.worlds.simulated import SimulatedBackend
-from simia.worlds.simulated.feedback import Unreadable, read
-from simia.worlds.simulated.ledger import Ledger, entities
-from simia.worlds.simulated.world import SimulatedWorld
-from simia.worlds.world import ToolResult
 from tests.packs.small import small
 
 Answerer = Callable[[Request], str]

@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from simia.environment import open_environment
+from simia.envs.environment import open_environment
+from simia.envs.play.baseline_agents import ReferenceAgent
+from simia.envs.play.player import play
+from simia.envs.users import ScriptedUser
 from simia.pack import Pack
-from simia.rollout.play import play
-from simia.rollout.scripted import ReferenceAgent
-from simia.users import ScriptedUser
 
 pytestmark = pytest.mark.model
 

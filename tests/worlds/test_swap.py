@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from simia.environment import open_environment
+from simia.envs.environment import open_environment
+from simia.envs.play.baseline_agents import ReferenceAgent
+from simia.envs.play.player import play
+from simia.envs.users import ScriptedUser
 from simia.llm.engine import Engine, Limits, MemoryJournal
 from simia.llm.types import Request
 from simia.pack import Pack
-from simia.rollout.play import play
-from simia.rollout.scripted import ReferenceAgent
-from simia.users import ScriptedUser
 from tests.worlds.test_simulated import Scripted, result
 
 WORLDS = ["executable", "simulated", "shadow", "mixed"]

@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from simia.config import parse
+from simia.envs.config import StageConfig
+from simia.envs.text_episode import plain
 from simia.errors import UserError
-from simia.rollout.session import plain
-from simia.rollout.settings import StageConfig
 from simia.trainers.ragen.register import ENV_TYPE
 from simia.trainers.ragen.settings import SimiaEnvConfig
 

@@ -18,8 +18,8 @@ from ragen.llm_agent.ctx_manager import ContextManager  # type: ignore[import-no
 from tensordict import TensorDict  # type: ignore[import-not-found,unused-ignore]
 from verl import DataProto  # type: ignore[import-not-found,unused-ignore]
 
+from simia.envs.play.llm_agent import hermes_chat
 from simia.errors import Code
-from simia.rollout.llm import hermes_chat
 from simia.trainers.ragen.batch import figures, filled, normalised, rows_of, validated
 from simia.trainers.ragen.checks import check, context_length
 from simia.trainers.ragen.env import SimiaEnv

@@ -20,13 +20,13 @@ from collections.abc import Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
-from simia import sync
-from simia.environment import Episode
+from simia import event_loop as sync
+from simia.envs.environment import Episode
+from simia.envs.text_episode import as_text, share
 from simia.errors import Aborted, Code, UserError
 from simia.formats.calls import read_message
 from simia.reward import Reward
-from simia.rollout.figures import SUCCESS
-from simia.rollout.session import as_text, share
+from simia.statistics import SUCCESS
 from simia.task import Task
 from simia.trainers.ragen.settings import Lane, SimiaEnvConfig, as_stage, task_of
 from simia.trainers.tokens import Row, Text

@@ -15,7 +15,7 @@ from typing import Any
 
 from ragen.llm_agent.es_manager import EnvStateManager  # type: ignore[import-not-found,unused-ignore]
 
-from simia import sync
+from simia import event_loop as sync
 from simia.errors import Code
 from simia.trainers.ragen.checks import check
 from simia.trainers.ragen.env import Lane, SimiaEnv

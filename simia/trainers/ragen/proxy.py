@@ -10,7 +10,7 @@ from typing import Any
 
 from ragen.llm_agent.agent_proxy import LLMAgentProxy  # type: ignore[import-not-found,unused-ignore]
 
-from simia.trainers.lost import tell_lost
+from simia.trainers.aborted import tell_lost
 
 
 class Proxy(LLMAgentProxy):  # type: ignore[misc,unused-ignore]

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from simia.config import parse
-from simia.rollout.session import plain
-from simia.rollout.settings import StageConfig
+from simia.envs.config import StageConfig
+from simia.envs.text_episode import plain
 from simia.task import Task
 
 

@@ -18,15 +18,15 @@ from typing import Any
 import yaml
 
 from simia.config import assign, merge, read
+from simia.envs.opening import chosen
 from simia.errors import UserError
-from simia.interpreters import plain, python_path
 from simia.pack import Pack
 from simia.resources import cache_root
-from simia.rollout.stage import chosen
 from simia.trainers.launch import Launch, check_stage, folder_there, misfit, writable
 from simia.trainers.ragen.checks import at, check
 from simia.trainers.ragen.env import SimiaEnvConfig, as_stage
 from simia.trainers.versions import NEEDS, installed, interpreter
+from simia.venvs import plain, python_path
 
 COMMIT = "5eb79b82cecc31db5662ba3c96b752405692410b"
 VERL = "1e47e412a441bae8cd1152888f6822871f95dec5"

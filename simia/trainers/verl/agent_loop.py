@@ -32,13 +32,13 @@ from verl.utils.config import omega_conf_to_dataclass  # type: ignore[import-not
 
 from simia.config import parse, read
 from simia.errors import UserError
-from simia.rollout.figures import SUCCESS
+from simia.statistics import SUCCESS
 from simia.terminal import clean
 from simia.trainers.tokens import Text, end_ids
+from simia.trainers.verl.environments import opened, place
 from simia.trainers.verl.groups import Group, Groups, name_of, note
 from simia.trainers.verl.play import Played, Player, PolicyLostError, Reply
 from simia.trainers.verl.settings import VerlSettings
-from simia.trainers.verl.stages import opened, place
 
 log = logging.getLogger(__name__)
 groups = Groups()  # of this process

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from simia.export.parquet import arrow
+from simia.envs.config import StageConfig
+from simia.envs.opening import chosen
+from simia.exporting.parquet import arrow
 from simia.pack import Pack
-from simia.rollout.settings import StageConfig
-from simia.rollout.stage import chosen
 from simia.task import Task
 
 AGENT = "simia"

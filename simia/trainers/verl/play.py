@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from simia.environment import Environment, Episode
+from simia.envs.environment import Environment, Episode
 from simia.errors import Aborted, Code, UserError
 from simia.trainers.tokens import Row, Text
 from simia.trainers.verl.settings import PlaySettings

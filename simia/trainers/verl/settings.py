@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import Field
 
 from simia.config import OPERATIONAL, Config
-from simia.rollout.settings import StageConfig
+from simia.envs.config import StageConfig
 
 
 class PlaySettings(Config):

@@ -16,13 +16,13 @@ import yaml
 
 from simia import config as settings
 from simia.errors import UserError
-from simia.interpreters import python_path
 from simia.pack import Pack
 from simia.resources import find_named
 from simia.trainers.launch import Launch, check_stage, folder_there, misfit, writable
 from simia.trainers.verl.data import AGENT, rows_of, save
 from simia.trainers.verl.settings import VerlSettings, plain
 from simia.trainers.versions import NEEDS, installed, interpreter
+from simia.venvs import python_path
 
 LOOP = "simia.trainers.verl.agent_loop.SimiaAgentLoop"
 ENGINES = {"vllm": "vllm", "sglang": "sglang", "trtllm": "tensorrt-llm"}

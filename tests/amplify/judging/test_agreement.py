@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from simia.amplify.judging.agreement import Rate, agreement, fleiss, wilson
+from simia.quality.judging.agreement import Rate, agreement, fleiss, wilson
 
 
 def test_wilson() -> None:

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from simia.amplify.judging import JudgeSettings, Rubric, prefilter_llm, split
-from simia.amplify.judging.rubric import turns
 from simia.config import Config, parse
 from simia.errors import Code, UserError
+from simia.jobs import Run
 from simia.llm.engine import BudgetReached, Engine, Limits
 from simia.llm.types import LLMFault, Reply, Request
-from simia.runs import Run
+from simia.quality.judging import JudgeSettings, Rubric, prefilter_llm, split
+from simia.quality.judging.rubric import turns
 from simia.trajectory import End, Message, ToolCall, Trajectory
 from tests.amplify.judging.cases import seed
 from tests.amplify.judging.fakes import FakeJudge, said

@@ -11,18 +11,18 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from simia.amplify.judging import Judge, Judged, Judgement, QualitySettings, Rubric, Verdict, judge_run, load
-from simia.amplify.judging.judgement import FILE, read
-from simia.amplify.judging.quality import sample
-from simia.amplify.settings import AmplifyConfig
+from simia.amplification.settings import AmplifyConfig
 from simia.cli import build
 from simia.cli.judge import judge as judge_command
 from simia.config import load as load_config
 from simia.errors import Code, UserError
+from simia.jobs import Item, Run
 from simia.llm.engine import BudgetReached, Engine, Limits
 from simia.llm.replay import Recorded, record
 from simia.llm.types import LLMFault, Reply, Request
-from simia.runs import Item, Run
+from simia.quality.judging import Judge, Judged, Judgement, QualitySettings, Rubric, Verdict, judge_run, load
+from simia.quality.judging.judgement import FILE, read
+from simia.quality.judging.quality import sample
 from simia.trajectory import Trajectory
 from tests.amplify.judging.cases import seed, seeds
 from tests.amplify.judging.fakes import FakeJudge, said

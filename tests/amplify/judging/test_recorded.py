@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from simia.amplify.judging import JudgeSettings, prefilter_llm, split
 from simia.errors import Code
 from simia.llm.engine import Engine
 from simia.llm.replay import ReplayBackend, ReplaySettings
+from simia.quality.judging import JudgeSettings, prefilter_llm, split
 from tests.amplify.judging.cases import SOUND, all_cases
 
 RECORDINGS = Path(__file__).parents[2] / "recordings"

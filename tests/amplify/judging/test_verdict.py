@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from simia.amplify.judging.verdict import Verdict, majority, read
 from simia.errors import Code
 from simia.llm.types import Reply
+from simia.quality.judging.verdict import Verdict, majority, read
 
 NAMES = ["logic", "format"]
 GOOD = '{"logic": {"why": "sums agree", "pass": true}, "format": {"why": "a result is missing", "pass": false}}'

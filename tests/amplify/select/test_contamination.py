@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from simia.amplify.seeds import load
-from simia.amplify.select.contamination import Benchmark
-from simia.amplify.select.tasks import tasks_of
-from simia.amplify.settings import AmplifyConfig
+from simia.amplification.seeds import load
+from simia.amplification.settings import AmplifyConfig
 from simia.errors import Code, UserError
+from simia.quality.selection.benchmark_tasks import tasks_of
+from simia.quality.selection.contamination import Benchmark
 from simia.trajectory import Message, ToolCall, Trajectory
 
 TAU2 = {

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from simia.amplify.select.diversity import Diversity, declined, quantiles
-from simia.amplify.select.sketches import Distinct, Frequencies
 from simia.errors import Code
+from simia.quality.selection.diversity import Diversity, declined, quantiles
+from simia.quality.selection.sketches import Distinct, Frequencies
 from simia.tool import ToolSpec
 from simia.trajectory import Message, ToolCall, Trajectory
 

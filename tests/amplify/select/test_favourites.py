@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from simia.amplify.select.favourites import KEPT, Favourites, grown
+from simia.quality.selection.frequent_values import KEPT, Favourites, grown
 from simia.trajectory import Message, ToolCall, Trajectory
 
 

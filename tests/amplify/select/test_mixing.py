@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
-from simia.amplify.select.mixing import Mixer, quotas
 from simia.errors import UserError
+from simia.quality.selection.mixing import Mixer, quotas
 
 PLENTY = {"retail": 1000, "airline": 1000, "office": 1000}
 

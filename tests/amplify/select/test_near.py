@@ -10,10 +10,10 @@ from itertools import pairwise
 
 import pytest
 
-from simia.amplify.seeds import load
-from simia.amplify.select.near import LANES, SIZE, NearIndex, equal_lanes, likeness, rows_for, signature
-from simia.amplify.settings import AmplifyConfig
+from simia.amplification.seeds import load
+from simia.amplification.settings import AmplifyConfig
 from simia.errors import UserError
+from simia.quality.selection.near_duplicates import LANES, SIZE, NearIndex, equal_lanes, likeness, rows_for, signature
 from simia.trajectory import Message, ToolCall, Trajectory
 
 VOCABULARY = [f"{a}{b}{c}n" for a in "bdfgklmprst" for b in "aeiou" for c in "bdfgklmprst"]
@@ -93,7 +93,7 @@ def test_other_scripts_count() -> None:
 
 def test_a_signature_is_the_same_in_every_process() -> None:
     program = (
-        "from simia.amplify.select.near import signature; from simia.trajectory import Message, Trajectory;"
+        "from simia.quality.selection.near_duplicates import signature; from simia.trajectory import Message, Trajectory;"
         "print(signature(Trajectory(messages=[Message(role='user', content='Where is my order of the tiles?')])).hex())"
     )
     said = {
@@ -184,7 +184,7 @@ def test_a_higher_threshold_finds_less() -> None:
 
 
 def test_chains_are_followed_to_their_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("simia.amplify.select.near.BUCKETS", 2)
+    monkeypatch.setattr("simia.quality.selection.near_duplicates.BUCKETS", 2)
     index = NearIndex()
     for number in range(200):
         index.add(str(number), signature(story(text(number, 40))))

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from simia.environment import Environment, Episode, EpisodeLimits
-from simia.sandbox.probe import probe
+from simia.envs.environment import Environment, Episode, EpisodeLimits
+from simia.sandbox.capabilities import probe
 from simia.task import Task
 from simia.trajectory import Message, ToolCall
 

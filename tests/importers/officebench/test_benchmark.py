@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from simia.environment import Environment, open_environment
+from simia.envs.environment import Environment, open_environment
 from simia.task import Task
 from tests.importers.officebench.play import LIMITS, SOLUTIONS, benchmark, played, value, walls
 

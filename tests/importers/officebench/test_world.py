@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from simia.environment import open_environment
+from simia.envs.environment import open_environment
 from simia.errors import Code
 from simia.importers import officebench
 from simia.task import ChecklistSpec, RewardSpec, Task

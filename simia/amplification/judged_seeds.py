@@ -1,0 +1,66 @@
+"""Seeds judged by a model before a run (paper §2.2), once: the verdicts are part of the run.
+
+Which seeds an item is made from follows from which seeds were kept, so a resume must keep the same ones: it reads the
+verdicts that the first session wrote down, also those that a failing judge could not give (their seeds stay, and say so).
+"""
+
+from __future__ import annotations
+
+from simia.amplification.seeds import Seeds, without
+from simia.amplification.settings import AmplifyConfig
+from simia.errors import UserError
+from simia.jobs import Run
+from simia.llm.backends import open_backend, price_for
+from simia.llm.engine import BudgetReached, Engine
+from simia.llm.types import Backend
+from simia.quality.judging import Verdict, prefilter_llm
+
+META = "prefilter"
+
+
+async def judge_seeds(run: Run, config: AmplifyConfig, seeds: Seeds, backend: Backend) -> Seeds:
+    """The seeds that passed. Raises `UserError` when the judge gave no verdict at all, or nothing is left."""
+    if not config.prefilter.enabled:
+        return seeds
+    known = run.ledger.meta(META)
+    if known is None:
+        verdicts = await ask(run, config, seeds, backend)
+        if all(verdict.error is not None for verdict in verdicts):
+            first = verdicts[0]
+            raise UserError(
+                f"the judge of the seeds gave no verdict ({first.error}: {first.detail}): see prefilter.llm"
+            )
+        known = {
+            seed.id: verdict.model_dump(mode="json", exclude={"votes"})
+            for seed, verdict in zip(seeds.order, verdicts, strict=True)
+        }
+        run.ledger.set_meta(META, known, twice=True)
+    return kept(run, seeds)
+
+
+def kept(run: Run, seeds: Seeds) -> Seeds:
+    """The seeds less those that this run's judge refused, by what is written down."""
+    refused = {}
+    for name, verdict in (run.ledger.meta(META) or {}).items():
+        read = Verdict.model_validate(verdict)
+        if read.passed is False:
+            refused[name] = read.issues
+    return without(seeds, refused)
+
+
+async def ask(run: Run, config: AmplifyConfig, seeds: Seeds, backend: Backend) -> list[Verdict]:
+    own = config.prefilter.llm
+    judge = open_backend(own) if own is not None else backend
+    engine = Engine(judge, run.ledger, config.limits, price_for(own or config.llm))
+    engine.stats.usage, _ = run.ledger.spent()
+    engine.stats.answered = engine.stats.sent = run.ledger.answered_count()
+    if own is not None:
+        await judge.start()
+    try:
+        return await prefilter_llm(seeds.order, config.prefilter, engine)
+    except BudgetReached as reached:
+        raise UserError(f"while the seeds were judged: {reached}") from None
+    finally:
+        engine.gate.close()
+        if own is not None:
+            await judge.close()

@@ -1,0 +1,39 @@
+"""What is planned from what was accepted, without depending on when it was accepted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from simia.amplification.scenario import Counts, Coverage
+from simia.amplification.settings import AmplifyConfig
+
+STRETCH = 1000  # items that are planned from the same counts
+
+
+class Plans:
+    """What scenarios are planned from: counts of what was accepted, taken at fixed places, so that a resume plans the same.
+
+    The items of one stretch are planned from what was decided up to the end of the stretch before the last one, which with
+    stretches longer than what is in flight is nearly always known in time.
+    """
+
+    def __init__(self, config: AmplifyConfig) -> None:
+        self._used = config.prompt.scenarios
+        self._coverage = Coverage()
+        self._taken: dict[int, Counts] = {0: Counts(), 1: Counts()}
+
+    def note(self, tools: Sequence[str]) -> None:
+        if self._used:
+            self._coverage.note(tools)
+
+    def decided(self, ord_: int) -> None:
+        if self._used and (ord_ + 1) % STRETCH == 0:
+            self._taken[(ord_ + 1) // STRETCH + 1] = self._coverage.snapshot()
+
+    def counts(self, ord_: int, *, wait: bool = False) -> Counts | None:
+        """For an item; None: not known yet, and `wait` says that it will be."""
+        stretch = ord_ // STRETCH
+        known = self._taken.get(stretch) if self._used else Counts()
+        if known is not None or wait:
+            return known
+        return self._taken[max(self._taken)]

@@ -1,0 +1,157 @@
+"""Every result of a run derived again from its stored replies, at no cost: after a parser or a check has changed (`recheck`), or after
+a file was damaged (`rebuild`). The ledger changes in one transaction: a process that dies leaves the old results or the new ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any, TypeVar
+
+from simia.amplification.job import COPIES, judged, near_index, refuse_copy, store
+from simia.amplification.judged_seeds import META, kept
+from simia.amplification.plans import Plans
+from simia.amplification.seeds import Seeds
+from simia.amplification.session import facts_of, load_seeds, note_seeds, saved
+from simia.amplification.settings import AmplifyConfig
+from simia.amplification.simulate import Simulator
+from simia.errors import UserError
+from simia.jobs import OPEN, PASSED, Item, Run
+from simia.jobs.salvage import Salvaged, salvage
+from simia.llm.backends import open_backend
+from simia.llm.types import Reply, Request, reply_key
+from simia.quality.acceptance import Acceptance, Outcome
+
+T = TypeVar("T")
+Figures = dict[str, tuple[int, int]]
+
+
+class Unanswered(Exception):  # noqa: N818 - a finding
+    """A reply that an item needs is not in the store."""
+
+
+def recheck(
+    run: Run, config: AmplifyConfig, seeds: Seeds, *, model: str, structured: bool, alias: str, planned: int = 0
+) -> Figures:
+    """Derive every result of a run again from its stored replies, at no cost: {figure: (before, after)}.
+
+    `planned`: plan the items before this place that the ledger does not have. Raises `Damaged` for a reply that cannot be read; then
+    nothing has changed.
+    """
+    ledger = run.ledger
+    before, accepted_before = ledger.counts(), ledger.accepted_count()
+    with ledger.db.transaction():
+        ledger.clear_acceptances()
+        accepted = Derivation(run, config, seeds, model, structured, alias).derive(planned)
+    after = ledger.counts()
+    figures = {name: (before.get(name, 0), after.get(name, 0)) for name in sorted(before.keys() | after.keys())}
+    return {"accepted": (accepted_before, accepted), **figures}
+
+
+class Derivation:
+    """One pass over the items of a run, in their order."""
+
+    def __init__(self, run: Run, config: AmplifyConfig, seeds: Seeds, model: str, structured: bool, alias: str) -> None:
+        self.ledger, self.model, self.alias = run.ledger, model, alias
+        self.simulator = Simulator(config, seeds, structured=structured, run_id=run.id)
+        self.acceptance = Acceptance(config.n, near_index(config, seeds))
+        self.plans = Plans(config)
+        self.undecided: dict[int, Item] = {}
+
+    def derive(self, planned: int) -> int:
+        """How many are accepted."""
+        place = 0
+        for item, content_hash, tools, sketch in self.ledger.outcomes():
+            self._plan(place, item.ord)
+            place = item.ord + 1
+            kept = (item.status == PASSED or item.reason in COPIES) and content_hash is not None
+            self._one(item, Outcome(content_hash, None, sketch, tools) if kept else Outcome(reason=item.reason))
+        self._plan(place, planned)
+        return self.acceptance.accepted
+
+    def _plan(self, first: int, end: int) -> None:
+        for ord_ in range(first, end):
+            item = self.simulator.item(ord_, self.plans.counts(ord_))
+            self.ledger.plan(item)
+            self._one(item, Outcome())
+
+    def _one(self, item: Item, outcome: Outcome) -> None:
+        try:
+            result = at_once(self.simulator.produce(item, self._recall, model=self.model))
+        except Unanswered:
+            if item.status == OPEN or (item.status == PASSED and outcome.content_hash is None):
+                self.undecided[item.ord] = item
+                return  # nothing after it is decided either, until it has its reply
+        else:
+            judged(item, result)
+            outcome = result.outcome()
+            store(self.ledger, self.simulator, item, result)
+        self.undecided[item.ord] = item
+        for decision in self.acceptance.add(item.ord, outcome):
+            decided = self.undecided.pop(decision.ord)
+            if decision.verdict == "accepted" and decision.outcome.content_hash:
+                self.ledger.accept(decided, decision.outcome.content_hash)
+                self.plans.note(decision.outcome.tools)
+            elif decision.reason in COPIES:
+                refuse_copy(self.ledger, decided, decision)
+            self.plans.decided(decision.ord)
+
+    async def _recall(self, request: Request, draw: str) -> tuple[Reply, str]:
+        key = reply_key(self.alias, self.model, request, draw)
+        reply = self.ledger.recall(key)
+        if reply is None:
+            raise Unanswered
+        self.ledger.keep_texts(request)
+        return reply, key
+
+
+def recheck_run(runs: Path, name: str, say: Callable[[str], None]) -> tuple[str, Figures, int]:
+    """`recheck` with what the run itself says: its id, the figures, and how many trajectories it is to have."""
+    run = Run.open(runs, name)
+    try:
+        if run.found is not None and run.found.findings:
+            say(f"note: {run.found}")
+        config = saved(run)
+        facts = run.ledger.meta("facts")
+        seeds = kept(run, load_seeds(config, None))
+        answers = {name: facts[name] for name in ("model", "alias", "structured")}
+        return run.id, recheck(run, config, seeds, **answers), config.n
+    finally:
+        run.close()
+
+
+def rebuild_run(runs: Path, name: str) -> tuple[Salvaged, Figures]:
+    """Make a run's ledger from its replies: what can be read of both files is kept, everything else is derived again.
+
+    Raises `UserError` for what neither the replies nor the configuration can give back.
+    """
+    salvaged = salvage(runs, name)
+    run = Run.open(runs, str(salvaged.folder), verify=False)
+    try:
+        config = saved(run)
+        seeds = load_seeds(config, None)
+        known = run.ledger.meta("facts")
+        if known is None:
+            known = facts_of(config, seeds, open_backend(config.llm, say=lambda _: None))
+            run.ledger.set_meta("facts", known, twice=True)
+        if config.prefilter.enabled and run.ledger.meta(META) is None:
+            raise UserError(f"run {run.id} has lost its verdicts on the seeds: start a new run")
+        seeds = kept(run, seeds)
+        note_seeds(run, seeds)
+        answers = {name: known[name] for name in ("model", "alias", "structured")}
+        figures = recheck(run, config, seeds, planned=salvaged.planned, **answers)
+        done = figures["accepted"][1] >= config.n
+        run.ledger.set_meta("stopped", {"kind": "complete" if done else "rebuilt", "detail": ""})
+        return salvaged, figures
+    finally:
+        run.close()
+
+
+def at_once(work: Coroutine[Any, Any, T]) -> T:
+    """The result of a coroutine that never waits for anything: the store answers at once."""
+    try:
+        work.send(None)
+    except StopIteration as done:
+        result: T = done.value
+        return result
+    work.close()
+    raise RuntimeError("it waited for something")

@@ -1,0 +1,255 @@
+"""One session of an amplification, from config to stop: the same for the command, the Python API and a resume."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sqlite3
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from simia.amplification import scenario, turnwise
+from simia.amplification import seeds as seeds_room
+from simia.amplification.checkers import Checkers
+from simia.amplification.collector import seldom
+from simia.amplification.job import Job, Stop
+from simia.amplification.judged_seeds import judge_seeds
+from simia.amplification.progress import Progress
+from simia.amplification.seeds import Seeds
+from simia.amplification.settings import AmplifyConfig
+from simia.amplification.simulate import Simulator
+from simia.config import assign, parse
+from simia.jobs import Run, refuse_partial, seeds_of
+from simia.jobs.run import save_config
+from simia.llm.backends import open_backend, price_for
+from simia.llm.engine import Engine
+from simia.llm.types import Backend
+from simia.prompts import text_of
+from simia.quality import suites
+from simia.quality.grounding import Identifiers
+from simia.quality.judging import Rubric
+from simia.trajectory import Trajectory
+
+Say = Callable[[str], None]
+OnProgress = Callable[[Progress], None]
+MANY, MOST_CHECKERS = 2000, 4  # from so many trajectories on, processes of their own check the replies
+
+
+@dataclass(slots=True)
+class Amplified:
+    """What a session leaves: the run's folder, why it stopped, the last figures."""
+
+    folder: Path
+    stop: Stop
+    progress: Progress
+
+    @property
+    def run_id(self) -> str:
+        return self.folder.name
+
+    def trajectories(self, *, partial: bool = False) -> Iterator[Trajectory]:
+        """The accepted trajectories of the run, in order.
+
+        Raises `UserError` unless the run is complete; `partial`: take what there is.
+        """
+        run = Run.read_only(self.folder.parent, str(self.folder))
+        try:
+            refuse_partial(run, partial=partial, how="trajectories(partial=True)")
+            for body in run.ledger.accepted():
+                yield Trajectory.from_row(body["trajectory"])
+        finally:
+            run.close()
+
+
+async def amplify(
+    config: AmplifyConfig,
+    *,
+    given: Sequence[Trajectory] | None = None,
+    runs: Path = Path("runs"),
+    name: str | None = None,
+    say: Say = print,
+    on_progress: OnProgress | None = None,
+    handle_signals: bool = False,
+) -> Amplified:
+    """Start a run and work on it until n are accepted or a stop. `given`: seeds held in memory, instead of the config's."""
+    seeds = load_seeds(config, given)
+    async with opened(config, say) as backend:
+        run = Run.create(runs, config, name=name, facts=facts_of(config, seeds, backend))
+        try:
+            return await work(run, config, seeds, backend, on_progress, handle_signals)
+        finally:
+            run.close()
+
+
+async def resume(
+    run_id: str,
+    *,
+    runs: Path = Path("runs"),
+    changes: dict[str, Any] | None = None,
+    given: Sequence[Trajectory] | None = None,
+    say: Say = print,
+    on_progress: OnProgress | None = None,
+    handle_signals: bool = False,
+) -> Amplified:
+    """Go on with a run. `changes` (dotted names) may touch what is operational: n, limits, stop."""
+    run = Run.open(runs, run_id)
+    try:
+        if run.found is not None and run.found.findings:
+            say(f"note: {run.found}")
+        config = saved(run, changes)
+        seeds = load_seeds(config, given)
+        async with opened(config, say) as backend:
+            run.refuse_other_identity(config, facts_of(config, seeds, backend))
+            save_config(run.folder, config)
+            return await work(run, config, seeds, backend, on_progress, handle_signals)
+    finally:
+        run.close()
+
+
+def saved(run: Run, changes: dict[str, Any] | None = None) -> AmplifyConfig:
+    """The config that a run was made with, and operational changes to it."""
+    run.refuse_rollouts("this")
+    data = run.saved_config()
+    for dotted, value in (changes or {}).items():
+        assign(data, dotted.split("."), value)
+    return parse(AmplifyConfig, data, where=f"run {run.id}")
+
+
+def load_seeds(config: AmplifyConfig, given: Sequence[Trajectory] | None) -> Seeds:
+    if given is not None:
+        return seeds_room.from_trajectories(given, config.seeds, config.checks)
+    return seeds_room.load(config.seeds, config.checks)
+
+
+@contextlib.asynccontextmanager
+async def opened(config: AmplifyConfig, say: Say) -> AsyncIterator[Backend]:
+    """The back end, started."""
+    backend = open_backend(config.llm, say=say)
+    await backend.start()
+    try:
+        yield backend
+    finally:
+        await backend.close()
+
+
+def facts_of(config: AmplifyConfig, seeds: Seeds, backend: Backend) -> dict[str, Any]:
+    """Identity beyond the config's own words: the contents behind its names."""
+    files = [config.prompt.system, config.prompt.request, "amplify/form_json.md", "amplify/form_tagged.md"]
+    prompts = {name: text_of(name)[1] for name in files}
+    if config.reply.mode == "turns":
+        prompts |= turnwise.files(config.turnwise)
+    if config.prompt.scenarios:
+        prompts |= scenario.files()
+    if config.prefilter.enabled:
+        prompts |= Rubric(config.prefilter).files
+    for suite in {
+        suites.suite_of(seed) if config.suite == "auto" else suites.get(config.suite) for seed in seeds.order
+    }:
+        prompts[suite.rules] = text_of(suite.rules)[1]
+    return {
+        "model": backend.model,
+        "alias": backend.alias,
+        "structured": backend.structured,
+        "seeds": seeds.digest,
+        "prompts": dict(sorted(prompts.items())),
+    }
+
+
+def note_seeds(run: Run, seeds: Seeds) -> None:
+    """Keep the seeds with the run, for reports and cards, and for processes that judge."""
+    ids = [seed.id for seed in seeds.order]
+    run.ledger.set_seeds(list(zip(ids, seeds.order, strict=True)))
+    refused = [{"name": r.name, "issues": [str(issue) for issue in r.issues]} for r in seeds.refused]
+    used = [
+        {"id": id_, "task": seed.task_id, "pack": seed.pack, "licence": seed.provenance.licence}
+        for id_, seed in zip(ids, seeds.order, strict=True)
+    ]
+    identifiers = {
+        name: {tool: [list(path) for path in paths] for tool, paths in ids.paths.items()}
+        for name, ids in seeds.identifiers.items()
+    }
+    run.ledger.set_meta("seeds", {"read": seeds.read, "used": used, "refused": refused, "identifiers": identifiers})
+
+
+def checking_simulator(connection: sqlite3.Connection, job: dict[str, Any]) -> Simulator:
+    """For a process that checks replies: everything it needs, out of the run's ledger and a few facts of the job."""
+    row = connection.execute("SELECT value FROM meta WHERE name = 'seeds'").fetchone()
+    facts = orjson.loads(row[0])
+    seeds = Seeds(read=facts["read"])
+    for _, seed in seeds_of(connection):
+        seeds.order.append(seed)
+        seeds.groups.setdefault(seed.pack or "seeds", []).append(seed)
+    for name, tools in facts.get("identifiers", {}).items():
+        seeds.identifiers[name] = Identifiers({tool: tuple(map(tuple, paths)) for tool, paths in tools.items()})
+    config = AmplifyConfig.model_validate(job["config"])
+    return Simulator(config, seeds, structured=job["structured"], run_id=job["run"])
+
+
+def checkers_for(run: Run, config: AmplifyConfig, backend: Backend) -> Checkers | None:
+    """Processes beside this one, where there is enough to check and a core for them."""
+    count = config.checkers
+    if count is None:
+        count = min(MOST_CHECKERS, (os.cpu_count() or 1) - 1) if config.n >= MANY else 0
+    if count == 0:
+        return None
+    run.ledger.flush()
+    job = {"config": config.model_dump(mode="json"), "structured": backend.structured, "run": run.id}
+    return Checkers(run.folder, job, count)
+
+
+async def work(
+    run: Run,
+    config: AmplifyConfig,
+    seeds: Seeds,
+    backend: Backend,
+    on_progress: OnProgress | None,
+    handle_signals: bool,
+) -> Amplified:
+    seeds = await judge_seeds(run, config, seeds, backend)
+    note_seeds(run, seeds)
+    engine = Engine(backend, run.ledger, config.limits, price_for(config.llm))
+    try:
+        async with checkers_for(run, config, backend) or contextlib.nullcontext() as checkers:
+            job = Job(run, config, seeds, engine, on_progress, checkers)
+            with seldom(), interruptible(job) if handle_signals else contextlib.nullcontext():
+                stop = await job.run()
+        return Amplified(run.folder, stop, job.progress)
+    finally:
+        engine.gate.close()
+
+
+@contextlib.contextmanager
+def interruptible(job: Job) -> Iterator[None]:
+    """Ctrl-C once: stop launching and wait shortly for replies on their way. Twice: let go of them."""
+    loop = asyncio.get_running_loop()
+    pressed = 0
+
+    def on_signal() -> None:
+        nonlocal pressed
+        pressed += 1
+        if pressed == 1:
+            job.stop("interrupted", "stopped on request")
+        else:
+            job.let_go()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, on_signal)
+    try:
+        yield
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)
+
+
+def preview(config: AmplifyConfig, *, structured: bool | None = None) -> tuple[Simulator, Seeds]:
+    """For `--dry-run`: everything but the model. `structured`: as the back end would say."""
+    seeds = load_seeds(config, None)
+    if structured is None:
+        structured = open_backend(config.llm, say=lambda _: None).structured
+    return Simulator(config, seeds, structured=structured), seeds

@@ -1,0 +1,85 @@
+"""`simia pack validate`: everything about a pack that can be said without an agent."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from simia.authoring.code_lint import lint
+from simia.authoring.findings import Fault, Finding
+from simia.authoring.tool_tests import run_tests
+from simia.envs.worlds.executable import ExecutableBackend
+from simia.pack import Pack, part
+from simia.tool import ToolSpec
+
+
+async def validate(pack: Pack, *, unsafe: bool = False, read: Sequence[str] = ()) -> tuple[list[Finding], list[str]]:
+    """Findings, and lines that say what was looked at. `read`: files and folders that the code may read.
+
+    Raises `UserError` for files that cannot be read, and for a request that was not granted.
+    """
+    facts = [
+        f"{len(pack.tools)} tools, {len(pack.user_tools)} of the user's, {len(pack.tasks)} tasks, "
+        f"{len(pack.tests)} tests, {len(pack.seeds)} seeds"
+    ]
+    findings = seeds_and_tasks(pack)
+    if pack.executable is None or pack.root is None:
+        return findings, [*facts, "no executable world: it can be simulated only"]
+    if pack.executable.python is None:  # an imported world runs the code of others, whose habits are theirs
+        how = pack.executable.isolation
+        findings += lint(part(pack.root / "pack.yaml", pack.executable.code), isolation=how)
+        if pack.file and pack.file.checks:
+            findings += lint(part(pack.root / "pack.yaml", pack.file.checks), isolation=how)
+    backend = ExecutableBackend(pack, unsafe=unsafe, read=list(read))
+    try:
+        declared = await backend.declared()
+        for by, specs in (("agent", pack.tools), ("user", pack.user_tools)):
+            findings += agreement(specs, declared.get(by, {}))
+        if not any(finding.fault is Fault.MISSING_TOOL for finding in findings):
+            findings += await run_tests(pack, backend)
+    finally:
+        await backend.close()
+    return findings, facts
+
+
+def seeds_and_tasks(pack: Pack) -> list[Finding]:
+    known = {tool.name for tool in (*pack.tools, *pack.user_tools)}
+    found = []
+    for seed in pack.seeds:
+        own = {tool.name for tool in seed.tools} or known
+        strange = sorted({call.name for _, _, call in seed.calls()} - own - known)
+        if strange:
+            found.append(Finding(Fault.UNKNOWN_TOOL, f"seed {seed.task_id}", ", ".join(strange)))
+    for task in pack.tasks:
+        strange = sorted({action.name for action in task.actions} - known)
+        if strange:
+            found.append(Finding(Fault.UNKNOWN_TOOL, f"task {task.id}", ", ".join(strange)))
+    return found
+
+
+def agreement(specs: list[ToolSpec], declared: dict[str, dict[str, object]]) -> list[Finding]:
+    """Where tools.json and the code differ: names, arguments, which of them are needed."""
+    found = []
+    for spec in specs:
+        code = declared.get(spec.name)
+        if code is None:
+            found.append(Finding(Fault.MISSING_TOOL, spec.name, "the code has no such tool"))
+            continue
+        if "parameters" not in code:
+            continue
+        listed, needed = set(spec.parameters.get("properties", {})), set(spec.parameters.get("required", []))
+        has, must = set(as_list(code["parameters"])), set(as_list(code["required"]))
+        if listed != has:
+            odd = ", ".join(sorted(listed ^ has))
+            found.append(Finding(Fault.OTHER_ARGUMENTS, spec.name, f"in one of tools.json and the code only: {odd}"))
+        elif must - needed:
+            odd = ", ".join(sorted(must - needed))
+            found.append(Finding(Fault.OTHER_ARGUMENTS, spec.name, f"the code needs {odd}, tools.json does not say so"))
+    named = {spec.name for spec in specs}
+    found += [
+        Finding(Fault.UNLISTED_TOOL, name, "tools.json does not list it") for name in declared if name not in named
+    ]
+    return found
+
+
+def as_list(value: object) -> list[str]:
+    return [str(each) for each in value] if isinstance(value, list) else []

@@ -1,0 +1,300 @@
+"""Episode: one conversation in an environment, step by step, and the record that it leaves.
+
+It only appends: `step` returns the messages that the action brought about and never changes an earlier one. It knows no
+tokens. Three endings (law 3): terminated; truncated by a limit, and scored; aborted by infrastructure, which `step` returns
+and does not raise, and whose reward is None.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field
+
+from simia.config import Config
+from simia.envs.rewards import score
+from simia.envs.users import NoUser, Stop, User, View
+from simia.envs.worlds.arguments import recordable
+from simia.envs.worlds.world import ToolResult, World
+from simia.errors import Aborted, Code, Issue
+from simia.reward import Reward
+from simia.task import Task
+from simia.tool import ToolSpec
+from simia.trajectory import End, Message, Provenance, ToolCall, Trajectory
+
+if TYPE_CHECKING:
+    from simia.envs.environment import Environment
+
+MOST_USER_STEPS = 40  # times that a user may call before saying something
+
+
+class EpisodeLimits(Config):
+    """When an episode is cut. It is scored all the same."""
+
+    turns: int = Field(30, ge=1, description="Messages of the agent.")
+    errors: int = Field(8, ge=1, description="Calls of the agent that fail one after the other.")
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What an action brought about, as the agent sees it: results and the user's words; an end if it is one, and then the reward.
+    What the user did beside that stands in the episode's messages."""
+
+    messages: tuple[Message, ...]
+    end: End | None = None
+    reward: Reward | None = None
+
+
+@dataclass(slots=True)
+class Sample:
+    """What the policy knows of one of its messages: token ids in and out, and their log-probabilities. No episode reads it."""
+
+    prompt_ids: list[int]
+    completion_ids: list[int]
+    logprobs: list[float] | None = None
+
+
+@dataclass(slots=True)
+class Episode:
+    """One conversation. `messages` grows; `end` is None while it runs. One `step` at a time."""
+
+    environment: Environment
+    task: Task
+    world: World | None
+    user: User
+    seed: int = 0
+    group: str | None = None
+    messages: list[Message] = field(default_factory=list)
+    end: End | None = None
+    reward: Reward | None = None
+    issues: list[Issue] = field(default_factory=list)
+    evidence: dict[str, Any] | None = None
+    samples: list[Sample | None] = field(default_factory=list)
+    _turns: int = 0
+    _errors: int = 0
+    _own_loss: str = ""
+    """Why its state cannot be read, where its own calls brought that about."""
+
+    @classmethod
+    def aborted(cls, environment: Environment, task: Task, seed: int, error: Aborted) -> Episode:
+        end = End(kind="aborted", code=error.code)
+        issue = Issue(code=error.code, where="reset", detail=error.detail)
+        reward = Reward(error=error.code, rationale=error.detail)
+        # The task's words, so that a trainer finds a prompt here as anywhere.
+        opening = [Message(role="user", content=task.opening or task.instruction)]
+        return cls(
+            environment, task, None, NoUser(task), seed=seed, messages=opening, end=end, issues=[issue], reward=reward
+        )
+
+    @property
+    def tools(self) -> list[ToolSpec]:
+        return list(self.world.tools["agent"]) if self.world else self.environment.pack.tools
+
+    @property
+    def view(self) -> View:
+        """What the agent sees."""
+        return View(self.environment.pack.policy, seen_by_agent(self.messages), self.tools)
+
+    @property
+    def user_view(self) -> View:
+        """What the user sees: words of both, the user's own calls and their results; no call of the agent."""
+        seen = tuple(
+            m
+            for m in self.messages
+            if (m.role == "user")
+            or (m.role == "assistant" and not m.calls)
+            or (m.visible_to and "user" in m.visible_to)
+        )
+        return View(None, seen, self.world.tools.get("user", ()) if self.world else ())
+
+    async def begin(self) -> None:
+        """The user's first words."""
+        with self._watch("reset"):
+            await self._hear_user()
+        if self.end is not None:
+            await self._finish()
+
+    async def step(self, action: Message, sample: Sample | None = None) -> Step:
+        """One message of the agent: text, or any number of calls, run in their order. Text beside calls is not heard by the user.
+
+        Raises `ValueError` for a message that is not the assistant's or an episode that has ended.
+        """
+        if self.end is not None:
+            raise ValueError(f"the episode has ended ({self.end.kind}): reset a new one")
+        if action.role != "assistant":
+            raise ValueError(f"an action is a message of the assistant, not of the {action.role}")
+        action = recordable(action)
+        start = len(self.messages) + 1
+        self.messages.append(action)
+        self.samples.append(sample)
+        self._turns += 1
+        limits = self.environment.limits
+        with self._watch(f"messages[{start - 1}]"):
+            if action.calls:
+                await self._run(action.calls)
+                if self.end is None and self._errors >= limits.errors:
+                    self.end = End(kind="truncated", code=Code.MAX_ERRORS)
+            else:
+                await self._hear_user()
+        if self.end is None and self._turns >= limits.turns:
+            self.end = End(kind="truncated", code=Code.MAX_TURNS)
+        if self.end is not None:
+            await self._finish()
+        return Step(seen_by_agent(self.messages[start:]), self.end, self.reward)
+
+    async def stop(
+        self,
+        code: Code,
+        *,
+        aborted: bool = False,
+        detail: str = "",
+        message: Message | None = None,
+        sample: Sample | None = None,
+    ) -> Step:
+        """End it from outside: the agent's token limit (truncated and scored), or its model's failure (aborted). `message` is
+        what there is of the agent's last turn: it is kept, and nothing of it is run."""
+        if self.end is None:
+            if message is not None:
+                self.messages.append(recordable(message))
+                self.samples.append(sample)
+            self.end = End(kind="aborted" if aborted else "truncated", code=code)
+            if detail:
+                self.issues.append(Issue(code=code, where=f"messages[{len(self.messages)}]", detail=detail))
+            await self._finish()
+        return Step((), self.end, self.reward)
+
+    async def score(self) -> Reward:
+        """The reward now: of a running episode, were it to end here. Never raises for infrastructure: its value is None then."""
+        if self.reward is not None:
+            return self.reward
+        trajectory = await self._with_evidence()
+        pack, judge = self.environment.pack, self.environment.judge
+        if judge is not None:
+            return await judge.score(trajectory, self.task)
+        reward = score(trajectory, self.task.reward, reference=self.task.actions, policies=pack.match)
+        if self._own_loss and reward.value is None and reward.error is Code.UNSCORED:
+            return Reward(value=0.0, rationale=f"the episode made its final state unreadable: {self._own_loss}")
+        return reward
+
+    async def fork(self) -> Episode:
+        """A second episode that goes on from here on its own."""
+        if self.world is None or self.end is not None:
+            raise ValueError("only a running episode can be forked")
+        snapshot = await self.world.snapshot()
+        world = await self.environment.backend.open(self.task, seed=self.seed, group=self.group, snapshot=snapshot)
+        return Episode(
+            self.environment, self.task, world, self.user.fork(), self.seed, self.group, list(self.messages),
+            issues=list(self.issues), samples=list(self.samples), _turns=self._turns, _errors=self._errors,
+        )  # fmt: skip
+
+    async def close(self) -> None:
+        """Let go of the world; an episode that had not ended stays as it is."""
+        world, self.world = self.world, None
+        if world is not None:
+            await world.close()
+
+    @property
+    def trajectory(self) -> Trajectory:
+        """The record of the episode so far."""
+        from simia import __version__
+
+        environment, pack = self.environment, self.environment.pack
+        extra: dict[str, Any] = {"seed": self.seed, "backend": environment.backend_name}
+        if self.group is not None:
+            extra["group"] = self.group
+        if pack.evaluation or "evaluation" in self.task.tags:
+            extra["evaluation"] = True
+        return Trajectory(
+            pack=pack.name,
+            task_id=self.task.id,
+            split=self.task.split,
+            system=pack.policy,
+            tools=self.tools,
+            user_tools=pack.user_tools,
+            messages=list(self.messages),
+            end=self.end or End(kind="truncated"),
+            reward=self.reward,
+            evidence=self.evidence,
+            issues=list(self.issues),
+            provenance=Provenance(stages=["rollout"], simia=__version__, licence=pack.licence),
+            extra=extra,
+        )
+
+    # -- within a step --------------------------------------------------------------------------------------------
+
+    async def _run(self, calls: list[ToolCall]) -> None:
+        assert self.world is not None
+        for result, call in zip(await self.world.call(calls), calls, strict=True):
+            self._errors = self._errors + 1 if result.error else 0
+            self._note(result)
+            self.messages.append(observation(result, call))
+            if result.ends and self.end is None:
+                limit = result.error is Code.RESOURCE_LIMIT
+                self.end = End(kind="terminated", code=Code.RESOURCE_LIMIT if limit else Code.FINISHED)
+
+    async def _hear_user(self) -> None:
+        """The user's answer; before it, any calls of the user's own tools."""
+        assert self.world is not None
+        for _ in range(MOST_USER_STEPS):
+            word = await self.user.reply(self.user_view)
+            if isinstance(word, Stop):
+                if word.code is Code.USER_FAILED:  # nothing that the agent did: not to be scored
+                    raise Aborted(word.code, word.words)
+                if word.words:
+                    self.messages.append(Message(role="user", content=word.words))
+                self.end = End(kind="terminated", code=word.code)
+                return
+            if not word.calls:
+                self.messages.append(word)
+                return
+            self.messages.append(word.model_copy(update={"visible_to": ["user"]}))
+            for result, call in zip(await self.world.call(word.calls, by="user"), word.calls, strict=True):
+                self._note(result)
+                self.messages.append(observation(result, call, ["user"]))
+        raise Aborted(Code.USER_FAILED, f"the user called tools {MOST_USER_STEPS} times and said nothing")
+
+    def _note(self, result: ToolResult) -> None:
+        if result.detail:
+            code = result.error or Code.CONTRADICTION  # the one thing that is said of a result that is none
+            self.issues.append(Issue(code=code, where=f"messages[{len(self.messages)}]", detail=result.detail))
+
+    @contextlib.contextmanager
+    def _watch(self, where: str) -> Iterator[None]:
+        """Infrastructure that gives way ends the episode; nothing is raised out of a step."""
+        try:
+            yield
+        except Aborted as error:
+            self.end = End(kind="truncated" if error.facts.get("own") else "aborted", code=error.code)
+            self.issues.append(Issue(code=error.code, where=where, detail=error.detail))
+
+    async def _finish(self) -> None:
+        """Evidence, reward, and the world is let go."""
+        assert self.end is not None
+        if self.end.kind == "aborted":
+            self.reward = Reward(error=self.end.code, rationale=self.issues[-1].detail if self.issues else "")
+        else:
+            self.reward = await self.score()
+        await self.close()
+
+    async def _with_evidence(self) -> Trajectory:
+        if self.world is not None:
+            try:
+                self.evidence = await self.world.evidence()
+            except Aborted as error:
+                self.issues.append(Issue(code=error.code, where="score", detail=error.detail))
+                self.evidence = None
+                self._own_loss = (error.detail or error.code.meaning) if error.facts.get("own") else ""
+        return self.trajectory
+
+
+def seen_by_agent(messages: Sequence[Message]) -> tuple[Message, ...]:
+    return tuple(m for m in messages if m.visible_to is None or "agent" in m.visible_to)
+
+
+def observation(result: ToolResult, call: ToolCall, visible_to: list[str] | None = None) -> Message:
+    return Message(
+        role="tool", content=result.content, call_id=call.id, name=call.name, error=result.error, visible_to=visible_to
+    )

@@ -1,0 +1,1 @@
+"""Agents, and the player that runs one episode with an agent."""

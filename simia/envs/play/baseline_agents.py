@@ -1,0 +1,107 @@
+"""Agents without a model: the reference, and the ones whose reward must be nothing (they keep rewards honest)."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable
+from typing import Any
+
+from simia.envs.environment import Sample
+from simia.envs.play.random_arguments import Sampler
+from simia.envs.users import View
+from simia.task import Task
+from simia.trajectory import Message, ToolCall
+
+Act = tuple[Message, Sample | None]
+CANNED = "I have taken care of that for you. Is there anything else I can help with?"
+NOTHING = "I am sorry, I cannot help with that."
+
+
+class ReferenceAgent:
+    """Plays the agent's part of the task's script, or of the one that its reference makes."""
+
+    def __init__(self, task: Task, seed: int = 0) -> None:
+        numbers = itertools.count(1)
+        self._messages: list[Message] = []
+        self._next = 0
+        for turn in task.spoken():
+            if turn.agent is not None:
+                self._messages.append(said(turn.agent))
+            own = [action for action in turn.calls or [] if action.by == "agent"]
+            if own:
+                calls = [ToolCall(id=f"call_{next(numbers)}", name=a.name, arguments=a.arguments) for a in own]
+                self._messages.append(Message(role="assistant", calls=calls))
+
+    async def act(self, view: View) -> Act:
+        if self._next == len(self._messages):
+            return said("Done."), None
+        self._next += 1
+        return self._messages[self._next - 1], None
+
+
+class NothingAgent:
+    """Says that it cannot help, and does nothing."""
+
+    def __init__(self, task: Task, seed: int = 0, words: str = NOTHING) -> None:
+        self._words = words
+
+    async def act(self, view: View) -> Act:
+        return said(self._words), None
+
+
+class CannedAgent(NothingAgent):
+    """Says that all is done, and does nothing."""
+
+    def __init__(self, task: Task, seed: int = 0) -> None:
+        super().__init__(task, seed, CANNED)
+
+
+class EchoAgent:
+    """Gives the user's own words back."""
+
+    def __init__(self, task: Task, seed: int = 0) -> None: ...
+
+    async def act(self, view: View) -> Act:
+        return said("\n".join(m.text for m in view.messages if m.role == "user") or "?"), None
+
+
+class PolicyAgent:
+    """Recites its whole system text: what stands in the policy is no knowledge of the world."""
+
+    def __init__(self, task: Task, seed: int = 0) -> None: ...
+
+    async def act(self, view: View) -> Act:
+        return said(view.system or "?"), None
+
+
+class RandomAgent:
+    """Calls tools at random, with arguments that their schemas allow, and then answers."""
+
+    def __init__(self, task: Task, seed: int = 0, calls: int = 6) -> None:
+        self._random = random.Random(f"{task.id}/{seed}")
+        self._left = self._random.randint(1, calls)
+        self._number = itertools.count()
+
+    async def act(self, view: View) -> Act:
+        if self._left == 0 or not view.tools:
+            return said(CANNED), None
+        self._left -= 1
+        spec = self._random.choice(list(view.tools))
+        arguments: dict[str, Any] = Sampler(self._random).object(spec.parameters)
+        call = ToolCall(id=f"call_{next(self._number)}", name=spec.name, arguments=arguments)
+        return Message(role="assistant", calls=[call]), None
+
+
+def said(text: str) -> Message:
+    return Message(role="assistant", content=text)
+
+
+AGENTS: dict[str, Callable[[Task, int], Any]] = {
+    "reference": ReferenceAgent,
+    "nothing": NothingAgent,
+    "canned": CannedAgent,
+    "echo": EchoAgent,
+    "policy": PolicyAgent,
+    "random": RandomAgent,
+}

@@ -1,0 +1,166 @@
+"""An agent that is a model behind OpenAI's chat completions: with the endpoint's own tool calls, or as Hermes text.
+
+Native: tools go in the request's `tools`, calls come back in `tool_calls`. Hermes: tools stand in the system text, calls
+between `<tool_call>` tags in the reply, results between `<tool_response>` tags in a user turn: for models whose server
+knows no tools, and for policies trained on that text. In both, a call that cannot be read stays a call and the
+environment answers it with an error: an agent's mistake is the agent's to mend.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Literal
+
+import orjson
+from pydantic import Field
+
+from simia.config import Config
+from simia.envs.environment import Sample
+from simia.envs.play.agent import AgentFailed
+from simia.envs.users import View
+from simia.errors import Code
+from simia.formats import calls as tagged
+from simia.formats.hermes import join_system
+from simia.llm.engine import Engine
+from simia.llm.types import LLMFault, Reply, Request, reply_key
+from simia.tool import ToolSpec
+from simia.trajectory import Message, ToolCall
+
+FENCE = re.compile(r"\A```(?:json)?\s*(.*?)\s*```\Z", re.DOTALL)
+
+
+class LLMAgentSettings(Config):
+    """How the model is asked."""
+
+    calls: Literal["native", "hermes"] = Field("native", description="The endpoint's tool calls, or text between tags.")
+    bare: bool = Field(
+        False, description="hermes: a reply that is nothing but a call's JSON, without tags, is read as that call."
+    )
+    temperature: float | None = Field(1.0, ge=0, description="Sampling temperature; None leaves it to the endpoint.")
+    top_p: float | None = Field(None, gt=0, le=1, description="Nucleus sampling; None leaves it to the endpoint.")
+    max_tokens: int | None = Field(2048, ge=1, description="Longest message of the agent.")
+    extra: dict[str, Any] = Field(default_factory=dict, description="Further fields of the request body.")
+
+
+class LLMAgent:
+    """One episode's agent. `item` names it in the run's ledger; turn by turn its draws follow from that."""
+
+    def __init__(self, engine: Engine, settings: LLMAgentSettings, *, item: str) -> None:
+        self._engine, self._settings, self._item = engine, settings, item
+        self._turn = 0
+        self.reply_keys: list[str] = []
+
+    async def act(self, view: View) -> tuple[Message, Sample | None]:
+        settings = self._settings
+        native = settings.calls == "native"
+        extra = dict(settings.extra)
+        if native and view.tools:
+            extra["tools"] = [{"type": "function", "function": tool.flat()} for tool in view.tools]
+        request = Request(
+            messages=chat(view) if native else hermes_chat(view),
+            temperature=settings.temperature,
+            top_p=settings.top_p,
+            max_tokens=settings.max_tokens,
+            stop=None if native else ["<tool_response>"],
+            extra_body=extra,
+        )
+        draw = f"{self._item}/{self._turn}"
+        self._turn += 1
+        try:
+            backend = self._engine.backend
+            key = reply_key(backend.alias, backend.model, request, draw)
+            self.reply_keys.append(key)
+            reply = await self._engine.ask(request, item=self._item, draw=draw, key=key)
+        except LLMFault as fault:
+            if fault.code is Code.BAD_REQUEST and "context" in fault.detail.lower():
+                raise AgentFailed(Code.MAX_TOKENS, fault.detail, aborted=False) from None
+            raise AgentFailed(fault.code, fault.detail) from None
+        if native:
+            return native_message(reply, self._turn), None
+        message = hermes_message(reply, self._turn)
+        if settings.bare and not message.calls:
+            names = {tool.name for tool in view.tools}
+            calls = [call for call in bare_calls(reply.text) if call.name in names]
+            if calls:
+                numbered = [call.model_copy(update={"id": f"call_{self._turn}_{i}"}) for i, call in enumerate(calls)]
+                message = Message(role="assistant", reasoning=message.reasoning, calls=numbered)
+        return message, None
+
+
+def bare_calls(text: str) -> list[ToolCall]:
+    """Calls of a reply that holds nothing else: one JSON object, or one a line, perhaps in a code fence. Small models do that."""
+    body = FENCE.sub(r"\1", text.strip()).strip()
+    try:
+        rows = [orjson.loads(body)]
+    except orjson.JSONDecodeError:
+        try:
+            rows = [orjson.loads(line) for line in body.splitlines() if line.strip()]
+        except orjson.JSONDecodeError:
+            return []
+    if len(rows) == 1 and isinstance(rows[0], list):
+        rows = rows[0]
+    calls = [tagged.read_call(row) for row in rows]
+    return [call for call in calls if call is not None] if all(calls) else []
+
+
+def chat(view: View) -> list[dict[str, Any]]:
+    """The conversation as OpenAI's messages."""
+    found: list[dict[str, Any]] = [{"role": "system", "content": view.system}] if view.system else []
+    for m in view.messages:
+        row: dict[str, Any] = {"role": m.role, "content": m.content if m.content is not None else ""}
+        if m.calls:
+            row["tool_calls"] = [
+                {"id": c.id, "type": "function", "function": {"name": c.name, "arguments": arguments_text(c)}}
+                for c in m.calls
+            ]
+        if m.role == "tool":
+            row["tool_call_id"] = m.call_id
+        found.append(row)
+    return found
+
+
+def arguments_text(call: ToolCall) -> str:
+    return call.raw or "{}" if call.arguments is None else orjson.dumps(call.arguments).decode()
+
+
+def hermes_chat(view: View) -> list[dict[str, Any]]:
+    """The conversation as plain chat turns, calls and results as text; results of one turn together in a user turn."""
+    found: list[dict[str, Any]] = [{"role": "system", "content": system_text(view.system, view.tools)}]
+    results: list[str] = []
+    for m in view.messages:
+        if m.role == "tool":
+            results.append(m.text)
+            continue
+        if results:
+            found.append({"role": "user", "content": tagged.join_results(results)})
+            results = []
+        text = tagged.write_tagged(m.text or None, m.calls) if m.role == "assistant" else m.text
+        found.append({"role": m.role, "content": text or ""})
+    if results:
+        found.append({"role": "user", "content": tagged.join_results(results)})
+    return found
+
+
+def system_text(system: str | None, tools: Any) -> str:
+    specs: list[ToolSpec] = list(tools)
+    return join_system(system, specs) or ""
+
+
+def native_message(reply: Reply, turn: int) -> Message:
+    """Text and `tool_calls` of the reply; ids that are missing or stand twice are made anew."""
+    try:
+        given = reply.body["choices"][0]["message"].get("tool_calls") or []
+    except (KeyError, IndexError, TypeError):
+        given = []
+    calls: list[ToolCall] = []
+    for i, item in enumerate(given if isinstance(given, list) else []):
+        call = tagged.read_call(item) or ToolCall(id="", name="", raw=str(item)[:2000])
+        own = item.get("id") if isinstance(item, dict) else None
+        fresh = not isinstance(own, str) or not own or any(own == other.id for other in calls)
+        calls.append(call.model_copy(update={"id": f"call_{turn}_{i}" if fresh else own, "extra": {}}))
+    return Message(role="assistant", content=reply.text or None, reasoning=reply.reasoning, calls=calls)
+
+
+def hermes_message(reply: Reply, turn: int) -> Message:
+    message = tagged.read_message(reply.text, f"call_{turn}")
+    return message if message.reasoning else message.model_copy(update={"reasoning": reply.reasoning})

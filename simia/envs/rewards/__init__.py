@@ -1,0 +1,5 @@
+"""Rewards that need no model, pure over the record: any stored trajectory can be scored again, without its world."""
+
+from simia.envs.rewards.compose import score
+
+__all__ = ["score"]

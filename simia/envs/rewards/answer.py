@@ -1,0 +1,102 @@
+"""What the agent told the user: facts that occur in its words, whatever their spelling of numbers, spaces and case."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+import unicodedata
+
+from simia.envs.rewards.compare_values import equal
+from simia.envs.rewards.part import Judged
+from simia.task import AnswerSpec
+from simia.tool import CompiledSchema, SchemaError, compile_schema
+from simia.trajectory import Trajectory
+
+NUMBER = re.compile(r"-?\d[\d,.\u202f\u00a0 ]*\d|-?\d")
+GROUPED = re.compile(r"(?<=\d)[,\u202f\u00a0 ](?=\d{3}(?!\d))")
+COMMAS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
+SPACES, DASHES = re.compile(r"\s+"), re.compile(r"[\u2010-\u2015\u2212]")
+MARKS = re.compile(r"[*_`€$£¥]")
+
+
+def judge(trajectory: Trajectory, spec: AnswerSpec) -> Judged:
+    broken = next((why for each in spec.expect if (why := unusable(each, spec))), None)
+    if broken:
+        return Judged(None, broken)
+    said = [m.text for m in trajectory.messages if m.role == "assistant" and not m.calls and m.text]
+    if not said:
+        return Judged(0.0, "the agent told the user nothing")
+    if spec.match == "exact":
+        hits = [any(normal(said[-1]) == normal(each) for each in spec.expect)]
+    else:
+        text = "\n".join(said)
+        hits = [found(each, text, spec) for each in spec.expect]
+    value = sum(hits) / len(hits) if spec.partial else float(all(hits))
+    if all(hits):
+        return Judged(value, "the answer is there")
+    missing = spec.expect[hits.index(False)]
+    return Judged(value, f"not said: {missing!r}")
+
+
+def unusable(expected: str, spec: AnswerSpec) -> str | None:
+    """Why nothing that is said could be held against this; such a part is not judged."""
+    if spec.match == "number" and as_number(expected) is None:
+        return f"{expected!r} is no number"
+    if spec.match == "regex" and compiled(expected) is None:
+        return f"{expected!r} is no usable expression"
+    if spec.match in ("contains", "exact") and not normal(expected):
+        return f"{expected!r} holds no words"
+    return None
+
+
+def found(expected: str, text: str, spec: AnswerSpec) -> bool:
+    if spec.match == "number":
+        wanted = as_number(expected)
+        return wanted is not None and any(equal(number, wanted, spec.tolerance) for number in numbers(text))
+    if spec.match == "regex":
+        expression = compiled(expected)
+        return expression is not None and expression.valid(text)
+    # A space between digits may group them or part two numbers: "1 234.50", but also "2 100 watt bulbs".
+    return any(
+        re.search(bounded(normal(expected, spaced=a)), normal(text, spaced=b)) is not None
+        for a, b in itertools.product((True, False), repeat=2)
+    )
+
+
+def bounded(text: str) -> str:
+    """An expression that finds the text as whole words and whole numbers."""
+    before = r"(?<!\w)(?<!\d[.,])" if text[:1].isalnum() else ""
+    after = r"(?!\w)(?![.,]\d)" if text[-1:].isalnum() else ""
+    return before + re.escape(text) + after
+
+
+def normal(text: str, *, spaced: bool = True) -> str:
+    """Case, spaces, dashes, emphasis, currency signs and the grouping of digits make no difference; nor do a price's last
+    zeros. `spaced`: whether spaces group digits too."""
+    text = MARKS.sub("", DASHES.sub("-", unicodedata.normalize("NFKC", text)))
+    text = (GROUPED if spaced else COMMAS).sub("", text)
+    text = re.sub(r"(?<=\d)\.(\d*?)0+(?!\d)", lambda m: f".{m[1]}" if m[1] else "", text)
+    return SPACES.sub(" ", text).strip().casefold()
+
+
+def numbers(text: str) -> list[float]:
+    text = DASHES.sub("-", text)
+    pieces = (piece for each in NUMBER.findall(text) for piece in (each, *each.split()))
+    return [number for piece in pieces if (number := as_number(piece)) is not None]
+
+
+def as_number(text: str) -> float | None:
+    plain = GROUPED.sub("", MARKS.sub("", DASHES.sub("-", text)).strip()).rstrip(".,")
+    try:
+        number = float(plain)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def compiled(expression: str) -> CompiledSchema | None:
+    try:
+        return compile_schema({"type": "string", "pattern": expression})
+    except SchemaError:
+        return None

@@ -1,0 +1,80 @@
+"""One value of several parts, with each part's own value and reason.
+
+A part that cannot be judged (evidence is missing, a check failed to run) makes the whole value None: infrastructure is
+never a reward of 0. An aborted episode has no value at all; a truncated one is scored like any other.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from simia.envs.rewards import answer, checklist, state_match, trace
+from simia.envs.rewards import environment_value as value_of
+from simia.envs.rewards.part import Judged
+from simia.errors import Code
+from simia.reward import Reward
+from simia.task import Action, AnswerSpec, ChecklistSpec, Match, Part, RewardSpec, StateSpec, ValueSpec
+from simia.trajectory import Trajectory
+
+
+def score(
+    trajectory: Trajectory,
+    spec: RewardSpec,
+    *,
+    reference: Sequence[Action] = (),
+    policies: Mapping[str, Match] | None = None,
+) -> Reward:
+    """The reward of one trajectory. `policies`: the pack's own; a part's add to them."""
+    end = trajectory.end
+    if end.kind == "aborted":
+        return Reward(error=end.code or Code.INTERNAL, rationale="the episode was aborted")
+    parts: dict[str, float] = {}
+    reasons: list[str] = []
+    weighted: list[tuple[float, float]] = []
+    error: Code | None = None
+    count: Counter[str] = Counter()
+    first_call = 0
+    for part in spec.parts:
+        count[part.kind] += 1
+        name = part.kind if count[part.kind] == 1 else f"{part.kind}.{count[part.kind]}"
+        try:
+            judged = judge(part, trajectory, reference, policies or {}, first_call)
+        except RecursionError:
+            judged = Judged(None, "the record nests too deeply to be compared")
+        first_call += len(part.calls) if isinstance(part, ChecklistSpec) else 0
+        reasons.append(f"{name}: {judged.reason}")
+        if judged.value is None:
+            error = Code.UNSCORED
+            continue
+        parts[name] = round(judged.value, 9)
+        weighted.append((judged.value, part.weight))
+    value = None if error else combined(weighted, spec.combine)
+    return Reward(value=value, parts=parts, rationale="\n".join(reasons), error=error)
+
+
+def judge(
+    part: Part, trajectory: Trajectory, reference: Sequence[Action], policies: Mapping[str, Match], first_call: int
+) -> Judged:
+    if isinstance(part, StateSpec):
+        return state_match.judge(trajectory, part, {**policies, **part.policies})
+    if isinstance(part, ChecklistSpec):
+        return checklist.judge(trajectory, part, first_call)
+    if isinstance(part, AnswerSpec):
+        return answer.judge(trajectory, part)
+    if isinstance(part, ValueSpec):
+        return value_of.judge(trajectory, part)
+    return trace.judge(trajectory, part, reference)
+
+
+def combined(weighted: Sequence[tuple[float, float]], how: str) -> float:
+    """Product and minimum know no weights; the mean does."""
+    if how == "product":
+        value = 1.0
+        for each, _ in weighted:
+            value *= each
+    elif how == "min":
+        value = min(each for each, _ in weighted)
+    else:
+        value = sum(each * weight for each, weight in weighted) / sum(weight for _, weight in weighted)
+    return round(value, 9)

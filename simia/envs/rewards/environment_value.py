@@ -1,0 +1,66 @@
+"""A number that the world itself keeps, such as a game's points, as a part of the reward.
+
+Evidence holds changes of the state, and a number that never changed is none of them. So the world adds under `values` what
+stands at each path that the task names: `picked` is how, `judge` reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from simia.envs.rewards.part import Judged
+from simia.task import Part, ValueSpec
+from simia.trajectory import Trajectory
+
+NOTHING: Any = object()
+MOST = 1e300  # what comes of a world may be any number that JSON can say
+
+
+def paths(parts: Iterable[Part]) -> list[str]:
+    """The paths that the value parts name, each once."""
+    return list(dict.fromkeys(part.path for part in parts if isinstance(part, ValueSpec)))
+
+
+def picked(state: Any, wanted: Iterable[str]) -> dict[str, Any]:
+    """For the evidence: path → the number that stands there in the state, or `{"kind": …}` of what is none; a path that leads
+    nowhere is left out."""
+    found = {path: at(state, path) for path in wanted}
+    return {path: as_evidence(value) for path, value in found.items() if value is not NOTHING}
+
+
+def at(state: Any, path: str) -> Any:
+    """What stands at a dotted path (a number is a place in a list), or `NOTHING`."""
+    for step in path.split("."):
+        if isinstance(state, dict):
+            state = state.get(step, NOTHING)
+        elif isinstance(state, list) and step.isdecimal() and int(step) < len(state):
+            state = state[int(step)]
+        else:
+            return NOTHING
+    return state
+
+
+def as_evidence(value: Any) -> Any:
+    if not is_number(value):
+        return {"kind": type(value).__name__}
+    return value if abs(value) < 1 << 53 else float(value)
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and -MOST < value < MOST
+
+
+def judge(trajectory: Trajectory, spec: ValueSpec) -> Judged:
+    """Missing, or no number: not judged, which is not 0."""
+    values = (trajectory.evidence or {}).get("values")
+    if not isinstance(values, dict):
+        return Judged(None, "no evidence of the final state's values")
+    if spec.path not in values:
+        return Judged(None, f"the final state has no {spec.path}")
+    value = values[spec.path]
+    if not is_number(value):
+        kind = value.get("kind", "value") if isinstance(value, dict) else type(value).__name__
+        return Judged(None, f"{spec.path} is no number in the final state, but a {kind}")
+    share = min(1.0, max(0.0, (value - spec.low) / (spec.high - spec.low)))
+    return Judged(share, f"{spec.path} is {value:g}, of {spec.low:g} to {spec.high:g}")

@@ -1,0 +1,201 @@
+"""A model as the judge of an episode: 0 or 1, at its end or when its rounds are used up (Simia-RL, §2.3 and App. D).
+
+It sees the rules, the task, the reference solution and the quoted transcript (`transcript.py`). Its reply is read with care: a
+trailing comma or a missing brace is mended, `null`, 7 or prose is asked for once more and then an error of that vote, never a
+reward. The majority of k votes decides; a tie is no success; without one readable vote the reward is None.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from pydantic import Field
+
+from simia.config import Config
+from simia.envs.rewards.transcript import Transcript, write_transcript
+from simia.envs.rewards.wording import told
+from simia.errors import Code
+from simia.formats.reply.json_repair import RepairError, loads, without_thoughts
+from simia.llm.engine import BudgetReached, Engine
+from simia.llm.types import LLMFault, Reply, Request, reply_key
+from simia.pack import Pack
+from simia.prompts import template
+from simia.reward import Reward
+from simia.task import AnswerSpec, Task
+from simia.trajectory import Message, Trajectory, Usage, compact
+
+CHARS_A_TOKEN = 3.6
+AGAIN, SHOWN = "That does not count: {why}. Judge once more, with one JSON object in the form described.", 2_000
+NAMES = ("solved", "success", "reward", "score", "completed")
+FORM = {
+    "type": "object",
+    "properties": {
+        "why": {"type": "string"},
+        "steps": {"type": "array", "items": {"type": "boolean"}},
+        "solved": {"type": "boolean"},
+    },
+    "required": ["why", "solved"],
+}
+
+
+class OracleSettings(Config):
+    """How the judge is asked."""
+
+    suite: Literal["auto", "generic", "tau", "officebench"] = Field(
+        "auto", description="Whose rules of judging; auto: by the pack's name."
+    )
+    votes: int = Field(1, ge=1, description="Replies of which the majority decides; a tie is no success.")
+    steps: bool = Field(False, description="Judge each turn too; the share of good ones is the part `steps`.")
+    reference: bool = Field(True, description="Show the reference solution.")
+    temperature: float | None = Field(0.0, ge=0, description="Sampling temperature; None leaves it to the endpoint.")
+    max_tokens: int | None = Field(
+        2048, ge=64, description="Longest verdict; what a reasoning model thinks before it counts too."
+    )
+    again: int = Field(1, ge=0, description="Times that a verdict which cannot be read is asked for anew.")
+    context: int = Field(60_000, ge=2_000, description="Tokens of a prompt; longer results are shortened.")
+    extra: dict[str, Any] = Field(default_factory=dict, description="Further fields of the request body.")
+
+
+@dataclass(frozen=True, slots=True)
+class Vote:
+    """One reply: solved or not, or why it could not be read or had."""
+
+    solved: bool | None
+    why: str = ""
+    steps: tuple[bool, ...] = ()
+    error: Code | None = None
+
+
+class Oracle:
+    """The judge of one pack's episodes. `engine`: of its model; whoever opened it closes it."""
+
+    SYSTEM, REQUEST = "oracle/system.j2", "oracle/request.j2"
+
+    def __init__(self, engine: Engine, pack: Pack, settings: OracleSettings | None = None) -> None:
+        self.engine, self.pack, self.settings = engine, pack, settings or OracleSettings()
+        self.usage = Usage(cost=0.0)
+        """Of all its verdicts, those that were known already too; the cost is None once nobody knows one."""
+        system, _ = template(self.SYSTEM)
+        self._request, _ = template(self.REQUEST)
+        suite = suite_of(pack.name) if self.settings.suite == "auto" else self.settings.suite
+        tools = [{"name": tool.name, "description": " ".join(tool.description.split())[:300]} for tool in pack.tools]
+        self._system = system.render(suite=suite, steps=self.settings.steps, policy=pack.policy, tools=tools).strip()
+
+    async def score(self, trajectory: Trajectory, task: Task) -> Reward:
+        """The reward of an episode. Never raises for the judge's failures: the value is None then."""
+        if trajectory.end.kind == "aborted":
+            return Reward(error=trajectory.end.code or Code.INTERNAL, rationale="the episode was aborted")
+        request = self.request(trajectory, task)
+        asks = [self._vote(request, f"{task.id}/{trajectory.id}/{n}") for n in range(self.settings.votes)]
+        return majority(list(await asyncio.gather(*asks)))
+
+    def request(self, trajectory: Trajectory, task: Task) -> Request:
+        settings = self.settings
+        answers = [text for part in task.reward.parts if isinstance(part, AnswerSpec) for text in told(part)]
+        room = int(settings.context * CHARS_A_TOKEN) - len(self._system) - (settings.max_tokens or 2048) * 4 - 4_000
+        transcript = self.transcript(trajectory.messages, room)
+        text = self._request.render(
+            task=task.instruction or task.opening,
+            reference="\n".join(f"- {a.name} {compact(a.arguments)}" for a in task.actions)
+            if settings.reference
+            else "",
+            known=settings.reference and task.solved,
+            answers=answers if settings.reference else [],
+            turns=transcript.lines,
+            marker=transcript.marker,
+            ending=f"{trajectory.end.kind}{f' ({trajectory.end.code.meaning})' if trajectory.end.code else ''}",
+        ).strip()
+        form = None
+        if self.engine.backend.structured:
+            form = {"type": "json_schema", "json_schema": {"name": "verdict", "schema": FORM}}
+        return Request(
+            messages=[{"role": "system", "content": self._system}, {"role": "user", "content": text}],
+            temperature=settings.temperature, max_tokens=settings.max_tokens, response_format=form, extra_body=dict(settings.extra),
+        )  # fmt: skip
+
+    def transcript(self, messages: Sequence[Message], room: int) -> Transcript:
+        """The turns as the judge reads them, in at most `room` characters."""
+        return write_transcript(messages, room)
+
+    async def _vote(self, request: Request, draw: str) -> Vote:
+        """The first verdict that can be read. It is asked for anew with the fault named, for at temperature 0 the same question
+        would have the same answer, and with twice the room where it was cut: it may all have been thoughts."""
+        first, item = request, draw.rpartition("/")[0]
+        for attempt in range(1 + self.settings.again):
+            try:
+                reply = await self._ask(request, item, f"{draw}+{attempt}" if attempt else draw)
+            except BudgetReached as error:
+                return Vote(None, str(error), error=Code.BUDGET)
+            except LLMFault as fault:
+                return Vote(None, fault.detail or fault.code.meaning, error=fault.code)
+            vote, most = read(reply.text), request.max_tokens
+            if vote.error is None:
+                return vote
+            said = [
+                {"role": "assistant", "content": reply.text.strip()[:SHOWN] or "(nothing)"},
+                {"role": "user", "content": AGAIN.format(why=vote.why)},
+            ]
+            if reply.truncated and most:
+                vote = replace(vote, why=f"{vote.why} (it was cut at {most:,} tokens: raise oracle.max_tokens)")
+                most *= 2
+            request = first.model_copy(update={"messages": [*first.messages, *said], "max_tokens": most})
+        return vote
+
+    async def _ask(self, request: Request, item: str, draw: str) -> Reply:
+        backend, spent = self.engine.backend, self.usage
+        key = reply_key(backend.alias, backend.model, request, draw)
+        reply = await self.engine.ask(request, item=item, draw=draw, key=key)
+        used = reply.usage
+        spent.prompt, spent.completion = spent.prompt + used.prompt, spent.completion + used.completion
+        spent.cost = None if spent.cost is None or used.cost is None else spent.cost + used.cost
+        return reply
+
+
+def read(text: str) -> Vote:
+    """A verdict: `solved` (or a name that models use for it) is true, false, 0 or 1. Anything else is an error."""
+    try:
+        value, _ = loads(without_thoughts(text))
+    except RepairError as error:
+        return Vote(None, f"the verdict cannot be read: {error}", error=Code.UNPARSABLE)
+    if not isinstance(value, dict):
+        return Vote(None, "the verdict is no object", error=Code.UNPARSABLE)
+    given = [value[name] for name in NAMES if name in value]
+    words = {True: True, False: False, "true": True, "false": False, "yes": True, "no": False, "1": True, "0": False}
+    said = {
+        words.get(each.strip().lower() if isinstance(each, str) else each)
+        if isinstance(each, str | int | float | bool)
+        else None
+        for each in given
+    }
+    if len(said) != 1 or None in said:
+        return Vote(None, "the verdict says neither true nor false", error=Code.UNPARSABLE)
+    steps = value.get("steps")
+    kept = tuple(steps) if isinstance(steps, list) and all(isinstance(each, bool) for each in steps) else ()
+    return Vote(bool(said.pop()), str(value.get("why") or value.get("rationale") or "")[:2000], kept)
+
+
+def majority(votes: Sequence[Vote]) -> Reward:
+    """Of the readable votes; a tie is no success. Votes that an outage or the budget took are asked again by a resume: without
+    them there is a reward only where they could not change it."""
+    known = [vote for vote in votes if vote.solved is not None]
+    lost = [vote for vote in votes if vote.solved is None and vote.error is not Code.UNPARSABLE]
+    yes = sum(bool(vote.solved) for vote in known)
+    open_ = yes * 2 <= len(known) + len(lost) and (yes + len(lost)) * 2 > len(known) + len(lost)
+    if not known or (lost and open_):
+        first = (lost or votes)[0]
+        return Reward(error=first.error or Code.UNSCORED, rationale=first.why)
+    solved = yes * 2 > len(known)
+    parts = {"oracle": float(solved), "agreement": round(max(yes, len(known) - yes) / len(known), 6)}
+    judged = [sum(vote.steps) / len(vote.steps) for vote in known if vote.steps]
+    if judged:
+        parts["steps"] = round(sum(judged) / len(judged), 6)
+    told = next(vote for vote in known if vote.solved == solved)
+    return Reward(value=float(solved), parts=parts, rationale=f"oracle, {yes} of {len(known)} votes for: {told.why}")
+
+
+def suite_of(name: str) -> str:
+    lower = name.lower()
+    return "officebench" if "officebench" in lower else "tau" if lower.startswith("tau") else "generic"

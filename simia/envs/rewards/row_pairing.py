@@ -1,0 +1,345 @@
+"""New rows whose keys were made up: which of the agent's is which of the reference's.
+
+Rows with the same made-up key, in one table or in several, are one thing. Things are paired by what they hold and by what
+mentions them, refined some rounds deep; what nothing tells apart is decided one by one, and what fits nothing exactly is
+paired at the least cost. All of it is bounded; what goes beyond is paired in order. A pairing is only a guess of names: the comparison afterwards decides, and since no two things
+ever get the same name, a wrong guess can lose a reward but never win one.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from simia.envs.rewards.call_matching import assign, match
+from simia.envs.rewards.compare_values import differences, policy_of
+from simia.state import Change
+from simia.task import Match
+from simia.trajectory import Trajectory, digest
+
+ROUNDS = 3  # how far a row's neighbours' neighbours tell equal rows apart
+# An agent decides how many rows there are and how they mention each other, and the event loop waits for their pairing.
+WORK = (
+    1_000_000  # values read while ties are decided one by one; beyond that all are decided in the order of their keys
+)
+MOST_READ = (
+    500_000  # values of one look at all rows and what mentions them; where there are more, mentions do not count
+)
+MOST_COMPARED = 2_000_000  # values of rows compared with each other one by one; beyond that they are taken in order
+MOST_COSTED = 100  # things on one side whose pairing at the least cost is worked out (cubic); more are taken in order
+# A table's column or a day is no made-up key: to write the wrong one is a mistake.
+FIELD = re.compile(r"[a-z]+([_ -]?[a-z]+)*|[a-z]+([A-Z][a-z]+)+|[A-Z][a-z]+([A-Z][a-z]+)*|_*")
+TIME = re.compile(r"\d{4}-\d{2}(-\d{2}.*)?|\d{1,2}:\d{2}.*")
+Path = tuple[str, ...]
+Policies = Mapping[str, Match]
+
+
+@dataclass(slots=True)
+class Row:
+    """A new row: its table, its key, where it stands (by key, or by place in a list), what it holds."""
+
+    table: Path
+    key: str
+    path: Path
+    value: Any
+
+
+def pair(own: list[Change], expected: list[Change], trajectory: Trajectory, policies: Policies) -> dict[str, str]:
+    """The agent's made-up keys → the reference's; one to one."""
+    ours, theirs = list(new_rows(own)), list(new_rows(expected))
+    made_up = made_by_tools({row.key for row in ours if could_be_made_up(row.key)}, trajectory)
+    given = {row.key for row in ours} - made_up
+    ours = [row for row in ours if row.key in made_up]
+    theirs = [row for row in theirs if row.key not in given and could_be_made_up(row.key)]
+    if not ours or not theirs:
+        return {}
+    return Pairing(Graph(ours, own, policies), Graph(theirs, expected, policies), policies).run()
+
+
+def new_rows(changes: Iterable[Change]) -> Iterator[Row]:
+    """Objects that stand under a new key, or at the end of a list with an `id`."""
+    for change in changes:
+        path = tuple(change["path"])
+        if isinstance(change.get("new"), dict) and "old" not in change and path:
+            yield Row(path[:-1], path[-1], path, change["new"])
+        for place, value in appended(change):
+            if isinstance(value, dict) and isinstance(value.get("id"), str):
+                yield Row(path, value["id"], place, value)
+
+
+def appended(change: Change) -> Iterator[tuple[Path, Any]]:
+    """Path and value of what was added at the end of a list; nothing if more of it changed."""
+    old, new = change.get("old"), change.get("new")
+    if isinstance(old, list) and isinstance(new, list) and len(new) > len(old) and new[: len(old)] == old:
+        for i in range(len(old), len(new)):
+            yield (*change["path"], str(i)), new[i]
+
+
+def could_be_made_up(key: str) -> bool:
+    return not FIELD.fullmatch(key) and not TIME.fullmatch(key)
+
+
+def made_by_tools(keys: set[str], trajectory: Trajectory) -> set[str]:
+    """The keys that no call named before a result showed them: what the agent itself names is meant."""
+    open_keys, found = set(keys), set[str]()
+    for message in trajectory.messages:
+        for call in message.calls:
+            text = json.dumps(call.arguments, ensure_ascii=False) if call.arguments else ""
+            open_keys -= {key for key in open_keys if mentions(text, key)}
+        if message.role == "tool":
+            shown = {key for key in open_keys if mentions(message.text, key)}
+            found |= shown
+            open_keys -= shown
+    return found | open_keys
+
+
+def mentions(text: str, key: str) -> bool:
+    return key in text and re.search(rf"(?<!\w){re.escape(key)}(?!\w)", text) is not None
+
+
+class Graph:
+    """One side's new things and what mentions them."""
+
+    def __init__(self, rows: list[Row], changes: list[Change], policies: Policies) -> None:
+        self.things: dict[str, list[Row]] = defaultdict(list)
+        for row in sorted(rows, key=lambda row: row.path):
+            self.things[row.key].append(row)
+        self.decided: dict[str, str] = {}
+        self.near: dict[str, set[str]] = defaultdict(set)
+        self._held = {
+            key: [(row.table, hard(row.value, (*row.table, "*"), policies)) for row in held]
+            for key, held in self.things.items()
+        }
+        self._uses: dict[str, list[tuple[Path, Any]]] = defaultdict(list)
+        self.sizes = {key: sum(size_of(row.value) for row in held) for key, held in self.things.items()}
+        self.weight = sum(self.sizes.values())
+        keys, places = set(self.things), {row.path: row.key for row in rows}
+        for path, value in pieces(changes):
+            named, whose = mentioned([list(path), value], keys), places.get(path)
+            named.discard(whose or "")
+            if not named:
+                continue
+            self.weight += len(named) * size_of(value)
+            use = (path if whose is None else (*path[:-1], whose), hard(value, path, policies))
+            for key in named:
+                self._uses[key].append(use)
+                if whose is not None:
+                    self.near[key].add(whose)
+                    self.near[whose].add(key)
+
+    def forget_mentions(self) -> None:
+        """Look at nothing but what things hold."""
+        self._uses.clear()
+        self.near.clear()
+        self.weight = sum(self.sizes.values())
+
+    def involved(self, key: str) -> bool:
+        """Whether it is mentioned, or mentions one that is not decided."""
+        return bool(self._uses[key]) or bool(self.near[key] - self.decided.keys())
+
+    def signatures(self) -> dict[str, str]:
+        """A name for each thing that does not depend on made-up keys: what it holds, and what mentions it."""
+        names = {key: self.decided.get(key, "new") for key in self.things}
+        for _ in range(ROUNDS):
+            fresh = dict(self.decided)
+            for key, held in self._held.items():
+                if key not in fresh:
+                    seen = {**names, key: "self"}
+                    facts = sorted(digest([table, replace(value, seen)]) for table, value in held)
+                    around = sorted(
+                        digest([[seen.get(step, step) for step in path], replace(value, seen)])
+                        for path, value in self._uses[key]
+                    )
+                    fresh[key] = digest([facts, around])
+            names = fresh
+        return names
+
+
+class Pairing:
+    """The search for the names. `names`: the agent's key → the reference's, as far as it is decided."""
+
+    def __init__(self, left: Graph, right: Graph, policies: Policies) -> None:
+        self.left, self.right, self.policies = left, right, policies
+        self.names: dict[str, str] = {}
+        self._hidden = dict.fromkeys((*left.things, *right.things), "")
+        self._looks: dict[tuple[bool, str], str] = {}
+        self._compared = 0  # values of rows compared one by one
+        if left.weight + right.weight > MOST_READ:
+            left.forget_mentions()
+            right.forget_mentions()
+
+    def run(self) -> dict[str, str]:
+        for spent in itertools.count(0, self.left.weight + self.right.weight):
+            one, two = self.left.signatures(), self.right.signatures()
+            ties: list[list[tuple[str, str]]] = []
+            for ours, theirs in alike_in(one, two, self.left.things, self.right.things, self):
+                pairs = self.pairs(ours, theirs)
+                if len(ours) == len(theirs) == 1 or not any(self.left.involved(key) for key, _ in pairs):
+                    for ours_key, theirs_key in pairs:
+                        self.decide(ours_key, theirs_key)
+                elif pairs:
+                    ties.append(pairs)
+            if not ties:
+                break
+            # One decision may decide others: each is followed to its neighbours before the next is made.
+            rushed = spent > WORK
+            for ours_key, theirs_key in itertools.chain(*ties) if rushed else ties[0][:1]:
+                self.follow(ours_key, theirs_key, one, two, rushed)
+            if rushed:
+                break
+        self.leftovers()
+        return self.names
+
+    def decide(self, ours: str, theirs: str) -> bool:
+        if ours in self.left.decided or theirs in self.right.decided:
+            return False
+        self.left.decided[ours] = self.right.decided[theirs] = f"pair {len(self.names)}"
+        self.names[ours] = theirs
+        return True
+
+    def follow(self, ours: str, theirs: str, one: dict[str, str], two: dict[str, str], rushed: bool) -> None:
+        """Decide a pair, and with it neighbours of both that look the same and like no other neighbour."""
+        stack = [(ours, theirs)]
+        while stack:
+            ours, theirs = stack.pop()
+            if not self.decide(ours, theirs):
+                continue
+            for a, b in alike_in(one, two, self.left.near[ours], self.right.near[theirs], self):
+                if rushed or len(a) == len(b) == 1:
+                    stack.extend(self.pairs(a, b))
+
+    def pairs(self, ours: list[str], theirs: list[str]) -> list[tuple[str, str]]:
+        """Equal in all that must be equal; what is compared by its words decides who is whose."""
+        looks: dict[str, list[str]] = defaultdict(list)
+        for key in reversed(theirs):
+            looks[self.look(key, self.right)].append(key)
+        found: list[tuple[str, str]] = []
+        rest: list[str] = []
+        for key in ours:
+            same = looks[self.look(key, self.left)]
+            if same:
+                found.append((key, same.pop()))
+            else:
+                rest.append(key)
+        others = [key for same in looks.values() for key in same]
+        more = self.matched(rest, others)
+        if len(more) < min(len(rest), len(others)) and max(len(ours), len(theirs)) <= MOST_COSTED:
+            # Words are alike without being the same: a row may have to leave its equal to another.
+            return self.matched(ours, theirs)
+        return found + more
+
+    def matched(self, ours: list[str], theirs: list[str]) -> list[tuple[str, str]]:
+        pairs = match(ours, theirs, lambda a, b: self._compared > MOST_COMPARED or not self.cost(a, b, 1))
+        return [(ours[i], theirs[j]) for i, j in pairs.items()]
+
+    def look(self, key: str, graph: Graph) -> str:
+        known = (graph is self.left, key)
+        if known not in self._looks:
+            self._looks[known] = digest([replace(row.value, self._hidden) for row in graph.things[key]])
+        return self._looks[known]
+
+    def cost(self, ours: str, theirs: str, most: int = 50) -> int:
+        """In how many fields two things differ, keys that are not decided aside; counted up to `most`."""
+        self._compared += 20 + self.left.sizes[ours] + self.right.sizes[theirs]
+        known = {**self._hidden, **self.names} if most > 1 else self._hidden
+        target = {**self._hidden, **{key: key for key in self.names.values()}} if most > 1 else self._hidden
+        found = (
+            line
+            for a, b in zip(self.left.things[ours], self.right.things[theirs], strict=False)
+            for line in differences(replace(a.value, known), replace(b.value, target), (*a.table, "*"), self.policies)
+        )
+        return sum(1 for _ in itertools.islice(found, most))
+
+    def leftovers(self) -> None:
+        """What is like no other: paired at the least cost within its tables, so that what differs is named field by field."""
+        free: dict[tuple[Path, ...], tuple[list[str], list[str]]] = defaultdict(lambda: ([], []))
+        for side, graph in enumerate((self.left, self.right)):
+            for key, rows in graph.things.items():
+                if key not in graph.decided:
+                    free[tuple(row.table for row in rows)][side].append(key)
+        for ours, theirs in free.values():
+            all_sizes = len(theirs) * sum(self.left.sizes[key] for key in ours)
+            all_sizes += len(ours) * sum(self.right.sizes[key] for key in theirs)
+            names = (
+                len(ours) * len(theirs) * len(self._hidden) // 10
+            )  # which are looked up in a dictionary made each time
+            if max(len(ours), len(theirs)) > MOST_COSTED or self._compared + all_sizes + names > MOST_COMPARED:
+                chosen = list(zip(range(len(ours)), range(len(theirs)), strict=False))
+            else:
+                chosen = assign([[self.cost(a, b) for b in theirs] for a in ours])
+            for i, j in chosen:
+                self.decide(ours[i], theirs[j])
+
+
+def alike_in(
+    one: dict[str, str], two: dict[str, str], ours: Iterable[str], theirs: Iterable[str], pairing: Pairing
+) -> Iterable[tuple[list[str], list[str]]]:
+    """Things of both sides with the same signature that are not decided yet."""
+    found: dict[str, tuple[list[str], list[str]]] = defaultdict(lambda: ([], []))
+    sides = ((one, ours, pairing.left.decided), (two, theirs, pairing.right.decided))
+    for side, (signatures, keys, decided) in enumerate(sides):
+        for key in sorted(keys):
+            if key not in decided:
+                found[signatures[key]][side].append(key)
+    return [both for both in found.values() if all(both)]
+
+
+def pieces(changes: Iterable[Change]) -> Iterator[tuple[Path, Any]]:
+    """Path and new value of each change, lists that only grew element by element."""
+    for change in changes:
+        added = list(appended(change))
+        yield from added or [(tuple(change["path"]), change.get("new"))]
+
+
+def size_of(value: Any) -> int:
+    """How many values it holds; a text counts for its length."""
+    size, level = 0, [value]
+    while level:
+        size += sum(1 + len(each) // 16 if isinstance(each, str) else 1 for each in level)
+        level = [
+            inner
+            for each in level
+            if isinstance(each, dict | list)
+            for inner in (each.values() if isinstance(each, dict) else each)
+        ]
+    return size
+
+
+def mentioned(value: Any, keys: set[str]) -> set[str]:
+    if isinstance(value, str):
+        return {value} & keys
+    if isinstance(value, dict):
+        return set().union(*(mentioned(k, keys) | mentioned(v, keys) for k, v in value.items()))
+    if isinstance(value, list):
+        return set().union(*(mentioned(each, keys) for each in value))
+    return set()
+
+
+def hard(value: Any, path: Path, policies: Policies) -> Any:
+    """Without what is not compared, or only by its words; numbers in one form."""
+    if policy_of(path, policies) != "exact":
+        return None
+    if isinstance(value, dict):
+        below = ((k, (*path, str(k))) for k in value)
+        return {k: hard(value[k], at, policies) for k, at in below if policy_of(at, policies) == "exact"}
+    if isinstance(value, list):
+        return [hard(v, (*path, str(i)), policies) for i, v in enumerate(value)]
+    if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 2**53:
+        return round(float(value), 9) + 0.0  # no negative zero
+    return value
+
+
+def replace(value: Any, names: Mapping[str, str]) -> Any:
+    """Keys read as others, as whole strings: in keys, values and lists."""
+    if isinstance(value, str):
+        return names.get(value, value)
+    if isinstance(value, dict):
+        return {names.get(k, k): replace(v, names) for k, v in value.items()}
+    if isinstance(value, list):
+        return [replace(each, names) for each in value]
+    return value

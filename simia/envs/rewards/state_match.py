@@ -1,0 +1,94 @@
+"""The final state against the one that the reference leaves, both as changes from the same start (ScaleEnv §3.4).
+
+Rows that exist are compared by their key. A row that is new on both sides may bear another key, where the key is one that
+a tool made up: such rows are paired (`simia.envs.rewards.row_pairing`), and the agent's keys are then read as the reference's
+wherever they occur, keys and references alike. A key that the agent itself gave (it stands in the arguments of a call
+before any result shows it) is meant, and never renamed. What the reference did not change must not change.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from simia.envs.rewards.compare_values import ABSENT, differences, policy_of, short
+from simia.envs.rewards.part import Judged
+from simia.envs.rewards.row_pairing import Path, Policies, pair
+from simia.state import Change
+from simia.task import StateSpec
+from simia.trajectory import Trajectory
+
+SHOWN = 4
+OWN = " (the agent's)"  # marks a name of the reference's that the agent used for something else
+
+
+def judge(trajectory: Trajectory, spec: StateSpec, policies: Policies) -> Judged:
+    evidence = trajectory.evidence or {}
+    if evidence.get("changes") is None:
+        return Judged(None, "no evidence of the final state")
+    if evidence.get("expected") is None:
+        return Judged(None, "no reference to compare the state with")
+    own, expected = evidence["changes"], evidence["expected"]
+    if own != expected:
+        own = renamed(own, pair(own, expected, trajectory, policies))
+    have, want = by_path(own), by_path(expected)
+    wrong: list[str] = []
+    right = total = 0
+    for path in [*want, *(path for path in have if path not in want)]:
+        if policy_of(path, policies) == "exempt":
+            continue
+        total += 1
+        told = list(compared(path, have, want, policies))
+        wrong += told
+        right += not told
+    if not wrong:
+        return Judged(1.0, f"the state is as expected ({total} changes)")
+    more = f" and {len(wrong) - SHOWN} more" if len(wrong) > SHOWN else ""
+    return Judged(right / total if spec.partial else 0.0, "; ".join(wrong[:SHOWN]) + more)
+
+
+def by_path(changes: Iterable[Change]) -> dict[Path, Change]:
+    return {tuple(change["path"]): change for change in changes}
+
+
+def compared(path: Path, have: Mapping[Path, Change], want: Mapping[Path, Change], policies: Policies) -> Iterable[str]:
+    """Both states at that path: what a side did not change is what it was before."""
+    if path in have and path in want:
+        return differences(have[path].get("new", ABSENT), want[path].get("new", ABSENT), path, policies)
+    if path in want:
+        return differences(want[path].get("old", ABSENT), want[path].get("new", ABSENT), path, policies)
+    old, new = (have[path].get(which, ABSENT) for which in ("old", "new"))
+    if next(iter(differences(new, old, path, policies)), None) is None:
+        return []
+    return [f"{'.'.join(path)} changes, which was not expected: was {short(old)}, is {short(new)}"]
+
+
+def renamed(changes: list[Change], names: Mapping[str, str]) -> list[Change]:
+    """The changes with made-up keys read as the reference's; also within texts that mention them.
+
+    A name of the reference's that the agent's world uses for something else, or for nothing, is marked: otherwise a wrong
+    row or reference could pass for the right one.
+    """
+    full = {**{new: new + OWN for new in names.values() if new not in names}, **names}
+    full = {old: new for old, new in full.items() if old != new}
+    if not full:
+        return changes
+    # In a text a mere number is a quantity more often than a key.
+    within = sorted((name for name in full if not name.isdigit()), key=len, reverse=True)
+    pattern = re.compile(r"(?<!\w)(" + "|".join(map(re.escape, within)) + r")(?!\w)") if within else None
+
+    def read(value: Any) -> Any:
+        if isinstance(value, str):
+            if value in full:
+                return full[value]
+            return pattern.sub(lambda found: full[found[1]], value) if pattern else value
+        if isinstance(value, dict):
+            return {read(k): read(v) for k, v in value.items()}
+        if isinstance(value, list):
+            return [read(each) for each in value]
+        return value
+
+    return [
+        {"path": [read(s) for s in c["path"]], **{k: read(c[k]) for k in ("old", "new") if k in c}} for c in changes
+    ]

@@ -1,0 +1,80 @@
+"""The calls that were made against the reference's (EnvFactory §3.4): each of its calls matched by a call of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from simia.envs.rewards.call_matching import match
+from simia.envs.rewards.compare_values import equal
+from simia.envs.rewards.part import Judged
+from simia.task import Action, TraceSpec
+from simia.trajectory import Trajectory
+
+TOLERANCE = 1e-6
+MOST_OFF = 0.5
+Made = tuple[str, str, dict[str, Any]]
+
+
+def judge(trajectory: Trajectory, spec: TraceSpec, reference: Sequence[Action]) -> Judged:
+    wanted = [a for a in reference if spec.only is None or a.name in spec.only]
+    made = calls(trajectory)
+    if not wanted:
+        return Judged(None, "the task has no reference calls to compare with")
+
+    def fits(action: Action, call: Made) -> bool:
+        return (action.by, action.name) == call[:2] and equal(
+            masked(action.arguments, spec.mask.get(action.name, [])),
+            masked(call[2], spec.mask.get(action.name, [])),
+            TOLERANCE,
+        )
+
+    matched = longest(wanted, made, fits) if spec.ordered else match(wanted, made, fits)
+    missing = [action for i, action in enumerate(wanted) if i not in matched]
+    value = len(matched) / len(wanted) if spec.partial else float(len(matched) == len(wanted))
+    # The agent's calls alone, those that failed too: what the user's tools are called for is not its doing.
+    tried = [
+        c for m in trajectory.messages if m.role != "user" for c in m.calls if spec.only is None or c.name in spec.only
+    ]
+    good = sum(made[j][0] == "agent" for j in matched.values())
+    off = min(MOST_OFF, spec.extra * (len(tried) - good))
+    reason = f"{len(matched)} of {len(wanted)} reference calls made"
+    if missing:
+        reason += f"; missing: {missing[0].name}({', '.join(missing[0].arguments)})"
+    return Judged(max(0.0, value - off), reason + (f"; {off:g} off for other calls" if off else ""))
+
+
+def calls(trajectory: Trajectory) -> list[Made]:
+    """Calls of both sides that did not end in an error, in their order."""
+    failed = {(at, m.call_id) for at, m in enumerate(trajectory.messages) if m.role == "tool" and m.error}
+    found = []
+    for at, message in enumerate(trajectory.messages):
+        by = "user" if message.role == "user" else "agent"
+        results = range(at + 1, at + 1 + len(message.calls))
+        for call in message.calls:
+            if call.arguments is not None and not any((place, call.id) in failed for place in results):
+                found.append((by, call.name, call.arguments))
+    return found
+
+
+def masked(arguments: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    return {name: value for name, value in arguments.items() if name not in names}
+
+
+def longest(wanted: Sequence[Action], made: Sequence[Made], fits: Any) -> dict[int, int]:
+    """The longest common subsequence, as pairs of indices."""
+    rows = [[0] * (len(made) + 1) for _ in range(len(wanted) + 1)]
+    for i in reversed(range(len(wanted))):
+        for j in reversed(range(len(made))):
+            hit = rows[i + 1][j + 1] + 1 if fits(wanted[i], made[j]) else 0
+            rows[i][j] = max(hit, rows[i + 1][j], rows[i][j + 1])
+    found, i, j = {}, 0, 0
+    while i < len(wanted) and j < len(made):
+        if fits(wanted[i], made[j]) and rows[i][j] == rows[i + 1][j + 1] + 1:
+            found[i] = j
+            i, j = i + 1, j + 1
+        elif rows[i + 1][j] >= rows[i][j + 1]:
+            i += 1
+        else:
+            j += 1
+    return found

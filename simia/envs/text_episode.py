@@ -1,0 +1,263 @@
+"""Session: a pack's episodes as text, one after the other, for the interfaces that take a string and give one.
+
+Gymnasium, OpenEnv and SkyRL differ in names and agree in this: the policy's turn is the text that it wrote (Hermes calls and
+`<think>` are read, the rest is words), what comes back is the tools' results or the user's words. The work runs in the portal's
+thread, so plain callers, threads and event loops of others' servers may all use it; `share` opens a stage once for all of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import threading
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from simia import event_loop as sync
+from simia.config import parse
+from simia.envs.config import StageConfig
+from simia.envs.environment import Environment, Episode
+from simia.envs.opening import open_stage
+from simia.errors import Code, UserError
+from simia.formats import calls as tagged
+from simia.formats.hermes import join_system
+from simia.reward import Reward
+from simia.trajectory import End, Message, Trajectory, digest
+
+T = TypeVar("T")
+Keep = Callable[[Trajectory], Awaitable[None]]
+Stage = Environment | StageConfig | Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What a reset or an action brought. `text` is all of it in Hermes' words, `messages` the same as chat rows.
+
+    Of the three endings, `aborted` has no reward: `value` is None then, as it is while the episode runs.
+    """
+
+    text: str
+    messages: list[dict[str, str]]
+    end: End | None = None
+    reward: Reward | None = None
+
+    @property
+    def value(self) -> float | None:
+        return self.reward.value if self.reward is not None else None
+
+    @property
+    def ended(self) -> str | None:
+        """terminated, truncated or aborted; None while it runs. An end that nobody could judge has no reward: it is aborted."""
+        if self.end is None:
+            return None
+        return "aborted" if self.value is None else self.end.kind
+
+    @property
+    def code(self) -> Code | None:
+        """Why it ended; of an end without a verdict, why there is none."""
+        if self.end is None or self.reward is None or self.value is not None:
+            return self.end.code if self.end else None
+        return self.reward.error or self.end.code
+
+
+class Session:
+    """One seat in an environment: `reset`, then `act` until `ended`, and again. Calls take their turns: what a client that has gone
+    began is carried through before its seat is left."""
+
+    def __init__(self, environment: Environment, *, seed: int = 0, keep: Keep | None = None) -> None:
+        """`keep` is given the trajectory of each episode that was played, also of one that was left. Raises `UserError` for a
+        pack without tasks."""
+        if not environment.tasks:
+            raise UserError(f"pack {environment.pack.name} has no tasks: a trainer needs a tasks.jsonl")
+        self.environment, self.seed = environment, seed
+        self.episode: Episode | None = None
+        self.turns = 0
+        self._keep, self._kept = keep, True
+        self._order = itertools.count()
+        self._turn = asyncio.Lock()
+
+    async def reset(self, task: str | None = None, *, seed: int | None = None, group: str | None = None) -> Heard:
+        """The opening of an episode: system text with tools, the user's first words. Without a `task` the seed chooses it, the same
+        for all who have the same; without a seed they come in their order. Raises `UserError` for a task that is none, or that is
+        not among those to play."""
+        async with self._turn:
+            await self._leave()
+            if task is not None:
+                self._must_be_played(task)
+            chosen = task if task is not None else self.task_of(next(self._order) if seed is None else seed)
+            world_seed = self.seed if seed is None else seed
+            self.episode = episode = await self.environment.reset(chosen, seed=world_seed, group=group)
+            self.turns, self._kept = 0, False
+            view = episode.view
+            system = join_system(view.system, list(view.tools))
+            rows = [] if system is None else [{"role": "system", "content": system}]
+            rows += chat_rows(view.messages)
+            return await self._heard("\n\n".join(row["content"] for row in rows), rows)
+
+    def _must_be_played(self, task: str) -> None:
+        """A split that is kept for later must not be had by its tasks' names."""
+        if not isinstance(task, str):
+            raise UserError(f"task is {task!r}: it is a task's id, a text")
+        tasks = self.environment.tasks
+        if any(each.id == task for each in tasks):
+            return
+        self.environment.pack.task(task)  # none of the pack's at all: it says which is near
+        shown = ", ".join(each.id for each in tasks[:3]) + (", …" if len(tasks) > 3 else "")
+        raise UserError(f"task {task!r} is not among the {len(tasks)} that are played here: {shown}")
+
+    def task_of(self, number: int) -> str:
+        tasks = self.environment.tasks
+        return tasks[number % len(tasks)].id
+
+    async def act(self, action: str | Message) -> Heard:
+        """One turn of the policy; its calls get ids that no other turn's have. To an episode that was lost at its reset the answer
+        is its end. Raises `UserError` where there is no episode to act in."""
+        if not isinstance(action, str | Message):
+            raise UserError(f"an action is a text, or a message: not {action!r}")
+        async with self._turn:
+            episode = self.episode
+            if episode is None or (episode.end is not None and self.turns):
+                raise UserError("there is no episode to act in: reset first")
+            self.turns += 1
+            if episode.end is not None:
+                return await self._heard("", [])
+            ids = f"call_{self.turns}"
+            read = tagged.read_message(action, ids) if isinstance(action, str) else numbered(action, ids)
+            step = await episode.step(read)
+            return await self._heard(as_text(step.messages), chat_rows(step.messages))
+
+    async def stop(self, code: Code) -> Heard:
+        """End it from outside, as truncated and scored: the trainer's own limit."""
+        async with self._turn:
+            assert self.episode is not None
+            await self.episode.stop(code)
+            return await self._heard("", [])
+
+    async def leave(self) -> None:
+        """Let go of the episode. One that was under way is cut, and scored where trajectories are kept."""
+        async with self._turn:
+            await self._leave()
+
+    async def _leave(self) -> None:
+        episode, self.episode = self.episode, None
+        if episode is None:
+            return
+        if self._keep is not None and self.turns and episode.end is None:
+            await episode.stop(Code.AGENT_FAILED, detail="the client left before the episode ended")
+        await self._settle(episode)
+        await episode.close()
+
+    async def _heard(self, text: str, rows: list[dict[str, str]]) -> Heard:
+        assert self.episode is not None
+        await self._settle(self.episode)
+        return Heard(text, rows, self.episode.end, self.episode.reward)
+
+    async def _settle(self, episode: Episode) -> None:
+        if episode.end is not None and not self._kept:
+            self._kept = True
+            if self._keep is not None:
+                await self._keep(episode.trajectory)
+
+
+def numbered(message: Message, ids: str) -> Message:
+    """The message with its calls named `{ids}_0`, `{ids}_1`, …"""
+    calls = [call.model_copy(update={"id": f"{ids}_{i}"}) for i, call in enumerate(message.calls)]
+    return message.model_copy(update={"calls": calls})
+
+
+def chat_rows(messages: Sequence[Message]) -> list[dict[str, str]]:
+    return [{"role": m.role, "content": m.text} for m in messages]
+
+
+def as_text(messages: Sequence[Message]) -> str:
+    """Results between tags as Hermes shows them, the user's words as they are."""
+    parts = []
+    for results, some in itertools.groupby(messages, key=lambda m: m.role == "tool"):
+        texts = [m.text for m in some]
+        parts.append(tagged.join_results(texts) if results else "\n".join(texts))
+    return "\n".join(parts)
+
+
+# -- one stage for all -------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Shared:
+    environment: Environment
+    users: int = 0
+
+
+@dataclass(slots=True)
+class Lease:
+    """A share in an open environment. The last one to close it closes the environment; closing twice is harmless."""
+
+    environment: Environment
+    seed: int = 0
+    key: str | None = None
+    open: bool = field(default=True)
+
+    def session(self, keep: Keep | None = None) -> Session:
+        return Session(self.environment, seed=self.seed, keep=keep)
+
+    def close(self) -> None:
+        if not self.open:
+            return
+        self.open = False
+        with _guard:
+            shared = _shared.get(self.key) if self.key is not None else None
+            if shared is None or self.key is None:
+                return
+            shared.users -= 1
+            if not shared.users:
+                del _shared[self.key]
+                sync.run(shared.environment.close())
+
+
+_guard = threading.Lock()
+_shared: dict[str, Shared] = {}
+
+
+def share(stage: Stage, *, store: Path | None = None) -> Lease:
+    """The environment of these settings, opened once in this process for whoever names the same: a pack is loaded once, its models
+    share one pace. An open `Environment` (of the portal's loop) is taken as it is, and closed by whoever opened it. Raises
+    `UserError` for what must be changed first.
+    """
+    if isinstance(stage, Environment):
+        return Lease(stage)
+    config = stage if isinstance(stage, StageConfig) else parse(StageConfig, plain(stage), where="stage")
+    key = digest([config.model_dump(mode="json"), str(store)])
+    with _guard:
+        if key not in _shared:
+            _shared[key] = Shared(sync.run(open_stage(config, store=store)))
+        _shared[key].users += 1
+        return Lease(_shared[key].environment, config.seed, key)
+
+
+def plain(stage: Mapping[str, Any]) -> dict[str, Any]:
+    """A mapping of a trainer's own kind, as OmegaConf's, as plain values."""
+    inner = {str(name): plain(value) if isinstance(value, Mapping) else value for name, value in stage.items()}
+    return {
+        name: [plain(each) if isinstance(each, Mapping) else each for each in value]
+        if isinstance(value, Sequence) and not isinstance(value, str)
+        else value
+        for name, value in inner.items()
+    }
+
+
+async def on_portal(work: Coroutine[Any, Any, T]) -> T:
+    """Await it from another loop. It is carried through also when whoever waits is cancelled."""
+    return await asyncio.shield(asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, sync.portal())))
+
+
+def _forget() -> None:
+    """A forked child has neither the portal's thread nor what lives in it: it opens its own."""
+    global _guard
+    _guard = threading.Lock()
+    _shared.clear()
+    sync.portal.cache_clear()
+
+
+os.register_at_fork(after_in_child=_forget)

@@ -1,0 +1,151 @@
+"""A model as the user: the task's instruction as who it is, a word that ends it, tools of its own where the pack gives them."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import re
+from typing import Any
+
+import orjson
+from pydantic import Field
+
+from simia.config import Config
+from simia.envs.users.user import Stop, View
+from simia.errors import Aborted, Code
+from simia.formats import calls as tagged
+from simia.llm.engine import BudgetReached, Engine
+from simia.llm.types import LLMFault, Reply, Request, reply_key
+from simia.pack import Pack
+from simia.prompts import template
+from simia.task import Task
+from simia.trajectory import Message
+
+TAG = re.compile(r"<(\s*/?\s*tool_(?:call|response))", re.I)
+_numbers = itertools.count()
+
+
+class UserSettings(Config):
+    """How the user's model is asked."""
+
+    stop: str = Field("###STOP###", min_length=3, description="What the user says at the end.")
+    temperature: float | None = Field(1.0, ge=0, description="Sampling temperature; None leaves it to the endpoint.")
+    max_tokens: int | None = Field(
+        2048, ge=16, description="Longest reply; what a reasoning model thinks before it speaks counts too."
+    )
+    again: int = Field(1, ge=0, description="Times that a reply in which nothing is said is asked for anew.")
+    extra: dict[str, Any] = Field(default_factory=dict, description="Further fields of the request body.")
+
+
+class LLMUser:
+    """One episode's user. `name` tells its draws from those of other episodes; a stored reply is found again by it."""
+
+    def __init__(
+        self, engine: Engine, pack: Pack, task: Task, settings: UserSettings | None = None, *, name: str | None = None
+    ) -> None:
+        self._engine, self._pack, self._task = engine, pack, task
+        self._settings = settings or UserSettings()
+        self.name = name or f"{task.id}/{next(_numbers)}"
+        self._turn = 0
+
+    async def reply(self, view: View) -> Message | Stop:
+        """Raises `Aborted` when the model cannot be had, or says nothing that can be read, also when it is asked anew: the agent has
+        no part in that."""
+        if self._turn == 0 and not view.messages and self._task.opening:
+            self._turn = 1
+            return Message(role="user", content=self._task.opening)
+        settings = self._settings
+        request = Request(
+            messages=[{"role": "system", "content": self._system(view)}, *turned(view)],
+            temperature=settings.temperature, max_tokens=settings.max_tokens, stop=["<tool_response>"], extra_body=dict(settings.extra),
+        )  # fmt: skip
+        first, cut = f"user/{self.name}/{self._turn}", ""
+        self._turn += 1
+        for attempt in range(1 + settings.again):
+            reply = await self._ask(request, f"{first}+{attempt}" if attempt else first)
+            if (said := self._read(reply.text, view)) is not None:
+                return said
+            if reply.truncated and (most := request.max_tokens):  # it thought for too long: the same room would not do
+                cut = f": its reply was cut at {most:,} tokens, raise user_settings.max_tokens"
+                request = request.model_copy(update={"max_tokens": 2 * most})
+        raise Aborted(Code.USER_FAILED, f"the user said nothing that can be read{cut}")
+
+    def _read(self, text: str, view: View) -> Message | Stop | None:
+        """None: nothing is said; reasoning is not, nor a call where the user has no tools."""
+        message = tagged.read_message(text, f"user_{self._turn}")
+        words = (message.content if isinstance(message.content, str) else None) or ""
+        if message.calls and view.tools:
+            return Message(role="user", calls=message.calls)
+        if self._settings.stop in words:
+            return Stop(Code.USER_STOP, words.replace(self._settings.stop, "").strip())
+        return Message(role="user", content=words.strip()) if words.strip() else None
+
+    async def _ask(self, request: Request, draw: str) -> Reply:
+        backend = self._engine.backend
+        try:
+            key = reply_key(backend.alias, backend.model, request, draw)
+            return await self._engine.ask(request, item=self.name, draw=draw, key=key)
+        except BudgetReached as error:
+            raise Aborted(Code.BUDGET, str(error)) from None
+        except LLMFault as fault:
+            raise Aborted(fault.code, f"the user: {fault.detail or fault.code.meaning}") from None
+
+    def _system(self, view: View) -> str:
+        path = self._pack.path_of("instructions")
+        profile = self._task.profile
+        return (
+            template("user/system.j2")[0]
+            .render(
+                task=self._task.instruction or self._task.opening or "",
+                profile=profile if isinstance(profile, str) or profile is None else orjson.dumps(profile).decode(),
+                stop=self._settings.stop,
+                instructions=path.read_text(encoding="utf-8").strip() if path else "",
+                tools=[orjson.dumps(tool.flat()).decode() for tool in view.tools],
+            )
+            .strip()
+        )
+
+    def fork(self) -> LLMUser:
+        made = copy.copy(self)
+        made.name = f"{self.name}+{next(_numbers)}"
+        return made
+
+
+def disarm_tags(text: str) -> str:
+    """Spell the tags of calls and results so that they are words."""
+    return TAG.sub(r"&lt;\1", text)
+
+
+def turned(view: View) -> list[dict[str, Any]]:
+    """The conversation from the user's side: what the assistant said is what is heard, and its own words are the model's.
+
+    Results of the user's own tools come in the same role as the assistant's words, so tags in either are spelt `&lt;`: only the
+    environment writes tags.
+    """
+    found: list[dict[str, Any]] = []
+    results: list[str] = []
+
+    def heard(text: str) -> None:
+        if found and found[-1]["role"] == "user":
+            found[-1]["content"] += f"\n\n{text}"
+        else:
+            found.append({"role": "user", "content": text})
+
+    for message in view.messages:
+        if message.role == "tool":
+            results.append(disarm_tags(message.text))
+            continue
+        if results:
+            heard(tagged.join_results(results))
+            results = []
+        if message.role == "assistant":
+            heard(disarm_tags(message.text))
+        else:
+            found.append(
+                {"role": "assistant", "content": tagged.write_tagged(message.text or None, message.calls) or ""}
+            )
+    if results:
+        heard(tagged.join_results(results))
+    if not found or found[0]["role"] != "user":
+        found.insert(0, {"role": "user", "content": "(The assistant is ready. Begin.)"})
+    return found

@@ -1,0 +1,54 @@
+"""Users without a model: the one whose task is the first message, and the one who reads a script."""
+
+from __future__ import annotations
+
+import copy
+
+from simia.envs.users.user import Stop, View
+from simia.errors import Code
+from simia.task import Task
+from simia.trajectory import Message, ToolCall
+
+
+class NoUser:
+    """The task's words are the first message; the agent's first turn without calls ends the episode."""
+
+    def __init__(self, task: Task) -> None:
+        self._words = task.opening if not task.instruction else task.instruction
+        self._said = False
+
+    async def reply(self, view: View) -> Message | Stop:
+        if self._said:
+            return Stop(Code.ANSWERED)
+        self._said = True
+        return Message(role="user", content=self._words or "")
+
+    def fork(self) -> NoUser:
+        return copy.copy(self)
+
+
+class ScriptedUser:
+    """Says the user's turns of the task's script (or of the one its reference makes) in their order, whatever the agent says; makes the user's calls."""
+
+    def __init__(self, task: Task) -> None:
+        self._turns: list[Message] = []
+        for turn in task.spoken():
+            if turn.user is not None:
+                self._turns.append(Message(role="user", content=turn.user))
+            own = [action for action in turn.calls or [] if action.by == "user"]
+            if own:
+                calls = [
+                    ToolCall(id=f"user_{len(self._turns)}_{i}", name=action.name, arguments=action.arguments)
+                    for i, action in enumerate(own)
+                ]
+                self._turns.append(Message(role="user", calls=calls))
+        self._next = 0
+
+    async def reply(self, view: View) -> Message | Stop:
+        if self._next == len(self._turns):
+            return Stop(Code.USER_STOP)
+        self._next += 1
+        return self._turns[self._next - 1]
+
+    def fork(self) -> ScriptedUser:
+        return copy.copy(self)

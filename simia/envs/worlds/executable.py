@@ -1,0 +1,322 @@
+"""The executable back end: a pack's own code in the sandbox. It is shared by all its worlds, and runs what scoring needs."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import weakref
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from typing import Any, Literal
+
+from pydantic import Field
+
+from simia.config import Config, parse
+from simia.config_secrets import is_secret_variable
+from simia.envs.worlds.executable_world import OK, ExecutableWorld
+from simia.envs.worlds.journal import Journal, unpacked
+from simia.envs.worlds.pack_requests import cached_folder, check_environment, granted_binds, needed_folders
+from simia.errors import Aborted, UserError
+from simia.masking import hide
+from simia.pack import Pack
+from simia.sandbox.bubblewrap import Room
+from simia.sandbox.limits import Limits
+from simia.sandbox.worker import Lost, Slot
+from simia.sandbox.zygote import Zygote
+from simia.task import By, ChecklistSpec, Task
+from simia.tool import ToolSpec
+from simia.trajectory import ToolCall
+
+KEPT = 4096  # expected changes kept, by task and seed
+MOST_SHARED = 8
+DESCRIPTORS = 65_536
+Held = OrderedDict[tuple[str, int], "asyncio.Future[Any]"]
+
+
+class ExecutableBackend:
+    """One sandbox for one pack. `workers`: processes for shared episodes; isolated ones have one each."""
+
+    def __init__(
+        self,
+        pack: Pack,
+        *,
+        limits: Limits | None = None,
+        workers: int | None = None,
+        isolation: str | None = None,
+        unsafe: bool = False,
+        network: bool = False,
+        variables: list[str] | None = None,
+        read: list[str] | None = None,
+    ) -> None:
+        """`network`, `variables`, `read`: grants, which no pack gives itself: the machine's network, names of environment variables,
+        and files or folders of the host to read. `unsafe` code reads what you can, so it needs no grant for that."""
+        if pack.executable is None or pack.root is None:
+            raise UserError(f"pack {pack.name} has no executable world: its pack.yaml has no `executable`")
+        self.pack, self.limits = pack, limits or Limits()
+        chosen = isolation or pack.executable.isolation
+        self.isolated, self.alone = chosen != "shared", chosen == "sandbox"
+        if (network or variables) and not self.alone:
+            raise UserError(
+                f"pack {pack.name}: a network or variables are granted to packs with `isolation: sandbox` only"
+            )
+        self.repeatable = pack.executable.repeatable
+        self._unsafe, self._network, self._variables = unsafe, network, values_of(variables or [])
+        self._granted = () if unsafe else granted_binds(pack, read or [])
+        self._zygote: Zygote | None = None
+        self._checker: Zygote | None = None
+        self._slots: list[Slot] = []
+        self._twins: weakref.WeakSet[Zygote] = weakref.WeakSet()
+        self._workers = workers or min(MOST_SHARED, max(1, (os.cpu_count() or 2) - 1))
+        self._expected: Held = OrderedDict()
+        self._untouched: Held = OrderedDict()
+        self._guard = asyncio.Lock()
+        self.specs: dict[By, dict[str, ToolSpec]] = {
+            "agent": {tool.name: tool for tool in pack.tools},
+            "user": {tool.name: tool for tool in pack.user_tools},
+        }
+
+    async def start(self) -> None:
+        """Start the sandbox and load the pack's code."""
+        await self.zygote()
+
+    async def zygote(self) -> Zygote:
+        """The pack's sandbox, started at the first use. Raises `UserError` for code that does not load, or no sandbox."""
+        async with self._guard:
+            if self._zygote is None:
+                zygote = await asyncio.to_thread(self._make)
+                await zygote.start()
+                self._zygote = zygote
+                if self.isolated:
+                    more_descriptors()
+        return self._zygote
+
+    async def checker(self) -> Zygote:
+        """The sandbox that runs checks: one that sees the checks file and hidden parts where the pack has such, else the pack's."""
+        zygote = await self.zygote()
+        if self._unsafe or not zygote.veils:
+            return zygote
+        async with self._guard:
+            if self._checker is None:
+                checker = await asyncio.to_thread(self._make)
+                checker.unveiled = True
+                await checker.start()
+                self._checker = checker
+        return self._checker
+
+    def _make(self) -> Zygote:
+        pack, how = self.pack, self.pack.executable
+        assert how is not None
+        assert pack.root is not None
+        python = interpreter(how.python) if how.python else None
+        state = pack.file.state if pack.file else None
+        clock = how.clock.isoformat() if how.clock else None
+        spec = {"code": how.code, "object": how.object, "state": state, "clock": clock}
+        room = Room(how.root, self.limits.folder, self._network) if self.alone else None
+        return Zygote(
+            pack.root, spec, limits=self.limits, python=python, unsafe=self._unsafe, room=room, needs=needed_folders(how),
+            granted=self._granted, variables=self._variables, hides=named(pack, "tasks", "tests", "seeds"), veils=(*named(pack, "checks"), *how.hidden),
+        )  # fmt: skip
+
+    async def open(
+        self, task: Task, *, seed: int = 0, group: str | None = None, snapshot: bytes | None = None
+    ) -> ExecutableWorld:
+        """A new episode's world; with `snapshot`, one that goes on from there. Raises `UserError` for an `initial` that does not fit."""
+        journal = unpacked(snapshot) if snapshot else Journal({"initial": task.initial, "seed": seed})
+        slot = await self._slot()
+        world = ExecutableWorld(self, task, slot, journal, own=self.isolated)
+        try:
+            await world.begin()
+        except BaseException:
+            await world.close()
+            raise
+        return world
+
+    async def _slot(self) -> Slot:
+        if self.isolated:
+            return await self._single()
+        zygote = await self.zygote()
+        if len(self._slots) < self._workers and all(slot.sessions for slot in self._slots):
+            self._slots.append(Slot(zygote, isolated=False))
+        return min(self._slots, key=lambda slot: slot.sessions)
+
+    async def _single(self, *, checks: bool = False) -> Slot:
+        """A process that serves one episode, or one look at its end; in a sandbox of its own where the pack asks for it."""
+        if not self.alone:
+            return Slot(await (self.checker() if checks else self.zygote()), isolated=True)
+        twin = (await self.zygote()).twin(checks=checks)
+        self._twins.add(twin)
+        return Slot(twin, isolated=True, own=True)
+
+    # -- what scoring needs ---------------------------------------------------------------------------------------
+
+    async def expected(self, task: Task, seed: int) -> list[dict[str, Any]]:
+        """Changes that the reference solution makes, in a session of its own; a task without calls wants none."""
+        if not task.actions:
+            return []
+
+        async def replay() -> list[dict[str, Any]]:
+            world = await self.open(task, seed=seed)
+            try:
+                for action in task.actions:
+                    await world.call([ToolCall(id="", name=action.name, arguments=action.arguments)], by=action.by)
+                return await world.changes()
+            finally:
+                await world.close()
+
+        found: list[dict[str, Any]] = await self._remember(self._expected, task, seed, replay)
+        return found
+
+    async def is_readable(self, task: Task, seed: int) -> bool:
+        """Whether the state of an untouched episode can be read now: then sandboxes and the pack are fine."""
+        try:
+            world = await self.open(task, seed=seed)
+            try:
+                await world.state()
+                await world.changes()
+            finally:
+                await world.close()
+        except (Aborted, UserError):
+            return False
+        return True
+
+    async def checks(self, task: Task, seed: int, changes: list[dict[str, Any]]) -> dict[str, Any]:
+        """The checklist's items on a state, in a fresh process: item → true, false, or "error: …"."""
+        parts = [part for part in task.reward.parts if isinstance(part, ChecklistSpec)]
+        if not parts:
+            return {}
+        functions = [name for part in parts for name in part.functions]
+        if functions and not (self.pack.file and self.pack.file.checks):
+            raise UserError(
+                f"pack {self.pack.name}: task {task.id} names check functions, and pack.yaml no `checks` file"
+            )
+        spec = {
+            "initial": task.initial,
+            "seed": seed,
+            "changes": changes,
+            "functions": functions,
+            "file": self.pack.file.checks if self.pack.file else None,
+            "code": {item: source for part in parts for item, source in part.code.items()},
+            "calls": [call for part in parts for call in part.calls],
+        }
+        slot = await self._single(checks=True)
+        try:
+            worker = await slot.worker()
+            status, value = await worker.ask("checks", 0, spec, alone=True)
+        except Lost as error:
+            return dict.fromkeys(items_of(spec), f"error: {error.detail}")
+        finally:
+            await slot.close()
+        if status != OK:
+            return dict.fromkeys(items_of(spec), f"error: {value}")
+        given = value if isinstance(value, dict) else {}
+        return {
+            item: found if isinstance(found := given.get(item), bool | str) else "error: the worker sent no answer"
+            for item in items_of(spec)
+        }
+
+    async def at_reset(self, task: Task, seed: int) -> dict[str, Any]:
+        """The checklist on the untouched state; what holds there says nothing of the agent."""
+        found: dict[str, Any] = await self._remember(self._untouched, task, seed, lambda: self.checks(task, seed, []))
+        return found
+
+    async def _remember(self, held: Held, task: Task, seed: int, make: Callable[[], Awaitable[Any]]) -> Any:
+        """Made once for a task and seed, also when a whole group asks at the same time."""
+        key = (task.id, seed)
+        found = held.get(key)
+        if found is None:
+            if len(held) >= KEPT:
+                held.popitem(last=False)
+            found = held[key] = asyncio.ensure_future(make())
+        try:
+            return await asyncio.shield(found)
+        except BaseException:
+            if found.done() and held.get(key) is found:
+                del held[key]
+            raise
+
+    @property
+    def writes(self) -> dict[str, dict[str, bool]]:
+        """By whom → tool → whether it may write. Known once the sandbox has started."""
+        return self._zygote.tools if self._zygote else {}
+
+    @property
+    def by_convention(self) -> bool:
+        """Whether the code follows `simia.kit`; known once the sandbox has started."""
+        return bool(self._zygote and self._zygote.by_convention)
+
+    async def declared(self) -> dict[str, Any]:
+        """What the code says of its tools: by whom → name → {"writes", "parameters", "required"}."""
+        return (await self.zygote()).declared
+
+    async def close(self) -> None:
+        for slot in self._slots:
+            await slot.close()
+        self._slots = []
+        for twin in list(self._twins):  # of episodes that nobody closed
+            await twin.close()
+        if self._checker is not None:
+            await self._checker.close()
+            self._checker = None
+        if self._zygote is not None:
+            await self._zygote.close()
+            self._zygote = None
+
+
+def interpreter(name: str) -> str:
+    """The interpreter of an environment by its name, or at that path."""
+    from simia.venvs import ensure
+
+    check_environment(name)
+    if not name.startswith("/"):
+        python = ensure(name)
+        cached_folder(python.parent.parent.name)
+        return str(python)
+    if not os.access(name, os.X_OK):
+        raise UserError(f"{name} is no interpreter that can be run: mend `python` in pack.yaml")
+    return name
+
+
+def named(pack: Pack, *parts: str) -> tuple[str, ...]:
+    """Files of the pack by what they are, as pack.yaml names them."""
+    return tuple(name for part in parts if (name := getattr(pack.file, part, None)))
+
+
+def values_of(variables: list[str]) -> dict[str, str]:
+    """Their values from our environment. They go into the sandbox, and nowhere else."""
+    missing = [name for name in variables if name not in os.environ]
+    if missing:
+        raise UserError(f"the environment has no variable {', '.join(missing)}: export it first")
+    for name in variables:
+        if is_secret_variable(name, os.environ[name]):
+            hide(os.environ[name])
+    return {name: os.environ[name] for name in variables}
+
+
+def more_descriptors() -> None:
+    """An isolated episode holds one: as many as this process may have, without asking for more than its hard limit."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(DESCRIPTORS, hard)
+    if soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+
+
+def items_of(spec: dict[str, Any]) -> list[str]:
+    return [*spec["functions"], *spec["code"], *(f"{n}.{call['name']}" for n, call in enumerate(spec["calls"]))]
+
+
+class ExecutableSettings(Config):
+    """`backend_settings` of the executable back end."""
+
+    isolation: Literal["shared", "process", "sandbox"] | None = Field(None, description="How episodes are kept apart.")
+    workers: int | None = Field(None, ge=1, description="Processes for shared episodes.")
+    unsafe: bool = Field(False, description="Run without a sandbox.")
+    network: bool = Field(False, description="Grant the machine's network.")
+    variables: list[str] = Field(default_factory=list, description="Grant these environment variables.")
+    read: list[str] = Field(default_factory=list, description="Grant these files and folders of the host, for reading.")
+
+
+def open_backend(pack: Pack, **settings: Any) -> ExecutableBackend:
+    """For the entry point `simia.backends`."""
+    parsed = parse(ExecutableSettings, settings, where="the executable back end")
+    return ExecutableBackend(pack, **{name: getattr(parsed, name) for name in settings})

@@ -1,0 +1,259 @@
+"""One executable episode: its calls, its journal, and its session in whichever worker runs it now.
+
+The journal lies here, outside: when the worker is killed, the session is built again from it in the next one, and each
+repeated call must give what it gave before, else the episode is aborted (`replay_diverged`). Reads are not repeated: what a
+call draws (time, ids, randomness) follows from its number, not from what ran before it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from simia.envs.rewards.environment_value import paths, picked
+from simia.envs.worlds.arguments import failure, refused
+from simia.envs.worlds.journal import COMPACT, Journal, fingerprint
+from simia.envs.worlds.world import ToolResult
+from simia.errors import Aborted, Code, UserError
+from simia.masking import mask
+from simia.sandbox.inside.frames import pack as pack_json
+from simia.sandbox.worker import Lost, Slot
+from simia.task import By, Task
+from simia.tool import ToolSpec
+from simia.trajectory import ToolCall
+
+if TYPE_CHECKING:
+    from simia.envs.worlds.executable import ExecutableBackend
+
+OK, REFUSED, FAILED, ENDED = 0, 1, 2, 3
+OUTSIDE = 0.15  # of a crash: what is ended from outside says little of the call that was running
+CRASHES = 3  # a process may die for reasons of the machine's: so many times, alone, and it is the call's fault
+
+
+def masked(result: ToolResult) -> ToolResult:
+    """The result without the secrets that were granted to the pack: its code, or a server that it asks, may repeat them."""
+    content, detail = mask(result.content), mask(result.detail)
+    if content is result.content and detail is result.detail:
+        return result
+    data = None
+    if result.data is not None:
+        try:
+            data = orjson.loads(content)
+        except orjson.JSONDecodeError:  # it was replaced as a whole
+            data = content
+    return replace(result, content=content, data=data, detail=detail)
+
+
+class ExecutableWorld:
+    """One episode. Every failure of its code or worker becomes a result; only lost infrastructure raises `Aborted`."""
+
+    def __init__(self, backend: ExecutableBackend, task: Task, slot: Slot, journal: Journal, *, own: bool) -> None:
+        self._backend, self._task, self._slot, self._journal, self._own = backend, task, slot, journal, own
+        self._seed = int(journal.spec["seed"])
+        self._session = slot.number()
+        self._generation, self._stale, self._born = -1, False, False
+        self._told = False  # that the supervisor ended the sandbox
+        self._fell = False  # that a call, or what it left running, ended a worker of this episode's own
+        self._writes = backend._zygote.tools if backend._zygote else {}
+        self._guard = asyncio.Lock()
+        slot.sessions += 1
+        self.tools: Mapping[By, Sequence[ToolSpec]] = {
+            "agent": backend.pack.tools,
+            "user": backend.pack.user_tools,
+        }
+
+    async def begin(self) -> None:
+        async with self._guard:
+            try:
+                await self._request("open", None)
+            except Lost as error:
+                raise Aborted(Code.WORKER_LOST, f"an episode cannot be set up: {error.detail}") from None
+
+    async def call(self, calls: Sequence[ToolCall], by: By = "agent") -> list[ToolResult]:
+        async with self._guard:
+            results: list[ToolResult] = []
+            for call in calls:
+                if results and results[-1].ends:
+                    results.append(replace(failure(call, Code.FINISHED, "the episode has ended"), ends=True))
+                else:
+                    results.append(masked(await self._call(call, by)))
+            return results
+
+    async def _call(self, call: ToolCall, by: By) -> ToolResult:
+        journal = self._journal
+        number, journal.calls = journal.calls, journal.calls + 1
+        wrong = refused(call, self._backend.specs[by])
+        if wrong is not None:
+            return wrong
+        arguments = call.arguments or {}
+        try:
+            status, value = await self._request("call", [by, call.name, arguments, number])
+        except Lost as error:
+            ended = failure(call, error.code, error.code.meaning, error.detail)
+            return replace(ended, ends=error.code is Code.RESOURCE_LIMIT)
+        if status in (OK, ENDED):
+            try:
+                content = value if isinstance(value, str) else pack_json(value).decode().strip()
+                mark = fingerprint(value)
+            except (TypeError, ValueError, RecursionError):  # forged: a worker's own answers can be written
+                return failure(call, Code.TOOL_CRASHED, Code.TOOL_CRASHED.meaning, "the worker sent what is no answer")
+            if self._writes.get(by, {}).get(call.name, True):
+                journal.writes.append((by, call.name, arguments, number, mark))
+                if len(journal.writes) > COMPACT:
+                    await self._compact()
+            data = None if isinstance(value, str) else value
+            return ToolResult(call.id, content, data=data, ends=status == ENDED)
+        if status == REFUSED:
+            # A foreign world's words are its own to the letter; ours travel as every other result does.
+            if not self._backend.by_convention:
+                return ToolResult(call.id, value, error=Code.TOOL_ERROR)
+            return failure(call, Code.TOOL_ERROR, value)
+        return failure(
+            call, Code.TOOL_FAILED, f"{call.name} failed ({value.split(':')[0]}); nothing was changed", value
+        )
+
+    async def state(self) -> Any:
+        return await self.request("state")
+
+    async def evidence(self) -> dict[str, Any]:
+        """What the scorers read: `changes` of the state since the start; `expected`, those of the reference solution; `checks`,
+        the checklist's items on the final state, and `at_reset`, on the untouched one; `values`, what value parts name."""
+        backend, task, seed = self._backend, self._task, self._seed
+        changes, state = await self._final(wanted := paths(task.reward.parts))
+        found: dict[str, Any] = {"changes": changes}
+        if backend.repeatable and any(part.kind == "state" for part in task.reward.parts):
+            found["expected"] = await backend.expected(task, seed)
+        if any(part.kind == "checklist" for part in task.reward.parts):
+            found["checks"] = await backend.checks(task, seed, changes)
+            found["at_reset"] = await backend.at_reset(task, seed)
+        if wanted:
+            found["values"] = picked(state, wanted)
+        return found
+
+    async def _final(self, wanted: Collection[str]) -> tuple[list[dict[str, Any]], Any]:
+        """What changed, and the state where it is `wanted`. Raises `Aborted`: of the episode's own making when it cannot be read a
+        second time either, while that of an untouched episode can. Otherwise a bad end could be turned into one without a reward."""
+        try:
+            return await self.changes(), await self.state() if wanted else None
+        except Aborted as error:
+            if (
+                "own" in error.facts
+                or not self._journal.calls
+                or not await self._backend.is_readable(self._task, self._seed)
+            ):
+                raise
+        try:
+            return await self.changes(), await self.state() if wanted else None
+        except Aborted as error:
+            raise Aborted(error.code, error.detail, **{"own": True, **error.facts}) from None
+
+    async def changes(self) -> list[dict[str, Any]]:
+        """From the start of the episode to now. Raises `Aborted` for what is no list of changes."""
+        found = await self.request("changes")
+        if not isinstance(found, list) or not all(is_change(each) for each in found):
+            raise Aborted(Code.TOOL_FAILED, "the worker sent changes that are none")
+        return found
+
+    async def initial(self) -> Any:
+        """The state at the start of the episode."""
+        return await self.request("initial")
+
+    async def request(self, what: str) -> Any:
+        """Something of the session that is no call. Raises `Aborted`."""
+        async with self._guard:
+            try:
+                status, value = await self._request(what, None)
+            except Lost as error:
+                raise Aborted(Code.WORKER_LOST, error.detail) from None
+            if status != OK:
+                raise Aborted(Code.TOOL_FAILED, str(value))
+            return value
+
+    async def snapshot(self) -> bytes:
+        """The start and the writes since, as compressed JSON. Opened again, it is replayed and compared."""
+        if not self._backend.repeatable:
+            raise Aborted(Code.REPLAY_DIVERGED, "what this pack's calls reach cannot be repeated")
+        async with self._guard:
+            return self._journal.snapshot()
+
+    async def close(self) -> None:
+        self._slot.sessions -= 1
+        if self._own:
+            await self._slot.close()
+        elif (worker := self._slot.live) is not None and self._generation == self._slot.generation:
+            worker.ask("close", self._session, None).add_done_callback(lambda f: f.cancelled() or f.exception())
+
+    # -- the session in its worker --------------------------------------------------------------------------------
+
+    async def _request(self, what: str, detail: Any) -> list[Any]:
+        """One request, asked again when another one ended the worker. Raises `Lost` when it is this one that does."""
+        alone, crashes = False, 0.0
+        for _ in itertools.count():
+            try:
+                if what == "call" and not self._told and (why := self._slot.exceeded):  # since the call before
+                    raise Lost(Code.RESOURCE_LIMIT, why, alone=True, sure=True)
+                await self._ensure()
+                if what == "open":
+                    return [OK, None]
+                worker = self._slot.live
+                if worker is None or self._generation != self._slot.generation:
+                    continue
+                return await worker.ask(what, self._session, detail, alone=alone)
+            except asyncio.CancelledError:
+                # The worker goes on with what nobody waits for: its session is no longer what the journal says.
+                self._generation, self._stale = -1, True
+                raise
+            except Lost as error:
+                self._told |= error.code is Code.RESOURCE_LIMIT
+                self._fell |= self._own and what == "call" and not error.outside and error.code is not Code.WORKER_LOST
+                if error.alone or self._own:  # in a process of its own nobody else can be at fault
+                    crashes += OUTSIDE if error.outside else 1
+                    if error.sure or crashes >= CRASHES:
+                        raise
+                alone = alone or error.code is not Code.WORKER_LOST
+        raise AssertionError
+
+    async def _ensure(self) -> None:
+        """The session lives in the present worker: opened there, or built again from the journal."""
+        if self._slot.live is not None and self._generation == self._slot.generation:
+            return
+        if self._stale and self._own and (held := self._slot.live) is not None:
+            await held.close()
+        self._stale = False
+        if self._born and not self._backend.repeatable:
+            detail = "the process is gone, and what this pack's calls reach cannot be repeated"
+            raise Aborted(Code.WORKER_LOST, detail, own=self._fell)
+        try:
+            worker = await self._slot.worker()
+        except UserError as error:
+            if self._born:
+                raise Aborted(Code.WORKER_LOST, str(error)) from None  # it did load before
+            raise
+        generation, journal = self._slot.generation, self._journal
+        status, value = await worker.ask("open", self._session, journal.spec)
+        if status != OK:
+            raise UserError(f"pack {self._backend.pack.name}: an episode cannot be set up: {value}")
+        for by, name, arguments, number, before in journal.writes:
+            status, value = await worker.ask("call", self._session, [by, name, arguments, number])
+            if status not in (OK, ENDED) or fingerprint(value) != before:
+                raise Aborted(Code.REPLAY_DIVERGED, f"{name}, call {number}", own=self._fell)
+        self._generation, self._born, self._told = generation, True, False
+
+    async def _compact(self) -> None:
+        """A long journal becomes the state that it leads to."""
+        status, state = await self._request("state", None)
+        if status == OK:
+            self._journal.spec = {**self._journal.spec, "state": state}
+            self._journal.writes.clear()
+
+
+def is_change(each: Any) -> bool:
+    if not isinstance(each, dict) or not each.keys() <= {"path", "old", "new"} or each.keys() == {"path"}:
+        return False
+    path = each.get("path")
+    return isinstance(path, list) and all(isinstance(step, str) for step in path)

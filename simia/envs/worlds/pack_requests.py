@@ -1,0 +1,153 @@
+"""What a pack asks of the machine, and what whoever opens it must grant: a pack grants itself nothing.
+
+Shown to every pack are the system's programs and libraries, simia's interpreter, and the environments that simia built in its cache, by
+their plain name. Any other file or folder is a request: without a grant the pack is not opened.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+from simia.errors import UserError
+from simia.pack import Executable, Pack
+from simia.resources import cache_root
+from simia.sandbox.bubblewrap import interpreter_paths
+from simia.sandbox.grants import Bind, check_grant, is_below, is_shown, refusal
+from simia.venvs import FOR_PACKS, RECIPES
+
+SETTINGS = (
+    "/etc/fonts",
+    "/etc/libreoffice",
+)  # of the system's programs: no secrets, so a pack may ask for them without a grant
+PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+def granted_binds(pack: Pack, read: Sequence[str]) -> tuple[Bind, ...]:
+    """What is bound of the host: everything that was granted, and what the pack asks for within that.
+
+    Raises `UserError` for a grant that is never given, and for a request that was not granted.
+    """
+    granted = [check_grant(path) for path in read]
+    asked = requested_paths(pack.executable) if pack.executable else {}
+    found, missing = dict.fromkeys(granted), []
+    for path, key in asked.items():
+        real = os.path.realpath(path)
+        if reason := refusal(real):
+            raise UserError(
+                f"pack {pack.name} asks to read {resolved(path)} ({key} in pack.yaml), never granted: {reason}"
+            )
+        if not os.path.exists(real):
+            raise UserError(f"pack {pack.name} asks to read {resolved(path)} ({key} in pack.yaml), which is not there")
+        if any(is_below(real, outside) for outside, _ in granted):
+            found[real, path] = None
+        else:
+            missing.append(path)
+    if missing:
+        raise UserError(
+            f"pack {pack.name} asks to read {', '.join(map(resolved, missing))}: if you trust it with that, open it with "
+            f"{grant_options(missing)} (in a config backend_settings.read, in Python read=[…])"
+        )
+    return tuple(found)
+
+
+def requested_paths(how: Executable) -> dict[str, str]:
+    """Files and folders of the host that the pack asks to read → the key of pack.yaml that says so."""
+    found = {os.path.normpath(name): "needs" for name in how.needs if name.startswith("/")}
+    if how.python and how.python.startswith("/"):
+        folders = [*interpreter_paths(how.python), str(Path(how.python).parent.parent)]
+        found |= {os.path.normpath(path): "python" for path in folders}
+    return {path: key for path, key in found.items() if not is_shown(path) and path not in SETTINGS}
+
+
+def resolved(path: str) -> str:
+    """A path in words, with what it leads to: a link in the pack's own folder must not hide that."""
+    real = os.path.realpath(path)
+    return path if real == path else f"{path} (a link to {escape_path(real)})"
+
+
+def escape_path(path: str) -> str:
+    """A path as a word of a shell's command line, in which every character can be seen."""
+    if path.isprintable():
+        return path
+    escaped = "".join(
+        each if each.isprintable() and each not in "'\\" else "".join(f"\\x{byte:02x}" for byte in os.fsencode(each))
+        for each in path
+    )
+    return f"$'{escaped}'"
+
+
+def grant_options(paths: Sequence[str]) -> str:
+    """The options that grant these paths, by what they lead to."""
+    return " ".join(f"--grant-read {quote_path(os.path.realpath(path))}" for path in paths)
+
+
+def quote_path(path: str) -> str:
+    """As `shlex.quote`, with characters that are not shown escaped."""
+    return shlex.quote(path) if path.isprintable() else escape_path(path)
+
+
+def option_words(pack: Pack) -> str:
+    """All options that grant what the pack asks for; empty where it asks for nothing."""
+    how = pack.executable
+    if how is None:
+        return ""
+    words = ["--network"] if how.network else []
+    words += [f"--variable {name}" for name in how.variables]
+    paths = list(requested_paths(how))
+    return " ".join([*words, *([grant_options(paths)] if paths else [])])
+
+
+def needed_folders(how: Executable) -> tuple[str, ...]:
+    """Folders that a pack gets without a grant: environments of simia's, and settings of the system's programs."""
+    names = [name for name in how.needs if not name.startswith("/")]
+    settings = [path for path in SETTINGS if path in map(os.path.normpath, how.needs) and os.path.isdir(path)]
+    return (*map(cached_folder, names), *settings)
+
+
+def cached_folder(name: str) -> str:
+    """An environment in simia's cache, by its plain name. Raises `UserError` for a name that leads elsewhere."""
+    root = cache_root() / "envs"
+    folder = root / name
+    if not PLAIN.fullmatch(name):
+        raise UserError(f"needs: {name!r} is neither an absolute path nor the name of an environment of simia's")
+    if not folder.is_dir():
+        raise UserError(f"the pack needs the environment {name}, which is not built here: import the pack again")
+    if os.path.realpath(folder) != os.path.join(os.path.realpath(root), name):
+        raise UserError(f"{folder} is a link that leads elsewhere: remove it and import the pack again")
+    return str(folder)
+
+
+def check_environment(name: str) -> None:
+    """Raise `UserError` for the environment of a trainer or a model server: a pack must not start to build one."""
+    if name in RECIPES and name not in FOR_PACKS:
+        raise UserError(
+            f"python: {name!r} in pack.yaml is an environment of a trainer or a model server; a pack may name {', '.join(FOR_PACKS)}"
+        )
+
+
+def describe_requests(pack: Pack) -> list[tuple[str, str]]:
+    """(kind, what) of all that the pack asks of the machine, in words; to be shown before it is opened."""
+    how = pack.executable
+    if how is None:
+        return []
+    rows = [("network", "granted with --network")] if how.network else []
+    rows += [("variable", f"{name}: granted with --variable {name}") for name in how.variables]
+    if how.python and not how.python.startswith("/"):
+        recipe = RECIPES.get(how.python)
+        if recipe and how.python not in FOR_PACKS:
+            word = "refused: an environment of a trainer or a model server"
+        else:
+            word = "an environment that simia builds" + (f" ({recipe.size})" if recipe else "")
+        rows.append(("interpreter", f"{how.python}, {word}"))
+    elif how.python:
+        rows.append(("interpreter", f"{how.python}, of this machine"))
+    rows += [("environment", f"{name}, in simia's cache") for name in how.needs if not name.startswith("/")]
+    for path in requested_paths(how):
+        reason = refusal(os.path.realpath(path))
+        word = f"never granted: {reason}" if reason else f"granted with {grant_options([path])}"
+        rows.append(("read", f"{resolved(path)}: {word}"))
+    return rows

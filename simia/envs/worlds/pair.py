@@ -1,0 +1,184 @@
+"""Two worlds side by side for one episode: tools that run for real beside tools that are simulated, or both on the same calls.
+
+`mixed`: each tool has its back end (`{"*": "simulated", "get_order": "executable"}`): a user's safe tools run, the dangerous or
+missing ones are simulated. The simulator sees what the real ones gave; the real ones know nothing of simulated changes.
+
+`shadow`: the agent plays the executable world, and beside it the simulated one is asked what it would have answered. By
+default it goes on from the true answers (`forced`), so that each call is compared by itself; else from its own.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import orjson
+
+from simia.envs.worlds.arguments import failure
+from simia.envs.worlds.change_distance import distance
+from simia.envs.worlds.executable import ExecutableSettings
+from simia.envs.worlds.executable import open_backend as executable
+from simia.envs.worlds.executable_world import ExecutableWorld
+from simia.envs.worlds.simulated import SimulatedBackend
+from simia.envs.worlds.simulated.feedback import Answer, Done
+from simia.envs.worlds.simulated.world import SimulatedWorld
+from simia.envs.worlds.world import ToolResult
+from simia.errors import Aborted, Code, UserError
+from simia.pack import Pack
+from simia.reward import Scorer
+from simia.task import By, Task
+from simia.tool import ToolSpec
+from simia.trajectory import ToolCall
+
+EXECUTABLE = ExecutableSettings.model_fields.keys()
+
+
+class PairBackend:
+    """`real`: the tools that run for real, in `mixed`; None: `shadow`, where all do, and all are simulated beside that."""
+
+    def __init__(self, pack: Pack, *, real: set[str] | None = None, forced: bool = True, **settings: Any) -> None:
+        self.pack, self.real, self.forced = pack, real, forced
+        run = {name: settings.pop(name) for name in EXECUTABLE & settings.keys()}
+        self.executable = executable(pack, **run)
+        self.simulated = SimulatedBackend(pack, **settings)
+
+    @property
+    def scorer(self) -> Scorer | None:
+        """Where tools are simulated there is no whole state to compare; in the shadow the executable world's rules judge."""
+        return self.simulated.scorer if self.real is not None else None
+
+    @property
+    def engine(self) -> Any:
+        return self.simulated.engine
+
+    def use(self, engine: Any) -> None:
+        """The model that simulates from now on."""
+        self.simulated.use(engine)
+
+    async def start(self) -> None:
+        await self.executable.start()
+
+    async def open(
+        self, task: Task, *, seed: int = 0, group: str | None = None, snapshot: bytes | None = None
+    ) -> PairWorld:
+        one, two, differences = None, None, []
+        if snapshot is not None:
+            body = orjson.loads(snapshot)
+            one, two = (base64.b64decode(body[name]) for name in ("executable", "simulated"))
+            differences = body["differences"]
+        real = await self.executable.open(task, seed=seed, group=group, snapshot=one)
+        try:
+            simulated = await self.simulated.open(task, seed=seed, group=group, snapshot=two)
+        except BaseException:
+            await real.close()
+            raise
+        return PairWorld(self, real, simulated, differences)
+
+    async def close(self) -> None:
+        await self.executable.close()
+        await self.simulated.close()
+
+
+@dataclass
+class PairWorld:
+    """One episode in both."""
+
+    backend: PairBackend
+    real: ExecutableWorld
+    simulated: SimulatedWorld
+    differences: list[dict[str, Any]] = field(default_factory=list)
+    """In the shadow, for each call: what each gave."""
+
+    def __post_init__(self) -> None:
+        self.tools: Mapping[By, Sequence[ToolSpec]] = self.real.tools
+
+    async def call(self, calls: Sequence[ToolCall], by: By = "agent") -> list[ToolResult]:
+        found: list[ToolResult] = []
+        for call in calls:
+            if found and found[-1].ends:
+                found.append(replace(failure(call, Code.FINISHED, Code.FINISHED.meaning), ends=True))
+            elif self.backend.real is None:
+                found.append(await self._both(call, by))
+            elif call.name in self.backend.real:
+                result = (await self.real.call([call], by))[0]
+                self._tell(call, by, result)
+                found.append(result)
+            else:
+                found += await self.simulated.call([call], by)
+        return found
+
+    async def _both(self, call: ToolCall, by: By) -> ToolResult:
+        result = (await self.real.call([call], by))[0]
+        if call.arguments is None or self.backend.simulated.specs[by].get(call.name) is None:
+            return result
+        if self.backend.simulated.specs[by][call.name].argument_errors(call.arguments):
+            return result  # refused before any world is asked, in both alike
+        step = len(self.differences) + 1
+        row: dict[str, Any] = {"step": step, "name": call.name, "arguments": call.arguments, "real": said(result)}
+        try:
+            answer, issue = (await self.simulated.predict([call], by))[0]
+            row |= {
+                "simulated": {"content": answer.content, "failed": answer.failed},
+                **({"issue": issue} if issue else {}),
+            }
+            if not self.backend.forced:
+                self.simulated.take(Done(by, call.name, call.arguments, answer))
+                row["distance"] = await self._distance()
+        except Aborted as error:  # the shadow never disturbs the episode
+            row["lost"] = f"{error.code}: {error.detail}"
+        if self.backend.forced or "lost" in row:
+            self._tell(call, by, result)
+        self.differences.append(row)
+        return result
+
+    async def _distance(self) -> float:
+        """How far the changes that the simulator named are from those that happened, by now."""
+        return distance(await self.real.changes(), (await self.simulated.evidence())["simulated"])
+
+    def _tell(self, call: ToolCall, by: By, result: ToolResult) -> None:
+        content = result.data if result.data is not None else result.content
+        answer = Answer(content, failed=result.error is not None)
+        self.simulated.take(Done(by, call.name, call.arguments or {}, answer))
+
+    async def state(self) -> Any:
+        return await self.real.state()
+
+    async def evidence(self) -> dict[str, Any]:
+        found = dict(await self.real.evidence())
+        if self.backend.real is None:
+            return {**found, "differences": self.differences}
+        return {**found, **await self.simulated.evidence()}
+
+    async def snapshot(self) -> bytes:
+        one, two = await self.real.snapshot(), await self.simulated.snapshot()
+        body = {"executable": base64.b64encode(one).decode(), "simulated": base64.b64encode(two).decode()}
+        return orjson.dumps({**body, "differences": self.differences})
+
+    async def close(self) -> None:
+        await self.real.close()
+        await self.simulated.close()
+
+
+def said(result: ToolResult) -> dict[str, Any]:
+    content = result.data if result.data is not None else result.content
+    return {"content": content, "failed": result.error is not None}
+
+
+def open_mixed(pack: Pack, routes: Mapping[str, str], **settings: Any) -> PairBackend:
+    """`routes`: tool → `executable` or `simulated`; `*`: all the others (simulated unless it says otherwise)."""
+    names = {tool.name for tool in (*pack.tools, *pack.user_tools)}
+    unknown = sorted(routes.keys() - names - {"*"})
+    if unknown:
+        raise UserError(f"pack {pack.name} has no tool {unknown[0]!r} to choose a back end for")
+    wrong = sorted(set(routes.values()) - {"executable", "simulated"})
+    if wrong:
+        raise UserError(f"a tool's back end is executable or simulated, not {wrong[0]!r}")
+    real = {name for name in names if routes.get(name, routes.get("*", "simulated")) == "executable"}
+    return PairBackend(pack, real=real, **settings)
+
+
+def open_shadow(pack: Pack, **settings: Any) -> PairBackend:
+    """For the back end `shadow`."""
+    return PairBackend(pack, **settings)

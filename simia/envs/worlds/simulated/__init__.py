@@ -1,0 +1,6 @@
+"""The simulated back end (Simia-RL, §2.3): a model answers the agent's calls, a ledger keeps it to what it has said."""
+
+from simia.envs.worlds.simulated.backend import SimulatedBackend, open_backend
+from simia.envs.worlds.simulated.settings import SimulatedSettings
+
+__all__ = ["SimulatedBackend", "SimulatedSettings", "open_backend"]

@@ -1,0 +1,224 @@
+"""What the simulator is asked, and how its answer is read (Simia-RL, §2.3 and App. D).
+
+Static text first: rules, tools with full schemas and an example of each one's result, policy; the same for every episode of a
+pack. Then the task with its solution, the same for a group; then the history, which only grows; then the ledger and the
+calls, which change. So a prefix cache serves all but the end of a prompt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from simia.envs.worlds.simulated.settings import SimulatedSettings
+from simia.formats.reply.json_repair import RepairError, loads, without_thoughts
+from simia.pack import Pack
+from simia.prompts import template
+from simia.quotation import escape_unprintable
+from simia.task import Task
+from simia.tool import ToolSpec
+from simia.trajectory import ToolCall, Trajectory, compact
+
+CHARS_A_TOKEN = 3.6  # of JSON and English; a prompt that is cut a little early is better than one that is refused
+LONGEST_EXAMPLE, SHORTENED = 900, 160
+FORM = {
+    "type": "object",
+    "properties": {
+        "answers": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {
+                    "call": {"type": "integer"},
+                    "outcome": {"type": "string", "enum": ["result", "error"]},
+                    "content": {},
+                    "changes": {
+                        "type": "array",
+                        "items": {
+                            "type": "object",
+                            "properties": {
+                                "table": {"type": "string"},
+                                "key": {"type": "string"},
+                                "set": {"type": ["object", "null"]},
+                            },
+                            "required": ["table", "key", "set"],
+                        },
+                    },
+                },
+                "required": ["call", "outcome", "content"],
+            },
+        }
+    },
+    "required": ["answers"],
+}
+
+
+class Unreadable(Exception):  # noqa: N818 - a state of a reply
+    """The reply holds no answers; the message says why, for the model and for the record."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What one call gave: a result or an error, and the changes that it names."""
+
+    content: Any
+    failed: bool = False
+    changes: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def text(self) -> str:
+        """As the agent reads it."""
+        return self.content if isinstance(self.content, str) else compact(self.content)
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A call of the past with its answer."""
+
+    by: str
+    name: str
+    arguments: dict[str, Any]
+    answer: Answer
+
+
+class Feedback:
+    """The prompts of one pack. Made once, shared by all episodes."""
+
+    def __init__(self, pack: Pack, settings: SimulatedSettings) -> None:
+        self.settings = settings
+        system, one = template("simulated/system.j2")
+        self._request, two = template("simulated/request.j2")
+        self.hashes = {"simulated/system.j2": one, "simulated/request.j2": two}
+        examples = results_of(pack.seeds, settings.examples)
+        tools = [shown(tool, examples.get(tool.name, [])) for tool in (*pack.tools, *pack.user_tools)]
+        self.system = system.render(tools=tools, policy=pack.policy, helpful=settings.helpful).strip()
+
+    def messages(
+        self,
+        task: Task,
+        history: Sequence[Done],
+        ledger: str,
+        calls: Sequence[tuple[str, ToolCall]],
+        state: str = "",
+    ) -> list[dict[str, Any]]:
+        """The request's messages. `calls`: by whom, and which. History that is too long is told more shortly, oldest first."""
+        knows = self.settings.knowledge != "schema"
+        head = {
+            "task": told(task) if knows else "",
+            "reference": "\n".join(f"- {each.name} {compact(each.arguments)}" for each in task.actions)
+            if knows
+            else "",
+            "state": state,
+        }
+        now = [describe(n, by, call.name, call.arguments or {}) for n, (by, call) in enumerate(calls, start=1)]
+        lines = [line(n, done) for n, done in enumerate(history, start=1)]
+        fixed = len(self.system) + sum(len(text) for text in (*head.values(), ledger, *now))
+        room = int(self.settings.context * CHARS_A_TOKEN) - (self.settings.max_tokens or 4096) * 4 - fixed
+        text = self._request.render(**head, history=fitted(lines, history, room), ledger=ledger, calls=now).strip()
+        return [{"role": "system", "content": self.system}, {"role": "user", "content": text}]
+
+
+def told(task: Task) -> str:
+    return task.instruction or task.opening or ""
+
+
+def shown(tool: ToolSpec, examples: list[str]) -> dict[str, Any]:
+    returns = tool.returns
+    return {
+        "name": tool.name,
+        "description": tool.description,
+        "parameters": compact(tool.parameters),
+        "returns": returns if isinstance(returns, str) else compact(returns) if returns else "",
+        "examples": examples,
+    }
+
+
+def results_of(seeds: Sequence[Trajectory], most: int) -> dict[str, list[str]]:
+    """For each tool the first results that succeeded and are short enough to be shown."""
+    found: dict[str, list[str]] = {}
+    for seed in seeds if most else ():
+        names = {call.id: call.name for message in seed.messages for call in message.calls}
+        for message in seed.messages:
+            name = names.get(message.call_id or "", message.name or "") if message.role == "tool" else ""
+            held = found.setdefault(name, []) if name else None
+            if held is not None and len(held) < most and message.error is None and len(message.text) <= LONGEST_EXAMPLE:
+                held.append(escape_unprintable(" ".join(message.text.split())))
+    return found
+
+
+def describe(number: int, by: str, name: str, arguments: dict[str, Any]) -> str:
+    """One call on one line: its arguments are the agent's, and may try to look like further lines."""
+    return f"{number}. {by}: {name} {escape_unprintable(compact(arguments))}"
+
+
+def line(number: int, done: Done, most: int | None = None) -> str:
+    text = escape_unprintable(" ".join(done.answer.text.split()))
+    if most is not None and len(text) > most:
+        text = f"{text[:most]} … (shortened)"
+    kind = "error" if done.answer.failed else "result"
+    return f"{describe(number, done.by, done.name, done.arguments)}\n   {kind}: {text}"
+
+
+def fitted(lines: list[str], history: Sequence[Done], room: int) -> list[str]:
+    """As much of the history as there is room for: old results are shortened first, then old calls left out."""
+    total = sum(map(len, lines))
+    found = list(lines)
+    for n, done in enumerate(history):
+        if total <= room:
+            return found
+        short = line(n + 1, done, SHORTENED)
+        total -= len(found[n]) - len(short)
+        found[n] = short
+    left_out = 0
+    while total > room and left_out < len(found) - 1:
+        total -= len(found[left_out])
+        left_out += 1
+    return [f"({left_out} earlier calls are left out)", *found[left_out:]] if left_out else found
+
+
+def read(text: str, count: int) -> list[Answer]:
+    """The answers of a reply, in the order of the calls. Raises `Unreadable`."""
+    try:
+        value, _ = loads(without_thoughts(text))
+    except RepairError as error:
+        raise Unreadable(f"it is not JSON: {error}") from None
+    rows = value.get("answers") if isinstance(value, dict) else value
+    if rows is None and isinstance(value, dict) and "content" in value:
+        rows = [value]  # one answer without the list around it
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise Unreadable('there is no list "answers"')
+    rows = [{**row, "call": int(row["call"])} if str(row.get("call")).isdecimal() else row for row in rows]
+    if len(rows) > count:  # answers to calls that nobody made are left out, if it is clear which these are
+        asked = [row for row in rows if row.get("call") in range(1, count + 1)]
+        rows = asked if len({row["call"] for row in asked}) == len(asked) else rows
+    if len(rows) != count:
+        raise Unreadable(f"{len(rows)} answers for {count} calls")
+    numbers = [row.get("call") for row in rows]
+    if sorted(numbers, key=str) == sorted(range(1, count + 1), key=str):
+        rows = sorted(rows, key=lambda row: int(row["call"]))
+    return [one(row) for row in rows]
+
+
+def one(row: dict[str, Any]) -> Answer:
+    outcome = str(row.get("outcome", "result")).lower()
+    if outcome not in ("result", "error", "success", "ok") or "content" not in row:
+        raise Unreadable('an answer has "outcome" (result or error) and "content"')
+    content = row["content"]
+    if isinstance(content, str) and content[:1] in "{[" and content[-1:] in "}]":  # JSON in JSON: the value is meant
+        try:
+            content = orjson.loads(content)
+        except orjson.JSONDecodeError:
+            pass
+    failed = outcome == "error"
+    if failed and isinstance(content, str):
+        content = {"error": content}
+    given = row.get("changes") or []
+    changes = []
+    for each in given if isinstance(given, list) else []:
+        if not isinstance(each, dict) or "key" not in each or not isinstance(each.get("set"), dict | None):
+            raise Unreadable('a change has "table", "key" and "set" (an object, or null)')
+        changes.append({"table": str(each.get("table", "item")), "key": str(each["key"]), "set": each.get("set")})
+    return Answer(content, failed, [] if failed else changes)

@@ -1,0 +1,195 @@
+"""One simulated episode: calls are checked here first, then a model answers them, and the ledger holds it to its word.
+
+What our schema check refuses never costs a request. The answers of one turn come in one request. An answer that cannot be
+read or contradicts what was said before is asked for once more, with the contradiction named. Within a group, who asks the
+same in the same world gets the same answer, and it is paid for once: the key of a reply is made of the group, the digest of
+all calls and answers so far, and the calls.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import zstandard
+
+from simia.envs.worlds.arguments import failure, refused
+from simia.envs.worlds.simulated.feedback import Answer, Done, Unreadable, read
+from simia.envs.worlds.world import ToolResult
+from simia.errors import Aborted, Code
+from simia.llm.engine import BudgetReached
+from simia.llm.types import LLMFault, Request
+from simia.quality.entity_ledger import Ledger
+from simia.task import By, Task
+from simia.tool import ToolSpec, compile_schema
+from simia.trajectory import ToolCall, compact, digest
+
+if TYPE_CHECKING:
+    from simia.envs.worlds.simulated.backend import SimulatedBackend
+
+AGAIN = "That answer cannot stand: {why}. Answer all calls once more, in the same form, so that this is mended."
+UNREADABLE = "That could not be read: {why}. Answer all calls once more, with one JSON object in the form described."
+
+
+class SimulatedWorld:
+    """Raises `Aborted` when the model cannot be had, and nothing else."""
+
+    def __init__(
+        self,
+        backend: SimulatedBackend,
+        task: Task,
+        ledger: Ledger,
+        *,
+        seed: int,
+        group: str | None,
+        state: str = "",
+    ) -> None:
+        """`state`: what the simulator is told of the tables."""
+        self._backend, self._task, self._seed, self._told = backend, task, seed, state
+        self._group = group if group is not None else f"{task.id}/{seed}/{next(backend.numbers)}"
+        self.ledger = ledger
+        self.history: list[Done] = []
+        # All that a first prompt is made of: a store of replies outlives an edit of the task.
+        known = [task.instruction, task.opening, [(each.name, each.arguments) for each in task.actions], state]
+        self._digest = digest([task.id, seed, *known])
+        self._first = ledger.copy()
+        self._guard = asyncio.Lock()
+        self.tools: Mapping[By, Sequence[ToolSpec]] = {"agent": backend.pack.tools, "user": backend.pack.user_tools}
+
+    async def call(self, calls: Sequence[ToolCall], by: By = "agent") -> list[ToolResult]:
+        async with self._guard:
+            specs = self._backend.specs[by]
+            results: list[ToolResult | None] = [refused(call, specs) for call in calls]
+            sound = [call for call, result in zip(calls, results, strict=True) if result is None]
+            last = next((n for n, call in enumerate(sound) if call.name in self._backend.pack.ends), len(sound))
+            sound = sound[: last + 1]  # what comes after the end is not carried out
+            answers = iter(zip(sound, await self._answers(sound, by), strict=True) if sound else ())
+            found: list[ToolResult] = []
+            for call, result in zip(calls, results, strict=True):
+                if found and found[-1].ends:
+                    result = replace(failure(call, Code.FINISHED, Code.FINISHED.meaning), ends=True)
+                elif result is None:
+                    _, (answer, issue) = next(answers, (None, (Answer({"error": "not carried out"}, failed=True), "")))
+                    error = Code.TOOL_ERROR if answer.failed else None
+                    data = None if isinstance(answer.content, str) else answer.content
+                    ends = error is None and call.name in self._backend.pack.ends
+                    result = ToolResult(call.id, answer.text, data=data, error=error, detail=issue, ends=ends)
+                found.append(result)
+            return found
+
+    async def _answers(self, calls: list[ToolCall], by: By) -> list[tuple[Answer, str]]:
+        """Answers and, for an answer that contradicts what was said before and stays so, which contradiction that is."""
+        found = await self.predict(calls, by)
+        for call, (answer, _) in zip(calls, found, strict=True):
+            self.take(Done(by, call.name, call.arguments or {}, answer))
+        return found
+
+    async def predict(self, calls: list[ToolCall], by: By = "agent") -> list[tuple[Answer, str]]:
+        """What would be answered to these calls, all of them sound; the world stays as it is."""
+        asked = [[by, call.name, call.arguments or {}] for call in calls]
+        place = digest([self._group, self._digest, asked])
+        answers, issues = await self._backend.shared(place, lambda: self._ask(calls, by, place))
+        return list(zip(answers, issues, strict=True))
+
+    def take(self, done: Done) -> None:
+        """A call and its answer, from whomever it came: they are true in this world from now on."""
+        answer = done.answer
+        self.history.append(done)
+        self.ledger.take(done.name, done.arguments, answer.content, failed=answer.failed, changes=answer.changes)
+        self._digest = digest([self._digest, done.by, done.name, done.arguments, answer.content, answer.failed])
+
+    async def _ask(self, calls: list[ToolCall], by: By, place: str) -> tuple[list[Answer], list[str]]:
+        settings, engine = self._backend.settings, self._backend.engine
+        ledger = self.ledger.render() if settings.ledger else ""
+        given = [(by, call) for call in calls]
+        messages = self._backend.feedback.messages(self._task, self.history, ledger, given, self._told)
+        said: list[dict[str, Any]] = []
+        best: tuple[list[Answer], list[str]] | None = None
+        why, most = "", settings.max_tokens
+        for attempt in range(1 + settings.again):
+            request = self._backend.request([*messages, *said], most)
+            draw = f"{place}/{attempt}"
+            try:
+                reply = await engine.ask(request, item=self._group, draw=draw, key=self._key(request, draw))
+            except BudgetReached as error:
+                raise Aborted(Code.BUDGET, str(error)) from None
+            except LLMFault as fault:
+                raise Aborted(fault.code, f"the simulator: {fault.detail or fault.code.meaning}") from None
+            try:
+                answers = read(reply.text, len(calls))
+            except Unreadable as error:
+                why = str(error)
+                said = [{"role": "assistant", "content": reply.text or "(nothing)"}, ask_again(UNREADABLE, why)]
+                if reply.truncated and most:
+                    most *= 2  # it may all have been thoughts
+                continue
+            issues = self._contradictions(calls, answers)
+            if best is None or sum(map(bool, issues)) <= sum(map(bool, best[1])):
+                best = answers, issues
+            if not any(issues):
+                break
+            why = "; ".join(issue for issue in issues if issue)
+            said = [{"role": "assistant", "content": reply.text}, ask_again(AGAIN, why)]
+        if best is None:
+            raise Aborted(Code.UNPARSABLE, f"the simulator's answer cannot be read: {why}")
+        return best
+
+    def _key(self, request: Request, draw: str) -> str:
+        """By group, world and calls: what the prompt looks like beside that makes no difference within a run."""
+        backend = self._backend.engine.backend
+        return digest([backend.alias, backend.model, self._backend.identity, draw])
+
+    def _contradictions(self, calls: list[ToolCall], answers: list[Answer]) -> list[str]:
+        """For each answer what is wrong with it; they are looked at one after the other, as they would have happened."""
+        ledger = self.ledger.copy() if self._backend.settings.ledger else None
+        found = []
+        for call, answer in zip(calls, answers, strict=True):
+            arguments = call.arguments or {}
+            wrong = [] if answer.failed else self._backend.misfits(call.name, answer.content)
+            if ledger is not None:
+                wrong += ledger.contradictions(
+                    call.name, arguments, answer.content, failed=answer.failed, changes=answer.changes
+                )
+                ledger.take(call.name, arguments, answer.content, failed=answer.failed, changes=answer.changes)
+            found.append("; ".join(wrong))
+        return found
+
+    async def state(self) -> dict[str, Any]:
+        """What is known of the world, by table and key."""
+        return self.ledger.tables
+
+    async def evidence(self) -> dict[str, Any]:
+        """A simulated world has no state to compare with: what scorers get is what was said to have changed."""
+        named = [change for done in self.history for change in done.answer.changes]
+        return {"simulated": named}
+
+    async def snapshot(self) -> bytes:
+        rows = [[d.by, d.name, d.arguments, d.answer.content, d.answer.failed, d.answer.changes] for d in self.history]
+        body = {
+            "version": 1,
+            "kind": "simulated",
+            "group": self._group,
+            "seed": self._seed,
+            "history": rows,
+            "first": self._first.dump(),
+        }
+        return zstandard.compress(compact(body).encode())
+
+    def replay(self, rows: list[list[Any]]) -> None:
+        """The history of a snapshot; nothing is asked."""
+        for by, name, arguments, content, failed, changes in rows:
+            self.take(Done(by, name, arguments, Answer(content, failed, changes)))
+
+    async def close(self) -> None:
+        return None
+
+
+def ask_again(form: str, why: str) -> dict[str, Any]:
+    return {"role": "user", "content": form.format(why=why)}
+
+
+def result_schema(tool: ToolSpec) -> Any:
+    """A compiled schema of what the tool returns; None where none is declared."""
+    return compile_schema(tool.returns) if isinstance(tool.returns, dict) else None

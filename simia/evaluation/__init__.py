@@ -1,0 +1,1 @@
+"""Measure what can be trusted: fidelity of simulated worlds, calibration of judges."""

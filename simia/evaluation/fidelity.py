@@ -1,0 +1,271 @@
+"""How far a simulated world is from the real one: figures over calls that both answered (`backend: shadow`).
+
+For each tool: whether a simulated result has the shape that the tool declares (or, where it declares none, that its real
+results have), whether success and refusal agree, and how many of the values agree: F1 over the leaves of both results, each
+leaf its path and its value.
+
+Of look-ups that are made again: whether the simulator says once more what its history says that was answered before, where
+nothing has changed for real since. That is consistency with itself, and it needs no detector of ours: a simulator whose
+inventions are all wrong can have it in full. Where it goes on from its own answers (`forced: false`), also the distance of
+the changes it named from those that really happened, step by step.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from simia.statistics import Estimate
+from simia.tool import CompiledSchema, SchemaError, ToolSpec, compile_schema
+from simia.trajectory import compact
+
+T = TypeVar("T")
+RESAMPLES = 1000
+FEWEST = 5  # episodes that are drawn again as wholes; with fewer, calls are
+Row = Mapping[str, Any]
+"""One call in the shadow: name, arguments, real, simulated or lost, step, distance; `episode` tells episodes apart."""
+
+
+@dataclass
+class ToolFidelity:
+    """One tool's calls. `value_f1` is over calls that succeeded in both worlds; `again` and what follows over look-ups that were
+    made before in the same episode, with the same arguments. `held`: these contradict nothing said before; `kept`: of the `past` values."""
+
+    calls: int = 0
+    lost: int = 0
+    shaped: int = 0
+    to_shape: int = 0
+    agree: int = 0
+    hits: int = 0
+    real: int = 0
+    simulated: int = 0
+    contradicting: int = 0
+    again: int = 0
+    held: int = 0
+    past: int = 0
+    kept: int = 0
+
+    @property
+    def answered(self) -> int:
+        return self.calls - self.lost
+
+    @property
+    def schema_validity(self) -> float | None:
+        return self.shaped / self.to_shape if self.to_shape else None
+
+    @property
+    def agreement(self) -> float | None:
+        return self.agree / self.answered if self.answered else None
+
+    @property
+    def value_f1(self) -> float | None:
+        total = self.real + self.simulated
+        return 2 * self.hits / total if total else None
+
+    @property
+    def memory(self) -> float | None:
+        """Share of the values said before, and unchanged since, that are said again."""
+        return self.kept / self.past if self.past else None
+
+    def add(self, other: ToolFidelity) -> None:
+        for name in self.__dataclass_fields__:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+
+@dataclass
+class Fidelity:
+    """All tools of a run, and how far its state had gone astray after so many calls."""
+
+    tools: dict[str, ToolFidelity] = field(default_factory=dict)
+    distance: dict[int, float] = field(default_factory=dict)
+    """Step (from 1) → mean distance of the changes, 0 to 1; only where the simulator went on from its own answers."""
+    calls: dict[tuple[str, int], ToolFidelity] = field(default_factory=dict)
+    """(Episode, step) → that call alone."""
+
+    @property
+    def total(self) -> ToolFidelity:
+        return total_of(self.tools.values())
+
+    def interval(self, measure: str) -> Estimate | None:
+        """A measure (`value_f1`, `memory`, …) of all calls with its 95 % interval by bootstrap: episodes are drawn again, and
+        where there are fewer than five of them, calls. The latter is too narrow, as calls of one episode hang together."""
+        value = getattr(self.total, measure)
+        if value is None:
+            return None
+        groups = [total_of(group) for group in clusters(self.calls)]
+        drawn = [getattr(total_of(picked), measure) for picked in draws(groups)]
+        return Estimate(value, *ends(drawn, value))
+
+
+def gain(one: Fidelity, other: Fidelity, measure: str) -> Estimate | None:
+    """How much more `one` has of a measure than `other`, over the calls that both have an answer to; drawn again in pairs."""
+    both = {
+        place: (each, other.calls[place])
+        for place, each in one.calls.items()
+        if place in other.calls and not (each.lost or other.calls[place].lost)
+    }
+    found = difference(list(both.values()), measure)
+    if found is None:
+        return None
+    groups = [(total_of(one for one, _ in group), total_of(two for _, two in group)) for group in clusters(both)]
+    drawn = [difference(picked, measure) for picked in draws(groups)]
+    return Estimate(found, *ends(drawn, found))
+
+
+def difference(pairs: Sequence[tuple[ToolFidelity, ToolFidelity]], measure: str) -> float | None:
+    one, two = (getattr(total_of([pair[n] for pair in pairs]), measure) for n in (0, 1))
+    return None if one is None or two is None else one - two
+
+
+def total_of(calls: Iterable[ToolFidelity]) -> ToolFidelity:
+    found = ToolFidelity()
+    for each in calls:
+        found.add(each)
+    return found
+
+
+def clusters(calls: Mapping[tuple[str, int], T]) -> list[list[T]]:
+    grouped: dict[str, list[T]] = defaultdict(list)
+    for (episode, _), each in calls.items():
+        grouped[episode].append(each)
+    return list(grouped.values()) if len(grouped) >= FEWEST else [[each] for each in calls.values()]
+
+
+def draws(groups: Sequence[T]) -> Iterator[list[T]]:
+    chance = random.Random(0)
+    for _ in range(RESAMPLES):
+        yield chance.choices(groups, k=len(groups))
+
+
+def ends(drawn: Iterable[float | None], value: float) -> tuple[float, float]:
+    known = sorted(each for each in drawn if each is not None) or [value]
+    return known[int(0.025 * (len(known) - 1))], known[round(0.975 * (len(known) - 1))]
+
+
+def figures(rows: Sequence[Row], specs: Mapping[str, ToolSpec]) -> Fidelity:
+    """The figures of all calls of some episodes."""
+    found = Fidelity()
+    schemas = {name: schema_of(specs.get(name), results) for name, results in real_results(rows).items()}
+    distances: dict[int, list[float]] = defaultdict(list)
+    before: dict[tuple[str, str, str], Row] = {}
+    for row in rows:
+        place = (row.get("episode", ""), row["name"], compact(row["arguments"]))
+        each = one_call(row, schemas.get(row["name"]), before.get(place))
+        before[place] = row
+        found.tools.setdefault(row["name"], ToolFidelity()).add(each)
+        found.calls[row.get("episode", ""), row["step"]] = each
+        if "distance" in row:
+            distances[row["step"]].append(row["distance"])
+    found.distance = {step: sum(values) / len(values) for step, values in sorted(distances.items())}
+    return found
+
+
+def one_call(row: Row, schema: CompiledSchema | None, before: Row | None) -> ToolFidelity:
+    """`before`: the same call, made earlier in the episode."""
+    if "simulated" not in row:
+        return ToolFidelity(calls=1, lost=1)
+    real, simulated = row["real"], row["simulated"]
+    each = ToolFidelity(calls=1, agree=real["failed"] == simulated["failed"], contradicting="issue" in row)
+    if not simulated["failed"] and schema is not None:
+        each.to_shape, each.shaped = 1, schema.valid(simulated["content"])
+    if not real["failed"] and not simulated["failed"]:
+        one, two = Counter(leaves(real["content"])), Counter(leaves(simulated["content"]))
+        each.hits, each.real, each.simulated = (one & two).total(), one.total(), two.total()
+    if before is not None and not before["real"]["failed"] and not real["failed"]:
+        # What the history says was answered then: the truth, or the simulator's own word.
+        own = "distance" in row and "simulated" in before
+        then = before["simulated"] if own else before["real"]
+        each.again, each.past, each.kept = 1, *remembered(then, simulated, before["real"], real)
+        each.held = each.kept == each.past and then["failed"] == simulated["failed"]
+    return each
+
+
+def remembered(then: Row, now: Row, real_then: Row, real_now: Row) -> tuple[int, int]:
+    """How many values were said then at places where nothing has changed for real, and how many of these are said now."""
+    if then["failed"]:
+        return 0, 0
+    was, real = by_path(real_then["content"]), by_path(real_now["content"])
+    changed = {path for path in was.keys() | real.keys() if was.get(path) != real.get(path)}
+    # Whatever lies in a list of which an element came or went is compared element by element: what stays, stays.
+    left = {path: values & real.get(path, Counter()) for path, values in was.items()}
+    past = kept = 0
+    again = by_path(None if now["failed"] else now["content"])
+    for path, values in by_path(then["content"]).items():
+        if path in changed:
+            if values != was.get(path):
+                continue  # its own invention of something that has changed: nothing says which part of it stays
+            values = left[path]
+        past += values.total()
+        kept += (values & again.get(path, Counter())).total()
+    return past, kept
+
+
+def by_path(value: Any) -> dict[str, Counter[str]]:
+    found: dict[str, Counter[str]] = defaultdict(Counter)
+    for path, each in leaves(value):
+        found[path][each] += 1
+    return found
+
+
+def real_results(rows: Iterable[Row]) -> dict[str, list[Any]]:
+    found: dict[str, list[Any]] = defaultdict(list)
+    for row in rows:
+        if not row["real"]["failed"]:
+            found[row["name"]].append(row["real"]["content"])
+    return found
+
+
+def schema_of(spec: ToolSpec | None, results: Sequence[Any]) -> CompiledSchema | None:
+    """What a result looks like: as declared, else as the real ones of this run do."""
+    declared = spec.returns if spec is not None else None
+    try:
+        return compile_schema(declared if isinstance(declared, dict) else shape(results))
+    except SchemaError:
+        return None
+
+
+def shape(values: Sequence[Any]) -> dict[str, Any]:
+    """A JSON Schema that all values fit: types, the keys that every object has, what lists hold."""
+    types = sorted({kind(value) for value in values})
+    found: dict[str, Any] = {"type": types[0] if len(types) == 1 else types} if types else {}
+    objects = [value for value in values if isinstance(value, dict)]
+    if objects:
+        keys = {key for value in objects for key in value}
+        # Keys that are identifiers differ from one result to the next; those that all have are the shape.
+        always = sorted(key for key in keys if all(key in value for value in objects))
+        found["required"] = always
+        found["properties"] = {key: shape([value[key] for value in objects]) for key in always}
+    lists = [each for value in values if isinstance(value, list) for each in value]
+    if lists:
+        found["items"] = shape(lists)
+    return found
+
+
+def kind(value: Any) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "boolean"
+    if isinstance(value, int | float):
+        return "number"
+    return "string" if isinstance(value, str) else "array" if isinstance(value, list) else "object"
+
+
+def leaves(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
+    """Path and value of every plain value; the place in a list does not count, numbers that are equal are."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from leaves(inner, f"{path}.{key}")
+    elif isinstance(value, list):
+        for inner in value:
+            yield from leaves(inner, f"{path}[]")
+    elif isinstance(value, str):
+        yield path, " ".join(value.split()).casefold()
+    else:
+        yield (
+            path,
+            repr(float(value)) if isinstance(value, int | float) and not isinstance(value, bool) else repr(value),
+        )

@@ -1,7 +1,0 @@
-"""Export: trajectories out of simia, in the form that a trainer reads, with a data set card and an account of refusals."""
-
-from simia.export.exporter import export
-from simia.export.facts import CardFacts, ExportReport, Format, Segment, Template
-from simia.export.tokens import CountTokens, estimate_tokens
-
-__all__ = ["CardFacts", "CountTokens", "ExportReport", "Format", "Segment", "Template", "estimate_tokens", "export"]

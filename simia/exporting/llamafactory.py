@@ -1,0 +1,159 @@
+"""What LLaMA-Factory gets: rows that fit its context, `dataset_info.json`, `train.yaml` and the DeepSpeed config.
+
+Lengths are summed over the parts of a row plus what the chat template puts around them, rounded up; the trainer cuts
+a row that is too long in the middle of a turn, and its packing takes one token of the context, its arithmetic at the
+very edge another.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import accumulate
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+
+from simia import resources
+from simia.errors import Code, Issue, UserError
+from simia.exporting.facts import Segment, Template
+from simia.exporting.tokens import CountTokens, estimate_tokens
+from simia.formats.llamafactory import Conversation, Unfit, conversation, ends, whole
+from simia.trajectory import Trajectory
+
+RESERVE = 2  # one for packing, one for the trainer's rounding where a row fills the context exactly
+TURN_TOKENS = 28  # role, end of turn, <tool_response> around a result, an empty thinking block
+CALL_TOKENS = 10  # <tool_call> around a call
+SYSTEM_TOKENS = 140  # the template's words about tools
+TOOL_TOKENS = 12  # the wrapper around each tool
+# What a template writes where a row has no system text; those that are not named write nothing.
+OWN_SYSTEM: dict[Template, str] = {"qwen": "You are Qwen, created by Alibaba Cloud. You are a helpful assistant."}
+
+DATASET_INFO = {
+    "simia": {
+        "file_name": "data.jsonl",
+        "formatting": "sharegpt",
+        "columns": {"messages": "conversations", "system": "system", "tools": "tools"},
+        "tags": {
+            "role_tag": "from",
+            "content_tag": "value",
+            "user_tag": "human",
+            "assistant_tag": "gpt",
+            "observation_tag": "observation",
+            "function_tag": "function_call",
+        },
+    }
+}
+
+
+@dataclass(frozen=True)
+class Line:
+    """A row as JSON, the assistant turns that it trains, and its length (0: not counted)."""
+
+    text: str
+    trained: int
+    tokens: int
+
+
+class Model(BaseModel):
+    """One model of configs/llamafactory/models.yaml."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    path: str
+    template: Template
+
+    @classmethod
+    def named(cls, name: str) -> Model:
+        """Raises `UserError` that lists what there is."""
+        file = resources.find("configs", "llamafactory/models.yaml")
+        try:
+            models = TypeAdapter(dict[str, cls]).validate_python(yaml.safe_load(file.read_text(encoding="utf-8")))  # type: ignore[valid-type]
+        except (yaml.YAMLError, ValidationError) as error:
+            raise UserError(f"{file} is not a list of models: {' '.join(str(error).split())[:200]}") from None
+        if name not in models:
+            raise UserError(f"no model is named {name!r} in {file.name}; there are: {', '.join(models)}")
+        return models[name]
+
+
+class Writer:
+    """Rows and configuration for one export."""
+
+    def __init__(
+        self,
+        segment: Segment,
+        reasoning: bool,
+        template: Template,
+        cutoff: int,
+        count: CountTokens | None,
+        model: Model | None = None,
+    ) -> None:
+        self.model = model
+        self.segment = segment
+        self.reasoning = reasoning
+        self.cutoff = cutoff
+        # Without reasoning the qwen3 template would add an empty thinking block to every turn, and train on it.
+        self.template: Template = "qwen3_nothink" if template == "qwen3" and not reasoning else template
+        self._count = count or estimate_tokens
+        # System text and tools repeat from row to row of one pack.
+        self._count_shared = lru_cache(maxsize=256)(self._count)
+
+    def rows(self, t: Trajectory) -> Iterator[Line | Issue]:
+        """The trajectory's rows; an issue in place of each row that the trainer would not carry exactly."""
+        try:
+            c = conversation(t, reasoning=self.reasoning)
+            if self.segment == "whole":
+                row = whole(c)
+        except Unfit as unfit:
+            yield unfit.issue
+            return
+        lengths = self.lengths(c)
+        if self.segment == "whole":
+            yield self.fitting(row, sum(turn.trained for turn in c.turns), lengths[-1])
+            return
+        for end in ends(c):
+            yield self.fitting(c.row(end), 1, lengths[end - 1])
+
+    def fitting(self, row: dict[str, Any], trained: int, tokens: int) -> Line | Issue:
+        if tokens + RESERVE > self.cutoff:
+            detail = f"{tokens} tokens, {self.cutoff - RESERVE} fit"
+            return Issue(code=Code.OVER_BUDGET, where=f"messages[{row['turn']}]", detail=detail)
+        return Line(json.dumps(row, ensure_ascii=False), trained, tokens)
+
+    def lengths(self, c: Conversation) -> list[int]:
+        """Tokens of the row up to and with each turn, never too few."""
+        tools = json.loads(c.tools) if c.tools else []
+        # The llama3 template prints each tool over many indented lines.
+        shown = json.dumps(tools, ensure_ascii=False, indent=4) if self.template == "llama3" else c.tools
+        system = c.system or OWN_SYSTEM.get(self.template, "")
+        head = self._count_shared(system) + self._count_shared(shown) + SYSTEM_TOKENS + TOOL_TOKENS * len(tools)
+        each = [self._count(turn.value) + TURN_TOKENS + CALL_TOKENS * turn.calls for turn in c.turns]
+        return [head + total for total in accumulate(each)]
+
+    def configuration(self) -> Iterator[tuple[str, str]]:
+        """(file name, text) of each file that the trainer needs beside the data."""
+        recipe = resources.find("configs", "llamafactory/sft.yaml").read_text(encoding="utf-8")
+        changes = {
+            "dataset": "simia",
+            "template": self.template,
+            "cutoff_len": str(self.cutoff),
+            "mask_history": "true" if self.segment == "turns" else "false",
+        }
+        if self.model is not None:
+            changes["model_name_or_path"] = self.model.path
+        yield "dataset_info.json", json.dumps(DATASET_INFO, indent=2) + "\n"
+        yield "ds_zero3.json", resources.find("configs", "llamafactory/ds_zero3.json").read_text(encoding="utf-8")
+        yield "train.yaml", with_values(recipe, changes)
+
+
+def with_values(recipe: str, changes: dict[str, str]) -> str:
+    """The recipe with these keys' values replaced and its comments kept."""
+    for key, value in changes.items():
+        recipe, found = re.subn(rf"(?m)^{key}:[ ]*[^\s#]*", f"{key}: {value}", recipe)
+        if found != 1:
+            raise UserError(f"configs/llamafactory/sft.yaml must have exactly one line for {key!r}; it has {found}")
+    return recipe

@@ -1,0 +1,233 @@
+"""Turns as the dialects read them, and how they become messages: ids, pairing of results, merging of split turns.
+
+The dialects (`dialect_*.py`) say what stands where; this module alone decides which result answers which call.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from simia.errors import Code, Issue
+from simia.formats.reply.json_repair import ReadCall, RepairError, bare_calls, loads
+from simia.trajectory import Message, Role, ToolCall
+
+ROLES: dict[str, Role] = {
+    **dict.fromkeys(("user", "human"), "user"),
+    **dict.fromkeys(("assistant", "gpt", "ai", "agent", "model"), "assistant"),
+    **dict.fromkeys(("tool", "function", "observation", "environment", "tool_response", "tool_result"), "tool"),
+    **dict.fromkeys(("function_response", "function_result"), "tool"),
+    **dict.fromkeys(("system", "developer"), "system"),
+}
+CALL_ROLES = frozenset({"function_call", "tool_call"})
+# A tool may well print Python: what is no JSON stays the text that it is.
+NOT_A_RESULT = {"trailing_text", "leading_text", "json_repair", "python_literal", "single_quotes"}
+THOUGHT = re.compile(r"<(think|thinking|reasoning)>(.*?)</\1>", re.S | re.I)
+OPEN_THOUGHT = re.compile(r"<(?:think|thinking|reasoning)>(.*?)(?=<tool_call\b)", re.S | re.I)
+ANY_THOUGHT = re.compile(r"<(?:think|thinking|reasoning)>", re.I)
+CALL = re.compile(r"<(tool_call|function_call)\b([^<>]*)>(.*?)(</\1\s*>|(?=<\1\b)|\Z)", re.S | re.I)
+NAME = re.compile(r"""\bname\s*=\s*["']?([\w.-]+)""")
+
+
+class Unreadable(ValueError):  # noqa: N818 - a finding on the reply, not a fault of the program
+    """The reply has no single reading; the message says why."""
+
+
+@dataclass(slots=True)
+class Turn:
+    """One turn before pairing. `name` and `answers` are what a result says of the call that it belongs to."""
+
+    role: Role
+    text: str | None = None
+    reasoning: str | None = None
+    calls: list[ReadCall] = field(default_factory=list)
+    name: str | None = None
+    answers: str | None = None
+    failed: bool = False
+
+
+@dataclass(slots=True)
+class Reading:
+    """What was read so far, and what had to be mended for it (an ordered set)."""
+
+    turns: list[Turn] = field(default_factory=list)
+    repairs: dict[str, None] = field(default_factory=dict)
+
+
+def assistant_turn(body: str, reading: Reading) -> Turn:
+    """An assistant's text with `<think>` and `<tool_call>` taken out of it."""
+    if "<" not in body:
+        return Turn("assistant", trimmed(body) or None)
+    thoughts: list[str] = []
+
+    def keep(found: re.Match[str]) -> str:
+        thought = found[found.lastindex or 0].strip()
+        if ANY_THOUGHT.search(thought):
+            raise Unreadable("a <think> within a <think>")
+        thoughts.append(thought)
+        return ""
+
+    if ANY_THOUGHT.search(body):
+        body = THOUGHT.sub(keep, body)
+        if ANY_THOUGHT.search(body):
+            if (unclosed := OPEN_THOUGHT.search(body)) and "\n" in unclosed[1].strip():
+                raise Unreadable("a <think> that is not closed: where it ends cannot be told")
+            body = OPEN_THOUGHT.sub(keep, body)
+            reading.repairs["missing_close_tag"] = None
+            if ANY_THOUGHT.search(body):
+                raise Unreadable("a <think> that is never closed")
+    turn = Turn("assistant", reasoning="\n".join(t for t in thoughts if t) or None)
+    pieces, at = [], 0
+    for found in CALL.finditer(body):
+        pieces.append(body[at : found.start()])
+        at = found.end()
+        turn.calls += tagged_calls(found, reading)
+    pieces.append(body[at:])
+    turn.text = "\n".join(piece for piece in map(trimmed, pieces) if piece) or None
+    return turn
+
+
+def tagged_calls(found: re.Match[str], reading: Reading) -> list[ReadCall]:
+    name = NAME.search(found[2]) if found[2] else None
+    try:
+        read, repairs = bare_calls(found[3], name[1] if name else None)
+    except RepairError as error:
+        raise Unreadable(f"a call cannot be read: {error.detail}") from None
+    if not found[4]:
+        if "trailing_text" in repairs:
+            raise Unreadable("text after a call whose tag is not closed")
+        reading.repairs["missing_close_tag"] = None
+    reading.repairs.update(dict.fromkeys(repairs))
+    return read
+
+
+def trimmed(text: str) -> str:
+    """Without blank lines around it; indentation and blank lines within stay."""
+    text = text.strip("\n")
+    if not text or not (text[0].isspace() or text[-1].isspace()):
+        return text
+    lines = text.split("\n")
+    first, last = 0, len(lines)
+    while first < last and not lines[first].strip():
+        first += 1
+    while last > first and not lines[last - 1].strip():
+        last -= 1
+    return "\n".join(lines[first:last])
+
+
+def tool_turn(content: Any, *, name: str | None = None, answers: str | None = None) -> Turn:
+    """A result that is a JSON value becomes compact JSON text; any other text stays as it is."""
+    if not isinstance(content, str):
+        return Turn("tool", compact(content), name=name, answers=answers, failed=is_error(content))
+    return Turn("tool", content, name=name, answers=answers, failed=content.startswith(('{"error":', "Error:")))
+
+
+def result_text(body: str, reading: Reading, *, name: str | None = None, answers: str | None = None) -> Turn:
+    """A result that a text-only form shows: JSON if it is an object or a list, else text."""
+    body = trimmed(body)
+    if body.lstrip().startswith(("{", "[", "```")):
+        fenced = body.lstrip().startswith("```")
+        try:
+            value, repairs = loads(body, exact=not fenced)
+        except RepairError:
+            return tool_turn(body, name=name, answers=answers)
+        if isinstance(value, dict | list) and not NOT_A_RESULT & set(repairs):
+            reading.repairs.update(dict.fromkeys(repairs))
+            return tool_turn(value, name=name, answers=answers)
+    return tool_turn(body, name=name, answers=answers)
+
+
+def compact(value: Any) -> str:
+    return orjson.dumps(value).decode()
+
+
+def is_error(value: Any) -> bool:
+    return isinstance(value, dict) and bool(value.get("error"))
+
+
+def assemble(reading: Reading) -> tuple[list[Message], list[Issue]]:
+    """Messages with call ids `call_1`, `call_2`, … and every result with the call that it answers, if there is one."""
+    messages: list[Message] = []
+    issues: list[Issue] = []
+    turns, number, at = reading.turns, 0, 0
+    given: dict[str, str] = {}
+    while at < len(turns):
+        turn = turns[at]
+        if turn.role == "tool":
+            end = at
+            while end < len(turns) and turns[end].role == "tool":
+                end += 1
+            asked = messages[-1].calls if messages and messages[-1].role == "assistant" else []
+            messages += answered(turns[at:end], asked, given, reading)
+            at = end
+            continue
+        at += 1
+        if turn.role == "system" and not messages:
+            reading.repairs["dropped_system_turn"] = None
+            continue
+        made = []
+        for read in turn.calls:
+            number += 1
+            made.append(ToolCall(id=f"call_{number}", name=read.name, arguments=read.arguments, raw=read.raw))
+            if read.id:
+                given[read.id] = made[-1].id
+        if made and not turn.text and messages and messages[-1].role == "assistant":
+            # One turn written as two (text, then its calls), or parallel calls written one by one.
+            before = messages[-1]
+            before.calls += made
+            before.reasoning = "\n".join(filter(None, (before.reasoning, turn.reasoning))) or None
+            reading.repairs["merged_turns"] = None
+        else:
+            messages.append(Message(role=turn.role, content=turn.text, reasoning=turn.reasoning, calls=made))
+    for i, message in enumerate(messages):
+        for j, call in enumerate(message.calls):
+            if call.raw is not None:
+                where = f"messages[{i}].calls[{j}]"
+                issues.append(Issue(code=Code.UNPARSABLE_ARGUMENTS, where=where, detail=call.raw[:120]))
+    return messages, issues
+
+
+def answered(turns: list[Turn], asked: list[ToolCall], given: dict[str, str], reading: Reading) -> list[Message]:
+    """Results in the order written, each with its call: by the id or the name it gives, else the next open call."""
+    if len(turns) == 1 and len(asked) > 1:
+        turns = parted(turns[0], len(asked), reading)
+    waiting = {call.id: call for call in asked}
+    ours = set(waiting)
+    messages = []
+    for turn in turns:
+        call = None
+        if turn.answers is not None and (turn.answers in given or ours & set(given.values())):
+            call = waiting.pop(given.get(turn.answers, ""), None)  # a name that no call has answers none
+        elif turn.name is not None:
+            match = next((c for c in waiting.values() if c.name == turn.name), None)
+            call = waiting.pop(match.id) if match else None
+        elif waiting:
+            call = waiting.pop(next(iter(waiting)))
+        messages.append(
+            Message(
+                role="tool",
+                content=turn.text,
+                call_id=call.id if call else None,
+                name=call.name if call else turn.name,
+                error=Code.TOOL_ERROR if turn.failed else None,
+            )
+        )
+    return messages
+
+
+def parted(turn: Turn, count: int, reading: Reading) -> list[Turn]:
+    """The results of parallel calls that were written as one JSON list."""
+    text = turn.text or ""
+    if not text.lstrip().startswith("["):
+        return [turn]
+    try:
+        value, _ = loads(text, exact=True)
+    except RepairError:
+        return [turn]
+    if not isinstance(value, list) or len(value) != count:
+        return [turn]
+    reading.repairs["parted_results"] = None
+    return [tool_turn(each) for each in value]

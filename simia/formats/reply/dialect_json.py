@@ -1,0 +1,145 @@
+"""The JSON form of a reply: `{"messages": […]}` as we ask for it, and what models write instead of it.
+
+Also read: a bare list, one message a line, OpenAI's `tool_calls` nesting, ShareGPT's `conversations` with from/value.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from simia.formats.reply.assemble import CALL_ROLES, ROLES, Reading, Turn, Unreadable, assistant_turn, tool_turn
+from simia.formats.reply.json_repair import ReadCall, RepairError, calls, read_call, values
+
+LISTS = ("messages", "conversations", "conversation", "trajectory", "turns", "dialogue")
+CONTENT = ("content", "value", "text")
+RESULT = (*CONTENT, "result", "output", "observation")
+CALLS = ("calls", "tool_calls", "call", "tool_call", "function_call")
+REASONING = ("reasoning", "reasoning_content", "think", "thinking", "thought")
+
+
+class UnknownRole(Unreadable):
+    """A message has a role that means nothing here."""
+
+
+def read_json(text: str) -> Reading:
+    """Raises `Unreadable`."""
+    try:
+        found, repairs = values(text)
+    except RepairError as error:
+        raise Unreadable(error.detail) from None
+    reading = Reading(repairs=dict.fromkeys(repairs))
+    rows = messages_of(found[0]) if len(found) == 1 else found
+    if rows is None or (len(found) > 1 and not all(isinstance(row, dict) and role_of(row) for row in rows)):
+        raise Unreadable("the JSON holds no list of messages" if len(found) == 1 else f"{len(found)} JSON values")
+    for at, row in enumerate(rows):
+        try:
+            reading.turns.append(read_message(row, reading))
+        except UnknownRole as error:
+            raise UnknownRole(f"messages[{at}]: {error}") from None
+        except Unreadable as error:
+            raise Unreadable(f"messages[{at}]: {error}") from None
+        except RepairError as error:
+            raise Unreadable(f"messages[{at}]: {error.detail}") from None
+    return reading
+
+
+def messages_of(value: Any) -> list[Any] | None:
+    if isinstance(value, list):
+        return value
+    if not isinstance(value, dict):
+        return None
+    if sum(holds_turns(inner) for inner in value.values()) > 1:
+        raise Unreadable("two lists of messages in one reply")
+    for key in LISTS:
+        inner = value.get(key)
+        if isinstance(inner, list):
+            return inner
+        if isinstance(inner, dict):
+            return messages_of(inner)
+    return None
+
+
+def holds_turns(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(row, dict) and role_of(row) for row in value)
+
+
+def role_of(row: dict[str, Any]) -> str:
+    role = row.get("role", row.get("from"))
+    return role.strip().lower() if isinstance(role, str) else ""
+
+
+def read_message(row: Any, reading: Reading) -> Turn:
+    if not isinstance(row, dict):
+        raise Unreadable("not an object")
+    name = role_of(row)
+    if name in CALL_ROLES:
+        return Turn("assistant", calls=listed_calls(first(row, CONTENT + CALLS), reading), reasoning=thought(row))
+    role = ROLES.get(name)
+    if role is None:
+        raise UnknownRole(f"role {name[:40]!r}")
+    if role == "tool":
+        given = row.get("tool_call_id", row.get("call_id", row.get("id")))
+        called = row.get("name", row.get("tool"))
+        return tool_turn(
+            result_of(row),
+            name=called if isinstance(called, str) and called else None,
+            answers=given if isinstance(given, str) else None,
+        )
+    text = text_of(first(row, CONTENT))
+    if role != "assistant":
+        return Turn(role, text)
+    if text and "<" in text and ("<think" in text or "<tool_call>" in text or "<reasoning>" in text):
+        turn = assistant_turn(text, reading)
+    else:
+        turn = Turn("assistant", text or None)
+    turn.reasoning = turn.reasoning or thought(row)
+    turn.calls += listed_calls(first(row, CALLS), reading)
+    return turn
+
+
+def first(row: dict[str, Any], keys: tuple[str, ...]) -> Any:
+    for key in keys:
+        if (value := row.get(key)) is not None:
+            return value
+    return None
+
+
+def thought(row: dict[str, Any]) -> str | None:
+    found = first(row, REASONING)
+    return found if isinstance(found, str) and found.strip() else None
+
+
+def text_of(content: Any) -> str | None:
+    """Text, or OpenAI's list of text parts."""
+    if content is None or isinstance(content, str):
+        return content
+    if isinstance(content, list) and all(isinstance(p, dict) and isinstance(p.get("text"), str) for p in content):
+        return "".join(part["text"] for part in content)
+    raise Unreadable(f"content is {type(content).__name__}, not text")
+
+
+def result_of(row: dict[str, Any]) -> Any:
+    key = next((key for key in RESULT if key in row), None)
+    content = row[key] if key else ""
+    if isinstance(content, list) and content and all(is_text_part(part) for part in content):
+        return "".join(part["text"] for part in content)
+    return content
+
+
+def is_text_part(part: Any) -> bool:
+    return isinstance(part, dict) and part.keys() == {"type", "text"} and part["type"] == "text"
+
+
+def listed_calls(given: Any, reading: Reading) -> list[ReadCall]:
+    if given is None or given == "":
+        return []
+    if isinstance(given, str):
+        read, repairs = calls(given)
+        reading.repairs.update(dict.fromkeys(repairs))
+        return read
+    found = []
+    for value in given if isinstance(given, list) else [given]:
+        call, repairs = read_call(value)
+        reading.repairs.update(dict.fromkeys(repairs))
+        found.append(call)
+    return found

@@ -1,0 +1,73 @@
+"""The last form that is tried: no tags, only role words at line starts (`**HUMAN:**`, `### Assistant`, `User:`).
+
+Nothing marks where such a turn ends, so this reader is strict: every line that looks like a role line in any style
+must be of one style. If one is not (another letter-case, another decoration, indented), it may be content: refused.
+"""
+
+from __future__ import annotations
+
+import re
+
+from simia.formats.reply.assemble import Reading, Turn, Unreadable, assistant_turn, result_text, trimmed
+from simia.formats.reply.json_repair import RepairError, calls
+
+USER = ("user", "human")
+ASSISTANT = ("assistant", "gpt", "ai", "agent", "model")
+CALL = ("function call", "function_call", "tool call", "tool_call")
+RESULT = (
+    *("observation", "tool", "tool result", "tool response", "tool_response", "tool_result"),
+    *("function response", "function result", "function_response", "environment"),
+)
+KINDS = {name: kind for kind, names in (("u", USER), ("a", ASSISTANT), ("c", CALL), ("t", RESULT)) for name in names}
+WORDS = "|".join(sorted(map(re.escape, KINDS), key=len, reverse=True))
+ROLE_IN_JSON = re.compile(r'\{\s*"(?:role|from)"\s*:')
+LINE = re.compile(
+    rf"^(?P<indent>[ \t>*-]*?)(?P<before>#{{1,6}}[ \t]+|\*\*|__|\[)?(?P<word>{WORDS})"
+    r"(?P<after>[ \t]*:?[ \t]*(?:\*\*|__|\])[ \t]*:?|[ \t]*:|[ \t]*$)(?P<rest>.*)$",
+    re.I | re.M,
+)
+
+
+def read_plain(text: str) -> Reading | None:
+    """None if no line looks like a role. Raises `Unreadable`."""
+    heads = [line for line in LINE.finditer(text) if line["before"] or ":" in line["after"]]
+    if not heads:
+        return None
+    style = style_of(heads[0])
+    for head in heads:
+        if style_of(head) != style or head["indent"]:
+            number = text.count("\n", 0, head.start()) + 1
+            raise Unreadable(f"line {number} may be a turn or content: {head[0].strip()[:60]!r}")
+    if ROLE_IN_JSON.search(text):
+        raise Unreadable("turns in words and turns in JSON stand side by side")
+    if len({KINDS[head["word"].lower()] for head in heads} & {"u", "a"}) < 2:
+        return None
+    reading = Reading(repairs={"plain_roles": None})
+    ends = [head.start() for head in heads[1:]] + [len(text)]
+    for head, end in zip(heads, ends, strict=True):
+        body = trimmed(head["rest"].strip() + text[head.end() : end])
+        reading.turns.append(plain_turn(KINDS[head["word"].lower()], body, reading))
+    return reading
+
+
+def style_of(head: re.Match[str]) -> tuple[str, str, str]:
+    word = head["word"]
+    case = "upper" if word.isupper() else "lower" if word.islower() else "title"
+    return (head["before"] or "").strip(), re.sub(r"\s", "", head["after"]), case
+
+
+def plain_turn(kind: str, body: str, reading: Reading) -> Turn:
+    if kind == "u":
+        return Turn("user", body)
+    if kind == "a":
+        return assistant_turn(body, reading)
+    if kind == "t":
+        return result_text(body, reading)
+    try:
+        read, repairs = calls(body)
+    except RepairError as error:
+        raise Unreadable(f"a call cannot be read: {error.detail}") from None
+    if "trailing_text" in repairs:
+        raise Unreadable("text after a call")
+    reading.repairs.update(dict.fromkeys(repairs))
+    return Turn("assistant", calls=read)

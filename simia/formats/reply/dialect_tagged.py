@@ -1,0 +1,150 @@
+"""The tagged form of a reply: turns between `<user>`, `<assistant>` and `<tool>`, for endpoints that return text only.
+
+Tags count at the start of a line (a closing one also at its end), so that nothing inside a turn that merely looks like
+a role (`A: …`, `User: …`) can start one. A tag too many has two readings and is refused; a missing closing tag has one.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import textwrap
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from simia.formats.reply.assemble import ROLES, Reading, Turn, Unreadable, assistant_turn, result_text, trimmed
+from simia.trajectory import Role
+
+NAMES = "user|human|assistant|gpt|ai|agent|tool|function|observation|environment|tool_response|tool_result|system"
+ATTRIBUTES = r"""(?:\s+[\w:-]+\s*=\s*(?:"[^"\n]*"|'[^'\n]*'|[^\s>"']+))*"""
+# Begins with a literal `<`, so that the search leaps from one to the next; where on the line it stands is asked later.
+TAG = re.compile(rf"<(/?)({NAMES})({ATTRIBUTES})[ \t]*>", re.I)
+LINE_END = re.compile(r"[ \t]*(?:\n|\Z)")
+ADJACENT = re.compile(rf"(</(?:{NAMES})[ \t]*>)[ \t]*(?=<(?:{NAMES})[\s>])", re.I)
+ATTRIBUTE = re.compile(r"""([\w:-]+)\s*=\s*["']?([^"'>\s]+)""")
+INNER = frozenset({"tool_response", "tool_result"})
+INNER_BLOCK = re.compile(rf"<(tool_response|tool_result)({ATTRIBUTES})\s*>(.*?)(?:</\1\s*>|(?=<\1\b)|\Z)", re.S | re.I)
+GOES_ON = re.compile(r'"(?:messages|role|conversations)"\s*:')
+LAST_TAG = re.compile(r"(?:^|\n)[ \t]*</([a-z_]+)(>?)\s*\Z", re.I)
+STRAY_CALL = re.compile(r"\s*<(tool_call|function_call)\b", re.I)
+
+
+class Tag(NamedTuple):
+    """A turn's tag on its line. `indent`: the blanks before an opening tag."""
+
+    name: str
+    role: Role
+    closing: bool
+    attributes: str
+    indent: str
+    start: int
+    end: int
+
+
+def tags(text: str) -> Iterator[Tag]:
+    """Opening tags at the start of a line, closing ones at the start or the end of one."""
+    for found in TAG.finditer(text):
+        line = text.rfind("\n", 0, found.start()) + 1
+        indent = text[line : found.start()]
+        closing = bool(found[1])
+        if LINE_END.match(text, found.end()) if closing else not indent.strip(" \t"):
+            name = found[2].lower()
+            start = found.start() if closing else line
+            yield Tag(name, ROLES[name], closing, found[3], indent, start, found.end())
+
+
+def read_tagged(text: str) -> Reading | None:
+    """None if there are no such tags at all. Raises `Unreadable`."""
+    if "<" not in text:
+        return None
+    text = ADJACENT.sub(r"\1\n", text)
+    reading = Reading()
+    opened: Tag | None = None
+    closed_at: int | None = None
+    inner = 0
+    for tag in tags(text):
+        # `<tool_response>` inside a tool turn is part of it, not a turn.
+        if opened and closed_at is None and tag.name in INNER and opened.role == "tool" and opened.name not in INNER:
+            inner += -1 if tag.closing else 1
+            if inner >= 0:
+                continue  # else it closes what no inner tag had opened: the turn itself
+        inner = 0
+        if not tag.closing:
+            if opened and closed_at is None:
+                reading.repairs["missing_close_tag"] = None
+                add(opened, text[opened.end : tag.start], reading)
+            elif closed_at is not None:
+                between(text[closed_at : tag.start], reading)
+            opened, closed_at = tag, None
+        elif opened is None or closed_at is not None or tag.role != opened.role:
+            raise Unreadable(f"</{tag.name}> closes nothing: tags inside a turn, or a tag too many")
+        else:
+            add(opened, text[opened.end : tag.start], reading)
+            closed_at = tag.end
+    if opened is None:
+        return None
+    if closed_at is None:
+        if opened.role == "tool":  # no conversation ends there: what is missing is more than a tag
+            raise Unreadable("the text is cut off inside a result")
+        reading.repairs["missing_close_tag"] = None
+        add(opened, text[opened.end :], reading)
+    elif STRAY_CALL.match(text[closed_at:]):
+        between(text[closed_at:], reading)
+    elif rest := text[closed_at:].strip():
+        if GOES_ON.search(rest):
+            raise Unreadable("after the last turn there is more of a conversation")
+        reading.repairs["trailing_text"] = None
+    return reading
+
+
+def between(text: str, reading: Reading) -> None:
+    """Between two turns stand blank lines or rules; a call without its turn is the assistant's."""
+    if STRAY_CALL.match(text):
+        reading.turns.append(assistant_turn(text, reading))
+        if reading.turns[-1].text:
+            raise Unreadable("text between two turns")
+    elif any(char.isalnum() for char in text):
+        raise Unreadable(f"text between two turns: {text.strip()[:60]!r}")
+
+
+def add(tag: Tag, body: str, reading: Reading) -> None:
+    body = without_misspelt_end(tag, body, reading)
+    if tag.indent:
+        body = textwrap.dedent(body)
+        reading.repairs["indented_tags"] = None
+    if tag.role == "assistant":
+        reading.turns.append(assistant_turn(body, reading))
+    elif tag.role == "tool":
+        reading.turns += tool_turns(tag.attributes, body, reading)
+    else:
+        # A closing tag on the opening tag's own line: the space between is not the user's.
+        text = trimmed(body) if "\n" in body else body.strip()
+        reading.turns.append(Turn(tag.role, text))
+
+
+def without_misspelt_end(tag: Tag, body: str, reading: Reading) -> str:
+    """A closing tag that is misspelt (`</asistant>`) or broken off (`</assis`), which no content ends with."""
+    found = LAST_TAG.search(body)
+    if found is None or f"<{found[1]}" in body[: found.start()]:
+        return body
+    name = found[1].lower()
+    if tag.name.startswith(name) or (found[2] and difflib.get_close_matches(name, (tag.name, tag.role), 1, 0.75)):
+        reading.repairs["missing_close_tag"] = None
+        return body[: found.start()]
+    return body
+
+
+def tool_turns(attributes: str, body: str, reading: Reading) -> list[Turn]:
+    """One result, or several that each stand in a tag of their own."""
+    blocks = list(INNER_BLOCK.finditer(body))
+    if not blocks:
+        return [one_result(attributes, body, reading)]
+    if INNER_BLOCK.sub("", body).strip():
+        raise Unreadable("text beside <tool_response>")
+    return [one_result(block[2] or attributes, block[3], reading) for block in blocks]
+
+
+def one_result(attributes: str, body: str, reading: Reading) -> Turn:
+    given = {key.lower(): value for key, value in ATTRIBUTE.findall(attributes or "")}
+    answers = given.get("tool_call_id") or given.get("call_id") or given.get("id")
+    return result_text(body, reading, name=given.get("name"), answers=answers)

@@ -1,0 +1,338 @@
+"""Repair of JSON that a model wrote (paper §2.2, rule-based post-process): arguments, calls, whole replies.
+
+orjson first; then `scan`, which mends the slips that models make and refuses what has two readings; last json-repair,
+whose answer counts only if it kept every letter and digit in order. None silently wrong: what is left is an error.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any, NamedTuple, TypeVar
+
+import json_repair
+import orjson
+
+from simia.formats.reply.tolerant_json import MAX_DEPTH, RepairError, Scanner
+
+__all__ = ["ReadCall", "RepairError", "arguments", "calls", "loads", "values"]
+
+MAX_CHARS = 1_000_000
+MAX_LAST_RESORT = 100_000
+QUICK_TRIES = 12
+BIG = re.compile(r"(?<![\w.\"])-?\d{19}")  # may be more than 64 bits
+COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
+T = TypeVar("T")
+CONTROLS = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}
+FENCE = re.compile(r"\s*```[\w+-]*[ \t]*\r?\n(.*?)(?:\r?\n[ \t]*```(?P<after>.*))?\s*\Z", re.S)
+START = re.compile(r"[{\[]")
+CLOSERS = re.compile(r"[\s}\]);`]*\Z")
+# What follows a value and is more than a remark: a further value, or the rest of one that was closed too early.
+GOES_ON = re.compile(r"""\s*[,:"']|["']\s*:|[{\[]\s*["'{\[]""")
+RESIDUE = re.compile(r"""["“”]\s*[:,]\s*["“”{\[0-9]|[}\]]\s*,\s*["{]""")
+ESCAPED = re.compile(r"\\(?:u([0-9a-fA-F]{4})|.)", re.S)
+KEPT = re.compile(r"[^\W_]|\.")
+WRAPPED = re.compile(r"<(tool_call|function_call|call)\b([^<>]*)>(.*?)(?:</\1\s*>|(?=<\1\b)|\Z)", re.S | re.I)
+NAMED = re.compile(r"\s*<function=([\w.-]+)>(.*?)(?:</function>\s*)?\Z", re.S)
+ATTRIBUTE = re.compile(r"""\bname\s*=\s*["']?([\w.-]+)""")
+CALL_NAME = re.compile(r"""\s*\{\s*["']name["']\s*:\s*["']([\w.-]+)["']\s*,""")
+NAME_KEYS = ("name", "tool", "tool_name", "function")
+ARGUMENT_KEYS = ("arguments", "args", "parameters", "params", "input", "tool_input")
+ABOUT_KEYS = frozenset({*NAME_KEYS, *ARGUMENT_KEYS, "id", "type", "call_id", "index"})
+# orjson reads an integer beyond 64 bits as a float and loses digits: an identifier must not.
+EXACT = 2.0**63
+
+
+class ReadCall(NamedTuple):
+    """A call as read: `arguments`, or `raw` when they could not be read. `id` is what the model called it."""
+
+    name: str
+    arguments: dict[str, Any] | None
+    raw: str | None = None
+    id: str | None = None
+
+
+def without_thoughts(text: str) -> str:
+    """What follows a model's reasoning: drafts in it are not what it says."""
+    return text if text.lstrip().startswith(("{", "[")) else text.rpartition("</think>")[2]
+
+
+def loads(text: str, *, exact: bool = False) -> tuple[Any, list[str]]:
+    """One JSON value and the names of the repairs. `exact`: nothing around the value may be left out."""
+    found, repairs = values(text, exact=exact)
+    if len(found) != 1:
+        raise RepairError(f"{len(found)} values where one belongs", final=True)
+    return found[0], repairs
+
+
+def values(text: str, *, exact: bool = False) -> tuple[list[Any], list[str]]:
+    """Every JSON value of a text that holds one or several in a row (also one a line, or parted by commas)."""
+    try:
+        return [once(orjson.loads(text), text)], []
+    except orjson.JSONDecodeError:
+        pass
+    if len(text) > MAX_CHARS:
+        raise RepairError(f"the text is longer than {MAX_CHARS} characters", final=True)
+    repairs: dict[str, None] = {}
+    body = text if exact else without_fence(text, repairs)
+    if repairs:
+        try:
+            return [once(orjson.loads(body), body)], list(repairs)
+        except orjson.JSONDecodeError:
+            pass
+    if quick := quickly(body):
+        return [quick[0]], [*repairs, *quick[1]]
+    try:
+        return scan(body, repairs, exact=exact)
+    except RepairError as error:
+        if error.final or exact:
+            raise
+        return [last_resort(body, error)], [*repairs, "json_repair"]
+
+
+def quickly(text: str) -> tuple[Any, list[str]] | None:
+    """The value of a JSON text with slips of the three commonest kinds, found where the parser stops; None for any other.
+
+    A comma too many before a closer or missing between two values, closers missing at the very end, a comment, a raw line
+    break in a string: each has one mending. Where `scan` reads the text too it reads the same, at ten times the cost.
+    """
+    repairs: dict[str, None] = {}
+    for _ in range(QUICK_TRIES):
+        try:
+            value = once(orjson.loads(text), text)
+            # What is sound as it stands is taken; mended, it keeps the limits of `scan`.
+            return None if repairs and (BIG.search(text) or deeper(value, MAX_DEPTH)) else (value, list(repairs))
+        except RepairError:
+            return None
+        except orjson.JSONDecodeError as error:
+            at, why = error.pos, error.msg
+        if "control character" in why and text[at : at + 1] in CONTROLS:
+            text = f"{text[:at]}{CONTROLS[text[at]]}{text[at + 1 :]}"
+            repairs["raw_control"] = None
+        elif "trailing comma" in why and text[at : at + 1] == ",":
+            text = text[:at] + text[at + 1 :]
+            repairs["trailing_comma"] = None
+        elif (comment := COMMENT.match(text, at)) is not None and text[:at].rstrip()[-1:] in ("{", "[", ","):
+            text = text[:at] + text[comment.end() :]
+            repairs["comment"] = None
+        elif text[at : at + 1] in ("{", "[", '"') and text[:at].rstrip()[-1:] in ("}", "]"):
+            text = f"{text[:at]},{text[at:]}"
+            repairs["missing_comma"] = None
+        elif at >= len(text) and "missing_bracket" not in repairs and text[-1:] in ("}", "]"):
+            for closers in ("}", "]}", "}]}"):
+                try:
+                    return once(orjson.loads(text + closers), text + closers), [*repairs, "missing_bracket"]
+                except RepairError:
+                    return None
+                except orjson.JSONDecodeError:
+                    continue
+            return None
+        else:
+            return None
+    return None
+
+
+def deeper(value: Any, most: int) -> bool:
+    level = [value]
+    for _ in range(most):
+        level = [
+            inner
+            for node in level
+            if isinstance(node, dict | list)
+            for inner in (node.values() if isinstance(node, dict) else node)
+        ]
+        if not level:
+            return False
+    return True
+
+
+def once(value: T, text: str) -> T:
+    """The value, if no key of its objects stands twice with different values: orjson would silently keep the last."""
+    # Each key is followed by a colon, in the text as in the value written again; more in the text means a key that went.
+    if isinstance(value, dict | list) and text.count('":') != orjson.dumps(value).count(b'":'):
+        json.loads(text, object_pairs_hook=pairs)
+    return value
+
+
+def pairs(found: list[tuple[str, Any]]) -> dict[str, Any]:
+    made: dict[str, Any] = {}
+    for key, value in found:
+        if key in made and made[key] != value:
+            raise RepairError(f"the key {key[:40]!r} stands twice with different values", final=True)
+        made[key] = value
+    return made
+
+
+def without_fence(text: str, repairs: dict[str, None]) -> str:
+    found = FENCE.match(text)
+    if not found:
+        return text
+    repairs["code_fence"] = None
+    if (found["after"] or "").strip():
+        repairs["trailing_text"] = None
+        if GOES_ON.search(found["after"]):
+            raise RepairError("text after the fence that goes on with the value", final=True)
+    return found[1]
+
+
+def scan(text: str, before: dict[str, None], *, exact: bool) -> tuple[list[Any], list[str]]:
+    repairs = dict(before)
+    start = START.search(text)
+    if start is None:
+        raise RepairError("no JSON object or list", final=True)
+    if text[: start.start()].strip("\ufeff \t\r\n"):
+        if exact or ("\n" not in text[: start.start()] and not text[: start.start()].rstrip().endswith(":")):
+            raise RepairError("text stands before the value", final=True)
+        repairs["leading_text"] = None
+    scanner = Scanner(text, start.start())
+    found = []
+    while True:
+        found.append(scanner.value())
+        scanner.at = scanner.skip(scanner.at)
+        after = scanner.skip(scanner.at + 1) if text[scanner.at : scanner.at + 1] in (",", ";") else scanner.at
+        if text[after : after + 1] not in ("{", "["):
+            break
+        scanner.at = after
+    repairs.update(scanner.repairs)
+    rest = text[scanner.at :]
+    if rest.strip():
+        if CLOSERS.match(rest):
+            repairs["extra_bracket"] = None
+        elif exact or rest.lstrip().startswith(("...", "…")) or GOES_ON.match(rest) or GOES_ON.search(rest):
+            raise RepairError(f"text after the value goes on: {rest.strip()[:40]!r}", final=True)
+        else:
+            repairs["trailing_text"] = None
+    return found, list(repairs)
+
+
+def last_resort(text: str, why: RepairError) -> Any:
+    """json-repair, believed only if nothing was dropped, invented, moved or swallowed."""
+    body = text.strip()
+    if len(body) > MAX_LAST_RESORT or not START.match(body) or body[-1] not in "}]":
+        raise why
+    try:
+        value = json_repair.loads(body, skip_json_loads=True)
+    except (ValueError, RecursionError, IndexError):
+        raise why from None
+    if not isinstance(value, dict | list):
+        raise why
+    try:
+        written = orjson.dumps(value).decode()
+    except (TypeError, orjson.JSONEncodeError):
+        raise why from None
+    if letters(written) != letters(body) or any(RESIDUE.search(found) for found in strings(value)):
+        raise why
+    return value
+
+
+def letters(text: str) -> str:
+    """Every letter, digit and point in order, escapes read: what no repair may change."""
+    plain = ESCAPED.sub(lambda found: chr(int(found[1], 16)) if found[1] else "", text)
+    return "".join(KEPT.findall(plain))
+
+
+def strings(value: Any) -> Iterator[str]:
+    stack = [value]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, str):
+            yield node
+        elif isinstance(node, dict):
+            stack.extend(node.keys())
+            stack.extend(node.values())
+        elif isinstance(node, list):
+            stack.extend(node)
+
+
+def arguments(value: Any) -> tuple[dict[str, Any] | None, str | None, list[str]]:
+    """(arguments, raw, repairs) of an object, of its text, or of its text written as a JSON string once more."""
+    repairs: list[str] = []
+    given = value
+    for _ in range(3):
+        if isinstance(value, dict):
+            if any(type(v) is float and abs(v) >= EXACT for v in value.values()):
+                return None, as_text(given), repairs
+            return value, None, repairs
+        if value is None or (isinstance(value, str) and not value.strip()):
+            return {}, None, [*repairs, "no_arguments"]
+        if not isinstance(value, str):
+            break
+        try:
+            value, more = loads(value)
+        except RepairError:
+            break
+        repairs += more
+    return None, as_text(given), repairs
+
+
+def as_text(value: Any) -> str:
+    return value if isinstance(value, str) else orjson.dumps(value).decode()
+
+
+def calls(text: str) -> tuple[list[ReadCall], list[str]]:
+    """The calls of a text: one, a list, several in a row, with or without tags around. Raises `RepairError`."""
+    wrapped = list(WRAPPED.finditer(text))
+    if not wrapped:
+        return bare_calls(text, None)
+    found: list[ReadCall] = []
+    repairs: list[str] = []
+    if WRAPPED.sub("", text).strip():
+        raise RepairError("text stands beside the calls", final=True)
+    for each in wrapped:
+        attribute = ATTRIBUTE.search(each[2])
+        more, names = bare_calls(each[3], attribute[1] if attribute else None)
+        found += more
+        repairs += names
+    return found, repairs
+
+
+def bare_calls(text: str, name: str | None) -> tuple[list[ReadCall], list[str]]:
+    """`name`: the tool that a tag around the text already named, so that the text is the arguments alone."""
+    if function := NAMED.match(text):
+        name, text = function[1], function[2]
+    if name is not None:
+        read, raw, repairs = arguments(text)
+        if read is None or not (read.get("name") == name and "arguments" in read):
+            return [ReadCall(name, read, raw)], repairs
+    try:
+        found, repairs = values(text)
+    except RepairError:
+        if (named := CALL_NAME.match(text)) is None:
+            raise
+        return [ReadCall(named[1], None, text.strip())], []
+    flat = [call for value in found for call in (value if isinstance(value, list) else [value])]
+    read_calls = []
+    for value in flat:
+        call, more = read_call(value)
+        read_calls.append(call)
+        repairs += more
+    if not read_calls:
+        raise RepairError("an empty list of calls", final=True)
+    return read_calls, repairs
+
+
+def read_call(value: Any) -> tuple[ReadCall, list[str]]:
+    """A call out of its object, in any of the shapes that models write."""
+    before: list[str] = []
+    if isinstance(value, str):
+        value, before = loads(value)
+    if not isinstance(value, dict):
+        raise RepairError(f"a call is not an object: {as_text(value)[:60]}", final=True)
+    given_id = value.get("id") or value.get("call_id")
+    if isinstance(value.get("function"), dict):
+        value = value["function"]
+    name = next((value[key] for key in NAME_KEYS if isinstance(value.get(key), str) and value[key].strip()), None)
+    if name is None:
+        raise RepairError(f"a call names no tool: {as_text(value)[:60]}", final=True)
+    call_id = given_id if isinstance(given_id, str) else None
+    told = [key for key in ARGUMENT_KEYS if value.get(key) not in (None, "", {})]
+    if len(told) > 1 and any(value[key] != value[told[0]] for key in told):
+        raise RepairError(f"a call has {told[0]} and {told[1]}, and they differ", final=True)
+    key = told[0] if told else next((key for key in ARGUMENT_KEYS if key in value), None)
+    if key is None:
+        # Arguments beside the name instead of under it: which keys are arguments would be a guess.
+        raw = None if value.keys() <= ABOUT_KEYS else as_text(value)
+        return ReadCall(name.strip(), None if raw else {}, raw, call_id), before
+    read, raw, repairs = arguments(value[key])
+    return ReadCall(name.strip(), read, raw, call_id), before + repairs

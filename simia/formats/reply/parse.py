@@ -1,0 +1,116 @@
+"""A stored reply becomes messages, or the reason why it cannot: pure, so `recheck` may read old replies anew.
+
+The form that was asked for is read as written; known slips are mended and named; a reply with two readings is refused.
+The authors' parser split at any line that began with `A:` and lost indentation and blank lines: here only tags on their
+own lines part turns, and role words do so only when there is no tag at all and they cannot be content.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from simia.errors import Code, Issue
+from simia.formats.reply.assemble import Reading, Unreadable, assemble
+from simia.formats.reply.canonical import read_canonical
+from simia.formats.reply.dialect_json import UnknownRole, read_json
+from simia.formats.reply.dialect_plain import read_plain
+from simia.formats.reply.dialect_tagged import read_tagged
+from simia.trajectory import Message
+
+Form = Literal["json", "tagged", "auto"]
+FENCE_OPEN = re.compile(r"\s*```[\w+-]*[ \t]*\n")
+FENCE_CLOSE = re.compile(r"\n[ \t]*```\s*\Z")
+OWN_THOUGHT = re.compile(r"\s*<think(?:ing)?>(.*?)</think(?:ing)?>\s*", re.S | re.I)
+REFUSAL = re.compile(
+    r"\b(?:i['’]?m sorry|i am sorry|sorry,? (?:but )?i|i apologi[sz]e|i (?:can['’]?t|cannot|won['’]?t)\b|"
+    r"i['’]?m (?:unable|not able)|i am (?:unable|not able)|as an ai\b)",
+    re.I,
+)
+HEAD = 300
+
+
+@dataclass(slots=True)
+class Parsed:
+    """`issues` is empty if and only if the messages can be used. `repairs` names what was mended, in order."""
+
+    messages: list[Message] = field(default_factory=list)
+    issues: list[Issue] = field(default_factory=list)
+    repairs: list[str] = field(default_factory=list)
+    rows: list[dict[str, Any]] | None = field(default=None, compare=False)
+    """The messages as they are stored, where the reading had them at hand; whoever changes a message drops them."""
+
+
+def parse_reply(text: str, reasoning: str | None = None, *, form: Form = "auto") -> Parsed:
+    """Read a reply. `reasoning` is the endpoint's separate channel: the model's own thoughts, never a trajectory."""
+    text = text.replace("\r\n", "\n") if "\r" in text else text
+    body = text.strip("\ufeff \t\n")
+    if not body:
+        detail = "everything went into the reasoning channel" if reasoning and reasoning.strip() else ""
+        return Parsed(issues=[Issue(code=Code.EMPTY_REPLY, detail=detail)])
+    if form == "auto":
+        inner = without_fence(body)
+        if written := read_canonical(inner):
+            fence = [] if inner is body else ["code_fence"]
+            return Parsed(written.messages, repairs=[*fence, *written.repairs], rows=written.rows)
+    repairs: list[str] = []
+    try:
+        content = without_own_thought(text, repairs)
+        reading = read(content, form, repairs)
+        if reading is None or not reading.turns:
+            raise Unreadable("no turns were found")
+        reading.repairs = dict.fromkeys([*repairs, *reading.repairs])
+        messages, issues = assemble(reading)
+    except UnknownRole as error:
+        return Parsed(issues=[Issue(code=Code.UNKNOWN_ROLE, detail=str(error))], repairs=repairs)
+    except Unreadable as error:
+        return Parsed(issues=[failure(body, str(error))], repairs=repairs)
+    return Parsed(messages, issues, list(reading.repairs))
+
+
+def read(text: str, form: Form, repairs: list[str]) -> Reading | None:
+    inner = without_fence(text)
+    starts_json = inner.lstrip("\ufeff \t\n").startswith(("{", "["))
+    if form == "json" or (form == "auto" and starts_json):
+        return read_json(text)
+    if inner is not text:
+        repairs.append("code_fence")
+    tagged = read_tagged(inner)
+    if tagged is not None:
+        return tagged
+    if starts_json or '"messages"' in inner or '"conversations"' in inner:
+        return read_json(text)
+    return read_plain(inner)
+
+
+def without_fence(text: str) -> str:
+    """The inside of a fence around everything; one that was opened and never closed counts too."""
+    if not (opened := FENCE_OPEN.match(text)):
+        return text
+    closed = FENCE_CLOSE.search(text, opened.end())
+    return text[opened.end() : closed.start() if closed else len(text)]
+
+
+def without_own_thought(text: str, repairs: list[str]) -> str:
+    """Drop what a reasoning model thought before it wrote; drafts in there are no turns."""
+    if "think" not in text:
+        return text
+    if own := OWN_THOUGHT.match(text):
+        repairs.append("dropped_thought")
+        return text[own.end() :]
+    if text.lstrip().startswith("<think"):
+        raise Unreadable("the model never left its own thinking")
+    # Some chat templates open the thought in the prompt, so that only its end is in the reply.
+    end = text.find("</think>")
+    if end >= 0 and "<think>" not in text[:end]:
+        repairs.append("dropped_thought")
+        return text[end + len("</think>") :]
+    return text
+
+
+def failure(body: str, detail: str) -> Issue:
+    """A model that declines says so at once and writes no turns."""
+    if body[0] not in "{[<`" and len(body) < 4 * HEAD and REFUSAL.search(body[:HEAD]):
+        return Issue(code=Code.REFUSAL, detail=body[:120])
+    return Issue(code=Code.UNPARSABLE, detail=detail)

@@ -1,0 +1,278 @@
+"""From what somebody has to a pack: a list of tools, seed trajectories, an API's description, an MCP server.
+
+`start` makes out what a file holds by its content, writes a pack that can be looked at, validated and simulated at once,
+and returns what it still lacks: each missing thing by name, with what cannot be done without it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import orjson
+import yaml
+
+from simia import formats
+from simia.authoring import tool_lists as toolforms
+from simia.authoring.inferred_tools import MARK, inferred, union
+from simia.authoring.pack_draft import drafted
+from simia.errors import UserError
+from simia.pack import Pack
+from simia.tool import ToolSpec
+from simia.trajectory import Trajectory
+
+Say = Callable[[str], None]
+KINDS = ("openapi", "mcp", "tools", "trajectories")
+LARGEST = 64 << 20  # bytes of a file that is read whole to see what it is
+SHOWN = 5
+YAML = (".yaml", ".yml")
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Something that a pack lacks, and what that prevents."""
+
+    what: str
+    prevents: str
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.prevents}"
+
+
+@dataclass(slots=True)
+class Material:
+    """What a source gave: tools, seeds, system text; lines about what was left out."""
+
+    tools: list[ToolSpec] = field(default_factory=list)
+    seeds: list[Trajectory] = field(default_factory=list)
+    policy: str | None = None
+    lines: list[str] = field(default_factory=list)
+
+
+def start(folder: Path, source: str, *, dialect: str | None = None, say: Say = lambda line: None) -> list[Gap]:
+    """Write the pack. Raises `UserError` for a folder with something in it, and for a source that nothing can be made of."""
+    kind, rest = kind_of(source)
+    vacant(folder)
+    if kind == "mcp":
+        from simia.importers.mcp import import_server
+
+        import_server(shlex.split(rest), out=folder, say=say)
+    elif kind == "openapi":
+        from simia.importers.openapi import import_api
+
+        import_api(rest, folder, say=say)
+    else:
+        found = from_tools(Path(rest)) if kind == "tools" else from_trajectories(Path(rest), dialect)
+        for line in found.lines:
+            say(line)
+        write(folder, found)
+        say(f"{folder}: {len(found.tools)} tools, {len(found.seeds)} seeds")
+    return gaps(Pack.load(folder))
+
+
+def kind_of(source: str) -> tuple[str, str]:
+    """(kind, where it is): as it says itself, `openapi:FILE`, or by what the file holds."""
+    head, colon, rest = source.partition(":")
+    if colon and head in KINDS and rest:
+        return head, rest
+    if source.startswith(("https://", "http://")):
+        return "openapi", source
+    path = Path(source).expanduser()
+    if path.is_dir():
+        raise UserError(f"{path} is a folder: give a file of tools, of trajectories or of an OpenAPI description")
+    if not path.is_file():
+        forms = ", ".join(["a file", *(f"{each}:…" for each in KINDS)])
+        raise UserError(f"{source} does not exist: --from takes {forms}")
+    value = first_value(path)
+    if isinstance(value, dict) and ("openapi" in value or "swagger" in value):
+        return "openapi", str(path)
+    return ("tools" if toolforms.tools_in(value) else "trajectories"), str(path)
+
+
+def first_value(path: Path) -> Any:
+    """The whole of a JSON or YAML file, or the first row of JSON lines; None for what is neither."""
+    if path.suffix.lower() == ".jsonl":
+        with readable(path), path.open("rb") as file:
+            line = next((line for line in iter(lambda: file.readline(LARGEST), b"") if line.strip()), b"")
+        with contextlib.suppress(orjson.JSONDecodeError):
+            return orjson.loads(line.removeprefix(b"\xef\xbb\xbf"))
+        return None
+    with readable(path):
+        if path.stat().st_size > LARGEST:
+            return None
+        body = path.read_bytes().removeprefix(b"\xef\xbb\xbf")
+    with contextlib.suppress(orjson.JSONDecodeError):
+        return orjson.loads(body)
+    if path.suffix.lower() in YAML:
+        with contextlib.suppress(yaml.YAMLError, UnicodeDecodeError, RecursionError):
+            return yaml.safe_load(body)
+    return None
+
+
+@contextlib.contextmanager
+def readable(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror or error}") from None
+
+
+def from_tools(path: Path) -> Material:
+    """A list of tools, in JSON, YAML or a tool a line."""
+    value: Any = None
+    if path.suffix.lower() == ".jsonl":
+        with readable(path):
+            lines = [line for line in path.read_bytes().splitlines() if line.strip()]
+        with contextlib.suppress(orjson.JSONDecodeError):
+            value = [orjson.loads(line) for line in lines]
+    else:
+        value = first_value(path)
+    rows = toolforms.tools_in(value)
+    if rows is None:
+        raise UserError(
+            f"{path} is no list of tools: it takes names with JSON Schemas, as ours, OpenAI's, Anthropic's or MCP's"
+        )
+    specs, lines_of = toolforms.specs(rows)
+    if not specs:
+        raise UserError(f"{path}: none of its {len(rows)} tools can be used; {lines_of[0]}")
+    return Material(tools=specs, lines=lines_of)
+
+
+def from_trajectories(path: Path, dialect: str | None) -> Material:
+    """Seeds in any dialect; tools as they list them, or inferred from their calls; the commonest system text as policy."""
+    found = Material()
+    refused: list[formats.Refused] = []
+    read: list[Trajectory] = []
+    for row in formats.read(path, dialect):
+        if isinstance(row, Trajectory):
+            read.append(row)
+        else:
+            refused.append(row)
+    for bad in refused[:SHOWN]:
+        found.lines.append(f"line {bad.line} is left out: {bad.detail}")
+    if len(refused) > SHOWN:
+        found.lines.append(f"and {len(refused) - SHOWN} more rows are left out")
+    from simia.amplification.seeds import storable
+
+    read, unkept = storable(read)
+    found.lines += [f"{seed.task_id or 'a row'} is left out: {issues[0].detail}" for seed, issues in unkept]
+    if not read:
+        why = f": {refused[0].detail}" if refused else ""
+        raise UserError(f"{path}: none of its {len(refused) + len(unkept)} rows is a trajectory that can be read{why}")
+    idle = [seed for seed in read if not seed.tools and not any(seed.calls())]
+    if idle and len(idle) < len(read):
+        found.lines.append(f"{len(idle)} conversations without tools or calls are left out")
+        read = [seed for seed in read if seed.tools or any(seed.calls())]
+    listed, differ = union(read)
+    usable, lines = toolforms.specs([spec.model_dump(exclude={"identifiers"}) for spec in listed])
+    names = {spec.name: spec for spec in listed}
+    found.lines += lines
+    if differ:
+        found.lines.append(f"seeds give several schemas of {few(differ)}: tools.json has the first, seeds keep theirs")
+    found.tools = [names[spec.name] for spec in usable] + inferred(read, known=names)
+    texts = Counter(seed.system.strip() for seed in read if seed.system and seed.system.strip())
+    if texts:
+        found.policy = texts.most_common(1)[0][0]
+    if len(texts) > 1:
+        others = sum(texts.values()) - texts[found.policy or ""]
+        found.lines.append(f"{others} seeds have another system text than the commonest, and keep it")
+    found.seeds = [own(seed, number, path.stem, found) for number, seed in enumerate(read, start=1)]
+    return found
+
+
+def own(seed: Trajectory, number: int, stem: str, found: Material) -> Trajectory:
+    """The seed without what the pack says for it."""
+    changes: dict[str, Any] = {"pack": None, "task_id": seed.task_id or f"{stem}-{number}"}
+    if (seed.system or "").strip() == (found.policy or ""):
+        changes["system"] = None
+    if seed.tools == found.tools:
+        changes["tools"] = []
+    return seed.model_copy(update=changes)
+
+
+def write(folder: Path, found: Material) -> None:
+    """The pack's files, under a temporary name until they are whole."""
+    head: dict[str, Any] = {"format": 1, "name": folder.resolve().name, "description": "", "licence": "unknown"}
+    head |= {"policy": "policy.md"} if found.policy else {}
+    head |= {"tools": "tools.json"}
+    head |= {"seeds": "seeds.jsonl"} if found.seeds else {}
+    head |= {"tasks": "tasks.jsonl"}  # empty: the author's to fill
+    tools = [spec.model_dump(mode="json", exclude_defaults=True) for spec in found.tools]
+    with drafted(folder) as draft:
+        (draft / "pack.yaml").write_text(yaml.safe_dump(head, sort_keys=False, allow_unicode=True), encoding="utf-8")
+        (draft / "tools.json").write_bytes(orjson.dumps(tools, option=orjson.OPT_INDENT_2) + b"\n")
+        (draft / "tasks.jsonl").touch()
+        if found.policy:
+            (draft / "policy.md").write_text(found.policy + "\n", encoding="utf-8")
+        if found.seeds:
+            rows = [orjson.dumps(seed.to_row()) for seed in found.seeds]
+            (draft / "seeds.jsonl").write_bytes(b"".join(row + b"\n" for row in rows))
+
+
+def vacant(folder: Path) -> None:
+    if folder.is_symlink() or (folder.exists() and (not folder.is_dir() or any(folder.iterdir()))):
+        raise UserError(f"{folder} exists and is not empty: choose another folder")
+
+
+def gaps(pack: Pack) -> list[Gap]:
+    """What the pack lacks."""
+    found: list[Gap] = []
+    if not pack.tools:
+        found.append(Gap("no tools (tools.json)", "there is nothing that an agent could call"))
+    guessed = [tool.name for tool in pack.tools if tool.description.startswith(MARK)]
+    if guessed:
+        found.append(
+            Gap(
+                f"inferred schemas of {few(guessed)}",
+                "arguments never seen are missing, types are guesses: correct them",
+            )
+        )
+    bare = [tool.name for tool in pack.tools if not tool.description.strip()]
+    if bare:
+        found.append(Gap(f"no description of {few(bare)}", "a model has only the name to go by"))
+    if not pack.policy:
+        found.append(
+            Gap("no policy (policy.md)", "agent and simulator are told no rules, so none can be kept or broken")
+        )
+    if not pack.seeds:
+        found.append(Gap("no seeds (seeds.jsonl)", "`simia amplify` has no example to start from"))
+    else:
+        found += seed_gaps(pack)
+    if not pack.tasks:
+        found.append(Gap("no tasks (tasks.jsonl)", "`simia rollout` and `simia pack gate` have nothing to play"))
+    if pack.executable is None:
+        if pack.path_of("state") is None:
+            found.append(Gap("no state (state.json)", "there is no data that results could agree with"))
+        found.append(
+            Gap("no executable (tools.py)", "tools cannot be run, only simulated, and no reward looks at a final state")
+        )
+    return found
+
+
+def seed_gaps(pack: Pack) -> list[Gap]:
+    from simia.quality.check import Checks
+    from simia.quality.seed_filter import prefilter
+
+    found: list[Gap] = []
+    called = {call.name for seed in pack.seeds for _, _, call in seed.calls()}
+    unused = [tool.name for tool in pack.tools if tool.name not in called]
+    if unused:
+        found.append(Gap(f"no seed that calls {few(unused)}", "what is amplified will seldom use them"))
+    _, refused = prefilter(pack.seeds, Checks())
+    if refused:
+        reasons = Counter(str(issues[0].code) for _, issues in refused).most_common(SHOWN)
+        why = ", ".join(f"{count} {code}" for code, count in reasons)
+        found.append(
+            Gap(f"no use of {len(refused)} of {len(pack.seeds)} seeds", f"the pre-filter refuses them ({why})")
+        )
+    return found
+
+
+def few(names: Sequence[str]) -> str:
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return ", ".join(names[:SHOWN]) + more

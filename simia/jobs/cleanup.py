@@ -1,0 +1,236 @@
+"""What a run's folder holds, and what of it can be given back to the disk.
+
+Replies are what was paid for: they are never touched unless `replies` is said, and then only where nothing more can be
+asked of them. Everything else that goes is derived and can be made again by `simia runs recheck`: the bodies of rejected
+results, the page, the room that deleted rows leave in the two files. A run without a single reply holds nothing at all.
+Reasons, attempts and costs stay; of the report's figures, those of the tools in rejected ones and of repairs become smaller.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+from simia.errors import UserError
+from simia.jobs.database import Database, connect
+from simia.jobs.integrity import FREED, refuse_mixed, verify
+from simia.jobs.ledger import Ledger
+from simia.jobs.run import FILES, folders, last_use, saved_config, take_lock
+from simia.jobs.tables import PUT, READ_ERRORS, checksum, is_disk_full
+
+PARTS = ("", "-wal", "-shm")
+PAGE = "report.html"
+SETTLED = 3600.0  # seconds since anybody touched it, before an empty run is taken for an abandoned one
+DERIVED = "SELECT result.rowid FROM result JOIN item ON item.id = result.item WHERE item.status = 'rejected'"
+# Of rejected items alone: a reply that gave an accepted, open or failed item is still needed to resume or check again.
+SPENT = """
+SELECT DISTINCT reply_key FROM attempt JOIN item ON item.id = attempt.item WHERE item.status = 'rejected'
+EXCEPT SELECT reply_key FROM attempt JOIN item ON item.id = attempt.item WHERE item.status <> 'rejected'
+"""
+
+
+@dataclass(slots=True)
+class Findings:
+    """One run: its sizes in bytes, and what could go."""
+
+    folder: Path
+    ledger: int = 0
+    replies: int = 0
+    other: int = 0
+    reply_count: int = 0
+    accepted: int = 0
+    rejected_bodies: int = 0
+    bodies_size: int = 0
+    slack: int = 0  # bytes of the files that no row uses
+    spent_replies: int = 0
+    spent_size: int = 0
+    empty: bool = False
+    problem: str = ""  # why nothing may be done: in use, or unreadable
+
+    @property
+    def size(self) -> int:
+        return self.ledger + self.replies + self.other
+
+    def freeable(self, *, replies: bool) -> int:
+        """About so many bytes; what SQLite gives back is known only afterwards."""
+        if self.problem:
+            return 0
+        if self.empty:
+            return self.size
+        return self.bodies_size + self.slack + self.page_size() + (self.spent_size if replies else 0)
+
+    def page_size(self) -> int:
+        page = self.folder / PAGE
+        return page.stat().st_size if page.is_file() else 0
+
+
+@dataclass(slots=True)
+class Freed:
+    """What was done to one run."""
+
+    folder: Path
+    before: int
+    after: int = 0
+    done: list[str] = field(default_factory=list)
+
+
+def survey(root: Path) -> Iterator[Findings]:
+    """Every run of the folder. Only looks, and holds each run's lock while it does."""
+    for folder in folders(root):
+        yield look(folder)
+
+
+def look(folder: Path) -> Findings:
+    found = sizes(folder)
+    try:
+        lock = untouched_lock(folder)
+    except UserError as error:
+        found.problem = str(error)
+        return found
+    try:
+        count(found)
+    except READ_ERRORS as error:
+        found.problem = f"{folder.name} cannot be read: {error}"
+    finally:
+        lock.close()
+    return found
+
+
+def sizes(folder: Path) -> Findings:
+    ledger, replies = (sum(size_of(folder / f"{file}{part}") for part in PARTS) for file in FILES)
+    everything = sum(size_of(path) for path in folder.rglob("*"))
+    return Findings(folder, ledger, replies, everything - ledger - replies)
+
+
+def size_of(path: Path) -> int:
+    return path.stat().st_size if path.is_file() and not path.is_symlink() else 0
+
+
+def count(found: Findings) -> None:
+    ledger, replies = (readable(found.folder / file) for file in FILES)
+    try:
+        (found.reply_count,) = replies.execute("SELECT COUNT(*) FROM reply").fetchone()
+        (found.accepted,) = ledger.execute("SELECT COUNT(*) FROM accepted").fetchone()
+        bodies = f"SELECT COUNT(*), COALESCE(SUM(LENGTH(body)), 0) FROM result WHERE rowid IN ({DERIVED})"
+        found.rejected_bodies, found.bodies_size = ledger.execute(bodies).fetchone()
+        for connection in (ledger, replies):
+            free, page = (
+                connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("freelist_count", "page_size")
+            )
+            found.slack += free * page
+        for (key,) in ledger.execute(SPENT):
+            row = replies.execute("SELECT LENGTH(body) + LENGTH(request) FROM reply WHERE key = ?", (key,)).fetchone()
+            if row is not None:
+                found.spent_replies += 1
+                found.spent_size += row[0]
+        (results,) = ledger.execute("SELECT COUNT(*) FROM result").fetchone()
+        (last,) = ledger.execute("SELECT MAX(asked_at) FROM attempt").fetchone()
+    finally:
+        ledger.close()
+        replies.close()
+    idle = time.time() - max(last or 0, (found.folder / "lock").stat().st_mtime)
+    found.empty = not found.reply_count and not results and idle > SETTLED
+
+
+def readable(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=30)
+
+
+def clean(folder: Path, *, replies: bool = False) -> Freed:
+    """Free what can be freed. Raises `UserError` while another process works on the run."""
+    lock = untouched_lock(folder)
+    try:
+        found = sizes(folder)
+        count(found)
+        freed = Freed(folder, found.size)
+        refuse_damaged(folder)
+        if found.empty:
+            shutil.rmtree(folder)
+            freed.done.append("removed: it holds no reply")
+            return freed
+        if found.page_size():
+            (folder / PAGE).unlink()
+            freed.done.append("page removed: `simia report` writes it again")
+        if found.rejected_bodies:
+            change(folder / "ledger.db", f"DELETE FROM result WHERE rowid IN ({DERIVED})")
+            again = "" if replies else ": `simia runs recheck` derives them again"
+            freed.done.append(f"{found.rejected_bodies:,} bodies of rejected results removed{again}")
+        if replies and found.spent_replies:
+            remove_replies(folder)
+            freed.done.append(f"{found.spent_replies:,} replies of rejected items removed, for good")
+        if found.slack or found.rejected_bodies or (replies and found.spent_replies):
+            for file in FILES:
+                vacuum(folder / file)
+            freed.done.append("files compacted")
+        freed.after = sizes(folder).size
+        return freed
+    except READ_ERRORS as error:
+        raise UserError(f"cannot clean {folder}: {error}") from None
+    finally:
+        lock.close()
+
+
+def refuse_damaged(folder: Path) -> None:
+    """A damaged file is not written to, and a run that seems to be empty is not removed: what is left may still be read."""
+    database = Database(folder, create=False)
+    try:
+        ledger = Ledger(database)
+        refuse_mixed(folder, ledger)
+        found = verify(folder, ledger, saved_config(folder), locked=True)
+        if found.findings:
+            raise UserError(f"not cleaned: {found}")
+    finally:
+        database.close()
+
+
+def untouched_lock(folder: Path) -> IO[str]:
+    """The run's lock, taken without making the run the latest one: runs are ordered by when their lock was written."""
+    at = last_use(folder)
+    lock = take_lock(folder)
+    os.utime(folder / "lock", ns=(at, at))
+    return lock
+
+
+def remove_replies(folder: Path) -> None:
+    ledger = readable(folder / "ledger.db")
+    try:
+        keys = [key for (key,) in ledger.execute(SPENT)]
+    finally:
+        ledger.close()
+    connection = connect(folder / "replies.db", durable=True)
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+        removed = connection.executemany("DELETE FROM reply WHERE key = ?", ((key,) for key in keys)).rowcount
+        row = connection.execute("SELECT value FROM meta WHERE name = ?", (FREED,)).fetchone()
+        values = (FREED, str(removed + (int(row[0]) if row else 0)))
+        connection.execute(PUT["replies", "meta"], (*values, checksum("meta", values)))
+        connection.execute("COMMIT")
+    finally:
+        connection.close()
+
+
+def change(path: Path, statement: str) -> None:
+    connection = connect(path, durable=True)
+    try:
+        connection.execute(statement)
+    finally:
+        connection.close()
+
+
+def vacuum(path: Path) -> None:
+    """Needs room for a copy of the file while it works; without it SQLite refuses and nothing is changed."""
+    connection = connect(path, durable=True)
+    try:
+        connection.execute("VACUUM")
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    except sqlite3.Error as error:
+        needs = "; it needs free disk of the file's size" if is_disk_full(error) else "; put that right and try again"
+        raise UserError(f"cannot compact {path}: {error}{needs}") from None
+    finally:
+        connection.close()

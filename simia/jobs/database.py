@@ -1,0 +1,259 @@
+"""Two SQLite files and the one thread that writes them.
+
+Every write of a run passes through this thread: it gathers what is waiting, commits it together and only then tells those
+who wait, so that "done" means "on disk". The replies' file is committed first and synced fully, since replies are what was
+paid for; the ledger can be derived again. Waiters of one event loop are woken by one call, which at a thousand replies a
+second is what keeps the thread cheap.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import queue
+import sqlite3
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import zstandard
+
+from simia.errors import UserError
+from simia.jobs.tables import READ_ERRORS, SIGNED, File, checksum, damaged, is_disk_full, prepare
+
+BATCH = 256
+LEVEL = 3  # of zstandard
+CACHE_KB = 512
+PATIENCE = 0.002  # seconds that a first write waits for company
+Statement = tuple[File, str, Sequence[Any]]
+BEGIN: Statement = ("ledger", "BEGIN IMMEDIATE", ())
+COMMIT: Statement = ("ledger", "COMMIT", ())
+ROLLBACK: Statement = ("ledger", "ROLLBACK", ())
+ENDS = (COMMIT[1], ROLLBACK[1])
+
+
+class Packed:
+    """Bytes that are stored compressed: by the writer's thread, since compressing needs no interpreter lock."""
+
+    __slots__ = ("raw",)
+
+    def __init__(self, raw: bytes) -> None:
+        self.raw = raw
+
+
+@dataclass(slots=True, frozen=True)
+class Job:
+    """Statements of one writer, and who is told: a future of an event loop, one of a thread, or nobody."""
+
+    statements: tuple[Statement, ...]
+    loop: asyncio.AbstractEventLoop | None = None
+    waiter: asyncio.Future[None] | None = None
+    future: Future[None] | None = None
+
+
+def connect(path: Path, *, durable: bool) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=30)
+    mode = connection.execute("PRAGMA journal_mode=WAL").fetchone()[0]
+    if mode != "wal":
+        raise UserError(
+            f"{path.parent}: this file system cannot hold a run (no write-ahead log); choose a local folder"
+        )
+    connection.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
+    connection.execute(f"PRAGMA cache_size=-{CACHE_KB}")  # of four connections; what is written is not read again soon
+    return connection
+
+
+def is_damage(error: sqlite3.Error) -> bool:
+    """Whether an error is about what a file holds, and not about reaching it."""
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
+    return code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR)
+
+
+class Database:
+    """Writes through one thread; reads use a connection of their own."""
+
+    def __init__(self, folder: Path, *, create: bool = True) -> None:
+        """`create`: make the files that are not there. Raises `UserError`; `Damaged` for a file that is lost, empty or no database."""
+        self.folder = folder
+        opened: list[sqlite3.Connection] = []
+
+        def open_file(file: File) -> sqlite3.Connection:
+            path = folder / f"{file}.db"
+            if not create and not path.exists():
+                raise damaged(folder, file, "it is missing")
+            for part in ("", "-wal", "-shm"):
+                if (at := path.with_name(f"{path.name}{part}")).is_dir():
+                    raise damaged(folder, file, f"{at.name} is a directory")
+            opened.append(connect(path, durable=file == "replies"))
+            return opened[-1]
+
+        file: File = "replies"
+        try:
+            self._writers: dict[File, sqlite3.Connection] = {}
+            for file in ("replies", "ledger"):
+                self._writers[file] = open_file(file)
+                prepare(self._writers[file], folder, file, create=create)
+            self.replies, self.ledger = open_file("replies"), open_file("ledger")
+        except (*READ_ERRORS, UserError) as error:
+            for connection in opened:
+                connection.close()
+            if isinstance(error, UserError):
+                raise
+            if isinstance(error, UnicodeDecodeError) or is_damage(error):
+                raise damaged(folder, file, error) from None
+            raise UserError(f"cannot open the run in {folder}: {error}") from None
+        self._queue: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._pack = zstandard.ZstdCompressor(level=LEVEL)
+        self.failure: Exception | None = None
+        self._held: Literal["no", "open", "broken"] = "no"  # the state of a `transaction`
+        self._thread = threading.Thread(target=self._work, name="simia-writer", daemon=True)
+        self._thread.start()
+
+    def put(self, file: File, sql: str, values: Sequence[Any] = ()) -> None:
+        """Nobody waits for this one; a refusal of the disk shows in `failure`."""
+        self._queue.put(Job(((file, sql, values),)))
+
+    def put_all(self, *statements: Statement) -> None:
+        """As `put`, several in one commit."""
+        self._queue.put(Job(statements))
+
+    def write(self, file: File, sql: str, values: Sequence[Any] = ()) -> Future[None]:
+        """For threads: the future resolves after the commit."""
+        future: Future[None] = Future()
+        self._queue.put(Job(((file, sql, values),), future=future))
+        return future
+
+    async def commit(self, *statements: Statement) -> None:
+        """For coroutines: handed over at once, before anything can be cancelled; returns after the commit."""
+        loop = asyncio.get_running_loop()
+        waiter: asyncio.Future[None] = loop.create_future()
+        self._queue.put(Job(statements, loop=loop, waiter=waiter))
+        await waiter
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[None]:
+        """All writes to the ledger in this block are kept together, or none of them when it raises or the process dies. For one thread:
+        what others write meanwhile belongs to it too."""
+        self._queue.put(Job((BEGIN,)))
+        try:
+            yield
+        except BaseException:
+            self._end(ROLLBACK).exception()
+            raise
+        self._end(COMMIT).result()
+
+    def _end(self, how: Statement) -> Future[None]:
+        future: Future[None] = Future()
+        self._queue.put(Job((how,), future=future))
+        return future
+
+    def close(self) -> None:
+        self._queue.put(None)
+        self._thread.join()
+        for connection in (self.replies, self.ledger, *self._writers.values()):
+            connection.close()
+
+    def _work(self) -> None:
+        last = False
+        while not last:
+            job = self._queue.get()
+            if job is None:
+                return
+            batch = [job]
+            if self._queue.empty():
+                time.sleep(PATIENCE)
+            while len(batch) < BATCH:
+                try:
+                    more = self._queue.get_nowait()
+                except queue.Empty:
+                    break
+                if more is None:
+                    last = True
+                    break
+                batch.append(more)
+            self._commit(batch)
+
+    def _commit(self, batch: list[Job]) -> None:
+        try:
+            if not (self.folder / "replies.db").exists():
+                raise sqlite3.OperationalError("its files are gone")  # SQLite would write on into nowhere
+            for file in ("replies", "ledger"):
+                mine = [
+                    self._ready(sql, values)
+                    for job in batch
+                    for in_file, sql, values in job.statements
+                    if in_file == file
+                ]
+                if mine:
+                    self._transact(self._writers[file], mine)
+        except sqlite3.Error as error:
+            # A full disk or a vanished folder: nobody may believe that their row is safe.
+            todo = "free the disk" if is_disk_full(error) else "put that right"
+            self.failure = UserError(f"cannot write the run in {self.folder}: {error}; {todo} and resume")
+        except Exception as error:  # a value that no column takes: without the thread, all who wait would wait for ever
+            what = f"{type(error).__name__}: {error}".splitlines()[0]
+            self.failure = UserError(f"cannot write the run in {self.folder}: {what}; please report this")
+        tell(batch, self.failure)
+
+    def _ready(self, sql: str, values: Sequence[Any]) -> tuple[str, list[Any]]:
+        """Compressed, and with the checksum of the row where it is a whole one."""
+        ready = [self._pack.compress(v.raw) if type(v) is Packed else v for v in values]
+        if (table := SIGNED.get(sql)) is not None:
+            ready.append(checksum(table, ready))
+        return sql, ready
+
+    def _transact(self, connection: sqlite3.Connection, statements: list[tuple[str, list[Any]]]) -> None:
+        """One commit for the batch; none while a `transaction` is open. What fails in one takes all of it along."""
+        done = 0
+        try:
+            if not connection.in_transaction:
+                connection.execute("BEGIN IMMEDIATE")
+            for sql, values in statements:
+                done += 1
+                if sql == BEGIN[1]:
+                    connection.execute("COMMIT")
+                    connection.execute(sql)
+                    self._held = "open"
+                elif sql in ENDS:
+                    if self._held == "broken" and sql == COMMIT[1]:
+                        raise sqlite3.OperationalError("an earlier write failed")
+                    self._held = "no"
+                    connection.execute(sql)
+                    connection.execute("BEGIN IMMEDIATE")
+                elif self._held != "broken":
+                    connection.execute(sql, values)
+            if self._held != "open" or connection is not self._writers["ledger"]:
+                connection.execute("COMMIT")
+        except Exception:
+            if self._held != "no" and connection is self._writers["ledger"]:
+                self._held = "no" if any(sql in ENDS for sql, _ in statements[max(0, done - 1) :]) else "broken"
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+
+
+def tell(batch: list[Job], failure: Exception | None) -> None:
+    """Wake everyone who waits for this batch: once for each event loop."""
+    loops: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = defaultdict(list)
+    for job in batch:
+        if job.loop is not None and job.waiter is not None:
+            loops[job.loop].append(job.waiter)
+        elif job.future is not None:
+            job.future.set_exception(failure) if failure else job.future.set_result(None)
+    for loop, waiters in loops.items():
+        try:
+            loop.call_soon_threadsafe(resolve, waiters, failure)
+        except RuntimeError:  # the loop was closed meanwhile: its rows are written, nobody is left to hear of it
+            continue
+
+
+def resolve(waiters: list[asyncio.Future[None]], failure: Exception | None) -> None:
+    for waiter in waiters:
+        if waiter.done():  # cancelled (Ctrl-C); its row is written all the same
+            continue
+        waiter.set_exception(failure) if failure else waiter.set_result(None)

@@ -1,0 +1,194 @@
+"""Whether a run's files hold what was written to them (`verify`), and whether its results are all there (`condition`).
+
+`verify` reads both files once: SQLite's own integrity check, the checksum of every row, and then what must hold between rows and between
+the two files, since a lost end of a write-ahead log leaves a sound file with less in it. It is for commands that read the whole run anyway.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import sqlite3
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from simia.errors import UserError
+from simia.jobs.ledger import Ledger
+from simia.jobs.tables import COLUMNS, READ_ERRORS, File, damaged, is_sound
+
+FILES: tuple[File, ...] = ("ledger", "replies")
+# What must hold between the rows: a sentence, and a query that counts exceptions.
+RELATIONS = {
+    "accepted results of no item": "SELECT COUNT(*) FROM accepted LEFT JOIN item ON item.id = accepted.item WHERE item.id IS NULL"
+    " OR item.ord <> accepted.ord OR item.status NOT IN ('passed', 'open', 'failed')",
+    "accepted results whose text is missing or another one": "SELECT COUNT(*) FROM accepted LEFT JOIN result USING (item)"
+    " WHERE result.content_hash IS NULL OR result.content_hash <> accepted.content_hash",
+    "items with a verdict and no result": "SELECT COUNT(*) FROM item LEFT JOIN result ON result.item = item.id"
+    " WHERE status = 'passed' AND result.item IS NULL",
+    "items missing from the plan": "SELECT COALESCE(MAX(ord) + 1 - COUNT(*), 0) FROM item",
+}
+# Between the first accepted and the last: whatever passed was accepted, since acceptance is decided in order.
+IN_ORDER = (
+    "SELECT COUNT(*) FROM item LEFT JOIN accepted ON accepted.ord = item.ord WHERE status = 'passed' AND accepted.ord IS NULL"
+    " AND item.ord < (SELECT MAX(ord) FROM accepted)"
+)
+PASSED = "SELECT COUNT(DISTINCT content_hash) FROM item JOIN result ON result.item = item.id WHERE status = 'passed'"
+LOST = (
+    "SELECT COUNT(DISTINCT reply_key) FROM attempt LEFT JOIN item ON item.id = attempt.item"
+    " WHERE attempt.status = 'got' AND (item.id IS NULL OR item.status <> 'rejected')"
+    " AND reply_key NOT IN (SELECT key FROM kept.reply)"
+)
+LOST_OF_REJECTED = (
+    "SELECT COUNT(DISTINCT reply_key) FROM attempt JOIN item ON item.id = attempt.item"
+    " WHERE attempt.status = 'got' AND item.status = 'rejected' AND reply_key NOT IN (SELECT key FROM kept.reply)"
+)
+UNKNOWN = "SELECT COUNT(*) FROM kept.reply WHERE key NOT IN (SELECT reply_key FROM attempt)"
+REBUILT = (
+    "rebuilt"  # in the ledger's meta: it was made by `simia runs rebuild`, and the next resume completes its identity
+)
+RUN = "run"  # in the meta of both files: a random name of the run that they are of; those of simia 0.1.0 have none
+FREED = "freed"  # in the replies' meta: how many replies `simia runs gc --replies` has removed
+
+
+@dataclass(slots=True)
+class Condition:
+    """Where a run stands. `accepted` and `wanted` count trajectories, for a rollout episodes that are finished and planned."""
+
+    run: str
+    rollout: bool
+    working: bool
+    stop: str | None
+    accepted: int
+    wanted: int
+    findings: list[str] = field(default_factory=list)
+
+    @property
+    def complete(self) -> bool:
+        return not self.findings and not self.working and self.stop == "complete" and self.accepted >= self.wanted
+
+    def __str__(self) -> str:
+        """One line: what is there, why it is not all, and what to do."""
+        if self.complete:
+            return f"run {self.run} is complete"
+        done = f"run {self.run}: {self.accepted:,} of {self.wanted:,} {'episodes done' if self.rollout else 'accepted'}"
+        if self.working:
+            return f"{done}, run in progress: wait for its end"
+        if self.findings:
+            return f"{done}, inconsistent ({'; '.join(self.findings)}): repair it with simia runs rebuild {self.run}"
+        state = f"stopped ({self.stop})" if self.stop else "killed before its end"
+        return f"{done}, {state}: finish it with simia runs resume {self.run}"
+
+
+def condition(folder: Path, ledger: Ledger, config: dict[str, Any], *, locked: bool) -> Condition:
+    """Where the run stands, by counting; what is inconsistent is found by `verify`. `locked`: it is this process that works on the run.
+    Raises `Damaged`."""
+    rollout = config.get("kind") == "rollout"
+    try:
+        stopped = (ledger.meta("stopped") or {}).get("kind")
+        if rollout:
+            wanted = (ledger.meta("facts") or {}).get("planned") or 0
+            counts = ledger.counts()
+            done = sum(counts.values()) - counts.get("open", 0) - counts.get("failed", 0)
+        else:
+            done, wanted = ledger.accepted_count(), config.get("n", 0)
+    except (*READ_ERRORS, AttributeError) as error:
+        raise damaged(folder, "ledger", error) from None
+    return Condition(folder.name, rollout, not locked and is_worked_on(folder), stopped, done, wanted)
+
+
+def verify(folder: Path, ledger: Ledger, config: dict[str, Any], *, locked: bool) -> Condition:
+    """Read both files against their checksums, then compare them. Raises `Damaged` for a row or page that has changed; what is merely
+    missing stands in the findings of the condition."""
+    with closing(sqlite3.connect(uri(folder, "ledger"), uri=True, timeout=30, isolation_level=None)) as connection:
+        try:
+            connection.execute("ATTACH ? AS kept", (uri(folder, "replies"),))
+            connection.execute("BEGIN")
+            for file in FILES:
+                verify_file(connection, folder, file)
+            found = condition(folder, ledger, config, locked=locked)
+            if not found.working:  # else the two files are not of one moment
+                found.findings = compare(connection, found)
+        except READ_ERRORS as error:
+            raise damaged(folder, "ledger", error) from None
+    missing = [name for name in ("identity", "facts") if ledger.meta(name) is None]
+    if missing and not ledger.meta(REBUILT):
+        raise damaged(folder, "ledger", f"it has no {' and no '.join(missing)}")
+    return found
+
+
+def refuse_mixed(folder: Path, ledger: Ledger) -> None:
+    """Raise `UserError` where the two files are of different runs, whose rows may look alike."""
+    if are_mixed(ledger.meta(RUN), ledger.meta(RUN, "replies")):
+        raise mixed(folder)
+
+
+def are_mixed(one: object, other: object) -> bool:
+    return one is not None and other is not None and one != other
+
+
+def mixed(folder: Path) -> UserError:
+    return UserError(
+        f"{folder}: ledger.db and replies.db are of different runs; put back the one that is of this run, or move ledger.db away and make"
+        f" it again from the replies: simia runs rebuild {folder}"
+    )
+
+
+def uri(folder: Path, file: File) -> str:
+    return f"{(folder / f'{file}.db').resolve().as_uri()}?mode=ro"
+
+
+def verify_file(connection: sqlite3.Connection, folder: Path, file: File) -> None:
+    schema = "main" if file == "ledger" else "kept"
+    try:
+        found = connection.execute(f"PRAGMA {schema}.integrity_check(1)").fetchone()[0]
+        if found != "ok":
+            raise damaged(folder, file, " ".join(str(found).split()))
+        for table in COLUMNS[file]:
+            changed = sum(not is_sound(table, row) for row in connection.execute(f"SELECT * FROM {schema}.{table}"))
+            if changed:
+                raise damaged(folder, file, f"{changed:,} rows of table {table} have changed")
+    except READ_ERRORS as error:
+        raise damaged(folder, file, error) from None
+
+
+def compare(connection: sqlite3.Connection, found: Condition) -> list[str]:
+    """What is missing, by what the other rows and the other file say."""
+
+    def count(query: str) -> int:
+        return int(connection.execute(query).fetchone()[0])
+
+    findings = [f"{n:,} {what}" for what, query in RELATIONS.items() if (n := count(query))]
+    if not found.rollout and (n := count(IN_ORDER)):
+        findings.append(f"{n:,} results were not accepted in their turn")
+    if found.rollout and found.stop and (n := count(PASSED) - count("SELECT COUNT(*) FROM accepted")) > 0:
+        findings.append(f"{n:,} episodes are missing from the accepted ones")
+    if found.stop == "complete" and found.accepted < found.wanted:
+        findings.append(f"it ended as complete with {found.wanted:,}")
+    lost = count(LOST)
+    row = connection.execute("SELECT value FROM kept.meta WHERE name = ?", (FREED,)).fetchone()
+    recent = connection.execute("SELECT 1 FROM kept.meta WHERE name = 'identity'").fetchone()
+    if recent:  # files of 0.1.0 do not say what was removed on request
+        lost += max(0, count(LOST_OF_REJECTED) - (int(row[0]) if row else 0))
+    if lost:
+        findings.append(f"{lost:,} replies are lost")
+    if n := count(UNKNOWN):
+        findings.append(f"{n:,} replies are unknown to the ledger")
+    return findings
+
+
+def is_worked_on(folder: Path) -> bool:
+    """Whether a process, this one included, holds the run's lock. Asked with a shared lock that is dropped at once."""
+    path = folder / "lock"
+    if not path.is_file():
+        return False
+    try:
+        handle = path.open()
+    except OSError:  # nobody can tell, and whoever wants to work on the run hears of it
+        return False
+    with handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            return True
+    return False

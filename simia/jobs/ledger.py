@@ -1,0 +1,362 @@
+"""The ledger of a run: items planned, attempts asked, replies received, results derived, acceptances decided.
+
+It is the `Journal` of the engine (law 2): an attempt is on disk before it is sent, a reply before it is used. What was
+in flight when a process died shows as an attempt without an answer and is counted as possibly paid twice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+import time
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import orjson
+
+from simia.errors import Code
+from simia.jobs.database import Database, Packed, Statement
+from simia.jobs.tables import COST, KEEP, PUT, READ_ERRORS, File, damaged, is_sound, tokens, unpack
+from simia.llm.types import LLMFault, Reply, Request
+from simia.sandbox.inside.frames import pack as pack_json
+from simia.trajectory import Trajectory, Usage, digest
+
+SHARED = 512  # characters from which on a system text is stored once
+MOST_SHARED = 1000
+PAGE = 1000  # items read at once
+TEXT = "$text"
+HEAD: set[str] = {"system", "tools", "user_tools"}  # of a trajectory: what all of one seed share
+OPEN, PASSED, REJECTED, FAILED = "open", "passed", "rejected", "failed"
+STAGE = "amplify"  # of every item; the column is from before a rollout was a run of its own
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Item:
+    """One planned unit of work. `ord` decides the order of acceptance; `spec` says what to make."""
+
+    id: str
+    ord: int
+    spec: dict[str, Any]
+    status: str = OPEN
+    reason: str | None = None
+    detail: str | None = None
+
+
+def attempt(
+    item: str,
+    n: int,
+    key: str,
+    status: str,
+    sent: float,
+    got: float | None = None,
+    *,
+    code: str | None = None,
+    usage: Usage | None = None,
+) -> Statement:
+    """The row of one call, whole, so that it has a checksum at each of its moments."""
+    spent = (usage.prompt, usage.completion, usage.cached, usage.cost) if usage else (None,) * 4
+    return "ledger", PUT["ledger", "attempt"], (item, n, key, status, code, *spent, sent, got)
+
+
+def status_of(item: Item) -> Statement:
+    spec = orjson.dumps(item.spec).decode()
+    return "ledger", PUT["ledger", "item"], (item.id, STAGE, item.ord, spec, item.status, item.reason, item.detail)
+
+
+def seeds_of(connection: sqlite3.Connection) -> Iterator[tuple[str, Trajectory]]:
+    heads: dict[str, Trajectory] = {}
+    for hashed, packed in connection.execute("SELECT hash, body FROM head WHERE hash IN (SELECT head FROM seed)"):
+        heads[hashed] = Trajectory.from_row(orjson.loads(unpack(packed)))
+    for id_, hashed, packed in connection.execute("SELECT id, head, body FROM seed ORDER BY ord"):
+        seed, head = Trajectory.from_row(orjson.loads(unpack(packed))), heads[hashed]
+        yield id_, seed.model_copy(update={name: getattr(head, name) for name in HEAD})
+
+
+class Ledger:
+    """Reads and writes of one run's two files.
+
+    What thousands of rows have in common is stored once: the long system text of requests, and the head (system text and
+    tools) of trajectories, which can be larger than the conversation.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self.db = database
+        try:
+            known = self.db.ledger.execute("SELECT item, MAX(n) FROM attempt GROUP BY item").fetchall()
+        except READ_ERRORS as error:
+            raise damaged(database.folder, "ledger", error) from None
+        self._attempts: dict[str, int] = dict(known)
+        self._pending: dict[str, tuple[str, Request, int, float]] = {}
+        self._texts: dict[Hashable, tuple[str, Any]] = {}  # what is shared → its hash, once it is queued to be stored
+        self._read: dict[str, bytes] = {}
+        self._heads: dict[str, dict[str, Any]] = {}
+
+    # -- the engine's journal ------------------------------------------------------------------------------------
+
+    def recall(self, key: str) -> Reply | None:
+        """The stored reply. Raises `Damaged` where it is not what was stored."""
+        row = self._row("replies", "reply", "key", key)
+        return None if row is None else self._loaded("replies", f"the reply {key}", row[3], Reply.model_validate_json)
+
+    async def asked(self, key: str, item: str, draw: str, request: Request) -> None:
+        n = self._attempts[item] = self._attempts.get(item, -1) + 1
+        now = time.time()
+        self._pending[key] = (draw, request, n, now)
+        await self.db.commit(attempt(item, n, key, "sent", now))
+
+    async def answered(self, key: str, item: str, reply: Reply) -> None:
+        draw, request, n, sent = self._pending.pop(key)
+        now = time.time()
+        body = Packed(orjson.dumps(reply.stored()))
+        asked, texts = self._shared(request.canonical())
+        await self.db.commit(
+            *texts,
+            ("replies", KEEP["replies", "reply"], (key, draw, asked, body, now)),
+            attempt(item, n, key, "got", sent, now, usage=reply.usage),
+        )
+
+    async def failed(self, key: str, item: str, fault: LLMFault) -> None:
+        *_, n, sent = self._pending.pop(key)
+        if fault.code is Code.PENDING:  # written down for a batch: no attempt was made
+            await self.db.commit(("ledger", "DELETE FROM attempt WHERE item = ? AND n = ?", (item, n)))
+            return
+        await self.db.commit(attempt(item, n, key, "failed", sent, time.time(), code=str(fault.code)))
+
+    def _shared(self, request: dict[str, Any]) -> tuple[Packed, list[Statement]]:
+        """The request as it is stored, and what it shares with others and must be stored with it."""
+        statements: list[Statement] = []
+        stored = dict(request)
+        stored["messages"] = [
+            {**message, "content": self._once(message["content"], message["content"].encode, statements)}
+            if message["role"] == "system" and isinstance(message.get("content"), str)
+            else message
+            for message in request["messages"]
+        ]
+        if schema := request.get("response_format"):
+            # By identity: the simulator hands out the same object for the same tools, and never edits it.
+            stored["response_format"] = self._once((id(schema),), lambda: orjson.dumps(schema), statements, keep=schema)
+        return Packed(orjson.dumps(stored)), statements
+
+    def _once(
+        self, key: Hashable, raw: Callable[[], bytes], statements: list[Statement], keep: Any = None
+    ) -> dict[str, str] | Any:
+        """What stands in place of something that is stored once; itself where it is short or there are too many."""
+        known = self._texts.get(key)
+        if known is None:
+            whole = raw()
+            if len(whole) < SHARED or len(self._texts) >= MOST_SHARED:
+                return orjson.loads(whole) if keep is not None else key
+            known = self._texts[key] = (hashlib.blake2b(whole, digest_size=16).hexdigest(), keep)
+            statements.append(("replies", KEEP["replies", "text"], (known[0], Packed(whole))))
+        return {TEXT: known[0]}
+
+    def keep_texts(self, request: Request) -> None:
+        """Store again what this request shares with others, where it was lost."""
+        self.db.put_all(*self._shared(request.canonical())[1])
+
+    def request(self, stored: bytes) -> dict[str, Any]:
+        """A stored request, whole again."""
+        request: dict[str, Any] = self._loaded("replies", "a request", stored, orjson.loads)
+        for message in request["messages"]:
+            if isinstance(message.get("content"), dict):
+                message["content"] = self._text(message["content"][TEXT]).decode()
+        shape = request.get("response_format")
+        if shape and shape.keys() == {TEXT}:
+            request["response_format"] = orjson.loads(self._text(shape[TEXT]))
+        return request
+
+    def _text(self, hashed: str) -> bytes:
+        known = self._read.get(hashed)
+        if known is None:
+            row = self._row("replies", "text", "hash", hashed)
+            if row is None:
+                raise damaged(self.db.folder, "replies", f"the text {hashed} that requests share is missing")
+            known = self._read[hashed] = self._loaded("replies", f"the text {hashed}", row[1], bytes)
+        return known
+
+    def _row(self, file: File, table: str, column: str, value: str) -> tuple[Any, ...] | None:
+        """One row, compared with its checksum and with what was looked for: an index may be damaged too."""
+        connection = self.db.replies if file == "replies" else self.db.ledger
+        try:
+            row: tuple[Any, ...] | None = connection.execute(
+                f"SELECT * FROM {table} WHERE {column} = ?", (value,)
+            ).fetchone()
+        except READ_ERRORS as error:
+            raise damaged(self.db.folder, file, error) from None
+        if row is not None and (row[0] != value or not is_sound(table, row)):
+            raise damaged(self.db.folder, file, f"the row of {value} in table {table} has changed")
+        return row
+
+    def _loaded(self, file: File, what: str, packed: bytes, load: Callable[[bytes], T]) -> T:
+        try:
+            return load(unpack(packed))
+        except ValueError as error:  # what pydantic and orjson raise too
+            raise damaged(self.db.folder, file, f"{what}: {str(error).splitlines()[0]}") from None
+
+    # -- items and results ---------------------------------------------------------------------------------------
+
+    def plan(self, item: Item) -> None:
+        """Not awaited: an item that is lost in a kill is planned again, the same, from its ord."""
+        self.db.put(
+            "ledger",
+            KEEP["ledger", "item"],
+            (item.id, STAGE, item.ord, orjson.dumps(item.spec).decode(), item.status, None, None),
+        )
+
+    def conclude(
+        self,
+        item: Item,
+        content_hash: str | None,
+        body: dict[str, Any] | bytes,
+        *,
+        tools: Sequence[str] = (),
+        signature: bytes | None = None,
+    ) -> None:
+        """Derived from a stored reply, hence not awaited either: `recheck` or a resume derives it again.
+
+        A trajectory in `body` may leave out its head (see `head`) and name it: {"trajectory": …, "head": hash}. The tools that
+        it calls and its signature are kept beside it, since selection needs them of all results at once.
+        """
+        packed = Packed(body if isinstance(body, bytes) else pack_json(body))
+        statements = [status_of(item), ("ledger", PUT["ledger", "result"], (item.id, content_hash, packed))]
+        if tools or signature:
+            statements.append(("ledger", PUT["ledger", "trait"], (item.id, " ".join(tools), signature)))
+        self.db.put_all(*statements)  # at once: a verdict without its result could not be told from a refusal
+
+    def head(self, hashed: str, head: Callable[[], dict[str, Any]]) -> str:
+        """See that this head is stored, and return its hash."""
+        if hashed not in self._heads:
+            self._heads[hashed] = head()
+            packed = Packed(orjson.dumps(self._heads[hashed]))
+            self.db.put("ledger", KEEP["ledger", "head"], (hashed, packed))
+        return hashed
+
+    def body(self, stored: bytes) -> dict[str, Any]:
+        """A stored result, its trajectory whole again."""
+        body: dict[str, Any] = self._loaded("ledger", "a result", stored, orjson.loads)
+        hashed = body.pop("head", None)
+        if hashed is not None and body.get("trajectory"):
+            if hashed not in self._heads:
+                row = self._row("ledger", "head", "hash", hashed)
+                if row is None:
+                    raise damaged(self.db.folder, "ledger", f"the head {hashed} that results share is missing")
+                self._heads[hashed] = self._loaded("ledger", f"the head {hashed}", row[1], orjson.loads)
+            body["trajectory"] |= self._heads[hashed]
+        return body
+
+    def set_seeds(self, seeds: Sequence[tuple[str, Trajectory]]) -> None:
+        """(id, seed) in the order in which items use them; a run explains itself later without the files they came from."""
+        with self.db.transaction():
+            self.db.put("ledger", "DELETE FROM seed")
+            for ord_, (id_, seed) in enumerate(seeds):
+                whole = seed.model_dump(mode="json", exclude_defaults=True, include=HEAD)
+                head = self.head(digest(whole), lambda whole=whole: whole)  # type: ignore[misc]
+                row = {"version": seed.version, **seed.model_dump(mode="json", exclude_defaults=True, exclude=HEAD)}
+                self.db.put("ledger", PUT["ledger", "seed"], (ord_, id_, head, Packed(orjson.dumps(row))))
+
+    def seeds(self) -> Iterator[tuple[str, Trajectory]]:
+        """The run's seeds; those with the same tools share them as objects."""
+        yield from seeds_of(self.db.ledger)
+
+    def accept(self, item: Item, content_hash: str) -> None:
+        self.db.put("ledger", KEEP["ledger", "accepted"], (item.ord, item.id, content_hash))
+
+    def set_status(self, item: Item) -> None:
+        self.db.put_all(status_of(item))
+
+    def clear_acceptances(self) -> None:
+        self.db.put("ledger", "DELETE FROM accepted")
+
+    def items(self) -> Iterator[Item]:
+        """All items by ord, page by page: a reader that stays open would keep the log of writes from being folded in."""
+        for item, *_ in self.outcomes():
+            yield item
+
+    def outcomes(self) -> Iterator[tuple[Item, str | None, list[str], bytes | None]]:
+        """Items by ord, each with the content hash, the tools and the signature of its result."""
+        last = -1
+        while True:
+            rows = self.db.ledger.execute(
+                "SELECT id, ord, spec, status, reason, detail, content_hash, tools, signature FROM item"
+                " LEFT JOIN result ON result.item = id LEFT JOIN trait ON trait.item = id"
+                " WHERE ord > ? ORDER BY ord LIMIT ?",
+                (last, PAGE),
+            ).fetchall()
+            for id_, ord_, spec, status, reason, detail, content_hash, tools, signature in rows:
+                item = Item(id_, ord_, orjson.loads(spec), status, reason, detail)
+                yield item, content_hash, (tools or "").split(), signature
+            if len(rows) < PAGE:
+                return
+            last = rows[-1][1]
+
+    def accepted(self) -> Iterator[dict[str, Any]]:
+        """Bodies of the accepted results, in ord order."""
+        rows = self.db.ledger.execute("SELECT result.* FROM accepted JOIN result USING (item) ORDER BY ord")
+        for row in rows:
+            if not is_sound("result", row):
+                raise damaged(self.db.folder, "ledger", f"the result of {row[0]} has changed")
+            yield self.body(row[2])
+
+    def result(self, item: str) -> dict[str, Any] | None:
+        row = self._row("ledger", "result", "item", item)
+        return self.body(row[2]) if row else None
+
+    def reply_keys(self, item: str) -> list[str]:
+        rows = self.db.ledger.execute("SELECT DISTINCT reply_key FROM attempt WHERE item = ? ORDER BY n", (item,))
+        return [key for (key,) in rows]
+
+    def replies(self) -> Iterator[dict[str, Any]]:
+        """Every stored completion with its request: what `replay` reads."""
+        for key, draw, request, body in self.db.replies.execute(
+            "SELECT key, draw, request, body FROM reply ORDER BY at"
+        ):
+            yield {
+                "key": key,
+                "draw": draw,
+                "request": self.request(request),
+                "reply": self._loaded("replies", f"the reply {key}", body, orjson.loads),
+            }
+
+    # -- figures -------------------------------------------------------------------------------------------------
+
+    def counts(self) -> dict[str, int]:
+        return dict(self.db.ledger.execute("SELECT status, COUNT(*) FROM item GROUP BY status").fetchall())
+
+    def accepted_count(self) -> int:
+        return int(self.db.ledger.execute("SELECT COUNT(*) FROM accepted").fetchone()[0])
+
+    def answered_count(self) -> int:
+        return int(self.db.ledger.execute("SELECT COUNT(*) FROM attempt WHERE status = 'got'").fetchone()[0])
+
+    def reasons(self) -> dict[str, int]:
+        rows = self.db.ledger.execute(
+            "SELECT reason, COUNT(*) FROM item WHERE reason IS NOT NULL GROUP BY reason ORDER BY 2 DESC, 1"
+        )
+        return dict(rows.fetchall())
+
+    def spent(self) -> tuple[Usage, dict[str, int]]:
+        """Tokens and cost of all replies of all sessions, and counts of attempts by status."""
+        row = self.db.ledger.execute(
+            f"SELECT {tokens('prompt')}, {tokens('completion')}, {tokens('cached')}, {COST} FROM attempt"
+        ).fetchone()
+        statuses = dict(self.db.ledger.execute("SELECT status, COUNT(*) FROM attempt GROUP BY status").fetchall())
+        return Usage(prompt=row[0], completion=row[1], cached=row[2], cost=row[3]), statuses
+
+    def meta(self, name: str, file: File = "ledger") -> Any:
+        row = self._row(file, "meta", "name", name)
+        try:
+            return orjson.loads(row[1]) if row else None
+        except ValueError as error:
+            raise damaged(self.db.folder, file, f"{name} in table meta: {error}") from None
+
+    def set_meta(self, name: str, value: Any, *, twice: bool = False) -> None:
+        """`twice`: keep it with the replies too, since it is no result of them and a ledger may be lost."""
+        said = orjson.dumps(value).decode()
+        for file in ("replies", "ledger") if twice else ("ledger",):
+            self.db.write(file, PUT[file, "meta"], (name, said)).result()
+
+    def flush(self) -> None:
+        """Return once everything written so far is on disk."""
+        self.db.write("ledger", "SELECT 1").result()

@@ -1,0 +1,256 @@
+"""Both files of a run made again from what can be read of them.
+
+The files are first copied to a folder of their own and read there; the new ones take their place when they are whole. A process that dies
+between leaves the copies, and the next attempt reads them too. What the ledger knew beyond its replies is kept where it can be read:
+verdicts without a reply, failed calls. What can be derived from the replies is left to the caller (`simia runs rebuild`).
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sqlite3
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from simia.errors import UserError
+from simia.jobs.carve import carve
+from simia.jobs.integrity import FREED, REBUILT, RUN, are_mixed, mixed
+from simia.jobs.run import FILES, locate, saved_config, take_lock
+from simia.jobs.tables import (
+    COLUMNS,
+    MOST,
+    PUT,
+    READ_ERRORS,
+    File,
+    checksum,
+    is_disk_full,
+    is_readable,
+    is_sound,
+    prepare,
+    unpack,
+    width,
+)
+from simia.llm.types import Reply
+
+PARTS = ("", "-wal")
+KEYS = {"attempt": 2}  # columns of a table's key, where it is not the first one alone
+OF_ITEM = re.compile(r"i(\d{6,})\.")
+Rows = dict[tuple[Any, ...], tuple[Any, ...]]
+
+
+@dataclass(slots=True)
+class Salvaged:
+    """What could be read. `planned`: how many items of an amplification had replies or results, the missing ones in between counted."""
+
+    folder: Path
+    backup: Path
+    rollout: bool = False
+    planned: int = 0
+    replies: int = 0
+    lost_replies: int = 0
+    changed: Counter[str] = field(default_factory=Counter)
+
+    def lines(self) -> Iterator[str]:
+        yield f"{self.replies:,} replies were read"
+        if self.lost_replies:
+            yield f"{self.lost_replies:,} replies that the ledger knows are lost"
+        for table, count in self.changed.items():
+            yield f"{count:,} rows of table {table} were damaged and left out"
+
+
+def salvage(root: Path, name: str) -> Salvaged:
+    """Replace both files by new ones with all that can be read. Raises `UserError` where the run is in use or the disk refuses."""
+    folder = locate(root, name)
+    if not (folder / "config.yaml").is_file():
+        raise UserError(f"{folder / 'config.yaml'} is missing: without the run's configuration nothing can be derived")
+    lock = take_lock(folder)
+    try:
+        copies = [*sorted(folder.glob("rebuilding-*")), copy(folder)]
+        found = Salvaged(folder, free_name(folder, "damaged"))
+        replies = {table: read(copies, "replies", table, found) for table in COLUMNS["replies"]}
+        ledger = {table: read(copies, "ledger", table, found) for table in COLUMNS["ledger"]}
+        one, other = (tables["meta"].get((RUN,), (RUN, None))[1] for tables in (ledger, replies))
+        if are_mixed(one, other):
+            shutil.rmtree(copies[-1])  # else a later attempt would read it too
+            raise mixed(folder)
+        found.rollout = saved_config(folder).get("kind") == "rollout"
+        found.replies = len(replies["reply"])
+        complete(ledger, replies, found)
+        put_aside_directories(folder, copies[-1])
+        write(folder, "replies", replies)
+        write(folder, "ledger", ledger)
+        for made in FILES:
+            for part in ("-wal", "-shm"):
+                (folder / f"{made}{part}").unlink(missing_ok=True)
+            (folder / f"{made}.new").replace(folder / made)
+        copies[-1].replace(found.backup)
+        for older in copies[:-1]:
+            older.replace(free_name(folder, "damaged"))
+        return found
+    except (OSError, sqlite3.Error) as error:
+        full = is_disk_full(error)
+        todo = (
+            "it needs free disk of twice the run's size"
+            if full
+            else f"put that right, then: simia runs rebuild {folder}"
+        )
+        raise UserError(f"cannot rebuild {folder}: {error}; {todo}") from None
+    finally:
+        lock.close()
+
+
+def free_name(folder: Path, kind: str) -> Path:
+    return next(path for i in range(1, 1_000_000) if not (path := folder / f"{kind}-{i:03}").exists())
+
+
+def copy(folder: Path) -> Path:
+    place = free_name(folder, "rebuilding")
+    aside = place.with_name(f".{place.name}")
+    shutil.rmtree(aside, ignore_errors=True)
+    aside.mkdir()
+    for name in FILES:
+        for part in PARTS:
+            if (source := folder / f"{name}{part}").is_file():
+                shutil.copyfile(source, aside / source.name)
+    return aside.rename(place)
+
+
+def put_aside_directories(folder: Path, backup: Path) -> None:
+    """Move directories that stand where a file of the run belongs to where the files as they were are kept."""
+    for name in FILES:
+        for part in (*PARTS, "-shm", ".new"):
+            if (found := folder / f"{name}{part}").is_dir() and not found.is_symlink():
+                found.rename(backup / f"{found.name}.directory")
+
+
+def read(copies: Iterable[Path], file: File, table: str, found: Salvaged) -> Rows:
+    """The sound rows of a table by their keys, the latest copy's first; with checksums, also where they had none."""
+    rows: Rows = {}
+    for place in reversed(list(copies)):
+        sources = [by_query(place / f"{file}.db", table)]
+        if file == "replies":
+            sources.append(by_page(place / f"{file}.db", table))
+        for source in sources:
+            for row in source:
+                key = row[: KEYS.get(table, 1)]
+                if key in rows:
+                    continue
+                if len(row) == width(file, table):  # a file of simia 0.1.0
+                    row = (*row, None)
+                if is_sound(table, row):
+                    rows[key] = (*row[:-1], checksum(table, row[:-1]))
+                else:
+                    found.changed[table] += 1
+    return rows
+
+
+def by_query(path: Path, table: str) -> Iterator[tuple[Any, ...]]:
+    """As far as SQLite reads it, from both ends."""
+    if not path.is_file():
+        return
+    order = "item {0}, n {0}" if table == "attempt" else "rowid {0}"
+    try:
+        with closing(sqlite3.connect(path)) as connection:
+            for direction in ("ASC", "DESC"):
+                try:
+                    yield from connection.execute(f"SELECT * FROM {table} ORDER BY {order.format(direction)}")
+                    return
+                except READ_ERRORS:
+                    continue
+    except READ_ERRORS:
+        return
+
+
+def by_page(path: Path, table: str) -> Iterator[tuple[Any, ...]]:
+    """From the pages themselves; of a table only what its checksums say, or in files without them what looks like its rows."""
+    count = width("replies", table)
+    for row in carve(path):
+        summed = len(row) == count + 1 and isinstance(row[-1], int) and checksum(table, row[:-1]) == row[-1]
+        old = table == "reply" and (len(row) == count or (len(row) == count + 1 and row[-1] is None))
+        if summed or (old and isinstance(row[2], bytes) and isinstance(row[3], bytes) and is_readable(table, row)):
+            yield row
+
+
+def complete(ledger: dict[str, Rows], replies: dict[str, Rows], found: Salvaged) -> None:
+    """Make the tables agree: what one file knows and the other has lost."""
+    for (name,), row in replies["meta"].items():
+        if name != FREED:
+            keep(ledger, "meta", (name, row[1]), replace=False)
+    if (RUN,) in ledger["meta"]:
+        keep(replies, "meta", (RUN, ledger["meta"][RUN,][1]))
+    keep(ledger, "meta", (REBUILT, "true"))
+    heads = ledger["head"]
+    for key, row in list(ledger["result"].items()):
+        named = orjson.loads(unpack(row[2])).get("head")
+        if named is not None and (named,) not in heads:
+            del ledger["result"][key]
+    tell_lost(ledger, replies, found)
+    known = {row[2] for row in ledger["attempt"].values()}
+    counts = Counter(item for item, _ in ledger["attempt"])
+    for (key,), (_, draw, _, body, at, _) in sorted(replies["reply"].items(), key=lambda pair: pair[1][4]):
+        if key not in known:
+            item = draw.rpartition(".")[0] or draw
+            used = Reply.model_validate_json(unpack(body)).usage
+            while (item, counts[item]) in ledger["attempt"]:
+                counts[item] += 1
+            spent = (*(min(count, MOST) for count in (used.prompt, used.completion, used.cached)), used.cost)
+            keep(ledger, "attempt", (item, counts[item], key, "got", None, *spent, at, at))
+    if found.rollout:
+        accept_episodes(ledger)
+    else:
+        keep(ledger, "meta", ("stopped", '{"kind":"rebuilt","detail":""}'))  # until everything is derived again
+        of_items = [int(match[1]) for row in replies["reply"].values() if (match := OF_ITEM.match(row[1]))]
+        found.planned = 1 + max([*of_items, *(row[2] for row in ledger["item"].values())], default=-1)
+
+
+def tell_lost(ledger: dict[str, Rows], replies: dict[str, Rows], found: Salvaged) -> None:
+    """Mark calls whose reply is gone, except for those that were removed on request (of rejected items)."""
+    removed = (FREED,) in replies["meta"] or ("identity",) not in replies["meta"]
+    statuses = {id_: row[4] for (id_,), row in ledger["item"].items()}
+    for row in list(ledger["attempt"].values()):
+        if row[3] == "got" and (row[2],) not in replies["reply"]:
+            if removed and statuses.get(row[0]) == "rejected":
+                continue
+            found.lost_replies += 1
+            keep(ledger, "attempt", (*row[:3], "lost", *row[4:-1]))
+
+
+def accept_episodes(ledger: dict[str, Rows]) -> None:
+    """An episode without its result is played again; of equal ones the first counts, as the job decides it."""
+    ledger["accepted"].clear()
+    seen: set[str] = set()
+    for row in sorted(ledger["item"].values(), key=lambda row: row[2]):
+        result = ledger["result"].get((row[0],))
+        if row[4] in ("passed", "rejected") and result is None:
+            keep(ledger, "item", (*row[:4], "open", None, None))
+            keep(ledger, "meta", ("stopped", '{"kind":"rebuilt","detail":""}'))
+        elif row[4] == "passed" and result is not None and result[1] not in seen:
+            seen.add(result[1])
+            keep(ledger, "accepted", (row[2], row[0], result[1]))
+
+
+def keep(tables: dict[str, Rows], table: str, values: tuple[Any, ...], *, replace: bool = True) -> None:
+    key = values[: KEYS.get(table, 1)]
+    if replace or key not in tables[table]:
+        tables[table][key] = (*values, checksum(table, values))
+
+
+def write(folder: Path, file: File, tables: dict[str, Rows]) -> None:
+    """A new file beside the old one, on disk before it takes its place."""
+    path = folder / f"{file}.db.new"
+    path.unlink(missing_ok=True)
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("PRAGMA synchronous=FULL")
+        prepare(connection, folder, file, create=True)
+        connection.execute("BEGIN")
+        for table, rows in tables.items():
+            order = sorted(rows.values(), key=lambda row: row[2]) if table == "item" else rows.values()
+            connection.executemany(PUT[file, table], order)
+        connection.execute("COMMIT")

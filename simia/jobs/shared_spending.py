@@ -1,0 +1,121 @@
+"""What the processes of one store spend together: the till of a budget that holds for all of them, and when they are started again.
+
+`spent.db` in the store's root has two rows for each numbered folder: what the process that has it now has spent, and what all did
+that had it before. A row of the dead keeps what was held for calls in flight when they died. On opening, what the folders' ledgers
+know beyond the rows is added (they were written without a cap, or the file is gone), so the file needs no syncing, and without a
+cap there is none.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+from simia.errors import UserError
+from simia.jobs.tables import COST, tokens
+from simia.llm.budget import Tally
+
+PATIENCE = 10.0  # seconds for another process's turn, which takes a tenth of a millisecond
+BEFORE, NOW = 0, 1
+COLUMNS = ("sent", "answered", "tokens", "cost", "held_tokens", "held_cost", "blind")
+SCHEMA = f"""
+CREATE TABLE IF NOT EXISTS spent (
+  folder TEXT NOT NULL, now INTEGER NOT NULL, {", ".join(f"{name} NUMERIC NOT NULL DEFAULT 0" for name in COLUMNS)},
+  PRIMARY KEY (folder, now)) WITHOUT ROWID
+"""
+SUMS = ", ".join(f"COALESCE(SUM({name}), 0)" for name in COLUMNS)
+WRITE = f"UPDATE spent SET {', '.join(f'{name} = ?' for name in COLUMNS)} WHERE folder = ? AND now = ?"
+
+
+class Spent:
+    """One process's place at the till of a store. A `simia.llm.budget.Till`."""
+
+    def __init__(self, root: Path, folder: str) -> None:
+        """`folder`: the numbered one whose lock this process holds. Raises `UserError` where nothing can be read or written."""
+        self.name = str(root)
+        self._path, self._folder = root / "spent.db", folder
+        known = {path.parent.name: in_ledger(path) for path in sorted(root.glob("*/ledger.db"))}
+        try:
+            self._db = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False, timeout=PATIENCE)
+            try:
+                self._db.execute("PRAGMA synchronous=OFF")
+                self._db.execute("PRAGMA journal_mode=PERSIST")
+                self._db.execute("BEGIN IMMEDIATE")
+                self._db.execute(SCHEMA)
+                self._begin(known)
+                self._db.execute("COMMIT")
+                self._file = os.stat(self._path).st_ino
+            except BaseException:
+                self._db.close()
+                raise
+        except (sqlite3.Error, OSError) as error:
+            raise self._refused(error) from None
+
+    def turn(self, mine: Callable[[Tally], Tally | None]) -> None:
+        """See `Till`. Between the look and the write nobody else has a turn."""
+        try:
+            if os.stat(self._path).st_ino != self._file:
+                raise FileNotFoundError(0, "another file is in its place")
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                asked = f"SELECT {SUMS} FROM spent WHERE NOT (folder = ? AND now = ?)"
+                tally = mine(Tally(*self._db.execute(asked, (self._folder, NOW)).fetchone()))
+                if tally is not None:
+                    self._write(self._folder, NOW, tally)
+                self._db.execute("COMMIT")
+            except BaseException:
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+                raise
+        except (sqlite3.Error, OSError) as error:
+            raise self._refused(error) from None
+
+    def close(self) -> None:
+        self._db.close()
+
+    def _begin(self, known: dict[str, Tally]) -> None:
+        """Our folder's last process is dead, or we had not its lock: what it spent and held is what was before us."""
+        past = self._sum("folder = ?", self._folder)
+        for now in (BEFORE, NOW):
+            self._db.execute("INSERT OR IGNORE INTO spent (folder, now) VALUES (?, ?)", (self._folder, now))
+        self._write(self._folder, BEFORE, past)
+        self._write(self._folder, NOW, Tally())
+        for folder, ledger in known.items():
+            rows = self._sum("folder = ?", folder)
+            beyond = [max(0, getattr(ledger, name) - getattr(rows, name)) for name in COLUMNS]
+            self._db.execute("INSERT OR IGNORE INTO spent (folder, now) VALUES (?, ?)", (folder, BEFORE))
+            added = ", ".join(f"{name} = {name} + ?" for name in COLUMNS)
+            self._db.execute(f"UPDATE spent SET {added} WHERE folder = ? AND now = ?", (*beyond, folder, BEFORE))
+
+    def _sum(self, where: str, *values: str) -> Tally:
+        return Tally(*self._db.execute(f"SELECT {SUMS} FROM spent WHERE {where}", values).fetchone())
+
+    def _write(self, folder: str, now: int, tally: Tally) -> None:
+        self._db.execute(WRITE, (*(getattr(tally, name) for name in COLUMNS), folder, now))
+
+    def _refused(self, error: Exception) -> UserError:
+        why = error.strerror if isinstance(error, OSError) else str(error)
+        return UserError(
+            f"cannot count in {self._path} what is spent ({why}): the cap would not hold; see that this file can be written, or name "
+            "another store"
+        )
+
+
+def in_ledger(path: Path) -> Tally:
+    """What a folder's own ledger knows to be sent and spent. Raises `UserError` for one that cannot be read."""
+    try:
+        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=PATIENCE)) as ledger:
+            if not ledger.execute("SELECT 1 FROM sqlite_master WHERE name = 'attempt'").fetchone():
+                return Tally()  # killed before it held anything
+            row = ledger.execute(
+                "SELECT COUNT(*), COUNT(CASE WHEN status = 'got' THEN 1 END),"
+                f" {tokens('prompt')} + {tokens('completion')}, COALESCE({COST}, 0) FROM attempt"
+            ).fetchone()
+            return Tally(*row)
+    except sqlite3.Error as error:
+        raise UserError(
+            f"cannot read what {path.parent} has spent ({error}), so no cap can hold: mend or remove that folder"
+        ) from None

@@ -1,0 +1,1 @@
+"""Is a trajectory good: schema, grounding, leaks, duplicates, contamination, diversity, judges."""

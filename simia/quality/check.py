@@ -1,0 +1,218 @@
+"""Rules that a trajectory must keep to be training data: every finding with its place, never a repair.
+
+Structure first, then calls against the full JSON Schemas, then what the texts give away, then the identifiers. The
+order of the findings is fixed, so the first one is the reason that is counted.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+
+from pydantic import Field
+
+from simia.config import Config
+from simia.errors import Code, Issue
+from simia.quality.exact_duplicates import normal_arguments, normal_text
+from simia.quality.fast_tokens import byte_tokens as byte_tokens
+from simia.quality.fast_tokens import most_tokens
+from simia.quality.grounding import Identifiers, infer, ungrounded
+from simia.quality.leaks import LEAK_MARKERS, leaks
+from simia.quality.toolset import Toolset
+from simia.quality.view import View
+from simia.tool import CompiledSchema, SchemaError
+from simia.trajectory import Message, Trajectory
+
+# The markup of a turn in the chat templates of the trained models, and of a call within it.
+TURN_TOKENS, CALL_TOKENS = 6, 14
+# An assistant that falls out of its role: not "I can't, because the policy forbids it", but "I can't: I'm a program".
+ROLE_BREAK = re.compile(
+    r"\b(?:as an? (?:ai|artificial intelligence|language model|large language model)\b[^.!?]{0,80}?|"
+    r"i(?:['’]?m| am) (?:just |only |merely )?an? (?:ai|artificial intelligence|(?:large )?language model|text-based)\b"
+    r"[^!?]{0,120}?)\b(?:can['’]?t|cannot|can not|unable|not able|don['’]?t|do not|not capable|incapable|won['’]?t)\b",
+    re.I,
+)
+MACHINE = ("ai", "artificial", "language model", "text-based")  # none of it, no ROLE_BREAK
+
+
+class Checks(Config):
+    """What is asked of a trajectory."""
+
+    max_tokens: int = Field(default=12_000, ge=1)
+    """Longest trajectory with its tools and system text, in estimated tokens: the training context."""
+    max_messages: int = Field(default=120, ge=2)
+    """Most messages."""
+    require_calls: bool = True
+    """Refuse a trajectory that calls no tool."""
+    identifiers: bool = True
+    """Refuse calls with identifiers that neither the user nor the system text nor an earlier result has said."""
+    refusals: bool = True
+    """Refuse an ending in which the assistant says that, being an AI, it cannot. Declining by policy is fine."""
+    leak_markers: list[str] = Field(default_factory=lambda: list(LEAK_MARKERS))
+    """Words that give away the prompt or the format; letter-case does not matter. Placeholders are found as well."""
+
+
+def check(
+    t: Trajectory,
+    checks: Checks,
+    *,
+    ids: Identifiers | None = None,
+    seed: Trajectory | None = None,
+    count: Callable[[Trajectory], int] | None = None,
+    view: View | None = None,
+) -> list[Issue]:
+    """All findings. `ids`: the pack's identifiers (inferred from the tools if absent); `count`: a real tokenizer's."""
+    view = View(t) if view is None else view
+    issues = [*structure(t), *tool_use(t, checks), *leaks(view, checks.leak_markers)]
+    if checks.refusals:
+        issues += out_of_role(view)
+    if checks.identifiers:
+        issues += ungrounded(view, infer(t.tools) if ids is None else ids)
+    issues += size(view, checks, count)
+    if seed is not None and same_story(t, seed):
+        issues.append(Issue(code=Code.SEED_COPY, detail="same user turns and same calls as the seed"))
+    return issues
+
+
+def structure(t: Trajectory) -> Iterator[Issue]:
+    """Cut, order of roles, pairing, ending, empty turns."""
+    if t.end.kind == "truncated":
+        yield Issue(code=Code.TRUNCATED, detail=f"the episode was cut: {t.end.code}" if t.end.code else "")
+    turns = [(i, m) for i, m in enumerate(t.messages) if not (i == 0 and m.role == "system")]
+    if not turns:
+        yield Issue(code=Code.EMPTY_TURN, detail="there are no messages")
+        return
+    waiting: dict[str, str] = {}
+    used: set[str] = set()
+    before: Message | None = None
+    for i, message in turns:
+        if message.role == "tool":
+            if message.call_id is None or waiting.pop(message.call_id, None) is None:
+                yield Issue(code=Code.UNPAIRED_RESULT, where=f"messages[{i}]", detail="it answers no open call")
+            before = message
+            continue
+        if waiting:
+            yield from left_open(waiting)
+        if problem := out_of_order(before, message):
+            yield Issue(code=Code.ROLE_ORDER, where=f"messages[{i}]", detail=problem)
+        if not message.calls and not message.text.strip():
+            yield Issue(code=Code.EMPTY_TURN, where=f"messages[{i}]")
+        for j, call in enumerate(message.calls):
+            where = f"messages[{i}].calls[{j}]"
+            if call.id in used:
+                yield Issue(code=Code.UNPAIRED_CALL, where=where, detail=f"id {call.id!r} comes twice")
+            used.add(call.id)
+            waiting[call.id] = where
+        before = message
+    yield from left_open(waiting)
+    i, last = turns[-1]
+    if last.role != "assistant" or last.calls:
+        yield Issue(code=Code.BAD_ENDING, where=f"messages[{i}]", detail=f"it ends with {kind(last)}")
+
+
+def left_open(waiting: dict[str, str]) -> Iterator[Issue]:
+    for where in waiting.values():
+        yield Issue(code=Code.UNPAIRED_CALL, where=where, detail="no result follows at once")
+    waiting.clear()
+
+
+def out_of_order(before: Message | None, message: Message) -> str | None:
+    if message.role == "system":
+        return "a system turn within the conversation"
+    if message.calls and message.role != "assistant":
+        return "only the assistant calls tools"
+    if before is None:
+        return None if message.role == "user" else f"it starts with {kind(message)}"
+    if message.role == "user":
+        return None if before.role == "assistant" and not before.calls else f"a user turn after {kind(before)}"
+    fine = before.role in ("user", "tool") or (before.role == "assistant" and before.calls)
+    return None if fine else f"{kind(message)} after {kind(before)}"
+
+
+def kind(message: Message) -> str:
+    names = {"user": "a user turn", "tool": "a tool result", "system": "a system turn"}
+    return names.get(message.role) or ("an assistant turn with calls" if message.calls else "an assistant text")
+
+
+def tool_use(t: Trajectory, checks: Checks) -> Iterator[Issue]:
+    """Every call names a tool of the list and keeps its schema, enums and nesting included."""
+    schemas = Toolset.of(t).schemas
+    called = False
+    for i, j, call in t.calls():
+        called = True
+        schema = schemas.get(call.name)
+        if isinstance(schema, CompiledSchema) and call.arguments is not None and schema.valid(call.arguments):
+            continue
+        where = f"messages[{i}].calls[{j}]"
+        if schema is None:
+            yield Issue(code=Code.UNKNOWN_TOOL, where=where, detail=f"no tool {call.name[:60]!r}")
+        elif call.arguments is None:
+            yield Issue(code=Code.UNPARSABLE_ARGUMENTS, where=where, detail=(call.raw or "")[:120])
+        elif isinstance(schema, SchemaError):
+            yield Issue(code=Code.BAD_TOOLS, where=where, detail=f"{call.name}: {schema}")
+        else:
+            for path, message in schema.errors(call.arguments):
+                detail = f"{call.name}({path}): {message}" if path else f"{call.name}: {message}"
+                yield Issue(code=Code.BAD_ARGUMENTS, where=where, detail=detail[:300])
+    if checks.require_calls and not called:
+        yield Issue(code=Code.NO_TOOL_USE)
+
+
+def out_of_role(view: View) -> list[Issue]:
+    """The last word is that of a machine which cannot."""
+    if not view.t.messages or view.t.messages[-1].role != "assistant":
+        return []
+    low = view.lows[-1]
+    found = ROLE_BREAK.search(view.texts[-1]) if any(word in low for word in MACHINE) else None
+    where = f"messages[{len(view.t.messages) - 1}]"
+    return [Issue(code=Code.REFUSAL, where=where, detail=found[0][:120])] if found else []
+
+
+def size(view: View, checks: Checks, count: Callable[[Trajectory], int] | None) -> Iterator[Issue]:
+    t = view.t
+    if len(t.messages) > checks.max_messages:
+        detail = f"{len(t.messages)} messages, at most {checks.max_messages}"
+        yield Issue(code=Code.OVER_BUDGET, detail=detail)
+    tokens = count(t) if count else estimate(view, enough=checks.max_tokens)
+    if tokens > checks.max_tokens:
+        yield Issue(code=Code.OVER_BUDGET, detail=f"{tokens} tokens, at most {checks.max_tokens}")
+
+
+def estimate_tokens(t: Trajectory) -> int:
+    """Tokens that the trajectory takes in training, a little on the high side (see tokens.py)."""
+    return estimate(View(t))
+
+
+def estimate(view: View, *, enough: int = 0) -> int:
+    """`enough`: nobody asks by how much it stays below this, so that the exact sum may be left out there."""
+    t = view.t
+    markup = Toolset.of(t).tokens + CALL_TOKENS * len(t.tools) + TURN_TOKENS * len(t.messages)
+    raw = view.raw
+    for message in t.messages:
+        markup += CALL_TOKENS * len(message.calls)
+        if message.reasoning:
+            markup += TURN_TOKENS
+            raw += message.reasoning.encode()
+    most = markup + most_tokens(raw)
+    return most if most < enough else markup + byte_tokens(raw)
+
+
+def same_story(t: Trajectory, seed: Trajectory) -> bool:
+    """The seed again: the same user turns and the same calls, whatever the assistant's words."""
+    if spoken(t) != spoken(seed):
+        return False  # most often so, and the cheapest to see
+    if [call.name for _, _, call in t.calls()] != [call.name for _, _, call in seed.calls()]:
+        return False
+    return users(t) == users(seed) and called(t) == called(seed)
+
+
+def spoken(t: Trajectory) -> int:
+    return sum(message.role == "user" for message in t.messages)
+
+
+def users(t: Trajectory) -> list[str]:
+    return [normal_text(message.text) for message in t.messages if message.role == "user"]
+
+
+def called(t: Trajectory) -> list[tuple[str, str]]:
+    return [(call.name, normal_arguments(call.arguments)) for _, _, call in t.calls()]

@@ -1,0 +1,181 @@
+"""Judgement: the verdicts on a run's accepted trajectories, kept beside the run, and what they add up to.
+
+`judgements.jsonl` in the run's folder has one row for each judge and item. Rows are appended while judging goes on, so that
+a kill loses none that was written, and a torn last line is dropped on reading; when a pass over the run is done the file is
+written anew, in order, and renamed over the old one. A row names what it was judged `by` (model, prompts, way of asking):
+after any of that has changed the row is stale and is asked for again.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+from pathlib import Path
+from typing import IO, Literal
+
+import orjson
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from simia.errors import Issue, UserError
+from simia.quality.judging.agreement import Agreement, Rate, agreement, fleiss
+from simia.quality.judging.rubric import OVERALL
+from simia.quality.judging.verdict import Verdict
+
+FILE = "judgements.jsonl"
+Rule = Literal["any", "majority", "all"]
+
+
+class Judged(BaseModel):
+    """One row: a judge's verdict on one accepted item."""
+
+    model_config = ConfigDict(frozen=True)
+
+    judge: str
+    by: str
+    item: str
+    trajectory: str
+    verdict: Verdict
+
+    def said(self, dimension: str) -> bool | None:
+        return self.verdict.passed if dimension == OVERALL else self.verdict.dimensions.get(dimension)
+
+    def judges(self, dimension: str) -> bool:
+        return dimension == OVERALL or dimension in self.verdict.dimensions
+
+
+@dataclass(slots=True)
+class Judgement:
+    """The rows of a run, and the figures that follow from them."""
+
+    rows: list[Judged] = field(default_factory=list)
+
+    @property
+    def judges(self) -> list[str]:
+        return list(dict.fromkeys(row.judge for row in self.rows))
+
+    def dimensions(self, *judges: str) -> list[str]:
+        """Those that every one of these judges judges; `overall` first."""
+        rows = {row.judge: row for row in self.rows}
+        known = dict.fromkeys([OVERALL, *(name for row in self.rows for name in row.verdict.dimensions)])
+        return [name for name in known if all(rows[judge].judges(name) for judge in judges)]
+
+    def rate(self, judge: str, dimension: str = OVERALL) -> Rate:
+        said = [row.said(dimension) for row in self.rows if row.judge == judge and row.judges(dimension)]
+        return Rate(said.count(True), len(said) - said.count(None), said.count(None))
+
+    def ratings(self, judges: Sequence[str], dimension: str = OVERALL) -> dict[str, list[bool]]:
+        """Verdicts by item, in the judges' order, where every one of them has one."""
+        found: dict[str, dict[str, bool]] = {}
+        for row in self.rows:
+            said = row.said(dimension)
+            if row.judge in judges and said is not None:
+                found.setdefault(row.item, {})[row.judge] = said
+        return {item: [by[j] for j in judges] for item, by in found.items() if len(by) == len(judges)}
+
+    def agreement(self, first: str, second: str, dimension: str = OVERALL) -> Agreement:
+        return agreement([(a, b) for a, b in self.ratings([first, second], dimension).values()])
+
+    def agreements(self) -> dict[tuple[str, str, str], Agreement]:
+        """Every pair of judges on every dimension that both judge: (first, second, dimension) → agreement."""
+        return {
+            (a, b, name): self.agreement(a, b, name)
+            for a, b in combinations(self.judges, 2)
+            for name in self.dimensions(a, b)
+        }
+
+    def kappa(self, dimension: str = OVERALL) -> float | None:
+        """Fleiss' kappa over all judges that judge this dimension, three or more; None for fewer."""
+        judges = [judge for judge in self.judges if dimension in self.dimensions(judge)]
+        return fleiss(list(self.ratings(judges, dimension).values())) if len(judges) > 2 else None
+
+    def disagreements(self) -> list[tuple[str, float]]:
+        """Items that judges see differently, the most disputed first: (item, share of disputing pairs of verdicts)."""
+        disputed: dict[str, float] = {}
+        for item, rows in self._by_item().items():
+            names = {name for row in rows for name in [OVERALL, *row.verdict.dimensions]}
+            sides = [[said for row in rows if (said := row.said(name)) is not None] for name in names]
+            pairs = sum(len(side) * (len(side) - 1) // 2 for side in sides)
+            apart = sum(side.count(True) * side.count(False) for side in sides)
+            if apart:
+                disputed[item] = apart / pairs
+        return sorted(disputed.items(), key=lambda pair: (-pair[1], pair[0]))
+
+    def failed(self, rule: Rule = "majority") -> dict[str, list[Issue]]:
+        """Items to be left out of an export, with the faults found: failed by any, most or all judges that judged them."""
+        refused: dict[str, list[Issue]] = {}
+        for item, rows in self._by_item().items():
+            verdicts = [row.verdict for row in rows if row.verdict.passed is not None]
+            against = [verdict for verdict in verdicts if not verdict.passed]
+            needed = {"any": 1, "majority": len(verdicts) // 2 + 1, "all": len(verdicts)}[rule]
+            if against and len(against) >= needed:
+                refused[item] = [issue for verdict in against for issue in verdict.issues]
+        return refused
+
+    def _by_item(self) -> dict[str, list[Judged]]:
+        items: dict[str, list[Judged]] = {}
+        for row in self.rows:
+            items.setdefault(row.item, []).append(row)
+        return items
+
+
+class Book:
+    """The file of verdicts of one run, while judging goes on. One process writes; a later row replaces an earlier one."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / FILE
+        self.rows: dict[tuple[str, str], Judged] = {(row.judge, row.item): row for row in read(self.path)}
+        self._file: IO[bytes] | None = None
+
+    def add(self, row: Judged) -> None:
+        self.rows[row.judge, row.item] = row
+        if self._file is None:
+            self._file = self.path.open("ab")
+            if self._file.tell() and not self.path.read_bytes().endswith(b"\n"):
+                self._file.write(b"\n")  # a kill tore the last line: it must not swallow this one
+        self._file.write(line(row))
+        self._file.flush()
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def rewrite(self, rows: Iterable[Judged]) -> None:
+        """Exactly these rows, all of them on disk before the old file goes."""
+        self.close()
+        aside = self.path.with_name(f"{FILE}.new")
+        with aside.open("wb") as file:
+            file.writelines(line(row) for row in rows)
+            file.flush()
+            os.fsync(file.fileno())
+        aside.replace(self.path)
+
+
+def line(row: Judged) -> bytes:
+    return orjson.dumps(row.model_dump(mode="json", exclude_defaults=True), option=orjson.OPT_APPEND_NEWLINE)
+
+
+def read(path: Path) -> list[Judged]:
+    """The rows of a file, none if there is none. A line that a kill tore is left out; any other damage is said."""
+    if not path.is_file():
+        return []
+    rows = []
+    for number, text in enumerate(path.read_bytes().split(b"\n"), start=1):
+        if not text:
+            continue
+        try:
+            value = orjson.loads(text)
+        except orjson.JSONDecodeError:
+            continue
+        try:
+            rows.append(Judged.model_validate(value))
+        except ValidationError:
+            raise UserError(f"{path}, line {number} is no verdict: move the file away and judge again") from None
+    return rows
+
+
+def load(folder: Path) -> Judgement:
+    """What was judged of a run so far; of an interrupted pass the latest row of each judge and item."""
+    return Judgement(list(Book(folder).rows.values()))

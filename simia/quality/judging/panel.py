@@ -1,0 +1,72 @@
+"""Ask a judge about trajectories: vote by vote through an engine, so that limits, budget and the paid replies are the engine's.
+
+A reply that cannot be read is asked for again with the fault named, as a further draw; after the last try the verdict is an
+error. The model's verdicts are a pure function of the stored replies: with the same journal, asking again costs nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterable
+from typing import Any, TypeVar
+
+from simia.llm.engine import Engine
+from simia.llm.types import LLMFault, Request, reply_key
+from simia.quality.judging import verdict
+from simia.quality.judging.rubric import Rubric
+from simia.quality.judging.settings import Judge
+from simia.quality.judging.verdict import Verdict
+from simia.trajectory import Trajectory
+
+T = TypeVar("T")
+AGAIN = (
+    "That could not be read as a verdict: {why}. Answer once more, with one JSON object in the form described, "
+    "each point once, `pass` true or false."
+)
+
+
+class Panelist:
+    """A judge with the engine that it speaks through."""
+
+    def __init__(self, judge: Judge, engine: Engine) -> None:
+        self.judge = judge
+        self.engine = engine
+        self.rubric = Rubric(judge)
+        self.names = list(self.rubric.dimensions)
+
+    async def verdict(self, trajectory: Trajectory, *, item: str, draw: str) -> Verdict:
+        """The judge's verdict. Raises `BudgetReached`: there is no money, which says nothing of the trajectory."""
+        request = self.rubric.request(trajectory, structured=self.engine.backend.structured)
+        votes = range(self.judge.votes)
+        cast = await settle(self._vote(request, item=item, draw=draw, vote=vote) for vote in votes)
+        return verdict.majority(cast, self.names)
+
+    async def _vote(self, request: Request, *, item: str, draw: str, vote: int) -> Verdict:
+        backend, asked = self.engine.backend, request
+        for attempt in range(self.judge.tries):
+            name = f"{draw}.{vote + attempt * self.judge.votes}"
+            key = reply_key(backend.alias, backend.model, asked, name)
+            try:
+                reply = await self.engine.ask(asked, item=item, draw=name)
+            except LLMFault as fault:
+                return verdict.error(self.names, fault.code, fault.detail, key=key)
+            read = verdict.read(reply, self.names, key=key)
+            if read.error is None:
+                return read
+            asked = request
+            if reply.text.strip() and not reply.truncated:
+                said: list[dict[str, Any]] = [
+                    {"role": "assistant", "content": reply.text},
+                    {"role": "user", "content": AGAIN.format(why=read.detail or (read.error and read.error.meaning))},
+                ]
+                asked = request.model_copy(update={"messages": [*request.messages, *said]})
+        return read
+
+
+async def settle(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """All results, in order. If one of them raises, the others still come to their end first: their replies are paid for."""
+    done = await asyncio.gather(*work, return_exceptions=True)
+    for outcome in done:
+        if isinstance(outcome, BaseException):
+            raise outcome
+    return [outcome for outcome in done if not isinstance(outcome, BaseException)]

@@ -1,0 +1,34 @@
+"""LLM-based pre-filter of the seeds (paper §2.2): completeness, logic and format, as a model sees them.
+
+It comes after the rules of `simia.quality.seed_filter`, which cost nothing, and judges what no rule can: whether the task is
+finished and the reasoning holds. A seed is dropped for a verdict alone. Where the judge could not be reached or read, the
+seed stays and the verdict says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from simia.errors import Issue
+from simia.llm.engine import Engine
+from simia.quality.judging.panel import Panelist, settle
+from simia.quality.judging.settings import JudgeSettings
+from simia.quality.judging.verdict import Verdict
+from simia.trajectory import Trajectory
+
+DRAW = "prefilter"
+
+
+async def prefilter_llm(seeds: Sequence[Trajectory], settings: JudgeSettings, engine: Engine) -> list[Verdict]:
+    """A verdict for each seed, in their order. Raises `BudgetReached`; what was answered by then is in the journal."""
+    panelist = Panelist(settings, engine)
+    return await settle(panelist.verdict(seed, item=f"prefilter-{seed.id}", draw=DRAW) for seed in seeds)
+
+
+def split(
+    seeds: Sequence[Trajectory], verdicts: Sequence[Verdict]
+) -> tuple[list[Trajectory], list[tuple[Trajectory, list[Issue]]]]:
+    """(kept, refused with the faults found), both in the seeds' order. No verdict, no refusal."""
+    pairs = list(zip(seeds, verdicts, strict=True))
+    kept = [seed for seed, verdict in pairs if verdict.passed is not False]
+    return kept, [(seed, verdict.issues) for seed, verdict in pairs if verdict.passed is False]

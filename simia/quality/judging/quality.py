@@ -1,0 +1,120 @@
+"""Quality judges: models that read what a run has accepted, and say where it is not fit to learn from.
+
+Rules see form; whether a world is consistent or an answer honest only a reader sees. A judge errs too, so there may be
+several, and their agreement stands beside their verdicts. The sample is drawn by a hash of each item: it is the same each
+time, a larger one contains a smaller one, and a run that grows keeps most of it. Trajectories are read one by one, when
+their turn comes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from typing import Any
+
+from simia.errors import UserError
+from simia.jobs import Run
+from simia.llm.engine import Engine
+from simia.quality.judging.judgement import Book, Judged, Judgement
+from simia.quality.judging.panel import Panelist
+from simia.quality.judging.settings import QualitySettings
+from simia.trajectory import Trajectory, digest
+
+Work = tuple[str, str, Trajectory]  # judge, item, what it made
+
+
+async def judge_run(
+    run: Run,
+    config: QualitySettings,
+    engines: dict[str, Engine],
+    *,
+    on_verdict: Callable[[Judged], None] | None = None,
+) -> Judgement:
+    """Verdicts of every judge on the sampled accepted trajectories. `engines`: one a judge, by its name; they may be the same.
+
+    What is already judged in the same way is not asked again; a verdict that was an error is. Raises `BudgetReached` after
+    the replies on their way have been written down.
+    """
+    if missing := [name for name in config.judges if name not in engines]:
+        raise UserError(f"judge {missing[0]!r} has no engine: open a model for it")
+    panel = {name: Panelist(judge, engines[name]) for name, judge in config.judges.items()}
+    by = {name: identity(panelist) for name, panelist in panel.items()}
+    accepted = dict.fromkeys(item_of(body) for body in run.ledger.accepted())
+    chosen = sample(accepted, config.sample, config.seed)
+    book = Book(run.folder)
+
+    def todo() -> Iterator[Work]:
+        for item in chosen:
+            trajectory = trajectory_of(run, item)
+            for name in panel:
+                known = book.rows.get((name, item))
+                same = known is not None and (known.by, known.trajectory) == (by[name], trajectory.id)
+                if known is None or not same or known.verdict.error is not None:
+                    yield name, item, trajectory
+
+    async def one(work: Work) -> None:
+        name, item, trajectory = work
+        verdict = await panel[name].verdict(trajectory, item=f"judge-{name}-{item}", draw=f"judge.{name}")
+        judged = Judged(judge=name, by=by[name], item=item, trajectory=trajectory.id, verdict=verdict)
+        book.add(judged)
+        if on_verdict is not None:
+            on_verdict(judged)
+
+    workers = sum(engine.limits.concurrency + 16 for engine in {id(e): e for e in engines.values()}.values())
+    try:
+        await drain(todo(), one, workers)
+    finally:
+        book.close()
+    book.rewrite(
+        row
+        for name in {**dict.fromkeys(judge for judge, _ in book.rows), **panel}
+        for item in accepted
+        if (row := book.rows.get((name, item))) is not None and row.by == by.get(name, row.by)
+    )
+    return Judgement([book.rows[name, item] for name in panel for item in chosen])
+
+
+async def drain(todo: Iterator[Work], one: Callable[[Work], Coroutine[Any, Any, None]], workers: int) -> None:
+    """Work through an iterator with so many at a time. After a failure nothing more is begun, and what is on its way ends."""
+    failures: list[Exception] = []
+
+    async def worker() -> None:
+        for work in todo:
+            try:
+                await one(work)
+            except Exception as failure:
+                failures.append(failure)
+            if failures:
+                return
+
+    await asyncio.gather(*(worker() for _ in range(workers)))
+    if failures:
+        raise failures[0]
+
+
+def identity(panelist: Panelist) -> str:
+    """What a verdict depends on besides the trajectory."""
+    backend, judge = panelist.engine.backend, panelist.judge
+    asked = judge.model_dump(mode="json", include={"sampling", "votes", "tries", "dimensions"})
+    return digest([backend.alias, backend.model, backend.structured, panelist.rubric.files, asked])
+
+
+def item_of(body: dict[str, Any]) -> str:
+    return str(body["trajectory"]["provenance"]["item"])
+
+
+def trajectory_of(run: Run, item: str) -> Trajectory:
+    """Read by itself and not in one long walk, which would keep a run at work from tidying its log."""
+    body = run.ledger.result(item)
+    if body is None or not body["trajectory"]:
+        raise UserError(f"run {run.id} has no trajectory for {item}: it is being rechecked; judge it afterwards")
+    return Trajectory.from_row(body["trajectory"])
+
+
+def sample(found: Iterable[str], size: int | None, seed: int) -> dict[str, None]:
+    """The chosen items, in their order."""
+    if size is None:
+        return dict.fromkeys(found)
+    chosen = heapq.nsmallest(size, ((digest([seed, item]), i, item) for i, item in enumerate(found)))
+    return dict.fromkeys(item for _, _, item in sorted(chosen, key=lambda entry: entry[1]))

@@ -1,0 +1,116 @@
+"""Rubric: what is judged, as a prompt file that a user can rewrite, and the question to a judge that it leads to.
+
+The file opens with what the conversation is for; then each `## name` is a dimension. Rules, rubric, tools and policy come
+first in a prompt and the conversation last, so that a prefix cache serves all but the conversation of each pack (law 7).
+The conversation is shown as one JSON line a turn, unprintable characters escaped: nothing written in a turn can end it and
+speak as the prompt.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from simia.amplification.prompt import as_value, compact
+from simia.amplification.reply_schema import TEXT, strict
+from simia.errors import UserError
+from simia.llm.types import Request
+from simia.prompts import template, text_of
+from simia.quality.judging.settings import Judge
+from simia.quotation import escape_unprintable, quote
+from simia.trajectory import Message, Trajectory, digest
+
+SECTION = re.compile(r"^## +(.+?) *$", re.M)
+NAME = re.compile(r"[a-z][a-z0-9_]*")
+OVERALL = "overall"  # stands for all dimensions together in the figures
+
+
+class Rubric:
+    """A rubric as a judge's settings choose it."""
+
+    def __init__(self, judge: Judge) -> None:
+        self.judge = judge
+        text, rubric_hash = text_of(judge.rubric)
+        self.about, sections = split(judge.rubric, text)
+        names = judge.dimensions if judge.dimensions is not None else list(sections)
+        if missing := [name for name in names if name not in sections]:
+            raise UserError(
+                f"rubric {judge.rubric} has no dimension {missing[0]!r}; it has: {', '.join(sections) or 'none'}"
+            )
+        self.dimensions = {name: sections[name] for name in names}
+        self._system, system_hash = template(judge.system)
+        self._request, request_hash = template(judge.request)
+        self.files = {judge.system: system_hash, judge.request: request_hash, judge.rubric: rubric_hash}
+
+    def request(self, trajectory: Trajectory, *, structured: bool) -> Request:
+        """The question whether this trajectory is good. `structured`: the endpoint can hold the reply to a schema."""
+        sampling = self.judge.sampling
+        return Request(
+            messages=self.messages(trajectory),
+            temperature=sampling.temperature,
+            top_p=sampling.top_p,
+            max_tokens=sampling.max_tokens,
+            reasoning_effort=sampling.reasoning_effort,
+            response_format=self.schema() if structured else None,
+            extra_body=sampling.extra,
+        )
+
+    def messages(self, trajectory: Trajectory) -> list[dict[str, Any]]:
+        end = trajectory.end
+        cut = "" if end.kind == "terminated" else (end.code.meaning if end.code else end.kind)
+        facts: dict[str, Any] = {
+            "about": self.about,
+            "dimensions": self.dimensions,
+            "tools": [escape_unprintable(compact(tool)) for tool in trajectory.tools],
+            "policy": trajectory.system,
+            "marker": digest(trajectory.system)[
+                :16
+            ],  # no policy can hold its own hash, so none can write its last line
+            "turns": turns(trajectory.messages),
+            "end": cut,
+        }
+        system, request = self._system.render(facts), self._request.render(facts)
+        return [{"role": "system", "content": system}, {"role": "user", "content": request}]
+
+    def schema(self) -> dict[str, Any]:
+        """The reason stands before the verdict, so that a model which writes in order thinks before it decides."""
+        point = strict({"why": TEXT, "pass": {"type": "boolean"}})
+        body = strict(dict.fromkeys(self.dimensions, point))
+        return {"type": "json_schema", "json_schema": {"name": "verdict", "schema": body}}
+
+
+def split(name: str, text: str) -> tuple[str, dict[str, str]]:
+    """(what stands before the first section, the sections)."""
+    about, *rest = SECTION.split(text)
+    sections: dict[str, str] = {}
+    for heading, body in zip(rest[::2], rest[1::2], strict=True):
+        if not NAME.fullmatch(heading) or heading == OVERALL or heading in sections:
+            raise UserError(
+                f"rubric {name}: {heading!r} cannot name a dimension (small letters, each once, not {OVERALL})"
+            )
+        sections[heading] = body.strip()
+    return " ".join(about.split()), sections
+
+
+def turns(messages: list[Message]) -> list[str]:
+    """Each turn as one line of JSON, with nothing left out that a judge of form has to see."""
+    called: dict[str, str] = {}  # by turns, for some dialects count their call ids anew in each
+    lines = []
+    for i, message in enumerate(messages):
+        called |= {call.id: f"{call.name}, call {j} of turn {i}" for j, call in enumerate(message.calls, start=1)}
+        turn: dict[str, Any] = {"turn": i, "role": message.role}
+        if message.role == "tool":
+            turn["answers"] = called.get(message.call_id or "", "no call")
+        if message.reasoning:
+            turn["reasoning"] = message.reasoning
+        if message.text or not message.calls:
+            turn["content"] = as_value(message.text) if message.role == "tool" else message.text
+        if message.calls:
+            turn["calls"] = [
+                {"name": call.name, "arguments": call.arguments if call.raw is None else call.raw}
+                for call in message.calls
+            ]
+        if message.error:
+            turn["error"] = message.error.meaning
+        lines.append(quote(turn))
+    return lines

@@ -1,0 +1,192 @@
+"""Verdict: what a judge's reply says of a trajectory, or why it says nothing.
+
+Reading is tolerant of form and strict in sense. A fence, a trailing comma, prose before the object, "yes" for true: all of
+that says one thing only. A dimension that is missing or said twice, a number where yes or no belongs, a remark after the
+object that takes it back: nobody knows what was meant, so the verdict is an error. An error is never a pass or a fail; the
+authors' reward parser made 0 of a trailing comma and 7.0 of a seven.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from simia.errors import Code, Issue
+from simia.formats.reply.assemble import Unreadable
+from simia.formats.reply.json_repair import RepairError, loads
+from simia.formats.reply.parse import REFUSAL, without_own_thought
+from simia.llm.types import Reply
+
+TRUE = frozenset({"true", "yes", "pass", "passed", "passes"})
+FALSE = frozenset({"false", "no", "fail", "failed", "fails"})
+PASS_KEYS = ("pass", "passed", "verdict")
+FAIL_KEYS = ("fail", "failed")
+WHY_KEYS = ("why", "rationale", "reason", "explanation")
+# After the object: words that may change the verdict. A greeting or a closing fence does not.
+TAKES_BACK = re.compile(
+    r"[{\[]|\b(?:pass\w*|fail\w*|true|false|yes|no|not|but|however|actually|wait|correct\w*|instead|sorry|wrong)\b",
+    re.I,
+)
+
+
+class Verdict(BaseModel):
+    """One judge on one trajectory. `passed` is None if and only if there is an `error`."""
+
+    model_config = ConfigDict(frozen=True)
+
+    passed: bool | None = None
+    dimensions: dict[str, bool | None] = Field(default_factory=dict)
+    rationale: dict[str, str] = Field(default_factory=dict)
+    error: Code | None = None
+    detail: str = ""
+    reply_key: str | None = None
+    votes: tuple[Verdict, ...] = ()
+
+    @property
+    def issues(self) -> list[Issue]:
+        """The faults found, for a record that is refused because of them. None if there is no verdict."""
+        if self.passed is None:
+            return []
+        return [
+            Issue(code=Code.JUDGED_BAD, where=name, detail=self.rationale.get(name, "")[:500])
+            for name, passed in self.dimensions.items()
+            if passed is False
+        ]
+
+
+def error(names: Sequence[str], code: Code, detail: str = "", *, key: str | None = None) -> Verdict:
+    return Verdict(dimensions=dict.fromkeys(names), error=code, detail=detail[:300], reply_key=key)
+
+
+def read(reply: Reply, names: Sequence[str], *, key: str | None = None) -> Verdict:
+    """The verdict in a reply on the dimensions `names`. Pure."""
+    if reply.finish == "content_filter":
+        return error(names, Code.CONTENT_FILTER, key=key)
+    if reply.truncated:
+        return error(names, Code.TRUNCATED, "the verdict reached its token limit", key=key)
+    text = reply.text.strip("\ufeff \t\r\n")
+    if not text:
+        return error(names, Code.EMPTY_REPLY, key=key)
+    try:
+        points = unwrapped(value_of(without_own_thought(text, [])), names)
+        dimensions = {name: decision(points.get(name)) for name in names}
+    except (RepairError, Unreadable) as why:
+        declined = "{" not in text and REFUSAL.search(text[:300])
+        return error(names, Code.REFUSAL if declined else Code.UNPARSABLE, str(why), key=key)
+    rationale = {name: said for name in names if (said := reason(points.get(name)))}
+    open_ = [name for name in names if dimensions[name] is None]
+    if open_:
+        detail = f"no clear verdict on {', '.join(open_)}"
+        return Verdict(dimensions=dimensions, rationale=rationale, error=Code.UNPARSABLE, detail=detail, reply_key=key)
+    passed = all(value is True for value in dimensions.values())
+    return Verdict(passed=passed, dimensions=dimensions, rationale=rationale, reply_key=key)
+
+
+def value_of(text: str) -> Any:
+    """The one JSON value of the text: as it stands, then without the prose around it, then repaired."""
+    if (whole := strict_json(text)) is not None:
+        return whole
+    first, last = text.find("{"), text.rfind("}")
+    if first < 0 or last < first:
+        raise RepairError("no JSON object")
+    inner, after = text[first : last + 1], text[last + 1 :]
+    if TAKES_BACK.search(after):
+        raise RepairError(f"the text after the verdict may take it back: {after.strip()[:60]!r}")
+    value = strict_json(inner)
+    return loads(inner)[0] if value is None else value
+
+
+def strict_json(text: str) -> Any:
+    """The value, or None where the text is not JSON as it stands."""
+    try:
+        return json.loads(text, object_pairs_hook=once)
+    except RepairError:
+        raise  # a ValueError too, but a finding
+    except (ValueError, RecursionError):
+        return None
+
+
+def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object, refused when a key stands twice: json would keep the last and nobody would know."""
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        raise RepairError("a key stands twice in one object")
+    return value
+
+
+def unwrapped(value: Any, names: Sequence[str]) -> dict[str, Any]:
+    """The points by dimension, from under a single key such as `verdict` where a model put one around them."""
+    if isinstance(value, list) and len(value) == 1:
+        value = value[0]
+    if isinstance(value, dict) and len(value) == 1:
+        ((key, inner),) = value.items()
+        if plain(key) not in names and isinstance(inner, dict):
+            value = inner
+    if not isinstance(value, dict):
+        raise RepairError("the verdict is not an object")
+    points: dict[str, Any] = {}
+    for key, point in value.items():
+        if plain(key) in points:
+            raise RepairError(f"{plain(key)} is judged twice")
+        points[plain(key)] = point
+    return points
+
+
+def plain(key: str) -> str:
+    return re.sub(r"[\s-]+", "_", key.strip().lower())
+
+
+def decision(point: Any) -> bool | None:
+    """True or false where the point says exactly that, in whatever words; None for all else."""
+    if not isinstance(point, dict):
+        return boolean(point)
+    keys = {plain(key): value for key, value in point.items()}
+    said = [boolean(keys[key]) for key in PASS_KEYS if key in keys]
+    said += [None if (failed := boolean(keys[key])) is None else not failed for key in FAIL_KEYS if key in keys]
+    return said[0] if said and len(set(said)) == 1 else None
+
+
+def boolean(value: Any) -> bool | None:
+    if isinstance(value, bool):
+        return value
+    word = value.strip().strip(".!*").lower() if isinstance(value, str) else None
+    return True if word in TRUE else False if word in FALSE else None
+
+
+def reason(point: Any) -> str:
+    if not isinstance(point, dict):
+        return ""
+    keys = {plain(key): value for key, value in point.items()}
+    return next((keys[key].strip() for key in WHY_KEYS if isinstance(keys.get(key), str)), "")
+
+
+def majority(votes: Sequence[Verdict], names: Sequence[str]) -> Verdict:
+    """What more than half of all votes say, each dimension by itself; a vote that cannot be read counts for neither."""
+    if len(votes) == 1:
+        return votes[0]
+    dimensions: dict[str, bool | None] = {}
+    rationale: dict[str, str] = {}
+    for name in names:
+        cast = [vote.dimensions.get(name) if vote.error is None else None for vote in votes]
+        won = next((side for side in (True, False) if 2 * cast.count(side) > len(votes)), None)
+        dimensions[name] = won
+        said = next(
+            (v.rationale[name] for v, c in zip(votes, cast, strict=True) if c is won and name in v.rationale), ""
+        )
+        if won is not None and said:
+            rationale[name] = said
+    open_ = [name for name in names if dimensions[name] is None]
+    fault = next((vote for vote in votes if vote.error), None)
+    return Verdict(
+        passed=None if open_ else all(value is True for value in dimensions.values()),
+        dimensions=dimensions,
+        rationale=rationale,
+        error=(fault.error if fault else Code.UNPARSABLE) if open_ else None,
+        detail=f"no majority on {', '.join(open_)}" if open_ else "",
+        reply_key=votes[0].reply_key,
+        votes=tuple(votes),
+    )

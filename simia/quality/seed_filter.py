@@ -1,0 +1,47 @@
+"""Pre-filter of the seeds by rules (paper §2.2: completeness, logic, format): what one bad seed teaches, a thousand
+samples repeat. The same checks as for what is made from them, on each seed once; seeds that say the same count once.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from simia.errors import Code, Issue
+from simia.quality.check import Checks, check
+from simia.quality.exact_duplicates import content_hash
+from simia.quality.grounding import Identifiers, infer
+from simia.trajectory import Trajectory, digest
+
+
+def prefilter(
+    seeds: Sequence[Trajectory], checks: Checks
+) -> tuple[list[Trajectory], list[tuple[Trajectory, list[Issue]]]]:
+    """(kept, refused with their findings), both in the seeds' order."""
+    known = identifiers_of(seeds) if checks.identifiers else {}
+    kept: list[Trajectory] = []
+    refused: list[tuple[Trajectory, list[Issue]]] = []
+    seen: set[str] = set()
+    for seed in seeds:
+        issues = check(seed, checks, ids=known.get(toolset(seed)))
+        if not issues:
+            said = content_hash(seed)
+            if said not in seen:
+                seen.add(said)
+                kept.append(seed)
+                continue
+            issues = [Issue(code=Code.DUPLICATE, detail="another seed says the same")]
+        refused.append((seed, issues))
+    return kept, refused
+
+
+def identifiers_of(seeds: Sequence[Trajectory]) -> dict[str, Identifiers]:
+    """Which arguments are identifiers, for each set of tools, learned from the seeds that use it."""
+    groups: dict[str, list[Trajectory]] = defaultdict(list)
+    for seed in seeds:
+        groups[toolset(seed)].append(seed)
+    return {key: infer(group[0].tools, group) for key, group in groups.items()}
+
+
+def toolset(seed: Trajectory) -> str:
+    return digest([tool.model_dump(exclude_defaults=True) for tool in seed.tools])

@@ -1,0 +1,202 @@
+"""Contamination: what of a named benchmark stands in a trajectory, be it the user's words or the calls that solve a task.
+
+Eight words in a row. Of 337 conversations (Glaive's and our seeds) tau2's tasks meet ten by chance at five words, two at six ("tell
+me how much it will cost"), none at eight. Longer grams lose what was reworded: of OfficeBench's tasks with a tenth of their words
+changed, eight words find 82 %, ten 65 %, and thirteen, the usual choice for web text, 37 %, for tasks are short. A task of one
+text of fewer words counts where a whole message is the same. "You" and "I" are one word here, since benchmarks tell the user what
+"you" want and the user then says it of himself.
+
+Calls count as two or more in a row, equal in names and values. Names alone say nothing: with one set of tools everybody looks up
+the order before he cancels it, and to learn that is what seeds are for. Nor does one call, which two people may make by chance.
+
+Held are hashes and names of tasks, no texts: the words that a finding quotes are the trajectory's own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from pathlib import Path
+
+from simia.errors import Code, Issue, UserError
+from simia.quality.exact_duplicates import normal_arguments
+from simia.quality.selection.benchmark_tasks import Task, tasks_of
+from simia.trajectory import ToolCall, Trajectory
+
+GRAM = 8
+LEAST = 4  # words of a whole message: less is a greeting
+QUOTED = 200
+WORD = re.compile(r"\w+")
+FOLDED = {
+    "you": "i",
+    "me": "i",
+    "your": "my",
+    "yours": "mine",
+    "yourself": "myself",
+    "are": "am",
+    "m": "am",  # of "I'm", whose apostrophe parts the word
+    "re": "am",
+    "were": "was",
+}
+
+
+@dataclass(slots=True)
+class Counts:
+    """What a benchmark's index was made of. `unread`: rows that hold neither words nor calls of a task."""
+
+    files: int = 0
+    tasks: int = 0
+    grams: int = 0
+    whole: int = 0
+    pairs: int = 0
+    unread: int = 0
+
+
+class Benchmark:
+    """An index of one benchmark. `findings` tells what a trajectory repeats of it."""
+
+    def __init__(self, name: str, tasks: Iterable[Task | None], *, n: int = GRAM) -> None:
+        if n < LEAST:
+            raise UserError(f"benchmark {name}: grams of {n} words meet by chance; take {LEAST} or more")
+        self.name, self.n = name, n
+        self.counts = Counts()
+        self._tasks: list[str] = []
+        # From a hash to the first task that has it.
+        self._grams: dict[int, int] = {}
+        self._whole: dict[int, int] = {}
+        self._pairs: dict[int, int] = {}
+        for task in tasks:
+            if task is None:
+                self.counts.unread += 1
+            else:
+                self._add(task)
+        self.counts.tasks = len(self._tasks)
+        self.counts.grams, self.counts.whole, self.counts.pairs = map(len, (self._grams, self._whole, self._pairs))
+
+    @classmethod
+    def load(cls, name: str, paths: Sequence[str | Path], *, n: int = GRAM) -> Benchmark:
+        """From files of trajectories or tasks, folders of OfficeBench tasks, and patterns (`officebench/[23]-*`)."""
+        files = [file for path in paths for file in files_of(name, Path(path))]
+        benchmark = cls(name, (task for file in files for task in tasks_of(file)), n=n)
+        benchmark.counts.files = len(files)
+        if not (benchmark._grams or benchmark._whole or benchmark._pairs):
+            raise UserError(f"benchmark {name}: no task's words or calls were found in {', '.join(map(str, paths))}")
+        return benchmark
+
+    def _add(self, task: Task) -> None:
+        number = len(self._tasks)
+        self._tasks.append(task.name)
+        for text in task.texts:
+            said = words(text)
+            if len(said) >= self.n:
+                for gram in grams(said, self.n):
+                    self._grams.setdefault(gram, number)
+            elif len(said) >= LEAST and len(task.texts) == 1:  # of a longer task it is a piece that anybody may say
+                self._whole.setdefault(hash(tuple(said)), number)
+        for pair in pairs([key(call) for call in task.calls if call.arguments]):
+            self._pairs.setdefault(pair, number)
+
+    def report(self) -> dict[str, int]:
+        """The counts, as plain figures."""
+        return asdict(self.counts)
+
+    def findings(self, t: Trajectory) -> list[Issue]:
+        """One issue for each task and kind, with the longest piece that it shares."""
+        return [*self._said(t), *self._called(t)]
+
+    def _said(self, t: Trajectory) -> Iterator[Issue]:
+        found: dict[int, tuple[int, int, str]] = {}  # by task: words, message, piece
+        for i, message in enumerate(t.messages):
+            if message.role != "user":
+                continue
+            said = words(message.text)
+            if len(said) < self.n:
+                number = self._whole.get(hash(tuple(said)))
+                if number is not None:
+                    keep(found, number, (len(said), i, " ".join(said)))
+                continue
+            own = grams(said, self.n)
+            if self._grams.keys().isdisjoint(own):
+                continue
+            for number, start, end in self._spans(own):
+                keep(found, number, (end - start, i, " ".join(WORD.findall(message.text.lower())[start:end])))
+        for number, (length, i, piece) in found.items():
+            yield self._issue(number, f"messages[{i}]", f"{length} words, “{piece[:QUOTED]}”")
+
+    def _spans(self, own: list[int]) -> Iterator[tuple[int, int, int]]:
+        """(task, first word, end) of each run of grams of one task."""
+        start, current = 0, self._grams.get(own[0])
+        for at in range(1, len(own) + 1):
+            number = self._grams.get(own[at]) if at < len(own) else None
+            if number != current:
+                if current is not None:
+                    yield current, start, at - 1 + self.n
+                start, current = at, number
+
+    def _called(self, t: Trajectory) -> Iterator[Issue]:
+        calls = [(i, j, call) for i, j, call in t.calls() if call.arguments]
+        own = pairs([key(call) for _, _, call in calls])
+        if self._pairs.keys().isdisjoint(own):
+            return
+        seen: set[int] = set()
+        for at, pair in enumerate(own):
+            number = self._pairs.get(pair)
+            if number is not None and number not in seen:
+                seen.add(number)
+                i, j, _ = calls[at]
+                piece = " → ".join(
+                    f"{call.name}({normal_arguments(call.arguments)})" for _, _, call in calls[at : at + 2]
+                )
+                yield self._issue(number, f"messages[{i}].calls[{j}]", f"calls {piece[:QUOTED]}")
+
+    def _issue(self, number: int, where: str, piece: str) -> Issue:
+        return Issue(code=Code.CONTAMINATED, where=where, detail=f"{self.name}, task {self._tasks[number]}: {piece}")
+
+
+def keep(found: dict[int, tuple[int, int, str]], number: int, piece: tuple[int, int, str]) -> None:
+    if number not in found or piece[0] > found[number][0]:
+        found[number] = piece
+
+
+def words(text: str) -> list[str]:
+    said = WORD.findall(text.lower())
+    return list(map(FOLDED.get, said, said))
+
+
+def grams(said: list[str], n: int) -> list[int]:
+    return list(map(hash, zip(*(said[start:] for start in range(n)), strict=False)))
+
+
+def key(call: ToolCall) -> tuple[str, str]:
+    return call.name, normal_arguments(call.arguments)
+
+
+def pairs(keys: list[tuple[str, str]]) -> list[int]:
+    return list(map(hash, pairwise(keys)))
+
+
+def files_of(name: str, path: Path) -> list[Path]:
+    """The files behind a path: itself, a folder's tasks, or what a pattern matches."""
+    if path.is_file():
+        return [path]
+    if path.is_dir():
+        found = sorted(path.rglob("subtasks/*.json")) or sorted(
+            p for p in path.iterdir() if p.suffix in (".json", ".jsonl")
+        )
+    else:
+        root = Path(path.anchor) if path.is_absolute() else Path()
+        pattern = str(path.relative_to(root)) if path.is_absolute() else str(path)
+        found = (
+            [file for match in sorted(root.glob(pattern)) for file in files_of(name, match)]
+            if has_magic(pattern)
+            else []
+        )
+    if not found:
+        raise UserError(f"benchmark {name}: there is no file of tasks at {path}")
+    return found
+
+
+def has_magic(pattern: str) -> bool:
+    return any(char in pattern for char in "*?[")

@@ -1,0 +1,153 @@
+"""Diversity: how varied a set of trajectories is, in figures that one pass over a stream can give.
+
+Distinct-n falls as a set grows, for a language has only so many words: compare sets of equal size. Entropy is over whole
+sequences of tools; at its bound, log2 of the number of trajectories, no two call the same tools in the same order. A request
+counts as declined where the last answer says so in one of the usual English ways and nothing after the last refusal is called:
+a rate to compare sets by, not a verdict on one trajectory.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+from zlib import crc32
+
+from simia.quality.check import estimate_tokens
+from simia.quality.selection.coverage import Coverage
+from simia.quality.selection.frequent_values import Favourites
+from simia.quality.selection.near_duplicates import WORDS
+from simia.quality.selection.sketches import CAP, Distinct, Frequencies, grams
+from simia.trajectory import Trajectory
+
+ORDERS = (1, 2, 3)
+SPEAKERS = ("user", "assistant")
+QUANTILES = {"p5": 0.05, "p25": 0.25, "median": 0.5, "p75": 0.75, "p95": 0.95}
+DECLINED = re.compile(
+    r"\b(?:(?:i|we)(?:['’]?m| am|['’]?re| are)? (?:sorry,? but|afraid|unable to|not able to|not allowed to|not permitted to)|"
+    r"(?:i|we) (?:(?:can['’]?t|cannot|can not|won['’]?t)(?! (?:promise|guarantee|say|tell|wait)\b)|must decline)|"
+    r"(?:is|are|was)(?: not|n['’]t) (?:possible|allowed|permitted|eligible|refundable)|policy (?:does not|doesn['’]t) allow)\b",
+    re.I,
+)
+
+
+class Diversity:
+    """Feed it one trajectory at a time; `finish` gives plain figures."""
+
+    def __init__(self, seeds: Iterable[Trajectory] = (), *, cap: int = CAP) -> None:
+        self._coverage = Coverage(list(seeds))
+        self._favourites = Favourites()
+        self._sequences = Frequencies(cap)
+        self._grams = {speaker: {n: Distinct(cap) for n in ORDERS} for speaker in SPEAKERS}
+        self._lengths: dict[str, Counter[int]] = {name: Counter() for name in ("messages", "calls", "tokens")}
+        self._figures = Counter(dict.fromkeys(("trajectories", "parallel", "failed", "recovered", "declined"), 0))
+
+    def add(self, t: Trajectory, *, tokens: int | None = None) -> None:
+        """`tokens`: where the caller has counted them already."""
+        figures = self._figures
+        figures["trajectories"] += 1
+        self._coverage.add(t)
+        self._favourites.add(t)
+        names = [call.name for message in t.messages for call in message.calls]
+        self._sequences.add(hash((len(names), *(crc32(name.encode()) for name in names))))
+        for speaker in SPEAKERS:
+            self._say(speaker, t)
+        self._lengths["messages"][len(t.messages)] += 1
+        self._lengths["calls"][len(names)] += 1
+        self._lengths["tokens"][estimate_tokens(t) if tokens is None else tokens] += 1
+        figures["parallel"] += any(len(message.calls) > 1 for message in t.messages)
+        failed, recovered = errors(t)
+        figures["failed"] += failed
+        figures["recovered"] += recovered
+        figures["declined"] += declined(t)
+
+    def _say(self, speaker: str, t: Trajectory) -> None:
+        """A gram does not reach from one message into the next."""
+        found: dict[int, list[int]] = {n: [] for n in ORDERS}
+        for message in t.messages:
+            if message.role == speaker and message.content:
+                words = list(map(crc32, message.text.encode("utf-8", "replace").translate(WORDS).split()))
+                for n in ORDERS:
+                    found[n] += grams(words, n)
+        for n in ORDERS:
+            self._grams[speaker][n].add(found[n])
+
+    def finish(self) -> dict[str, Any]:
+        """Counts beside what they are counts of; plain JSON."""
+        figures, sequences = self._figures, self._sequences
+        grams = [gram for orders in self._grams.values() for gram in orders.values()]
+        return {
+            "trajectories": figures["trajectories"],
+            "exact": sequences.exact and all(gram.exact for gram in grams),
+            "tool_sequences": {
+                "distinct": sequences.distinct,
+                "entropy_bits": round(sequences.entropy, 4),
+                "most_frequent": sequences.most,
+            },
+            "distinct_n": {
+                speaker: {str(n): round(gram.share, 4) for n, gram in orders.items()}
+                for speaker, orders in self._grams.items()
+            },
+            "grams": {
+                speaker: {str(n): {"distinct": gram.count, "all": gram.total} for n, gram in orders.items()}
+                for speaker, orders in self._grams.items()
+            },
+            "coverage": self._coverage.report(),
+            "favourites": self._favourites.finish(),
+            "lengths": {name: quantiles(counts) for name, counts in self._lengths.items()},
+            "parallel": figures["parallel"],
+            "with_errors": figures["failed"],
+            "recovered": figures["recovered"],
+            "declined": figures["declined"],
+            "shares": {
+                "parallel": share(figures["parallel"], figures["trajectories"]),
+                "recovered": share(figures["recovered"], figures["failed"]),
+                "declined": share(figures["declined"], figures["trajectories"]),
+            },
+        }
+
+
+def errors(t: Trajectory) -> tuple[bool, bool]:
+    """(a tool answered with an error, a call of a later turn succeeded)"""
+    turn, failed_in = 0, None
+    for message in t.messages:
+        turn += bool(message.calls)
+        if message.role != "tool":
+            continue
+        if message.error is not None:
+            failed_in = turn if failed_in is None else failed_in
+        elif failed_in is not None and turn > failed_in:
+            return True, True
+    return failed_in is not None, False
+
+
+def declined(t: Trajectory) -> bool:
+    """The assistant said no, and no call followed: a no that was followed by work was a step on the way."""
+    for message in reversed(t.messages):
+        if message.calls:
+            return False
+        if message.role == "assistant" and DECLINED.search(message.text):
+            return True
+    return False
+
+
+def share(part: int, whole: int) -> float:
+    return round(part / whole, 4) if whole else 0.0
+
+
+def quantiles(counts: Counter[int]) -> dict[str, int]:
+    """From a histogram: a length takes few values where the trajectories are many."""
+    ordered, left, found = sorted(counts), counts.total(), dict[str, int]()
+    if not ordered:
+        return found
+    found["least"] = ordered[0]
+    below, wanted = 0, iter(QUANTILES.items())
+    name, at = next(wanted)
+    for value in ordered:
+        below += counts[value]
+        while name and below >= at * left - 1e-9:
+            found[name] = value
+            name, at = next(wanted, ("", 1.0))
+    found["most"] = ordered[-1]
+    return found

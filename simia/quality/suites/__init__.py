@@ -1,0 +1,59 @@
+"""The suites of the paper: what only they know, for prompts, checks, targets and the text that is trained on.
+
+Which suite a trajectory belongs to follows from its pack's name or its tools; whatever is none of them is `generic`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+
+from simia.errors import UserError
+from simia.quality.suites.agentbench import MIND2WEB, OS, WEBSHOP
+from simia.quality.suites.base import Check, Hint, Suite, no_check, no_hint
+from simia.quality.suites.office import OFFICEBENCH
+from simia.quality.suites.tau import AIRLINE, RETAIL, TELECOM
+from simia.trajectory import Trajectory
+
+__all__ = ["SUITES", "Check", "Hint", "Suite", "get", "suite_of"]
+
+GENERIC = Suite("generic", "apigen", "suites/generic.md", no_check, no_hint)
+SUITES: dict[str, Suite] = {
+    suite.name: suite for suite in (GENERIC, AIRLINE, RETAIL, TELECOM, OS, WEBSHOP, MIND2WEB, OFFICEBENCH)
+}
+# Tools that only this suite has; the whole tool list where their names are anybody's.
+MARKS: dict[str, frozenset[str]] = {
+    "officebench": frozenset({"system.switch_app"}),
+    "tau_airline": frozenset({"book_reservation", "update_reservation_flights"}),
+    "tau_retail": frozenset({"modify_pending_order_items", "exchange_delivered_order_items"}),
+    "tau_telecom": frozenset({"refuel_data", "resume_line"}),
+}
+WHOLE: dict[frozenset[str], str] = {
+    frozenset({"bash"}): "os",
+    frozenset({"search", "click"}): "webshop",
+    frozenset({"click", "type", "select", "none_of_the_above"}): "mind2web",
+}
+TAU = re.compile(r"(?:^|[^a-z])tau2?[^a-z]*(airline|retail|telecom)(?:[^a-z]|$)")
+
+
+def get(name: str) -> Suite:
+    """The suite of that name. Raises `UserError` that names the nearest one."""
+    if name in SUITES:
+        return SUITES[name]
+    close = difflib.get_close_matches(name, SUITES, n=1)
+    hint = f"did you mean {close[0]!r}?" if close else f"there are: {', '.join(SUITES)}"
+    raise UserError(f"no suite is named {name!r}; {hint}")
+
+
+def suite_of(t: Trajectory) -> Suite:
+    """By the tools, which nobody misspells; else by the pack's name."""
+    names = frozenset(tool.name for tool in t.tools)
+    if names in WHOLE:
+        return SUITES[WHOLE[names]]
+    for suite, marks in MARKS.items():
+        if marks <= names:
+            return SUITES[suite]
+    pack = (t.pack or "").lower()
+    if found := TAU.search(pack):
+        return SUITES[f"tau_{found[1]}"]
+    return SUITES.get(pack, GENERIC)

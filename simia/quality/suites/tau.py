@@ -1,0 +1,121 @@
+"""tau-style dialogue: airline, retail and telecom, judged only by what the structure proves.
+
+Whether an assistant explained a refund well is a judge's question. That it changed an order which its own look-up shows
+as delivered, or acted before the user could say a word about it, is not: those are found here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from simia.errors import Issue
+from simia.quality.suites.base import Suite, as_object, breaks, failed, no_hint, one_call_a_turn, steps
+from simia.trajectory import Trajectory
+
+RETAIL_WRITES = frozenset(
+    [
+        "cancel_pending_order",
+        "exchange_delivered_order_items",
+        "modify_pending_order_address",
+        "modify_pending_order_items",
+        "modify_pending_order_payment",
+        "modify_user_address",
+        "return_delivered_order_items",
+    ]
+)
+AIRLINE_WRITES = frozenset(
+    [
+        "book_reservation",
+        "cancel_reservation",
+        "send_certificate",
+        "update_reservation_baggages",
+        "update_reservation_flights",
+        "update_reservation_passengers",
+    ]
+)
+# The policies' own words for three rules; a pack with another policy is not held to them.
+ONE_CALL = re.compile(r"\bone (?:tool|function) call at a time\b|\bone tool at a time\b", re.I)
+SILENT = re.compile(r"\bnot respond to the user (?:simultaneously|at the same time)\b", re.I)
+CONSENT = re.compile(
+    r"\bexplicit(?:ly)?\b[^.\n]{0,80}\b(?:confirm\w*|consent\w*|yes)\b|\bobtain[^.\n]{0,60}confirm", re.I
+)
+REFUSAL = re.compile(r"(?:no|nope|stop|cancel that|don['’]?t(?: do (?:it|that))?|no,? thank(?:s| you))[\s.!]*", re.I)
+
+
+def consented(t: Trajectory, writes: frozenset[str]) -> Iterator[Issue]:
+    """A change needs the user's answer to something that the assistant said: it cannot come before, or after a bare no."""
+    for step in steps(t):
+        if step.call.name not in writes:
+            continue
+        said = [i for i in range(step.at) if t.messages[i].role == "user"]
+        asked = any(t.messages[i - 1].role == "assistant" for i in said if i)
+        if not asked:
+            yield breaks(step.where, f"{step.call.name} before the assistant asked and the user agreed")
+        elif REFUSAL.fullmatch(t.messages[said[-1]].text.strip()):
+            yield breaks(step.where, f"{step.call.name} although the user's last word is a refusal")
+
+
+def retail_world(t: Trajectory) -> Iterator[Issue]:
+    """Pending orders are cancelled or modified, delivered ones returned or exchanged; `cancelled` ones neither."""
+    status: dict[str, str] = {}
+    for step in steps(t):
+        order = str(step.arguments.get("order_id", ""))
+        needed = "pending" if "_pending_order" in step.call.name else "delivered"
+        whole = step.call.name in (
+            "cancel_pending_order",
+            "modify_pending_order_items",
+        )  # not "pending (item modified)"
+        found = as_object(step.result)
+        if step.call.name in RETAIL_WRITES and "order_id" in found and not failed(step.result):
+            known = status.get(order, needed)
+            if (known != needed) if whole else not known.startswith(needed):
+                yield breaks(step.where, f"{step.call.name} succeeds on order {order}, which is {known}")
+        if isinstance(found.get("order_id"), str) and isinstance(found.get("status"), str):
+            status[found["order_id"]] = found["status"].lower()
+
+
+def airline_world(t: Trajectory) -> Iterator[Issue]:
+    """The flights of a basic economy reservation stay as they are."""
+    known: dict[str, dict[str, Any]] = {}
+    for step in steps(t):
+        reservation = known.get(str(step.arguments.get("reservation_id", "")), {})
+        found = as_object(step.result)
+        if step.call.name == "update_reservation_flights" and "reservation_id" in found and not failed(step.result):
+            old, new = numbers(reservation.get("flights")), numbers(step.arguments.get("flights"))
+            if reservation.get("cabin") == "basic_economy" and old and new and old != new:
+                yield breaks(step.where, "the flights of a basic economy reservation are changed")
+        if isinstance(found.get("reservation_id"), str):
+            known[found["reservation_id"]] = found
+
+
+def numbers(flights: Any) -> list[tuple[str, str]]:
+    """(flight number, date) of each leg, in any order."""
+    legs = [leg for leg in flights if isinstance(leg, dict)] if isinstance(flights, list) else []
+    return sorted((str(leg.get("flight_number")), str(leg.get("date"))) for leg in legs)
+
+
+def telecom_world(t: Trajectory) -> Iterator[Issue]:
+    """What happens on the phone is the user's to do: the assistant never calls the user's tools."""
+    theirs = {tool.name for tool in t.user_tools} - {tool.name for tool in t.tools}
+    for step in steps(t):
+        if step.call.name in theirs:
+            yield breaks(step.where, f"{step.call.name} is done by the user on the device, not by the assistant")
+
+
+def tau(name: str, world: Callable[[Trajectory], Iterator[Issue]], writes: frozenset[str]) -> Suite:
+    def check(t: Trajectory, seed: Trajectory | None) -> Iterator[Issue]:
+        policy = t.system or ""
+        if ONE_CALL.search(policy):
+            yield from one_call_a_turn(t, text=SILENT.search(policy) is None)
+        if CONSENT.search(policy):
+            yield from consented(t, writes)
+        yield from world(t)
+
+    return Suite(name, "apigen", f"suites/{name}.md", check, no_hint)
+
+
+RETAIL = tau("tau_retail", retail_world, RETAIL_WRITES)
+AIRLINE = tau("tau_airline", airline_world, AIRLINE_WRITES)
+TELECOM = tau("tau_telecom", telecom_world, frozenset())

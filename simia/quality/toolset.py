@@ -1,0 +1,47 @@
+"""What the checks need of a set of tools, made once for thousands of trajectories that share it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import orjson
+
+from simia.quality.fast_tokens import byte_tokens
+from simia.quality.mentions import normal
+from simia.tool import CompiledSchema, SchemaError, ToolSpec, compile_schema
+from simia.trajectory import Trajectory
+
+MOST = 256
+_KNOWN: dict[tuple[object, ...], Toolset] = {}
+
+
+@dataclass(slots=True)
+class Toolset:
+    """Tools by name, their compiled schemas (or why there is none), and the tokens of system text and tools."""
+
+    tools: list[ToolSpec]
+    tokens: int
+    system: str  # in lower case, as `Said` wants it
+    schemas: dict[str, CompiledSchema | SchemaError] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, t: Trajectory) -> Toolset:
+        # By identity: the tools of a run's trajectories are its seeds' own objects. The entry keeps them alive, so that
+        # no other object can take their place; nobody edits a tool in place while trajectories are checked.
+        key = (t.system, *(id(tool) for tool in t.tools))
+        known = _KNOWN.get(key)
+        if known is None:
+            if len(_KNOWN) >= MOST:
+                _KNOWN.clear()
+            raw = b"".join([(t.system or "").encode(), *(orjson.dumps(tool.flat()) for tool in t.tools)])
+            known = _KNOWN[key] = cls(
+                list(t.tools), byte_tokens(raw), normal(t.system or ""), {tool.name: compiled(tool) for tool in t.tools}
+            )
+        return known
+
+
+def compiled(tool: ToolSpec) -> CompiledSchema | SchemaError:
+    try:
+        return compile_schema(tool.parameters)
+    except SchemaError as error:
+        return error

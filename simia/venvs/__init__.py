@@ -1,0 +1,12 @@
+"""Interpreters beside simia's own: each trainer, and each world that needs packages, in a virtual environment of its own.
+
+Trainers exclude one another (LLaMA-Factory wants transformers <= 5.6.0, verl and vLLM newer ones) and are heavy, so none is a
+dependency of simia. A recipe is a list of pip steps; its hash names the environment, so a changed pin makes a new one.
+`python -m simia.venvs llamafactory` builds it where it is not there yet and prints the path of its interpreter.
+"""
+
+from simia.venvs.build import Say, ensure, ensure_packages, locked
+from simia.venvs.python_path import python_path
+from simia.venvs.requirements import FOR_PACKS, RECIPES, Recipe, plain
+
+__all__ = ["FOR_PACKS", "RECIPES", "Recipe", "Say", "ensure", "ensure_packages", "locked", "plain", "python_path"]

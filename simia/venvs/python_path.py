@@ -1,0 +1,88 @@
+"""Let another environment's interpreter import simia: the package by a link, and the wheels which that environment lacks."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+
+from simia.errors import UserError
+from simia.resources import cache_root
+from simia.venvs.build import Say, locked
+from simia.venvs.requirements import plain
+
+
+def python_path(python: Path, say: Say = lambda line: None) -> str:
+    """What PYTHONPATH must be for a trainer's interpreter to import simia: the package alone, and the wheels it lacks."""
+    return os.pathsep.join([str(simia_path()), str(beside(python, say))])
+
+
+def simia_path() -> Path:
+    """A folder with nothing but a link to the simia package: on a trainer's path it brings no other package of ours along."""
+    package = Path(__file__).resolve().parents[1]
+    folder = cache_root() / "paths" / hashlib.sha256(str(package).encode()).hexdigest()[:12]
+    folder.mkdir(parents=True, exist_ok=True)
+    with locked(folder.with_suffix(".lock")):
+        link = folder / "simia"
+        if not link.is_dir():
+            link.unlink(missing_ok=True)  # of a package that has gone
+            link.symlink_to(package, target_is_directory=True)
+    return folder
+
+
+def beside(python: Path, say: Say = lambda line: None) -> Path:
+    """A folder with what simia imports and that interpreter's environment lacks, in the versions that run here; made once.
+
+    Nothing in it is a dependency of the trainer and nothing of the trainer's is replaced, so it does no harm there. Raises
+    `UserError` with pip's last line.
+    """
+    script = "import importlib.metadata as m, json; print(json.dumps([d.name for d in m.distributions()]))"
+    try:
+        asked = subprocess.run([str(python), "-I", "-c", script], capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        raise UserError(f"{python} is no Python interpreter that runs") from None
+    has = {plain(name) for name in json.loads(asked.stdout)}
+    pins = [f"{name}=={version}" for name, version in sorted(needed().items()) if name not in has]
+    key = hashlib.sha256(json.dumps([str(python), *pins]).encode()).hexdigest()[:12]
+    folder = cache_root() / "envs" / f"beside-{key}"
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with locked(folder.parent / f"{folder.name}.lock"):
+        if not folder.is_dir():
+            draft = folder.parent / f".{folder.name}.{os.getpid()}"
+            shutil.rmtree(draft, ignore_errors=True)
+            draft.mkdir()
+            if pins:
+                say(f"beside {python}: {' '.join(pins)}")
+                pip = [str(python), "-m", "pip", "install", "--disable-pip-version-check", "--no-input", "--no-deps"]
+                pip += ["--only-binary", ":all:", "--target", str(draft), *pins]
+                done = subprocess.run(
+                    pip, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, cwd=draft
+                )  # cwd: a Python below 3.11 has no -P
+                if done.returncode:
+                    last = (done.stderr.strip() or "pip said nothing").splitlines()[-1]
+                    raise UserError(f"what simia needs could not be laid beside {python}: {last[:200]}")
+            draft.rename(folder)
+    return folder
+
+
+def needed() -> dict[str, str]:
+    """Every distribution that simia needs, dependencies of dependencies too, with the version that is installed here."""
+    found: dict[str, str] = {}
+    waiting = ["simia"]
+    while waiting:
+        try:
+            one = distribution(waiting.pop())
+        except PackageNotFoundError:  # its marker names another platform or Python: what is not here is not needed here
+            continue
+        if plain(one.name) not in found:
+            found[plain(one.name)] = one.version
+            wanted = [line for line in one.requires or () if "extra ==" not in line]
+            waiting += [re.match(r"[\w.-]+", line).group() for line in wanted]  # type: ignore[union-attr]
+    if found.pop("simia", None) is None:
+        raise UserError("simia is on the path but not installed here, so what it needs is unknown: pip install simia")
+    return found

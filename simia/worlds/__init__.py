@@ -1,8 +1,0 @@
-"""Worlds: what a back end opens. Tools, calls, state, and nothing else: users, turns, limits and rewards are the Environment's.
-
-Back ends are found by the entry-point group `simia.backends`; see `simia.environment.open_environment`.
-"""
-
-from simia.worlds.world import Backend, ToolResult, World
-
-__all__ = ["Backend", "ToolResult", "World"]

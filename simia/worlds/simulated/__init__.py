@@ -1,6 +1,0 @@
-"""The simulated back end (Simia-RL, §2.3): a model answers the agent's calls, a ledger keeps it to what it has said."""
-
-from simia.worlds.simulated.backend import SimulatedBackend, open_backend
-from simia.worlds.simulated.settings import SimulatedSettings
-
-__all__ = ["SimulatedBackend", "SimulatedSettings", "open_backend"]
