@@ -19,20 +19,29 @@ from tests.fake_endpoint import FakeEndpoint
 ROOT = Path(__file__).parents[2]
 
 
-def shown() -> list[str]:
-    blocks = re.findall(r"```\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8").replace("\\\n", " "), re.S)
-    return [line for block in blocks for line in block.splitlines() if line.startswith("simia ")]
+def code_blocks(language: str) -> list[str]:
+    text = (ROOT / "README.md").read_text(encoding="utf-8").replace("\\\n", " ")
+    return [code for name, code in re.findall(r"^```(\w+)\n(.*?)^```$", text, re.M | re.S) if name == language]
+
+
+def list_commands() -> list[str]:
+    return [line for block in code_blocks("bash") for line in block.splitlines() if line.startswith("simia ")]
+
+
+def write_seeds(folder: Path) -> None:
+    """`my_seeds.jsonl`: the seeds of a bundled pack as OpenAI rows."""
+    rows = formats.get("openai")
+    seeds = [orjson.dumps(rows.write(seed)) for seed in Pack.load("customer_service").seeds]
+    (folder / "my_seeds.jsonl").write_bytes(b"\n".join(seeds))
 
 
 def test_the_readmes_commands_do_what_it_says(tmp_path: Path) -> None:
-    rows = formats.get("openai")
-    seeds = [orjson.dumps(rows.write(seed)) for seed in Pack.load("customer_service").seeds]
-    (tmp_path / "my_seeds.jsonl").write_bytes(b"\n".join(seeds))
+    write_seeds(tmp_path)
     shutil.copytree(ROOT / "seeds" / "customer_service", tmp_path / "my_pack")
     shutil.copytree(ROOT / "examples" / "shell", tmp_path / "examples" / "shell")
     endpoint = FakeEndpoint("--respond", "tests.replies:trajectory")
     env = os.environ | {"OPENAI_API_KEY": "not-a-key"}
-    lines = shown()
+    lines = list_commands()
     assert len(lines) >= 9
     try:
         for line in lines:
@@ -54,6 +63,31 @@ def test_the_readmes_commands_do_what_it_says(tmp_path: Path) -> None:
         assert not any("not-a-key" in str(request["headers"]) for request in endpoint.requests)
         held = [p for p in (tmp_path / "runs").rglob("*") if p.is_file() and b"not-a-key" in p.read_bytes()]
         assert held == []
+    finally:
+        endpoint.stop()
+
+
+def test_the_readmes_python_runs(tmp_path: Path) -> None:
+    """To the letter, but for the endpoint's address."""
+    write_seeds(tmp_path)
+    (code,) = code_blocks("python")
+    endpoint = FakeEndpoint("--respond", "tests.replies:trajectory")
+    model = '"model": "gpt-5-mini"'
+    assert code.count(model) == 1
+    (tmp_path / "quickstart.py").write_text(
+        code.replace(model, f'{model}, "base_url": "{endpoint.url}", "structured": True'), encoding="utf-8"
+    )
+    env = os.environ | {"OPENAI_API_KEY": "not-a-key"}
+    try:
+        done = subprocess.run(
+            [sys.executable, "quickstart.py"], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=500
+        )
+        assert done.returncode == 0, done.stderr[-2000:]
+        first, result, reward = done.stdout.splitlines()
+        assert re.fullmatch(r"1000 trajectories in runs/\S+", first)
+        assert "ORD-20417" in result
+        assert reward in code, "the comment in the README says what is printed"
+        assert reward.startswith("1.0 ")
     finally:
         endpoint.stop()
 
