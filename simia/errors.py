@@ -1,6 +1,6 @@
 """The error model of simia: one taxonomy of reason codes, and one exception for the user's own mistakes.
 
-Errors are data (law 1 of docs/house.md): a bad reply, a failed call or a rejected trajectory becomes an
+Errors are data (law 1 of docs/architecture.md): a bad reply, a failed call or a rejected trajectory becomes an
 `Issue` with a `Code` and travels in the record that it concerns. Only what the user must change (a config,
 a file, a key) raises, as `UserError`, with one line that says what to do.
 """
