@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
+import orjson
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from simia import resources
@@ -37,6 +38,15 @@ class PromptTemplate:
             return self._template.render({**(values or {}), **more})
         except (jinja2.TemplateError, OverflowError) as error:  # OverflowError: a longer range than the sandbox allows
             raise UserError(f"prompt {self.name}: {' '.join(str(error).split())}") from None
+
+
+def decode_result(text: str) -> Any:
+    """Return the JSON object or list that a tool's result holds, so that a prompt shows JSON and not text within text."""
+    try:
+        value = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return text
+    return value if isinstance(value, dict | list) else text
 
 
 @cache

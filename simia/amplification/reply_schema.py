@@ -12,11 +12,11 @@ from typing import Any, Literal
 
 import orjson
 
+from simia.json_schema import TEXT, strict
 from simia.tool import ToolSpec
 from simia.trajectory import Message, Trajectory
 
 Shape = Literal["free", "seed"]
-TEXT = {"type": "string", "minLength": 1, "maxLength": 600}
 
 
 def trajectory_schema(tools: Sequence[ToolSpec], seed: Trajectory, shape: Shape, *, reasoning: bool) -> dict[str, Any]:
@@ -100,8 +100,3 @@ def string_like(text: str) -> dict[str, Any]:
     if dash and prefix.isascii() and prefix.isupper() and prefix.isalpha() and number.isdigit():
         return {"type": "string", "pattern": f"^{prefix}-[0-9]{{{len(number)}}}$"}
     return TEXT
-
-
-def strict(properties: dict[str, Any], optional: Sequence[str] = ()) -> dict[str, Any]:
-    required = [name for name in properties if name not in optional]
-    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}

@@ -10,15 +10,13 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
 
-import orjson
-
 from simia import formats, resources
 from simia.amplification.settings import SeedSettings
-from simia.errors import Code, Issue, UserError
+from simia.errors import Issue, UserError
 from simia.pack import Pack
 from simia.quality.check import Checks
 from simia.quality.grounding import Identifiers, infer
-from simia.quality.seed_filter import prefilter, toolset
+from simia.quality.seed_filter import prefilter, storable, toolset
 from simia.tool import ToolSpec
 from simia.trajectory import Trajectory, digest
 
@@ -89,20 +87,6 @@ def arrange(seeds: Seeds, groups: dict[str, list[Trajectory]], settings: SeedSet
         why = f"; the first was refused: {seeds.refused[0].issues[0]}" if seeds.refused else ""
         raise UserError(f"no seed is left of {seeds.read} read from {', '.join(groups) or 'nothing'}{why}")
     return seeds
-
-
-def storable(group: list[Trajectory]) -> tuple[list[Trajectory], list[tuple[Trajectory, list[Issue]]]]:
-    """Those that a prompt and a ledger can hold, and the others: integers beyond 64 bits can be read, but not be passed on."""
-    kept: list[Trajectory] = []
-    refused: list[tuple[Trajectory, list[Issue]]] = []
-    for seed in group:
-        try:
-            orjson.dumps(seed.to_row())
-        except orjson.JSONEncodeError as error:
-            refused.append((seed, [Issue(code=Code.BAD_ROW, detail=f"it cannot be stored: {error}")]))
-        else:
-            kept.append(seed)
-    return kept, refused
 
 
 def without(seeds: Seeds, refused: dict[str, list[Issue]]) -> Seeds:

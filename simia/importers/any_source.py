@@ -23,6 +23,8 @@ from simia.authoring.inferred_tools import MARK, inferred, union
 from simia.authoring.pack_draft import drafted
 from simia.errors import UserError
 from simia.pack import Pack
+from simia.quality.check import Checks
+from simia.quality.seed_filter import prefilter, storable
 from simia.tool import ToolSpec
 from simia.trajectory import Trajectory
 
@@ -157,8 +159,6 @@ def from_trajectories(path: Path, dialect: str | None) -> Material:
         found.lines.append(f"line {bad.line} is left out: {bad.detail}")
     if len(refused) > SHOWN:
         found.lines.append(f"and {len(refused) - SHOWN} more rows are left out")
-    from simia.amplification.seeds import storable
-
     read, unkept = storable(read)
     found.lines += [f"{seed.task_id or 'a row'} is left out: {issues[0].detail}" for seed, issues in unkept]
     if not read:
@@ -255,9 +255,6 @@ def gaps(pack: Pack) -> list[Gap]:
 
 
 def seed_gaps(pack: Pack) -> list[Gap]:
-    from simia.quality.check import Checks
-    from simia.quality.seed_filter import prefilter
-
     found: list[Gap] = []
     called = {call.name for seed in pack.seeds for _, _, call in seed.calls()}
     unused = [tool.name for tool in pack.tools if tool.name not in called]

@@ -11,14 +11,13 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from simia.amplification.prompt import as_value, compact
-from simia.amplification.reply_schema import TEXT, strict
 from simia.errors import UserError
+from simia.json_schema import TEXT, strict
 from simia.llm.types import Request
-from simia.prompts import template, text_of
+from simia.prompts import decode_result, template, text_of
 from simia.quality.judging.settings import Judge
 from simia.quotation import escape_unprintable, quote
-from simia.trajectory import Message, Trajectory, digest
+from simia.trajectory import Message, Trajectory, compact, digest
 
 SECTION = re.compile(r"^## +(.+?) *$", re.M)
 NAME = re.compile(r"[a-z][a-z0-9_]*")
@@ -61,7 +60,7 @@ class Rubric:
         facts: dict[str, Any] = {
             "about": self.about,
             "dimensions": self.dimensions,
-            "tools": [escape_unprintable(compact(tool)) for tool in trajectory.tools],
+            "tools": [escape_unprintable(compact(tool.flat())) for tool in trajectory.tools],
             "policy": trajectory.system,
             "marker": digest(trajectory.system)[
                 :16
@@ -104,7 +103,7 @@ def turns(messages: list[Message]) -> list[str]:
         if message.reasoning:
             turn["reasoning"] = message.reasoning
         if message.text or not message.calls:
-            turn["content"] = as_value(message.text) if message.role == "tool" else message.text
+            turn["content"] = decode_result(message.text) if message.role == "tool" else message.text
         if message.calls:
             turn["calls"] = [
                 {"name": call.name, "arguments": call.arguments if call.raw is None else call.raw}
