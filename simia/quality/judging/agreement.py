@@ -9,10 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import sqrt
-from statistics import NormalDist
 
-Z = NormalDist().inv_cdf(0.975)
+from simia.statistics import wilson
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,16 +41,6 @@ class Agreement:
     @property
     def share(self) -> float | None:
         return self.agreed / self.both if self.both else None
-
-
-def wilson(passed: int, judged: int) -> tuple[float, float]:
-    """Wilson's 95 % score interval of a share; nothing judged says nothing."""
-    if not judged:
-        return 0.0, 1.0
-    share, spread = passed / judged, Z * Z / judged
-    centre = (share + spread / 2) / (1 + spread)
-    half = Z / (1 + spread) * sqrt(share * (1 - share) / judged + spread / (4 * judged))
-    return max(0.0, centre - half), min(1.0, centre + half)
 
 
 def agreement(pairs: Sequence[tuple[bool, bool]]) -> Agreement:
