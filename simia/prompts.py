@@ -59,3 +59,10 @@ def template(name: str) -> tuple[PromptTemplate, str]:
 def text_of(name: str) -> tuple[str, str]:
     path: Path = resources.find("prompts", name)
     return path.read_text(encoding="utf-8").strip(), resources.file_hash(path)
+
+
+@cache
+def read_lines(name: str) -> tuple[str, ...]:
+    """Return the lines of a file under prompts/, blank ones left out."""
+    text = resources.find("prompts", name).read_text(encoding="utf-8")
+    return tuple(line.strip() for line in text.splitlines() if line.strip())

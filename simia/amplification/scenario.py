@@ -13,13 +13,13 @@ import zlib
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from itertools import accumulate, combinations, pairwise
 from typing import Any
 
 import orjson
 
 from simia import resources
+from simia.prompts import read_lines
 from simia.quality.grounding import infer
 from simia.trajectory import Trajectory
 
@@ -147,8 +147,8 @@ class Graph:
 def plan(seed: Trajectory, counts: Counts, number: int, graph: Graph | None = None) -> Scenario:
     """What the item of this number is about. `graph`: of all the seeds of the pack; without it, of this one alone."""
     rng = random.Random(f"scenario {number}")
-    persona = rng.choice(lines(PERSONAS))
-    twist = "" if rng.random() < PLAIN else rng.choice(lines(TWISTS))
+    persona = rng.choice(read_lines(PERSONAS))
+    twist = "" if rng.random() < PLAIN else rng.choice(read_lines(TWISTS))
     tools = (graph or Graph([seed])).draw(tuple(tool.name for tool in seed.tools), counts, rng)
     return Scenario(persona, tools, twist)
 
@@ -185,9 +185,3 @@ def keys(text: str) -> set[str]:
         elif isinstance(value, list):
             stack += value
     return found
-
-
-@cache
-def lines(name: str) -> tuple[str, ...]:
-    text = resources.find("prompts", name).read_text(encoding="utf-8")
-    return tuple(line.strip() for line in text.splitlines() if line.strip())

@@ -14,7 +14,8 @@ from simia.report.console import Terminal
 from simia.terminal import say
 
 if TYPE_CHECKING:
-    from simia.quality.judging import Judgement, QualitySettings
+    from simia.quality.judging.judgement import Judgement
+    from simia.quality.judging.settings import QualitySettings
 
 out = Terminal()
 err = Terminal(stderr=True)
@@ -43,8 +44,8 @@ def judge(
     from simia import loop
     from simia.config import load
     from simia.llm.engine import BudgetReached
-    from simia.quality.judging import QualitySettings
     from simia.quality.judging.session import judge as start
+    from simia.quality.judging.settings import QualitySettings
 
     resolved = load(QualitySettings, config, settings or [], sample=sample)
     if dry_run:
@@ -109,7 +110,7 @@ def print_agreement(judgement: Judgement) -> None:
 
 def show_prompt(run_id: str, config: QualitySettings, runs: Path) -> None:
     from simia.jobs import Run
-    from simia.quality.judging import Rubric
+    from simia.quality.judging.rubric import Rubric
     from simia.trajectory import Trajectory
 
     run = Run.read_only(runs, run_id)

@@ -60,13 +60,6 @@ def export(
         for t in trajectories:
             report.trajectories += 1
             before = report.rows
-            if to == "parquet":
-                table.write(t)
-                report.rows += 1
-                report.exported += 1
-                report.without_system += not t.system
-                report.trained_turns += sum(message.role == "assistant" for message in t.messages)
-                continue
             for item in rows_of(t, to, segment, reasoning, trainer):
                 if isinstance(item, Issue):
                     report.refuse(item)
@@ -76,7 +69,10 @@ def export(
                     report.rows += 1
                     report.trained_turns += item.trained
                     report.longest = max(report.longest, item.tokens)
-                    data.write(item.text.encode() + b"\n")
+                    if to == "parquet":
+                        table.write(t)
+                    else:
+                        data.write(item.text.encode() + b"\n")
             report.exported += report.rows > before
             report.without_system += report.rows > before and not t.system
         if to == "parquet":
@@ -93,6 +89,8 @@ def rows_of(
 ) -> Iterator[Line | Issue]:
     if to == "llamafactory":
         return trainer.rows(t)
+    if to == "parquet":  # whole, in columns
+        return iter([Line("", trained=sum(message.role == "assistant" for message in t.messages), tokens=0)])
     return trl.rows(t, segment, reasoning) if to == "trl" else dialect_rows(t, to, reasoning)
 
 

@@ -14,7 +14,7 @@ from simia.errors import Code, UserError
 from simia.jobs import Run, refuse_partial
 from simia.pack import Pack
 from simia.quality.exact_duplicates import content_hash
-from simia.quality.judging import load
+from simia.quality.judging.judgement import load
 from simia.quality.selection.mixing import Mixer
 from simia.trajectory import Trajectory
 

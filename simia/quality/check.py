@@ -198,21 +198,16 @@ def estimate(view: View, *, enough: int = 0) -> int:
 
 
 def same_story(t: Trajectory, seed: Trajectory) -> bool:
-    """The seed again: the same user turns and the same calls, whatever the assistant's words."""
-    if spoken(t) != spoken(seed):
+    """Find the seed again: the same user turns and the same calls, whatever the assistant's words."""
+    texts, seed_texts = ([message.text for message in each.messages if message.role == "user"] for each in (t, seed))
+    if len(texts) != len(seed_texts):
         return False  # most often so, and the cheapest to see
-    if [call.name for _, _, call in t.calls()] != [call.name for _, _, call in seed.calls()]:
-        return False
-    return users(t) == users(seed) and called(t) == called(seed)
-
-
-def spoken(t: Trajectory) -> int:
-    return sum(message.role == "user" for message in t.messages)
-
-
-def users(t: Trajectory) -> list[str]:
-    return [normal_text(message.text) for message in t.messages if message.role == "user"]
-
-
-def called(t: Trajectory) -> list[tuple[str, str]]:
-    return [(call.name, normal_arguments(call.arguments)) for _, _, call in t.calls()]
+    calls, seed_calls = ([call for _, _, call in each.calls()] for each in (t, seed))
+    return (
+        [call.name for call in calls] == [call.name for call in seed_calls]
+        and list(map(normal_text, texts)) == list(map(normal_text, seed_texts))
+        and all(
+            normal_arguments(call.arguments) == normal_arguments(other.arguments)
+            for call, other in zip(calls, seed_calls, strict=True)
+        )
+    )

@@ -11,6 +11,8 @@ from typing import Any
 
 import orjson
 
+from simia.formats.reply.json_repair import strings
+
 # Models like to set typographic hyphens and spaces; nobody means them.
 PLAIN = (*((char, "-") for char in "‐‑‒–—−"), *((char, " ") for char in "\u00a0\u202f\u2007\u2009"))
 EDGES = re.compile(r"^[^\w+]+|[^\w]+$")
@@ -134,18 +136,8 @@ def is_word(char: str) -> bool:
 
 
 def decoded(text: str) -> list[str]:
+    """Return every string of a JSON text, escapes read; none where it is not JSON."""
     try:
-        stack = [orjson.loads(text)]
+        return list(strings(orjson.loads(text)))
     except orjson.JSONDecodeError:
         return []
-    found = []
-    while stack:
-        node = stack.pop()
-        if isinstance(node, str):
-            found.append(node)
-        elif isinstance(node, dict):
-            stack.extend(node.keys())
-            stack.extend(node.values())
-        elif isinstance(node, list):
-            stack.extend(node)
-    return found

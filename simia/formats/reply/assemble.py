@@ -9,11 +9,9 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-import orjson
-
 from simia.errors import Code, Issue
 from simia.formats.reply.json_repair import ReadCall, RepairError, bare_calls, loads
-from simia.trajectory import Message, Role, ToolCall
+from simia.trajectory import Message, Role, ToolCall, compact
 
 ROLES: dict[str, Role] = {
     **dict.fromkeys(("user", "human"), "user"),
@@ -138,10 +136,6 @@ def result_text(body: str, reading: Reading, *, name: str | None = None, answers
             reading.repairs.update(dict.fromkeys(repairs))
             return tool_turn(value, name=name, answers=answers)
     return tool_turn(body, name=name, answers=answers)
-
-
-def compact(value: Any) -> str:
-    return orjson.dumps(value).decode()
 
 
 def is_error(value: Any) -> bool:

@@ -233,6 +233,7 @@ def letters(text: str) -> str:
 
 
 def strings(value: Any) -> Iterator[str]:
+    """Yield every string within, keys included."""
     stack = [value]
     while stack:
         node = stack.pop()

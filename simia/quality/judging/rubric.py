@@ -62,9 +62,8 @@ class Rubric:
             "dimensions": self.dimensions,
             "tools": [escape_unprintable(compact(tool.flat())) for tool in trajectory.tools],
             "policy": trajectory.system,
-            "marker": digest(trajectory.system)[
-                :16
-            ],  # no policy can hold its own hash, so none can write its last line
+            # No policy can hold its own hash, so none can write its last line.
+            "marker": digest(trajectory.system)[:16],
             "turns": turns(trajectory.messages),
             "end": cut,
         }

@@ -88,14 +88,14 @@ def rows(path: Path) -> Iterator[Any]:
         raise UserError(f"{path} cannot be read: {error.strerror}") from None
     if isinstance(value, list):
         yield from value
-    elif isinstance(value, dict) and value.keys().isdisjoint(SAID | DONE) and all(map(is_object, value.values())):
+    elif (
+        isinstance(value, dict)
+        and value.keys().isdisjoint(SAID | DONE)
+        and all(isinstance(row, dict) for row in value.values())
+    ):
         yield from ({"id": name, **row} for name, row in value.items())
     else:
         yield value
-
-
-def is_object(value: Any) -> bool:
-    return isinstance(value, dict)
 
 
 def parsed(raw: bytes) -> Any:

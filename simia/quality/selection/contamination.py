@@ -17,12 +17,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from itertools import pairwise
 from pathlib import Path
 
 from simia.errors import Code, Issue, UserError
 from simia.quality.exact_duplicates import normal_arguments
 from simia.quality.selection.benchmark_tasks import Task, tasks_of
+from simia.quality.selection.sketches import grams
 from simia.trajectory import ToolCall, Trajectory
 
 GRAM = 8
@@ -95,7 +95,7 @@ class Benchmark:
                     self._grams.setdefault(gram, number)
             elif len(said) >= LEAST and len(task.texts) == 1:  # of a longer task it is a piece that anybody may say
                 self._whole.setdefault(hash(tuple(said)), number)
-        for pair in pairs([key(call) for call in task.calls if call.arguments]):
+        for pair in grams([key(call) for call in task.calls if call.arguments], 2):
             self._pairs.setdefault(pair, number)
 
     def report(self) -> dict[str, int]:
@@ -137,7 +137,7 @@ class Benchmark:
 
     def _called(self, t: Trajectory) -> Iterator[Issue]:
         calls = [(i, j, call) for i, j, call in t.calls() if call.arguments]
-        own = pairs([key(call) for _, _, call in calls])
+        own = grams([key(call) for _, _, call in calls], 2)
         if self._pairs.keys().isdisjoint(own):
             return
         seen: set[int] = set()
@@ -165,16 +165,8 @@ def words(text: str) -> list[str]:
     return list(map(FOLDED.get, said, said))
 
 
-def grams(said: list[str], n: int) -> list[int]:
-    return list(map(hash, zip(*(said[start:] for start in range(n)), strict=False)))
-
-
 def key(call: ToolCall) -> tuple[str, str]:
     return call.name, normal_arguments(call.arguments)
-
-
-def pairs(keys: list[tuple[str, str]]) -> list[int]:
-    return list(map(hash, pairwise(keys)))
 
 
 def files_of(name: str, path: Path) -> list[Path]:

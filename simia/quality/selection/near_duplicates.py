@@ -13,7 +13,6 @@ arrays, about half a kilobyte a trajectory. Given the order of `add`, every answ
 
 from __future__ import annotations
 
-import json
 from array import array
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -21,9 +20,8 @@ from importlib import import_module
 from typing import Any
 from zlib import crc32
 
-import orjson
-
 from simia.errors import UserError
+from simia.quality.view import arguments_text
 from simia.trajectory import Trajectory
 
 THRESHOLD = 0.75
@@ -61,19 +59,8 @@ def spoken(t: Trajectory) -> bytes:
                 parts.append((content if type(content) is str else message.text).encode("utf-8", "replace"))
             for call in message.calls:
                 parts.append(call.name.encode("utf-8", "replace"))
-                parts.append(
-                    dumped(call.arguments)
-                    if call.arguments is not None
-                    else (call.raw or "").encode("utf-8", "replace")
-                )
+                parts.append(arguments_text(call))
     return b"\n".join(parts)
-
-
-def dumped(arguments: dict[str, Any]) -> bytes:
-    try:
-        return orjson.dumps(arguments, option=orjson.OPT_SORT_KEYS)
-    except TypeError:  # an integer beyond 64 bits, or a lone surrogate
-        return json.dumps(arguments, sort_keys=True).encode()
 
 
 @cache
@@ -81,7 +68,7 @@ def sketcher() -> Callable[..., Any]:
     try:
         rensa = import_module("rensa")
     except ImportError:
-        raise UserError("near-duplicates need the package rensa: pip install 'simia[dedupe]'") from None
+        raise UserError("near-duplicates need the package rensa: pip install rensa") from None
     found: Callable[..., Any] = rensa.RMinHash.digest_matrix_from_flat_token_hashes
     return found
 

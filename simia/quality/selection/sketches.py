@@ -8,6 +8,7 @@ Hashes come from CRCs of words and from tuples of integers, which Python hashes 
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Sequence
 from math import log2
 
 CAP = 65_536
@@ -92,5 +93,6 @@ def mixed(value: int) -> int:
     return (value * 0x9E3779B97F4A7C15 >> 32) & 0xFFFFFFFF
 
 
-def grams(hashes: list[int], n: int) -> list[int]:
-    return list(map(hash, zip(*(hashes[start:] for start in range(n)), strict=False)))
+def grams(items: Sequence[Hashable], n: int) -> list[int]:
+    """Return a hash of each n items in a row."""
+    return list(map(hash, zip(*(items[start:] for start in range(n)), strict=False)))

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 from simia import formats, resources
 from simia.errors import Code, Issue
 from simia.formats.llamafactory import Unfit
+from simia.prompts import read_lines
 from simia.trajectory import Message, ToolCall, Trajectory
 
 Check = Callable[[Trajectory, Trajectory | None], Iterator[Issue]]
@@ -52,16 +52,10 @@ def targets(name: str) -> Hint:
     """Hints out of a file with one target a line, taken in turn: neighbours in a run differ, each comes equally often."""
 
     def hint(seed: Trajectory, number: int) -> str:
-        lines = lines_of(name)
+        lines = read_lines(name)
         return f"Target: {lines[number % len(lines)]}."
 
     return hint
-
-
-@cache
-def lines_of(name: str) -> tuple[str, ...]:
-    text = resources.find("prompts", name).read_text(encoding="utf-8")
-    return tuple(line.strip() for line in text.splitlines() if line.strip())
 
 
 def one_call_a_turn(t: Trajectory, *, text: bool = False) -> Iterator[Issue]:

@@ -63,10 +63,8 @@ def retail_world(t: Trajectory) -> Iterator[Issue]:
     for step in steps(t):
         order = str(step.arguments.get("order_id", ""))
         needed = "pending" if "_pending_order" in step.call.name else "delivered"
-        whole = step.call.name in (
-            "cancel_pending_order",
-            "modify_pending_order_items",
-        )  # not "pending (item modified)"
+        # These two want "pending" and not "pending (item modified)".
+        whole = step.call.name in ("cancel_pending_order", "modify_pending_order_items")
         found = as_object(step.result)
         if step.call.name in RETAIL_WRITES and "order_id" in found and not failed(step.result):
             known = status.get(order, needed)
