@@ -220,54 +220,44 @@ def vacant(folder: Path) -> None:
 
 
 def gaps(pack: Pack) -> list[Gap]:
-    """What the pack lacks."""
-    found: list[Gap] = []
-    if not pack.tools:
-        found.append(Gap("no tools (tools.json)", "there is nothing that an agent could call"))
+    """List what the pack lacks, and what each gap prevents."""
     guessed = [tool.name for tool in pack.tools if tool.description.startswith(MARK)]
-    if guessed:
-        found.append(
-            Gap(
-                f"inferred schemas of {few(guessed)}",
-                "arguments never seen are missing, types are guesses: correct them",
-            )
-        )
     bare = [tool.name for tool in pack.tools if not tool.description.strip()]
-    if bare:
-        found.append(Gap(f"no description of {few(bare)}", "a model has only the name to go by"))
-    if not pack.policy:
-        found.append(
-            Gap("no policy (policy.md)", "agent and simulator are told no rules, so none can be kept or broken")
-        )
-    if not pack.seeds:
-        found.append(Gap("no seeds (seeds.jsonl)", "`simia amplify` has no example to start from"))
-    else:
-        found += seed_gaps(pack)
-    if not pack.tasks:
-        found.append(Gap("no tasks (tasks.jsonl)", "`simia rollout` and `simia pack gate` have nothing to play"))
-    if pack.executable is None:
-        if pack.path_of("state") is None:
-            found.append(Gap("no state (state.json)", "there is no data that results could agree with"))
-        found.append(
-            Gap("no executable (tools.py)", "tools cannot be run, only simulated, and no reward looks at a final state")
-        )
-    return found
-
-
-def seed_gaps(pack: Pack) -> list[Gap]:
-    found: list[Gap] = []
     called = {call.name for seed in pack.seeds for _, _, call in seed.calls()}
     unused = [tool.name for tool in pack.tools if tool.name not in called]
-    if unused:
-        found.append(Gap(f"no seed that calls {few(unused)}", "what is amplified will seldom use them"))
     _, refused = prefilter(pack.seeds, Checks())
-    if refused:
-        reasons = Counter(str(issues[0].code) for _, issues in refused).most_common(SHOWN)
-        why = ", ".join(f"{count} {code}" for code, count in reasons)
-        found.append(
-            Gap(f"no use of {len(refused)} of {len(pack.seeds)} seeds", f"the pre-filter refuses them ({why})")
-        )
-    return found
+    reasons = Counter(str(issues[0].code) for _, issues in refused).most_common(SHOWN)
+    why = ", ".join(f"{count} {code}" for code, count in reasons)
+    simulated = pack.executable is None
+    candidates = [
+        (not pack.tools, "no tools (tools.json)", "there is nothing that an agent could call"),
+        (
+            guessed,
+            f"inferred schemas of {few(guessed)}",
+            "arguments never seen are missing, types are guesses: correct them",
+        ),
+        (bare, f"no description of {few(bare)}", "a model has only the name to go by"),
+        (
+            not pack.policy,
+            "no policy (policy.md)",
+            "agent and simulator are told no rules, so none can be kept or broken",
+        ),
+        (not pack.seeds, "no seeds (seeds.jsonl)", "`simia amplify` has no example to start from"),
+        (pack.seeds and unused, f"no seed that calls {few(unused)}", "what is amplified will seldom use them"),
+        (refused, f"no use of {len(refused)} of {len(pack.seeds)} seeds", f"the pre-filter refuses them ({why})"),
+        (not pack.tasks, "no tasks (tasks.jsonl)", "`simia rollout` and `simia pack gate` have nothing to play"),
+        (
+            simulated and pack.path_of("state") is None,
+            "no state (state.json)",
+            "there is no data that results could agree with",
+        ),
+        (
+            simulated,
+            "no executable (tools.py)",
+            "tools cannot be run, only simulated, and no reward looks at a final state",
+        ),
+    ]
+    return [Gap(what, prevents) for missing, what, prevents in candidates if missing]
 
 
 def few(names: Sequence[str]) -> str:

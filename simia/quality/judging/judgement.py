@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
-from typing import IO, Literal
+from typing import Literal
 
 import orjson
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -126,25 +126,19 @@ class Book:
     def __init__(self, folder: Path) -> None:
         self.path = folder / FILE
         self.rows: dict[tuple[str, str], Judged] = {(row.judge, row.item): row for row in read(self.path)}
-        self._file: IO[bytes] | None = None
 
     def add(self, row: Judged) -> None:
+        """Append a row to the file."""
         self.rows[row.judge, row.item] = row
-        if self._file is None:
-            self._file = self.path.open("ab")
-            if self._file.tell() and not self.path.read_bytes().endswith(b"\n"):
-                self._file.write(b"\n")  # a kill tore the last line: it must not swallow this one
-        self._file.write(line(row))
-        self._file.flush()
-
-    def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        with self.path.open("a+b") as file:
+            if file.seek(0, os.SEEK_END):
+                file.seek(-1, os.SEEK_END)
+                if file.read(1) != b"\n":
+                    file.write(b"\n")  # a kill tore the last line: it must not swallow this one
+            file.write(line(row))
 
     def rewrite(self, rows: Iterable[Judged]) -> None:
-        """Exactly these rows, all of them on disk before the old file goes."""
-        self.close()
+        """Replace the file by exactly these rows, all of them on disk before the old file goes."""
         aside = self.path.with_name(f"{FILE}.new")
         with aside.open("wb") as file:
             file.writelines(line(row) for row in rows)

@@ -62,10 +62,7 @@ async def judge_run(
             on_verdict(judged)
 
     workers = sum(engine.limits.concurrency + 16 for engine in {id(e): e for e in engines.values()}.values())
-    try:
-        await drain(todo(), one, workers)
-    finally:
-        book.close()
+    await drain(todo(), one, workers)
     book.rewrite(
         row
         for name in {**dict.fromkeys(judge for judge, _ in book.rows), **panel}
