@@ -27,14 +27,14 @@ DATE = re.compile(r"^\d{4}-\d{2}-\d{2}")
 
 
 def hint(seed: Trajectory, number: int) -> str:
-    """A line for the request, empty where the seed gives nothing to vary. `number` is the item's own (run seed and ord)."""
+    """Write a line for the request, empty if the seed has nothing to vary. `number` is the item's own (run seed and ord)."""
     rng = random.Random(number)
     values = fresh_values(seed, rng, rng.choice(read_lines(PEOPLE)))
     return f"Values: {', '.join(f'{name} {value}' for name, value in values.items())}." if values else ""
 
 
 def fresh_values(seed: Trajectory, rng: random.Random, person: str) -> dict[str, Any]:
-    """Argument name → a new value, for the values that came from the user in the seed."""
+    """Return argument name → new value, for values that come from the user of the seed."""
     said = " ".join(message.text for message in seed.messages if message.role == "user").replace(",", "")
     tools = {tool.name: tool for tool in seed.tools}
     fresh: dict[str, Any] = {}
@@ -52,7 +52,7 @@ def is_person(name: str, value: Any) -> bool:
 
 
 def like(value: Any, rng: random.Random, person: str) -> Any:
-    """A new value of the same shape, or None where there is none to be had (free text)."""
+    """Return a new value of the same shape, or None for free text."""
     if isinstance(value, int | float):
         return type(value)(other_digits(str(value), rng))  # zeros stay, so that round numbers stay round
     if EMAIL.match(value):

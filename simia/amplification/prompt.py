@@ -80,7 +80,7 @@ class Renderer:
         return Prompt(messages, self.files)
 
     def static(self, seed: Trajectory, rules: str = "") -> str:
-        """The system message: the same text object for all items with these tools and this policy."""
+        """Render the system message: the same text object for all items with these tools and this policy."""
         key = (seed.system, rules, *(id(tool) for tool in seed.tools))
         known = self._static.get(key)
         if known is None:
@@ -107,7 +107,7 @@ def asked(seed: Trajectory) -> dict[str, Any]:
 
 
 def exemplar(seed: Trajectory, form: Form) -> str:
-    """A seed in the form that is asked for."""
+    """Write a seed in the form that the reply must have."""
     turns = [message for message in seed.messages if message.role != "system"]
     if form == "json":
         return orjson.dumps({"messages": [as_json(turn) for turn in turns]}).decode()

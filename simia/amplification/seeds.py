@@ -48,7 +48,7 @@ class Seeds:
 
 
 def load(settings: SeedSettings, checks: Checks) -> Seeds:
-    """Read, pre-filter and order. Raises `UserError` when nothing is left."""
+    """Read, filter and order the seeds. Raises `UserError` when none is left."""
     groups: dict[str, list[Trajectory]] = {}
     seeds = Seeds()
     for name in settings.packs:
@@ -60,7 +60,7 @@ def load(settings: SeedSettings, checks: Checks) -> Seeds:
 
 
 def from_trajectories(given: Sequence[Trajectory], settings: SeedSettings, checks: Checks) -> Seeds:
-    """Seeds that the caller of `simia.amplification` holds in memory."""
+    """Take seeds that the caller holds in memory."""
     groups: dict[str, list[Trajectory]] = {}
     shared = Shared()
     for i, seed in enumerate(map(shared, given), start=1):
@@ -90,7 +90,7 @@ def arrange(seeds: Seeds, groups: dict[str, list[Trajectory]], settings: SeedSet
 
 
 def without(seeds: Seeds, refused: dict[str, list[Issue]]) -> Seeds:
-    """The seeds less these, by id, with what speaks against them. Identifiers stay as all of them taught."""
+    """Return the seeds less those refused by id. Identifiers stay as inferred from all seeds."""
     if not refused:
         return seeds
     gone = {id(seed): seed for seed in seeds.order if seed.id in refused}
@@ -121,7 +121,7 @@ class Shared:
 
 
 def read_pack(name: str, dialect: str | None) -> tuple[Pack, list[RefusedSeed]]:
-    """A pack, or a file of trajectories taken as one."""
+    """Read a pack, or a file of trajectories as one."""
     shared = Shared()
     path = resources.find("seeds", name)
     if path.is_dir() or path.suffix in (".yaml", ".yml"):

@@ -95,7 +95,7 @@ def rows_of(
 
 
 def metadata(facts: CardFacts) -> dict[str, str]:
-    """What a table says of itself, for whoever finds it without its card."""
+    """Return the metadata of a table, for readers without its card."""
     return {
         "version": __version__,
         "run": facts.run or "",
@@ -106,7 +106,7 @@ def metadata(facts: CardFacts) -> dict[str, str]:
 
 
 def dialect_rows(t: Trajectory, to: Format, reasoning: bool) -> Iterator[Line | Issue]:
-    """One row in a chat dialect. Its trainers bring their own template and mask every assistant turn alike or none."""
+    """Write one row in a chat dialect, whose trainers bring their own template and mask all assistant turns alike."""
     for i, message in enumerate(t.messages):
         if message.role == "assistant" and message.train is False and to != "agentinstruct":
             detail = f"train: false cannot be said of one turn in {to} rows"
@@ -127,7 +127,7 @@ def dialect_rows(t: Trajectory, to: Format, reasoning: bool) -> Iterator[Line | 
 
 
 def name_of(t: Trajectory) -> str | None:
-    """The trajectory's id, or nothing when its content is no Unicode and cannot be hashed."""
+    """Return the trajectory's id; None if its content is not valid Unicode and cannot be hashed."""
     try:
         return t.id
     except UnicodeEncodeError:

@@ -24,7 +24,7 @@ HERMES = Tagged(SHAREGPT)
 
 
 def rows(t: Trajectory, segment: Segment, reasoning: bool) -> Iterator[Line | Issue]:
-    """`whole`: {"messages"}; `turns`: {"prompt", "completion"} for each assistant turn that is to be trained."""
+    """Yield `whole`: {"messages"}; `turns`: {"prompt", "completion"} for each trained assistant turn."""
     try:
         conversation(t, reasoning=reasoning)  # what no trainer carries exactly is refused alike
     except Unfit as unfit:

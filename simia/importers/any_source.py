@@ -57,7 +57,7 @@ class Material:
 
 
 def start(folder: Path, source: str, *, dialect: str | None = None, say: Say = lambda line: None) -> list[Gap]:
-    """Write the pack. Raises `UserError` for a folder with something in it, and for a source that nothing can be made of."""
+    """Write a pack from a source. Raises `UserError` for a folder that is not empty and for an unusable source."""
     kind, rest = kind_of(source)
     vacant(folder)
     if kind == "mcp":
@@ -78,7 +78,7 @@ def start(folder: Path, source: str, *, dialect: str | None = None, say: Say = l
 
 
 def kind_of(source: str) -> tuple[str, str]:
-    """(kind, where it is): as it says itself, `openapi:FILE`, or by what the file holds."""
+    """Return (kind, location): as the prefix states (`openapi:FILE`), else by the file's content."""
     head, colon, rest = source.partition(":")
     if colon and head in KINDS and rest:
         return head, rest
@@ -97,7 +97,7 @@ def kind_of(source: str) -> tuple[str, str]:
 
 
 def first_value(path: Path) -> Any:
-    """The whole of a JSON or YAML file, or the first row of JSON lines; None for what is neither."""
+    """Read a whole JSON or YAML file, or the first row of JSON lines; None for anything else."""
     if path.suffix.lower() == ".jsonl":
         with readable(path), path.open("rb") as file:
             line = next((line for line in iter(lambda: file.readline(LARGEST), b"") if line.strip()), b"")
@@ -125,7 +125,7 @@ def readable(path: Path) -> Iterator[None]:
 
 
 def from_tools(path: Path) -> Material:
-    """A list of tools, in JSON, YAML or a tool a line."""
+    """Read a list of tools: JSON, YAML, or one tool a line."""
     value: Any = None
     if path.suffix.lower() == ".jsonl":
         with readable(path):
@@ -186,7 +186,7 @@ def from_trajectories(path: Path, dialect: str | None) -> Material:
 
 
 def own(seed: Trajectory, number: int, stem: str, found: Material) -> Trajectory:
-    """The seed without what the pack says for it."""
+    """Return the seed without what its pack already states."""
     changes: dict[str, Any] = {"pack": None, "task_id": seed.task_id or f"{stem}-{number}"}
     if (seed.system or "").strip() == (found.policy or ""):
         changes["system"] = None
@@ -196,7 +196,7 @@ def own(seed: Trajectory, number: int, stem: str, found: Material) -> Trajectory
 
 
 def write(folder: Path, found: Material) -> None:
-    """The pack's files, under a temporary name until they are whole."""
+    """Write the pack's files, under a temporary name until they are complete."""
     head: dict[str, Any] = {"format": 1, "name": folder.resolve().name, "description": "", "licence": "unknown"}
     head |= {"policy": "policy.md"} if found.policy else {}
     head |= {"tools": "tools.json"}

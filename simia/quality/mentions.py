@@ -34,7 +34,7 @@ class Said:
             self.add(system)
 
     def add(self, text: str, *, by_user: bool = False, low: str | None = None) -> None:
-        """`low`: the text in lower case, where the caller has it already."""
+        """Add a text. `low`: the text in lower case, if the caller has it already."""
         plain = normal(text) if low is None or not text.isascii() else low
         self._texts.append(plain)
         if by_user:
@@ -43,7 +43,7 @@ class Said:
             self._escaped.append(text)
 
     def add_plain(self, plain: str) -> None:
-        """A text that `normal` has been through already."""
+        """Add a text that `normal` has processed already."""
         if plain:
             self._texts.append(plain)
 
@@ -96,7 +96,7 @@ def normal(text: str) -> str:
 
 
 def stands_in(needle: str, text: str) -> bool:
-    """Whether the needle is in the text with token borders on both sides."""
+    """Return whether the needle is in the text with token borders on both sides."""
     at = text.find(needle)
     while at >= 0:
         end = at + len(needle)

@@ -53,7 +53,7 @@ def prefilter(seeds: Sequence[Trajectory], checks: Checks) -> Filtered:
 
 
 def identifiers_of(seeds: Sequence[Trajectory]) -> dict[str, Identifiers]:
-    """Which arguments are identifiers, for each set of tools, learned from the seeds that use it."""
+    """Infer which arguments are identifiers, for each set of tools, from the seeds that use it."""
     groups: dict[str, list[Trajectory]] = defaultdict(list)
     for seed in seeds:
         groups[toolset(seed)].append(seed)

@@ -44,7 +44,7 @@ class Agreement:
 
 
 def agreement(pairs: Sequence[tuple[bool, bool]]) -> Agreement:
-    """Of two judges' verdicts on the same trajectories."""
+    """Measure how far two judges' verdicts on the same trajectories agree."""
     both = len(pairs)
     agreed = sum(a == b for a, b in pairs)
     if not both:
@@ -54,7 +54,7 @@ def agreement(pairs: Sequence[tuple[bool, bool]]) -> Agreement:
 
 
 def fleiss(ratings: Sequence[Sequence[bool]]) -> float | None:
-    """Fleiss' kappa: a row of verdicts for each trajectory, as many in each row."""
+    """Compute Fleiss' kappa from a row of verdicts for each trajectory; all rows have the same length."""
     if not ratings or len(ratings[0]) < 2:
         return None
     raters = len(ratings[0])

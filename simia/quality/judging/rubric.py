@@ -42,7 +42,7 @@ class Rubric:
         self.files = {judge.system: system_hash, judge.request: request_hash, judge.rubric: rubric_hash}
 
     def request(self, trajectory: Trajectory, *, structured: bool) -> Request:
-        """The question whether this trajectory is good. `structured`: the endpoint can hold the reply to a schema."""
+        """Build the request for a verdict. `structured`: the endpoint can constrain the reply to a schema."""
         sampling = self.judge.sampling
         return Request(
             messages=self.messages(trajectory),
@@ -71,14 +71,14 @@ class Rubric:
         return [{"role": "system", "content": system}, {"role": "user", "content": request}]
 
     def schema(self) -> dict[str, Any]:
-        """The reason stands before the verdict, so that a model which writes in order thinks before it decides."""
+        """Build the reply's schema. The reason precedes the verdict, so that the model reasons before it decides."""
         point = strict({"why": TEXT, "pass": {"type": "boolean"}})
         body = strict(dict.fromkeys(self.dimensions, point))
         return {"type": "json_schema", "json_schema": {"name": "verdict", "schema": body}}
 
 
 def split(name: str, text: str) -> tuple[str, dict[str, str]]:
-    """(what stands before the first section, the sections)."""
+    """Return (the text before the first section, the sections)."""
     about, *rest = SECTION.split(text)
     sections: dict[str, str] = {}
     for heading, body in zip(rest[::2], rest[1::2], strict=True):
@@ -91,7 +91,7 @@ def split(name: str, text: str) -> tuple[str, dict[str, str]]:
 
 
 def turns(messages: list[Message]) -> list[str]:
-    """Each turn as one line of JSON, with nothing left out that a judge of form has to see."""
+    """Write each turn as one line of JSON, complete enough for a judge of format."""
     called: dict[str, str] = {}  # by turns, for some dialects count their call ids anew in each
     lines = []
     for i, message in enumerate(messages):

@@ -43,7 +43,7 @@ async def judge(
     say: Say = print,
     on_verdict: Callable[[Judged], None] | None = None,
 ) -> tuple[Judgement, Usage]:
-    """Judge a run by id or path: the verdicts, and what all judging of this run has cost so far."""
+    """Judge a run by id or path. Return the verdicts and the usage of all judging of this run so far."""
     run = Run.read_only(runs, run_id)
     try:
         if not (found := run.verify()).complete:
@@ -76,7 +76,7 @@ def model_of(run: Run) -> LLMSettings:
 async def opened(
     models: dict[str, LLMSettings], config: QualitySettings, journal: Journal, say: Say
 ) -> AsyncIterator[dict[str, Engine]]:
-    """An engine for each judge; judges with the same model share one."""
+    """Open an engine for each judge; judges with the same model share one."""
     async with contextlib.AsyncExitStack() as stack:
         known: list[tuple[LLMSettings, Engine]] = []
         engines: dict[str, Engine] = {}

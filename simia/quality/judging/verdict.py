@@ -47,7 +47,7 @@ class Verdict(BaseModel):
 
     @property
     def issues(self) -> list[Issue]:
-        """The faults found, for a record that is refused because of them. None if there is no verdict."""
+        """Return the faults found, as issues of the refused record; none without a verdict."""
         if self.passed is None:
             return []
         return [
@@ -62,7 +62,7 @@ def error(names: Sequence[str], code: Code, detail: str = "", *, key: str | None
 
 
 def read(reply: Reply, names: Sequence[str], *, key: str | None = None) -> Verdict:
-    """The verdict in a reply on the dimensions `names`. Pure."""
+    """Read the verdict in a reply on the dimensions `names`. Pure."""
     if reply.finish == "content_filter":
         return error(names, Code.CONTENT_FILTER, key=key)
     if reply.truncated:
@@ -96,7 +96,7 @@ def value_of(text: str) -> Any:
 
 
 def unwrapped(value: Any, names: Sequence[str]) -> dict[str, Any]:
-    """The points by dimension, from under a single key such as `verdict` where a model put one around them."""
+    """Return the points by dimension, also from under a single key such as `verdict`."""
     if isinstance(value, dict) and len(value) == 1:
         ((key, inner),) = value.items()
         if plain(key) not in names and isinstance(inner, dict):
@@ -116,7 +116,7 @@ def plain(key: str) -> str:
 
 
 def decision(point: Any) -> bool | None:
-    """True or false where the point says exactly that, in whatever words; None for all else."""
+    """Return True or False where the point states exactly that, in any accepted word; None otherwise."""
     if not isinstance(point, dict):
         return boolean(point)
     keys = {plain(key): value for key, value in point.items()}
@@ -140,7 +140,7 @@ def reason(point: Any) -> str:
 
 
 def majority(votes: Sequence[Verdict], names: Sequence[str]) -> Verdict:
-    """What more than half of all votes say, each dimension by itself; a vote that cannot be read counts for neither."""
+    """Combine votes: more than half of all votes decide each dimension; an unreadable vote counts for neither side."""
     if len(votes) == 1:
         return votes[0]
     dimensions: dict[str, bool | None] = {}

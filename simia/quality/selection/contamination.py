@@ -77,7 +77,7 @@ class Benchmark:
 
     @classmethod
     def load(cls, name: str, paths: Sequence[str | Path], *, n: int = GRAM) -> Benchmark:
-        """From files of trajectories or tasks, folders of OfficeBench tasks, and patterns (`officebench/[23]-*`)."""
+        """Load files of trajectories or tasks, folders of OfficeBench tasks, and patterns (`officebench/[23]-*`)."""
         files = [file for path in paths for file in files_of(name, Path(path))]
         benchmark = cls(name, (task for file in files for task in tasks_of(file)), n=n)
         benchmark.counts.files = len(files)
@@ -99,11 +99,11 @@ class Benchmark:
             self._pairs.setdefault(pair, number)
 
     def report(self) -> dict[str, int]:
-        """The counts, as plain figures."""
+        """Return the counts as plain numbers."""
         return asdict(self.counts)
 
     def findings(self, t: Trajectory) -> list[Issue]:
-        """One issue for each task and kind, with the longest piece that it shares."""
+        """Report one issue for each task and kind, with the longest piece in common."""
         return [*self._said(t), *self._called(t)]
 
     def _said(self, t: Trajectory) -> Iterator[Issue]:
@@ -126,7 +126,7 @@ class Benchmark:
             yield self._issue(number, f"messages[{i}]", f"{length} words, “{piece[:QUOTED]}”")
 
     def _spans(self, own: list[int]) -> Iterator[tuple[int, int, int]]:
-        """(task, first word, end) of each run of grams of one task."""
+        """Yield (task, first word, end) of each run of grams of one task."""
         start, current = 0, self._grams.get(own[0])
         for at in range(1, len(own) + 1):
             number = self._grams.get(own[at]) if at < len(own) else None
@@ -170,7 +170,7 @@ def key(call: ToolCall) -> tuple[str, str]:
 
 
 def files_of(name: str, path: Path) -> list[Path]:
-    """The files behind a path: itself, a folder's tasks, or what a pattern matches."""
+    """Find the files behind a path: the file itself, a folder's tasks, or the matches of a pattern."""
     if path.is_file():
         return [path]
     if path.is_dir():

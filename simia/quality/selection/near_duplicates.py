@@ -37,7 +37,7 @@ LOW = int.from_bytes(b"\xff\x7f" * LANES, "little")
 
 
 def signature(t: Trajectory) -> bytes:
-    """256 bytes: the lower halves of 128 minima, the same in every process (on little-endian machines, as all of today's are)."""
+    """Compute 256 bytes: the lower halves of 128 minima, equal in every process of a little-endian machine."""
     hashes = array("I", [0])
     hashes.extend(map(crc32, spoken(t).translate(WORDS).split()))
     hashes.append(0)  # an edge at either end, so that even an empty conversation has a pair
@@ -50,7 +50,7 @@ def signature(t: Trajectory) -> bytes:
 
 
 def spoken(t: Trajectory) -> bytes:
-    """Texts of the user and the assistant, names and arguments of the calls, one after the other."""
+    """Join the texts of user and assistant and the names and arguments of the calls."""
     parts: list[bytes] = []
     for message in t.messages:
         if message.role == "user" or message.role == "assistant":
@@ -74,18 +74,18 @@ def sketcher() -> Callable[..., Any]:
 
 
 def likeness(one: bytes, other: bytes) -> float:
-    """The estimated share of pairs that both have, of all that either has; its error is at most 0.045 (one sigma)."""
+    """Estimate the Jaccard similarity of two sets of word pairs; the standard error is at most 0.045."""
     return equal_lanes(int.from_bytes(one, "little"), int.from_bytes(other, "little")) / LANES
 
 
 def equal_lanes(one: int, other: int) -> int:
-    """How many 16-bit lanes agree, all lanes at once: adding 0x7fff carries into a lane's top bit unless the lane is 0."""
+    """Count equal 16-bit lanes, all at once: adding 0x7fff carries into a lane's top bit unless the lane is 0."""
     apart = one ^ other
     return LANES - ((((apart & LOW) + LOW) | apart) & HIGH).bit_count()
 
 
 def rows_for(threshold: float) -> int:
-    """Lanes a band: as many as leave a pair at the threshold a candidate with probability `SURE`, so that few others are."""
+    """Choose lanes a band: as many as leave a pair at the threshold a candidate with probability `SURE`."""
     fit = [rows for rows in range(1, 17) if 1 - (1 - threshold**rows) ** (LANES // rows) >= SURE]
     return max(fit, default=1)
 
@@ -124,7 +124,7 @@ class NearIndex:
             latest[bucket] = number
 
     def find(self, signature: bytes) -> str | None:
-        """The name of the nearest signature at or above the threshold; of equally near ones the first that was added."""
+        """Return the name of the nearest signature at or above the threshold; of equally near ones the first added."""
         asked = int.from_bytes(signature, "little")
         best, name = 0, None
         for number in sorted(set(self._candidates(signature))):

@@ -49,7 +49,7 @@ class Distinct(Sample):
 
     @property
     def share(self) -> float:
-        """Different ones of all (distinct-n)."""
+        """Return distinct-n: different things as a share of all."""
         return min(1.0, self.count / self.total) if self.total else 0.0
 
 
@@ -75,12 +75,12 @@ class Frequencies(Sample):
 
     @property
     def most(self) -> int:
-        """How often the most frequent one of those held came."""
+        """Return the count of the most frequent thing held."""
         return max(self._counts.values(), default=0)
 
     @property
     def entropy(self) -> float:
-        """In bits; 0 where all are the same. Of a sample each thing stands for 2^k like it."""
+        """Return the entropy in bits; 0 if all are equal. In a sample each thing stands for 2^k like it."""
         if not self.total:
             return 0.0
         shares = (count / self.total for count in self._counts.values())
@@ -88,7 +88,7 @@ class Frequencies(Sample):
 
 
 def mixed(value: int) -> int:
-    """The upper half of a multiplication, since the lower bits of a tuple's hash are not all alike."""
+    """Return the upper half of a multiplication: the lower bits of a tuple's hash are not uniform."""
     return (value * 0x9E3779B97F4A7C15 >> 32) & 0xFFFFFFFF
 
 

@@ -49,7 +49,7 @@ def no_hint(seed: Trajectory, number: int) -> str:
 
 
 def targets(name: str) -> Hint:
-    """Hints out of a file with one target a line, taken in turn: neighbours in a run differ, each comes equally often."""
+    """Make hints from a file with one target a line, used in turn so that each occurs equally often."""
 
     def hint(seed: Trajectory, number: int) -> str:
         lines = read_lines(name)
@@ -59,7 +59,7 @@ def targets(name: str) -> Hint:
 
 
 def one_call_a_turn(t: Trajectory, *, text: bool = False) -> Iterator[Issue]:
-    """`text`: words to the user may stand beside the call."""
+    """Check for one call a turn. `text`: a turn may hold text beside its call."""
     for i, message in enumerate(t.messages):
         if len(message.calls) > 1:
             yield breaks(f"messages[{i}]", f"{len(message.calls)} calls in one turn, where one is allowed")
@@ -68,7 +68,7 @@ def one_call_a_turn(t: Trajectory, *, text: bool = False) -> Iterator[Issue]:
 
 
 def written(t: Trajectory, dialect: str) -> Iterator[Issue]:
-    """Can the suite's own text form say this trajectory? If not, it cannot become training data for the suite."""
+    """Check that the suite's text form can express the trajectory; otherwise it cannot become training data."""
     try:
         formats.get(dialect).write(t)
     except Unfit as unfit:
@@ -98,7 +98,7 @@ def steps(t: Trajectory) -> Iterator[Step]:
 
 
 def as_object(message: Message | None) -> dict[str, Any]:
-    """A tool's result as a JSON object; empty where it is none."""
+    """Parse a tool's result as a JSON object; empty if it is none."""
     if message is None:
         return {}
     try:
@@ -109,7 +109,7 @@ def as_object(message: Message | None) -> dict[str, Any]:
 
 
 def failed(message: Message | None) -> bool:
-    """Did the tool refuse? Then nothing was changed, and no rule of the world was broken."""
+    """Return whether the tool refused; then it changed nothing and broke no rule."""
     if message is None or message.error is not None:
         return True
     text = message.text.strip().lower()
