@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
+import orjson
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from simia import resources
@@ -39,6 +40,15 @@ class PromptTemplate:
             raise UserError(f"prompt {self.name}: {' '.join(str(error).split())}") from None
 
 
+def decode_result(text: str) -> Any:
+    """Return the JSON object or list that a tool's result holds, so that a prompt shows JSON and not text within text."""
+    try:
+        value = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return text
+    return value if isinstance(value, dict | list) else text
+
+
 @cache
 def template(name: str) -> tuple[PromptTemplate, str]:
     text, digest = text_of(name)
@@ -49,3 +59,10 @@ def template(name: str) -> tuple[PromptTemplate, str]:
 def text_of(name: str) -> tuple[str, str]:
     path: Path = resources.find("prompts", name)
     return path.read_text(encoding="utf-8").strip(), resources.file_hash(path)
+
+
+@cache
+def read_lines(name: str) -> tuple[str, ...]:
+    """Return the lines of a file under prompts/, blank ones left out."""
+    text = resources.find("prompts", name).read_text(encoding="utf-8")
+    return tuple(line.strip() for line in text.splitlines() if line.strip())

@@ -12,7 +12,9 @@ from simia.envs.worlds.simulated import SimulatedSettings
 from simia.envs.worlds.simulated.feedback import Answer, Done, Feedback
 from simia.pack import Pack
 from simia.quality.entity_ledger import Ledger
-from simia.quality.judging import JudgeSettings, Rubric, rubric
+from simia.quality.judging import rubric
+from simia.quality.judging.rubric import Rubric
+from simia.quality.judging.settings import JudgeSettings
 from simia.quotation import quote, quote_label
 from simia.task import Task
 from simia.tool import ToolSpec

@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterator
 
 import orjson
 
-from simia.amplification.prompt import as_json, as_tagged, as_value
+from simia.amplification.prompt import as_json, as_tagged
 from simia.amplification.seeds import load
 from simia.amplification.settings import AmplifyConfig
+from simia.prompts import decode_result
 from simia.trajectory import Message, Trajectory
 
 LEAST, MOST = 10_000, 16_000
@@ -51,7 +52,7 @@ def turns(
     parts = []
     for message in chosen:
         if message.role == "tool":
-            value = {"result": as_value(message.text), "related": [record(rng) for _ in range(each)]}
+            value = {"result": decode_result(message.text), "related": [record(rng) for _ in range(each)]}
             message = message.model_copy(update={"content": orjson.dumps(value).decode()})
         elif message.text:
             message = message.model_copy(

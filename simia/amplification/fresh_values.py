@@ -13,13 +13,13 @@ import random
 import re
 import unicodedata
 from datetime import date, timedelta
-from functools import cache
 from typing import Any
 
-from simia import resources
+from simia.prompts import read_lines
 from simia.tool import SchemaError, ToolSpec, compile_schema
 from simia.trajectory import Trajectory
 
+PEOPLE = "amplify/people.txt"
 EMAIL = re.compile(r"^[^@\s]+@([^@\s]+)$")
 CODE = re.compile(r"^(?=.*\d)[\w#./-]*\d[\w#./-]*$")
 NAME = re.compile(r"^[A-ZÀ-Þ][\w'’-]+ [A-ZÀ-Þ][\w'’-]+$")
@@ -27,21 +27,21 @@ DATE = re.compile(r"^\d{4}-\d{2}-\d{2}")
 
 
 def hint(seed: Trajectory, number: int) -> str:
-    """A line for the request, empty where the seed gives nothing to vary. `number` is the item's own (run seed and ord)."""
+    """Write a line for the request, empty if the seed has nothing to vary. `number` is the item's own (run seed and ord)."""
     rng = random.Random(number)
-    values = fresh_values(seed, rng, rng.choice(people()))
+    values = fresh_values(seed, rng, rng.choice(read_lines(PEOPLE)))
     return f"Values: {', '.join(f'{name} {value}' for name, value in values.items())}." if values else ""
 
 
 def fresh_values(seed: Trajectory, rng: random.Random, person: str) -> dict[str, Any]:
-    """Argument name → a new value, for the values that came from the user in the seed."""
+    """Return argument name → new value, for values that come from the user of the seed."""
     said = " ".join(message.text for message in seed.messages if message.role == "user").replace(",", "")
     tools = {tool.name: tool for tool in seed.tools}
     fresh: dict[str, Any] = {}
     for _, _, call in seed.calls():
         for name, value in (call.arguments or {}).items():
             if name not in fresh and not isinstance(value, dict | list | bool) and str(value).replace(",", "") in said:
-                new = rng.choice(people()) if is_person(name, value) else like(value, rng, person)
+                new = rng.choice(read_lines(PEOPLE)) if is_person(name, value) else like(value, rng, person)
                 if new is not None and fits(tools.get(call.name), name, new):
                     fresh[name] = new
     return fresh
@@ -52,7 +52,7 @@ def is_person(name: str, value: Any) -> bool:
 
 
 def like(value: Any, rng: random.Random, person: str) -> Any:
-    """A new value of the same shape, or None where there is none to be had (free text)."""
+    """Return a new value of the same shape, or None for free text."""
     if isinstance(value, int | float):
         return type(value)(other_digits(str(value), rng))  # zeros stay, so that round numbers stay round
     if EMAIL.match(value):
@@ -81,9 +81,3 @@ def fits(tool: ToolSpec | None, name: str, value: Any) -> bool:
         return isinstance(schema, dict) and compile_schema(schema).valid(value)
     except SchemaError:
         return False
-
-
-@cache
-def people() -> tuple[str, ...]:
-    path = resources.find("prompts", "amplify/people.txt")
-    return tuple(line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip())

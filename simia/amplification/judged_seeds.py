@@ -13,7 +13,8 @@ from simia.jobs import Run
 from simia.llm.backends import open_backend, price_for
 from simia.llm.engine import BudgetReached, Engine
 from simia.llm.types import Backend
-from simia.quality.judging import Verdict, prefilter_llm
+from simia.quality.judging.prefilter import prefilter_llm
+from simia.quality.judging.verdict import Verdict
 
 META = "prefilter"
 

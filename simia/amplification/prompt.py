@@ -14,9 +14,8 @@ import orjson
 from pydantic import Field
 
 from simia.config import Config
-from simia.prompts import template, text_of
-from simia.tool import ToolSpec
-from simia.trajectory import Message, Trajectory
+from simia.prompts import decode_result, template, text_of
+from simia.trajectory import Message, Trajectory, compact
 
 Form = Literal["json", "tagged"]
 MOST_KEPT = 1000
@@ -81,13 +80,13 @@ class Renderer:
         return Prompt(messages, self.files)
 
     def static(self, seed: Trajectory, rules: str = "") -> str:
-        """The system message: the same text object for all items with these tools and this policy."""
+        """Render the system message: the same text object for all items with these tools and this policy."""
         key = (seed.system, rules, *(id(tool) for tool in seed.tools))
         known = self._static.get(key)
         if known is None:
             if len(self._static) >= MOST_KEPT:
                 self._static.clear()
-            tools = [compact(tool) for tool in seed.tools]
+            tools = [compact(tool.flat()) for tool in seed.tools]
             text = self._system.render(tools=tools, policy=seed.system, form=self._form_text, rules=rules)
             known = self._static[key] = (text, seed)  # the seed keeps its tools alive, so that their ids stay theirs
         return known[0]
@@ -103,16 +102,12 @@ class Renderer:
 
 def asked(seed: Trajectory) -> dict[str, Any]:
     used = list(dict.fromkeys(call.name for _, _, call in seed.calls()))
-    tools = [compact(tool) for tool in seed.tools if tool.name in used]
+    tools = [compact(tool.flat()) for tool in seed.tools if tool.name in used]
     return {"messages": len(seed.messages), "tools_used": used, "tools": tools}
 
 
-def compact(tool: ToolSpec) -> str:
-    return orjson.dumps(tool.flat()).decode()
-
-
 def exemplar(seed: Trajectory, form: Form) -> str:
-    """A seed in the form that is asked for."""
+    """Write a seed in the form that the reply must have."""
     turns = [message for message in seed.messages if message.role != "system"]
     if form == "json":
         return orjson.dumps({"messages": [as_json(turn) for turn in turns]}).decode()
@@ -121,7 +116,7 @@ def exemplar(seed: Trajectory, form: Form) -> str:
 
 def as_json(message: Message) -> dict[str, Any]:
     if message.role == "tool":
-        return {"role": "tool", "content": as_value(message.text)}
+        return {"role": "tool", "content": decode_result(message.text)}
     turn: dict[str, Any] = {"role": message.role}
     if message.reasoning:
         turn["reasoning"] = message.reasoning
@@ -130,15 +125,6 @@ def as_json(message: Message) -> dict[str, Any]:
     if message.calls:
         turn["calls"] = [{"name": call.name, "arguments": call.arguments} for call in message.calls]
     return turn
-
-
-def as_value(text: str) -> Any:
-    """A result that is JSON is shown as JSON, not as text within text."""
-    try:
-        value = orjson.loads(text)
-    except orjson.JSONDecodeError:
-        return text
-    return value if isinstance(value, dict | list) else text
 
 
 def as_tagged(message: Message) -> str:

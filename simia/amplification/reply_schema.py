@@ -12,15 +12,15 @@ from typing import Any, Literal
 
 import orjson
 
+from simia.json_schema import TEXT, strict
 from simia.tool import ToolSpec
 from simia.trajectory import Message, Trajectory
 
 Shape = Literal["free", "seed"]
-TEXT = {"type": "string", "minLength": 1, "maxLength": 600}
 
 
 def trajectory_schema(tools: Sequence[ToolSpec], seed: Trajectory, shape: Shape, *, reasoning: bool) -> dict[str, Any]:
-    """`{"messages": [...]}` as a schema."""
+    """Build the schema of `{"messages": [...]}`."""
     if shape == "seed":
         used = {tool.name: tool for tool in tools}
         turns = [turn_like(message, used) for message in seed.messages if message.role != "system"]
@@ -51,7 +51,7 @@ def free_turns(tools: Sequence[ToolSpec], *, reasoning: bool) -> list[dict[str, 
 
 
 def turn_like(message: Message, tools: dict[str, ToolSpec]) -> dict[str, Any]:
-    """A turn of the same kind as the seed's."""
+    """Build the schema of a turn of the same kind as the seed's."""
     role = {"const": message.role}
     if message.role == "tool":
         return strict({"role": role, "content": result_like(message.text)})
@@ -67,7 +67,7 @@ def call_schema(tool: ToolSpec) -> dict[str, Any]:
 
 
 def result_like(content: str) -> dict[str, Any]:
-    """The shape of a result: same keys, same types."""
+    """Build the schema of a result with the same keys and types."""
     try:
         return shape_of(orjson.loads(content))
     except orjson.JSONDecodeError:
@@ -93,15 +93,10 @@ def shape_of(value: Any) -> dict[str, Any]:
 
 
 def string_like(text: str) -> dict[str, Any]:
-    """A code keeps its form (ORD-20417 → three letters of the same, five digits), a date stays a date."""
+    """Keep the form of a code (ORD-20417 → the same three letters, five digits) and of a date."""
     if len(text) == 10 and text[4] == text[7] == "-" and text.replace("-", "").isdigit():
         return {"type": "string", "pattern": "^20[0-9]{2}-[01][0-9]-[0-3][0-9]$"}
     prefix, dash, number = text.partition("-")
     if dash and prefix.isascii() and prefix.isupper() and prefix.isalpha() and number.isdigit():
         return {"type": "string", "pattern": f"^{prefix}-[0-9]{{{len(number)}}}$"}
     return TEXT
-
-
-def strict(properties: dict[str, Any], optional: Sequence[str] = ()) -> dict[str, Any]:
-    required = [name for name in properties if name not in optional]
-    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}

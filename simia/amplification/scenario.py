@@ -13,13 +13,13 @@ import zlib
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from itertools import accumulate, combinations, pairwise
 from typing import Any
 
 import orjson
 
 from simia import resources
+from simia.prompts import read_lines
 from simia.quality.grounding import infer
 from simia.trajectory import Trajectory
 
@@ -48,7 +48,7 @@ class Counts:
     sets: dict[tuple[str, ...], int] = field(default_factory=dict)
 
     def seen(self, tools: Sequence[str]) -> float:
-        """How well a combination is covered: as its rarest pair, for two pairs of three do not make the three."""
+        """Measure how well a combination is covered: by its rarest pair, since two pairs of three do not make the three."""
         names = tuple(sorted(set(tools)))
         if len(names) == 1:  # within larger ones nearly every tool is common; alone it may still be rare
             return self.sets.get(names, 0) + self.tools.get(names[0], 0) / MOST_TOOLS
@@ -66,7 +66,7 @@ class Coverage:
         self._sets: Counter[tuple[str, ...]] = Counter()
 
     def note(self, tools: Sequence[str]) -> None:
-        """The tools that one accepted trajectory called."""
+        """Count the tools that one accepted trajectory called."""
         names = tuple(sorted(set(tools)))
         self._accepted += 1
         self._tools.update(names)
@@ -107,7 +107,7 @@ class Graph:
         self._weights: tuple[Counts, tuple[str, ...], list[float]] | None = None
 
     def combinations(self, tools: tuple[str, ...]) -> list[tuple[str, ...]]:
-        """One to four of these tools, each reachable from a first one through the others; smallest first."""
+        """List one to four of these tools, each reachable from a first one through the others; smallest first."""
         known = self._combinations.get(tools)
         if known is None:
             known = self._combinations[tools] = list(self._grown(tools))
@@ -130,7 +130,7 @@ class Graph:
                     layer.setdefault(frozenset((*names, name)), (*names, name))
 
     def draw(self, tools: tuple[str, ...], counts: Counts, rng: random.Random) -> tuple[str, ...]:
-        """A combination, the likelier the rarer it is among the accepted."""
+        """Sample a combination; the rarer among the accepted, the likelier."""
         known = self.combinations(tools)
         if not known:
             return ()
@@ -145,16 +145,16 @@ class Graph:
 
 
 def plan(seed: Trajectory, counts: Counts, number: int, graph: Graph | None = None) -> Scenario:
-    """What the item of this number is about. `graph`: of all the seeds of the pack; without it, of this one alone."""
+    """Plan the item of this number. `graph`: of all the pack's seeds (default: of this one alone)."""
     rng = random.Random(f"scenario {number}")
-    persona = rng.choice(lines(PERSONAS))
-    twist = "" if rng.random() < PLAIN else rng.choice(lines(TWISTS))
+    persona = rng.choice(read_lines(PERSONAS))
+    twist = "" if rng.random() < PLAIN else rng.choice(read_lines(TWISTS))
     tools = (graph or Graph([seed])).draw(tuple(tool.name for tool in seed.tools), counts, rng)
     return Scenario(persona, tools, twist)
 
 
 def line(scenario: Scenario, *, tools: bool = True) -> str:
-    """The hint for a prompt. `tools=False`: for a prompt that plays the user, who knows of no tools."""
+    """Write the hint for a prompt. `tools=False`: for the user's prompt, which shows no tools."""
     said = [f"The user {scenario.persona}."]
     if tools and scenario.tools:
         said.append(f"Calls, in whatever order fits: {', '.join(scenario.tools)}.")
@@ -162,7 +162,7 @@ def line(scenario: Scenario, *, tools: bool = True) -> str:
 
 
 def files() -> dict[str, str]:
-    """The files that plans are drawn from, with their hashes."""
+    """Return the files that plans are sampled from, with their hashes."""
     return {name: resources.file_hash(resources.find("prompts", name)) for name in (PERSONAS, TWISTS)}
 
 
@@ -171,7 +171,7 @@ def singular(name: str) -> str:
 
 
 def keys(text: str) -> set[str]:
-    """Every field name in a result, however deep."""
+    """Return every field name in a result, at any depth."""
     try:
         stack: list[Any] = [orjson.loads(text)]
     except orjson.JSONDecodeError:
@@ -185,9 +185,3 @@ def keys(text: str) -> set[str]:
         elif isinstance(value, list):
             stack += value
     return found
-
-
-@cache
-def lines(name: str) -> tuple[str, ...]:
-    text = resources.find("prompts", name).read_text(encoding="utf-8")
-    return tuple(line.strip() for line in text.splitlines() if line.strip())

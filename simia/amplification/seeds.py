@@ -10,15 +10,13 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
 
-import orjson
-
 from simia import formats, resources
 from simia.amplification.settings import SeedSettings
-from simia.errors import Code, Issue, UserError
+from simia.errors import Issue, UserError
 from simia.pack import Pack
 from simia.quality.check import Checks
 from simia.quality.grounding import Identifiers, infer
-from simia.quality.seed_filter import prefilter, toolset
+from simia.quality.seed_filter import prefilter, storable, toolset
 from simia.tool import ToolSpec
 from simia.trajectory import Trajectory, digest
 
@@ -50,7 +48,7 @@ class Seeds:
 
 
 def load(settings: SeedSettings, checks: Checks) -> Seeds:
-    """Read, pre-filter and order. Raises `UserError` when nothing is left."""
+    """Read, filter and order the seeds. Raises `UserError` when none is left."""
     groups: dict[str, list[Trajectory]] = {}
     seeds = Seeds()
     for name in settings.packs:
@@ -62,7 +60,7 @@ def load(settings: SeedSettings, checks: Checks) -> Seeds:
 
 
 def from_trajectories(given: Sequence[Trajectory], settings: SeedSettings, checks: Checks) -> Seeds:
-    """Seeds that the caller of `simia.amplification` holds in memory."""
+    """Take seeds that the caller holds in memory."""
     groups: dict[str, list[Trajectory]] = {}
     shared = Shared()
     for i, seed in enumerate(map(shared, given), start=1):
@@ -91,22 +89,8 @@ def arrange(seeds: Seeds, groups: dict[str, list[Trajectory]], settings: SeedSet
     return seeds
 
 
-def storable(group: list[Trajectory]) -> tuple[list[Trajectory], list[tuple[Trajectory, list[Issue]]]]:
-    """Those that a prompt and a ledger can hold, and the others: integers beyond 64 bits can be read, but not be passed on."""
-    kept: list[Trajectory] = []
-    refused: list[tuple[Trajectory, list[Issue]]] = []
-    for seed in group:
-        try:
-            orjson.dumps(seed.to_row())
-        except orjson.JSONEncodeError as error:
-            refused.append((seed, [Issue(code=Code.BAD_ROW, detail=f"it cannot be stored: {error}")]))
-        else:
-            kept.append(seed)
-    return kept, refused
-
-
 def without(seeds: Seeds, refused: dict[str, list[Issue]]) -> Seeds:
-    """The seeds less these, by id, with what speaks against them. Identifiers stay as all of them taught."""
+    """Return the seeds less those refused by id. Identifiers stay as inferred from all seeds."""
     if not refused:
         return seeds
     gone = {id(seed): seed for seed in seeds.order if seed.id in refused}
@@ -137,7 +121,7 @@ class Shared:
 
 
 def read_pack(name: str, dialect: str | None) -> tuple[Pack, list[RefusedSeed]]:
-    """A pack, or a file of trajectories taken as one."""
+    """Read a pack, or a file of trajectories as one."""
     shared = Shared()
     path = resources.find("seeds", name)
     if path.is_dir() or path.suffix in (".yaml", ".yml"):

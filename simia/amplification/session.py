@@ -33,7 +33,7 @@ from simia.llm.types import Backend
 from simia.prompts import text_of
 from simia.quality import suites
 from simia.quality.grounding import Identifiers
-from simia.quality.judging import Rubric
+from simia.quality.judging.rubric import Rubric
 from simia.trajectory import Trajectory
 
 Say = Callable[[str], None]

@@ -16,8 +16,7 @@ from typing import Any, Literal
 import orjson
 from pydantic import Field
 
-from simia.amplification.prompt import compact
-from simia.amplification.reply_schema import TEXT, Shape, call_schema, strict
+from simia.amplification.reply_schema import Shape, call_schema
 from simia.amplification.turnwise_view import (
     VALUES,
     Chat,
@@ -35,9 +34,10 @@ from simia.errors import Code, Issue
 from simia.formats.reply.assemble import Reading, Turn, Unreadable, assemble, tool_turn
 from simia.formats.reply.json_repair import ReadCall, RepairError, loads, read_call
 from simia.formats.reply.parse import Parsed
+from simia.json_schema import TEXT, strict
 from simia.llm.types import Reply, Request
 from simia.prompts import template
-from simia.trajectory import Message, Trajectory
+from simia.trajectory import Message, Trajectory, compact
 
 Ask = Callable[[Request, str], Awaitable[Reply]]
 """(request, the draw's suffix) → reply."""
@@ -127,7 +127,7 @@ class Play:
         self.script = [message for message in seed.messages if message.role != "system"]
         wanted = {call.name for shot in self.exemplars for _, _, call in shot.calls()} | set(tools)
         self.offered = [tool for tool in seed.tools if settings.offer == "all" or tool.name in wanted]
-        shown = {"tools": [compact(tool) for tool in self.offered], "policy": seed.system}
+        shown = {"tools": [compact(tool.flat()) for tool in self.offered], "policy": seed.system}
         self.heads = {
             side: [{"role": "system", "content": template(name)[0].render(shown).strip()}]
             for side, name in (("user", settings.user), ("assistant", settings.assistant), ("tool", settings.tool))

@@ -10,10 +10,10 @@ from typing import Any
 
 import orjson
 
-from simia.amplification.prompt import as_value
 from simia.amplification.reply_schema import result_like
 from simia.formats.reply.assemble import Turn
 from simia.formats.reply.json_repair import ReadCall
+from simia.prompts import decode_result
 from simia.trajectory import Message, ToolCall, Trajectory
 
 Chat = list[dict[str, Any]]
@@ -70,7 +70,7 @@ def tool_view(turns: Sequence[Turn], upto: ReadCall | None = None) -> Chat:
     results = [turn.text or "" for turn in turns if turn.role == "tool"]
     chat: Chat = []
     for call, result in zip(calls, results, strict=False):
-        chat += [heard(asked(call, first=not chat)), said(as_value(result))]
+        chat += [heard(asked(call, first=not chat)), said(decode_result(result))]
     return chat if upto is None else [*chat, heard(asked(upto, first=not chat))]
 
 
@@ -106,7 +106,7 @@ def answers(seed: Trajectory) -> Iterator[tuple[ToolCall, Message]]:
 
 def echoing(result: str, then: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
     """The form of an exemplar's result, with the fields that repeat an argument held to the new argument."""
-    form, value = result_like(result), as_value(result)
+    form, value = result_like(result), decode_result(result)
     if isinstance(value, dict):
         for name in value.keys() & then.keys() & now.keys():
             if value[name] == then[name]:

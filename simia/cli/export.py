@@ -3,45 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
 from simia.cli.amplify import RUNS
 from simia.errors import UserError
+from simia.exporting.facts import CardFacts, ExportReport, Format, Segment, Template
 from simia.jobs import Run, locate
 from simia.report.console import Terminal
 from simia.trajectory import digest
 
-if TYPE_CHECKING:
-    from simia.exporting import ExportReport
-
 out = Terminal()
 err = Terminal(stderr=True)
-
-
-class To(StrEnum):
-    llamafactory = "llamafactory"
-    trl = "trl"
-    openai = "openai"
-    hermes = "hermes"
-    parquet = "parquet"
-    agentinstruct = "agentinstruct"
-    officebench = "officebench"
-
-
-class Segment(StrEnum):
-    whole = "whole"
-    turns = "turns"
-
-
-class Template(StrEnum):
-    qwen = "qwen"
-    qwen3 = "qwen3"
-    qwen3_nothink = "qwen3_nothink"
-    llama3 = "llama3"
 
 
 def export(
@@ -51,20 +26,18 @@ def export(
             help="Runs (id, unique beginning of it, path, or `last`), files of trajectories, packs; several are joined."
         ),
     ] = None,
-    to: Annotated[To, typer.Option("--to", help="For whom.")] = To.llamafactory,
+    to: Annotated[Format, typer.Option("--to", help="For whom.")] = "llamafactory",
     folder: Annotated[
         Path | None,
         typer.Option("--out", "-o", help="Folder to write; the default is export-<to> in the run's folder."),
     ] = None,
     segment: Annotated[
         Segment, typer.Option("--segment", help="One example a trajectory, or one an assistant turn (paper §3.1).")
-    ] = Segment.whole,
+    ] = "whole",
     reasoning: Annotated[
         bool, typer.Option("--reasoning/--no-reasoning", help="Whether reasoning is trained.")
     ] = False,
-    template: Annotated[
-        Template, typer.Option("--template", help="LLaMA-Factory's template of your model.")
-    ] = Template.qwen,
+    template: Annotated[Template, typer.Option("--template", help="LLaMA-Factory's template of your model.")] = "qwen",
     cutoff: Annotated[
         int, typer.Option("--cutoff", help="Longest example in tokens; a longer one is refused, never cut.")
     ] = 12000,
@@ -110,8 +83,8 @@ def export(
         raise UserError("--take says how many of a mix: name the packs' shares with --mix")
     known = [found for name in names if (found := folder_of(name, runs)) is not None]
     for note in refuse_partial_runs(known, partial=partial):
-        err.print(f"note: {note}", soft_wrap=True, highlight=False, markup=False)
-    target = folder or (known[0] / f"export-{to.value}" if known else Path(f"export-{to.value}"))
+        err.print(f"note: {note}", soft_wrap=True)
+    target = folder or (known[0] / f"export-{to}" if known else Path(f"export-{to}"))
     once = Once()
     bad: Counter[str] = Counter()
     rows = mixed(names, runs, shares_of(mix), take) if mix else once(trajectories(names, runs))
@@ -122,43 +95,38 @@ def export(
     report = write(
         with_system(rows, system) if system else rows,
         target,
-        to=to.value,
-        segment=segment.value,
+        to=to,
+        segment=segment,
         reasoning=reasoning,
-        template=template.value,
+        template=template,
         cutoff=cutoff,
         model=chosen,
         facts=joined([facts_of(found) for found in known], names),
     )
     for line in unread(names):
-        out.print(f"not read: {line}", soft_wrap=True, highlight=False, markup=False)
+        out.print(f"not read: {line}", soft_wrap=True)
     if judged:
-        out.print(f"{bad.total()} that a judge found a fault in were left out", highlight=False)
+        out.print(f"{bad.total()} that a judge found a fault in were left out")
     for pack, count in benchmarks.items():
-        out.print(f"{count} of {pack} were left out: its tasks are for evaluation only", highlight=False, markup=False)
+        out.print(f"{count} of {pack} were left out: its tasks are for evaluation only")
     if once.dropped:
-        out.print(f"{once.dropped} said what another one says, and were left out", highlight=False)
+        out.print(f"{once.dropped} said what another one says, and were left out")
     out.print(
         f"{report.rows} rows from {report.exported} of {report.trajectories} trajectories in {target}",
         soft_wrap=True,
-        highlight=False,
-        markup=False,
     )
     if report.without_system:
         out.print(
             f"{report.without_system} have no system text: the model's chat template writes its own where it has one; "
             "--system FILE gives them the text of the deployment",
             soft_wrap=True,
-            highlight=False,
         )
     for issue in report.examples:
-        out.print(f"refused {report.refused[issue.code]}: {issue}", soft_wrap=True, highlight=False, markup=False)
-    if to is To.llamafactory and report.rows:
+        out.print(f"refused {report.refused[issue.code]}: {issue}", soft_wrap=True)
+    if to == "llamafactory" and report.rows:
         out.print(
             f"next: simia train llamafactory {target}   (or there: llamafactory-cli train train.yaml)",
             soft_wrap=True,
-            highlight=False,
-            markup=False,
         )
     if report.rows == 0:
         raise UserError(nothing_written(report, known))
@@ -183,9 +151,7 @@ def folder_of(name: str, runs: Path) -> Path | None:
     return locate(runs, name)
 
 
-def facts_of(folder: Path) -> Any:
-    from simia.exporting import CardFacts
-
+def facts_of(folder: Path) -> CardFacts:
     run = Run.read_only(folder.parent, str(folder))
     try:
         facts, seeds = run.ledger.meta("facts") or {}, run.ledger.meta("seeds") or {"used": []}
@@ -203,10 +169,8 @@ def facts_of(folder: Path) -> Any:
         run.close()
 
 
-def joined(facts: list[Any], names: list[str]) -> Any:
+def joined(facts: list[CardFacts], names: list[str]) -> CardFacts:
     """One card for all that is exported together."""
-    from simia.exporting import CardFacts
-
     if len(facts) == 1 and len(names) == 1:
         return facts[0]
     counts: Counter[str] = Counter()
@@ -215,8 +179,8 @@ def joined(facts: list[Any], names: list[str]) -> Any:
     others = [Path(name).name for name in names if Path(name).exists()]
     return CardFacts(
         name=" + ".join(Path(name).name for name in names),
-        run=", ".join(each.run for each in facts) or None,
-        config_digest=", ".join(each.config_digest for each in facts) or None,
+        run=", ".join(each.run or "unknown" for each in facts) or None,
+        config_digest=", ".join(each.config_digest or "unknown" for each in facts) or None,
         seeds=sorted({seed for each in facts for seed in each.seeds} | set(others)),
         models=sorted({model for each in facts for model in each.models}),
         prompts={name: hashed for each in facts for name, hashed in each.prompts.items()},

@@ -14,7 +14,8 @@ from simia.report.console import Terminal
 from simia.terminal import say
 
 if TYPE_CHECKING:
-    from simia.quality.judging import Judgement, QualitySettings
+    from simia.quality.judging.judgement import Judgement
+    from simia.quality.judging.settings import QualitySettings
 
 out = Terminal()
 err = Terminal(stderr=True)
@@ -43,8 +44,8 @@ def judge(
     from simia import loop
     from simia.config import load
     from simia.llm.engine import BudgetReached
-    from simia.quality.judging import QualitySettings
     from simia.quality.judging.session import judge as start
+    from simia.quality.judging.settings import QualitySettings
 
     resolved = load(QualitySettings, config, settings or [], sample=sample)
     if dry_run:
@@ -64,7 +65,7 @@ def judge(
             raise UserError(f"{reached} (limits.{reached.cap}); {done} verdicts are kept") from None
     print_judgement(judgement)
     cost = "" if usage.cost is None else f", ${usage.cost:,.2f}"
-    out.print(f"judging this run took {usage.prompt + usage.completion:,} tokens{cost}", highlight=False)
+    out.print(f"judging this run took {usage.prompt + usage.completion:,} tokens{cost}")
     if any(row.verdict.error for row in judgement.rows):
         raise typer.Exit(1)
 
@@ -84,11 +85,11 @@ def print_judgement(judgement: Judgement) -> None:
         print_agreement(judgement)
     for item, issues in list(judgement.failed("any").items())[:SHOWN]:
         for issue in issues[:SHOWN]:
-            out.print(f"{item} {issue.where}: {issue.detail}", markup=False, highlight=False, soft_wrap=True)
+            out.print(f"{item} {issue.where}: {issue.detail}", soft_wrap=True)
     for row in [row for row in judgement.rows if row.verdict.error][:SHOWN]:
         code = row.verdict.error
         line = f"{row.item} no verdict of {row.judge}: {code}: {row.verdict.detail or (code.meaning if code else '')}"
-        out.print(line, markup=False, highlight=False, soft_wrap=True)
+        out.print(line, soft_wrap=True)
 
 
 def print_agreement(judgement: Judgement) -> None:
@@ -104,12 +105,12 @@ def print_agreement(judgement: Judgement) -> None:
     disputed = judgement.disagreements()
     if disputed:
         named = ", ".join(f"{item} ({share:.0%})" for item, share in disputed[:SHOWN])
-        out.print(f"most disputed of {len(disputed)}: {named}", markup=False, highlight=False, soft_wrap=True)
+        out.print(f"most disputed of {len(disputed)}: {named}", soft_wrap=True)
 
 
 def show_prompt(run_id: str, config: QualitySettings, runs: Path) -> None:
     from simia.jobs import Run
-    from simia.quality.judging import Rubric
+    from simia.quality.judging.rubric import Rubric
     from simia.trajectory import Trajectory
 
     run = Run.read_only(runs, run_id)

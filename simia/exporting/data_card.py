@@ -17,7 +17,7 @@ HUB_LICENCES = {"apache-2.0", "mit", "cc-by-4.0", "cc-by-sa-4.0", "cc-by-nc-4.0"
 
 
 def card(facts: CardFacts, report: ExportReport) -> str:
-    """The README.md of an export."""
+    """Write the README.md of an export."""
     sections = [
         f"---\n{yaml.safe_dump(front_matter(facts, report), sort_keys=False, allow_unicode=True)}---",
         f"# {facts.name}",
@@ -80,7 +80,7 @@ def data_file(report: ExportReport) -> str:
 
 
 def size_category(rows: int) -> str:
-    """The hub's own names for the order of magnitude."""
+    """Return the hub's name for the order of magnitude."""
     for bound, name in ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M")):
         if rows < bound:
             return name
@@ -129,7 +129,7 @@ def rejections(title: str, counts: dict[str, int]) -> list[str]:
 
 
 def meaning(code: str) -> str:
-    """`counts` may hold words that are no reason codes, like `accepted`."""
+    """Explain a reason code; `counts` may also hold other words, such as `accepted`."""
     return next((known.meaning for known in Code if known == code), "")
 
 

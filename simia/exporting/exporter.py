@@ -60,13 +60,6 @@ def export(
         for t in trajectories:
             report.trajectories += 1
             before = report.rows
-            if to == "parquet":
-                table.write(t)
-                report.rows += 1
-                report.exported += 1
-                report.without_system += not t.system
-                report.trained_turns += sum(message.role == "assistant" for message in t.messages)
-                continue
             for item in rows_of(t, to, segment, reasoning, trainer):
                 if isinstance(item, Issue):
                     report.refuse(item)
@@ -76,7 +69,10 @@ def export(
                     report.rows += 1
                     report.trained_turns += item.trained
                     report.longest = max(report.longest, item.tokens)
-                    data.write(item.text.encode() + b"\n")
+                    if to == "parquet":
+                        table.write(t)
+                    else:
+                        data.write(item.text.encode() + b"\n")
             report.exported += report.rows > before
             report.without_system += report.rows > before and not t.system
         if to == "parquet":
@@ -93,11 +89,13 @@ def rows_of(
 ) -> Iterator[Line | Issue]:
     if to == "llamafactory":
         return trainer.rows(t)
+    if to == "parquet":  # whole, in columns
+        return iter([Line("", trained=sum(message.role == "assistant" for message in t.messages), tokens=0)])
     return trl.rows(t, segment, reasoning) if to == "trl" else dialect_rows(t, to, reasoning)
 
 
 def metadata(facts: CardFacts) -> dict[str, str]:
-    """What a table says of itself, for whoever finds it without its card."""
+    """Return the metadata of a table, for readers without its card."""
     return {
         "version": __version__,
         "run": facts.run or "",
@@ -108,7 +106,7 @@ def metadata(facts: CardFacts) -> dict[str, str]:
 
 
 def dialect_rows(t: Trajectory, to: Format, reasoning: bool) -> Iterator[Line | Issue]:
-    """One row in a chat dialect. Its trainers bring their own template and mask every assistant turn alike or none."""
+    """Write one row in a chat dialect, whose trainers bring their own template and mask all assistant turns alike."""
     for i, message in enumerate(t.messages):
         if message.role == "assistant" and message.train is False and to != "agentinstruct":
             detail = f"train: false cannot be said of one turn in {to} rows"
@@ -129,7 +127,7 @@ def dialect_rows(t: Trajectory, to: Format, reasoning: bool) -> Iterator[Line | 
 
 
 def name_of(t: Trajectory) -> str | None:
-    """The trajectory's id, or nothing when its content is no Unicode and cannot be hashed."""
+    """Return the trajectory's id; None if its content is not valid Unicode and cannot be hashed."""
     try:
         return t.id
     except UnicodeEncodeError:

@@ -69,7 +69,7 @@ class Model(BaseModel):
 
     @classmethod
     def named(cls, name: str) -> Model:
-        """Raises `UserError` that lists what there is."""
+        """Load one model by name. Raises `UserError` with the known names."""
         file = resources.find("configs", "llamafactory/models.yaml")
         try:
             models = TypeAdapter(dict[str, cls]).validate_python(yaml.safe_load(file.read_text(encoding="utf-8")))  # type: ignore[valid-type]
@@ -103,7 +103,7 @@ class Writer:
         self._count_shared = lru_cache(maxsize=256)(self._count)
 
     def rows(self, t: Trajectory) -> Iterator[Line | Issue]:
-        """The trajectory's rows; an issue in place of each row that the trainer would not carry exactly."""
+        """Yield the trajectory's rows; an issue in place of each row that the trainer would not represent exactly."""
         try:
             c = conversation(t, reasoning=self.reasoning)
             if self.segment == "whole":
@@ -125,7 +125,7 @@ class Writer:
         return Line(json.dumps(row, ensure_ascii=False), trained, tokens)
 
     def lengths(self, c: Conversation) -> list[int]:
-        """Tokens of the row up to and with each turn, never too few."""
+        """Estimate the tokens of the row up to and including each turn, never too few."""
         tools = json.loads(c.tools) if c.tools else []
         # The llama3 template prints each tool over many indented lines.
         shown = json.dumps(tools, ensure_ascii=False, indent=4) if self.template == "llama3" else c.tools
@@ -135,7 +135,7 @@ class Writer:
         return [head + total for total in accumulate(each)]
 
     def configuration(self) -> Iterator[tuple[str, str]]:
-        """(file name, text) of each file that the trainer needs beside the data."""
+        """Yield (file name, text) of each file that the trainer needs beside the data."""
         recipe = resources.find("configs", "llamafactory/sft.yaml").read_text(encoding="utf-8")
         changes = {
             "dataset": "simia",
@@ -151,7 +151,7 @@ class Writer:
 
 
 def with_values(recipe: str, changes: dict[str, str]) -> str:
-    """The recipe with these keys' values replaced and its comments kept."""
+    """Replace the values of these keys in the recipe; comments stay."""
     for key, value in changes.items():
         recipe, found = re.subn(rf"(?m)^{key}:[ ]*[^\s#]*", f"{key}: {value}", recipe)
         if found != 1:

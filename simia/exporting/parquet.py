@@ -90,7 +90,7 @@ def message_row(message: dict[str, Any]) -> dict[str, Any]:
 
 
 def read_parquet(path: Path) -> Iterator[Trajectory]:
-    """The trajectories of a file that `simia export --to parquet` wrote."""
+    """Read the trajectories of a file that `simia export --to parquet` wrote."""
     _, parquet = arrow()
     for batch in parquet.ParquetFile(path).iter_batches(batch_size=ROWS):
         for row in batch.to_pylist():

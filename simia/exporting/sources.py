@@ -14,13 +14,13 @@ from simia.errors import Code, UserError
 from simia.jobs import Run, refuse_partial
 from simia.pack import Pack
 from simia.quality.exact_duplicates import content_hash
-from simia.quality.judging import load
+from simia.quality.judging.judgement import load
 from simia.quality.selection.mixing import Mixer
 from simia.trajectory import Trajectory
 
 
 def refuse_partial_runs(folders: Iterable[Path], *, partial: bool) -> list[str]:
-    """A line for each run that is not complete. Raises `UserError` for the first of them unless `partial`."""
+    """Return a line for each run that is not complete. Raises `UserError` for the first of them unless `partial`."""
     notes = []
     for folder in folders:
         run = Run.read_only(folder.parent, str(folder))
@@ -55,7 +55,7 @@ def trajectories(names: Iterable[str], runs: Path) -> Iterator[Trajectory]:
 
 
 def unread(names: Iterable[str]) -> list[str]:
-    """The rows of the files among them that no dialect reads, each with its line and reason."""
+    """List the rows of these files that no dialect reads, each with its line and reason."""
     files = [Path(name) for name in names if Path(name).is_file() and Path(name).suffix != ".parquet"]
     return [
         f"{path.name}, line {row.line}: {row.code}: {row.detail}"
@@ -68,7 +68,7 @@ def unread(names: Iterable[str]) -> list[str]:
 def not_judged_bad(
     source: Iterable[Trajectory], folders: Iterable[Path], dropped: Counter[str]
 ) -> Iterator[Trajectory]:
-    """Without those that a quality judge of their run found a fault in (`simia judge`); what nobody judged stays."""
+    """Leave out trajectories that a judge of their run failed (`simia judge`); unjudged ones stay."""
     bad = {(folder.name, item): issues[0] for folder in folders for item, issues in load(folder).failed().items()}
     for t in source:
         if (t.provenance.run, t.provenance.item) in bad:
@@ -78,7 +78,7 @@ def not_judged_bad(
 
 
 def for_training(source: Iterable[Trajectory], dropped: Counter[str]) -> Iterator[Trajectory]:
-    """Without episodes of packs whose tasks are a benchmark's."""
+    """Leave out episodes of packs whose tasks belong to a benchmark."""
     for t in source:
         if t.extra.get("evaluation") is True:
             dropped[t.pack or "unknown"] += 1
@@ -108,7 +108,7 @@ def domain(t: Trajectory) -> str:
 
 
 def mixed(names: list[str], runs: Path, shares: Mapping[str, float], total: int | None) -> Iterator[Trajectory]:
-    """A mix by pack, interleaved. Reads the sources twice: to count, and to write."""
+    """Mix packs, interleaved. Reads the sources twice: to count and to write."""
     available = Counter(domain(t) for t in Once()(trajectories(names, runs)))
     weight = sum(shares.values()) or 1.0
     # Without a total: as many as the scarcest pack allows.
@@ -129,7 +129,7 @@ def mixed(names: list[str], runs: Path, shares: Mapping[str, float], total: int 
 
 
 def shares_of(given: Iterable[str]) -> dict[str, float]:
-    """`retail=0.7 airline=0.3` as numbers."""
+    """Parse `retail=0.7 airline=0.3` into numbers."""
     found = {}
     for each in given:
         name, _, share = each.rpartition("=")
@@ -143,7 +143,7 @@ def shares_of(given: Iterable[str]) -> dict[str, float]:
 
 
 def with_system(source: Iterable[Trajectory], given: str) -> Iterator[Trajectory]:
-    """The system text of the deployment: a file for all, or a YAML file that names a file for each pack."""
+    """Set the system text: one file for all, or a YAML file that names a file for each pack."""
     path = Path(given)
     texts: dict[str, str] = {}
     if path.suffix in (".yaml", ".yml"):

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any
 
 from simia.errors import Code, Issue
 from simia.exporting.facts import Segment
@@ -19,17 +18,13 @@ from simia.formats.hermes import SHAREGPT, Tagged
 from simia.formats.llamafactory import Unfit, conversation
 from simia.trajectory import Trajectory
 
-ROLES = {
-    "system": "system",
-    "human": "user",
-    "gpt": "assistant",
-    "tool": "user",
-}  # results stand in user turns, as Qwen has them
+# Results stand in user turns, as Qwen has them.
+ROLES = {"system": "system", "human": "user", "gpt": "assistant", "tool": "user"}
 HERMES = Tagged(SHAREGPT)
 
 
 def rows(t: Trajectory, segment: Segment, reasoning: bool) -> Iterator[Line | Issue]:
-    """`whole`: {"messages"}; `turns`: {"prompt", "completion"} for each assistant turn that is to be trained."""
+    """Yield `whole`: {"messages"}; `turns`: {"prompt", "completion"} for each trained assistant turn."""
     try:
         conversation(t, reasoning=reasoning)  # what no trainer carries exactly is refused alike
     except Unfit as unfit:
@@ -43,21 +38,13 @@ def rows(t: Trajectory, segment: Segment, reasoning: bool) -> Iterator[Line | Is
     trained = [message.train is not False for message in kept if message.role == "assistant"]
     if segment == "whole":
         if not all(trained):
-            where = "messages"
-            yield unexpressible(where)
-            return
-        yield line({"messages": messages}, len(trained))
+            detail = "train: false cannot be said of one turn of a whole trajectory; export with segment=turns"
+            yield Issue(code=Code.UNEXPRESSIBLE, where="messages", detail=detail)
+        else:
+            yield Line(json.dumps({"messages": messages}, ensure_ascii=False), len(trained), 0)
         return
     at = iter(trained)
     for end, message in enumerate(messages):
         if message["role"] == "assistant" and next(at):
-            yield line({"prompt": messages[:end], "completion": [message]}, 1)
-
-
-def unexpressible(where: str) -> Issue:
-    detail = "train: false cannot be said of one turn of a whole trajectory; export with segment=turns"
-    return Issue(code=Code.UNEXPRESSIBLE, where=where, detail=detail)
-
-
-def line(row: dict[str, Any], trained: int) -> Line:
-    return Line(json.dumps(row, ensure_ascii=False), trained, 0)
+            row = {"prompt": messages[:end], "completion": [message]}
+            yield Line(json.dumps(row, ensure_ascii=False), 1, 0)

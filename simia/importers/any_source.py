@@ -23,6 +23,8 @@ from simia.authoring.inferred_tools import MARK, inferred, union
 from simia.authoring.pack_draft import drafted
 from simia.errors import UserError
 from simia.pack import Pack
+from simia.quality.check import Checks
+from simia.quality.seed_filter import prefilter, storable
 from simia.tool import ToolSpec
 from simia.trajectory import Trajectory
 
@@ -55,7 +57,7 @@ class Material:
 
 
 def start(folder: Path, source: str, *, dialect: str | None = None, say: Say = lambda line: None) -> list[Gap]:
-    """Write the pack. Raises `UserError` for a folder with something in it, and for a source that nothing can be made of."""
+    """Write a pack from a source. Raises `UserError` for a folder that is not empty and for an unusable source."""
     kind, rest = kind_of(source)
     vacant(folder)
     if kind == "mcp":
@@ -76,7 +78,7 @@ def start(folder: Path, source: str, *, dialect: str | None = None, say: Say = l
 
 
 def kind_of(source: str) -> tuple[str, str]:
-    """(kind, where it is): as it says itself, `openapi:FILE`, or by what the file holds."""
+    """Return (kind, location): as the prefix states (`openapi:FILE`), else by the file's content."""
     head, colon, rest = source.partition(":")
     if colon and head in KINDS and rest:
         return head, rest
@@ -95,7 +97,7 @@ def kind_of(source: str) -> tuple[str, str]:
 
 
 def first_value(path: Path) -> Any:
-    """The whole of a JSON or YAML file, or the first row of JSON lines; None for what is neither."""
+    """Read a whole JSON or YAML file, or the first row of JSON lines; None for anything else."""
     if path.suffix.lower() == ".jsonl":
         with readable(path), path.open("rb") as file:
             line = next((line for line in iter(lambda: file.readline(LARGEST), b"") if line.strip()), b"")
@@ -123,7 +125,7 @@ def readable(path: Path) -> Iterator[None]:
 
 
 def from_tools(path: Path) -> Material:
-    """A list of tools, in JSON, YAML or a tool a line."""
+    """Read a list of tools: JSON, YAML, or one tool a line."""
     value: Any = None
     if path.suffix.lower() == ".jsonl":
         with readable(path):
@@ -157,8 +159,6 @@ def from_trajectories(path: Path, dialect: str | None) -> Material:
         found.lines.append(f"line {bad.line} is left out: {bad.detail}")
     if len(refused) > SHOWN:
         found.lines.append(f"and {len(refused) - SHOWN} more rows are left out")
-    from simia.amplification.seeds import storable
-
     read, unkept = storable(read)
     found.lines += [f"{seed.task_id or 'a row'} is left out: {issues[0].detail}" for seed, issues in unkept]
     if not read:
@@ -186,7 +186,7 @@ def from_trajectories(path: Path, dialect: str | None) -> Material:
 
 
 def own(seed: Trajectory, number: int, stem: str, found: Material) -> Trajectory:
-    """The seed without what the pack says for it."""
+    """Return the seed without what its pack already states."""
     changes: dict[str, Any] = {"pack": None, "task_id": seed.task_id or f"{stem}-{number}"}
     if (seed.system or "").strip() == (found.policy or ""):
         changes["system"] = None
@@ -196,7 +196,7 @@ def own(seed: Trajectory, number: int, stem: str, found: Material) -> Trajectory
 
 
 def write(folder: Path, found: Material) -> None:
-    """The pack's files, under a temporary name until they are whole."""
+    """Write the pack's files, under a temporary name until they are complete."""
     head: dict[str, Any] = {"format": 1, "name": folder.resolve().name, "description": "", "licence": "unknown"}
     head |= {"policy": "policy.md"} if found.policy else {}
     head |= {"tools": "tools.json"}
@@ -220,57 +220,44 @@ def vacant(folder: Path) -> None:
 
 
 def gaps(pack: Pack) -> list[Gap]:
-    """What the pack lacks."""
-    found: list[Gap] = []
-    if not pack.tools:
-        found.append(Gap("no tools (tools.json)", "there is nothing that an agent could call"))
+    """List what the pack lacks, and what each gap prevents."""
     guessed = [tool.name for tool in pack.tools if tool.description.startswith(MARK)]
-    if guessed:
-        found.append(
-            Gap(
-                f"inferred schemas of {few(guessed)}",
-                "arguments never seen are missing, types are guesses: correct them",
-            )
-        )
     bare = [tool.name for tool in pack.tools if not tool.description.strip()]
-    if bare:
-        found.append(Gap(f"no description of {few(bare)}", "a model has only the name to go by"))
-    if not pack.policy:
-        found.append(
-            Gap("no policy (policy.md)", "agent and simulator are told no rules, so none can be kept or broken")
-        )
-    if not pack.seeds:
-        found.append(Gap("no seeds (seeds.jsonl)", "`simia amplify` has no example to start from"))
-    else:
-        found += seed_gaps(pack)
-    if not pack.tasks:
-        found.append(Gap("no tasks (tasks.jsonl)", "`simia rollout` and `simia pack gate` have nothing to play"))
-    if pack.executable is None:
-        if pack.path_of("state") is None:
-            found.append(Gap("no state (state.json)", "there is no data that results could agree with"))
-        found.append(
-            Gap("no executable (tools.py)", "tools cannot be run, only simulated, and no reward looks at a final state")
-        )
-    return found
-
-
-def seed_gaps(pack: Pack) -> list[Gap]:
-    from simia.quality.check import Checks
-    from simia.quality.seed_filter import prefilter
-
-    found: list[Gap] = []
     called = {call.name for seed in pack.seeds for _, _, call in seed.calls()}
     unused = [tool.name for tool in pack.tools if tool.name not in called]
-    if unused:
-        found.append(Gap(f"no seed that calls {few(unused)}", "what is amplified will seldom use them"))
     _, refused = prefilter(pack.seeds, Checks())
-    if refused:
-        reasons = Counter(str(issues[0].code) for _, issues in refused).most_common(SHOWN)
-        why = ", ".join(f"{count} {code}" for code, count in reasons)
-        found.append(
-            Gap(f"no use of {len(refused)} of {len(pack.seeds)} seeds", f"the pre-filter refuses them ({why})")
-        )
-    return found
+    reasons = Counter(str(issues[0].code) for _, issues in refused).most_common(SHOWN)
+    why = ", ".join(f"{count} {code}" for code, count in reasons)
+    simulated = pack.executable is None
+    candidates = [
+        (not pack.tools, "no tools (tools.json)", "there is nothing that an agent could call"),
+        (
+            guessed,
+            f"inferred schemas of {few(guessed)}",
+            "arguments never seen are missing, types are guesses: correct them",
+        ),
+        (bare, f"no description of {few(bare)}", "a model has only the name to go by"),
+        (
+            not pack.policy,
+            "no policy (policy.md)",
+            "agent and simulator are told no rules, so none can be kept or broken",
+        ),
+        (not pack.seeds, "no seeds (seeds.jsonl)", "`simia amplify` has no example to start from"),
+        (pack.seeds and unused, f"no seed that calls {few(unused)}", "what is amplified will seldom use them"),
+        (refused, f"no use of {len(refused)} of {len(pack.seeds)} seeds", f"the pre-filter refuses them ({why})"),
+        (not pack.tasks, "no tasks (tasks.jsonl)", "`simia rollout` and `simia pack gate` have nothing to play"),
+        (
+            simulated and pack.path_of("state") is None,
+            "no state (state.json)",
+            "there is no data that results could agree with",
+        ),
+        (
+            simulated,
+            "no executable (tools.py)",
+            "tools cannot be run, only simulated, and no reward looks at a final state",
+        ),
+    ]
+    return [Gap(what, prevents) for missing, what, prevents in candidates if missing]
 
 
 def few(names: Sequence[str]) -> str:

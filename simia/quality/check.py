@@ -61,7 +61,7 @@ def check(
     count: Callable[[Trajectory], int] | None = None,
     view: View | None = None,
 ) -> list[Issue]:
-    """All findings. `ids`: the pack's identifiers (inferred from the tools if absent); `count`: a real tokenizer's."""
+    """Return all findings. `ids`: the pack's identifiers (default: inferred from the tools); `count`: a real tokenizer's count."""
     view = View(t) if view is None else view
     issues = [*structure(t), *tool_use(t, checks), *leaks(view, checks.leak_markers)]
     if checks.refusals:
@@ -75,7 +75,7 @@ def check(
 
 
 def structure(t: Trajectory) -> Iterator[Issue]:
-    """Cut, order of roles, pairing, ending, empty turns."""
+    """Check for truncation, the order of roles, pairing of calls and results, the ending, and empty turns."""
     if t.end.kind == "truncated":
         yield Issue(code=Code.TRUNCATED, detail=f"the episode was cut: {t.end.code}" if t.end.code else "")
     turns = [(i, m) for i, m in enumerate(t.messages) if not (i == 0 and m.role == "system")]
@@ -135,7 +135,7 @@ def kind(message: Message) -> str:
 
 
 def tool_use(t: Trajectory, checks: Checks) -> Iterator[Issue]:
-    """Every call names a tool of the list and keeps its schema, enums and nesting included."""
+    """Check that every call names a listed tool and satisfies its schema, enums and nested objects included."""
     schemas = Toolset.of(t).schemas
     called = False
     for i, j, call in t.calls():
@@ -159,7 +159,7 @@ def tool_use(t: Trajectory, checks: Checks) -> Iterator[Issue]:
 
 
 def out_of_role(view: View) -> list[Issue]:
-    """The last word is that of a machine which cannot."""
+    """Find an ending in which the assistant says that, being a machine, it cannot."""
     if not view.t.messages or view.t.messages[-1].role != "assistant":
         return []
     low = view.lows[-1]
@@ -179,12 +179,12 @@ def size(view: View, checks: Checks, count: Callable[[Trajectory], int] | None) 
 
 
 def estimate_tokens(t: Trajectory) -> int:
-    """Tokens that the trajectory takes in training, a little on the high side (see tokens.py)."""
+    """Estimate the tokens that the trajectory takes in training, a little on the high side."""
     return estimate(View(t))
 
 
 def estimate(view: View, *, enough: int = 0) -> int:
-    """`enough`: nobody asks by how much it stays below this, so that the exact sum may be left out there."""
+    """Estimate tokens; a total that is surely below `enough` may be returned as an upper bound, which costs less."""
     t = view.t
     markup = Toolset.of(t).tokens + CALL_TOKENS * len(t.tools) + TURN_TOKENS * len(t.messages)
     raw = view.raw
@@ -198,21 +198,16 @@ def estimate(view: View, *, enough: int = 0) -> int:
 
 
 def same_story(t: Trajectory, seed: Trajectory) -> bool:
-    """The seed again: the same user turns and the same calls, whatever the assistant's words."""
-    if spoken(t) != spoken(seed):
+    """Return whether it repeats the seed: the same user turns and calls, whatever the assistant says."""
+    texts, seed_texts = ([message.text for message in each.messages if message.role == "user"] for each in (t, seed))
+    if len(texts) != len(seed_texts):
         return False  # most often so, and the cheapest to see
-    if [call.name for _, _, call in t.calls()] != [call.name for _, _, call in seed.calls()]:
-        return False
-    return users(t) == users(seed) and called(t) == called(seed)
-
-
-def spoken(t: Trajectory) -> int:
-    return sum(message.role == "user" for message in t.messages)
-
-
-def users(t: Trajectory) -> list[str]:
-    return [normal_text(message.text) for message in t.messages if message.role == "user"]
-
-
-def called(t: Trajectory) -> list[tuple[str, str]]:
-    return [(call.name, normal_arguments(call.arguments)) for _, _, call in t.calls()]
+    calls, seed_calls = ([call for _, _, call in each.calls()] for each in (t, seed))
+    return (
+        [call.name for call in calls] == [call.name for call in seed_calls]
+        and list(map(normal_text, texts)) == list(map(normal_text, seed_texts))
+        and all(
+            normal_arguments(call.arguments) == normal_arguments(other.arguments)
+            for call, other in zip(calls, seed_calls, strict=True)
+        )
+    )

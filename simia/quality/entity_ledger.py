@@ -62,7 +62,7 @@ class Ledger:
 
     @classmethod
     def of_state(cls, state: Any) -> Ledger:
-        """All tables of a pack's state: objects of objects."""
+        """Take all tables of a pack's state: objects of objects."""
         made = cls()
         names = []
         for name, rows in state.items() if isinstance(state, dict) else ():
@@ -84,7 +84,7 @@ class Ledger:
         self.missing.discard(key)
 
     def apply(self, changes: list[dict[str, Any]]) -> None:
-        """Keyed upserts; `set: null` takes the entity away."""
+        """Apply keyed upserts; `set: null` removes the entity."""
         for change in changes:
             table, key, fields = singular(change["table"]), change["key"], change["set"]
             if fields is None:
@@ -97,7 +97,7 @@ class Ledger:
     def take(
         self, name: str, arguments: dict[str, Any], content: Any, *, failed: bool, changes: list[dict[str, Any]]
     ) -> None:
-        """An answer was given: what it says is true from now on."""
+        """Record an answer: what it contains is true from now on."""
         self.apply(changes)
         if failed:
             text = content if isinstance(content, str) else compact(content)
@@ -130,7 +130,7 @@ class Ledger:
     def contradictions(
         self, name: str, arguments: dict[str, Any], content: Any, *, failed: bool, changes: list[dict[str, Any]]
     ) -> list[str]:
-        """In words, for the model that is asked anew; empty when the answer fits what was said before."""
+        """Describe where an answer contradicts earlier ones, for the model that is asked again; empty if nowhere."""
         found: list[str] = []
         if failed:
             return found
@@ -165,14 +165,14 @@ class Ledger:
         return found[:5]
 
     def _said(self, key: str, name: str, value: Any) -> bool:
-        """Whether another row that names this entity has the value: `remove_item` tells the order's new total beside the item."""
+        """Return whether another row that names this entity has the value: `remove_item` gives the order's new total beside the item."""
         rows = (
             row for table in self.tables.values() for of, row in table.items() if of != key and key in of.split("|")
         )
         return any(row.get(name) == value for row in rows)
 
     def _unknown(self, name: str, arguments: dict[str, Any], made: set[str]) -> list[str]:
-        """Arguments that name an entity of a table that is known in whole, and is not there."""
+        """Find arguments that name an entity missing from a table that is known in full."""
         found = []
         for argument, value in arguments.items():
             if not isinstance(value, str) or not argument.endswith("_id") or value in made:
@@ -183,7 +183,7 @@ class Ledger:
         return found
 
     def render(self, room: int = SHOWN) -> str:
-        """A line for each entity, those touched last first, as many as there is room for."""
+        """Write one line for each entity, the last touched first, up to `room` characters."""
         lines: list[str] = []
         for table, key in reversed(self.touched):
             row = escape_unprintable(compact(self.tables[table][key]))
@@ -197,7 +197,7 @@ class Ledger:
         return "\n".join(lines)
 
     def dump(self) -> dict[str, Any]:
-        """As JSON, for snapshots."""
+        """Return the ledger as JSON values, for snapshots."""
         return {
             "tables": self.tables, "gone": sorted(list(place) for place in self.gone), "missing": sorted(self.missing),
             "closed": sorted(self.closed), "touched": [list(place) for place in self.touched],
@@ -216,7 +216,7 @@ class Ledger:
 
 
 def entities(value: Any, name: str = "item", holder: str = "") -> Iterator[Entity]:
-    """Objects of a result that say which entity they are. `name`: what they stand under; `holder`: the key of what holds them."""
+    """Yield the objects of a result that identify an entity. `name`: the field that holds them; `holder`: the key of their parent."""
     if isinstance(value, list):
         for each in value:
             yield from entities(each, singular(name), holder)
@@ -255,7 +255,7 @@ def entities(value: Any, name: str = "item", holder: str = "") -> Iterator[Entit
 
 
 def flat(row: dict[str, Any]) -> dict[str, Any]:
-    """Plain fields; those of a nested object that is no entity as `address.city`; a short list of what is no entity as it stands."""
+    """Return plain fields, `address.city` for those of a nested object without an identifier, and short lists without entities."""
     found: dict[str, Any] = {}
     for name, held in row.items():
         if plain(held):
@@ -272,7 +272,7 @@ def flat(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def agree(was: Any, value: Any) -> bool:
-    """Whether two values of a field can both be true: equal, a day and a time on it, or not to be compared."""
+    """Return whether two values of a field can both be true: equal, a day and a time on it, or not comparable."""
     if was == value or not (plain(was) and plain(value)):
         return True
     if isinstance(was, str) and isinstance(value, str):
@@ -282,7 +282,7 @@ def agree(was: Any, value: Any) -> bool:
 
 
 def noun(tool: str) -> str:
-    """What a tool's name says it is about: `get_refund` → refund. Tools that are one word, or say nothing, are about an item."""
+    """Return the noun in a tool's name: `get_refund` → refund; `item` for a name of one word."""
     words = tool.split("_", 1)
     return singular(words[1]) if len(words) == 2 and words[1] else "item"
 
@@ -296,7 +296,7 @@ def plain(value: Any) -> bool:
 
 
 def scalars(value: Any) -> Iterator[Scalar]:
-    """Every plain value within."""
+    """Yield every plain value within."""
     if isinstance(value, dict):
         for each in value.values():
             yield from scalars(each)

@@ -15,7 +15,7 @@ LOWER = bytes(range(256)).lower()
 
 
 def content_hash(t: Trajectory, view: View | None = None) -> str:
-    """Hash of what is said and called. Reasoning, system text and tools do not make a conversation a different one."""
+    """Hash messages and calls. Reasoning, system text and tools do not make a conversation a different one."""
     said = (view or View(t)).raw.translate(LOWER, SPACES)
     return hashlib.blake2b(said, digest_size=16).hexdigest()
 

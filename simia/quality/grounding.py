@@ -46,13 +46,13 @@ class Identifiers:
     paths: Mapping[str, tuple[Path, ...]] = field(default_factory=dict)
 
     def of(self, tool: str, arguments: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-        """(where, value) for each identifier that the arguments hold."""
+        """Yield (where, value) for each identifier in the arguments."""
         for path in self.paths.get(tool, ()):
             yield from scalars(arguments, path, "")
 
 
 def scalars(value: Any, path: Path | None, where: str) -> Iterator[tuple[str, Any]]:
-    """The strings and numbers at a path, or (path None) anywhere below."""
+    """Yield the strings and numbers at a path, or (path None) anywhere below."""
     if isinstance(value, list):
         for i, item in enumerate(value):
             yield from scalars(item, path, f"{where}[{i}]")
@@ -66,7 +66,7 @@ def scalars(value: Any, path: Path | None, where: str) -> Iterator[tuple[str, An
 
 
 def ungrounded(view: View, ids: Identifiers) -> list[Issue]:
-    """One finding for each identifier in a call that nobody had said when the call was made."""
+    """Report each identifier in a call that no message before the call contains."""
     issues = []
     said = Said()
     said.add_plain(Toolset.of(view.t).system)
@@ -84,13 +84,13 @@ def ungrounded(view: View, ids: Identifiers) -> list[Issue]:
 
 
 def hear(said: Said, message: Message) -> None:
-    """The assistant's own words ground nothing: it may have invented them."""
+    """Add a message that can ground identifiers; the assistant's own text cannot, it may have invented them."""
     if message.role != "assistant":
         said.add(message.text, by_user=message.role == "user")
 
 
 def infer(tools: Sequence[ToolSpec], seeds: Sequence[Trajectory] = ()) -> Identifiers:
-    """Declared per tool; else by schema, corrected by the seeds' own use of each argument."""
+    """Return the identifiers: as declared by a tool, else inferred from its schema and from how the seeds use each argument."""
     uses = observe(seeds) if any(tool.identifiers is None for tool in tools) else {}
     paths: dict[str, tuple[Path, ...]] = {}
     for tool in tools:

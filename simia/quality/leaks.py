@@ -49,7 +49,7 @@ WRITTEN_CALL = re.compile(r'[\s>`*:#-]*\{\s*"name"\s*:\s*"[^"]+"\s*,\s*"(argumen
 
 
 def leaks(view: View, markers: Sequence[str]) -> Iterator[Issue]:
-    """One finding a turn: the first marker that it shows, or a call that was written as text instead of made."""
+    """Report at most one finding a turn: the first marker in it, or a call that was written as text instead of made."""
     t = view.t
     if '"name"' in view.style:
         for i, (message, text) in enumerate(zip(t.messages, view.texts, strict=True)):
@@ -70,7 +70,7 @@ def leaks(view: View, markers: Sequence[str]) -> Iterator[Issue]:
 
 
 def stands_in(marker: str, text: str) -> bool:
-    """As whole words: an exemplary answer shows no exemplar."""
+    """Return whether the marker occurs as whole words: "exemplary" contains no "exemplar"."""
     at = text.find(marker)
     while at >= 0:
         end = at + len(marker)
@@ -82,7 +82,7 @@ def stands_in(marker: str, text: str) -> bool:
 
 
 def words(low: str, markers: Sequence[str]) -> str | None:
-    """The first marker that a text in lower case shows."""
+    """Return the first marker in a lower-case text."""
     for first, group in grouped(tuple(markers)):
         if first and first not in low:
             continue  # half of the markers are markup: none of them can be where no such bracket is
@@ -94,7 +94,7 @@ def words(low: str, markers: Sequence[str]) -> str | None:
 
 @cache
 def grouped(markers: tuple[str, ...]) -> list[tuple[str, list[tuple[str, str]]]]:
-    """(bracket that all of a group begin with or "", [(in lower case, as given)])."""
+    """Group markers by their first bracket ("" for none): [(bracket, [(in lower case, as given)])]."""
     groups: dict[str, list[tuple[str, str]]] = {"<": [], "[": [], "": []}
     for marker in markers:
         groups[marker[:1] if marker[:1] in groups else ""].append((marker.lower(), marker))
@@ -102,7 +102,7 @@ def grouped(markers: tuple[str, ...]) -> list[tuple[str, list[tuple[str, str]]]]
 
 
 def placeholder(text: str, pattern: re.Pattern[str] = PLACEHOLDER) -> str | None:
-    """Looks only where a bracket opens: the expression alone would be tried at every character."""
+    """Return the first placeholder. Only brackets are tried: matching at every character would be slow."""
     for bracket in ("<", "[", "{{"):
         at = text.find(bracket)
         while at >= 0:

@@ -11,6 +11,8 @@ from typing import Any
 
 import orjson
 
+from simia.formats.reply.json_repair import strings
+
 # Models like to set typographic hyphens and spaces; nobody means them.
 PLAIN = (*((char, "-") for char in "‐‑‒–—−"), *((char, " ") for char in "\u00a0\u202f\u2007\u2009"))
 EDGES = re.compile(r"^[^\w+]+|[^\w]+$")
@@ -32,7 +34,7 @@ class Said:
             self.add(system)
 
     def add(self, text: str, *, by_user: bool = False, low: str | None = None) -> None:
-        """`low`: the text in lower case, where the caller has it already."""
+        """Add a text. `low`: the text in lower case, if the caller has it already."""
         plain = normal(text) if low is None or not text.isascii() else low
         self._texts.append(plain)
         if by_user:
@@ -41,7 +43,7 @@ class Said:
             self._escaped.append(text)
 
     def add_plain(self, plain: str) -> None:
-        """A text that `normal` has been through already."""
+        """Add a text that `normal` has processed already."""
         if plain:
             self._texts.append(plain)
 
@@ -94,7 +96,7 @@ def normal(text: str) -> str:
 
 
 def stands_in(needle: str, text: str) -> bool:
-    """Whether the needle is in the text with token borders on both sides."""
+    """Return whether the needle is in the text with token borders on both sides."""
     at = text.find(needle)
     while at >= 0:
         end = at + len(needle)
@@ -134,18 +136,8 @@ def is_word(char: str) -> bool:
 
 
 def decoded(text: str) -> list[str]:
+    """Return every string of a JSON text, escapes read; none where it is not JSON."""
     try:
-        stack = [orjson.loads(text)]
+        return list(strings(orjson.loads(text)))
     except orjson.JSONDecodeError:
         return []
-    found = []
-    while stack:
-        node = stack.pop()
-        if isinstance(node, str):
-            found.append(node)
-        elif isinstance(node, dict):
-            stack.extend(node.keys())
-            stack.extend(node.values())
-        elif isinstance(node, list):
-            stack.extend(node)
-    return found

@@ -7,17 +7,34 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
+import orjson
+
 from simia.errors import Code, Issue
 from simia.quality.check import Checks, check
 from simia.quality.exact_duplicates import content_hash
 from simia.quality.grounding import Identifiers, infer
 from simia.trajectory import Trajectory, digest
 
+Filtered = tuple[list[Trajectory], list[tuple[Trajectory, list[Issue]]]]
+"""Kept seeds, and refused ones with their findings; both in the seeds' order."""
 
-def prefilter(
-    seeds: Sequence[Trajectory], checks: Checks
-) -> tuple[list[Trajectory], list[tuple[Trajectory, list[Issue]]]]:
-    """(kept, refused with their findings), both in the seeds' order."""
+
+def storable(seeds: Sequence[Trajectory]) -> Filtered:
+    """Refuse seeds that neither a prompt nor a ledger can hold: integers beyond 64 bits are read, but cannot be written."""
+    kept: list[Trajectory] = []
+    refused: list[tuple[Trajectory, list[Issue]]] = []
+    for seed in seeds:
+        try:
+            orjson.dumps(seed.to_row())
+        except orjson.JSONEncodeError as error:
+            refused.append((seed, [Issue(code=Code.BAD_ROW, detail=f"it cannot be stored: {error}")]))
+        else:
+            kept.append(seed)
+    return kept, refused
+
+
+def prefilter(seeds: Sequence[Trajectory], checks: Checks) -> Filtered:
+    """Refuse seeds that break a rule or repeat an earlier one."""
     known = identifiers_of(seeds) if checks.identifiers else {}
     kept: list[Trajectory] = []
     refused: list[tuple[Trajectory, list[Issue]]] = []
@@ -25,9 +42,9 @@ def prefilter(
     for seed in seeds:
         issues = check(seed, checks, ids=known.get(toolset(seed)))
         if not issues:
-            said = content_hash(seed)
-            if said not in seen:
-                seen.add(said)
+            content = content_hash(seed)
+            if content not in seen:
+                seen.add(content)
                 kept.append(seed)
                 continue
             issues = [Issue(code=Code.DUPLICATE, detail="another seed says the same")]
@@ -36,7 +53,7 @@ def prefilter(
 
 
 def identifiers_of(seeds: Sequence[Trajectory]) -> dict[str, Identifiers]:
-    """Which arguments are identifiers, for each set of tools, learned from the seeds that use it."""
+    """Infer which arguments are identifiers, for each set of tools, from the seeds that use it."""
     groups: dict[str, list[Trajectory]] = defaultdict(list)
     for seed in seeds:
         groups[toolset(seed)].append(seed)

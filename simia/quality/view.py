@@ -5,6 +5,8 @@ At thousands of trajectories a second the checks' time is the time of walking st
 
 from __future__ import annotations
 
+import json
+
 import orjson
 
 from simia.trajectory import ToolCall, Trajectory
@@ -63,6 +65,10 @@ SEPARATOR = "\x1f"  # stands in no text that a person or a model writes
 
 
 def arguments_text(call: ToolCall) -> bytes:
+    """Return a call's arguments as JSON with sorted keys, or its raw text where they could not be read."""
     if call.arguments is None:
-        return (call.raw or "").encode()
-    return orjson.dumps(call.arguments, option=orjson.OPT_SORT_KEYS)
+        return (call.raw or "").encode("utf-8", "replace")
+    try:
+        return orjson.dumps(call.arguments, option=orjson.OPT_SORT_KEYS)
+    except TypeError:  # an integer beyond 64 bits, or a lone surrogate
+        return json.dumps(call.arguments, sort_keys=True).encode()

@@ -6,8 +6,9 @@ import pickle
 from collections import Counter
 
 from simia import resources
-from simia.amplification.scenario import Counts, Coverage, Graph, Scenario, files, line, lines, plan
+from simia.amplification.scenario import Counts, Coverage, Graph, Scenario, files, line, plan
 from simia.pack import Pack
+from simia.prompts import read_lines
 from simia.tool import ToolSpec
 from simia.trajectory import Message, ToolCall, Trajectory
 
@@ -126,8 +127,8 @@ def test_the_line_is_short_and_tells_the_user_side_nothing_of_tools() -> None:
 
 
 def test_personas_are_many_different_and_fit_the_line() -> None:
-    personas = lines("scenario/personas.txt")
+    personas = read_lines("scenario/personas.txt")
     assert len(personas) == len(set(personas)) >= 60
     assert all(len(persona) < 100 and persona[0].islower() and not persona.endswith(".") for persona in personas)
-    assert all(twist.endswith(".") for twist in lines("scenario/twists.txt"))
+    assert all(twist.endswith(".") for twist in read_lines("scenario/twists.txt"))
     assert files().keys() == {"scenario/personas.txt", "scenario/twists.txt"}

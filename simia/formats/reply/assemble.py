@@ -9,11 +9,9 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-import orjson
-
 from simia.errors import Code, Issue
 from simia.formats.reply.json_repair import ReadCall, RepairError, bare_calls, loads
-from simia.trajectory import Message, Role, ToolCall
+from simia.trajectory import Message, Role, ToolCall, compact
 
 ROLES: dict[str, Role] = {
     **dict.fromkeys(("user", "human"), "user"),
@@ -58,7 +56,7 @@ class Reading:
 
 
 def assistant_turn(body: str, reading: Reading) -> Turn:
-    """An assistant's text with `<think>` and `<tool_call>` taken out of it."""
+    """Split an assistant's text into text, `<think>` and `<tool_call>`."""
     if "<" not in body:
         return Turn("assistant", trimmed(body) or None)
     thoughts: list[str] = []
@@ -105,7 +103,7 @@ def tagged_calls(found: re.Match[str], reading: Reading) -> list[ReadCall]:
 
 
 def trimmed(text: str) -> str:
-    """Without blank lines around it; indentation and blank lines within stay."""
+    """Remove blank lines around a text; indentation and inner blank lines stay."""
     text = text.strip("\n")
     if not text or not (text[0].isspace() or text[-1].isspace()):
         return text
@@ -119,14 +117,14 @@ def trimmed(text: str) -> str:
 
 
 def tool_turn(content: Any, *, name: str | None = None, answers: str | None = None) -> Turn:
-    """A result that is a JSON value becomes compact JSON text; any other text stays as it is."""
+    """Make a result: a JSON value becomes compact JSON text, other text stays unchanged."""
     if not isinstance(content, str):
         return Turn("tool", compact(content), name=name, answers=answers, failed=is_error(content))
     return Turn("tool", content, name=name, answers=answers, failed=content.startswith(('{"error":', "Error:")))
 
 
 def result_text(body: str, reading: Reading, *, name: str | None = None, answers: str | None = None) -> Turn:
-    """A result that a text-only form shows: JSON if it is an object or a list, else text."""
+    """Read a result from a text form: JSON if it is an object or a list, else text."""
     body = trimmed(body)
     if body.lstrip().startswith(("{", "[", "```")):
         fenced = body.lstrip().startswith("```")
@@ -140,16 +138,12 @@ def result_text(body: str, reading: Reading, *, name: str | None = None, answers
     return tool_turn(body, name=name, answers=answers)
 
 
-def compact(value: Any) -> str:
-    return orjson.dumps(value).decode()
-
-
 def is_error(value: Any) -> bool:
     return isinstance(value, dict) and bool(value.get("error"))
 
 
 def assemble(reading: Reading) -> tuple[list[Message], list[Issue]]:
-    """Messages with call ids `call_1`, `call_2`, … and every result with the call that it answers, if there is one."""
+    """Build messages with call ids `call_1`, `call_2`, …; each result gets the id of the call that it answers, if any."""
     messages: list[Message] = []
     issues: list[Issue] = []
     turns, number, at = reading.turns, 0, 0
@@ -191,7 +185,7 @@ def assemble(reading: Reading) -> tuple[list[Message], list[Issue]]:
 
 
 def answered(turns: list[Turn], asked: list[ToolCall], given: dict[str, str], reading: Reading) -> list[Message]:
-    """Results in the order written, each with its call: by the id or the name it gives, else the next open call."""
+    """Pair results, in the order written, with calls: by id or name if given, else with the next open call."""
     if len(turns) == 1 and len(asked) > 1:
         turns = parted(turns[0], len(asked), reading)
     waiting = {call.id: call for call in asked}
@@ -219,7 +213,7 @@ def answered(turns: list[Turn], asked: list[ToolCall], given: dict[str, str], re
 
 
 def parted(turn: Turn, count: int, reading: Reading) -> list[Turn]:
-    """The results of parallel calls that were written as one JSON list."""
+    """Split the results of parallel calls that were written as one JSON list."""
     text = turn.text or ""
     if not text.lstrip().startswith("["):
         return [turn]

@@ -36,7 +36,7 @@ class Written(NamedTuple):
 
 
 def read_canonical(text: str) -> Written | None:
-    """A reply in our JSON or tagged form; None if anything about it is not."""
+    """Read a reply that is exactly in our JSON or tagged form; None otherwise."""
     turns: Turns | None = None
     repairs: list[str] = []
     if text.startswith('{"messages"') and "</think>" not in text:
@@ -132,7 +132,7 @@ def from_json(value: Any) -> Turns | None:
 
 
 def is_parts(content: Any) -> bool:
-    """Maybe OpenAI's list of text parts, which is no JSON result."""
+    """Return whether this may be OpenAI's list of text parts, which is not a JSON result."""
     return type(content) is list and bool(content) and type(content[0]) is dict and "text" in content[0]
 
 

@@ -30,12 +30,12 @@ PREAMBLE = re.compile(
 
 
 def cut(reply: Reply) -> bool:
-    """Whether there is something to continue: cut at the limit, and not with everything spent on reasoning."""
+    """Return whether the reply can be continued: truncated, and not entirely spent on reasoning."""
     return reply.truncated and bool(reply.text.strip())
 
 
 def continuation(request: Request, reply: Reply) -> Request:
-    """The request for the rest. No `response_format`: half a JSON document obeys no schema."""
+    """Build the request for the rest. No `response_format`: half a JSON document matches no schema."""
     asked = [
         *request.messages,
         {"role": "assistant", "content": reply.text},
@@ -45,7 +45,7 @@ def continuation(request: Request, reply: Reply) -> Request:
 
 
 def joined(first: Reply, second: Reply) -> Reply:
-    """Both halves as one reply: usage summed, the ending of the second."""
+    """Join both halves into one reply: usage summed, finish reason of the second."""
     text, seam = spliced(first.text, second.text)
     thoughts = [thought for thought in (first.reasoning, second.reasoning) if thought]
     return Reply(
@@ -59,7 +59,7 @@ def joined(first: Reply, second: Reply) -> Reply:
 
 
 def spliced(before: str, after: str) -> tuple[str, list[str]]:
-    """The whole text, and what was taken away at the seam."""
+    """Return the whole text, and what was removed at the seam."""
     if found := PREAMBLE.match(after):
         rest = after[found.end() :]
         inner, fence = unfenced(before, rest)
@@ -81,7 +81,7 @@ def spliced_plain(before: str, after: str) -> tuple[str, list[str]]:
 
 
 def overlap(before: str, after: str) -> tuple[int, int]:
-    """(length, white space to skip first) of the longest end of `before` that `after` begins with; 0 if too short to count."""
+    """Return (length, white space to skip first) of the longest end of `before` that `after` begins with; 0 if too short."""
     for skipped in dict.fromkeys((0, len(after) - len(after.lstrip()))):
         head = after[skipped : skipped + LEAST_OVERLAP]
         if len(head) < LEAST_OVERLAP or len(set(head)) < LEAST_LETTERS:
@@ -95,7 +95,7 @@ def overlap(before: str, after: str) -> tuple[int, int]:
 
 
 def unfenced(before: str, after: str) -> tuple[str, bool]:
-    """`after` without a code fence that was opened anew around the rest, and whether there was one.
+    """Return `after` without a code fence that was reopened around the rest, and whether there was one.
 
     A fence in a turn's own text looks the same; what tells them apart is that fences come in pairs, in `before` and `after`
     together, and that in JSON no text holds a raw line break.

@@ -22,7 +22,7 @@ class UnknownRole(Unreadable):
 
 
 def read_json(text: str) -> Reading:
-    """Raises `Unreadable`."""
+    """Read a reply in JSON. Raises `Unreadable`."""
     try:
         found, repairs = values(text)
     except RepairError as error:
@@ -110,7 +110,7 @@ def thought(row: dict[str, Any]) -> str | None:
 
 
 def text_of(content: Any) -> str | None:
-    """Text, or OpenAI's list of text parts."""
+    """Return text, also from OpenAI's list of text parts."""
     if content is None or isinstance(content, str):
         return content
     if isinstance(content, list) and all(isinstance(p, dict) and isinstance(p.get("text"), str) for p in content):

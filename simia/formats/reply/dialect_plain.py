@@ -29,7 +29,7 @@ LINE = re.compile(
 
 
 def read_plain(text: str) -> Reading | None:
-    """None if no line looks like a role. Raises `Unreadable`."""
+    """Read turns that begin with role words; None if no line looks like a role. Raises `Unreadable`."""
     heads = [line for line in LINE.finditer(text) if line["before"] or ":" in line["after"]]
     if not heads:
         return None

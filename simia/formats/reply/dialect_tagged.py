@@ -42,7 +42,7 @@ class Tag(NamedTuple):
 
 
 def tags(text: str) -> Iterator[Tag]:
-    """Opening tags at the start of a line, closing ones at the start or the end of one."""
+    """Yield opening tags at the start of a line, and closing ones at the start or the end of one."""
     for found in TAG.finditer(text):
         line = text.rfind("\n", 0, found.start()) + 1
         indent = text[line : found.start()]
@@ -54,7 +54,7 @@ def tags(text: str) -> Iterator[Tag]:
 
 
 def read_tagged(text: str) -> Reading | None:
-    """None if there are no such tags at all. Raises `Unreadable`."""
+    """Read turns between tags; None if there are no tags. Raises `Unreadable`."""
     if "<" not in text:
         return None
     text = ADJACENT.sub(r"\1\n", text)
@@ -98,7 +98,7 @@ def read_tagged(text: str) -> Reading | None:
 
 
 def between(text: str, reading: Reading) -> None:
-    """Between two turns stand blank lines or rules; a call without its turn is the assistant's."""
+    """Check the text between two turns: blank lines and rules are ignored, a call without a turn is the assistant's."""
     if STRAY_CALL.match(text):
         reading.turns.append(assistant_turn(text, reading))
         if reading.turns[-1].text:
@@ -123,7 +123,7 @@ def add(tag: Tag, body: str, reading: Reading) -> None:
 
 
 def without_misspelt_end(tag: Tag, body: str, reading: Reading) -> str:
-    """A closing tag that is misspelt (`</asistant>`) or broken off (`</assis`), which no content ends with."""
+    """Remove a closing tag that is misspelt (`</asistant>`) or broken off (`</assis`)."""
     found = LAST_TAG.search(body)
     if found is None or f"<{found[1]}" in body[: found.start()]:
         return body
@@ -135,7 +135,7 @@ def without_misspelt_end(tag: Tag, body: str, reading: Reading) -> str:
 
 
 def tool_turns(attributes: str, body: str, reading: Reading) -> list[Turn]:
-    """One result, or several that each stand in a tag of their own."""
+    """Read one result, or several in a tag each."""
     blocks = list(INNER_BLOCK.finditer(body))
     if not blocks:
         return [one_result(attributes, body, reading)]

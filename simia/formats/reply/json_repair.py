@@ -54,12 +54,12 @@ class ReadCall(NamedTuple):
 
 
 def without_thoughts(text: str) -> str:
-    """What follows a model's reasoning: drafts in it are not what it says."""
+    """Return the text after a model's reasoning, whose drafts do not count."""
     return text if text.lstrip().startswith(("{", "[")) else text.rpartition("</think>")[2]
 
 
 def loads(text: str, *, exact: bool = False) -> tuple[Any, list[str]]:
-    """One JSON value and the names of the repairs. `exact`: nothing around the value may be left out."""
+    """Read one JSON value; return it and the names of the repairs. `exact`: refuse text around the value."""
     found, repairs = values(text, exact=exact)
     if len(found) != 1:
         raise RepairError(f"{len(found)} values where one belongs", final=True)
@@ -67,7 +67,7 @@ def loads(text: str, *, exact: bool = False) -> tuple[Any, list[str]]:
 
 
 def values(text: str, *, exact: bool = False) -> tuple[list[Any], list[str]]:
-    """Every JSON value of a text that holds one or several in a row (also one a line, or parted by commas)."""
+    """Read every JSON value of a text: one, several in a row, one a line, or separated by commas."""
     try:
         return [once(orjson.loads(text), text)], []
     except orjson.JSONDecodeError:
@@ -92,7 +92,7 @@ def values(text: str, *, exact: bool = False) -> tuple[list[Any], list[str]]:
 
 
 def quickly(text: str) -> tuple[Any, list[str]] | None:
-    """The value of a JSON text with slips of the three commonest kinds, found where the parser stops; None for any other.
+    """Repair the commonest slips where the parser stops; None for any other.
 
     A comma too many before a closer or missing between two values, closers missing at the very end, a comment, a raw line
     break in a string: each has one mending. Where `scan` reads the text too it reads the same, at ten times the cost.
@@ -148,7 +148,7 @@ def deeper(value: Any, most: int) -> bool:
 
 
 def once(value: T, text: str) -> T:
-    """The value, if no key of its objects stands twice with different values: orjson would silently keep the last."""
+    """Return the value. Raises if a key occurs twice with different values: orjson would silently keep the last."""
     # Each key is followed by a colon, in the text as in the value written again; more in the text means a key that went.
     if isinstance(value, dict | list) and text.count('":') != orjson.dumps(value).count(b'":'):
         json.loads(text, object_pairs_hook=pairs)
@@ -207,7 +207,7 @@ def scan(text: str, before: dict[str, None], *, exact: bool) -> tuple[list[Any],
 
 
 def last_resort(text: str, why: RepairError) -> Any:
-    """json-repair, believed only if nothing was dropped, invented, moved or swallowed."""
+    """Try json-repair; accept its value only if nothing was dropped, invented or moved."""
     body = text.strip()
     if len(body) > MAX_LAST_RESORT or not START.match(body) or body[-1] not in "}]":
         raise why
@@ -227,12 +227,13 @@ def last_resort(text: str, why: RepairError) -> Any:
 
 
 def letters(text: str) -> str:
-    """Every letter, digit and point in order, escapes read: what no repair may change."""
+    """Return every letter, digit and point in order, escapes decoded: no repair may change these."""
     plain = ESCAPED.sub(lambda found: chr(int(found[1], 16)) if found[1] else "", text)
     return "".join(KEPT.findall(plain))
 
 
 def strings(value: Any) -> Iterator[str]:
+    """Yield every string within, keys included."""
     stack = [value]
     while stack:
         node = stack.pop()
@@ -246,7 +247,7 @@ def strings(value: Any) -> Iterator[str]:
 
 
 def arguments(value: Any) -> tuple[dict[str, Any] | None, str | None, list[str]]:
-    """(arguments, raw, repairs) of an object, of its text, or of its text written as a JSON string once more."""
+    """Return (arguments, raw, repairs) of an object, of its JSON text, or of that text encoded as a JSON string again."""
     repairs: list[str] = []
     given = value
     for _ in range(3):
@@ -271,7 +272,7 @@ def as_text(value: Any) -> str:
 
 
 def calls(text: str) -> tuple[list[ReadCall], list[str]]:
-    """The calls of a text: one, a list, several in a row, with or without tags around. Raises `RepairError`."""
+    """Read the calls of a text: one, a list, several in a row, with or without tags. Raises `RepairError`."""
     wrapped = list(WRAPPED.finditer(text))
     if not wrapped:
         return bare_calls(text, None)
@@ -288,7 +289,7 @@ def calls(text: str) -> tuple[list[ReadCall], list[str]]:
 
 
 def bare_calls(text: str, name: str | None) -> tuple[list[ReadCall], list[str]]:
-    """`name`: the tool that a tag around the text already named, so that the text is the arguments alone."""
+    """Read calls without tags. `name`: the tool that the surrounding tag named; then the text is the arguments alone."""
     if function := NAMED.match(text):
         name, text = function[1], function[2]
     if name is not None:
@@ -313,7 +314,7 @@ def bare_calls(text: str, name: str | None) -> tuple[list[ReadCall], list[str]]:
 
 
 def read_call(value: Any) -> tuple[ReadCall, list[str]]:
-    """A call out of its object, in any of the shapes that models write."""
+    """Read a call from its object, in any of the shapes that models write."""
     before: list[str] = []
     if isinstance(value, str):
         value, before = loads(value)

@@ -43,7 +43,7 @@ class Parsed:
 
 
 def parse_reply(text: str, reasoning: str | None = None, *, form: Form = "auto") -> Parsed:
-    """Read a reply. `reasoning` is the endpoint's separate channel: the model's own thoughts, never a trajectory."""
+    """Read a reply. `reasoning` is the endpoint's separate channel: the model's own reasoning, never a trajectory."""
     text = text.replace("\r\n", "\n") if "\r" in text else text
     body = text.strip("\ufeff \t\n")
     if not body:
@@ -85,7 +85,7 @@ def read(text: str, form: Form, repairs: list[str]) -> Reading | None:
 
 
 def without_fence(text: str) -> str:
-    """The inside of a fence around everything; one that was opened and never closed counts too."""
+    """Return the inside of a fence around everything, also of one that is never closed."""
     if not (opened := FENCE_OPEN.match(text)):
         return text
     closed = FENCE_CLOSE.search(text, opened.end())
@@ -110,7 +110,7 @@ def without_own_thought(text: str, repairs: list[str]) -> str:
 
 
 def failure(body: str, detail: str) -> Issue:
-    """A model that declines says so at once and writes no turns."""
+    """Classify an unreadable reply: a model that declines does so at once and writes no turns."""
     if body[0] not in "{[<`" and len(body) < 4 * HEAD and REFUSAL.search(body[:HEAD]):
         return Issue(code=Code.REFUSAL, detail=body[:120])
     return Issue(code=Code.UNPARSABLE, detail=detail)

@@ -121,7 +121,7 @@ class Scanner:
         self.at += 1
 
     def _closed(self, *, comma: bool) -> bool:
-        """Between elements: step over the comma, or close the innermost bracket (also one that was left out)."""
+        """Step over the comma between elements, or close the innermost bracket, also a missing one."""
         self.at = self.skip(self.at)
         if comma and self.text[self.at : self.at + 1] == ",":
             after = self.skip(self.at + 1)
@@ -197,7 +197,7 @@ class Scanner:
         return found
 
     def _json_in_quotes(self, quote: str) -> str | None:
-        """`"{"error": "none"}"`: a JSON text put into quotes without escapes, taken as it stands."""
+        """Read `"{"error": "none"}"`: JSON text in quotes without escapes, taken unchanged."""
         start = self.at + 1
         if quote != '"' or self.text[start : start + 1] not in ("{", "["):
             return None
@@ -214,7 +214,7 @@ class Scanner:
         return found
 
     def _closes(self, at: int, *, key: bool) -> bool:
-        """Whether the quote before `at` ends its string, judged by what follows it."""
+        """Return whether the quote before `at` ends its string, judged by what follows it."""
         at = self.skip(at)
         if at >= self.end or key:
             return True
@@ -237,7 +237,7 @@ class Scanner:
         return KEY.match(self.text, at) is not None or (self._open[-2:] == ["]", "}"] and self.text[at] == "{")
 
     def _escape(self, at: int, quote: str) -> tuple[str, int, str]:
-        """(what it stands for, where it ends, kind: control, plain or literal)."""
+        """Return (decoded text, end, kind: control, plain or literal)."""
         char = self.text[at + 1 : at + 2]
         if not char:
             raise RepairError("the text is cut off inside a string", final=True)
@@ -262,6 +262,6 @@ class Scanner:
 
 
 def code_unit(text: str, at: int) -> int | None:
-    """The value of the `\\uXXXX` at that place."""
+    """Return the value of the `\\uXXXX` at that place."""
     found = UNIT.match(text, at)
     return int(found[1], 16) if found else None

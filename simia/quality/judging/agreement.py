@@ -9,10 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import sqrt
-from statistics import NormalDist
 
-Z = NormalDist().inv_cdf(0.975)
+from simia.statistics import wilson
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,18 +43,8 @@ class Agreement:
         return self.agreed / self.both if self.both else None
 
 
-def wilson(passed: int, judged: int) -> tuple[float, float]:
-    """Wilson's 95 % score interval of a share; nothing judged says nothing."""
-    if not judged:
-        return 0.0, 1.0
-    share, spread = passed / judged, Z * Z / judged
-    centre = (share + spread / 2) / (1 + spread)
-    half = Z / (1 + spread) * sqrt(share * (1 - share) / judged + spread / (4 * judged))
-    return max(0.0, centre - half), min(1.0, centre + half)
-
-
 def agreement(pairs: Sequence[tuple[bool, bool]]) -> Agreement:
-    """Of two judges' verdicts on the same trajectories."""
+    """Measure how far two judges' verdicts on the same trajectories agree."""
     both = len(pairs)
     agreed = sum(a == b for a, b in pairs)
     if not both:
@@ -66,7 +54,7 @@ def agreement(pairs: Sequence[tuple[bool, bool]]) -> Agreement:
 
 
 def fleiss(ratings: Sequence[Sequence[bool]]) -> float | None:
-    """Fleiss' kappa: a row of verdicts for each trajectory, as many in each row."""
+    """Compute Fleiss' kappa from a row of verdicts for each trajectory; all rows have the same length."""
     if not ratings or len(ratings[0]) < 2:
         return None
     raters = len(ratings[0])

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
-from typing import IO, Literal
+from typing import Literal
 
 import orjson
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -56,7 +56,7 @@ class Judgement:
         return list(dict.fromkeys(row.judge for row in self.rows))
 
     def dimensions(self, *judges: str) -> list[str]:
-        """Those that every one of these judges judges; `overall` first."""
+        """List the dimensions that all of these judges assess; `overall` first."""
         rows = {row.judge: row for row in self.rows}
         known = dict.fromkeys([OVERALL, *(name for row in self.rows for name in row.verdict.dimensions)])
         return [name for name in known if all(rows[judge].judges(name) for judge in judges)]
@@ -66,7 +66,7 @@ class Judgement:
         return Rate(said.count(True), len(said) - said.count(None), said.count(None))
 
     def ratings(self, judges: Sequence[str], dimension: str = OVERALL) -> dict[str, list[bool]]:
-        """Verdicts by item, in the judges' order, where every one of them has one."""
+        """Return verdicts by item, in the judges' order, for items with a verdict of each judge."""
         found: dict[str, dict[str, bool]] = {}
         for row in self.rows:
             said = row.said(dimension)
@@ -78,7 +78,7 @@ class Judgement:
         return agreement([(a, b) for a, b in self.ratings([first, second], dimension).values()])
 
     def agreements(self) -> dict[tuple[str, str, str], Agreement]:
-        """Every pair of judges on every dimension that both judge: (first, second, dimension) → agreement."""
+        """Compare every pair of judges on every common dimension: (first, second, dimension) → agreement."""
         return {
             (a, b, name): self.agreement(a, b, name)
             for a, b in combinations(self.judges, 2)
@@ -86,12 +86,12 @@ class Judgement:
         }
 
     def kappa(self, dimension: str = OVERALL) -> float | None:
-        """Fleiss' kappa over all judges that judge this dimension, three or more; None for fewer."""
+        """Compute Fleiss' kappa over all judges of this dimension; None for fewer than three."""
         judges = [judge for judge in self.judges if dimension in self.dimensions(judge)]
         return fleiss(list(self.ratings(judges, dimension).values())) if len(judges) > 2 else None
 
     def disagreements(self) -> list[tuple[str, float]]:
-        """Items that judges see differently, the most disputed first: (item, share of disputing pairs of verdicts)."""
+        """List items on which judges disagree, the most disputed first: (item, share of disagreeing pairs of verdicts)."""
         disputed: dict[str, float] = {}
         for item, rows in self._by_item().items():
             names = {name for row in rows for name in [OVERALL, *row.verdict.dimensions]}
@@ -103,7 +103,7 @@ class Judgement:
         return sorted(disputed.items(), key=lambda pair: (-pair[1], pair[0]))
 
     def failed(self, rule: Rule = "majority") -> dict[str, list[Issue]]:
-        """Items to be left out of an export, with the faults found: failed by any, most or all judges that judged them."""
+        """Return the items that an export leaves out, with their faults: those that any, most or all of their judges failed."""
         refused: dict[str, list[Issue]] = {}
         for item, rows in self._by_item().items():
             verdicts = [row.verdict for row in rows if row.verdict.passed is not None]
@@ -126,25 +126,19 @@ class Book:
     def __init__(self, folder: Path) -> None:
         self.path = folder / FILE
         self.rows: dict[tuple[str, str], Judged] = {(row.judge, row.item): row for row in read(self.path)}
-        self._file: IO[bytes] | None = None
 
     def add(self, row: Judged) -> None:
+        """Append a row to the file."""
         self.rows[row.judge, row.item] = row
-        if self._file is None:
-            self._file = self.path.open("ab")
-            if self._file.tell() and not self.path.read_bytes().endswith(b"\n"):
-                self._file.write(b"\n")  # a kill tore the last line: it must not swallow this one
-        self._file.write(line(row))
-        self._file.flush()
-
-    def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        with self.path.open("a+b") as file:
+            if file.seek(0, os.SEEK_END):
+                file.seek(-1, os.SEEK_END)
+                if file.read(1) != b"\n":
+                    file.write(b"\n")  # a kill tore the last line: it must not swallow this one
+            file.write(line(row))
 
     def rewrite(self, rows: Iterable[Judged]) -> None:
-        """Exactly these rows, all of them on disk before the old file goes."""
-        self.close()
+        """Replace the file by exactly these rows, all of them on disk before the old file goes."""
         aside = self.path.with_name(f"{FILE}.new")
         with aside.open("wb") as file:
             file.writelines(line(row) for row in rows)
@@ -158,7 +152,7 @@ def line(row: Judged) -> bytes:
 
 
 def read(path: Path) -> list[Judged]:
-    """The rows of a file, none if there is none. A line that a kill tore is left out; any other damage is said."""
+    """Read the rows of a file, none if it does not exist. A torn line is left out; other damage raises `UserError`."""
     if not path.is_file():
         return []
     rows = []
@@ -177,5 +171,5 @@ def read(path: Path) -> list[Judged]:
 
 
 def load(folder: Path) -> Judgement:
-    """What was judged of a run so far; of an interrupted pass the latest row of each judge and item."""
+    """Load the verdicts on a run; of an interrupted pass the latest row of each judge and item."""
     return Judgement(list(Book(folder).rows.values()))

@@ -35,7 +35,7 @@ class Panelist:
         self.names = list(self.rubric.dimensions)
 
     async def verdict(self, trajectory: Trajectory, *, item: str, draw: str) -> Verdict:
-        """The judge's verdict. Raises `BudgetReached`: there is no money, which says nothing of the trajectory."""
+        """Ask for the judge's verdict. Raises `BudgetReached`, which says nothing about the trajectory."""
         request = self.rubric.request(trajectory, structured=self.engine.backend.structured)
         votes = range(self.judge.votes)
         cast = await settle(self._vote(request, item=item, draw=draw, vote=vote) for vote in votes)
@@ -64,7 +64,7 @@ class Panelist:
 
 
 async def settle(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """All results, in order. If one of them raises, the others still come to their end first: their replies are paid for."""
+    """Return all results in order. If one raises, wait for the others first: their replies are paid for."""
     done = await asyncio.gather(*work, return_exceptions=True)
     for outcome in done:
         if isinstance(outcome, BaseException):

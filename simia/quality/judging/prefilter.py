@@ -20,7 +20,7 @@ DRAW = "prefilter"
 
 
 async def prefilter_llm(seeds: Sequence[Trajectory], settings: JudgeSettings, engine: Engine) -> list[Verdict]:
-    """A verdict for each seed, in their order. Raises `BudgetReached`; what was answered by then is in the journal."""
+    """Judge each seed, in order. Raises `BudgetReached`; replies received before that are in the journal."""
     panelist = Panelist(settings, engine)
     return await settle(panelist.verdict(seed, item=f"prefilter-{seed.id}", draw=DRAW) for seed in seeds)
 
@@ -28,7 +28,7 @@ async def prefilter_llm(seeds: Sequence[Trajectory], settings: JudgeSettings, en
 def split(
     seeds: Sequence[Trajectory], verdicts: Sequence[Verdict]
 ) -> tuple[list[Trajectory], list[tuple[Trajectory, list[Issue]]]]:
-    """(kept, refused with the faults found), both in the seeds' order. No verdict, no refusal."""
+    """Return (kept, refused with their faults), both in the seeds' order. A seed without a verdict is kept."""
     pairs = list(zip(seeds, verdicts, strict=True))
     kept = [seed for seed, verdict in pairs if verdict.passed is not False]
     return kept, [(seed, verdict.issues) for seed, verdict in pairs if verdict.passed is False]

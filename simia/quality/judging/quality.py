@@ -31,7 +31,7 @@ async def judge_run(
     *,
     on_verdict: Callable[[Judged], None] | None = None,
 ) -> Judgement:
-    """Verdicts of every judge on the sampled accepted trajectories. `engines`: one a judge, by its name; they may be the same.
+    """Ask every judge about the sampled accepted trajectories. `engines`: one for each judge, by name; they may be the same.
 
     What is already judged in the same way is not asked again; a verdict that was an error is. Raises `BudgetReached` after
     the replies on their way have been written down.
@@ -62,10 +62,7 @@ async def judge_run(
             on_verdict(judged)
 
     workers = sum(engine.limits.concurrency + 16 for engine in {id(e): e for e in engines.values()}.values())
-    try:
-        await drain(todo(), one, workers)
-    finally:
-        book.close()
+    await drain(todo(), one, workers)
     book.rewrite(
         row
         for name in {**dict.fromkeys(judge for judge, _ in book.rows), **panel}
@@ -76,7 +73,7 @@ async def judge_run(
 
 
 async def drain(todo: Iterator[Work], one: Callable[[Work], Coroutine[Any, Any, None]], workers: int) -> None:
-    """Work through an iterator with so many at a time. After a failure nothing more is begun, and what is on its way ends."""
+    """Work through an iterator with `workers` at a time. After a failure no work is started, and running work is awaited."""
     failures: list[Exception] = []
 
     async def worker() -> None:
@@ -94,7 +91,7 @@ async def drain(todo: Iterator[Work], one: Callable[[Work], Coroutine[Any, Any, 
 
 
 def identity(panelist: Panelist) -> str:
-    """What a verdict depends on besides the trajectory."""
+    """Hash what a verdict depends on besides the trajectory."""
     backend, judge = panelist.engine.backend, panelist.judge
     asked = judge.model_dump(mode="json", include={"sampling", "votes", "tries", "dimensions"})
     return digest([backend.alias, backend.model, backend.structured, panelist.rubric.files, asked])
@@ -105,7 +102,7 @@ def item_of(body: dict[str, Any]) -> str:
 
 
 def trajectory_of(run: Run, item: str) -> Trajectory:
-    """Read by itself and not in one long walk, which would keep a run at work from tidying its log."""
+    """Read one trajectory; a single long read would keep a running run from checkpointing its log."""
     body = run.ledger.result(item)
     if body is None or not body["trajectory"]:
         raise UserError(f"run {run.id} has no trajectory for {item}: it is being rechecked; judge it afterwards")
@@ -113,7 +110,7 @@ def trajectory_of(run: Run, item: str) -> Trajectory:
 
 
 def sample(found: Iterable[str], size: int | None, seed: int) -> dict[str, None]:
-    """The chosen items, in their order."""
+    """Choose `size` items by hash, in their order."""
     if size is None:
         return dict.fromkeys(found)
     chosen = heapq.nsmallest(size, ((digest([seed, item]), i, item) for i, item in enumerate(found)))

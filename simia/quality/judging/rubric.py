@@ -11,14 +11,13 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from simia.amplification.prompt import as_value, compact
-from simia.amplification.reply_schema import TEXT, strict
 from simia.errors import UserError
+from simia.json_schema import TEXT, strict
 from simia.llm.types import Request
-from simia.prompts import template, text_of
+from simia.prompts import decode_result, template, text_of
 from simia.quality.judging.settings import Judge
 from simia.quotation import escape_unprintable, quote
-from simia.trajectory import Message, Trajectory, digest
+from simia.trajectory import Message, Trajectory, compact, digest
 
 SECTION = re.compile(r"^## +(.+?) *$", re.M)
 NAME = re.compile(r"[a-z][a-z0-9_]*")
@@ -43,7 +42,7 @@ class Rubric:
         self.files = {judge.system: system_hash, judge.request: request_hash, judge.rubric: rubric_hash}
 
     def request(self, trajectory: Trajectory, *, structured: bool) -> Request:
-        """The question whether this trajectory is good. `structured`: the endpoint can hold the reply to a schema."""
+        """Build the request for a verdict. `structured`: the endpoint can constrain the reply to a schema."""
         sampling = self.judge.sampling
         return Request(
             messages=self.messages(trajectory),
@@ -61,11 +60,10 @@ class Rubric:
         facts: dict[str, Any] = {
             "about": self.about,
             "dimensions": self.dimensions,
-            "tools": [escape_unprintable(compact(tool)) for tool in trajectory.tools],
+            "tools": [escape_unprintable(compact(tool.flat())) for tool in trajectory.tools],
             "policy": trajectory.system,
-            "marker": digest(trajectory.system)[
-                :16
-            ],  # no policy can hold its own hash, so none can write its last line
+            # No policy can hold its own hash, so none can write its last line.
+            "marker": digest(trajectory.system)[:16],
             "turns": turns(trajectory.messages),
             "end": cut,
         }
@@ -73,14 +71,14 @@ class Rubric:
         return [{"role": "system", "content": system}, {"role": "user", "content": request}]
 
     def schema(self) -> dict[str, Any]:
-        """The reason stands before the verdict, so that a model which writes in order thinks before it decides."""
+        """Build the reply's schema. The reason precedes the verdict, so that the model reasons before it decides."""
         point = strict({"why": TEXT, "pass": {"type": "boolean"}})
         body = strict(dict.fromkeys(self.dimensions, point))
         return {"type": "json_schema", "json_schema": {"name": "verdict", "schema": body}}
 
 
 def split(name: str, text: str) -> tuple[str, dict[str, str]]:
-    """(what stands before the first section, the sections)."""
+    """Return (the text before the first section, the sections)."""
     about, *rest = SECTION.split(text)
     sections: dict[str, str] = {}
     for heading, body in zip(rest[::2], rest[1::2], strict=True):
@@ -93,7 +91,7 @@ def split(name: str, text: str) -> tuple[str, dict[str, str]]:
 
 
 def turns(messages: list[Message]) -> list[str]:
-    """Each turn as one line of JSON, with nothing left out that a judge of form has to see."""
+    """Write each turn as one line of JSON, complete enough for a judge of format."""
     called: dict[str, str] = {}  # by turns, for some dialects count their call ids anew in each
     lines = []
     for i, message in enumerate(messages):
@@ -104,7 +102,7 @@ def turns(messages: list[Message]) -> list[str]:
         if message.reasoning:
             turn["reasoning"] = message.reasoning
         if message.text or not message.calls:
-            turn["content"] = as_value(message.text) if message.role == "tool" else message.text
+            turn["content"] = decode_result(message.text) if message.role == "tool" else message.text
         if message.calls:
             turn["calls"] = [
                 {"name": call.name, "arguments": call.arguments if call.raw is None else call.raw}

@@ -10,11 +10,14 @@ import contextlib
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
-from simia.amplification.session import Say, saved
+from pydantic import Field
+
+from simia.config import Config, parse
 from simia.jobs import Ledger, Run
 from simia.jobs.database import Database
 from simia.jobs.run import take_lock
 from simia.llm.backends import LLMSettings, open_backend, price_for
+from simia.llm.embedded import EmbeddedSettings
 from simia.llm.engine import Engine, Journal
 from simia.quality.judging.judgement import Judged, Judgement
 from simia.quality.judging.quality import judge_run
@@ -22,6 +25,14 @@ from simia.quality.judging.settings import QualitySettings
 from simia.trajectory import Usage
 
 FOLDER = "judging"
+Say = Callable[[str], None]
+
+
+class RunModel(Config):
+    """The part of a run's config that judging needs."""
+
+    llm: LLMSettings = Field(default_factory=EmbeddedSettings)
+    """The model that made the trajectories, and judges them where a judge names none of its own."""
 
 
 async def judge(
@@ -32,12 +43,12 @@ async def judge(
     say: Say = print,
     on_verdict: Callable[[Judged], None] | None = None,
 ) -> tuple[Judgement, Usage]:
-    """Judge a run by id or path: the verdicts, and what all judging of this run has cost so far."""
+    """Judge a run by id or path. Return the verdicts and the usage of all judging of this run so far."""
     run = Run.read_only(runs, run_id)
     try:
         if not (found := run.verify()).complete:
             say(f"note: {found}")
-        own = saved(run).llm
+        own = model_of(run)
         models = {name: judge.llm or own for name, judge in config.judges.items()}
         folder = run.folder / FOLDER
         folder.mkdir(exist_ok=True)
@@ -54,11 +65,18 @@ async def judge(
         run.close()
 
 
+def model_of(run: Run) -> LLMSettings:
+    """Return the settings of the model that made a run's trajectories. Raises `UserError` for a rollout."""
+    run.refuse_rollouts("this")
+    saved = run.saved_config()
+    return parse(RunModel, {"llm": saved["llm"]} if "llm" in saved else {}, where=f"run {run.id}").llm
+
+
 @contextlib.asynccontextmanager
 async def opened(
     models: dict[str, LLMSettings], config: QualitySettings, journal: Journal, say: Say
 ) -> AsyncIterator[dict[str, Engine]]:
-    """An engine for each judge; judges with the same model share one."""
+    """Open an engine for each judge; judges with the same model share one."""
     async with contextlib.AsyncExitStack() as stack:
         known: list[tuple[LLMSettings, Engine]] = []
         engines: dict[str, Engine] = {}

@@ -8,7 +8,6 @@ authors' reward parser made 0 of a trailing comma and 7.0 of a seven.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -48,7 +47,7 @@ class Verdict(BaseModel):
 
     @property
     def issues(self) -> list[Issue]:
-        """The faults found, for a record that is refused because of them. None if there is no verdict."""
+        """Return the faults found, as issues of the refused record; none without a verdict."""
         if self.passed is None:
             return []
         return [
@@ -63,7 +62,7 @@ def error(names: Sequence[str], code: Code, detail: str = "", *, key: str | None
 
 
 def read(reply: Reply, names: Sequence[str], *, key: str | None = None) -> Verdict:
-    """The verdict in a reply on the dimensions `names`. Pure."""
+    """Read the verdict in a reply on the dimensions `names`. Pure."""
     if reply.finish == "content_filter":
         return error(names, Code.CONTENT_FILTER, key=key)
     if reply.truncated:
@@ -87,41 +86,17 @@ def read(reply: Reply, names: Sequence[str], *, key: str | None = None) -> Verdi
 
 
 def value_of(text: str) -> Any:
-    """The one JSON value of the text: as it stands, then without the prose around it, then repaired."""
-    if (whole := strict_json(text)) is not None:
-        return whole
+    """Return the one JSON value of the text, without the prose around it, and repaired where it needs that."""
     first, last = text.find("{"), text.rfind("}")
     if first < 0 or last < first:
         raise RepairError("no JSON object")
-    inner, after = text[first : last + 1], text[last + 1 :]
-    if TAKES_BACK.search(after):
+    if TAKES_BACK.search(after := text[last + 1 :]):
         raise RepairError(f"the text after the verdict may take it back: {after.strip()[:60]!r}")
-    value = strict_json(inner)
-    return loads(inner)[0] if value is None else value
-
-
-def strict_json(text: str) -> Any:
-    """The value, or None where the text is not JSON as it stands."""
-    try:
-        return json.loads(text, object_pairs_hook=once)
-    except RepairError:
-        raise  # a ValueError too, but a finding
-    except (ValueError, RecursionError):
-        return None
-
-
-def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object, refused when a key stands twice: json would keep the last and nobody would know."""
-    value = dict(pairs)
-    if len(value) < len(pairs):
-        raise RepairError("a key stands twice in one object")
-    return value
+    return loads(text[first : last + 1])[0]
 
 
 def unwrapped(value: Any, names: Sequence[str]) -> dict[str, Any]:
-    """The points by dimension, from under a single key such as `verdict` where a model put one around them."""
-    if isinstance(value, list) and len(value) == 1:
-        value = value[0]
+    """Return the points by dimension, also from under a single key such as `verdict`."""
     if isinstance(value, dict) and len(value) == 1:
         ((key, inner),) = value.items()
         if plain(key) not in names and isinstance(inner, dict):
@@ -141,7 +116,7 @@ def plain(key: str) -> str:
 
 
 def decision(point: Any) -> bool | None:
-    """True or false where the point says exactly that, in whatever words; None for all else."""
+    """Return True or False where the point states exactly that, in any accepted word; None otherwise."""
     if not isinstance(point, dict):
         return boolean(point)
     keys = {plain(key): value for key, value in point.items()}
@@ -165,7 +140,7 @@ def reason(point: Any) -> str:
 
 
 def majority(votes: Sequence[Verdict], names: Sequence[str]) -> Verdict:
-    """What more than half of all votes say, each dimension by itself; a vote that cannot be read counts for neither."""
+    """Combine votes: more than half of all votes decide each dimension; an unreadable vote counts for neither side."""
     if len(votes) == 1:
         return votes[0]
     dimensions: dict[str, bool | None] = {}

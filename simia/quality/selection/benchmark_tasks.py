@@ -66,7 +66,7 @@ class Task:
 
 
 def tasks_of(path: Path) -> Iterator[Task | None]:
-    """The tasks of a file; None for a row that is none."""
+    """Yield the tasks of a file; None for a row that holds none."""
     first = next((row for row in rows(path) if isinstance(row, dict)), None)
     if first is not None and any(dialect.sniff(first) for dialect in formats.DIALECTS.values()):
         for number, read in enumerate(formats.read(path), start=1):
@@ -77,7 +77,7 @@ def tasks_of(path: Path) -> Iterator[Task | None]:
 
 
 def rows(path: Path) -> Iterator[Any]:
-    """Values of a file: lines of JSON, a list, an object of objects (by id), or one object. None where a line is not JSON."""
+    """Yield the values of a file: JSON lines, a list, an object of objects (by id), or one object. None for a line that is not JSON."""
     try:
         if path.suffix.lower() == ".jsonl":
             with path.open("rb") as file:
@@ -88,14 +88,14 @@ def rows(path: Path) -> Iterator[Any]:
         raise UserError(f"{path} cannot be read: {error.strerror}") from None
     if isinstance(value, list):
         yield from value
-    elif isinstance(value, dict) and value.keys().isdisjoint(SAID | DONE) and all(map(is_object, value.values())):
+    elif (
+        isinstance(value, dict)
+        and value.keys().isdisjoint(SAID | DONE)
+        and all(isinstance(row, dict) for row in value.values())
+    ):
         yield from ({"id": name, **row} for name, row in value.items())
     else:
         yield value
-
-
-def is_object(value: Any) -> bool:
-    return isinstance(value, dict)
 
 
 def parsed(raw: bytes) -> Any:
@@ -122,12 +122,12 @@ def of_row(path: Path, number: int, row: Mapping[str, Any]) -> Task | None:
 
 
 def label(path: Path) -> str:
-    """Many benchmarks call each domain's file `tasks.json`, so its folder belongs to the name."""
+    """Return folder and file name: many benchmarks call each domain's file `tasks.json`."""
     return f"{path.parent.name}/{path.stem}" if path.parent.name else path.stem
 
 
 def said(row: Mapping[str, Any]) -> Iterator[str]:
-    """Texts under the known keys, and under known keys within those."""
+    """Yield texts under the known keys, and under known keys within those."""
     for key, value in row.items():
         if key in SAID:
             for each in value if isinstance(value, list) else [value]:
@@ -149,7 +149,7 @@ def done(row: Mapping[str, Any]) -> Iterator[ToolCall]:
 
 
 def action(value: Mapping[str, Any]) -> ToolCall | None:
-    """A call as name and arguments, plain or as OpenAI nests it."""
+    """Read a call as name and arguments, plain or as OpenAI nests it."""
     inner = value.get("function")
     value = inner if isinstance(inner, dict) else value
     name = value.get("name") or value.get("tool") or inner

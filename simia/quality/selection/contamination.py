@@ -17,12 +17,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from itertools import pairwise
 from pathlib import Path
 
 from simia.errors import Code, Issue, UserError
 from simia.quality.exact_duplicates import normal_arguments
 from simia.quality.selection.benchmark_tasks import Task, tasks_of
+from simia.quality.selection.sketches import grams
 from simia.trajectory import ToolCall, Trajectory
 
 GRAM = 8
@@ -77,7 +77,7 @@ class Benchmark:
 
     @classmethod
     def load(cls, name: str, paths: Sequence[str | Path], *, n: int = GRAM) -> Benchmark:
-        """From files of trajectories or tasks, folders of OfficeBench tasks, and patterns (`officebench/[23]-*`)."""
+        """Load files of trajectories or tasks, folders of OfficeBench tasks, and patterns (`officebench/[23]-*`)."""
         files = [file for path in paths for file in files_of(name, Path(path))]
         benchmark = cls(name, (task for file in files for task in tasks_of(file)), n=n)
         benchmark.counts.files = len(files)
@@ -95,15 +95,15 @@ class Benchmark:
                     self._grams.setdefault(gram, number)
             elif len(said) >= LEAST and len(task.texts) == 1:  # of a longer task it is a piece that anybody may say
                 self._whole.setdefault(hash(tuple(said)), number)
-        for pair in pairs([key(call) for call in task.calls if call.arguments]):
+        for pair in grams([key(call) for call in task.calls if call.arguments], 2):
             self._pairs.setdefault(pair, number)
 
     def report(self) -> dict[str, int]:
-        """The counts, as plain figures."""
+        """Return the counts as plain numbers."""
         return asdict(self.counts)
 
     def findings(self, t: Trajectory) -> list[Issue]:
-        """One issue for each task and kind, with the longest piece that it shares."""
+        """Report one issue for each task and kind, with the longest piece in common."""
         return [*self._said(t), *self._called(t)]
 
     def _said(self, t: Trajectory) -> Iterator[Issue]:
@@ -126,7 +126,7 @@ class Benchmark:
             yield self._issue(number, f"messages[{i}]", f"{length} words, “{piece[:QUOTED]}”")
 
     def _spans(self, own: list[int]) -> Iterator[tuple[int, int, int]]:
-        """(task, first word, end) of each run of grams of one task."""
+        """Yield (task, first word, end) of each run of grams of one task."""
         start, current = 0, self._grams.get(own[0])
         for at in range(1, len(own) + 1):
             number = self._grams.get(own[at]) if at < len(own) else None
@@ -137,7 +137,7 @@ class Benchmark:
 
     def _called(self, t: Trajectory) -> Iterator[Issue]:
         calls = [(i, j, call) for i, j, call in t.calls() if call.arguments]
-        own = pairs([key(call) for _, _, call in calls])
+        own = grams([key(call) for _, _, call in calls], 2)
         if self._pairs.keys().isdisjoint(own):
             return
         seen: set[int] = set()
@@ -165,20 +165,12 @@ def words(text: str) -> list[str]:
     return list(map(FOLDED.get, said, said))
 
 
-def grams(said: list[str], n: int) -> list[int]:
-    return list(map(hash, zip(*(said[start:] for start in range(n)), strict=False)))
-
-
 def key(call: ToolCall) -> tuple[str, str]:
     return call.name, normal_arguments(call.arguments)
 
 
-def pairs(keys: list[tuple[str, str]]) -> list[int]:
-    return list(map(hash, pairwise(keys)))
-
-
 def files_of(name: str, path: Path) -> list[Path]:
-    """The files behind a path: itself, a folder's tasks, or what a pattern matches."""
+    """Find the files behind a path: the file itself, a folder's tasks, or the matches of a pattern."""
     if path.is_file():
         return [path]
     if path.is_dir():

@@ -44,7 +44,7 @@ class PackCoverage:
                     yield use
 
     def report(self) -> dict[str, dict[str, Any]]:
-        """For each kind: how many there are, how many the data and the seeds use, and the names of those that are missing."""
+        """Count, for each kind, what is possible and what the data and the seeds use; name what is missing."""
         found = {}
         for length, kind in KINDS.items():
             possible = {use for use in self.possible if len(use) == length}
@@ -97,7 +97,7 @@ def _uses(schema: bytes) -> frozenset[Use]:
 
 
 def walk(schema: Any, at: str, depth: int) -> Iterator[Use]:
-    """(argument) for each optional one and (argument, value) for each value of an enum, at dotted paths."""
+    """Yield (argument) for each optional one and (argument, value) for each value of an enum, at dotted paths."""
     if not isinstance(schema, dict) or depth > MAX_SCHEMA_DEPTH:
         return
     for value in schema["enum"] if isinstance(schema.get("enum"), list) else ():

@@ -44,7 +44,7 @@ class Diversity:
         self._figures = Counter(dict.fromkeys(("trajectories", "parallel", "failed", "recovered", "declined"), 0))
 
     def add(self, t: Trajectory, *, tokens: int | None = None) -> None:
-        """`tokens`: where the caller has counted them already."""
+        """Count one trajectory. `tokens`: if the caller has counted them already."""
         figures = self._figures
         figures["trajectories"] += 1
         self._coverage.add(t)
@@ -63,7 +63,7 @@ class Diversity:
         figures["declined"] += declined(t)
 
     def _say(self, speaker: str, t: Trajectory) -> None:
-        """A gram does not reach from one message into the next."""
+        """Count n-grams, none of which spans two messages."""
         found: dict[int, list[int]] = {n: [] for n in ORDERS}
         for message in t.messages:
             if message.role == speaker and message.content:
@@ -74,7 +74,7 @@ class Diversity:
             self._grams[speaker][n].add(found[n])
 
     def finish(self) -> dict[str, Any]:
-        """Counts beside what they are counts of; plain JSON."""
+        """Return all figures as JSON values, each count beside its total."""
         figures, sequences = self._figures, self._sequences
         grams = [gram for orders in self._grams.values() for gram in orders.values()]
         return {
@@ -109,7 +109,7 @@ class Diversity:
 
 
 def errors(t: Trajectory) -> tuple[bool, bool]:
-    """(a tool answered with an error, a call of a later turn succeeded)"""
+    """Return (whether a tool answered with an error, whether a call of a later turn succeeded)."""
     turn, failed_in = 0, None
     for message in t.messages:
         turn += bool(message.calls)
@@ -123,7 +123,7 @@ def errors(t: Trajectory) -> tuple[bool, bool]:
 
 
 def declined(t: Trajectory) -> bool:
-    """The assistant said no, and no call followed: a no that was followed by work was a step on the way."""
+    """Return whether the assistant declined and made no call afterwards; a refusal before more work is only a step."""
     for message in reversed(t.messages):
         if message.calls:
             return False
@@ -137,7 +137,7 @@ def share(part: int, whole: int) -> float:
 
 
 def quantiles(counts: Counter[int]) -> dict[str, int]:
-    """From a histogram: a length takes few values where the trajectories are many."""
+    """Compute quantiles from a histogram: lengths take few values even for many trajectories."""
     ordered, left, found = sorted(counts), counts.total(), dict[str, int]()
     if not ordered:
         return found

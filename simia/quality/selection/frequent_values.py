@@ -35,7 +35,7 @@ class Favourites:
             known[value] += 1
 
     def finish(self) -> dict[str, dict[str, dict[str, Any]]]:
-        """tool → argument → {"of": how many values, "most": [[value, how often], …]}"""
+        """Return tool → argument → {"of": how many values, "most": [[value, count], …]}."""
         found: dict[str, dict[str, dict[str, Any]]] = {}
         for (tool, argument), known in sorted(self._values.items()):
             most = [[value, count] for value, count in known.most_common(LISTED)]
@@ -44,7 +44,7 @@ class Favourites:
 
 
 def grown(new: Mapping[str, Any], old: Mapping[str, Any], *, least: int = 20, by: float = 0.2) -> list[dict[str, Any]]:
-    """The arguments of which one value has become more frequent than it was, by at least that share, the largest growth first.
+    """List the arguments whose most frequent value grew by at least the share `by`, the largest growth first.
     `new`, `old`: what `finish` gave; an argument with fewer values than `least` is left out, and one that had no value before."""
     found = []
     for tool, arguments in new.items():

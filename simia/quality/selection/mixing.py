@@ -15,7 +15,7 @@ from simia.errors import UserError
 
 
 def quotas(shares: Mapping[str, float], total: int, available: Mapping[str, int]) -> dict[str, int]:
-    """How many of each domain: shares or weights made whole by the largest remainder. Raises `UserError` where one falls short."""
+    """Turn shares into whole counts by the largest remainder. Raises `UserError` where a domain has too few."""
     if total < 0:
         raise UserError(f"mixing: the total is {total}; it must not be negative")
     for domain, share in shares.items():
@@ -57,12 +57,12 @@ class Mixer:
         }
 
     def choose(self, domain: str, index: int) -> bool:
-        """Whether the trajectory at this place of its domain's stream is in the mix."""
+        """Return whether the trajectory at this index of its domain's stream is in the mix."""
         chosen = self._chosen.get(domain)
         return chosen is not None and 0 <= index < len(chosen) and bool(chosen[index])
 
     def order(self) -> Iterator[str]:
-        """The domain of each place in the mixed file; the domain's next chosen trajectory stands there.
+        """Yield the domain of each row of the mixed file; the domain's next chosen trajectory goes there.
 
         As good as a shuffle, since every order of the domains is equally likely; no trajectory need be held to write it.
         """
@@ -77,7 +77,7 @@ class Mixer:
                 draw -= count
 
     def _pick(self, domain: str, count: int, available: int) -> bytearray:
-        """The `count` places with the smallest hashes, as a byte for each place."""
+        """Choose the `count` indices with the smallest hashes; one byte for each index."""
         if count == available:
             return bytearray(b"\1" * available)
         ranked = sorted(range(available), key=lambda index: number(self.seed, domain, index))

@@ -13,7 +13,6 @@ arrays, about half a kilobyte a trajectory. Given the order of `add`, every answ
 
 from __future__ import annotations
 
-import json
 from array import array
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -21,9 +20,8 @@ from importlib import import_module
 from typing import Any
 from zlib import crc32
 
-import orjson
-
 from simia.errors import UserError
+from simia.quality.view import arguments_text
 from simia.trajectory import Trajectory
 
 THRESHOLD = 0.75
@@ -39,7 +37,7 @@ LOW = int.from_bytes(b"\xff\x7f" * LANES, "little")
 
 
 def signature(t: Trajectory) -> bytes:
-    """256 bytes: the lower halves of 128 minima, the same in every process (on little-endian machines, as all of today's are)."""
+    """Compute 256 bytes: the lower halves of 128 minima, equal in every process of a little-endian machine."""
     hashes = array("I", [0])
     hashes.extend(map(crc32, spoken(t).translate(WORDS).split()))
     hashes.append(0)  # an edge at either end, so that even an empty conversation has a pair
@@ -52,7 +50,7 @@ def signature(t: Trajectory) -> bytes:
 
 
 def spoken(t: Trajectory) -> bytes:
-    """Texts of the user and the assistant, names and arguments of the calls, one after the other."""
+    """Join the texts of user and assistant and the names and arguments of the calls."""
     parts: list[bytes] = []
     for message in t.messages:
         if message.role == "user" or message.role == "assistant":
@@ -61,19 +59,8 @@ def spoken(t: Trajectory) -> bytes:
                 parts.append((content if type(content) is str else message.text).encode("utf-8", "replace"))
             for call in message.calls:
                 parts.append(call.name.encode("utf-8", "replace"))
-                parts.append(
-                    dumped(call.arguments)
-                    if call.arguments is not None
-                    else (call.raw or "").encode("utf-8", "replace")
-                )
+                parts.append(arguments_text(call))
     return b"\n".join(parts)
-
-
-def dumped(arguments: dict[str, Any]) -> bytes:
-    try:
-        return orjson.dumps(arguments, option=orjson.OPT_SORT_KEYS)
-    except TypeError:  # an integer beyond 64 bits, or a lone surrogate
-        return json.dumps(arguments, sort_keys=True).encode()
 
 
 @cache
@@ -81,24 +68,24 @@ def sketcher() -> Callable[..., Any]:
     try:
         rensa = import_module("rensa")
     except ImportError:
-        raise UserError("near-duplicates need the package rensa: pip install 'simia[dedupe]'") from None
+        raise UserError("near-duplicates need the package rensa: pip install rensa") from None
     found: Callable[..., Any] = rensa.RMinHash.digest_matrix_from_flat_token_hashes
     return found
 
 
 def likeness(one: bytes, other: bytes) -> float:
-    """The estimated share of pairs that both have, of all that either has; its error is at most 0.045 (one sigma)."""
+    """Estimate the Jaccard similarity of two sets of word pairs; the standard error is at most 0.045."""
     return equal_lanes(int.from_bytes(one, "little"), int.from_bytes(other, "little")) / LANES
 
 
 def equal_lanes(one: int, other: int) -> int:
-    """How many 16-bit lanes agree, all lanes at once: adding 0x7fff carries into a lane's top bit unless the lane is 0."""
+    """Count equal 16-bit lanes, all at once: adding 0x7fff carries into a lane's top bit unless the lane is 0."""
     apart = one ^ other
     return LANES - ((((apart & LOW) + LOW) | apart) & HIGH).bit_count()
 
 
 def rows_for(threshold: float) -> int:
-    """Lanes a band: as many as leave a pair at the threshold a candidate with probability `SURE`, so that few others are."""
+    """Choose lanes a band: as many as leave a pair at the threshold a candidate with probability `SURE`."""
     fit = [rows for rows in range(1, 17) if 1 - (1 - threshold**rows) ** (LANES // rows) >= SURE]
     return max(fit, default=1)
 
@@ -137,7 +124,7 @@ class NearIndex:
             latest[bucket] = number
 
     def find(self, signature: bytes) -> str | None:
-        """The name of the nearest signature at or above the threshold; of equally near ones the first that was added."""
+        """Return the name of the nearest signature at or above the threshold; of equally near ones the first added."""
         asked = int.from_bytes(signature, "little")
         best, name = 0, None
         for number in sorted(set(self._candidates(signature))):

@@ -8,34 +8,40 @@ Hashes come from CRCs of words and from tuples of integers, which Python hashes 
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Sequence
 from math import log2
 
 CAP = 65_536
 
 
-class Distinct:
-    """How many different things; about 70 bytes each, at most `cap` of them."""
+class Sample:
+    """What both sketches hold: everything up to `cap` things, then those whose mixed hash ends in enough zero bits."""
 
     def __init__(self, cap: int = CAP) -> None:
         self.total = 0
         self._cap, self._bits = cap, 0
-        self._kept: set[int] = set()
-
-    def add(self, hashes: list[int]) -> None:
-        self.total += len(hashes)
-        if self._bits:
-            mask = (1 << self._bits) - 1
-            self._kept.update([value for value in hashes if not mixed(value) & mask])
-        else:
-            self._kept.update(hashes)
-        while len(self._kept) > self._cap:
-            self._bits += 1
-            mask = (1 << self._bits) - 1
-            self._kept = {value for value in self._kept if not mixed(value) & mask}
 
     @property
     def exact(self) -> bool:
         return not self._bits
+
+    def _keeps(self, value: int) -> bool:
+        return not mixed(value) & ((1 << self._bits) - 1)
+
+
+class Distinct(Sample):
+    """Count different things: about 70 bytes for each that is held, at most `cap` of them."""
+
+    def __init__(self, cap: int = CAP) -> None:
+        super().__init__(cap)
+        self._kept: set[int] = set()
+
+    def add(self, hashes: list[int]) -> None:
+        self.total += len(hashes)
+        self._kept.update(filter(self._keeps, hashes) if self._bits else hashes)
+        while len(self._kept) > self._cap:
+            self._bits += 1
+            self._kept = set(filter(self._keeps, self._kept))
 
     @property
     def count(self) -> int:
@@ -43,31 +49,25 @@ class Distinct:
 
     @property
     def share(self) -> float:
-        """Different ones of all (distinct-n)."""
+        """Return distinct-n: different things as a share of all."""
         return min(1.0, self.count / self.total) if self.total else 0.0
 
 
-class Frequencies:
-    """How often each thing came, for the entropy; at most `cap` different ones are held."""
+class Frequencies(Sample):
+    """Count how often each thing comes, for the entropy; at most `cap` different ones are held."""
 
     def __init__(self, cap: int = CAP) -> None:
-        self.total = 0
-        self._cap, self._bits = cap, 0
+        super().__init__(cap)
         self._counts: dict[int, int] = {}
 
     def add(self, value: int) -> None:
         self.total += 1
-        if mixed(value) & ((1 << self._bits) - 1):
+        if not self._keeps(value):
             return
         self._counts[value] = self._counts.get(value, 0) + 1
         while len(self._counts) > self._cap:
             self._bits += 1
-            mask = (1 << self._bits) - 1
-            self._counts = {value: count for value, count in self._counts.items() if not mixed(value) & mask}
-
-    @property
-    def exact(self) -> bool:
-        return not self._bits
+            self._counts = {value: count for value, count in self._counts.items() if self._keeps(value)}
 
     @property
     def distinct(self) -> int:
@@ -75,12 +75,12 @@ class Frequencies:
 
     @property
     def most(self) -> int:
-        """How often the most frequent one of those held came."""
+        """Return the count of the most frequent thing held."""
         return max(self._counts.values(), default=0)
 
     @property
     def entropy(self) -> float:
-        """In bits; 0 where all are the same. Of a sample each thing stands for 2^k like it."""
+        """Return the entropy in bits; 0 if all are equal. In a sample each thing stands for 2^k like it."""
         if not self.total:
             return 0.0
         shares = (count / self.total for count in self._counts.values())
@@ -88,9 +88,10 @@ class Frequencies:
 
 
 def mixed(value: int) -> int:
-    """The upper half of a multiplication, since the lower bits of a tuple's hash are not all alike."""
+    """Return the upper half of a multiplication: the lower bits of a tuple's hash are not uniform."""
     return (value * 0x9E3779B97F4A7C15 >> 32) & 0xFFFFFFFF
 
 
-def grams(hashes: list[int], n: int) -> list[int]:
-    return list(map(hash, zip(*(hashes[start:] for start in range(n)), strict=False)))
+def grams(items: Sequence[Hashable], n: int) -> list[int]:
+    """Return a hash of each n items in a row."""
+    return list(map(hash, zip(*(items[start:] for start in range(n)), strict=False)))

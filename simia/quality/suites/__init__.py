@@ -37,7 +37,7 @@ TAU = re.compile(r"(?:^|[^a-z])tau2?[^a-z]*(airline|retail|telecom)(?:[^a-z]|$)"
 
 
 def get(name: str) -> Suite:
-    """The suite of that name. Raises `UserError` that names the nearest one."""
+    """Return the suite of that name. Raises `UserError` with the nearest name."""
     if name in SUITES:
         return SUITES[name]
     close = difflib.get_close_matches(name, SUITES, n=1)
@@ -46,7 +46,7 @@ def get(name: str) -> Suite:
 
 
 def suite_of(t: Trajectory) -> Suite:
-    """By the tools, which nobody misspells; else by the pack's name."""
+    """Detect the suite by the tools, else by the pack's name."""
     names = frozenset(tool.name for tool in t.tools)
     if names in WHOLE:
         return SUITES[WHOLE[names]]

@@ -33,7 +33,7 @@ def shell(t: Trajectory, seed: Trajectory | None) -> Iterator[Issue]:
 
 
 def shop(t: Trajectory, seed: Trajectory | None) -> Iterator[Issue]:
-    """Only what the last page offers can be clicked; only a page with a search box can be searched."""
+    """Check that only elements of the last page are clicked, and only pages with a search box are searched."""
     yield from one_call_a_turn(t)
     yield from written(t, DIALECT)
     page: Message | None = None
@@ -61,7 +61,7 @@ def offered(page: Message | None, action: str, value: str, where: str) -> Iterat
 
 
 def offers(page: str) -> tuple[bool | None, set[str] | None]:
-    """(has a search box, what can be clicked) of a page; None where the page does not say."""
+    """Return (has a search box, clickable names) of a page; None where the page does not show it."""
     listed = LISTED.search(page)
     if listed:
         try:
@@ -80,7 +80,7 @@ def offers(page: str) -> tuple[bool | None, set[str] | None]:
 
 
 def literal(text: str) -> dict[str, object]:
-    """The list as Python prints it, which the environment does as well."""
+    """Parse the list as Python prints it, which the environment does too."""
     try:
         value = ast.literal_eval(text)
     except (ValueError, SyntaxError, RecursionError, MemoryError):
@@ -89,7 +89,7 @@ def literal(text: str) -> dict[str, object]:
 
 
 def web_page(t: Trajectory, seed: Trajectory | None) -> Iterator[Issue]:
-    """An element is chosen from the list that the last page shows."""
+    """Check that each chosen element is in the list of the last page."""
     yield from one_call_a_turn(t)
     yield from written(t, DIALECT)
     page: Message | None = None

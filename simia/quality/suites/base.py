@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 from simia import formats, resources
 from simia.errors import Code, Issue
 from simia.formats.llamafactory import Unfit
+from simia.prompts import read_lines
 from simia.trajectory import Message, ToolCall, Trajectory
 
 Check = Callable[[Trajectory, Trajectory | None], Iterator[Issue]]
@@ -49,23 +49,17 @@ def no_hint(seed: Trajectory, number: int) -> str:
 
 
 def targets(name: str) -> Hint:
-    """Hints out of a file with one target a line, taken in turn: neighbours in a run differ, each comes equally often."""
+    """Make hints from a file with one target a line, used in turn so that each occurs equally often."""
 
     def hint(seed: Trajectory, number: int) -> str:
-        lines = lines_of(name)
+        lines = read_lines(name)
         return f"Target: {lines[number % len(lines)]}."
 
     return hint
 
 
-@cache
-def lines_of(name: str) -> tuple[str, ...]:
-    text = resources.find("prompts", name).read_text(encoding="utf-8")
-    return tuple(line.strip() for line in text.splitlines() if line.strip())
-
-
 def one_call_a_turn(t: Trajectory, *, text: bool = False) -> Iterator[Issue]:
-    """`text`: words to the user may stand beside the call."""
+    """Check for one call a turn. `text`: a turn may hold text beside its call."""
     for i, message in enumerate(t.messages):
         if len(message.calls) > 1:
             yield breaks(f"messages[{i}]", f"{len(message.calls)} calls in one turn, where one is allowed")
@@ -74,7 +68,7 @@ def one_call_a_turn(t: Trajectory, *, text: bool = False) -> Iterator[Issue]:
 
 
 def written(t: Trajectory, dialect: str) -> Iterator[Issue]:
-    """Can the suite's own text form say this trajectory? If not, it cannot become training data for the suite."""
+    """Check that the suite's text form can express the trajectory; otherwise it cannot become training data."""
     try:
         formats.get(dialect).write(t)
     except Unfit as unfit:
@@ -104,7 +98,7 @@ def steps(t: Trajectory) -> Iterator[Step]:
 
 
 def as_object(message: Message | None) -> dict[str, Any]:
-    """A tool's result as a JSON object; empty where it is none."""
+    """Parse a tool's result as a JSON object; empty if it is none."""
     if message is None:
         return {}
     try:
@@ -115,7 +109,7 @@ def as_object(message: Message | None) -> dict[str, Any]:
 
 
 def failed(message: Message | None) -> bool:
-    """Did the tool refuse? Then nothing was changed, and no rule of the world was broken."""
+    """Return whether the tool refused; then it changed nothing and broke no rule."""
     if message is None or message.error is not None:
         return True
     text = message.text.strip().lower()

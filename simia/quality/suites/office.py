@@ -23,12 +23,12 @@ SUBJECTS = tuple(app for app in APPS if app not in ("shell", "llm"))
 
 
 def apps_used(t: Trajectory) -> list[str]:
-    """The apps whose actions the trajectory calls, in order of first use."""
+    """List the apps whose actions the trajectory calls, in order of first use."""
     return list(dict.fromkeys(app for _, _, c in t.calls() if (app := c.name.partition(".")[0]) in APPS))
 
 
 def hint(seed: Trajectory, number: int) -> str:
-    """Which apps to combine: mostly one of the seed's with one or two others."""
+    """Choose the apps to combine: mostly one of the seed's with one or two others."""
     rng = random.Random(number)
     asked = rng.randint(MIN_APPS, MAX_APPS)
     own = [app for app in apps_used(seed) if app in SUBJECTS]

@@ -45,7 +45,7 @@ REFUSAL = re.compile(r"(?:no|nope|stop|cancel that|don['’]?t(?: do (?:it|that)
 
 
 def consented(t: Trajectory, writes: frozenset[str]) -> Iterator[Issue]:
-    """A change needs the user's answer to something that the assistant said: it cannot come before, or after a bare no."""
+    """Check that a user's answer precedes each change, and that it is not a bare no."""
     for step in steps(t):
         if step.call.name not in writes:
             continue
@@ -58,15 +58,13 @@ def consented(t: Trajectory, writes: frozenset[str]) -> Iterator[Issue]:
 
 
 def retail_world(t: Trajectory) -> Iterator[Issue]:
-    """Pending orders are cancelled or modified, delivered ones returned or exchanged; `cancelled` ones neither."""
+    """Check that only pending orders are cancelled or modified, and only delivered ones returned or exchanged."""
     status: dict[str, str] = {}
     for step in steps(t):
         order = str(step.arguments.get("order_id", ""))
         needed = "pending" if "_pending_order" in step.call.name else "delivered"
-        whole = step.call.name in (
-            "cancel_pending_order",
-            "modify_pending_order_items",
-        )  # not "pending (item modified)"
+        # These two want "pending" and not "pending (item modified)".
+        whole = step.call.name in ("cancel_pending_order", "modify_pending_order_items")
         found = as_object(step.result)
         if step.call.name in RETAIL_WRITES and "order_id" in found and not failed(step.result):
             known = status.get(order, needed)
@@ -77,7 +75,7 @@ def retail_world(t: Trajectory) -> Iterator[Issue]:
 
 
 def airline_world(t: Trajectory) -> Iterator[Issue]:
-    """The flights of a basic economy reservation stay as they are."""
+    """Check that the flights of a basic economy reservation are not changed."""
     known: dict[str, dict[str, Any]] = {}
     for step in steps(t):
         reservation = known.get(str(step.arguments.get("reservation_id", "")), {})
@@ -91,13 +89,13 @@ def airline_world(t: Trajectory) -> Iterator[Issue]:
 
 
 def numbers(flights: Any) -> list[tuple[str, str]]:
-    """(flight number, date) of each leg, in any order."""
+    """Return (flight number, date) of each leg, sorted."""
     legs = [leg for leg in flights if isinstance(leg, dict)] if isinstance(flights, list) else []
     return sorted((str(leg.get("flight_number")), str(leg.get("date"))) for leg in legs)
 
 
 def telecom_world(t: Trajectory) -> Iterator[Issue]:
-    """What happens on the phone is the user's to do: the assistant never calls the user's tools."""
+    """Check that the assistant never calls the user's tools, which act on the user's phone."""
     theirs = {tool.name for tool in t.user_tools} - {tool.name for tool in t.tools}
     for step in steps(t):
         if step.call.name in theirs:

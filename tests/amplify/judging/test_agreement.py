@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from simia.quality.judging.agreement import Rate, agreement, fleiss, wilson
+from simia.quality.judging.agreement import Rate, agreement, fleiss
+from simia.statistics import wilson
 
 
 def test_wilson() -> None:

@@ -11,8 +11,9 @@ from simia.errors import Code, UserError
 from simia.jobs import Run
 from simia.llm.engine import BudgetReached, Engine, Limits
 from simia.llm.types import LLMFault, Reply, Request
-from simia.quality.judging import JudgeSettings, Rubric, prefilter_llm, split
-from simia.quality.judging.rubric import turns
+from simia.quality.judging.prefilter import prefilter_llm, split
+from simia.quality.judging.rubric import Rubric, turns
+from simia.quality.judging.settings import JudgeSettings
 from simia.trajectory import End, Message, ToolCall, Trajectory
 from tests.amplify.judging.cases import seed
 from tests.amplify.judging.fakes import FakeJudge, said

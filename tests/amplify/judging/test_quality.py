@@ -20,9 +20,11 @@ from simia.jobs import Item, Run
 from simia.llm.engine import BudgetReached, Engine, Limits
 from simia.llm.replay import Recorded, record
 from simia.llm.types import LLMFault, Reply, Request
-from simia.quality.judging import Judge, Judged, Judgement, QualitySettings, Rubric, Verdict, judge_run, load
-from simia.quality.judging.judgement import FILE, read
-from simia.quality.judging.quality import sample
+from simia.quality.judging.judgement import FILE, Judged, Judgement, load, read
+from simia.quality.judging.quality import judge_run, sample
+from simia.quality.judging.rubric import Rubric
+from simia.quality.judging.settings import Judge, QualitySettings
+from simia.quality.judging.verdict import Verdict
 from simia.trajectory import Trajectory
 from tests.amplify.judging.cases import seed, seeds
 from tests.amplify.judging.fakes import FakeJudge, said

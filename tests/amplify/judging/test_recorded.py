@@ -13,7 +13,8 @@ import pytest
 from simia.errors import Code
 from simia.llm.engine import Engine
 from simia.llm.replay import ReplayBackend, ReplaySettings
-from simia.quality.judging import JudgeSettings, prefilter_llm, split
+from simia.quality.judging.prefilter import prefilter_llm, split
+from simia.quality.judging.settings import JudgeSettings
 from tests.amplify.judging.cases import SOUND, all_cases
 
 RECORDINGS = Path(__file__).parents[2] / "recordings"
