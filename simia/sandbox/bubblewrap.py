@@ -14,10 +14,8 @@ import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from simia.sandbox.capabilities import Walls
+from simia.sandbox.isolation import Walls
 
 NOBODY = "65534"
 SYSTEM = (

@@ -54,6 +54,8 @@ NEEDS: dict[str, dict[str, str]] = {
     },
 }
 """Trainer → distribution → range, as pip writes ranges; an empty one: any version."""
+RAGEN_COMMIT = "5eb79b82cecc31db5662ba3c96b752405692410b"
+RAGEN_CLONE = f"git clone https://github.com/RAGEN-AI/RAGEN && cd RAGEN && git checkout {RAGEN_COMMIT[:7]} && git submodule update --init verl"
 LIST = (
     "import importlib.metadata as m, json; print(json.dumps({d.name: d.version for d in m.distributions() if d.name}))"
 )
@@ -128,9 +130,7 @@ def home_of(trainer: str) -> Path | None:
 def clean(trainer: str) -> str:
     """The command that makes a clean environment for that trainer."""
     if trainer == "ragen":  # on a machine with GPUs, by RAGEN's own script: its package on the index is another one
-        from simia.trainers.ragen.start import CLONE
-
-        return f"{CLONE} && bash scripts/setup_ragen.sh"
+        return f"{RAGEN_CLONE} && bash scripts/setup_ragen.sh"
     return f"{sys.executable} -P -m simia.venvs {trainer}"
 
 

@@ -14,8 +14,7 @@ from simia.config import parse
 from simia.envs.config import StageConfig
 from simia.envs.text_episode import plain
 from simia.errors import UserError
-from simia.trainers.ragen.register import ENV_TYPE
-from simia.trainers.ragen.settings import SimiaEnvConfig
+from simia.trainers.ragen.settings import ENV_TYPE, SimiaEnvConfig
 
 GRPO_METHODS = ("mean_std", "mean")
 FIELDS = tuple(field.name for field in dataclasses.fields(SimiaEnvConfig))

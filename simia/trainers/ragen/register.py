@@ -16,7 +16,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-ENV_TYPE = "simia"
+from simia.trainers.ragen.settings import ENV_TYPE
 
 
 def register() -> None:

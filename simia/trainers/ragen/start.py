@@ -25,14 +25,11 @@ from simia.resources import cache_root
 from simia.trainers.launch import Launch, check_stage, folder_there, misfit, writable
 from simia.trainers.ragen.checks import at, check
 from simia.trainers.ragen.env import SimiaEnvConfig, as_stage
-from simia.trainers.versions import NEEDS, installed, interpreter
+from simia.trainers.versions import NEEDS, RAGEN_CLONE, RAGEN_COMMIT, installed, interpreter
 from simia.venvs import plain, python_path
 
-COMMIT = "5eb79b82cecc31db5662ba3c96b752405692410b"
-VERL = "1e47e412a441bae8cd1152888f6822871f95dec5"
 REFERENCE = re.compile(r"\$\{([\w.]+)\}")
 FREE = ("custom_envs",)  # sections whose names are the user's
-CLONE = f"git clone https://github.com/RAGEN-AI/RAGEN && cd RAGEN && git checkout {COMMIT[:7]} && git submodule update --init verl"
 
 
 def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None) -> Launch:
@@ -70,10 +67,10 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None)
 def checkout() -> Path:
     """RAGEN's source with the verl beside it."""
     named = os.environ.get("RAGEN_HOME")
-    home = Path(named).expanduser().resolve() if named else cache_root() / "ragen" / COMMIT
+    home = Path(named).expanduser().resolve() if named else cache_root() / "ragen" / RAGEN_COMMIT
     if not (home / "train.py").is_file():
         where = f"RAGEN_HOME ({home}) has no train.py" if named else "RAGEN is not here"
-        raise UserError(f"{where}: {CLONE}, and set RAGEN_HOME to that folder")
+        raise UserError(f"{where}: {RAGEN_CLONE}, and set RAGEN_HOME to that folder")
     if not (home / "verl" / "verl" / "protocol.py").is_file():
         raise UserError(f"{home} has no verl in it: run git submodule update --init verl there")
     return home
@@ -149,4 +146,4 @@ def versions(python: Path) -> list[str]:
     """Raises for a package that RAGEN needs and that is missing or of another version; how to get an environment that has them
     stands in the line."""
     found = installed(interpreter("ragen", python))
-    return [f"RAGEN {COMMIT[:7]} with " + ", ".join(f"{name} {found[plain(name)]}" for name in NEEDS["ragen"])]
+    return [f"RAGEN {RAGEN_COMMIT[:7]} with " + ", ".join(f"{name} {found[plain(name)]}" for name in NEEDS["ragen"])]
