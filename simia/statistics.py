@@ -11,9 +11,11 @@ import math
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import NormalDist
 
 RESAMPLES = 2000
 SUCCESS = 1.0 - 1e-9
+Z = NormalDist().inv_cdf(0.975)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,13 +84,17 @@ def interval(values: Sequence[float]) -> Estimate:
     n = len(values)
     mean = sum(values) / n
     if len(set(values)) == 1:
-        return wilson(mean, n)
+        return Estimate(mean, *wilson(mean * n, n))
     source = random.Random(0)
     means = sorted(sum(source.choices(values, k=n)) / n for _ in range(RESAMPLES))
     return Estimate(mean, means[int(0.025 * RESAMPLES)], means[int(0.975 * RESAMPLES) - 1])
 
 
-def wilson(share: float, n: int, z: float = 1.96) -> Estimate:
-    middle = (share + z * z / (2 * n)) / (1 + z * z / n)
-    half = z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n)) / (1 + z * z / n)
-    return Estimate(share, max(0.0, middle - half), min(1.0, middle + half))
+def wilson(passed: float, n: int) -> tuple[float, float]:
+    """Wilson's 95 % score interval of the share `passed / n`; it holds near 0 and 1 too. (0, 1) where n is 0."""
+    if not n:
+        return 0.0, 1.0
+    share, spread = passed / n, Z * Z / n
+    centre = (share + spread / 2) / (1 + spread)
+    half = Z / (1 + spread) * math.sqrt(share * (1 - share) / n + spread / (4 * n))
+    return max(0.0, centre - half), min(1.0, centre + half)

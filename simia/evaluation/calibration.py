@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from simia.errors import Code
-from simia.quality.judging.agreement import agreement, wilson
+from simia.quality.judging.agreement import agreement
 from simia.reward import Reward
+from simia.statistics import wilson
 from simia.trajectory import Usage
 
 FULL = 1.0 - 1e-9

@@ -4,6 +4,10 @@ A trainer cuts what is over its context without a word, so the exporter must kno
 tokenizer among its dependencies; this walks the text in pieces as byte-level BPE of the Qwen and Llama 3 kind does
 (words, single digits, punctuation runs) and was fitted against Qwen2.5's tokenizer: on tool schemas, policies, code,
 JSON and chat it says 1.05 to 1.35 times the truth. Pass `count=` to `export` for the exact number.
+
+`quality.fast_tokens` is a second estimate for another purpose: it counts bytes, takes a hundredth of the time (0.03 ms against
+3.3 ms for 12 kB), and comes out near the truth on either side. Every checked reply needs it; a context must not be exceeded,
+so the exporter needs this one.
 """
 
 from __future__ import annotations
