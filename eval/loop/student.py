@@ -17,6 +17,7 @@ import json
 import os
 import random
 import shutil
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -28,8 +29,10 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache  # ty
 from simia import event_loop as sync
 from simia.envs.environment import Environment, EpisodeLimits, open_environment
 from simia.pack import Pack
-from simia.trainers import tiny_model
 from simia.trainers.tokens import Row, Text
+
+sys.path.append(str(Path(__file__).parents[2] / "tests" / "trainers"))
+import tiny_model
 
 TURNS, ERRORS, TURN_TOKENS = 8, 3, 64
 OPENING = r"""
