@@ -97,11 +97,7 @@ class Engine:
     """`async with Engine(...) as engine: reply = await engine.ask(request, item=..., draw=...)`. One event loop, any number of tasks."""
 
     def __init__(
-        self,
-        backend: Backend,
-        journal: Journal | None = None,
-        limits: Limits | None = None,
-        price: Price | None = None,
+        self, backend: Backend, journal: Journal | None = None, limits: Limits | None = None, price: Price | None = None
     ) -> None:
         self.backend = backend
         self.journal: Journal = journal if journal is not None else MemoryJournal()

@@ -28,6 +28,7 @@ from simia import event_loop as sync
 from simia.envs.environment import Environment, Episode
 from simia.errors import Code, UserError
 from simia.trainers.aborted import tell_lost
+from simia.trainers.launch import tasks_of_split
 from simia.trainers.ranks import agreed
 from simia.trainers.tokens import Row, Text, until_end
 from simia.trajectory import Trajectory
@@ -41,11 +42,7 @@ RolloutFunc = Callable[[list[str], Any], dict[str, list[Any]]]
 
 def task_rows(environment: Environment, split: str | None = None) -> list[dict[str, str]]:
     """Rows for the trainer's data set: a task's id as the prompt. `split` None: all tasks."""
-    rows = [{"prompt": task.id} for task in environment.tasks if split in (None, task.split)]
-    if not rows:
-        splits = ", ".join(sorted({task.split for task in environment.tasks})) or "none"
-        raise UserError(f"pack {environment.pack.name} has no task of split {split!r}; its splits: {splits}")
-    return rows
+    return [{"prompt": task.id} for task in tasks_of_split(environment.pack, environment.tasks, split)]
 
 
 def environment_reward(*, reward: Sequence[float | None], **_: Any) -> list[float | None]:

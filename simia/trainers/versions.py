@@ -6,9 +6,7 @@ The ranges are what the releases that simia is tested with declare, or refuse at
 
 from __future__ import annotations
 
-import json
 import re
-import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,7 +15,7 @@ from pathlib import Path
 
 from simia.errors import UserError
 from simia.resources import cache_root
-from simia.venvs import RECIPES, plain
+from simia.venvs import RECIPES, distributions_of, plain
 
 NEEDS: dict[str, dict[str, str]] = {
     "llamafactory": {
@@ -56,9 +54,6 @@ NEEDS: dict[str, dict[str, str]] = {
 """Trainer → distribution → range, as pip writes ranges; an empty one: any version."""
 RAGEN_COMMIT = "5eb79b82cecc31db5662ba3c96b752405692410b"
 RAGEN_CLONE = f"git clone https://github.com/RAGEN-AI/RAGEN && cd RAGEN && git checkout {RAGEN_COMMIT[:7]} && git submodule update --init verl"
-LIST = (
-    "import importlib.metadata as m, json; print(json.dumps({d.name: d.version for d in m.distributions() if d.name}))"
-)
 
 
 @dataclass(frozen=True)
@@ -81,15 +76,10 @@ class Fit:
 def installed(python: Path | None = None) -> dict[str, str]:
     """Distributions with their versions, of that interpreter's environment (None: of this one)."""
     if python is None or str(python) == sys.executable:
-        found = {
-            one.name: one.version for one in reversed(list(distributions())) if one.name
-        }  # the first on the path counts
+        # The first on the path counts.
+        found = {one.name: one.version for one in reversed(list(distributions())) if one.name}
     else:
-        try:
-            asked = subprocess.run([str(python), "-I", "-c", LIST], capture_output=True, text=True, check=True)
-            found = dict(json.loads(asked.stdout))
-        except (OSError, subprocess.CalledProcessError, ValueError):
-            raise UserError(f"{python} is no Python interpreter that runs") from None
+        found = distributions_of(python)
     return {plain(name): version for name, version in found.items()}
 
 
@@ -120,9 +110,8 @@ def interpreter(trainer: str, python: Path | None) -> Path:
 
 def home_of(trainer: str) -> Path | None:
     """The interpreter of the trainer's own environment, if that is built."""
-    recipe = (
-        RECIPES.get(trainer) if trainer != "ragen" else None
-    )  # that recipe is for its environments alone, not to train
+    # That recipe is for its environments alone, not to train.
+    recipe = RECIPES.get(trainer) if trainer != "ragen" else None
     python = cache_root() / "envs" / recipe.key / "bin" / "python" if recipe else None
     return python if python is not None and python.exists() else None
 

@@ -359,9 +359,8 @@ def fits(path: Path, status: os.stat_result, kind: str, data: bytes) -> bool:
 @contextlib.contextmanager
 def laid(files: Files) -> Iterator[Path]:
     """The files in a folder of their own, for as long as they are looked at."""
-    room = (
-        "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-    )  # no part of the state, also where that is the whole root
+    # No part of the state, also where that is the whole root.
+    room = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     folder = Path(tempfile.mkdtemp(prefix="before-", dir=room))
     try:
         lay(folder, files)

@@ -28,6 +28,7 @@ from simia.formats.calls import read_message
 from simia.reward import Reward
 from simia.statistics import SUCCESS
 from simia.task import Task
+from simia.trainers.launch import tasks_of_split
 from simia.trainers.ragen.settings import Lane, SimiaEnvConfig, as_stage, task_of
 from simia.trainers.tokens import Row, Text
 from simia.trajectory import Message
@@ -148,13 +149,7 @@ class SimiaEnv:
     def tasks(self, mode: str) -> list[Task]:
         split = self.config.train if mode == "train" else self.config.val
         environment = self.lease.environment
-        tasks = [task for task in environment.tasks if split in (None, task.split)]
-        if not tasks:
-            splits = ", ".join(sorted({task.split or "none" for task in environment.tasks}))
-            raise UserError(
-                f"pack {environment.pack.name} has no task of split {split!r}, which {mode} wants; its splits: {splits}"
-            )
-        return tasks
+        return tasks_of_split(environment.pack, environment.tasks, split, f", which {mode} wants")
 
     # -- in the portal's loop -----------------------------------------------------------------------------------------
 

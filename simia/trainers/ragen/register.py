@@ -45,10 +45,7 @@ def set_classes(module: Any) -> None:
     module.LLMAgentProxy = Proxy
 
 
-INSTALL: dict[str, Callable[[Any], None]] = {
-    "ragen.env": add_environment,
-    "ragen.llm_agent.agent_proxy": set_classes,
-}
+INSTALL: dict[str, Callable[[Any], None]] = {"ragen.env": add_environment, "ragen.llm_agent.agent_proxy": set_classes}
 
 
 class Finder(MetaPathFinder):
