@@ -1,7 +1,6 @@
-"""Which versions each trainer bears, in one table; how an environment compares; and where a trainer is to run.
+"""Which versions each trainer needs (versions.yaml), how an environment compares, and where a trainer is to run.
 
-The ranges are what the releases that simia is tested with declare, or refuse at their start. They exclude one another
-(LLaMA-Factory: transformers up to 5.6.0; TRL: datasets from 4.7), so hardly any environment holds two trainers.
+The ranges exclude one another (LLaMA-Factory: transformers up to 5.6.0; TRL: datasets from 4.7), so hardly any environment holds two trainers.
 """
 
 from __future__ import annotations
@@ -13,44 +12,13 @@ from dataclasses import dataclass
 from importlib.metadata import distributions
 from pathlib import Path
 
+import yaml
+
 from simia.errors import UserError
 from simia.resources import cache_root
 from simia.venvs import RECIPES, distributions_of, plain
 
-NEEDS: dict[str, dict[str, str]] = {
-    "llamafactory": {
-        "llamafactory": "==0.9.5",
-        "torch": ">=2.4.0",
-        "transformers": ">=4.55.0,!=4.57.0,<=5.6.0",
-        "datasets": ">=2.16.0,<=4.0.0",
-        "accelerate": ">=1.3.0,<=1.15.0",
-        "peft": ">=0.18.0,<=0.20.0",
-        "trl": ">=0.18.0,<=0.24.0",
-    },
-    "trl": {
-        "trl": ">=1.16.0,<2",
-        "torch": ">=2.4.0",
-        "transformers": ">=5.2.0",
-        "datasets": ">=4.7.0",
-        "accelerate": ">=1.10.1",
-    },
-    "verl": {
-        "verl": "==0.9.1",
-        "torch": ">=2.4.0",
-        "transformers": ">=5.5.3,!=5.6.0,<5.11",
-        "numpy": ">=2.0.0",
-        "ray": ">=2.41.0",
-        "TransferQueue": "",
-    },
-    "ragen": {
-        "torch": "==2.6.0",
-        "vllm": "==0.8.2",
-        "flash-attn": ">=2.7.4,<2.8",
-        "tensordict": ">=0.8,<0.9",
-        "ray": ">=2,<3",
-        "hydra-core": ">=1.3,<1.4",
-    },
-}
+NEEDS: dict[str, dict[str, str]] = yaml.safe_load(Path(__file__).with_name("versions.yaml").read_text("utf-8"))
 """Trainer → distribution → range, as pip writes ranges; an empty one: any version."""
 RAGEN_COMMIT = "5eb79b82cecc31db5662ba3c96b752405692410b"
 RAGEN_CLONE = f"git clone https://github.com/RAGEN-AI/RAGEN && cd RAGEN && git checkout {RAGEN_COMMIT[:7]} && git submodule update --init verl"
