@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import functools
 import threading
-from collections.abc import Coroutine
-from typing import Any, TypeVar
+from collections.abc import Coroutine, Iterable
+from typing import Any, TypeVar, cast
 
 T = TypeVar("T")
 
@@ -26,6 +26,19 @@ def portal() -> asyncio.AbstractEventLoop:
 def run(work: Coroutine[Any, Any, T]) -> T:
     """Run it in the portal's thread and wait. Raises what it raises; must not be called from the portal's own loop."""
     return asyncio.run_coroutine_threadsafe(work, portal()).result()
+
+
+def run_together(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """Run all at once in the portal's thread. What one raises is raised when all are over."""
+
+    async def gather() -> list[T]:
+        done = await asyncio.gather(*work, return_exceptions=True)
+        for each in done:
+            if isinstance(each, BaseException):
+                raise each
+        return cast(list[T], done)
+
+    return run(gather())
 
 
 def run_command(work: Coroutine[Any, Any, T]) -> T:

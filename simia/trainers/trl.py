@@ -172,13 +172,7 @@ class Rollout:
                 room = rooms[id(row)]
                 steps.append(self.text.act(row, ids[:room], logprobs[:room]))
         steps += [row.episode.stop(Code.MAX_TOKENS) for row in full]
-
-        async def together() -> None:
-            for done in await asyncio.gather(*steps, return_exceptions=True):  # all are over when one is raised
-                if isinstance(done, BaseException):
-                    raise done
-
-        sync.run(together())
+        sync.run_together(steps)
         return [row for row in speaking if row.episode.end is None]
 
     async def _close(self, episodes: list[Episode]) -> None:

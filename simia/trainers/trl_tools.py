@@ -14,7 +14,6 @@ say stands in the argument's description.
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import json
 import os
@@ -55,11 +54,8 @@ def tools_reward(
     Raises `UserError` where no episode of a step could be scored, or the budget ran out; of several ranks all raise it.
     """
 
-    async def together() -> list[Episode]:
-        said = zip(environments, completions, strict=True)
-        return await asyncio.gather(*(tools._finish(completion) for tools, completion in said))
-
-    episodes = agreed(lambda: sync.run(together()))
+    said = zip(environments, completions, strict=True)
+    episodes = agreed(lambda: sync.run_together(tools._finish(completion) for tools, completion in said))
     tell_lost(episodes, trainer_state.global_step + 1 if trainer_state is not None else 0)
     return [episode.reward.value if episode.reward else None for episode in episodes]
 
