@@ -1,6 +1,6 @@
 """GRPO in TRL over an environment: a `rollout_func` that plays whole episodes, token in, token out.
 
-    environment = sync.run(open_environment("customer_service", user="scripted"))
+    environment = event_loop.run(open_environment("customer_service", user="scripted"))
     trainer = GRPOTrainer(
         model, reward_funcs=[environment_reward], train_dataset=Dataset.from_list(task_rows(environment)),
         rollout_func=rollout_func(environment), args=GRPOConfig(...),
@@ -24,7 +24,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
-from simia import event_loop as sync
+from simia import event_loop
 from simia.envs.environment import Environment, Episode
 from simia.errors import Code, UserError
 from simia.trainers.aborted import tell_lost
@@ -128,14 +128,14 @@ class Rollout:
         try:
             while waiting or live:
                 fresh = [waiting.popleft() for _ in range(min(len(waiting), at_once - len(live)))]
-                started = sync.run(self._open(fresh, len(rows)))
+                started = event_loop.run(self._open(fresh, len(rows)))
                 episodes += started
                 opened = [Row(episode, self._prompt(episode)) for episode in started]
                 rows += opened
                 live += opened
                 live = self._round([row for row in live if row.episode.end is None])
         finally:
-            sync.run(self._close(episodes))
+            event_loop.run(self._close(episodes))
         return rows
 
     async def _open(self, tasks: list[str], first: int) -> list[Episode]:
@@ -172,7 +172,7 @@ class Rollout:
                 room = rooms[id(row)]
                 steps.append(self.text.act(row, ids[:room], logprobs[:room]))
         steps += [row.episode.stop(Code.MAX_TOKENS) for row in full]
-        sync.run_together(steps)
+        event_loop.run_together(steps)
         return [row for row in speaking if row.episode.end is None]
 
     async def _close(self, episodes: list[Episode]) -> None:

@@ -23,8 +23,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from simia import event_loop as sync
-from simia import terminal
+from simia import event_loop, terminal
 from simia.config import Config, assign, find_config, load, parse, read
 from simia.envs.config import StageConfig
 from simia.envs.environment import Environment
@@ -103,7 +102,7 @@ def train(config: TrlConfig) -> None:
     if last is not None and (step := finished(last, arguments)) is not None:
         name = "max_steps" if arguments.max_steps > 0 else "num_train_epochs"
         return say(f"finished at step {step}, see {last}; raise grpo.{name} to go on")
-    environment = ranks.agreed(lambda: sync.run(open_stage(config.stage, store=replies_of(out), say=say)))
+    environment = ranks.agreed(lambda: event_loop.run(open_stage(config.stage, store=replies_of(out), say=say)))
     try:
         plays = way_in(config, environment, lambda: trainer)
         learns = Dataset.from_list(rows(config, environment, None))
@@ -126,7 +125,7 @@ def train(config: TrlConfig) -> None:
         tell(error)  # before anything is closed: another rank that ends meanwhile has this one ended
         raise SystemExit(2) from None
     finally:
-        sync.run(environment.close())
+        event_loop.run(environment.close())
     if (group := ranks.group()) is not None:
         group.destroy_process_group()
 

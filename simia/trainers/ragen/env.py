@@ -20,7 +20,7 @@ from collections.abc import Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
-from simia import event_loop as sync
+from simia import event_loop
 from simia.envs.environment import Episode
 from simia.envs.text_episode import as_text, share
 from simia.errors import Aborted, Code, UserError
@@ -70,7 +70,7 @@ class SimiaEnv:
         task = task_of(self.tasks(mode), self.lane.number(seed), mode)
         self._next = (task, f"{mode}/{seed}/{task.id}")
         if not self.batched:
-            sync.run(self.start())
+            event_loop.run(self.start())
         return self.render()
 
     def step(self, action: str) -> Result:
@@ -83,7 +83,7 @@ class SimiaEnv:
             ready, self._ready = self._ready, None
             return ready
         if self.playing.end is None:
-            sync.run(self.act(read_message(action, f"call_{self.turns + 1}")))
+            event_loop.run(self.act(read_message(action, f"call_{self.turns + 1}")))
         return self.result()
 
     def render(self) -> str:
@@ -92,7 +92,7 @@ class SimiaEnv:
 
     def close(self) -> None:
         if self.episode is not None:
-            sync.run(self.episode.close())
+            event_loop.run(self.episode.close())
         self.lease.close()
 
     # -- what became of the episode -----------------------------------------------------------------------------------
