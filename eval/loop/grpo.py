@@ -20,7 +20,7 @@ from student import TURN_TOKENS, device, write
 from transformers import AutoModelForCausalLM, AutoTokenizer  # type: ignore[import-not-found,unused-ignore]
 from trl import GRPOConfig, GRPOTrainer  # type: ignore[import-not-found,unused-ignore]
 
-from simia import event_loop as sync
+from simia import event_loop
 from simia.envs.opening import open_stage
 from simia.trainers.trl import environment_reward, rollout_func, task_rows
 from simia.trajectory import Trajectory
@@ -41,7 +41,7 @@ def main() -> None:
     torch.manual_seed(given.seed)
     tokenizer = AutoTokenizer.from_pretrained(given.model)
     model = AutoModelForCausalLM.from_pretrained(given.model, dtype=torch.float32)
-    environment = sync.run(open_stage(json.loads(given.stage.read_text()), store=given.store))
+    environment = event_loop.run(open_stage(json.loads(given.stage.read_text()), store=given.store))
     episodes: list[dict[str, Any]] = []
 
     def seen(t: Trajectory) -> None:
@@ -78,7 +78,7 @@ def main() -> None:
         rollout_func=rollout_func(environment, seed=given.seed, max_turn_tokens=TURN_TOKENS, on_trajectory=seen),
     )
     trainer.train()
-    sync.run(environment.close())
+    event_loop.run(environment.close())
     steps = [episodes[i : i + batch] for i in range(0, len(episodes), batch)]
     means = [mean([e["reward"] for e in step]) for step in steps]
     mixed = [

@@ -17,6 +17,7 @@ import json
 import os
 import random
 import shutil
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -25,11 +26,13 @@ from typing import Any
 import torch  # type: ignore[import-not-found,unused-ignore]
 from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache  # type: ignore[import-not-found,unused-ignore]
 
-from simia import event_loop as sync
+from simia import event_loop
 from simia.envs.environment import Environment, EpisodeLimits, open_environment
 from simia.pack import Pack
-from simia.trainers import tiny_model
 from simia.trainers.tokens import Row, Text
+
+sys.path.append(str(Path(__file__).parents[2] / "tests" / "trainers"))
+import tiny_model
 
 TURNS, ERRORS, TURN_TOKENS = 8, 3, 64
 OPENING = r"""
@@ -174,7 +177,7 @@ class Players:
         self._device = next(model.parameters()).device
 
     def run(self, tasks: list[Any]) -> list[Row]:
-        episodes = sync.run(self._together([self._environment.reset(task, seed=self._seed) for task in tasks]))
+        episodes = event_loop.run(self._together([self._environment.reset(task, seed=self._seed) for task in tasks]))
         rows = [Row(e, self._text.opening(e.view.system, e.view.messages, e.view.tools)) for e in episodes]
         live = [row for row in rows if row.episode.end is None]
         unheard = [list(row.prompt_ids) for row in live]
@@ -187,7 +190,9 @@ class Players:
             unheard = [ids[shared:] for ids in unheard]
             while live:
                 replies, seen = self._speak(cache, seen, unheard)
-                sync.run(self._together([self._text.act(row, ids) for row, ids in zip(live, replies, strict=True)]))
+                event_loop.run(
+                    self._together([self._text.act(row, ids) for row, ids in zip(live, replies, strict=True)])
+                )
                 stay = [i for i, row in enumerate(live) if row.episode.end is None]
                 unheard = [[replies[i][-1], *live[i].pending] for i in stay]
                 live = [live[i] for i in stay]
@@ -231,7 +236,7 @@ def play(model: Any, tokenizer: Any, pack: Path, split: str, out: Path, *, at_on
     """Play a split's tasks for real, and write each task's reward and how it ended. Returns the mean reward."""
     model.eval()
     limits = EpisodeLimits(turns=TURNS, errors=ERRORS)
-    environment = sync.run(open_environment(str(pack), backend="executable", user="scripted", limits=limits))
+    environment = event_loop.run(open_environment(str(pack), backend="executable", user="scripted", limits=limits))
     told: dict[str, Any] = {}
     began = time.monotonic()
     with contextlib.closing(Closing(environment)):
@@ -263,7 +268,7 @@ class Closing:
         self._environment = environment
 
     def close(self) -> None:
-        sync.run(self._environment.close())
+        event_loop.run(self._environment.close())
 
 
 def write(path: Path, value: Any) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from simia import loop
+from simia import event_loop
 from simia.amplification.settings import AmplifyConfig
 from simia.config import load
 from simia.errors import UserError
@@ -54,7 +54,9 @@ def amplify(
     from simia.cli.common import finish, panel
 
     with panel(runs) as show:
-        outcome = loop.run(start(resolved, runs=runs, name=name, say=err.print, on_progress=show, handle_signals=True))
+        outcome = event_loop.run_command(
+            start(resolved, runs=runs, name=name, say=err.print, on_progress=show, handle_signals=True)
+        )
     finish(outcome, runs)
 
 

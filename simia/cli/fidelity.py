@@ -12,7 +12,7 @@ import orjson
 import typer
 from rich.table import Table
 
-from simia import loop
+from simia import event_loop
 from simia.cli.amplify import RUNS
 from simia.cli.common import GRANT_READ, granted_paths
 from simia.cli.rollout import endpoint
@@ -89,7 +89,7 @@ def fidelity(
             if grant_read:
                 given.append(f"backend_settings.read={orjson.dumps(granted_paths(grant_read)).decode()}")
             every = [*endpoint(settings or []), *given]
-            figures, why = loop.run(one(source, run, every, limit, split, runs))
+            figures, why = event_loop.run_command(one(source, run, every, limit, split, runs))
             row = f"{kind}, {'ledger' if ledger else 'no ledger'}"
             if why and figures.total.calls and not figures.total.answered:  # so it would be with every other row
                 err.print(f"{row}: no call was answered: {why}", markup=False, highlight=False, soft_wrap=True)

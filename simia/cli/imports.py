@@ -55,7 +55,7 @@ def agentbench(
     licence: Annotated[str, typer.Option(help="The problems' licence.")] = "unknown",
 ) -> None:
     """Problems for a Linux shell as a pack: a machine for each episode, checks by script or by the answer."""
-    from simia import loop
+    from simia import event_loop
     from simia.importers.agentbench import find_answers, import_problems
 
     console = Terminal()
@@ -64,7 +64,7 @@ def agentbench(
         console.print(line, markup=False, soft_wrap=True, highlight=False)
 
     folder = import_problems(problems, out, scripts=scripts, train=train, licence=licence, say=say)
-    found = loop.run(find_answers(folder, say))
+    found = event_loop.run_command(find_answers(folder, say))
     say(f"solutions found by running the examples: {found}; next: simia pack gate {folder}")
 
 

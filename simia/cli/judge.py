@@ -41,7 +41,7 @@ def judge(
     Each judge is a model with a rubric: judges.NAME.llm, judges.NAME.rubric. Without a model of its own a judge uses the
     run's. Verdicts are kept in the run's folder; what is judged already is not asked again.
     """
-    from simia import loop
+    from simia import event_loop
     from simia.config import load
     from simia.llm.engine import BudgetReached
     from simia.quality.judging.session import judge as start
@@ -60,7 +60,7 @@ def judge(
             status.update(f"judging: {done} verdicts")
 
         try:
-            judgement, usage = loop.run(start(run, resolved, runs=runs, say=err.print, on_verdict=count))
+            judgement, usage = event_loop.run_command(start(run, resolved, runs=runs, say=err.print, on_verdict=count))
         except BudgetReached as reached:
             raise UserError(f"{reached} (limits.{reached.cap}); {done} verdicts are kept") from None
     print_judgement(judgement)

@@ -10,7 +10,7 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
-from simia import loop
+from simia import event_loop
 from simia.authoring.findings import Finding
 from simia.cli.common import GRANT_READ, granted_paths
 from simia.envs.worlds.pack_requests import describe_requests
@@ -38,7 +38,7 @@ def validate(pack: PACK, unsafe: UNSAFE = False, grant_read: GRANT_READ = None) 
 
     loaded = Pack.load(pack)
     print_requests(loaded)
-    findings, facts = loop.run(check(loaded, unsafe=unsafe, read=granted_paths(grant_read)))
+    findings, facts = event_loop.run_command(check(loaded, unsafe=unsafe, read=granted_paths(grant_read)))
     for line in facts:
         out.print(line, markup=False, highlight=False)
     conclude(findings, f"{loaded.name} is valid")
@@ -72,7 +72,7 @@ def gate(
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as show:
-        verdicts = loop.run(work(show))
+        verdicts = event_loop.run_command(work(show))
     passed = sum(verdict.passed for verdict in verdicts)
     floor = sum(verdict.floor for verdict in verdicts) / len(verdicts)
     out.print(f"{passed} of {len(verdicts)} tasks pass; doing nothing earns {floor:.3f} on average", highlight=False)
@@ -171,7 +171,7 @@ def record(
         async with await open_environment(loaded, user="scripted", **grants) as environment:
             return await play(environment)
 
-    rows = loop.run(work())
+    rows = event_loop.run_command(work())
     path.write_bytes(b"".join(row + b"\n" for row in rows))
     out.print(f"{len(rows)} seeds written to {path}", markup=False, highlight=False, soft_wrap=True)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from simia import loop
+from simia import event_loop
 from simia.cli.amplify import RUNS
 from simia.cli.rollout import endpoint
 from simia.errors import Code, UserError
@@ -47,7 +47,7 @@ def calibrate(
 
     Verdicts are kept in the rollouts' folders; what was judged already is not asked again.
     """
-    found = loop.run(work(names, endpoint(settings or []), runs))
+    found = event_loop.run_command(work(names, endpoint(settings or []), runs))
     show(found)
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from simia import loop
+from simia import event_loop
 from simia.cli.amplify import RUNS
 from simia.cli.common import GRANT_READ, granted_paths
 from simia.config import load
@@ -63,7 +63,7 @@ def rollout(
     from simia.rollouts import job
 
     with watching() as watch:
-        done = loop.run(
+        done = event_loop.run_command(
             job.rollout(resolved, runs=runs, name=name, say=err.print, on_progress=watch, handle_signals=True)
         )
     finish(done, runs)

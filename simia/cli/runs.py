@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from simia import loop
+from simia import event_loop
 from simia.cli.amplify import RUNS
 from simia.cli.common import tell
 from simia.config import as_written
@@ -140,7 +140,7 @@ def resume(
         go_on_rolling(run, runs, changes)
         return
     with panel(runs) as progress:
-        outcome = loop.run(
+        outcome = event_loop.run_command(
             go_on(run, runs=runs, changes=changes, say=err.print, on_progress=progress, handle_signals=True)
         )
     finish(outcome, runs)
@@ -198,7 +198,7 @@ def go_on_rolling(run: str, runs: Path, changes: dict[str, Any]) -> None:
     from simia.rollouts import job
 
     with watching() as watch:
-        done = loop.run(
+        done = event_loop.run_command(
             job.resume(run, runs=runs, changes=changes, say=err.print, on_progress=watch, handle_signals=True)
         )
     finish(done, runs)

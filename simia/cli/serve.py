@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from simia import loop
+from simia import event_loop
 from simia.cli.common import GRANT_READ, granted_paths
 from simia.errors import UserError
 from simia.terminal import say_error
@@ -81,7 +81,7 @@ def serve(
         grants["variables"] = variables
     if read:
         grants["read"] = read
-    interrupted = loop.run(
+    interrupted = event_loop.run_command(
         work(pack, task, seed, out, state=state, turns=turns, http=http, port=port, idle=idle or 600.0, grants=grants)
     )
     if interrupted:
@@ -115,7 +115,7 @@ def serve_openenv(
     lease = share(config, store=store)
     try:
         seats = Seats(lease, record.add, sessions, Deadlines(idle=idle) if idle else None)
-        loop.run(serve_seats(seats, host, port, kept=out, say=say_error))
+        event_loop.run_command(serve_seats(seats, host, port, kept=out, say=say_error))
     finally:
         lease.close()
 

@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from simia import resources
+from simia.cli.export import export
 from simia.config import as_written, find_config, scalar
 from simia.errors import UserError
 from simia.report.console import Terminal
@@ -91,9 +92,9 @@ def find_for(trainer: str, config: str) -> Path:
 
 def before(words: list[str]) -> None:
     """A command of ours that the training needs done."""
-    from simia.cli import build
-
-    code = build()(words, standalone_mode=False)
+    ours = typer.Typer()
+    ours.command()(export)  # the only command that a launch names
+    code = ours(words[1:], standalone_mode=False)
     if code:
         raise typer.Exit(code)
 

@@ -23,7 +23,7 @@ from simia.envs.users import LLMUser, NoUser, ScriptedUser, User
 from simia.envs.worlds.world import Backend
 from simia.errors import Aborted, UserError
 from simia.pack import Pack
-from simia.reward import Scorer
+from simia.scorer import Scorer
 from simia.task import Task
 
 if TYPE_CHECKING:

@@ -24,6 +24,7 @@ from simia.reward import Reward
 from simia.task import Task
 from simia.tool import ToolSpec
 from simia.trajectory import End, Message, Provenance, ToolCall, Trajectory
+from simia.version import __version__
 
 if TYPE_CHECKING:
     from simia.envs.environment import Environment
@@ -199,8 +200,6 @@ class Episode:
     @property
     def trajectory(self) -> Trajectory:
         """The record of the episode so far."""
-        from simia import __version__
-
         environment, pack = self.environment, self.environment.pack
         extra: dict[str, Any] = {"seed": self.seed, "backend": environment.backend_name}
         if self.group is not None:

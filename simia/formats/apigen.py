@@ -8,7 +8,7 @@ nested, calls after one another, results joined in one turn, and text with `<too
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from simia.errors import Code
@@ -71,23 +71,14 @@ class Apigen(TurnDialect):
             fields["tools"] = tools.write_tools(specs, text=habit.text is not False, nested=habit.nested is True)
         return Head(turns, fields)
 
-    def groups(self, turns: list[Turn]) -> Iterator[list[Turn]]:
-        at = 0
-        while at < len(turns):
-            end = at + 1
-            kind = self.kind(turns[at])
-            if kind == "assistant" and end < len(turns) and self.kind(turns[end]) == "calls":
-                kind = "calls"
-            if kind in ("calls", "tool"):
-                while end < len(turns) and self.kind(turns[end]) == kind:
-                    end += 1
-            yield turns[at:end]
-            at = end
+    def continues(self, before: Turn, turn: Turn) -> bool:
+        kinds = self.kind(before), self.kind(turn)
+        return kinds in (("calls", "calls"), ("tool", "tool"), ("assistant", "calls"))
 
     def read_group(self, turns: list[Turn]) -> list[Message]:
         kind = self.kind(turns[-1])
         if kind == "tool":
-            return [message for turn in turns for message in self.read_results(turn)]
+            return [message for turn in turns for message in self.read_results(turn, split_results)]
         if kind == "calls":
             return [self.read_calls(turns)]
         return [self.read_text(turns[0])]
@@ -114,16 +105,6 @@ class Apigen(TurnDialect):
             message.extra |= self.turn_extra(turn)
         return message
 
-    def read_results(self, turn: Turn) -> list[Message]:
-        value, extra = self.value(turn), self.turn_extra(turn)
-        contents = calls.split_results(value) if isinstance(value, str) else None
-        if isinstance(value, str) and contents is None and JOINT in value:
-            contents = value.split(JOINT)
-        if contents is None:
-            return [Message(role="tool", content=value, extra=extra)]
-        first, *rest = contents
-        return [Message(role="tool", content=first, extra=extra), *(Message(role="tool", content=c) for c in rest)]
-
     def write_group(self, messages: list[Message]) -> list[Turn]:
         return [turn for message in messages for turn in self.write_message(message)]
 
@@ -138,6 +119,12 @@ class Apigen(TurnDialect):
         if m.content is None:
             return [self.turn("function_call", calls.join_think(m.reasoning, value), m.extra)]
         return [self.turn("gpt", said), self.turn("function_call", value, m.extra)]
+
+
+def split_results(text: str) -> list[str] | None:
+    """The results of a turn: between tags, or joined as LLaMA-Factory joins them."""
+    found = calls.split_results(text)
+    return text.split(JOINT) if found is None and JOINT in text else found
 
 
 def read_call_turn(value: Any) -> tuple[str | None, str | None, list[ToolCall]]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from simia.errors import Code
@@ -119,15 +119,8 @@ class Tagged(TurnDialect):
             fields["tools"] = tools.write_tools(specs, text=habit.text is True, nested=habit.nested is True)
         return Head([] if text is None else [turn], fields)
 
-    def groups(self, turns: list[Turn]) -> Iterator[list[Turn]]:
-        at = 0
-        while at < len(turns):
-            end = at + 1
-            if self.answers(turns[at]):
-                while end < len(turns) and self.answers(turns[end]):
-                    end += 1
-            yield turns[at:end]
-            at = end
+    def continues(self, before: Turn, turn: Turn) -> bool:
+        return self.answers(before) and self.answers(turn)
 
     def answers(self, turn: Turn) -> bool:
         value, kind = turn.get(self.shape.text), self.kind(turn)
@@ -135,7 +128,7 @@ class Tagged(TurnDialect):
 
     def read_group(self, turns: list[Turn]) -> list[Message]:
         if self.answers(turns[0]):
-            return [message for turn in turns for message in self.read_results(turn)]
+            return [message for turn in turns for message in self.read_results(turn, calls.split_results)]
         turn = turns[0]
         role: Any = self.kind(turn)
         value, extra = self.value(turn), self.turn_extra(turn)
@@ -144,14 +137,6 @@ class Tagged(TurnDialect):
         reasoning, rest = calls.split_think(value)
         text, found = calls.read_tagged(rest) if rest is not None else (None, [])
         return [Message(role=role, content=text, reasoning=reasoning, calls=found, extra=extra)]
-
-    def read_results(self, turn: Turn) -> list[Message]:
-        value, extra = self.value(turn), self.turn_extra(turn)
-        contents = calls.split_results(value) if isinstance(value, str) else None
-        if contents is None:
-            return [Message(role="tool", content=value, extra=extra)]
-        first, *rest = contents
-        return [Message(role="tool", content=first, extra=extra), *(Message(role="tool", content=c) for c in rest)]
 
     def span(self, messages: list[Message], at: int) -> int:
         """Results in a row share a turn, unless a later one has fields of its own."""

@@ -3,7 +3,7 @@
 The agent writes `<think>…</think>` and `<answer> {"app": …, "action": …, …} </answer>`; observations are user turns. An
 action becomes a call of the tool `app.action` with the other fields as its arguments. `finish_task` is no tool: its
 answer is the closing message (OfficeBench's convention for a task that asks nothing is the answer "None").
-Rows come as `conversations` or as chat `messages`, with or without a system turn; new ones are `conversations`.
+officebench_tools.json lists the actions as tools. Rows come as `conversations` or as chat `messages`, with or without a system turn; new ones are `conversations`.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ import ast
 import json
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, ClassVar
 
 from simia.formats.acted import Acted
-from simia.formats.actions import Style, Unsaid, closing, text, tool
+from simia.formats.actions import Style, Unsaid, closing, tool
 from simia.formats.base import dumps, fault
 from simia.formats.turns import Shape, Turn
 from simia.tool import ToolSpec
@@ -29,100 +30,8 @@ SHAREGPT = Shape(
 )
 CHAT = Shape("messages", "role", "content", {"user": "user", "assistant": "assistant", "system": "system"})
 NOTHING = "None"
-INDEX: dict[str, Any] = {"type": ["integer", "string"], "minimum": 0, "pattern": "^[0-9]+$"}
-ROW: dict[str, Any] = {**INDEX, "description": "Number of the row."}
-COLUMN: dict[str, Any] = {**INDEX, "description": "Number of the column."}
-USER = text("Name of one user.")
-
-
-def file(what: str) -> dict[str, Any]:
-    return text(f"Path of the {what}, usually under /testbed/data.")
-
-
-TOOLS: tuple[ToolSpec, ...] = (
-    tool(
-        "calendar.create_event",
-        "Put an event into one user's calendar.",
-        user=USER,
-        summary=text("What the event is."),
-        time_start=text("Start, as YYYY-MM-DD HH:MM:SS."),
-        time_end=text("End, as YYYY-MM-DD HH:MM:SS."),
-    ),
-    tool(
-        "calendar.delete_event",
-        "Remove the event of that name from a user's calendar.",
-        user=USER,
-        summary=text("The event's name, as the calendar has it."),
-    ),
-    tool("calendar.list_events", "List the events in one user's calendar.", username=USER),
-    tool("excel.read_file", "Show the table in a workbook.", file_path=file("workbook")),
-    tool(
-        "excel.set_cell",
-        "Write a value into one cell of a workbook.",
-        file_path=file("workbook"),
-        row_idx=ROW,
-        column_idx=COLUMN,
-        text={"type": ["string", "number"], "description": "The value."},
-    ),
-    tool(
-        "excel.delete_cell",
-        "Empty one cell of a workbook.",
-        file_path=file("workbook"),
-        row_idx=ROW,
-        column_idx=COLUMN,
-    ),
-    tool("excel.create_new_file", "Create an empty workbook.", file_path=file("new workbook")),
-    tool(
-        "excel.convert_to_pdf",
-        "Save a workbook as a PDF.",
-        excel_file_path=file("workbook"),
-        pdf_file_path=file("new PDF"),
-    ),
-    tool("ocr.recognize_file", "Read the text in an image.", file_path=file("image")),
-    tool(
-        "pdf.convert_to_image",
-        "Save a PDF as an image.",
-        pdf_file_path=file("PDF"),
-        image_file_path=file("new image"),
-    ),
-    tool(
-        "pdf.convert_to_word",
-        "Save a PDF as a Word document.",
-        pdf_file_path=file("PDF"),
-        word_file_path=file("new document"),
-    ),
-    tool("pdf.read_file", "Show the text of a PDF.", pdf_file_path=file("PDF")),
-    tool(
-        "email.send_email",
-        "Send a mail to one recipient.",
-        sender=text("Who sends it."),
-        recipient=text("Who gets it; one only."),
-        subject=text("Subject line."),
-        content=text("The mail's text."),
-    ),
-    tool("email.list_emails", "List the mails in a user's mailbox.", username=USER),
-    tool(
-        "email.read_email",
-        "Show one mail of a user's mailbox.",
-        username=USER,
-        email_id={"type": ["string", "integer"], "description": "The mail's id, as the list of mails has it."},
-    ),
-    tool("shell.command", "Run a shell command and show what it prints.", command=text("The command.")),
-    tool(
-        "word.convert_to_pdf",
-        "Save a Word document as a PDF.",
-        word_file_path=file("document"),
-        pdf_file_path=file("new PDF"),
-    ),
-    tool("word.create_new_file", "Create an empty Word document.", file_path=file("new document")),
-    tool("word.read_file", "Show the text of a Word document.", file_path=file("document")),
-    tool(
-        "word.write_to_file",
-        "Write text into a Word document that exists.",
-        file_path=file("document"),
-        contents=text("The text."),
-    ),
-    tool("llm.complete_text", "Let a language model answer a prompt.", prompt=text("The prompt.")),
+TOOLS: tuple[ToolSpec, ...] = tuple(
+    map(ToolSpec.model_validate, json.loads(Path(__file__).with_name("officebench_tools.json").read_text("utf-8")))
 )
 APPS: tuple[str, ...] = tuple(dict.fromkeys(spec.name.partition(".")[0] for spec in TOOLS))
 SWITCH = tool(

@@ -7,7 +7,7 @@ arguments as an object or encoded twice, calls and results without ids, the old 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from simia.errors import Code
@@ -68,9 +68,6 @@ class OpenAI(TurnDialect):
         if specs:
             fields["tools"] = tools.write_tools(specs, text=habit.text is True, nested=habit.nested is not False)
         return Head(turns, fields)
-
-    def groups(self, turns: list[Turn]) -> Iterator[list[Turn]]:
-        yield from ([turn] for turn in turns)
 
     def read_group(self, turns: list[Turn]) -> list[Message]:
         turn = turns[0]

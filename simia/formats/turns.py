@@ -9,7 +9,7 @@ compares, and keeps the original where the canonical form is another one (see `b
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -72,8 +72,19 @@ class TurnDialect(ABC):
     def habit(self, head: Head) -> Habit:
         """Of a head that could be read."""
 
-    @abstractmethod
-    def groups(self, turns: list[Turn]) -> Iterator[list[Turn]]: ...
+    def continues(self, before: Turn, turn: Turn) -> bool:
+        """Whether a turn belongs to the group of the turn before it."""
+        return False
+
+    def groups(self, turns: list[Turn]) -> Iterator[list[Turn]]:
+        group: list[Turn] = []
+        for turn in turns:
+            if group and not self.continues(group[-1], turn):
+                yield group
+                group = []
+            group.append(turn)
+        if group:
+            yield group
 
     @abstractmethod
     def read_group(self, turns: list[Turn]) -> list[Message]:
@@ -199,6 +210,13 @@ class TurnDialect(ABC):
         if self.shape.text not in turn:
             raise RowError(Code.BAD_ROW, f"the turn has no {self.shape.text!r}")
         return content(turn[self.shape.text], result=self.kind(turn) == "tool")
+
+    def read_results(self, turn: Turn, split: Callable[[str], list[str] | None]) -> list[Message]:
+        """The results that one turn holds. `split` takes its text apart; None: the text is one result."""
+        value, extra = self.value(turn), self.turn_extra(turn)
+        contents: list[Any] = (split(value) if isinstance(value, str) else None) or [value]
+        first = Message(role="tool", content=contents[0], extra=extra)
+        return [first, *(Message(role="tool", content=each) for each in contents[1:])]
 
     def turn(self, role: str, value: Any, extra: Mapping[str, Any] | None = None) -> Turn:
         known = (self.shape.role, self.shape.text)

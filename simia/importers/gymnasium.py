@@ -22,7 +22,7 @@ from typing import Any
 import orjson
 import yaml
 
-from simia import loop
+from simia import event_loop
 from simia.authoring.pack_draft import drafted
 from simia.envs.worlds.executable import ExecutableBackend
 from simia.envs.worlds.pack_requests import option_words, requested_paths
@@ -136,18 +136,18 @@ def probed(draft: Path, wanted: Wanted, say: Say) -> tuple[dict[str, Any], dict[
     how = {"isolation": "process", "repeatable": True}
     try:
         write_driver(draft, wanted, how, probe=True)
-        found = loop.run(described(draft, wanted))
+        found = event_loop.run_command(described(draft, wanted))
     except Failed as first:
         how["isolation"] = "sandbox"
         write_driver(draft, wanted, how, probe=True)
         try:
-            found = loop.run(described(draft, wanted))
+            found = event_loop.run_command(described(draft, wanted))
         except Failed as error:
             raise UserError(f"{wanted.id}: {error}") from None
         say(f"{wanted.id} needs a sandbox for each episode ({first})")
     if found.get("unfit"):
         raise UserError(f"{wanted.id} cannot be played by text: {found['unfit']}")
-    again = loop.run(begun_again(draft, min(COMPARED, wanted.tasks)))
+    again = event_loop.run_command(begun_again(draft, min(COMPARED, wanted.tasks)))
     if again != found["starts"][: len(again)]:
         how["repeatable"] = False
         say(f"{wanted.id} does not repeat itself: with one seed it begins or goes on otherwise; repeatable: false")

@@ -18,7 +18,7 @@ from typing import Any
 import orjson
 import yaml
 
-from simia import loop
+from simia import event_loop
 from simia.authoring.pack_draft import drafted
 from simia.envs.worlds.pack_requests import option_words
 from simia.errors import Aborted, UserError
@@ -106,7 +106,9 @@ def import_server(
             how["files"] = "files"
         head = head_of(out.name, program, needs, how, network=network)
         write_draft(draft, head, how)
-        found = loop.run(listed(Pack.load(draft), network=network, unsafe=unsafe, variables=variables, read=read))
+        found = event_loop.run_command(
+            listed(Pack.load(draft), network=network, unsafe=unsafe, variables=variables, read=read)
+        )
         fill(draft, head, how, found, program, say)
     say_what(out, found, say)
     return out

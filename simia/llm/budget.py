@@ -9,17 +9,18 @@ what it did cost in its place afterwards. Who is killed between leaves the forme
 from __future__ import annotations
 
 import contextlib
+import time
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import Protocol
 
-from simia.errors import UserError
+from simia.errors import Code, UserError
+from simia.llm.concurrency import Gate
+from simia.llm.limits import Cap, Limits
 from simia.trajectory import Usage
 
-if TYPE_CHECKING:
-    from simia.llm.engine import Engine
-
-Cap = Literal["max_tokens", "max_cost"]
+LATENCIES_KEPT = 10_000
 ROUNDING = 1 + 1e-9  # sums of dollars in binary
 
 
@@ -58,6 +59,43 @@ class Tally:
         return self.held_tokens if cap == "max_tokens" else self.held_cost
 
 
+@dataclass
+class Stats:
+    """What an engine did since it was made. Preset `usage`, `answered` and `sent` to let a budget span a resumed run."""
+
+    asked: int = 0  # keys that went to the endpoint
+    answered: int = 0
+    failed: int = 0
+    stalled: int = 0  # calls cut short, which may have been paid
+    recalled: int = 0  # served by the journal, at no cost
+    shared: int = 0  # waited for the same key of another asker
+    sent: int = 0  # requests, retries included
+    in_flight: int = 0
+    retries: Counter[Code] = field(default_factory=Counter)
+    usage: Usage = field(default_factory=Usage)
+    unpriced: int = 0  # replies whose cost nobody knows
+    started_at: float = field(default_factory=time.time)
+    latencies: deque[float] = field(default_factory=lambda: deque(maxlen=LATENCIES_KEPT), repr=False)
+
+    def latency(self) -> dict[str, float]:
+        """Seconds of the latest answered attempts: median, 95th percentile, longest. Empty before the first."""
+        ordered = sorted(self.latencies)
+        if not ordered:
+            return {}
+        last = len(ordered) - 1
+        return {"p50": ordered[last // 2], "p95": ordered[round(last * 0.95)], "max": ordered[-1]}
+
+
+class Spender(Protocol):
+    """What a budget reads of an engine, and `out`, which it counts: calls that it let go and that are not back."""
+
+    limits: Limits
+    stats: Stats
+    gate: Gate
+    purse: Purse
+    out: int
+
+
 class Till(Protocol):
     """Where processes that share a budget read what the others spend, and write what they spend themselves."""
 
@@ -74,7 +112,7 @@ class Purse:
     """One budget: of the engines that share it, of what was spent `before` they were made, in so many requests and answers, and
     of what others have sent and spent, as of our last look into the till."""
 
-    engines: list[Engine]
+    engines: list[Spender]
     before: Usage = field(default_factory=Usage)
     sent_before: int = 0
     answered_before: int = 0
@@ -97,7 +135,7 @@ class Purse:
         """The same of our own that were sent."""
         return sum(engine.out * self.mean(cap, engine) for engine in self.engines)
 
-    def mean(self, cap: Cap, engine: Engine | None = None) -> float:
+    def mean(self, cap: Cap, engine: Spender | None = None) -> float:
         """What one reply costs: of this engine's so far, or else of all that share the budget; 0 before the first."""
         if engine is not None and (own := engine.stats.answered):
             return cost_in(cap, engine.stats.usage) / own
@@ -111,7 +149,7 @@ class Purse:
     def sent(self) -> int:
         return self.sent_before + self.others.sent + sum(engine.stats.sent for engine in self.engines)
 
-    def has_room(self, engine: Engine) -> bool:
+    def has_room(self, engine: Spender) -> bool:
         """Whether one more call fits beside those in flight, each taken to cost the mean of the replies so far: what a gate asks.
 
         Without this, a full set of calls would be on its way when a cap is reached. Before the first reply there is no mean, so under a
@@ -127,7 +165,7 @@ class Purse:
             for cap, limit in engine.limits.caps()
         )
 
-    def take(self, engine: Engine) -> bool:
+    def take(self, engine: Spender) -> bool:
         """Count one more call of this engine as sent, if there is money for it. False: not before those in flight are back. Raises
         `BudgetReached` where there is none at all, and `UserError` where the till cannot be used; nothing is counted then."""
         fits = True
@@ -147,7 +185,7 @@ class Purse:
             engine.out += 1
         return fits
 
-    def fits(self, engine: Engine) -> bool:
+    def fits(self, engine: Spender) -> bool:
         """What others hold for their calls is as good as spent: to wait for it would mean to ask again and again."""
         who = f" by all that share {self.till.name}" if self.till else ""
         most, sent = engine.limits.max_requests, self.sent
@@ -161,7 +199,7 @@ class Purse:
                 raise BudgetReached(cap, limit, spent, held, who)
         return True
 
-    def give_back(self, engine: Engine) -> None:
+    def give_back(self, engine: Spender) -> None:
         """A call is over: what it cost, if anything, is in the engine's figures. Never raises, for a paid reply is in the caller's
         hands: where the till cannot be written, it goes on holding what it held until our next turn, which says so."""
         engine.out -= 1
@@ -169,7 +207,7 @@ class Purse:
             with contextlib.suppress(UserError):
                 self.till.turn(self._look)
 
-    def tally(self, also: Engine | None = None) -> Tally:
+    def tally(self, also: Spender | None = None) -> Tally:
         """Our own, with one more call of `also`. What was spent before is the ledger's, and no part of it."""
         out = [(engine, engine.out + (engine is also)) for engine in self.engines]
         stats = [engine.stats for engine in self.engines]
@@ -183,7 +221,7 @@ class Purse:
             blind=0 if self.answered else sum(n for _, n in out),
         )
 
-    def look_again(self, left: Engine) -> None:
+    def look_again(self, left: Spender) -> None:
         """A call of one engine is over: there may be room for those that wait at the others."""
         for engine in self.engines:
             if engine is not left:
@@ -205,7 +243,7 @@ def cost_in(cap: Cap, usage: Usage) -> float:
 
 
 def share_budget(
-    engines: Sequence[Engine],
+    engines: Sequence[Spender],
     before: Usage | None = None,
     *,
     sent: int = 0,

@@ -200,9 +200,8 @@ def _serve(settings: dict[str, Any]) -> Any:
 
     params = xllamacpp.CommonParams()
     params.model.path = settings["model"]
-    params.model_alias = {
-        Path(settings["model"]).stem
-    }  # the name in replies; without it they show a path of this machine
+    # The name in replies; without it they show a path of this machine.
+    params.model_alias = {Path(settings["model"]).stem}
     params.hostnames = ["127.0.0.1"]
     params.port = 0  # the kernel picks a free one, so there is no race for it
     params.api_keys = [settings["api_key"]]

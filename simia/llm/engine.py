@@ -13,64 +13,22 @@ import asyncio
 import logging
 import random
 import time
-from collections import Counter, deque
-from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
-from pydantic import Field
-
-from simia.config import Config
 from simia.errors import Code, UserError
 from simia.llm.adaptive_concurrency import Pace
 from simia.llm.budget import BudgetReached as BudgetReached
-from simia.llm.budget import Cap, Purse
+from simia.llm.budget import Purse, Stats
 from simia.llm.concurrency import Gate
+from simia.llm.limits import Limits as Limits
 from simia.llm.prices import Price
 from simia.llm.types import Backend, LLMFault, Metered, Reply, Request, reply_key
-from simia.trajectory import Usage
 
 log = logging.getLogger(__name__)
 
-LATENCIES_KEPT = 10_000
 REFUSALS = {Code.RATE_LIMITED, Code.TIMEOUT, Code.SERVER_ERROR}
 BUSY = {503, 529}  # a server error that means "too much at once"
 STALL_EVERY, STALL_LEAST = 64, 60.0
-
-
-class Limits(Config):
-    """How hard to push an endpoint, how patient to be with it, and how much to spend. All operational: a resume may change them."""
-
-    concurrency: int = Field(
-        256, ge=1, description="Requests in flight at most; how many there are is found by trying."
-    )
-    start: int = Field(
-        16, ge=1, description="Requests in flight at first: more while the endpoint takes them, fewer when it refuses."
-    )
-    stall: float | None = Field(
-        6.0,
-        gt=1,
-        description="Cancel and repeat a call that takes so many times the 95th percentile (and 60 s); None: never.",
-    )
-    retries: int = Field(6, ge=0, description="Tries after the first, for faults that may pass.")
-    backoff: float = Field(1.0, gt=0, description="Seconds; the n-th retry waits a random share of backoff times 2^n.")
-    backoff_max: float = Field(60.0, gt=0, description="The longest such wait.")
-    retry_after_max: float = Field(600.0, gt=0, description="If the endpoint asks to wait longer than this, give up.")
-    max_cost: float | None = Field(None, ge=0, description="Dollars to spend at most.")
-    max_tokens: int | None = Field(None, ge=0, description="Tokens, prompt and completion, to use at most.")
-    max_requests: int | None = Field(None, ge=0, description="HTTP requests to send at most, retries included.")
-
-    @property
-    def capped(self) -> bool:
-        """Whether there is a budget at all."""
-        return self.max_requests is not None or any(True for _ in self.caps())
-
-    def caps(self) -> Iterator[tuple[Cap, float]]:
-        """The caps on what replies cost."""
-        if self.max_tokens is not None:
-            yield "max_tokens", self.max_tokens
-        if self.max_cost is not None:
-            yield "max_cost", self.max_cost
 
 
 class Journal(Protocol):
@@ -135,42 +93,11 @@ class PassingJournal:
     async def failed(self, key: str, item: str, fault: LLMFault) -> None: ...
 
 
-@dataclass
-class Stats:
-    """What an engine did since it was made. Preset `usage`, `answered` and `sent` to let a budget span a resumed run."""
-
-    asked: int = 0  # keys that went to the endpoint
-    answered: int = 0
-    failed: int = 0
-    stalled: int = 0  # calls cut short, which may have been paid
-    recalled: int = 0  # served by the journal, at no cost
-    shared: int = 0  # waited for the same key of another asker
-    sent: int = 0  # requests, retries included
-    in_flight: int = 0
-    retries: Counter[Code] = field(default_factory=Counter)
-    usage: Usage = field(default_factory=Usage)
-    unpriced: int = 0  # replies whose cost nobody knows
-    started_at: float = field(default_factory=time.time)
-    latencies: deque[float] = field(default_factory=lambda: deque(maxlen=LATENCIES_KEPT), repr=False)
-
-    def latency(self) -> dict[str, float]:
-        """Seconds of the latest answered attempts: median, 95th percentile, longest. Empty before the first."""
-        ordered = sorted(self.latencies)
-        if not ordered:
-            return {}
-        last = len(ordered) - 1
-        return {"p50": ordered[last // 2], "p95": ordered[round(last * 0.95)], "max": ordered[-1]}
-
-
 class Engine:
     """`async with Engine(...) as engine: reply = await engine.ask(request, item=..., draw=...)`. One event loop, any number of tasks."""
 
     def __init__(
-        self,
-        backend: Backend,
-        journal: Journal | None = None,
-        limits: Limits | None = None,
-        price: Price | None = None,
+        self, backend: Backend, journal: Journal | None = None, limits: Limits | None = None, price: Price | None = None
     ) -> None:
         self.backend = backend
         self.journal: Journal = journal if journal is not None else MemoryJournal()

@@ -120,28 +120,19 @@ class OpenAISettings(Config):
         return value.rstrip("/").removesuffix("/chat/completions")
 
     @model_validator(mode="after")
-    def _headers_of_one_line(self) -> OpenAISettings:
-        for name, text in self.headers.items():
-            if not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name):
-                raise UserError(f"headers: {name!r} is no name of a header: use letters, digits and hyphens")
-            if not text.isprintable():
-                raise UserError(f"header {name} holds a line break or a control character: write it as one line")
-        return self
-
-    @model_validator(mode="after")
-    def _only_its_key(self) -> OpenAISettings:
+    def _fits_together(self) -> OpenAISettings:
         """A config of others must not send any variable of the environment to an endpoint that it names itself."""
         for header, text in self.headers.items():
+            if not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", header):
+                raise UserError(f"headers: {header!r} is no name of a header: use letters, digits and hyphens")
+            if not text.isprintable():
+                raise UserError(f"header {header} holds a line break or a control character: write it as one line")
             for name in Template(text).get_identifiers():
                 if name != self.key_env:
                     raise UserError(
                         f"header {header} reads the variable {name}: a config reads no variable but its key's; "
                         f"set key_env to {name} if that is the key"
                     )
-        return self
-
-    @model_validator(mode="after")
-    def _azure(self) -> OpenAISettings:
         if self.deployment and not self.api_version:
             raise UserError("deployment is Azure's: set api_version too, such as 2024-10-21")
         return self

@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from simia.config import Config
 from simia.errors import Code, UserError
-from simia.llm.types import LLMFault, Reply, Request, reply_key
+from simia.llm.types import LLMFault, Reply, Request
 from simia.trajectory import digest
 
 SHOWN = 80  # characters of a differing line
@@ -43,7 +43,7 @@ class Recorded(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     key: str | None = None
-    request: Request | None = None  # an answer may name its question by the key alone, until it is ingested
+    request: Request | None = None
     draw: str | None = None
     reply: Reply | None = None
     model: str | None = None
@@ -84,9 +84,8 @@ class ReplayBackend:
                 self._undrawn[prompt].append(row)
             else:
                 known = self._drawn.get((prompt, row.draw))
-                if (
-                    known is None or row.reply is not None
-                ):  # a later answer replaces an earlier one, or its open question
+                # A later answer replaces an earlier one, or its open question.
+                if known is None or row.reply is not None:
                     self._drawn[prompt, row.draw] = row
         self._served: dict[str, int] = defaultdict(int)
 
@@ -143,41 +142,6 @@ def record(rows: Iterable[Recorded], path: Path) -> int:
         return sum(1 for row in rows if file.write(orjson.dumps(row.row(), option=orjson.OPT_APPEND_NEWLINE)))
 
 
-def export_prompts(requests: Iterable[tuple[Request, str]], path: Path, *, model: str = "recorded") -> int:
-    """Write questions (request, draw) with `reply: null`, for a person or another model to answer; how many."""
-    return record(
-        (
-            Recorded(key=reply_key("replay", model, request, draw), request=request, draw=draw, model=model)
-            for request, draw in requests
-        ),
-        path,
-    )
-
-
-def ingest(answers: Path, into: Path, *, prompts: Path | None = None, model: str | None = None) -> int:
-    """Add the answered rows of `answers` to a recording; how many were new. Doing it twice adds nothing.
-
-    An answer may hold its key and reply alone; its question is then looked up in `prompts` (by default: in the recording itself).
-    """
-    known = list(read(into)) if into.exists() else []
-    questions = {row.key: row for row in (read(prompts) if prompts else known) if row.key and row.request}
-    have = {_identity(row) for row in known}
-    new: list[Recorded] = []
-    for row in read(answers):
-        if row.reply is None:
-            continue
-        question = row if row.request else questions.get(row.key or "")
-        if question is None or question.request is None:
-            raise UserError(f"{answers}: no question has the key {row.key!r}: pass the file of prompts it answers")
-        name = model or row.model or question.model or "recorded"
-        key = question.draw and reply_key("replay", name, question.request, question.draw)
-        answer = Recorded(key=key, request=question.request, draw=question.draw, reply=row.reply, model=name)
-        if _identity(answer) not in have:
-            have.add(_identity(answer))
-            new.append(answer)
-    return record(new, into)
-
-
 def first_difference(recorded: Request | None, asked: Request) -> str:
     """Where two prompts part, in words: the message and its first differing line, or the parameter."""
     old, new = (recorded.canonical() if recorded else {"messages": []}), asked.canonical()
@@ -230,8 +194,3 @@ def _shown(value: Any) -> str:
 
 def _prompt_hash(request: Request | None) -> str:
     return digest(request.canonical()) if request is not None else ""
-
-
-def _identity(row: Recorded) -> str:
-    """One answer to one question."""
-    return digest([_prompt_hash(row.request), row.draw, row.reply and row.reply.text, row.model])

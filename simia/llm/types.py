@@ -65,22 +65,10 @@ class LLMFault(Exception):  # noqa: N818
     `elsewhere`: another endpoint of the pool is ready to take it at once."""
 
     def __init__(
-        self,
-        code: Code,
-        detail: str = "",
-        *,
-        retry: bool,
-        retry_after: float | None = None,
-        status: int | None = None,
+        self, code: Code, detail: str = "", *, retry: bool, retry_after: float | None = None, status: int | None = None
     ) -> None:
         super().__init__(f"{code}: {detail}")
-        self.code, self.detail, self.retry, self.retry_after, self.status = (
-            code,
-            detail,
-            retry,
-            retry_after,
-            status,
-        )
+        self.code, self.detail, self.retry, self.retry_after, self.status = (code, detail, retry, retry_after, status)
         self.elsewhere = False
 
 

@@ -118,9 +118,7 @@ class VLLMBackend:
             raise LLMFault(Code.BAD_REPLY_BODY, "vLLM gave no output", retry=True)
         made = last.outputs[0]
         usage = Usage(
-            prompt=len(last.prompt_token_ids or ()),
-            completion=len(made.token_ids),
-            cached=last.num_cached_tokens or 0,
+            prompt=len(last.prompt_token_ids or ()), completion=len(made.token_ids), cached=last.num_cached_tokens or 0
         )
         return Reply(text=made.text, finish=made.finish_reason, usage=usage, model=self.model)
 

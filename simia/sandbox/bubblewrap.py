@@ -14,12 +14,12 @@ import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from simia.sandbox.capabilities import Walls
+from simia.sandbox.isolation import Walls
 
 NOBODY = "65534"
+DROP_ROOT = ("setpriv", "--reuid", NOBODY, "--regid", NOBODY, "--clear-groups", "--no-new-privs")
+APART = ("--disable-userns", "--die-with-parent", "--new-session", "--clearenv", "--hostname", "sandbox")
 SYSTEM = (
     "/usr",
     "/lib",
@@ -45,24 +45,14 @@ ENVIRONMENT = {
 }
 
 
-NAMES = (
-    "/etc/resolv.conf",
-    "/etc/hosts",
-    "/etc/nsswitch.conf",
-    "/etc/ssl",
-    "/etc/ca-certificates",
-)  # of a network's hosts
+# Of a network's hosts.
+NAMES = ("/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf", "/etc/ssl", "/etc/ca-certificates")
 # Where interpreters look for modules, though many a machine has no such folder.
 LIBRARIES = ("/usr/local/lib", "/usr/local/share")
 # What the loader and interpreters read from /etc before a program starts: empty in a root that can be written to.
 EMPTY_FILES, EMPTY_FOLDERS = ("/etc/ld.so.preload", "/etc/ssl/openssl.cnf"), ("/etc/perl", "/etc/python3")
-POWERS = (
-    "CHOWN",
-    "DAC_OVERRIDE",
-    "FOWNER",
-    "FSETID",
-    "KILL",
-)  # of who may write everywhere, over files and processes of its own
+# Of who may write everywhere, over files and processes of its own.
+POWERS = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL")
 
 
 @dataclass(frozen=True)
@@ -91,23 +81,17 @@ class Jail:
         if self.room is not None:
             return self._with_room(self.room, inner)
         bwrap = self.walls.bwrap or "bwrap"
-        private = [
-            "--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent", "--new-session", "--clearenv",
-            "--hostname", "sandbox", "--chdir", "/",
-        ]  # fmt: skip
-        for name, value in self.environment.items():
-            private += ["--setenv", name, value]
+        private = ["--unshare-all", "--unshare-user", *APART, "--chdir", "/", *self._variables()]
         close = ["--remount-ro", "/dev", "--remount-ro", "/tmp", "--remount-ro", "/proc", "--remount-ro", "/"]
         if not self.walls.outer:
             files = [*self.layout(), "--tmpfs", "/proc", "--dev", "/dev"]
             return [bwrap, *files, *private, *close, *inner]
         # As root: the outer one sees every file and lays them out; what it runs is nobody, in a pid namespace already.
         files = [*self.layout(), "--proc", "/proc", "--dev", "/dev"]
-        drop = ["setpriv", "--reuid", NOBODY, "--regid", NOBODY, "--clear-groups", "--no-new-privs"]
         again = ["--ro-bind", "/", "/", "--tmpfs", "/proc", "--dev", "/dev"]
         return [
             bwrap, *files, "--unshare-pid", "--die-with-parent", "--",
-            *drop, bwrap, *again, *private, *close, *inner,
+            *DROP_ROOT, bwrap, *again, *private, *close, *inner,
         ]  # fmt: skip
 
     def _with_room(self, room: Room, inner: Sequence[str]) -> list[str]:
@@ -115,9 +99,14 @@ class Jail:
         whole, size = room.root == "/", ["--size", str(room.size)]
         # The processes of one episode are all that a /proc shows: as root that of the outer one, whose pids are ours alone.
         private = [
-            "--unshare-user", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try", "--disable-userns", "--die-with-parent",
-            "--new-session", "--clearenv", "--hostname", "sandbox", "--chdir", room.root,
-        ]  # fmt: skip
+            "--unshare-user",
+            "--unshare-ipc",
+            "--unshare-uts",
+            "--unshare-cgroup-try",
+            *APART,
+            "--chdir",
+            room.root,
+        ]
         if not room.network:
             private += ["--unshare-net"]
         if not self.walls.outer:
@@ -126,8 +115,7 @@ class Jail:
             private += ["--uid", "0", "--gid", "0", "--cap-drop", "ALL"]
             for power in POWERS:
                 private += ["--cap-add", f"CAP_{power}"]
-        for name, value in self.environment.items():
-            private += ["--setenv", name, value]
+        private += self._variables()
         shared = [*size, "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]
         if whole:
             laid = [*size, "--perms", "0755", "--tmpfs", "/", "--perms", "1777", "--dir", "/tmp", *self._whole(size)]
@@ -145,20 +133,16 @@ class Jail:
             first = ["--proc", "/proc", "--tmpfs", "/proc/1", "--remount-ro", "/proc/1"]
             proc = first if self.walls.proc else ["--tmpfs", "/proc"]
             return [bwrap, *laid, *proc, "--dev", "/dev", *private, *close, *inner]
-        files = [
-            *self.layout(),
-            "--proc",
-            "/proc",
-            "--dev",
-            "/dev",
-            *([] if whole else ["--perms", "0755", "--dir", room.root]),
-        ]
-        drop = ["setpriv", "--reuid", NOBODY, "--regid", NOBODY, "--clear-groups", "--no-new-privs"]
+        files = [*self.layout(), "--proc", "/proc", "--dev", "/dev"]
+        files += [] if whole else ["--perms", "0755", "--dir", room.root]
         proc = ["--ro-bind", "/proc", "/proc"] if whole else []
         return [
             bwrap, *files, "--unshare-pid", "--die-with-parent", "--",
-            *drop, bwrap, *laid, *proc, "--dev", "/dev", *private, *close, *inner,
+            *DROP_ROOT, bwrap, *laid, *proc, "--dev", "/dev", *private, *close, *inner,
         ]  # fmt: skip
+
+    def _variables(self) -> list[str]:
+        return [word for name, value in self.environment.items() for word in ("--setenv", name, value)]
 
     def _whole(self, size: list[str]) -> list[str]:
         """The binds in a root that can be written to. Who may write there must not replace the system: what lies above a bind is

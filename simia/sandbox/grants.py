@@ -18,16 +18,8 @@ from simia.errors import UserError
 from simia.sandbox.bubblewrap import SYSTEM
 
 Bind = tuple[str, str]  # (path outside, path inside)
-NEVER = (
-    "/",
-    "/home",
-    "/root",
-    "/etc",
-    "/var",
-    "/var/lib",
-    "/var/tmp",
-    "/tmp",
-)  # as a whole; a folder below may be granted
+# As a whole; a folder below may be granted.
+NEVER = ("/", "/home", "/root", "/etc", "/var", "/var/lib", "/var/tmp", "/tmp")
 NEVER_BELOW = ("/proc", "/sys", "/dev", "/run", "/boot")
 TAKEN = ("/pack", "/simia", "/proc", "/sys", "/dev")  # inside, where other things lie
 CREDENTIALS = (

@@ -35,15 +35,7 @@ from simia.sandbox.bubblewrap import (
     outermost,
     system_binds,
 )
-from simia.sandbox.copies import (
-    copy_pack,
-    extra_packages,
-    for_all,
-    holds_leftovers,
-    is_ordinary,
-    library,
-    parts_of,
-)  # fmt: skip
+from simia.sandbox.copies import copy_pack, extra_packages, for_all, holds_leftovers, is_ordinary, library, parts_of
 from simia.sandbox.grants import Bind, broad, is_shown
 from simia.sandbox.inside.frames import Closed, Reader, frame
 from simia.sandbox.limits import Limits

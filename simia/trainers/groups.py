@@ -92,28 +92,6 @@ def overlong(length: int, limit: int, margin: int) -> float:
     return max(-1.0, min(0.0, (limit - margin - length) / margin))
 
 
-def brevity(lengths: Sequence[int], rewards: Sequence[float | None], *, success: float = SUCCESS) -> list[float]:
-    """What to add to each reward of a group so that shorter solutions earn more (Kimi k1.5, 2025): between 0.5 and -0.5 by
-
-        0.5 - (length - shortest) / (longest - shortest)
-
-    where the episode succeeded, and no more than 0 where it did not: being brief and wrong earns nothing. All 0 where all are
-    equally long; aborted episodes (None) are left out and get 0.
-    """
-    known = [length for length, reward in zip(lengths, rewards, strict=True) if reward is not None]
-    if not known or min(known) == max(known):
-        return [0.0] * len(lengths)
-    shortest, longest = min(known), max(known)
-    found = []
-    for length, reward in zip(lengths, rewards, strict=True):
-        if reward is None:
-            found.append(0.0)
-            continue
-        share = 0.5 - (length - shortest) / (longest - shortest)
-        found.append(share if reward >= success else min(0.0, share))
-    return found
-
-
 def statistics(rewards: Sequence[float | None], groups: Sequence[Hashable]) -> dict[str, float]:
     """Figures of a step, for a trainer's log. Of the groups: the share in which nothing can be learnt because all earned the
     same (`groups/flat`), and pass@k and pass^k, averaged, for k up to the smallest group's known episodes."""

@@ -22,7 +22,7 @@ from typing import Any
 import gymnasium  # type: ignore[import-not-found,unused-ignore]
 from gymnasium import spaces  # type: ignore[import-not-found,unused-ignore]
 
-from simia import event_loop as sync
+from simia import event_loop
 from simia.envs.environment import Environment
 from simia.envs.text_episode import Heard, Keep, Session, Stage, as_text, share
 from simia.errors import UserError
@@ -83,14 +83,14 @@ class ToolEnv(gymnasium.Env):  # type: ignore[misc,unused-ignore]
         task, group = options.get("task"), options.get("group")
         if group is None and seed is not None:
             group = f"seed {seed}/{task or self._session.task_of(seed)}"
-        heard = sync.run(self._session.reset(task, seed=drawn, group=group))
+        heard = event_loop.run(self._session.reset(task, seed=drawn, group=group))
         episode = self._session.episode
         assert episode is not None
         return self._cut(heard.text), {**self._info(heard), "tools": [tool.flat() for tool in episode.tools]}
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         """Raises `UserError` where there is no episode to act in; nothing of the infrastructure."""
-        heard = sync.run(self._session.act(action))
+        heard = event_loop.run(self._session.act(action))
         truncated = heard.ended in ("truncated", "aborted")
         return self._cut(heard.text), heard.value or 0.0, heard.ended == "terminated", truncated, self._info(heard)
 
@@ -103,7 +103,7 @@ class ToolEnv(gymnasium.Env):  # type: ignore[misc,unused-ignore]
 
     def close(self) -> None:
         if self._lease.open:
-            sync.run(self._session.leave())
+            event_loop.run(self._session.leave())
             self._lease.close()
 
     def _info(self, heard: Heard) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from simia.llm.backends import open_backend
 from simia.llm.failover import PoolSettings
 from simia.llm.openai import OpenAISettings
 from simia.pack import Pack
+from simia.task import Task
 
 
 @dataclass
@@ -79,6 +80,24 @@ def folder_there(model: Any, setting: str) -> None:
     """Raises `UserError` for a path of a model where nothing is; a name of the hub is not asked for."""
     if str(model).startswith(("/", ".", "~")) and not Path(str(model)).expanduser().is_dir():
         raise UserError(f"{setting}: there is no folder {model}")
+
+
+def look_up(config: Any, name: str, default: Any = None) -> Any:
+    """A setting of a nested mapping (a dict, or OmegaConf's) by its dotted name."""
+    for key in name.split("."):
+        if not isinstance(config, Mapping) or key not in config:
+            return default
+        config = config[key]
+    return config
+
+
+def tasks_of_split(pack: Pack, tasks: Sequence[Task], split: str | None, wanted: str = "") -> list[Task]:
+    """Those of the tasks that are of this split (None: all). Raises `UserError` where there are none; `wanted`: what for."""
+    found = [task for task in tasks if split in (None, task.split)]
+    if not found:
+        splits = ", ".join(sorted({task.split or "none" for task in tasks})) or "none"
+        raise UserError(f"pack {pack.name} has no task of split {split!r}{wanted}; its splits: {splits}")
+    return found
 
 
 def check_stage(stage: StageConfig, pack: Pack) -> None:

@@ -29,15 +29,8 @@ from simia.trainers.versions import installed, interpreter
 TRAIN = "train.yaml"
 DATA = "data.jsonl"
 CHECK = Path(__file__).with_name("llamafactory_check.py")
-OURS = (
-    "data",
-    "model",
-    "runs",
-    "out",
-    "segment",
-    "reasoning",
-    "partial",
-)  # settings of a named run that are simia's, not the trainer's
+# Settings of a named run that are simia's, not the trainer's.
+OURS = ("data", "model", "runs", "out", "segment", "reasoning", "partial")
 
 
 class NamedRun(Config):
@@ -80,9 +73,8 @@ def exported(folder: Path, changes: dict[str, Any], python: Path | None) -> Laun
     if name:
         changes = {"model_name_or_path": Model.named(str(name)).path, **changes}
     if "model_name_or_path" in changes and Path(str(changes["model_name_or_path"])).is_dir():
-        changes["model_name_or_path"] = os.path.abspath(
-            str(changes["model_name_or_path"])
-        )  # the trainer starts in the folder
+        # The trainer starts in the folder.
+        changes["model_name_or_path"] = os.path.abspath(str(changes["model_name_or_path"]))
     whole = {**given, **changes}
     arguments = arguments_of(changes)
     check_template(folder, whole)

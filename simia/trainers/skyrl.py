@@ -22,7 +22,7 @@ from typing import Any
 import skyrl_gym  # type: ignore[import-not-found,unused-ignore]
 from skyrl_gym.envs.base_text_env import BaseTextEnv  # type: ignore[import-not-found,unused-ignore]
 
-from simia import event_loop as sync
+from simia import event_loop
 from simia.envs.text_episode import Heard, Lease, Stage, share
 from simia.errors import Code, UserError
 
@@ -60,14 +60,14 @@ class PackEnv(BaseTextEnv):  # type: ignore[misc,unused-ignore]
         group = self._group
         if group is None:
             group = self._playing = _groups.join(self._task)
-        self._heard = sync.run(self._session.reset(self._task, seed=self._seed, group=group))
+        self._heard = event_loop.run(self._session.reset(self._task, seed=self._seed, group=group))
         return self._heard.messages, {"task": self._task}
 
     def step(self, action: str) -> dict[str, Any]:
         self.turns += 1
-        self._heard = heard = sync.run(self._session.act(action))
+        self._heard = heard = event_loop.run(self._session.act(action))
         if heard.ended is None and self.turns == self.max_turns:
-            self._heard = sync.run(self._session.stop(Code.MAX_TURNS))
+            self._heard = event_loop.run(self._session.stop(Code.MAX_TURNS))
         return {
             "observations": heard.messages,
             "reward": self._heard.value or 0.0,
@@ -88,7 +88,7 @@ class PackEnv(BaseTextEnv):  # type: ignore[misc,unused-ignore]
             self._lease.close()
 
     def _leave(self) -> None:
-        sync.run(self._session.leave())
+        event_loop.run(self._session.leave())
         playing, self._playing = self._playing, None
         if playing is not None:
             _groups.leave(playing)

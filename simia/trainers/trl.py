@@ -1,6 +1,6 @@
 """GRPO in TRL over an environment: a `rollout_func` that plays whole episodes, token in, token out.
 
-    environment = sync.run(open_environment("customer_service", user="scripted"))
+    environment = event_loop.run(open_environment("customer_service", user="scripted"))
     trainer = GRPOTrainer(
         model, reward_funcs=[environment_reward], train_dataset=Dataset.from_list(task_rows(environment)),
         rollout_func=rollout_func(environment), args=GRPOConfig(...),
@@ -24,10 +24,11 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
-from simia import event_loop as sync
+from simia import event_loop
 from simia.envs.environment import Environment, Episode
 from simia.errors import Code, UserError
 from simia.trainers.aborted import tell_lost
+from simia.trainers.launch import tasks_of_split
 from simia.trainers.ranks import agreed
 from simia.trainers.tokens import Row, Text, until_end
 from simia.trajectory import Trajectory
@@ -41,11 +42,7 @@ RolloutFunc = Callable[[list[str], Any], dict[str, list[Any]]]
 
 def task_rows(environment: Environment, split: str | None = None) -> list[dict[str, str]]:
     """Rows for the trainer's data set: a task's id as the prompt. `split` None: all tasks."""
-    rows = [{"prompt": task.id} for task in environment.tasks if split in (None, task.split)]
-    if not rows:
-        splits = ", ".join(sorted({task.split for task in environment.tasks})) or "none"
-        raise UserError(f"pack {environment.pack.name} has no task of split {split!r}; its splits: {splits}")
-    return rows
+    return [{"prompt": task.id} for task in tasks_of_split(environment.pack, environment.tasks, split)]
 
 
 def environment_reward(*, reward: Sequence[float | None], **_: Any) -> list[float | None]:
@@ -131,14 +128,14 @@ class Rollout:
         try:
             while waiting or live:
                 fresh = [waiting.popleft() for _ in range(min(len(waiting), at_once - len(live)))]
-                started = sync.run(self._open(fresh, len(rows)))
+                started = event_loop.run(self._open(fresh, len(rows)))
                 episodes += started
                 opened = [Row(episode, self._prompt(episode)) for episode in started]
                 rows += opened
                 live += opened
                 live = self._round([row for row in live if row.episode.end is None])
         finally:
-            sync.run(self._close(episodes))
+            event_loop.run(self._close(episodes))
         return rows
 
     async def _open(self, tasks: list[str], first: int) -> list[Episode]:
@@ -175,13 +172,7 @@ class Rollout:
                 room = rooms[id(row)]
                 steps.append(self.text.act(row, ids[:room], logprobs[:room]))
         steps += [row.episode.stop(Code.MAX_TOKENS) for row in full]
-
-        async def together() -> None:
-            for done in await asyncio.gather(*steps, return_exceptions=True):  # all are over when one is raised
-                if isinstance(done, BaseException):
-                    raise done
-
-        sync.run(together())
+        event_loop.run_together(steps)
         return [row for row in speaking if row.episode.end is None]
 
     async def _close(self, episodes: list[Episode]) -> None:

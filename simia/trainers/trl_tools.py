@@ -1,6 +1,6 @@
 """GRPO in TRL by its `environment_factory`: the pack's tools as typed methods, and TRL's own loop calls them.
 
-    environment = sync.run(open_environment("office", user="none"))
+    environment = event_loop.run(open_environment("office", user="none"))
     trainer = GRPOTrainer(
         model, reward_funcs=[tools_reward], train_dataset=Dataset.from_list(tool_rows(environment)),
         environment_factory=environment_factory(environment), args=GRPOConfig(...),
@@ -14,7 +14,6 @@ say stands in the argument's description.
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import json
 import os
@@ -23,7 +22,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, Union
 
-from simia import event_loop as sync
+from simia import event_loop
 from simia.envs.environment import Environment, Episode
 from simia.errors import Code, UserError
 from simia.tool import ToolSpec
@@ -55,11 +54,8 @@ def tools_reward(
     Raises `UserError` where no episode of a step could be scored, or the budget ran out; of several ranks all raise it.
     """
 
-    async def together() -> list[Episode]:
-        said = zip(environments, completions, strict=True)
-        return await asyncio.gather(*(tools._finish(completion) for tools, completion in said))
-
-    episodes = agreed(lambda: sync.run(together()))
+    said = zip(environments, completions, strict=True)
+    episodes = agreed(lambda: event_loop.run_together(tools._finish(completion) for tools, completion in said))
     tell_lost(episodes, trainer_state.global_step + 1 if trainer_state is not None else 0)
     return [episode.reward.value if episode.reward else None for episode in episodes]
 
@@ -128,10 +124,10 @@ class Tools:
         """A new episode of that task; returns the user's first words, which TRL adds to the prompt's last message."""
         before, self._calls = self._episode, 0
         if before is not None:
-            sync.run(before.close())
+            event_loop.run(before.close())
         group = self._group(task_id)
         player = f"{group}/{self._player()}" if group else None
-        self._episode = sync.run(self._environment.reset(task_id, seed=self._seed, group=group, name=player))
+        self._episode = event_loop.run(self._environment.reset(task_id, seed=self._seed, group=group, name=player))
         return "\n\n".join(message.text for message in self._episode.view.messages if message.role == "user")
 
     def _group(self, task: str) -> str | None:
@@ -146,7 +142,7 @@ class Tools:
             return ENDED
         self._calls += 1
         call = ToolCall(id=f"call_{self._calls}", name=name, arguments=arguments)
-        step = sync.run(episode.step(Message(role="assistant", calls=[call])))
+        step = event_loop.run(episode.step(Message(role="assistant", calls=[call])))
         return "\n".join(message.text for message in step.messages if message.role == "tool")
 
     async def _finish(self, completion: Sequence[dict[str, Any]]) -> Episode:

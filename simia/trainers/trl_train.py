@@ -23,8 +23,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from simia import event_loop as sync
-from simia import terminal
+from simia import event_loop, terminal
 from simia.config import Config, assign, find_config, load, parse, read
 from simia.envs.config import StageConfig
 from simia.envs.environment import Environment
@@ -32,7 +31,7 @@ from simia.envs.opening import chosen, open_stage
 from simia.errors import UserError
 from simia.pack import Pack
 from simia.trainers import ranks
-from simia.trainers.launch import Launch, as_setting, check_stage, writable
+from simia.trainers.launch import Launch, as_setting, check_stage, folder_there, tasks_of_split, writable
 from simia.trainers.trl_resume import enough, finished, last_checkpoint, same_order
 from simia.trainers.versions import interpreter
 from simia.venvs import python_path
@@ -71,11 +70,9 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None)
         raise UserError(
             "rollout_func samples with the trainer's own model: set grpo.use_vllm=false, or through=environment_factory"
         )
-    if settings.model.startswith(("/", ".", "~")) and not Path(settings.model).expanduser().is_dir():
-        raise UserError(f"model: there is no folder {settings.model}")
-    if settings.evaluate is not None and not any(task.split == settings.evaluate for task in pack.tasks):
-        splits = ", ".join(sorted({task.split for task in pack.tasks}))
-        raise UserError(f"evaluate: pack {pack.name} has no task of split {settings.evaluate!r}; its splits: {splits}")
+    folder_there(settings.model, "model")
+    if settings.evaluate is not None:
+        tasks_of_split(pack, pack.tasks, settings.evaluate, " to evaluate on")
     check_stage(settings.stage, pack)
     if isinstance(out := settings.grpo.get("output_dir"), str):
         writable(Path(out), "grpo.output_dir")
@@ -105,7 +102,7 @@ def train(config: TrlConfig) -> None:
     if last is not None and (step := finished(last, arguments)) is not None:
         name = "max_steps" if arguments.max_steps > 0 else "num_train_epochs"
         return say(f"finished at step {step}, see {last}; raise grpo.{name} to go on")
-    environment = ranks.agreed(lambda: sync.run(open_stage(config.stage, store=replies_of(out), say=say)))
+    environment = ranks.agreed(lambda: event_loop.run(open_stage(config.stage, store=replies_of(out), say=say)))
     try:
         plays = way_in(config, environment, lambda: trainer)
         learns = Dataset.from_list(rows(config, environment, None))
@@ -128,7 +125,7 @@ def train(config: TrlConfig) -> None:
         tell(error)  # before anything is closed: another rank that ends meanwhile has this one ended
         raise SystemExit(2) from None
     finally:
-        sync.run(environment.close())
+        event_loop.run(environment.close())
     if (group := ranks.group()) is not None:
         group.destroy_process_group()
 
@@ -176,10 +173,8 @@ def check(config: TrlConfig) -> None:
     from trl import GRPOConfig  # type: ignore[import-not-found,unused-ignore]
 
     elsewhere: dict[str, Any] = {"bf16": False, "fp16": False, "tf32": None}
-    for name in (
-        "per_device_train_batch_size",
-        "per_device_eval_batch_size",
-    ):  # whole groups are asked of all ranks together
+    # Whole groups are asked of all ranks together.
+    for name in ("per_device_train_batch_size", "per_device_eval_batch_size"):
         size = config.grpo.get(name, 8)
         elsewhere[name] = size * config.processes if isinstance(size, int) else size
     arguments_of(config.model_copy(update={"grpo": {**config.grpo, **elsewhere}}), GRPOConfig)
@@ -190,17 +185,14 @@ def rows(config: TrlConfig, environment: Environment, split: str | None) -> list
     from simia.trainers.trl import task_rows
     from simia.trainers.trl_tools import tool_rows
 
+    of = tool_rows if config.through == "environment_factory" else task_rows
+    chosen_here = environment.tasks
     if split is not None:
-        chosen_here, environment.tasks = environment.tasks, environment.pack.tasks
-        try:
-            return list(
-                tool_rows(environment, split)
-                if config.through == "environment_factory"
-                else task_rows(environment, split)
-            )
-        finally:
-            environment.tasks = chosen_here
-    return list(tool_rows(environment) if config.through == "environment_factory" else task_rows(environment))
+        environment.tasks = environment.pack.tasks
+    try:
+        return list(of(environment, split))
+    finally:
+        environment.tasks = chosen_here
 
 
 def way_in(config: TrlConfig, environment: Environment, trainer: Callable[[], Any]) -> dict[str, Any]:

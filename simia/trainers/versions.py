@@ -1,62 +1,27 @@
-"""Which versions each trainer bears, in one table; how an environment compares; and where a trainer is to run.
+"""Which versions each trainer needs (versions.yaml), how an environment compares, and where a trainer is to run.
 
-The ranges are what the releases that simia is tested with declare, or refuse at their start. They exclude one another
-(LLaMA-Factory: transformers up to 5.6.0; TRL: datasets from 4.7), so hardly any environment holds two trainers.
+The ranges exclude one another (LLaMA-Factory: transformers up to 5.6.0; TRL: datasets from 4.7), so hardly any environment holds two trainers.
 """
 
 from __future__ import annotations
 
-import json
 import re
-import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import distributions
 from pathlib import Path
 
+import yaml
+
 from simia.errors import UserError
 from simia.resources import cache_root
-from simia.venvs import RECIPES, plain
+from simia.venvs import RECIPES, distributions_of, plain
 
-NEEDS: dict[str, dict[str, str]] = {
-    "llamafactory": {
-        "llamafactory": "==0.9.5",
-        "torch": ">=2.4.0",
-        "transformers": ">=4.55.0,!=4.57.0,<=5.6.0",
-        "datasets": ">=2.16.0,<=4.0.0",
-        "accelerate": ">=1.3.0,<=1.15.0",
-        "peft": ">=0.18.0,<=0.20.0",
-        "trl": ">=0.18.0,<=0.24.0",
-    },
-    "trl": {
-        "trl": ">=1.16.0,<2",
-        "torch": ">=2.4.0",
-        "transformers": ">=5.2.0",
-        "datasets": ">=4.7.0",
-        "accelerate": ">=1.10.1",
-    },
-    "verl": {
-        "verl": "==0.9.1",
-        "torch": ">=2.4.0",
-        "transformers": ">=5.5.3,!=5.6.0,<5.11",
-        "numpy": ">=2.0.0",
-        "ray": ">=2.41.0",
-        "TransferQueue": "",
-    },
-    "ragen": {
-        "torch": "==2.6.0",
-        "vllm": "==0.8.2",
-        "flash-attn": ">=2.7.4,<2.8",
-        "tensordict": ">=0.8,<0.9",
-        "ray": ">=2,<3",
-        "hydra-core": ">=1.3,<1.4",
-    },
-}
+NEEDS: dict[str, dict[str, str]] = yaml.safe_load(Path(__file__).with_name("versions.yaml").read_text("utf-8"))
 """Trainer → distribution → range, as pip writes ranges; an empty one: any version."""
-LIST = (
-    "import importlib.metadata as m, json; print(json.dumps({d.name: d.version for d in m.distributions() if d.name}))"
-)
+RAGEN_COMMIT = "5eb79b82cecc31db5662ba3c96b752405692410b"
+RAGEN_CLONE = f"git clone https://github.com/RAGEN-AI/RAGEN && cd RAGEN && git checkout {RAGEN_COMMIT[:7]} && git submodule update --init verl"
 
 
 @dataclass(frozen=True)
@@ -79,15 +44,10 @@ class Fit:
 def installed(python: Path | None = None) -> dict[str, str]:
     """Distributions with their versions, of that interpreter's environment (None: of this one)."""
     if python is None or str(python) == sys.executable:
-        found = {
-            one.name: one.version for one in reversed(list(distributions())) if one.name
-        }  # the first on the path counts
+        # The first on the path counts.
+        found = {one.name: one.version for one in reversed(list(distributions())) if one.name}
     else:
-        try:
-            asked = subprocess.run([str(python), "-I", "-c", LIST], capture_output=True, text=True, check=True)
-            found = dict(json.loads(asked.stdout))
-        except (OSError, subprocess.CalledProcessError, ValueError):
-            raise UserError(f"{python} is no Python interpreter that runs") from None
+        found = distributions_of(python)
     return {plain(name): version for name, version in found.items()}
 
 
@@ -118,9 +78,8 @@ def interpreter(trainer: str, python: Path | None) -> Path:
 
 def home_of(trainer: str) -> Path | None:
     """The interpreter of the trainer's own environment, if that is built."""
-    recipe = (
-        RECIPES.get(trainer) if trainer != "ragen" else None
-    )  # that recipe is for its environments alone, not to train
+    # That recipe is for its environments alone, not to train.
+    recipe = RECIPES.get(trainer) if trainer != "ragen" else None
     python = cache_root() / "envs" / recipe.key / "bin" / "python" if recipe else None
     return python if python is not None and python.exists() else None
 
@@ -128,9 +87,7 @@ def home_of(trainer: str) -> Path | None:
 def clean(trainer: str) -> str:
     """The command that makes a clean environment for that trainer."""
     if trainer == "ragen":  # on a machine with GPUs, by RAGEN's own script: its package on the index is another one
-        from simia.trainers.ragen.start import CLONE
-
-        return f"{CLONE} && bash scripts/setup_ragen.sh"
+        return f"{RAGEN_CLONE} && bash scripts/setup_ragen.sh"
     return f"{sys.executable} -P -m simia.venvs {trainer}"
 
 

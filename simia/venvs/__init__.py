@@ -6,7 +6,18 @@ dependency of simia. A recipe is a list of pip steps; its hash names the environ
 """
 
 from simia.venvs.build import Say, ensure, ensure_packages, locked
-from simia.venvs.python_path import python_path
+from simia.venvs.python_path import distributions_of, python_path
 from simia.venvs.requirements import FOR_PACKS, RECIPES, Recipe, plain
 
-__all__ = ["FOR_PACKS", "RECIPES", "Recipe", "Say", "ensure", "ensure_packages", "locked", "plain", "python_path"]
+__all__ = [
+    "FOR_PACKS",
+    "RECIPES",
+    "Recipe",
+    "Say",
+    "distributions_of",
+    "ensure",
+    "ensure_packages",
+    "locked",
+    "plain",
+    "python_path",
+]

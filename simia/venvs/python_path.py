@@ -16,6 +16,10 @@ from simia.resources import cache_root
 from simia.venvs.build import Say, locked
 from simia.venvs.requirements import plain
 
+LIST = (
+    "import importlib.metadata as m, json; print(json.dumps({d.name: d.version for d in m.distributions() if d.name}))"
+)
+
 
 def python_path(python: Path, say: Say = lambda line: None) -> str:
     """What PYTHONPATH must be for a trainer's interpreter to import simia: the package alone, and the wheels it lacks."""
@@ -41,12 +45,7 @@ def beside(python: Path, say: Say = lambda line: None) -> Path:
     Nothing in it is a dependency of the trainer and nothing of the trainer's is replaced, so it does no harm there. Raises
     `UserError` with pip's last line.
     """
-    script = "import importlib.metadata as m, json; print(json.dumps([d.name for d in m.distributions()]))"
-    try:
-        asked = subprocess.run([str(python), "-I", "-c", script], capture_output=True, text=True, check=True)
-    except (OSError, subprocess.CalledProcessError):
-        raise UserError(f"{python} is no Python interpreter that runs") from None
-    has = {plain(name) for name in json.loads(asked.stdout)}
+    has = {plain(name) for name in distributions_of(python)}
     pins = [f"{name}=={version}" for name, version in sorted(needed().items()) if name not in has]
     key = hashlib.sha256(json.dumps([str(python), *pins]).encode()).hexdigest()[:12]
     folder = cache_root() / "envs" / f"beside-{key}"
@@ -60,14 +59,24 @@ def beside(python: Path, say: Say = lambda line: None) -> Path:
                 say(f"beside {python}: {' '.join(pins)}")
                 pip = [str(python), "-m", "pip", "install", "--disable-pip-version-check", "--no-input", "--no-deps"]
                 pip += ["--only-binary", ":all:", "--target", str(draft), *pins]
+                # `cwd`: a Python below 3.11 has no -P.
                 done = subprocess.run(
                     pip, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, cwd=draft
-                )  # cwd: a Python below 3.11 has no -P
+                )
                 if done.returncode:
                     last = (done.stderr.strip() or "pip said nothing").splitlines()[-1]
                     raise UserError(f"what simia needs could not be laid beside {python}: {last[:200]}")
             draft.rename(folder)
     return folder
+
+
+def distributions_of(python: Path) -> dict[str, str]:
+    """Every distribution of an interpreter's environment with its version. Raises `UserError` for what is no interpreter."""
+    try:
+        asked = subprocess.run([str(python), "-I", "-c", LIST], capture_output=True, text=True, check=True)
+        return dict(json.loads(asked.stdout))
+    except (OSError, subprocess.CalledProcessError, ValueError):
+        raise UserError(f"{python} is no Python interpreter that runs") from None
 
 
 def needed() -> dict[str, str]:

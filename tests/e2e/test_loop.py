@@ -36,7 +36,7 @@ def python() -> Path:
 @pytest.fixture(scope="module")
 def model(python: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("models") / "tiny-qwen"
-    run(python, ROOT / "simia" / "trainers" / "tiny_model.py", out, LOOP / "pack" / "seeds.jsonl")
+    run(python, ROOT / "tests" / "trainers" / "tiny_model.py", out, LOOP / "pack" / "seeds.jsonl")
     return out
 
 

@@ -11,7 +11,7 @@ import pytest
 from simia.errors import Code, UserError
 from simia.llm.backends import open_backend, price_for
 from simia.llm.prices import FREE
-from simia.llm.replay import Recorded, ReplayBackend, ReplaySettings, export_prompts, ingest, read, record
+from simia.llm.replay import Recorded, ReplayBackend, ReplaySettings, read, record
 from simia.llm.types import LLMFault, Reply, Request
 from simia.trajectory import Usage
 
@@ -87,31 +87,25 @@ async def test_a_miss_shows_the_first_line_that_differs(tmp_path: Path) -> None:
 
 
 async def test_from_open_questions_to_answers(tmp_path: Path) -> None:
-    prompts, recording = tmp_path / "prompts.jsonl", tmp_path / "recording.jsonl"
-    assert export_prompts([(ask("a"), "0"), (ask("b", max_tokens=5), "0")], prompts) == 2
-    rows = [json.loads(line) for line in prompts.read_text().splitlines()]
+    path = tmp_path / "recording.jsonl"
+    questions = [Recorded(request=ask("a"), draw="0"), Recorded(request=ask("b", max_tokens=5), draw="0")]
+    assert record(questions, path) == 2
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
     assert [row["reply"] for row in rows] == [None, None]
     assert rows[1]["request"] == {"messages": ask("b").messages, "max_tokens": 5}
-    assert "nobody has answered" in await miss(backend(prompts), ask("a"))
+    assert "nobody has answered" in await miss(backend(path), ask("a"))
 
-    answers = write(tmp_path / "answers.jsonl", {"key": rows[1]["key"], "reply": "B"}, rows[0])
-    assert ingest(answers, recording, prompts=prompts, model="a-person") == 1
-    assert ingest(answers, recording, prompts=prompts, model="a-person") == 0, "twice adds nothing"
-    replay = backend(recording)
+    write(path, rows[0], rows[1] | {"reply": "B", "model": "a-person"})  # people answer with plain text, in place
+    replay = backend(path)
     assert replay.model == "a-person"
     assert await text_of(replay, ask("b", max_tokens=5), "0") == "B"
-
-    answered_in_place = write(tmp_path / "in_place.jsonl", rows[0] | {"reply": {"text": "A"}})
-    assert ingest(answered_in_place, recording) == 1
-    assert await text_of(backend(recording), ask("a"), "0") == "A"
-    with pytest.raises(UserError, match="no question has the key 'x'"):
-        ingest(write(tmp_path / "stray.jsonl", {"key": "x", "reply": "?"}), recording)
+    assert "nobody has answered" in await miss(replay, ask("a"))
 
 
 async def test_a_later_answer_replaces_an_earlier_one(tmp_path: Path) -> None:
     path = tmp_path / "r.jsonl"
     record([Recorded(request=ask("a"), draw="0", reply=Reply(text=text)) for text in ("old", "new")], path)
-    export_prompts([(ask("a"), "0")], path)
+    record([Recorded(request=ask("a"), draw="0")], path)
     assert await text_of(backend(path), ask("a"), "0") == "new"
 
 

@@ -99,7 +99,7 @@ def model(python: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("models") / "tiny-qwen"
     texts = [ROOT / "README.md", ROOT / "seeds" / "office" / "seeds.jsonl"]
     subprocess.run(
-        [python, ROOT / "simia" / "trainers" / "tiny_model.py", out, *texts], check=True, capture_output=True
+        [python, ROOT / "tests" / "trainers" / "tiny_model.py", out, *texts], check=True, capture_output=True
     )
     return out
 

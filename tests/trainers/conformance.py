@@ -21,7 +21,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from simia import event_loop as sync
+from simia import event_loop
 from simia.envs.environment import Environment, Episode
 from simia.envs.opening import open_stage
 from simia.envs.play.baseline_agents import NOTHING, ReferenceAgent
@@ -63,14 +63,14 @@ class Plain:
     exact, shares = True, False
 
     def open(self, stage: dict[str, Any]) -> None:
-        self.environment: Environment = sync.run(open_stage(stage, say=lambda _: None))
+        self.environment: Environment = event_loop.run(open_stage(stage, say=lambda _: None))
         self.episode: Episode | None = None
         self.contents: list[str] = []
 
     def reset(self, task: str) -> str:
         if self.episode is not None:
-            sync.run(self.episode.close())
-        self.episode = sync.run(self.environment.reset(task, seed=0))
+            event_loop.run(self.episode.close())
+        self.episode = event_loop.run(self.environment.reset(task, seed=0))
         view, self.turn = self.episode.view, 0
         self.contents = [m.text for m in view.messages]
         head = join_system(view.system, list(view.tools))
@@ -81,7 +81,7 @@ class Plain:
         self.turn += 1
         if self.episode.end is not None:
             return "", self.value, True
-        step = sync.run(self.episode.step(tagged.read_message(text, f"call_{self.turn}")))
+        step = event_loop.run(self.episode.step(tagged.read_message(text, f"call_{self.turn}")))
         self.contents = [m.text for m in step.messages]
         return as_text(step.messages), self.value, step.end is not None
 
@@ -92,8 +92,8 @@ class Plain:
 
     def close(self) -> None:
         if self.episode is not None:
-            sync.run(self.episode.close())
-        sync.run(self.environment.close())
+            event_loop.run(self.episode.close())
+        event_loop.run(self.environment.close())
 
 
 # -- the cases ---------------------------------------------------------------------------------------------------

@@ -53,7 +53,7 @@ def trainer(tmp_path_factory: pytest.TempPathFactory) -> Trainer:
 def tiny_model(trainer: Trainer, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("models") / "tiny-qwen"
     texts = sorted((data_root() / "seeds").glob("*/seeds.jsonl"))
-    trainer.run(ROOT / "simia" / "trainers" / "tiny_model.py", out, *texts)
+    trainer.run(ROOT / "tests" / "trainers" / "tiny_model.py", out, *texts)
     return out
 
 

@@ -15,7 +15,7 @@ from grpo_watch import Watched, settings
 from outage import Unsteady
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from simia import event_loop as sync
+from simia import event_loop
 from simia.envs.environment import Environment
 from simia.envs.users import ScriptedUser
 from simia.envs.worlds.executable import ExecutableBackend
@@ -74,7 +74,7 @@ trainer = Watched(
     rollout_func=kept,
 )
 trainer.train()
-sync.run(environment.close())
+event_loop.run(environment.close())
 
 
 def turns(ids: list[int]) -> list[str]:

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from tiny_model import make
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import get_json_schema
 
 from simia.pack import Pack
-from simia.trainers.tiny_model import make
 from simia.trainers.trl_tools import Tools, method_of
 
 STEPS = 180

@@ -8,7 +8,6 @@ import pytest
 from simia.trainers.groups import (
     advantages,
     batch_advantages,
-    brevity,
     overlong,
     returns,
     statistics,
@@ -94,14 +93,6 @@ def test_overlong_by_hand() -> None:
     for margin in (0, 101):
         with pytest.raises(ValueError, match="from 1 to the limit, 100"):
             overlong(1, 100, margin)
-
-
-def test_brevity_by_hand() -> None:
-    # shortest 10, longest 50 of the known: 10 -> 0.5, 20 -> 0.25, 50 -> -0.5; wrong ones at most 0
-    lengths, rewards = [10, 20, 50, 10, 20, 999], [1.0, 1.0, 1.0, 0.0, 0.0, None]
-    assert brevity(lengths, rewards) == about([0.5, 0.25, -0.5, 0.0, 0.0, 0.0])
-    assert brevity([50, 10], [0.0, 1.0]) == about([-0.5, 0.5])
-    assert brevity([7, 7], [1.0, 0.0]) == [0.0, 0.0]
 
 
 def test_statistics_by_hand() -> None:

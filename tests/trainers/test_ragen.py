@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from simia import event_loop as sync
+from simia import event_loop
 from simia.errors import UserError
 from simia.pack import Pack
 from simia.trainers.ragen import register
@@ -159,8 +159,8 @@ def test_the_row_is_what_was_sampled_and_nothing_else(lamps: Path) -> None:
         said = [[*map(ord, text), 2] for text in (call("hall"), "Done.")]
         said[0].insert(0, 0x200B)  # a token that no tokenizer would give back
         for ids in said:
-            sync.run(env.take(ids))
-        sync.run(env.take([ord("x")]))  # cut before its end token
+            event_loop.run(env.take(ids))
+        event_loop.run(env.take([ord("x")]))  # cut before its end token
         assert env.playing.end.code == "max_tokens"
         rows = rows_of([env], 0)
         trained = [i for i, m in zip(rows.ids[0], rows.mask[0], strict=True) if m]
@@ -186,7 +186,7 @@ def test_an_episode_without_room_is_cut_and_scored(lamps: Path) -> None:
         ids = [*map(ord, call("hall")), 2]
         length = len(env.opening(Text(Letters()), 10_000).prompt_ids)
         env.opening(Text(Letters()), length + len(ids))  # no room for what the environment answers
-        sync.run(env.take(ids))
+        event_loop.run(env.take(ids))
         assert (env.playing.end.kind, env.playing.end.code) == ("truncated", "max_tokens")
         assert env.reward == 0.0
         assert sum(rows_of([env], 0).mask[0]) == len(ids)

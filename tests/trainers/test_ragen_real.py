@@ -20,7 +20,7 @@ import pytest
 from simia.config import read
 from simia.resources import cache_root, data_root
 from simia.trainers.groups import batch_advantages
-from simia.trainers.ragen.checks import at
+from simia.trainers.launch import look_up
 from simia.trainers.ragen.start import base_of, check_names, checkout
 from simia.trainers.tokens import until_end
 from simia.venvs import ensure, python_path
@@ -108,7 +108,7 @@ def test_the_recorded_signatures_are_the_sources() -> None:
 def test_the_recorded_settings_are_the_sources() -> None:
     base = base_of(checkout())
     assert standin.kinds_of(base) == standin.SETTINGS["kinds"]
-    assert {name: at(base, name) for name in standin.SETTINGS["values"]} == standin.SETTINGS["values"]
+    assert {name: look_up(base, name) for name in standin.SETTINGS["values"]} == standin.SETTINGS["values"]
 
 
 @pytest.mark.parametrize("name", RUNS)

@@ -15,9 +15,9 @@ from simia.envs.environment import Environment
 from simia.envs.opening import open_stage
 from simia.errors import UserError
 from simia.tool import ToolSpec
-from simia.trainers import tiny_model
 from simia.trainers.tokens import Row, Text, until_end
 from simia.trajectory import Message
+from tests.trainers import tiny_model
 
 END = 3
 SWITCH = ToolSpec(

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from simia import event_loop as sync
+from simia import event_loop
 from simia.envs.environment import open_environment
 from simia.errors import UserError
 from simia.pack import Pack
@@ -138,7 +138,7 @@ def test_an_argument_that_a_method_has_already_is_refused() -> None:
 
 def test_a_run_that_goes_on_names_its_groups_as_before(errands: Path) -> None:
     """By the trainer's step: a batch's names are the same in a process that begins with it."""
-    environment = sync.run(open_environment(str(errands), user="none"))
+    environment = event_loop.run(open_environment(str(errands), user="none"))
     rows = tool_rows(environment)
     plain = environment.reset
     players = list[str | None]()
@@ -168,11 +168,11 @@ def test_a_run_that_goes_on_names_its_groups_as_before(errands: Path) -> None:
     assert players[-2:] == players[-4:-2], "and its players"
     played((11, True), rank=1)
     assert not set(players[-2:]) & set(players[:-2]), "another rank's are others"
-    sync.run(environment.close())
+    event_loop.run(environment.close())
 
 
 def test_instances_share_one_pack_and_play_on_their_own(errands: Path) -> None:
-    environment = sync.run(open_environment(str(errands), user="none"))
+    environment = event_loop.run(open_environment(str(errands), user="none"))
     rows = tool_rows(environment)
     assert [message["role"] for message in rows[0]["prompt"]] == ["system", "user"]
     make = environment_factory(environment)
@@ -189,4 +189,4 @@ def test_instances_share_one_pack_and_play_on_their_own(errands: Path) -> None:
     assert second._episode is not None
     assert second._episode.end is not None
     assert second._episode.end.kind == "truncated", "a call that nobody answered: TRL was out of tokens"
-    sync.run(environment.close())
+    event_loop.run(environment.close())

@@ -16,7 +16,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import get_json_schema
 from trl.chat_template_utils import qwen2_5_chat_template
 
-from simia import event_loop as sync
+from simia import event_loop
 from simia.envs.environment import Environment
 from simia.envs.users import NoUser
 from simia.envs.worlds.executable import ExecutableBackend
@@ -58,7 +58,7 @@ trainer = Watched(
     ),
 )
 trainer.train()
-sync.run(environment.close())
+event_loop.run(environment.close())
 
 changed = [n for n, value in trainer.model.named_parameters() if not torch.equal(value.detach(), before[n])]
 schemas = {}

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import torch
 from taught import chats, fit
+from tiny_model import make
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from simia.pack import Pack
-from simia.trainers.tiny_model import make
 
 STEPS = 400
 

@@ -27,7 +27,7 @@ from simia.envs.worlds.simulated.world import SimulatedWorld
 from simia.envs.worlds.world import ToolResult
 from simia.errors import Aborted, Code, UserError
 from simia.pack import Pack
-from simia.reward import Scorer
+from simia.scorer import Scorer
 from simia.task import By, Task
 from simia.tool import ToolSpec
 from simia.trajectory import ToolCall

@@ -63,10 +63,8 @@ OF_THE_HOST = {
 }  # fmt: skip
 SOCKET, FAMILIES = (41, 198), (1, 2, 10, 16)  # unix, IPv4, IPv6, netlink: a virtual machine's sockets know no namespace
 UNIX = 1
-SOCKETPAIR, CONNECTED = (
-    (53, 199),
-    (1, 5),
-)  # streams and packets in order: a pair of datagram sockets can write to any address
+# Streams and packets in order: a pair of datagram sockets can write to any address.
+SOCKETPAIR, CONNECTED = ((53, 199), (1, 5))
 CLONE3 = 435
 # name: (x86_64, aarch64), and the second arguments that are refused: a descriptor's owner is signalled by the kernel,
 # so who may name an owner and a signal can kill without `kill`.
@@ -88,7 +86,7 @@ class Unconfined(Exception):  # noqa: N818 - a state of the machine
 def rlimits(*, memory: int, files: int, processes: int, cpu: int, size: int = 0) -> None:
     """Hard limits of this process: memory in bytes beyond what it uses, descriptors, threads and children, CPU seconds, bytes
     of a file. Who may start programs is limited in what they write to, not in addresses: some reserve gigabytes of these."""
-    for which, value in (
+    lower_limits(
         (resource.RLIMIT_DATA, memory + SLACK) if processes else (resource.RLIMIT_AS, mapped() + memory + SLACK),
         (resource.RLIMIT_NOFILE, files),
         (resource.RLIMIT_NPROC, processes),
@@ -97,7 +95,12 @@ def rlimits(*, memory: int, files: int, processes: int, cpu: int, size: int = 0)
         (resource.RLIMIT_CORE, 0),
         (resource.RLIMIT_MEMLOCK, 0),
         (resource.RLIMIT_MSGQUEUE, 0),
-    ):
+    )
+
+
+def lower_limits(*limits: tuple[int, int]) -> None:
+    """Set soft and hard limits to these values, or to the present hard limits where these are lower."""
+    for which, value in limits:
         hard = resource.getrlimit(which)[1]
         value = value if hard == resource.RLIM_INFINITY else min(value, hard)
         resource.setrlimit(which, (value, value))
@@ -105,15 +108,12 @@ def rlimits(*, memory: int, files: int, processes: int, cpu: int, size: int = 0)
 
 def loading_limits(*, memory: int, cpu: int, size: int = 0) -> None:
     """Limits of the process that loads a pack's code: memory, CPU seconds, how many processes it may make of itself, bytes of a file."""
-    for which, value in (
+    lower_limits(
         (resource.RLIMIT_AS, mapped() + memory) if not size else (resource.RLIMIT_DATA, memory),
         (resource.RLIMIT_CPU, cpu),
         (resource.RLIMIT_FSIZE, size),
         (resource.RLIMIT_CORE, 0),
-    ):
-        hard = resource.getrlimit(which)[1]
-        value = value if hard == resource.RLIM_INFINITY else min(value, hard)
-        resource.setrlimit(which, (value, value))
+    )
     hard = resource.getrlimit(resource.RLIMIT_NPROC)[1]
     most = PROCESSES if hard == resource.RLIM_INFINITY else min(PROCESSES, hard)
     resource.setrlimit(resource.RLIMIT_NPROC, (min(WHILE_LOADING, most), most))

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from simia.sandbox.inside.drivers import Loaded
+from pathlib import Path
+from typing import Any, Protocol
 
 JSON = Any
 
@@ -15,10 +13,20 @@ class Refusal(Exception):  # noqa: N818 - the tool's own word
     """A declared refusal, in words for the agent."""
 
 
+class PackCode(Protocol):
+    """A pack's code as its drivers read it; `drivers.Loaded` makes one."""
+
+    folder: Path
+    spec: dict[str, Any]
+    root: Path | None
+    object: Any
+    names: dict[str, dict[str, bool]]
+
+
 class Convention:
     """An episode whose world is an object with marked methods."""
 
-    loaded: Loaded
+    loaded: PackCode
     tools: Any
 
     @property

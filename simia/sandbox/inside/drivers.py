@@ -64,6 +64,7 @@ class Driver(Convention):
     """An episode by the convention of `simia.kit`."""
 
     every, bytes_a_write = EVERY, BYTES_A_WRITE
+    loaded: Loaded
 
     def __init__(self, loaded: Loaded, isolated: bool) -> None:
         self.loaded, self.isolated = loaded, isolated

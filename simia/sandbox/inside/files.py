@@ -20,13 +20,10 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from simia.sandbox.inside.convention import Convention
+from simia.sandbox.inside.convention import Convention, PackCode
 from simia.sandbox.inside.links import LIB, leads_to, remove_link
-
-if TYPE_CHECKING:
-    from simia.sandbox.inside.drivers import Loaded
 
 JSON = Any
 Raw = tuple[str, int, bytes]  # kind (file, folder, link, other), mode, bytes or the link's target
@@ -41,7 +38,7 @@ class FileDriver(Convention):
 
     every, bytes_a_write = 0, 4 << 20  # reading a small folder costs less than repeating a call
 
-    def __init__(self, loaded: Loaded) -> None:
+    def __init__(self, loaded: PackCode) -> None:
         if loaded.root is None:
             raise ValueError("a world of files needs `isolation: sandbox`")
         self.loaded, self.root = loaded, loaded.root
@@ -362,9 +359,8 @@ def fits(path: Path, status: os.stat_result, kind: str, data: bytes) -> bool:
 @contextlib.contextmanager
 def laid(files: Files) -> Iterator[Path]:
     """The files in a folder of their own, for as long as they are looked at."""
-    room = (
-        "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-    )  # no part of the state, also where that is the whole root
+    # No part of the state, also where that is the whole root.
+    room = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     folder = Path(tempfile.mkdtemp(prefix="before-", dir=room))
     try:
         lay(folder, files)

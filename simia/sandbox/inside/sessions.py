@@ -57,9 +57,8 @@ class Session:
                 raise Refusal(f"the result is {len(body):,} bytes, more than {most:,} that a call may return")
             if nests_deeper(value, MOST_LEVELS):
                 raise Refusal(f"the result nests deeper than {MOST_LEVELS} levels")
-            if (
-                writes and len(self._since) >= self._every
-            ):  # a state that cannot be written fails the call that finds it
+            # A state that cannot be written fails the call that finds it.
+            if writes and len(self._since) >= self._every:
                 self._checkpoint, self._since = driver.freeze(), []
                 self._every = driver.every + len(self._checkpoint) // driver.bytes_a_write
                 return [ENDED if driver.ended else OK, value]

@@ -14,40 +14,31 @@ from simia.config import parse
 from simia.envs.config import StageConfig
 from simia.envs.text_episode import plain
 from simia.errors import UserError
-from simia.trainers.ragen.register import ENV_TYPE
-from simia.trainers.ragen.settings import SimiaEnvConfig
+from simia.trainers.launch import look_up
+from simia.trainers.ragen.settings import ENV_TYPE, SimiaEnvConfig
 
 GRPO_METHODS = ("mean_std", "mean")
 FIELDS = tuple(field.name for field in dataclasses.fields(SimiaEnvConfig))
 
 
-def at(config: Any, path: str, default: Any = None) -> Any:
-    """A value of a nested mapping (a dict, or OmegaConf's) by its dotted name."""
-    for name in path.split("."):
-        if not isinstance(config, Mapping) or name not in config:
-            return default
-        config = config[name]
-    return config
-
-
 def context_length(config: Any) -> int:
     """Tokens that a context may hold, response included, as verl reckons it."""
-    rollout = at(config, "actor_rollout_ref.rollout", {})
-    named = at(rollout, "max_model_len")
-    return int(named or int(at(rollout, "prompt_length") or 1) + int(at(rollout, "response_length")))
+    rollout = look_up(config, "actor_rollout_ref.rollout", {})
+    named = look_up(rollout, "max_model_len")
+    return int(named or int(look_up(rollout, "prompt_length") or 1) + int(look_up(rollout, "response_length")))
 
 
 def check(config: Any) -> None:
     """Raises `UserError` for the first thing that does not hold."""
-    grouping = at(config, "agent_proxy.reward_normalization.grouping")
-    method = at(config, "agent_proxy.reward_normalization.method")
-    if at(config, "algorithm.adv_estimator") == "grpo":
+    grouping = look_up(config, "agent_proxy.reward_normalization.grouping")
+    method = look_up(config, "agent_proxy.reward_normalization.method")
+    if look_up(config, "algorithm.adv_estimator") == "grpo":
         need(
             grouping == "state" and method in GRPO_METHODS,
             f"agent_proxy.reward_normalization is {grouping}/{method}, so advantages would not be relative to their group and "
             "GRPO would not be GRPO: set grouping=state and method=mean_std",
         )
-        size = at(config, "es_manager.train.group_size", 0)
+        size = look_up(config, "es_manager.train.group_size", 0)
         need(int(size) > 1, f"es_manager.train.group_size is {size}: GRPO compares the episodes of a group, 2 or more")
     else:
         need(method == "identity", f"reward_normalization.method is {method!r}: it is identity, or for grpo mean_std")
@@ -56,19 +47,19 @@ def check(config: Any) -> None:
         ("algorithm.bi_level_gae", False, "the reward comes with the end of an episode"),
         ("actor_rollout_ref.rollout.n", 1, "es_manager.train.group_size says how many episodes a group has"),
     ):
-        found = at(config, name, value)
+        found = look_up(config, name, value)
         need(found == value, f"{name} is {found}: set it to {value}, for {wanted}")
-    window = at(config, "agent_proxy.max_context_window", -1)
+    window = look_up(config, "agent_proxy.max_context_window", -1)
     need(
         window is None or int(window) <= 0,
         f"agent_proxy.max_context_window is {window}: a policy is trained on the context that it saw, so it is never cut; set it to -1",
     )
-    mode = at(config, "actor_rollout_ref.actor.loss_agg_mode", "token-mean")
+    mode = look_up(config, "actor_rollout_ref.actor.loss_agg_mode", "token-mean")
     need(
         mode != "seq-mean-token-mean",
         f"actor.loss_agg_mode is {mode}: it divides by a row's trained tokens, and an aborted episode has none; set token-mean",
     )
-    said = at(config, "actor_rollout_ref.rollout.response_length")
+    said = look_up(config, "actor_rollout_ref.rollout.response_length")
     need(isinstance(said, int), f"actor_rollout_ref.rollout.response_length is {said}: set the most tokens of a turn")
     length, turn = context_length(config), int(said)
     need(
@@ -87,24 +78,23 @@ def check(config: Any) -> None:
 
 def check_tag(config: Any, tag: str) -> None:
     """A tag that a step uses: it is ours, and its stage can be read."""
-    entry = at(config, f"custom_envs.{tag}")
+    entry = look_up(config, f"custom_envs.{tag}")
     need(entry is not None, f"es_manager names the tag {tag}, which custom_envs has not")
-    kind = at(entry, "env_type")
+    kind = look_up(entry, "env_type")
     need(
         kind == ENV_TYPE,
         f"custom_envs.{tag}.env_type is {kind}: beside {ENV_TYPE} no other type can be trained in one run",
     )
-    fields = at(entry, "env_config") or {}
+    fields = look_up(entry, "env_config") or {}
     need(
         isinstance(fields, Mapping),
         f"custom_envs.{tag}.env_config is {fields}: it is a section with {', '.join(FIELDS)}",
     )
     unknown = sorted(set(fields) - set(FIELDS))
     need(
-        not unknown,
-        f"unknown key 'custom_envs.{tag}.env_config.{(unknown or [''])[0]}': {', '.join(FIELDS)} are known",
+        not unknown, f"unknown key 'custom_envs.{tag}.env_config.{(unknown or [''])[0]}': {', '.join(FIELDS)} are known"
     )
-    most, seconds = at(fields, "at_once"), at(fields, "world_seconds", 1)
+    most, seconds = look_up(fields, "at_once"), look_up(fields, "world_seconds", 1)
     need(
         most is None or (number(most) and int(most) == most >= 1),
         f"custom_envs.{tag}.env_config.at_once is {most!r}: it is a number of episodes, 1 or more",
@@ -113,20 +103,20 @@ def check_tag(config: Any, tag: str) -> None:
         number(seconds) and seconds > 0,
         f"custom_envs.{tag}.env_config.world_seconds is {seconds!r}: it is a number of seconds, more than 0",
     )
-    stage = at(fields, "stage") or {}
+    stage = look_up(fields, "stage") or {}
     need(
         isinstance(stage, Mapping),
         f"custom_envs.{tag}.env_config.stage is {stage}: it is a section with pack, backend, …",
     )
     capped = parse(StageConfig, plain(stage), where=f"custom_envs.{tag}.env_config.stage").limits.capped
     need(
-        not capped or bool(at(fields, "store")),
+        not capped or bool(look_up(fields, "store")),
         f"custom_envs.{tag}.env_config.stage.limits has a cap, which holds for one start alone: name a store beside stage",
     )
 
 
 def list_at(config: Any, path: str) -> list[Any]:
-    found = at(config, path)
+    found = look_up(config, path)
     need(
         isinstance(found, Sequence) and not isinstance(found, str) and len(found) > 0,
         f"{path} is {found}: name one or more",

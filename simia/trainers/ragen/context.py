@@ -18,12 +18,13 @@ from ragen.llm_agent.ctx_manager import ContextManager  # type: ignore[import-no
 from tensordict import TensorDict  # type: ignore[import-not-found,unused-ignore]
 from verl import DataProto  # type: ignore[import-not-found,unused-ignore]
 
+from simia import event_loop
 from simia.envs.play.llm_agent import hermes_chat
 from simia.errors import Code
 from simia.trainers.ragen.batch import figures, filled, normalised, rows_of, validated
 from simia.trainers.ragen.checks import check, context_length
 from simia.trainers.ragen.env import SimiaEnv
-from simia.trainers.ragen.manager import CARRIED, together
+from simia.trainers.ragen.manager import CARRIED
 from simia.trainers.tokens import Text, end_ids, until_end
 
 
@@ -109,7 +110,9 @@ class Context(ContextManager):  # type: ignore[misc,unused-ignore]
         rows = {id(env): env.opening(self.text, self.room) for env in fresh}
         full = [env for env in fresh if env.overlong]
         wanted = "no room for a turn: set actor_rollout_ref.rollout.max_model_len to at least {}"
-        together(env.cut(Code.MAX_TOKENS, wanted.format(len(rows[id(env)].prompt_ids) + self.turn)) for env in full)
+        event_loop.run_together(
+            env.cut(Code.MAX_TOKENS, wanted.format(len(rows[id(env)].prompt_ids) + self.turn)) for env in full
+        )
         return [each for each in env_outputs if not each[CARRIED].done]
 
     def _padded(self, rows: Sequence[Sequence[int]]) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from collections.abc import Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
-from simia import event_loop as sync
+from simia import event_loop
 from simia.envs.environment import Episode
 from simia.envs.text_episode import as_text, share
 from simia.errors import Aborted, Code, UserError
@@ -28,6 +28,7 @@ from simia.formats.calls import read_message
 from simia.reward import Reward
 from simia.statistics import SUCCESS
 from simia.task import Task
+from simia.trainers.launch import tasks_of_split
 from simia.trainers.ragen.settings import Lane, SimiaEnvConfig, as_stage, task_of
 from simia.trainers.tokens import Row, Text
 from simia.trajectory import Message
@@ -69,7 +70,7 @@ class SimiaEnv:
         task = task_of(self.tasks(mode), self.lane.number(seed), mode)
         self._next = (task, f"{mode}/{seed}/{task.id}")
         if not self.batched:
-            sync.run(self.start())
+            event_loop.run(self.start())
         return self.render()
 
     def step(self, action: str) -> Result:
@@ -82,7 +83,7 @@ class SimiaEnv:
             ready, self._ready = self._ready, None
             return ready
         if self.playing.end is None:
-            sync.run(self.act(read_message(action, f"call_{self.turns + 1}")))
+            event_loop.run(self.act(read_message(action, f"call_{self.turns + 1}")))
         return self.result()
 
     def render(self) -> str:
@@ -91,7 +92,7 @@ class SimiaEnv:
 
     def close(self) -> None:
         if self.episode is not None:
-            sync.run(self.episode.close())
+            event_loop.run(self.episode.close())
         self.lease.close()
 
     # -- what became of the episode -----------------------------------------------------------------------------------
@@ -148,13 +149,7 @@ class SimiaEnv:
     def tasks(self, mode: str) -> list[Task]:
         split = self.config.train if mode == "train" else self.config.val
         environment = self.lease.environment
-        tasks = [task for task in environment.tasks if split in (None, task.split)]
-        if not tasks:
-            splits = ", ".join(sorted({task.split or "none" for task in environment.tasks}))
-            raise UserError(
-                f"pack {environment.pack.name} has no task of split {split!r}, which {mode} wants; its splits: {splits}"
-            )
-        return tasks
+        return tasks_of_split(environment.pack, environment.tasks, split, f", which {mode} wants")
 
     # -- in the portal's loop -----------------------------------------------------------------------------------------
 

@@ -8,14 +8,12 @@ judged in it; RAGEN would give it 0.
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
-from collections.abc import Coroutine, Iterable
 from typing import Any
 
 from ragen.llm_agent.es_manager import EnvStateManager  # type: ignore[import-not-found,unused-ignore]
 
-from simia import event_loop as sync
+from simia import event_loop
 from simia.errors import Code
 from simia.trainers.ragen.checks import check
 from simia.trainers.ragen.env import Lane, SimiaEnv
@@ -61,7 +59,7 @@ class EnvManager(EnvStateManager):  # type: ignore[misc,unused-ignore]
 
     def step(self, all_env_inputs: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """A response of each. Returns those that go on, and those that begin in place of what is over."""
-        together(
+        event_loop.run_together(
             self.envs[each["env_id"]]["env"].answer(each["llm_raw_response"], each.get("ids"))
             for each in all_env_inputs
         )
@@ -75,8 +73,8 @@ class EnvManager(EnvStateManager):  # type: ignore[misc,unused-ignore]
 
     def get_rollout_states(self) -> list[dict[str, Any]]:
         """All episodes, over and judged. `metrics` are how each ended, not RAGEN's averages over turns."""
-        together(entry["env"].miss() for entry in self.envs if entry["env"].waiting)
-        together(entry["env"].cut(Code.MAX_TURNS) for entry in self.envs if not entry["env"].done)
+        event_loop.run_together(entry["env"].miss() for entry in self.envs if entry["env"].waiting)
+        event_loop.run_together(entry["env"].cut(Code.MAX_TURNS) for entry in self.envs if not entry["env"].done)
         for entry in self.envs:
             info, status = entry["env"].info, entry["status"]
             status.terminated, status.truncated = True, not info["success"]
@@ -89,7 +87,7 @@ class EnvManager(EnvStateManager):  # type: ignore[misc,unused-ignore]
         """As many episodes begin as there is room for; again, where some are over at once. Returns those that run."""
         found: list[dict[str, Any]] = []
         while fresh := self._next():
-            together(entry["env"].start() for entry in fresh)
+            event_loop.run_together(entry["env"].start() for entry in fresh)
             for entry in fresh:
                 row = self.rollout_cache[entry["env_id"]]
                 row["history"][-1]["state"] = entry["env"].render()
@@ -106,14 +104,3 @@ class EnvManager(EnvStateManager):  # type: ignore[misc,unused-ignore]
                 under_way[entry["tag"]] += 1
                 found.append(entry)
         return found
-
-
-def together(work: Iterable[Coroutine[Any, Any, None]]) -> None:
-    """All at once in simia's loop. What one raises is raised when all are over."""
-
-    async def gathered() -> None:
-        for done in await asyncio.gather(*work, return_exceptions=True):
-            if isinstance(done, BaseException):
-                raise done
-
-    sync.run(gathered())

@@ -16,7 +16,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-ENV_TYPE = "simia"
+from simia.trainers.ragen.settings import ENV_TYPE
 
 
 def register() -> None:
@@ -45,10 +45,7 @@ def set_classes(module: Any) -> None:
     module.LLMAgentProxy = Proxy
 
 
-INSTALL: dict[str, Callable[[Any], None]] = {
-    "ragen.env": add_environment,
-    "ragen.llm_agent.agent_proxy": set_classes,
-}
+INSTALL: dict[str, Callable[[Any], None]] = {"ragen.env": add_environment, "ragen.llm_agent.agent_proxy": set_classes}
 
 
 class Finder(MetaPathFinder):

@@ -7,20 +7,20 @@ import re
 from pathlib import Path
 from typing import Any
 
-from simia.trainers.ragen.checks import at
+from simia.trainers.launch import look_up
 
 LATEST = "latest_checkpointed_iteration.txt"
 
 
 def done_steps(config: Any) -> int:
     """Steps that the checkpoint holds from which the run will go on, by the rules of verl's `_load_checkpoint`; 0 without one."""
-    mode = at(config, "trainer.resume_mode", "auto")
+    mode = look_up(config, "trainer.resume_mode", "auto")
     if mode == "disable":
         return 0
     if mode == "resume_path":
-        named = re.search(r"global_step_(\d+)$", str(at(config, "trainer.resume_from_path")))
+        named = re.search(r"global_step_(\d+)$", str(look_up(config, "trainer.resume_from_path")))
         return int(named[1]) if named else 0
-    folder = Path(str(at(config, "trainer.default_local_dir")))
+    folder = Path(str(look_up(config, "trainer.default_local_dir")))
     try:
         step = int((folder / LATEST).read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -12,6 +12,9 @@ from simia.envs.config import StageConfig
 from simia.envs.text_episode import plain
 from simia.task import Task
 
+ENV_TYPE = "simia"
+"""Our name in RAGEN's registries: a tag's `env_type`."""
+
 
 @dataclass
 class SimiaEnvConfig:

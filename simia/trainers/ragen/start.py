@@ -22,17 +22,14 @@ from simia.envs.opening import chosen
 from simia.errors import UserError
 from simia.pack import Pack
 from simia.resources import cache_root
-from simia.trainers.launch import Launch, check_stage, folder_there, misfit, writable
-from simia.trainers.ragen.checks import at, check
+from simia.trainers.launch import Launch, check_stage, folder_there, look_up, misfit, tasks_of_split, writable
+from simia.trainers.ragen.checks import check
 from simia.trainers.ragen.env import SimiaEnvConfig, as_stage
-from simia.trainers.versions import NEEDS, installed, interpreter
+from simia.trainers.versions import NEEDS, RAGEN_CLONE, RAGEN_COMMIT, installed, interpreter
 from simia.venvs import plain, python_path
 
-COMMIT = "5eb79b82cecc31db5662ba3c96b752405692410b"
-VERL = "1e47e412a441bae8cd1152888f6822871f95dec5"
 REFERENCE = re.compile(r"\$\{([\w.]+)\}")
 FREE = ("custom_envs",)  # sections whose names are the user's
-CLONE = f"git clone https://github.com/RAGEN-AI/RAGEN && cd RAGEN && git checkout {COMMIT[:7]} && git submodule update --init verl"
 
 
 def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None) -> Launch:
@@ -49,8 +46,8 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None)
     whole = resolved(merge(known, values))
     check(whole)
     notes = check_stages(whole)
-    folder_there(at(whole, "model_path", ""), "model_path")
-    written = Path(str(at(whole, "trainer.default_local_dir"))).expanduser() / "simia.yaml"
+    folder_there(look_up(whole, "model_path", ""), "model_path")
+    written = Path(str(look_up(whole, "trainer.default_local_dir"))).expanduser() / "simia.yaml"
     writable(written.parent, "trainer.default_local_dir")
     notes += versions(python or Path(sys.executable))
 
@@ -70,10 +67,10 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None)
 def checkout() -> Path:
     """RAGEN's source with the verl beside it."""
     named = os.environ.get("RAGEN_HOME")
-    home = Path(named).expanduser().resolve() if named else cache_root() / "ragen" / COMMIT
+    home = Path(named).expanduser().resolve() if named else cache_root() / "ragen" / RAGEN_COMMIT
     if not (home / "train.py").is_file():
         where = f"RAGEN_HOME ({home}) has no train.py" if named else "RAGEN is not here"
-        raise UserError(f"{where}: {CLONE}, and set RAGEN_HOME to that folder")
+        raise UserError(f"{where}: {RAGEN_CLONE}, and set RAGEN_HOME to that folder")
     if not (home / "verl" / "verl" / "protocol.py").is_file():
         raise UserError(f"{home} has no verl in it: run git submodule update --init verl there")
     return home
@@ -116,8 +113,8 @@ def resolved(tree: dict[str, Any]) -> dict[str, Any]:
             return item
         whole = REFERENCE.fullmatch(item)
         if whole:
-            return value(at(tree, whole[1]), depth + 1)
-        return REFERENCE.sub(lambda found: str(value(at(tree, found[1]), depth + 1)), item)
+            return value(look_up(tree, whole[1]), depth + 1)
+        return REFERENCE.sub(lambda found: str(value(look_up(tree, found[1]), depth + 1)), item)
 
     return dict(value(tree))
 
@@ -126,19 +123,16 @@ def check_stages(whole: dict[str, Any]) -> list[str]:
     """Each stage's pack is there and has tasks of the splits that are asked for; a line on each."""
     notes = []
     for part in ("train", "val"):
-        section = at(whole, f"es_manager.{part}")
+        section = look_up(whole, f"es_manager.{part}")
         for tag, groups in zip(section["env_configs"]["tags"], section["env_configs"]["n_groups"], strict=True):
-            fields = SimiaEnvConfig(**(at(whole, f"custom_envs.{tag}.env_config") or {}))
+            fields = SimiaEnvConfig(**(look_up(whole, f"custom_envs.{tag}.env_config") or {}))
             stage = as_stage(fields)
             pack = Pack.load(stage.pack)
             split = fields.train if part == "train" else fields.val
             check_stage(stage, pack)
             if fields.store is not None:
                 writable(Path(fields.store), f"custom_envs.{tag}.env_config.store")
-            tasks = [task for task in chosen(pack, stage) if split in (None, task.split)]
-            if not tasks:
-                splits = ", ".join(sorted({task.split or "none" for task in pack.tasks}))
-                raise UserError(f"pack {pack.name} has no task of split {split!r} for {part}; its splits: {splits}")
+            tasks = tasks_of_split(pack, chosen(pack, stage), split, f" for {part}")
             notes.append(
                 f"{part}: {groups} groups of {section['group_size']} a step on {len(tasks)} tasks of {pack.name} ({stage.backend})"
             )
@@ -149,4 +143,4 @@ def versions(python: Path) -> list[str]:
     """Raises for a package that RAGEN needs and that is missing or of another version; how to get an environment that has them
     stands in the line."""
     found = installed(interpreter("ragen", python))
-    return [f"RAGEN {COMMIT[:7]} with " + ", ".join(f"{name} {found[plain(name)]}" for name in NEEDS["ragen"])]
+    return [f"RAGEN {RAGEN_COMMIT[:7]} with " + ", ".join(f"{name} {found[plain(name)]}" for name in NEEDS["ragen"])]

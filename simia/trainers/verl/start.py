@@ -18,7 +18,7 @@ from simia import config as settings
 from simia.errors import UserError
 from simia.pack import Pack
 from simia.resources import find_named
-from simia.trainers.launch import Launch, check_stage, folder_there, misfit, writable
+from simia.trainers.launch import Launch, check_stage, folder_there, look_up, misfit, writable
 from simia.trainers.verl.data import AGENT, rows_of, save
 from simia.trainers.verl.settings import VerlSettings, plain
 from simia.trainers.versions import NEEDS, installed, interpreter
@@ -46,7 +46,7 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None)
     if not isinstance(section, dict):
         raise UserError(f"{config}: simia is {section!r}: it is a section with stage, play and data")
     ours = settings.parse(VerlSettings, section, where=f"{config}: simia")
-    if dig(data, "trainer.use_v1", True) is not True:
+    if look_up(data, "trainer.use_v1", True) is not True:
         raise UserError(
             "trainer.use_v1 is false: verl's older trainer wants a row of every episode, also of a lost one"
         )
@@ -58,10 +58,10 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None)
     engine(data, python)
     if find_named("seeds", ours.stage.pack) is None and Path(ours.stage.pack).is_dir():
         ours.stage.pack = str(Path(ours.stage.pack).absolute())  # the workers may stand elsewhere
-    folder_there(dig(data, "actor_rollout_ref.model.path", ""), "actor_rollout_ref.model.path")
+    folder_there(look_up(data, "actor_rollout_ref.model.path", ""), "actor_rollout_ref.model.path")
     folder = out(data, config)
     writable(folder, "trainer.default_local_dir")
-    batch = dig(data, "data.train_batch_size", 1024)
+    batch = look_up(data, "data.train_batch_size", 1024)
     if not isinstance(batch, int) or batch < 1:
         raise UserError(f"data.train_batch_size is {batch!r}: it is the number of groups of a step, 1 or more")
     check_stage(ours.stage, Pack.load(ours.stage.pack))
@@ -92,7 +92,7 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None)
 
 def engine(data: dict[str, Any], python: Path) -> None:
     """That the engine which samples the policy is named, and there."""
-    name = dig(data, "actor_rollout_ref.rollout.name", None)
+    name = look_up(data, "actor_rollout_ref.rollout.name", None)
     if name is None:
         raise UserError("actor_rollout_ref.rollout.name is not set: name verl's engine, such as vllm or sglang")
     if name in ENGINES and ENGINES[name] not in installed(python):
@@ -132,25 +132,15 @@ def checked(data: dict[str, Any], base: dict[str, Any], at: str = "") -> dict[st
 
 def out(data: dict[str, Any], config: Path) -> Path:
     """Beside the checkpoints, where verl puts them."""
-    project = dig(data, "trainer.project_name", "simia")
-    experiment = dig(data, "trainer.experiment_name", config.stem)
-    folder = dig(data, "trainer.default_local_dir", None) or f"checkpoints/{project}/{experiment}"
+    project = look_up(data, "trainer.project_name", "simia")
+    experiment = look_up(data, "trainer.experiment_name", config.stem)
+    folder = look_up(data, "trainer.default_local_dir", None) or f"checkpoints/{project}/{experiment}"
     if "${" in str(folder):
         raise UserError(f"trainer.default_local_dir is {folder!r}: write the folder out, for simia writes into it too")
     settings.assign(data, ["trainer", "project_name"], project)
     settings.assign(data, ["trainer", "experiment_name"], experiment)
     settings.assign(data, ["trainer", "default_local_dir"], str(Path(folder).absolute()))
     return Path(folder).absolute() / "simia"
-
-
-def dig(data: dict[str, Any], name: str, default: Any) -> Any:
-    """A setting by its dotted name."""
-    value: Any = data
-    for key in name.split("."):
-        if not isinstance(value, dict) or key not in value:
-            return default
-        value = value[key]
-    return value
 
 
 def dump(path: Path, value: Any) -> None:

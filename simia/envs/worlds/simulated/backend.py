@@ -26,7 +26,7 @@ from simia.llm.types import Request
 from simia.pack import Pack
 from simia.quality.entity_ledger import Ledger
 from simia.quotation import escape_unprintable, quote_label
-from simia.reward import Scorer
+from simia.scorer import Scorer
 from simia.state import merge_patch
 from simia.task import By, Task
 from simia.tool import SchemaError, ToolSpec

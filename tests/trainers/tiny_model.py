@@ -1,7 +1,7 @@
 """A Qwen2 model of half a million parameters with a tokenizer made on the spot: real trainers, real code paths, no hub.
 
 Runs inside a trainer's environment, not simia's: it needs torch, tokenizers and transformers and nothing of ours, so
-that `python simia/trainers/tiny_model.py OUT TEXT...` works there. The tokenizer is byte-level BPE with Qwen's splitting
+that `python tests/trainers/tiny_model.py OUT TEXT...` works there. The tokenizer is byte-level BPE with Qwen's splitting
 rule and Qwen's chat tokens and a chat template that renders as Qwen2.5's does; merges are learned from the TEXT files.
 Keep "qwen" in the folder's name: RAGEN looks for it. `head_dim` is 64 because vLLM on CPU dies on smaller ones.
 """
