@@ -12,7 +12,6 @@ from typing import Any
 
 import orjson
 
-from simia import __version__
 from simia.amplification import fresh_values as hint
 from simia.amplification import prompt, scenario, turnwise
 from simia.amplification.checkers import Checked, Checkers
@@ -33,6 +32,7 @@ from simia.quality.selection import near_duplicates as near
 from simia.quality.selection.contamination import Benchmark
 from simia.quality.view import View
 from simia.trajectory import VERSION, End, Provenance, Trajectory, Usage, digest
+from simia.version import __version__
 
 MOST_SCHEMAS = 1000
 STAGES = ["prefilter", "simulate", "repair", "check", "select"]

@@ -76,7 +76,7 @@ def build() -> typer.Typer:
 def version(show: bool = typer.Option(False, "--version", help="Print the version.", is_eager=True)) -> None:
     """Simulated and executable environments for training language-model agents."""
     if show:
-        from simia import __version__
+        from simia.version import __version__
 
         say(__version__)
         raise typer.Exit

@@ -33,11 +33,11 @@ def doctor(
 
 
 def machine() -> Table:
-    from simia import __version__
     from simia.resources import cache_root
     from simia.sandbox.capabilities import probe
     from simia.trainers.versions import NEEDS, installed
     from simia.venvs import RECIPES, plain
+    from simia.version import __version__
 
     table = Table("what", "how it stands", show_header=False)
     table.add_row(

@@ -199,7 +199,7 @@ class Episode:
     @property
     def trajectory(self) -> Trajectory:
         """The record of the episode so far."""
-        from simia import __version__
+        from simia.version import __version__
 
         environment, pack = self.environment, self.environment.pack
         extra: dict[str, Any] = {"seed": self.seed, "backend": environment.backend_name}

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from simia import __version__, formats
+from simia import formats
 from simia.errors import Code, Issue, UserError
 from simia.exporting import llamafactory, parquet, trl
 from simia.exporting.atomic_files import Draft
@@ -20,6 +20,7 @@ from simia.exporting.llamafactory import Line, Model
 from simia.exporting.tokens import CountTokens
 from simia.formats.llamafactory import Unfit, json_text
 from simia.trajectory import Trajectory
+from simia.version import __version__
 
 DATA, TABLE = "data.jsonl", "data.parquet"
 SUITES = ("agentinstruct", "officebench")

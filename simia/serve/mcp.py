@@ -21,13 +21,13 @@ from mcp.server import Server, ServerRequestContext
 from mcp.server.stdio import stdio_server
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
-from simia import __version__
 from simia.envs.environment import Environment
 from simia.errors import UserError
 from simia.serve.deadlines import Deadlines
 from simia.serve.episodes import Record, Seat
 from simia.serve.loopback import Asgi, Quiet, Receive, Scope, Send, listen, until_signal
 from simia.task import Task
+from simia.version import __version__
 
 FINISH = "finish_episode"
 TASK, POLICY, STATE = "simia://task", "simia://policy", "simia://state"

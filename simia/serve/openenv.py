@@ -33,13 +33,13 @@ from openenv.core.env_server import (  # type: ignore[import-not-found,unused-ig
 from openenv.core.env_server.types import EnvironmentMetadata  # type: ignore[import-not-found,unused-ignore]
 from pydantic import BaseModel, Field
 
-from simia import __version__
 from simia import event_loop as sync
 from simia.config import Config, parse
 from simia.envs.text_episode import Heard, Keep, Lease, Session, on_portal
 from simia.serve.deadlines import Deadlines
 from simia.serve.loopback import Asgi, Door, Quiet, is_loopback, listen, until_signal
 from simia.trajectory import Message, ToolCall
+from simia.version import __version__
 
 PATIENCE = 20.0  # seconds for what is under way when the server ends
 STATELESS, MCP = ("/reset", "/step", "/state"), "/mcp"

@@ -1,0 +1,3 @@
+"""The version of simia."""
+
+__version__ = "0.2.0"
