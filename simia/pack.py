@@ -42,10 +42,12 @@ Printable = Annotated[str, AfterValidator(check_printable)]
 class Executable(BaseModel):
     """How the pack's code is run: see `simia.kit` for what it looks like."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     code: str = "tools.py"
+    """The pack's Python file."""
     object: str
+    """Name of the class or object in `code` that is the world."""
     isolation: Literal["shared", "process", "sandbox"] = "process"
     """`shared`: many episodes in one process, for code that you wrote; `process`: a process each, for all other code;
     `sandbox`: a sandbox each, with a private folder to write to, for worlds of files and of programs."""
@@ -73,23 +75,38 @@ class Executable(BaseModel):
 class PackFile(BaseModel):
     """`pack.yaml`."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     format: Literal[1]
+    """Version of the pack's form."""
     name: str
+    """The pack's name."""
     description: str = ""
+    """What the environment is, in a few sentences."""
     licence: str = "unknown"
+    """Licence of the pack's data, as an SPDX expression."""
     policy: str | None = None
+    """File with the system text."""
     tools: str | None = None
+    """JSON file with the agent's tools."""
     user_tools: str | None = None
+    """JSON file with the user's own tools."""
     seeds: str | None = None
+    """JSONL file of seed trajectories."""
     state: str | None = None
+    """JSON file, or folder, with the world's state at the start."""
     tasks: str | None = None
+    """JSONL file of tasks."""
     tests: str | None = None
+    """JSONL file of tool tests."""
     checks: str | None = None
+    """Python file with the functions that checklist rewards name."""
     match: dict[str, Match] = Field(default_factory=dict)
+    """Dotted path of the state → how its values are compared."""
     executable: Executable | None = None
+    """How the pack's code is run; None: it has none."""
     user: Literal["none", "scripted", "llm"] = "none"
+    """Which user plays where none is chosen."""
     ends: list[str] = Field(default_factory=list)
     """Tools whose success ends the episode; code says it itself (`finish`), a simulated world goes by this."""
     evaluation: bool = False
@@ -101,22 +118,36 @@ class PackFile(BaseModel):
 class Pack(BaseModel):
     """A pack as read. Seeds without tools or system text of their own get the pack's. `state` and `tasks` are read when asked for."""
 
-    model_config = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
+    model_config = ConfigDict(extra="forbid", arbitrary_types_allowed=True, use_attribute_docstrings=True)
 
     name: str
+    """The pack's name."""
     description: str = ""
+    """What the environment is, in a few sentences."""
     licence: str = "unknown"
+    """Licence of the pack's data, as an SPDX expression."""
     policy: str | None = None
+    """The system text."""
     tools: list[ToolSpec] = Field(default_factory=list)
+    """The agent's tools."""
     user_tools: list[ToolSpec] = Field(default_factory=list)
+    """The user's own tools."""
     seeds: list[Trajectory] = Field(default_factory=list)
+    """Seed trajectories."""
     match: dict[str, Match] = Field(default_factory=dict)
+    """Dotted path of the state → how its values are compared."""
     executable: Executable | None = None
+    """How the pack's code is run; None: it has none."""
     user: Literal["none", "scripted", "llm"] = "none"
+    """Which user plays where none is chosen."""
     ends: list[str] = Field(default_factory=list)
+    """Tools whose success ends the episode in a simulated world."""
     evaluation: bool = False
+    """Whether its tasks are a benchmark's, so that no episode is exported as training data."""
     root: Path | None = Field(None, exclude=True)
+    """The pack's folder; None: it was not read from one."""
     file: PackFile | None = Field(None, exclude=True)
+    """`pack.yaml` as read."""
 
     @classmethod
     def load(cls, name: str | Path) -> Pack:

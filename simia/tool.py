@@ -43,13 +43,18 @@ class ToolSpec(BaseModel):
     `identifiers` declares which arguments are identifiers (top-level names or dotted paths); None: infer them.
     """
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     name: str
+    """The tool's name, as calls name it."""
     description: str = ""
+    """What the tool does, for the model that calls it."""
     parameters: dict[str, Any] = Field(default_factory=lambda: {"type": "object", "properties": {}})
+    """JSON Schema of the arguments: an object."""
     identifiers: list[str] | None = None
+    """Arguments that are identifiers, as top-level names or dotted paths; None: inferred."""
     extra: dict[str, Any] = Field(default_factory=dict)
+    """Fields of the dialect that have no field here, such as `returns`."""
 
     def argument_errors(self, arguments: dict[str, Any]) -> list[tuple[str, str]]:
         """(where, what) for each way the arguments break the schema; empty when they are right."""

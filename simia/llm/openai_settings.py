@@ -37,6 +37,7 @@ class OpenAISettings(Config):
     model_config = ConfigDict(hide_input_in_errors=True)
 
     kind: Literal["openai"] = "openai"
+    """An endpoint that speaks OpenAI's chat completions."""
     model: str = Field(description="The model's name as the endpoint knows it.")
     base_url: str = Field(
         "https://api.openai.com/v1",
