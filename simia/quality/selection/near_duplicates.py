@@ -81,7 +81,7 @@ def sketcher() -> Callable[..., Any]:
     try:
         rensa = import_module("rensa")
     except ImportError:
-        raise UserError("near-duplicates need the package rensa: pip install 'simia[dedupe]'") from None
+        raise UserError("near-duplicates need the package rensa: pip install rensa") from None
     found: Callable[..., Any] = rensa.RMinHash.digest_matrix_from_flat_token_hashes
     return found
 
