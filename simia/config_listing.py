@@ -75,7 +75,8 @@ def write_default(field: FieldInfo) -> str:
 def write_value(value: Any) -> str:
     """The value as one line of JSON, which is YAML too."""
     if isinstance(value, BaseModel):
-        value = {"kind": getattr(value, "kind", type(value).__name__)}
+        kind = {"kind": value.kind} if "kind" in type(value).model_fields else {}
+        value = kind or value.model_dump(mode="json", exclude_defaults=True)
     return orjson.dumps(value, default=lambda each: each.model_dump(mode="json", exclude_defaults=True)).decode()
 
 

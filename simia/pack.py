@@ -116,7 +116,10 @@ class PackFile(BaseModel):
 
 
 class Pack(BaseModel):
-    """A pack as read. Seeds without tools or system text of their own get the pack's. `state` and `tasks` are read when asked for."""
+    """The description of one environment: tools, policy, seeds and tasks, and how its code is run if it has any.
+
+    `Pack.load` reads one. Seeds without tools or a system text of their own get the pack's.
+    """
 
     model_config = ConfigDict(extra="forbid", arbitrary_types_allowed=True, use_attribute_docstrings=True)
 
@@ -151,7 +154,17 @@ class Pack(BaseModel):
 
     @classmethod
     def load(cls, name: str | Path) -> Pack:
-        """Read a pack directory: a `Path` that exists is taken as it is, text is a name of `seeds/` first."""
+        """Read a pack. None of its code is run.
+
+        Args:
+            name: A bundled pack by name, or the path of a folder with a `pack.yaml`. A `Path` that exists is never a name.
+
+        Returns:
+            The pack. Its tasks and tests are read when they are first used.
+
+        Raises:
+            UserError: There is no such pack, or one of its files is malformed.
+        """
         root = name if isinstance(name, Path) and name.exists() else resources.find("seeds", name)
         path = root / "pack.yaml" if root.is_dir() else root
         if not path.is_file():
@@ -187,7 +200,7 @@ class Pack(BaseModel):
         return pack
 
     def adopt(self, seed: Trajectory) -> Trajectory:
-        """A seed with what it leaves to the pack filled in: name, system text, tools, licence."""
+        """Return a copy of a seed with the pack's name, system text, tools and licence where it has none of its own."""
         changes: dict[str, Any] = {"pack": seed.pack or self.name}
         if seed.system is None:
             changes["system"] = self.policy
@@ -200,18 +213,19 @@ class Pack(BaseModel):
 
     @cached_property
     def tasks(self) -> list[Task]:
-        """Raises `UserError` for a row that is wrong or an id that stands twice."""
+        """The tasks of `tasks.jsonl`. Raises `UserError` for a malformed row or a duplicate id."""
         path = self.path_of("tasks")
         tasks = read_rows(path, Task.model_validate) if path else []
         seen: set[str] = set()
         for task in tasks:
             if task.id in seen:
-                raise UserError(f"{path}: task {task.id!r} stands there twice")
+                raise UserError(f"{path}: duplicate task id {task.id!r}; ids must be unique")
             seen.add(task.id)
         return tasks
 
     @cached_property
     def tests(self) -> list[ToolTest]:
+        """The tool tests of `tests.jsonl`. Raises `UserError` for a malformed row."""
         path = self.path_of("tests")
         return read_rows(path, ToolTest.model_validate) if path else []
 
@@ -220,7 +234,7 @@ class Pack(BaseModel):
         return {task.id: task for task in self.tasks}
 
     def task(self, task_id: str) -> Task:
-        """By id. Raises `UserError` with the nearest one that there is."""
+        """Return the task of that id. Raises `UserError` that names the nearest id."""
         found = self._by_id.get(task_id)
         if found is None:
             near = difflib.get_close_matches(task_id, self._by_id, n=1)
@@ -229,7 +243,7 @@ class Pack(BaseModel):
         return found
 
     def path_of(self, what: str) -> Path | None:
-        """The file that `pack.yaml` names for it; None where it names none."""
+        """Return the file that a key of `pack.yaml` names (`state`, `tasks`, `tests`, …); None where it names none."""
         name = getattr(self.file, what, None)
         return part(self.root / "pack.yaml", name) if self.root and name else None
 
@@ -274,7 +288,7 @@ def read_tools(path: Path) -> list[ToolSpec]:
     counts = Counter(tool.name for tool in tools)
     twice = next((name for name, count in counts.items() if count > 1), None)
     if twice:
-        raise UserError(f"{path}: tool {twice!r} stands there twice")
+        raise UserError(f"{path}: duplicate tool name {twice!r}; names must be unique")
     return tools
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Reward(BaseModel):
-    """`value` is None exactly when infrastructure failed (`error` says how): trainers mask it or sample again."""
+    """What an episode is worth. `value` is None exactly when infrastructure failed (`error` says how): trainers mask it or sample again."""
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
 

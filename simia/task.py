@@ -159,7 +159,7 @@ class RewardSpec(Strict):
 
 
 class Task(Strict):
-    """One row of `tasks.jsonl`."""
+    """One thing to do in a pack's environment, with what sets it up, solves it and judges it: a row of `tasks.jsonl`."""
 
     id: str
     """Unique in the pack."""

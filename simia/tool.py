@@ -57,7 +57,11 @@ class ToolSpec(BaseModel):
     """Fields of the dialect that have no field here, such as `returns`."""
 
     def argument_errors(self, arguments: dict[str, Any]) -> list[tuple[str, str]]:
-        """(where, what) for each way the arguments break the schema; empty when they are right."""
+        """Check arguments against the schema.
+
+        Returns:
+            (dotted place, what is wrong) for each violation; empty where the arguments are valid.
+        """
         return compile_schema(self.parameters).errors(arguments)
 
     @property
@@ -66,7 +70,7 @@ class ToolSpec(BaseModel):
         return self.extra.get("returns") or self.extra.get("outputSchema") or self.extra.get("output_schema")
 
     def flat(self) -> dict[str, Any]:
-        """`{name, description, parameters}`, the form that prompts and ShareGPT files use."""
+        """Return `{name, description, parameters}`, the form that prompts and ShareGPT files use."""
         return {"name": self.name, "description": self.description, "parameters": self.parameters}
 
 

@@ -42,7 +42,7 @@ class ToolCall(BaseModel):
 
 
 class Message(BaseModel):
-    """One turn. `content` is text, or a list of parts as OpenAI's chat has them; `reasoning` never mixes with it.
+    """One message of a conversation. `content` is text, or a list of parts as OpenAI's chat has them; `reasoning` never mixes with it.
 
     An assistant message has text and/or any number of calls, run in order; a `tool` message answers one call
     (`call_id`). `train` is a per-turn loss switch (None: the exporter's rule). `extra` keeps a dialect's unknown fields.
@@ -145,7 +145,10 @@ class Usage(BaseModel):
 
 
 class Trajectory(BaseModel):
-    """One episode. On disk: a JSON line whose `version` says how to read it (see `upgrade`)."""
+    """One episode as a record: system text, tools, messages, ending, reward and origin.
+
+    On disk it is a JSON line whose `version` says how to read it.
+    """
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
@@ -191,18 +194,23 @@ class Trajectory(BaseModel):
         return digest(seen)
 
     def calls(self) -> Iterator[tuple[int, int, ToolCall]]:
-        """Every call with its place: (index of the message, index within the message, call)."""
+        """Yield every call with its place: (index of the message, index within the message, call)."""
         for i, message in enumerate(self.messages):
             for j, call in enumerate(message.calls):
                 yield i, j, call
 
     def to_row(self) -> dict[str, Any]:
-        """The row that is written to disk: JSON types only, empty fields left out."""
+        """Return the row that is written to disk: JSON types only, fields with their defaults left out."""
         return {"version": self.version, **self.model_dump(mode="json", exclude_defaults=True)}
 
     @classmethod
     def from_row(cls, row: dict[str, Any]) -> Trajectory:
-        """Read a row of any released version."""
+        """Read a row of any released version.
+
+        Raises:
+            UserError: The row was written by a newer version of simia.
+            pydantic.ValidationError: The row does not have the form of a trajectory.
+        """
         return cls.model_validate(upgrade(row))
 
 
