@@ -75,8 +75,8 @@ def write_default(field: FieldInfo) -> str:
 def write_value(value: Any) -> str:
     """The value as one line of JSON, which is YAML too."""
     if isinstance(value, BaseModel):
-        kind = {"kind": value.kind} if "kind" in type(value).model_fields else {}
-        value = kind or value.model_dump(mode="json", exclude_defaults=True)
+        kind = getattr(value, "kind", None)
+        value = {"kind": kind} if kind else value.model_dump(mode="json", exclude_defaults=True)
     return orjson.dumps(value, default=lambda each: each.model_dump(mode="json", exclude_defaults=True)).decode()
 
 
