@@ -23,7 +23,7 @@ quickstart: install  ## real trajectories from a local model in minutes (or from
 
 $(VENV)/.dev: $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
-		pytest pytest-asyncio hypothesis mypy ruff pre-commit types-PyYAML types-jsonschema build hatchling pyarrow mcp
+		pytest pytest-asyncio hypothesis mypy ruff pre-commit types-PyYAML types-jsonschema build hatchling pyarrow mcp openai
 	@touch $@
 
 check: $(VENV)/.dev  ## lint, format and types
@@ -48,7 +48,7 @@ $(VENV)/tools/.made: Makefile
 	@touch $@
 
 lock: $(VENV)/.dev $(VENV)/tools/.made  ## requirements.lock with hashes, from constraints.txt, and docs/licences.md
-	$(VENV)/tools/bin/uv pip compile --quiet pyproject.toml --extra embedded --extra datasets --extra mcp --extra sandbox \
+	$(VENV)/tools/bin/uv pip compile --quiet pyproject.toml --extra openai --extra embedded --extra datasets --extra mcp --extra sandbox \
 		--universal --python-version 3.11 -c constraints.txt --generate-hashes --no-header --no-emit-index-url -o requirements.lock
 	$(BIN)/python scripts/licences.py
 
@@ -56,7 +56,7 @@ audit: $(VENV)/tools/.made  ## known vulnerabilities in requirements.lock; fails
 	$(VENV)/tools/bin/python scripts/audit.py
 
 bench: $(VENV)/.dev  ## every benchmark of eval/bench: our figure beside the bound's and the peers'
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check openai datasketch
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check datasketch
 	for bench in engine post amplify repair near report environment sessions rooms simulated tau2; do $(BIN)/python eval/bench/$$bench.py || failed=1; done; exit $${failed:-0}
 
 clean:           ## remove the environment and caches of this clone

@@ -48,7 +48,7 @@ HEAD = """\
 # Licences of the dependencies
 
 Made by `scripts/licences.py` from the packages' own metadata; a test compares them. *release* packages are those of
-`requirements.lock`: what simia needs, and the extras `embedded`, `datasets`, `mcp` and `sandbox`. *development* packages are
+`requirements.lock`: what simia needs, and the extras `openai`, `embedded`, `datasets`, `mcp` and `sandbox`. *development* packages are
 those that only `make test` installs. bubblewrap is a program of its own, which simia starts and does not link.
 
 | package | licence | for |

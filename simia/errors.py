@@ -108,11 +108,14 @@ class Code(StrEnum):
 class Issue(BaseModel):
     """One finding on a record: a reason code, where it is (`messages[3].calls[0]`), and a line a person can read."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
 
     code: Code
+    """The reason."""
     where: str = ""
+    """The place in the record, such as `messages[3].calls[0]`; empty: the whole record."""
     detail: str = ""
+    """A line for people; empty: the code's meaning says enough."""
 
     def __str__(self) -> str:
         at = f" at {self.where}" if self.where else ""

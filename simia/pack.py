@@ -42,10 +42,12 @@ Printable = Annotated[str, AfterValidator(check_printable)]
 class Executable(BaseModel):
     """How the pack's code is run: see `simia.kit` for what it looks like."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     code: str = "tools.py"
+    """The pack's Python file."""
     object: str
+    """Name of the class or object in `code` that is the world."""
     isolation: Literal["shared", "process", "sandbox"] = "process"
     """`shared`: many episodes in one process, for code that you wrote; `process`: a process each, for all other code;
     `sandbox`: a sandbox each, with a private folder to write to, for worlds of files and of programs."""
@@ -73,23 +75,38 @@ class Executable(BaseModel):
 class PackFile(BaseModel):
     """`pack.yaml`."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     format: Literal[1]
+    """Version of the pack's form."""
     name: str
+    """The pack's name."""
     description: str = ""
+    """What the environment is, in a few sentences."""
     licence: str = "unknown"
+    """Licence of the pack's data, as an SPDX expression."""
     policy: str | None = None
+    """File with the system text."""
     tools: str | None = None
+    """JSON file with the agent's tools."""
     user_tools: str | None = None
+    """JSON file with the user's own tools."""
     seeds: str | None = None
+    """JSONL file of seed trajectories."""
     state: str | None = None
+    """JSON file, or folder, with the world's state at the start."""
     tasks: str | None = None
+    """JSONL file of tasks."""
     tests: str | None = None
+    """JSONL file of tool tests."""
     checks: str | None = None
+    """Python file with the functions that checklist rewards name."""
     match: dict[str, Match] = Field(default_factory=dict)
+    """Dotted path of the state → how its values are compared."""
     executable: Executable | None = None
+    """How the pack's code is run; None: it has none."""
     user: Literal["none", "scripted", "llm"] = "none"
+    """Which user plays where none is chosen."""
     ends: list[str] = Field(default_factory=list)
     """Tools whose success ends the episode; code says it itself (`finish`), a simulated world goes by this."""
     evaluation: bool = False
@@ -99,28 +116,55 @@ class PackFile(BaseModel):
 
 
 class Pack(BaseModel):
-    """A pack as read. Seeds without tools or system text of their own get the pack's. `state` and `tasks` are read when asked for."""
+    """The description of one environment: tools, policy, seeds and tasks, and how its code is run if it has any.
 
-    model_config = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
+    `Pack.load` reads one. Seeds without tools or a system text of their own get the pack's.
+    """
+
+    model_config = ConfigDict(extra="forbid", arbitrary_types_allowed=True, use_attribute_docstrings=True)
 
     name: str
+    """The pack's name."""
     description: str = ""
+    """What the environment is, in a few sentences."""
     licence: str = "unknown"
+    """Licence of the pack's data, as an SPDX expression."""
     policy: str | None = None
+    """The system text."""
     tools: list[ToolSpec] = Field(default_factory=list)
+    """The agent's tools."""
     user_tools: list[ToolSpec] = Field(default_factory=list)
+    """The user's own tools."""
     seeds: list[Trajectory] = Field(default_factory=list)
+    """Seed trajectories."""
     match: dict[str, Match] = Field(default_factory=dict)
+    """Dotted path of the state → how its values are compared."""
     executable: Executable | None = None
+    """How the pack's code is run; None: it has none."""
     user: Literal["none", "scripted", "llm"] = "none"
+    """Which user plays where none is chosen."""
     ends: list[str] = Field(default_factory=list)
+    """Tools whose success ends the episode in a simulated world."""
     evaluation: bool = False
+    """Whether its tasks are a benchmark's, so that no episode is exported as training data."""
     root: Path | None = Field(None, exclude=True)
+    """The pack's folder; None: it was not read from one."""
     file: PackFile | None = Field(None, exclude=True)
+    """`pack.yaml` as read."""
 
     @classmethod
     def load(cls, name: str | Path) -> Pack:
-        """Read a pack directory: a `Path` that exists is taken as it is, text is a name of `seeds/` first."""
+        """Read a pack. None of its code is run.
+
+        Args:
+            name: A bundled pack by name, or the path of a folder with a `pack.yaml`. A `Path` that exists is never a name.
+
+        Returns:
+            The pack. Its tasks and tests are read when they are first used.
+
+        Raises:
+            UserError: There is no such pack, or one of its files is malformed.
+        """
         root = name if isinstance(name, Path) and name.exists() else resources.find("seeds", name)
         path = root / "pack.yaml" if root.is_dir() else root
         if not path.is_file():
@@ -156,7 +200,7 @@ class Pack(BaseModel):
         return pack
 
     def adopt(self, seed: Trajectory) -> Trajectory:
-        """A seed with what it leaves to the pack filled in: name, system text, tools, licence."""
+        """Return a copy of a seed with the pack's name, system text, tools and licence where it has none of its own."""
         changes: dict[str, Any] = {"pack": seed.pack or self.name}
         if seed.system is None:
             changes["system"] = self.policy
@@ -169,18 +213,19 @@ class Pack(BaseModel):
 
     @cached_property
     def tasks(self) -> list[Task]:
-        """Raises `UserError` for a row that is wrong or an id that stands twice."""
+        """The tasks of `tasks.jsonl`. Raises `UserError` for a malformed row or a duplicate id."""
         path = self.path_of("tasks")
         tasks = read_rows(path, Task.model_validate) if path else []
         seen: set[str] = set()
         for task in tasks:
             if task.id in seen:
-                raise UserError(f"{path}: task {task.id!r} stands there twice")
+                raise UserError(f"{path}: duplicate task id {task.id!r}; ids must be unique")
             seen.add(task.id)
         return tasks
 
     @cached_property
     def tests(self) -> list[ToolTest]:
+        """The tool tests of `tests.jsonl`. Raises `UserError` for a malformed row."""
         path = self.path_of("tests")
         return read_rows(path, ToolTest.model_validate) if path else []
 
@@ -189,7 +234,7 @@ class Pack(BaseModel):
         return {task.id: task for task in self.tasks}
 
     def task(self, task_id: str) -> Task:
-        """By id. Raises `UserError` with the nearest one that there is."""
+        """Return the task of that id. Raises `UserError` that names the nearest id."""
         found = self._by_id.get(task_id)
         if found is None:
             near = difflib.get_close_matches(task_id, self._by_id, n=1)
@@ -198,7 +243,7 @@ class Pack(BaseModel):
         return found
 
     def path_of(self, what: str) -> Path | None:
-        """The file that `pack.yaml` names for it; None where it names none."""
+        """Return the file that a key of `pack.yaml` names (`state`, `tasks`, `tests`, …); None where it names none."""
         name = getattr(self.file, what, None)
         return part(self.root / "pack.yaml", name) if self.root and name else None
 
@@ -243,7 +288,7 @@ def read_tools(path: Path) -> list[ToolSpec]:
     counts = Counter(tool.name for tool in tools)
     twice = next((name for name, count in counts.items() if count > 1), None)
     if twice:
-        raise UserError(f"{path}: tool {twice!r} stands there twice")
+        raise UserError(f"{path}: duplicate tool name {twice!r}; names must be unique")
     return tools
 
 

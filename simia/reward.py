@@ -8,11 +8,15 @@ from simia.errors import Code
 
 
 class Reward(BaseModel):
-    """`value` is None exactly when infrastructure failed (`error` says how): trainers mask it or sample again."""
+    """What an episode is worth. `value` is None exactly when infrastructure failed (`error` says how): trainers mask it or sample again."""
 
-    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
 
     value: float | None = None
+    """The reward, usually from 0 to 1; None: infrastructure failed and nothing was judged."""
     parts: dict[str, float] = Field(default_factory=dict)
+    """Name of each part of the task's reward → its value."""
     rationale: str = ""
+    """Why, for people."""
     error: Code | None = None
+    """What failed where `value` is None."""

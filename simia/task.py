@@ -17,23 +17,29 @@ HAND_OVER, HAND_BACK = "Please go on with the next steps.", "I have done that."
 
 
 class Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
 
 
 class Action(Strict):
     """A call of the reference solution, by the agent or by the user's own tools."""
 
     by: By = "agent"
+    """Whose call it is."""
     name: str
+    """The tool's name."""
     arguments: dict[str, Any] = Field(default_factory=dict)
+    """The arguments."""
 
 
 class Turn(Strict):
     """One turn of a script: exactly one of the user's words, the agent's words, or calls that one message holds."""
 
     user: str | None = None
+    """Text of the user."""
     agent: str | None = None
+    """Text of the agent."""
     calls: list[Action] | None = None
+    """Calls of one assistant message."""
 
     @model_validator(mode="after")
     def one(self) -> Turn:
@@ -50,22 +56,30 @@ class StateSpec(Strict):
     """
 
     kind: Literal["state"] = "state"
+    """Compare final states."""
     weight: float = Field(1.0, gt=0)
+    """Weight in a mean."""
     policies: dict[str, Match] = Field(default_factory=dict)
+    """Dotted path → `exact`, `exempt` or `semantic`; added to the pack's."""
     partial: bool = False
+    """Share of correct changes, in place of 0 or 1."""
 
 
 class ChecklistSpec(Strict):
     """Functions of the pack's `checks` file, each `check(final, initial) -> bool` over JSON states; the share that holds."""
 
     kind: Literal["checklist"] = "checklist"
+    """Run check functions."""
     weight: float = Field(1.0, gt=0)
+    """Weight in a mean."""
     functions: list[str] = Field(default_factory=list)
+    """Names of functions in the pack's checks file."""
     code: dict[str, str] = Field(default_factory=dict)
     """Sources of functions that the task brings itself: item → `def check(final, initial): …`."""
     calls: list[dict[str, Any]] = Field(default_factory=list)
     """Checks that the pack's world runs itself: `{"name", "by", "arguments", "expect"}` (tau2's assertions)."""
     partial: bool = False
+    """Share of checks that hold, in place of 0 or 1."""
 
 
 class TraceSpec(Strict):
@@ -75,13 +89,19 @@ class TraceSpec(Strict):
     """
 
     kind: Literal["trace"] = "trace"
+    """Match the reference calls."""
     weight: float = Field(1.0, gt=0)
+    """Weight in a mean."""
     mask: dict[str, list[str]] = Field(default_factory=dict)
+    """Tool → arguments that are not compared."""
     only: list[str] | None = None
     """Tools that count; None: all that the reference calls."""
     ordered: bool = False
+    """Whether the calls must come in the reference's order."""
     extra: float = Field(0.0, ge=0)
+    """Subtracted for each call that matches nothing; at most 0.5 in all."""
     partial: bool = False
+    """Share of matched calls, in place of 0 or 1."""
 
 
 class AnswerSpec(Strict):
@@ -89,21 +109,32 @@ class AnswerSpec(Strict):
     them; `number`: a number within `tolerance` occurs; `regex`: each expression is found (linear-time engine)."""
 
     kind: Literal["answer"] = "answer"
+    """Read the agent's words."""
     weight: float = Field(1.0, gt=0)
+    """Weight in a mean."""
     match: Literal["contains", "exact", "number", "regex"] = "contains"
+    """How `expect` is compared with the agent's words."""
     expect: list[str] = Field(min_length=1)
+    """What is expected: texts, numbers or regular expressions."""
     tolerance: float = 1e-6
+    """Largest difference of a number."""
     partial: bool = False
+    """Share of what was found, in place of 0 or 1."""
 
 
 class ValueSpec(Strict):
     """A number of the final state at the dotted `path`, scaled so that `low` is 0 and `high` is 1, and clipped (a game's points)."""
 
     kind: Literal["value"] = "value"
+    """Read a number of the final state."""
     weight: float = Field(1.0, gt=0)
+    """Weight in a mean."""
     path: str = Field(min_length=1)
+    """Dotted path of the number."""
     low: float = 0.0
+    """The number that is worth 0."""
     high: float = 1.0
+    """The number that is worth 1."""
 
     @model_validator(mode="after")
     def ordered(self) -> ValueSpec:
@@ -120,30 +151,40 @@ class RewardSpec(Strict):
     """Parts and how they make one value: their product (all must hold), their weighted mean, or the least."""
 
     parts: list[RewardPart] = Field(default_factory=lambda: list[Part]([StateSpec()]), min_length=1)
+    """What is judged."""
     combine: Literal["product", "mean", "min"] = "product"
+    """How the parts make one value: product, weighted mean, or minimum."""
     unjudged: list[str] = Field(default_factory=list)
     """What the source asks for and none of the parts judges, such as a model's opinion: named, never silently passed."""
 
 
 class Task(Strict):
-    """One row of `tasks.jsonl`."""
+    """One thing to do in a pack's environment, with what sets it up, solves it and judges it: a row of `tasks.jsonl`."""
 
     id: str
+    """Unique in the pack."""
     split: str = "train"
+    """Split, such as `train` or `test`."""
     instruction: str = ""
     """What the user wants and knows, for whoever plays the user; without a user it is the first message."""
     opening: str | None = None
     """The user's first words, where they are given."""
     profile: str | dict[str, Any] | None = None
+    """Who the user is, for the user simulator."""
     initial: dict[str, Any] = Field(default_factory=dict)
     """`{"patch": …}`, a JSON merge patch over the pack's state, or `{"state": …}`; imported packs have forms of their own."""
     reference: list[Action] = Field(default_factory=list)
+    """The reference solution: calls in order."""
     script: list[Turn] = Field(default_factory=list)
+    """A whole conversation around the reference; empty: one is made."""
     reward: RewardSpec = Field(default_factory=RewardSpec)
+    """How an episode is judged."""
     tags: list[str] = Field(default_factory=list)
+    """Free labels."""
     seed: bool = False
     """Whether the replayed script is one of the pack's seed trajectories."""
     extra: dict[str, Any] = Field(default_factory=dict)
+    """Fields of an imported benchmark that have no field here."""
 
     @property
     def actions(self) -> list[Action]:
@@ -178,16 +219,25 @@ class Expectation(Strict):
     """What a test of a tool expects: `result`, a part of what it returns; `changes`, dotted path → new value; or an error's words."""
 
     outcome: Literal["success", "refusal"] = "success"
+    """Whether the call succeeds."""
     result: Any = None
+    """Part of the returned value; None: not compared."""
     error: str | None = None
+    """Words of the error message; None: not compared."""
     changes: dict[str, Any] | None = None
+    """Dotted path of the state → its new value; None: not compared."""
 
 
 class ToolTest(Strict):
     """One row of `tests.jsonl`: a call in a state, and what must come of it (ScaleEnv §3.2)."""
 
     name: str
+    """Unique in the pack."""
     initial: dict[str, Any] = Field(default_factory=dict)
+    """The state, in the form of a task's `initial`."""
     before: list[Action] = Field(default_factory=list)
+    """Calls that are made first."""
     call: Action
+    """The call under test."""
     expect: Expectation = Field(default_factory=Expectation)
+    """What it must do."""

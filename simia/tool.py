@@ -43,16 +43,25 @@ class ToolSpec(BaseModel):
     `identifiers` declares which arguments are identifiers (top-level names or dotted paths); None: infer them.
     """
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     name: str
+    """The tool's name, as calls name it."""
     description: str = ""
+    """What the tool does, for the model that calls it."""
     parameters: dict[str, Any] = Field(default_factory=lambda: {"type": "object", "properties": {}})
+    """JSON Schema of the arguments: an object."""
     identifiers: list[str] | None = None
+    """Arguments that are identifiers, as top-level names or dotted paths; None: inferred."""
     extra: dict[str, Any] = Field(default_factory=dict)
+    """Fields of the dialect that have no field here, such as `returns`."""
 
     def argument_errors(self, arguments: dict[str, Any]) -> list[tuple[str, str]]:
-        """(where, what) for each way the arguments break the schema; empty when they are right."""
+        """Check arguments against the schema.
+
+        Returns:
+            (dotted place, what is wrong) for each violation; empty where the arguments are valid.
+        """
         return compile_schema(self.parameters).errors(arguments)
 
     @property
@@ -61,7 +70,7 @@ class ToolSpec(BaseModel):
         return self.extra.get("returns") or self.extra.get("outputSchema") or self.extra.get("output_schema")
 
     def flat(self) -> dict[str, Any]:
-        """`{name, description, parameters}`, the form that prompts and ShareGPT files use."""
+        """Return `{name, description, parameters}`, the form that prompts and ShareGPT files use."""
         return {"name": self.name, "description": self.description, "parameters": self.parameters}
 
 

@@ -27,34 +27,49 @@ EndKind = Literal["terminated", "truncated", "aborted"]
 class ToolCall(BaseModel):
     """A call by the agent. `raw` holds the arguments' text if and only if it could not be parsed."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     id: str
+    """Id that the result's message repeats as `call_id`."""
     name: str
+    """The tool's name."""
     arguments: dict[str, Any] | None = None
+    """The arguments; None: they could not be parsed."""
     raw: str | None = None
+    """The arguments' text, only where it could not be parsed."""
     extra: dict[str, Any] = Field(default_factory=dict)
+    """Fields of the dialect that have no field here."""
 
 
 class Message(BaseModel):
-    """One turn. `content` is text, or a list of parts as OpenAI's chat has them; `reasoning` never mixes with it.
+    """One message of a conversation. `content` is text, or a list of parts as OpenAI's chat has them; `reasoning` never mixes with it.
 
     An assistant message has text and/or any number of calls, run in order; a `tool` message answers one call
     (`call_id`). `train` is a per-turn loss switch (None: the exporter's rule). `extra` keeps a dialect's unknown fields.
     """
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     role: Role
+    """Whose message it is."""
     content: str | list[dict[str, Any]] | None = None
+    """Text, or a list of parts as in OpenAI's chat format; None: none."""
     reasoning: str | None = None
+    """The model's reasoning before the message."""
     calls: list[ToolCall] = Field(default_factory=list)
+    """Calls of an assistant message, run in this order."""
     call_id: str | None = None
+    """Of a tool message: the id of the call that it answers."""
     name: str | None = None
+    """Of a tool message: the tool's name."""
     error: Code | None = None
+    """Of a tool message: why the call failed; None: it succeeded."""
     train: bool | None = None
+    """Whether the loss counts this turn; None: the exporter's rule decides."""
     visible_to: list[str] | None = None
+    """Parties that see the message, such as `user`; None: those that the role implies."""
     extra: dict[str, Any] = Field(default_factory=dict)
+    """Fields of the dialect that have no field here."""
 
     @property
     def text(self) -> str:
@@ -67,39 +82,56 @@ class Message(BaseModel):
 class End(BaseModel):
     """How an episode ended: finished, cut by a limit (still scored), or aborted by infrastructure (never scored)."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     kind: EndKind = "terminated"
+    """`terminated`: finished; `truncated`: cut by a limit, still scored; `aborted`: infrastructure failed, never scored."""
     code: Code | None = None
+    """The reason; None: not known."""
 
 
 class Provenance(BaseModel):
     """Where a trajectory came from: enough to find the paid reply again and to redo every later stage."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     run: str | None = None
+    """Id of the run."""
     item: str | None = None
+    """Id of the run's item."""
     seed_ids: list[str] = Field(default_factory=list)
+    """Ids of the seed trajectories in the prompt."""
     model: str | None = None
+    """The model that wrote it."""
     prompts: dict[str, str] = Field(default_factory=dict)
+    """Prompt file → hash of its content."""
     reply_keys: list[str] = Field(default_factory=list)
+    """Keys of the model's replies in the run's store."""
     stages: list[str] = Field(default_factory=list)
+    """What was done to it, in order."""
     simia: str | None = None
+    """The version of simia that made it."""
     licence: str | None = None
+    """Licence of the seed or pack."""
     source: str | None = None
+    """File and line, or data set, that it was read from."""
 
 
 class Usage(BaseModel):
     """Tokens as the endpoint counted them. `cached` is the share of `prompt` that it served from a prefix cache."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     prompt: int = 0
+    """Prompt tokens."""
     completion: int = 0
+    """Completion tokens, reasoning included."""
     cached: int = 0
+    """Prompt tokens that the endpoint served from a prefix cache."""
     reasoning: int = 0
+    """Reasoning tokens among the completion's."""
     cost: float | None = None
+    """US dollars; None: the price is not known."""
 
     def __add__(self, other: Usage) -> Usage:
         known = [c for c in (self.cost, other.cost) if c is not None]
@@ -113,25 +145,43 @@ class Usage(BaseModel):
 
 
 class Trajectory(BaseModel):
-    """One episode. On disk: a JSON line whose `version` says how to read it (see `upgrade`)."""
+    """One episode as a record: system text, tools, messages, ending, reward and origin.
 
-    model_config = ConfigDict(extra="forbid")
+    On disk it is a JSON line whose `version` says how to read it.
+    """
+
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     version: int = VERSION
+    """Version of the stored form."""
     pack: str | None = None
+    """Name of the pack."""
     task_id: str | None = None
+    """Id of the pack's task."""
     split: str | None = None
+    """Split of the task, such as `train` or `test`."""
     system: str | None = None
+    """The system text."""
     tools: list[ToolSpec] = Field(default_factory=list)
+    """Tools that the agent sees."""
     user_tools: list[ToolSpec] = Field(default_factory=list)
+    """Tools that the user has."""
     messages: list[Message] = Field(default_factory=list)
+    """The conversation, in order."""
     end: End = Field(default_factory=End)
+    """How the episode ended."""
     reward: Reward | None = None
+    """The reward; None: not scored."""
     evidence: dict[str, Any] | None = None
+    """What the reward was computed from, such as changes of the state."""
     issues: list[Issue] = Field(default_factory=list)
+    """What was found wrong with it."""
     provenance: Provenance = Field(default_factory=Provenance)
+    """Where it came from."""
     usage: Usage = Field(default_factory=Usage)
+    """Tokens and cost of making it."""
     extra: dict[str, Any] = Field(default_factory=dict)
+    """Fields of the dialect that have no field here."""
 
     @property
     def id(self) -> str:
@@ -144,18 +194,23 @@ class Trajectory(BaseModel):
         return digest(seen)
 
     def calls(self) -> Iterator[tuple[int, int, ToolCall]]:
-        """Every call with its place: (index of the message, index within the message, call)."""
+        """Yield every call with its place: (index of the message, index within the message, call)."""
         for i, message in enumerate(self.messages):
             for j, call in enumerate(message.calls):
                 yield i, j, call
 
     def to_row(self) -> dict[str, Any]:
-        """The row that is written to disk: JSON types only, empty fields left out."""
+        """Return the row that is written to disk: JSON types only, fields with their defaults left out."""
         return {"version": self.version, **self.model_dump(mode="json", exclude_defaults=True)}
 
     @classmethod
     def from_row(cls, row: dict[str, Any]) -> Trajectory:
-        """Read a row of any released version."""
+        """Read a row of any released version.
+
+        Raises:
+            UserError: The row was written by a newer version of simia.
+            pydantic.ValidationError: The row does not have the form of a trajectory.
+        """
         return cls.model_validate(upgrade(row))
 
 

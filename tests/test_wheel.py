@@ -58,3 +58,41 @@ def test_a_users_mistake_is_one_line(installed: Path, tmp_path: Path) -> None:
     assert done.returncode == 2
     assert done.stderr.startswith("simia: no pack named 'nosuch'")
     assert len(done.stderr.splitlines()) == 1
+
+
+USE = """\
+from __future__ import annotations
+
+import asyncio
+
+import simia
+from simia import Episode, Trajectory
+
+
+async def amplify() -> list[Trajectory]:
+    made = await simia.amplify("my_seeds.jsonl", llm={"kind": "openai", "model": "gpt-5-mini"}, n=1000)
+    return list(made.trajectories())
+
+
+async def play() -> float | None:
+    async with await simia.open_environment("customer_service") as environment:
+        episode: Episode = await environment.reset("cs-001")
+        step = await episode.step(simia.Message(role="assistant", content="Hello"))
+        return step.reward.value if step.reward else None
+
+
+print(asyncio.run(play()), len(asyncio.run(amplify())))
+"""
+
+
+def test_mypy_reads_the_types_of_the_wheel(installed: Path, tmp_path: Path) -> None:
+    """A project that installed the wheel is checked strictly, and a wrong use is found."""
+    mypy = (sys.executable, "-m", "mypy", "--strict", "--python-executable", installed.with_name("python"))
+    (tmp_path / "use.py").write_text(USE)
+    done = run(*mypy, "use.py", cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    wrong = USE.replace("n=1000", "n='many'").replace("simia.Message(role", "simia.Massage(role")
+    (tmp_path / "wrong.py").write_text(wrong)
+    done = run(*mypy, "wrong.py", cwd=tmp_path)
+    assert 'incompatible type "str"; expected "int | None"' in done.stdout
+    assert 'Module has no attribute "Massage"' in done.stdout

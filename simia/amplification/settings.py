@@ -99,19 +99,28 @@ class AmplifyConfig(Config):
     seed: int = 0
     """Number from which every random choice derives."""
     seeds: SeedSettings = Field(default_factory=SeedSettings)
+    """Which seed trajectories are amplified."""
     llm: LLMSettings = Field(default_factory=EmbeddedSettings)
+    """The model that writes the trajectories."""
     suite: str = "auto"
     """Rules, targets and checks of a benchmark's world (tau_retail, os, officebench, …); auto: by each seed's tools; generic: none."""
     prefilter: JudgeSettings = Field(default_factory=JudgeSettings)
     """Seeds are judged by rules always, and by a model where this is enabled."""
     prompt: PromptSettings = Field(default_factory=PromptSettings)
+    """How prompts are made."""
     sampling: SamplingSettings = Field(default_factory=SamplingSettings)
+    """How replies are sampled."""
     reply: ReplySettings = Field(default_factory=ReplySettings)
+    """In which form a trajectory is asked for."""
     turnwise: TurnwiseSettings = Field(default_factory=TurnwiseSettings)
     """For `reply.mode: turns`."""
     checks: Checks = Field(default_factory=Checks)
+    """What is checked of each trajectory."""
     select: SelectSettings = Field(default_factory=SelectSettings)
+    """Which valid trajectories are left out."""
     limits: Limits = Field(default_factory=Limits, json_schema_extra=OPERATIONAL)
+    """How hard the endpoint is pushed, and what may be spent."""
     checkers: int | None = Field(default=None, ge=0, le=64, json_schema_extra=OPERATIONAL)
     """Processes that read and check replies; None: one for each further core, four at most, for runs of 2,000 or more."""
     stop: StopSettings = Field(default_factory=StopSettings, json_schema_extra=OPERATIONAL)
+    """When the run gives up."""

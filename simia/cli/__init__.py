@@ -32,6 +32,7 @@ def main() -> None:
 def build() -> typer.Typer:
     from simia.cli import (
         amplify,
+        config,
         doctor,
         export,
         fidelity,
@@ -64,6 +65,7 @@ def build() -> typer.Typer:
     app.command()(train.train)
     app.command()(serve.serve)
     app.command()(fidelity.fidelity)
+    app.command()(config.config)
     app.command()(doctor.doctor)
     app.add_typer(pack.app, name="pack")
     app.add_typer(imports.app, name="import")

@@ -13,7 +13,7 @@ from rich.table import Table
 from simia.errors import UserError
 from simia.report.console import Terminal
 
-EXTRAS = {"embedded": "xllamacpp", "vllm": "vllm", "datasets": "pyarrow", "mcp": "mcp"}
+EXTRAS = {"openai": "openai", "embedded": "xllamacpp", "vllm": "vllm", "datasets": "pyarrow", "mcp": "mcp"}
 out = Terminal()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 from typing import Annotated
 
@@ -10,10 +9,8 @@ import typer
 
 from simia.cli.amplify import RUNS
 from simia.errors import UserError
-from simia.exporting.facts import CardFacts, ExportReport, Format, Segment, Template
-from simia.jobs import Run, locate
+from simia.exporting.facts import ExportReport, Format, Segment, Template
 from simia.report.console import Terminal
-from simia.trajectory import digest
 
 out = Terminal()
 err = Terminal(stderr=True)
@@ -64,36 +61,19 @@ def export(
 ) -> None:
     """Write trajectories as training data, with a data set card and, for LLaMA-Factory, a training YAML."""
     from simia.exporting import export as write
+    from simia.exporting.api import find_run_folder, select
     from simia.exporting.llamafactory import Model
-    from simia.exporting.sources import (
-        Once,
-        for_training,
-        mixed,
-        not_judged_bad,
-        refuse_partial_runs,
-        shares_of,
-        trajectories,
-        unread,
-        with_system,
-    )
+    from simia.exporting.sources import shares_of, unread, with_system
 
     names = sources or ["last"]
     chosen = Model.named(model) if model else None
-    if take is not None and not mix:
-        raise UserError("--take says how many of a mix: name the packs' shares with --mix")
-    known = [found for name in names if (found := folder_of(name, runs)) is not None]
-    for note in refuse_partial_runs(known, partial=partial):
+    selection = select(names, runs, shares_of(mix) if mix else None, take, judged=judged, partial=partial)
+    known = [found for name in names if (found := find_run_folder(name, runs)) is not None]
+    for note in selection.notes:
         err.print(f"note: {note}", soft_wrap=True)
     target = folder or (known[0] / f"export-{to}" if known else Path(f"export-{to}"))
-    once = Once()
-    bad: Counter[str] = Counter()
-    rows = mixed(names, runs, shares_of(mix), take) if mix else once(trajectories(names, runs))
-    benchmarks: Counter[str] = Counter()
-    rows = for_training(rows, benchmarks)
-    if judged:
-        rows = not_judged_bad(rows, known, bad)
     report = write(
-        with_system(rows, system) if system else rows,
+        with_system(selection.rows, system) if system else selection.rows,
         target,
         to=to,
         segment=segment,
@@ -101,16 +81,16 @@ def export(
         template=template,
         cutoff=cutoff,
         model=chosen,
-        facts=joined([facts_of(found) for found in known], names),
+        facts=selection.facts,
     )
     for line in unread(names):
         out.print(f"not read: {line}", soft_wrap=True)
     if judged:
-        out.print(f"{bad.total()} that a judge found a fault in were left out")
-    for pack, count in benchmarks.items():
+        out.print(f"{selection.judged_bad.total()} that a judge found a fault in were left out")
+    for pack, count in selection.benchmarks.items():
         out.print(f"{count} of {pack} were left out: its tasks are for evaluation only")
-    if once.dropped:
-        out.print(f"{once.dropped} said what another one says, and were left out")
+    if selection.once.dropped:
+        out.print(f"{selection.once.dropped} said what another one says, and were left out")
     out.print(
         f"{report.rows} rows from {report.exported} of {report.trajectories} trajectories in {target}",
         soft_wrap=True,
@@ -141,49 +121,4 @@ def nothing_written(report: ExportReport, runs: list[Path]) -> str:
     return (
         f"no row was written: {report.trajectories:,} trajectories were read and none can be expressed, mostly {reason} ({count:,}); "
         f"each reason stands in refused.jsonl"
-    )
-
-
-def folder_of(name: str, runs: Path) -> Path | None:
-    """The folder of a run; None for a file or a pack."""
-    if Path(name).is_file() or (Path(name) / "pack.yaml").is_file():
-        return None
-    return locate(runs, name)
-
-
-def facts_of(folder: Path) -> CardFacts:
-    run = Run.read_only(folder.parent, str(folder))
-    try:
-        facts, seeds = run.ledger.meta("facts") or {}, run.ledger.meta("seeds") or {"used": []}
-        return CardFacts(
-            name=run.id,
-            run=run.id,
-            config_digest=digest(run.saved_config()),
-            seeds=sorted({str(seed["pack"]) for seed in seeds["used"]}),
-            models=[str(facts.get("model"))],
-            prompts=facts.get("prompts", {}),
-            licences=sorted({str(seed.get("licence") or "unknown") for seed in seeds["used"]}),
-            counts={"accepted": run.ledger.accepted_count(), **run.ledger.reasons()},
-        )
-    finally:
-        run.close()
-
-
-def joined(facts: list[CardFacts], names: list[str]) -> CardFacts:
-    """One card for all that is exported together."""
-    if len(facts) == 1 and len(names) == 1:
-        return facts[0]
-    counts: Counter[str] = Counter()
-    for each in facts:
-        counts.update(each.counts)
-    others = [Path(name).name for name in names if Path(name).exists()]
-    return CardFacts(
-        name=" + ".join(Path(name).name for name in names),
-        run=", ".join(each.run or "unknown" for each in facts) or None,
-        config_digest=", ".join(each.config_digest or "unknown" for each in facts) or None,
-        seeds=sorted({seed for each in facts for seed in each.seeds} | set(others)),
-        models=sorted({model for each in facts for model in each.models}),
-        prompts={name: hashed for each in facts for name, hashed in each.prompts.items()},
-        licences=sorted({licence for each in facts for licence in each.licences}) or ["unknown"],
-        counts=dict(counts),
     )

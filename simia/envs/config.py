@@ -56,6 +56,7 @@ class RolloutConfig(StageConfig):
     """`simia rollout`: which pack, which agent, how often."""
 
     kind: Literal["rollout"] = "rollout"
+    """Marks the config of a rollout."""
     agent: Kind = Field("llm", description="Who plays the agent.")
     group: int = Field(1, ge=1, description="Episodes of each task.")
     accept: float = Field(

@@ -16,10 +16,11 @@ Template = Literal["qwen", "qwen3", "qwen3_nothink", "llama3"]
 class CardFacts(BaseModel):
     """What the exporter cannot see in the trajectories themselves; whoever calls it fills in what it knows."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     name: str = Field(default="simia", description="Title of the data set.")
     description: str = ""
+    """What the data set is."""
     run: str | None = Field(default=None, description="Id of the run that made the trajectories.")
     config_digest: str | None = Field(default=None, description="Hash of the run's resolved config.")
     seeds: list[str] = Field(default_factory=list, description="Packs or files of the seeds, or the seeds' ids.")
@@ -34,21 +35,33 @@ class CardFacts(BaseModel):
 class ExportReport(BaseModel):
     """What was written and what was refused. `refused` counts rows: a trajectory, or with `turns` one of its turns."""
 
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
     to: Format
+    """The format."""
     segment: Segment
+    """`whole` trajectories or assistant `turns`."""
     reasoning: bool
+    """Whether reasoning is trained."""
     template: Template
+    """LLaMA-Factory's chat template."""
     cutoff: int
+    """Longest row in tokens."""
     counted: bool = Field(description="Whether lengths were counted by the caller's tokenizer, or estimated.")
     trajectories: int = 0
+    """Trajectories read."""
     exported: int = Field(default=0, description="Trajectories with at least one row.")
     rows: int = 0
+    """Rows written."""
     without_system: int = Field(default=0, description="Exported trajectories that have no system text.")
     trained_turns: int = 0
+    """Assistant turns that are trained."""
     longest: int = Field(default=0, description="Tokens of the longest row.")
     refused: dict[str, int] = Field(default_factory=dict)
+    """Reason → refused rows."""
     examples: list[Issue] = Field(default_factory=list, description="The first of each reason.")
     files: list[str] = Field(default_factory=list)
+    """Names of the files written."""
 
     def refuse(self, issue: Issue) -> None:
         if issue.code not in self.refused:

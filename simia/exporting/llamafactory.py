@@ -62,10 +62,12 @@ class Line:
 class Model(BaseModel):
     """One model of configs/llamafactory/models.yaml."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     path: str
+    """The weights: a name on the Hub or a folder."""
     template: Template
+    """LLaMA-Factory's chat template of it."""
 
     @classmethod
     def named(cls, name: str) -> Model:

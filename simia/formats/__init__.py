@@ -22,7 +22,18 @@ from simia.formats.officebench import OfficeBench
 from simia.formats.openai import OpenAI
 from simia.trajectory import Trajectory
 
-__all__ = ["DIALECTS", "SUITE_DIALECTS", "Dialect", "Limits", "Refused", "RowError", "get", "read", "write"]
+__all__ = [
+    "DIALECTS",
+    "SUITE_DIALECTS",
+    "Dialect",
+    "Limits",
+    "Refused",
+    "RowError",
+    "get",
+    "load_trajectories",
+    "read",
+    "write",
+]
 
 # In order of preference where a row fits several: text without a single call is as good as any.
 DIALECTS: dict[str, Dialect] = {d.name: d for d in (Native(), Apigen(), OpenAI(), Hermes())}
@@ -47,6 +58,28 @@ def read(
     """
     chosen = None if dialect is None else get(dialect)
     return read_file(Path(path), list(ALL.values()), chosen, limits or Limits())
+
+
+def load_trajectories(path: str | Path, *, format: str | None = None) -> list[Trajectory]:
+    """Read every trajectory of a file.
+
+    Args:
+        path: A `.jsonl` or `.json` file.
+        format: `simia`, `apigen`, `openai`, `hermes`, `agentinstruct` or `officebench`. None: recognised from the first rows.
+
+    Returns:
+        The trajectories in the order of the file.
+
+    Raises:
+        UserError: The file cannot be read, the format is unknown, or a row is not of it. `simia.formats.read` yields such a
+            row as a `Refused` instead and goes on.
+    """
+    found: list[Trajectory] = []
+    for row in read(path, format):
+        if isinstance(row, Refused):
+            raise UserError(f"{path}:{row.line}: {row.code}: {row.detail}; correct or remove this row")
+        found.append(row)
+    return found
 
 
 def write(trajectories: Iterable[Trajectory], dialect: str) -> Iterator[dict[str, Any]]:

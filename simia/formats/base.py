@@ -37,22 +37,29 @@ class RowError(ValueError):
 class Refused(BaseModel):
     """A row of a file that was not read. `line` is where it starts, `index` its number among the rows, from 1."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
 
     line: int
+    """Line at which the row starts, from 1."""
     index: int
+    """Number among the rows, from 1."""
     code: Code
+    """The reason."""
     detail: str
+    """What is wrong, for people."""
     row: str = ""
+    """The row's first characters."""
 
 
 class Limits(BaseModel):
     """What a reader accepts of one row."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     row_bytes: int = 20_000_000
+    """Largest row, in bytes."""
     depth: int = MAX_DEPTH
+    """Deepest nesting."""
 
 
 class Dialect(Protocol):

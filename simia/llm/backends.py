@@ -2,30 +2,74 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Annotated
+import sys
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import Field
+from pydantic import BaseModel, Field
 
+from simia.errors import UserError
 from simia.llm.batch import BatchBackend, BatchSettings
 from simia.llm.embedded import EmbeddedBackend, EmbeddedSettings
 from simia.llm.failover import PoolBackend, PoolSettings
 from simia.llm.openai import OpenAIBackend, OpenAISettings
+from simia.llm.openai_client import OpenAIClientBackend
 from simia.llm.prices import FREE, Price, price_of
 from simia.llm.replay import ReplayBackend, ReplaySettings
 from simia.llm.types import Backend
 from simia.llm.vllm import VLLMBackend, VLLMSettings
 
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI
+
 LLMSettings = Annotated[
     OpenAISettings | PoolSettings | EmbeddedSettings | VLLMSettings | BatchSettings | ReplaySettings,
     Field(discriminator="kind"),
 ]
+KINDS = ("openai", "pool", "embedded", "vllm", "batch", "replay")
+
+
+def read_llm(llm: str | Mapping[str, Any] | LLMSettings | AsyncOpenAI | None) -> dict[str, Any]:
+    """The `llm:` section that an `llm=` argument stands for, as plain values; `attach_client` then keeps a client.
+
+    `llm`: a section, settings, one of the kinds (`"embedded"`), the name of a model of an OpenAI-compatible endpoint, or a client,
+    whose key is not read here. Raises `UserError`.
+    """
+    if llm is None:
+        return {}
+    if isinstance(llm, str):
+        return {"kind": llm} if llm in KINDS else {"kind": "openai", "model": llm}
+    if isinstance(llm, BaseModel):
+        return llm.model_dump(mode="json")
+    if isinstance(llm, Mapping):
+        return dict(llm)
+    if is_client(llm):
+        return {"kind": "openai", "base_url": str(llm.base_url)}
+    raise UserError(
+        f"llm= takes a kind, a mapping, settings or an openai.AsyncOpenAI, not {type(llm).__name__}; "
+        "a client must be asynchronous"
+    )
+
+
+def is_client(llm: object) -> bool:
+    """Whether it is an `openai.AsyncOpenAI`. Nobody has one without having imported the package."""
+    openai = sys.modules.get("openai")
+    return openai is not None and isinstance(llm, openai.AsyncOpenAI)
+
+
+def attach_client(settings: LLMSettings, llm: Any) -> None:
+    """Let the back end of these settings ask through `llm`, if that is a client. Nothing of it enters a dump of the settings."""
+    if not is_client(llm):
+        return
+    if not isinstance(settings, OpenAISettings):
+        raise UserError(f"llm= is a client, and llm.kind is {settings.kind}: leave llm.kind out")
+    settings._client = llm
 
 
 def open_backend(settings: LLMSettings, *, say: Callable[[str], None] | None = None) -> Backend:
     """The back end, not started. `say` gets the lines a user should see while it starts (a download, a warning)."""
     if isinstance(settings, OpenAISettings):
-        return OpenAIBackend(settings)
+        return OpenAIClientBackend(settings, settings._client) if settings._client else OpenAIBackend(settings)
     if isinstance(settings, PoolSettings):
         return PoolBackend(settings)
     if isinstance(settings, BatchSettings):

@@ -39,6 +39,7 @@ class BatchSettings(Config):
     """A folder of questions and answers in place of an endpoint."""
 
     kind: Literal["batch"] = "batch"
+    """Files for a batch API, answered in another session."""
     model: str = Field(description="The model's name as the batch's endpoint knows it.")
     folder: Path = Field(
         description="Where questions are written, and answers looked for in its `results/`.",

@@ -36,6 +36,7 @@ class EmbeddedSettings(Config):
     """A model that runs on this machine, started and stopped with the run."""
 
     kind: Literal["embedded"] = "embedded"
+    """A small model on this machine."""
     model: str = Field(models.DEFAULT, description="The name of a known model, or the path of a GGUF file.")
     context: int = Field(8192, ge=256, description="Tokens that one request may hold, prompt and completion together.")
     threads: int | None = Field(None, ge=1, description="Threads; every core if unset.", json_schema_extra=OPERATIONAL)

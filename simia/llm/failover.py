@@ -33,6 +33,7 @@ class PoolSettings(Config):
     """Endpoints in order of preference, for one model."""
 
     kind: Literal["pool"] = "pool"
+    """Several endpoints of one model."""
     alias: str | None = Field(None, description="The pool's name in the replies' keys; the first endpoint's if unset.")
     endpoints: list[OpenAISettings] = Field(
         min_length=1,

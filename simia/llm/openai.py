@@ -11,6 +11,7 @@ import asyncio
 import logging
 import os
 import re
+from collections.abc import Mapping
 from string import Template
 from typing import Any
 from urllib.request import getproxies, proxy_bypass
@@ -114,18 +115,22 @@ class OpenAIBackend:
                 error.code, f"HTTP {status}: {error}", retry=error.code is not Code.TOO_LARGE, status=status
             )
         else:
-            raw = mask_bytes(raw) if len(raw) <= QUICK else await asyncio.to_thread(mask_bytes, raw)
-            self.rates.note(headers)
-            if status == 200:
-                reply = read_body(raw)
-                if reply is not None:
-                    if reply.body.get("usage") and not (reply.usage.prompt or reply.usage.completion):
-                        self._tell_once(
-                            "usage", f"{self.alias} reports token usage that is no count: counted as unknown"
-                        )
-                    return reply
-            fault = fault_of(status, headers, raw, clean)
+            found = await self.read_reply(status, headers, raw)
+            if isinstance(found, Reply):
+                return found
+            fault = found
         raise fault
+
+    async def read_reply(self, status: int, headers: Mapping[str, str], raw: bytes) -> Reply | LLMFault:
+        """The reply, or the fault, that a response stands for. Keys in the body are masked before it is read."""
+        raw = mask_bytes(raw) if len(raw) <= QUICK else await asyncio.to_thread(mask_bytes, raw)
+        self.rates.note(headers)
+        reply = read_body(raw) if status == 200 else None
+        if reply is None:
+            return fault_of(status, headers, raw, clean)
+        if reply.body.get("usage") and not (reply.usage.prompt or reply.usage.completion):
+            self._tell_once("usage", f"{self.alias} reports token usage that is no count: counted as unknown")
+        return reply
 
     def body(self, request: Request) -> dict[str, Any]:
         """The request as it is sent."""

@@ -8,15 +8,18 @@ from __future__ import annotations
 import ipaddress
 import re
 from string import Template
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import ConfigDict, Field, field_validator, model_validator
+from pydantic import ConfigDict, Field, PrivateAttr, field_validator, model_validator
 from yarl import URL
 
 from simia.config import OPERATIONAL, Config
 from simia.config_secrets import refuse_secret_headers, refuse_secrets
 from simia.errors import UserError
 from simia.llm.prices import Price
+
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI
 
 REASONING = re.compile(r"^(o[134](-|$)|gpt-5(?!.*-chat))")
 NO_SCHEMA = re.compile(r"^(gpt-3\.5|gpt-4(-|$)|chatgpt|o1-(mini|preview))")
@@ -34,6 +37,7 @@ class OpenAISettings(Config):
     model_config = ConfigDict(hide_input_in_errors=True)
 
     kind: Literal["openai"] = "openai"
+    """An endpoint that speaks OpenAI's chat completions."""
     model: str = Field(description="The model's name as the endpoint knows it.")
     base_url: str = Field(
         "https://api.openai.com/v1",
@@ -81,6 +85,8 @@ class OpenAISettings(Config):
         description="Dollars for a million tokens, for models that configs/prices.yaml lacks.",
         json_schema_extra=OPERATIONAL,
     )
+
+    _client: AsyncOpenAI | None = PrivateAttr(None)  # of the caller; in no dump
 
     @model_validator(mode="before")
     @classmethod

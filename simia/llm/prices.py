@@ -21,7 +21,7 @@ SNAPSHOT = re.compile(r"-\d{4}-?\d{2}-?\d{2}$")
 class Price(BaseModel):
     """US dollars for a million tokens."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     input: float = Field(ge=0, description="Prompt tokens that the endpoint had to read.")
     cached: float = Field(ge=0, description="Prompt tokens that it served from its prefix cache.")
@@ -38,10 +38,12 @@ FREE = Price(input=0, cached=0, output=0)
 class PriceList(BaseModel):
     """The file `configs/prices.yaml`."""
 
-    model_config = ConfigDict(extra="forbid", coerce_numbers_to_str=True)
+    model_config = ConfigDict(extra="forbid", coerce_numbers_to_str=True, use_attribute_docstrings=True)
 
     checked: str
+    """Date at which the prices were looked up."""
     models: dict[str, Price]
+    """Model → price."""
 
 
 def price_of(model: str) -> Price | None:

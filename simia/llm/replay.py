@@ -32,6 +32,7 @@ class ReplaySettings(Config):
     """A file of recorded completions in place of a model."""
 
     kind: Literal["replay"] = "replay"
+    """Recorded replies."""
     path: Path = Field(description="The recording, a JSONL file.")
     model: str | None = Field(None, description="The model's name in the replies' keys; the recording's if unset.")
     alias: str | None = Field(None, description="The endpoint's name in the replies' keys; `replay` if unset.")
@@ -40,13 +41,17 @@ class ReplaySettings(Config):
 class Recorded(BaseModel):
     """One row of a recording."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     key: str | None = None
     request: Request | None = None
+    """The request."""
     draw: str | None = None
+    """Which sample it is."""
     reply: Reply | None = None
+    """The reply; None: not answered yet."""
     model: str | None = None
+    """The model that replied."""
 
     @field_validator("reply", mode="before")
     @classmethod

@@ -17,17 +17,26 @@ from simia.trajectory import Usage, digest
 class Request(BaseModel):
     """One chat completion, in OpenAI's terms. Everything here is identity: it enters the reply's key."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     messages: list[dict[str, Any]]
+    """Messages in the form of OpenAI's chat completions."""
     temperature: float | None = None
+    """Sampling temperature; None: the endpoint's."""
     top_p: float | None = None
+    """Nucleus sampling; None: the endpoint's."""
     max_tokens: int | None = None
+    """Longest completion, reasoning included."""
     stop: list[str] | None = None
+    """Texts that end the completion."""
     seed: int | None = None
+    """Random seed, for endpoints that take one."""
     reasoning_effort: str | None = None
+    """low, medium or high, for models that take it."""
     response_format: dict[str, Any] | None = None
+    """JSON Schema that constrains the completion, in OpenAI's form."""
     extra_body: dict[str, Any] = Field(default_factory=dict)
+    """Further fields of the body."""
 
     def canonical(self) -> dict[str, Any]:
         """The fields that are set, by name. Messages and the rest are JSON values as they stand."""
@@ -42,12 +51,20 @@ def reply_key(alias: str, model: str, request: Request, draw: str) -> str:
 class Reply(BaseModel):
     """A reply as received. `body` is the rest of the endpoint's JSON, for later stages that may read it differently."""
 
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
     text: str = ""
+    """The completion."""
     reasoning: str | None = None
+    """The model's reasoning, where the endpoint returns it."""
     finish: str | None = None
+    """The endpoint's finish reason."""
     usage: Usage = Field(default_factory=Usage)
+    """Tokens as the endpoint counted them."""
     model: str | None = None
+    """The model that the endpoint names."""
     body: dict[str, Any] = Field(default_factory=dict)
+    """The rest of the endpoint's JSON."""
 
     def stored(self) -> dict[str, Any]:
         """As a JSON value without the empty fields; what `model_dump` gives, at a fifth of its cost."""

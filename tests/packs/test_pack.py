@@ -25,7 +25,7 @@ TASK = {"id": "t", "instruction": "x"}
         ({"pack_yaml": "format: 1\nname: x\npolicy: ../../../../../../etc/hostname\n"}, "which is not beside it"),
         ({"pack_yaml": "format: 1\nname: x\nmatch: {a: fuzzy}\n"}, "match"),
         ({"tools_json": "{}"}, "a list of tools is expected"),
-        ({"tools_json": '[{"name": "a"}, {"name": "a"}]'}, "tool 'a' stands there twice"),
+        ({"tools_json": '[{"name": "a"}, {"name": "a"}]'}, "duplicate tool name 'a'; names must be unique"),
         ({"tools_json": '[{"name": "a", "parameters": {"$ref": "http://x/y"}}]'}, "only references within the schema"),
         ({"policy_md": b"\xff\xfe"}, "not UTF-8"),
     ],
@@ -40,7 +40,7 @@ def test_a_malformed_pack_is_one_line(tmp_path: Path, files: dict[str, Any], wor
 @pytest.mark.parametrize(
     ("rows", "words"),
     [
-        ([TASK, TASK], "task 't' stands there twice"),
+        ([TASK, TASK], "duplicate task id 't'; ids must be unique"),
         ([{**TASK, "rewards": {}}], "line 1: rewards"),
         ([TASK, {**TASK, "id": "u", "script": [{"user": "a", "agent": "b"}]}], "line 2: script.0"),
         ([{**TASK, "reward": {"parts": [{"kind": "guess"}]}}], "line 1: reward.parts.0"),

@@ -17,7 +17,13 @@ from scripts import audit, licences
 ROOT = Path(__file__).parent.parent.parent
 LOCK = (ROOT / "requirements.lock").read_text()
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-LARGE = {"vllm"}  # extras that are not locked: gigabytes, and for one kind of machine
+LARGE = {
+    "vllm",
+    "llamafactory",
+    "trl",
+    "verl",
+    "ragen",
+}  # extras that are not locked: gigabytes, and for one kind of machine
 
 
 def blocks() -> dict[str, str]:

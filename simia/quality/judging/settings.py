@@ -36,6 +36,7 @@ class Judge(Config):
     llm: LLMSettings | None = None
     """The model that judges; None: the one that the run itself uses."""
     sampling: JudgeSampling = Field(default_factory=JudgeSampling)
+    """How verdicts are sampled."""
     votes: int = Field(default=1, ge=1)
     """How many verdicts are drawn; the majority of them decides each dimension. An odd number."""
     tries: int = Field(default=2, ge=1)

@@ -1,0 +1,82 @@
+"""Every extra has one line in docs/install.md that resolves, and no text of the repository names an extra that does not exist."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+import venv
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from simia.cli.doctor import EXTRAS
+from simia.trainers.versions import NEEDS
+
+ROOT = Path(__file__).parent.parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+DECLARED: dict[str, list[str]] = PROJECT["optional-dependencies"]
+NAMED = re.compile(r"simia\[([\w, -]+)\]")
+# RAGEN's own setup script installs these two: flash-attn is compiled for the torch that is there.
+BY_RAGEN = {"vllm", "flash-attn"}
+
+
+def texts() -> list[Path]:
+    folders = [path for name in ("simia", "docs", "examples", "eval", "scripts") for path in (ROOT / name).rglob("*")]
+    return [
+        path for path in [*folders, *ROOT.glob("*.md"), ROOT / "Makefile"] if path.suffix in (".py", ".md", ".yaml", "")
+    ]
+
+
+def test_no_text_names_an_extra_that_does_not_exist() -> None:
+    named = {
+        (extra.strip(), path.name)
+        for path in texts()
+        if path.is_file()
+        for group in NAMED.findall(path.read_text(encoding="utf-8"))
+        for extra in group.split(",")
+    }
+    assert len(named) > 10
+    assert {each for each in named if each[0] not in DECLARED} == set()
+    assert EXTRAS.keys() <= DECLARED.keys()
+
+
+def test_every_extra_has_one_line() -> None:
+    lines = re.findall(r"^\| `pip install 'simia\[(\w+)\]'` \|", (ROOT / "docs/install.md").read_text("utf-8"), re.M)
+    assert sorted(lines) == sorted(DECLARED)
+
+
+@pytest.mark.parametrize("trainer", NEEDS)
+def test_a_trainers_extra_brings_what_the_trainer_needs(trainer: str) -> None:
+    brought = {canonicalize_name(each.name): each.specifier for each in map(Requirement, DECLARED[trainer])}
+    if trainer == "llamafactory":  # its wheel declares its ranges itself
+        assert str(brought["llamafactory"]) == NEEDS[trainer]["llamafactory"]
+        return
+    wanted = {canonicalize_name(name): text for name, text in NEEDS[trainer].items()}
+    assert wanted.keys() - brought.keys() == (BY_RAGEN if trainer == "ragen" else set())
+
+
+@pytest.fixture(scope="module")
+def uv(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("uv")
+    venv.create(folder, with_pip=True)
+    subprocess.run([folder / "bin/python", "-m", "pip", "install", "--quiet", "uv==0.13.9"], check=True)
+    return folder / "bin/uv"
+
+
+@pytest.mark.all
+@pytest.mark.parametrize("extra", DECLARED)
+def test_an_extra_resolves(extra: str, uv: Path) -> None:
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    command = [uv, "pip", "compile", "--quiet", "--python-version", version, "--extra", extra, ROOT / "pyproject.toml"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    pinned = {canonicalize_name(name): found for name, found in re.findall(r"^([\w.-]+)==(\S+)", done.stdout, re.M)}
+    wanted = {canonicalize_name(name): text for name, text in NEEDS.get(extra, {}).items()}
+    if extra == "ragen":
+        wanted = {name: text for name, text in wanted.items() if name not in BY_RAGEN}
+    fits = {name: Requirement(f"{name}{text}").specifier.contains(pinned[name]) for name, text in wanted.items()}
+    assert all(fits.values()), f"{pinned} does not fit {wanted}"
