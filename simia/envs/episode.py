@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from pydantic import Field
 
@@ -18,15 +18,13 @@ from simia.config import Config
 from simia.envs.rewards import score
 from simia.envs.users import NoUser, Stop, User, View
 from simia.envs.worlds.arguments import recordable
-from simia.envs.worlds.world import ToolResult, World
+from simia.envs.worlds.world import Backend, ToolResult, World
 from simia.errors import Aborted, Code, Issue
-from simia.reward import Reward
+from simia.pack import Pack
+from simia.reward import Reward, Scorer
 from simia.task import Task
 from simia.tool import ToolSpec
 from simia.trajectory import End, Message, Provenance, ToolCall, Trajectory
-
-if TYPE_CHECKING:
-    from simia.envs.environment import Environment
 
 MOST_USER_STEPS = 40  # times that a user may call before saying something
 
@@ -36,6 +34,19 @@ class EpisodeLimits(Config):
 
     turns: int = Field(30, ge=1, description="Messages of the agent.")
     errors: int = Field(8, ge=1, description="Calls of the agent that fail one after the other.")
+
+
+class EpisodeContext(Protocol):
+    """What an episode reads of its environment, which is shared by all episodes."""
+
+    pack: Pack
+    backend: Backend
+    backend_name: str
+    limits: EpisodeLimits
+
+    @property
+    def judge(self) -> Scorer | None:
+        """The scorer that replaces the task's rules; None: the rules."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +72,7 @@ class Sample:
 class Episode:
     """One conversation. `messages` grows; `end` is None while it runs. One `step` at a time."""
 
-    environment: Environment
+    environment: EpisodeContext
     task: Task
     world: World | None
     user: User
@@ -79,7 +90,7 @@ class Episode:
     """Why its state cannot be read, where its own calls brought that about."""
 
     @classmethod
-    def aborted(cls, environment: Environment, task: Task, seed: int, error: Aborted) -> Episode:
+    def aborted(cls, environment: EpisodeContext, task: Task, seed: int, error: Aborted) -> Episode:
         end = End(kind="aborted", code=error.code)
         issue = Issue(code=error.code, where="reset", detail=error.detail)
         reward = Reward(error=error.code, rationale=error.detail)

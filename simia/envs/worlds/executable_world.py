@@ -11,7 +11,7 @@ import asyncio
 import itertools
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import orjson
 
@@ -21,14 +21,12 @@ from simia.envs.worlds.journal import COMPACT, Journal, fingerprint
 from simia.envs.worlds.world import ToolResult
 from simia.errors import Aborted, Code, UserError
 from simia.masking import mask
+from simia.pack import Pack
 from simia.sandbox.inside.frames import pack as pack_json
 from simia.sandbox.worker import Lost, Slot
 from simia.task import By, Task
 from simia.tool import ToolSpec
 from simia.trajectory import ToolCall
-
-if TYPE_CHECKING:
-    from simia.envs.worlds.executable import ExecutableBackend
 
 OK, REFUSED, FAILED, ENDED = 0, 1, 2, 3
 OUTSIDE = 0.15  # of a crash: what is ended from outside says little of the call that was running
@@ -49,17 +47,45 @@ def masked(result: ToolResult) -> ToolResult:
     return replace(result, content=content, data=data, detail=detail)
 
 
+class ExecutableServices(Protocol):
+    """What a world uses of the back end that opened it."""
+
+    pack: Pack
+    repeatable: bool
+    specs: dict[By, dict[str, ToolSpec]]
+
+    @property
+    def writes(self) -> dict[str, dict[str, bool]]:
+        """By caller → tool → whether it may write."""
+
+    @property
+    def by_convention(self) -> bool:
+        """Whether the code follows `simia.kit`."""
+
+    async def expected(self, task: Task, seed: int) -> list[dict[str, Any]]:
+        """Changes that the reference solution makes."""
+
+    async def is_readable(self, task: Task, seed: int) -> bool:
+        """Whether the state of an untouched episode can be read now."""
+
+    async def checks(self, task: Task, seed: int, changes: list[dict[str, Any]]) -> dict[str, Any]:
+        """The checklist's items on a state."""
+
+    async def at_reset(self, task: Task, seed: int) -> dict[str, Any]:
+        """The checklist's items on the untouched state."""
+
+
 class ExecutableWorld:
     """One episode. Every failure of its code or worker becomes a result; only lost infrastructure raises `Aborted`."""
 
-    def __init__(self, backend: ExecutableBackend, task: Task, slot: Slot, journal: Journal, *, own: bool) -> None:
+    def __init__(self, backend: ExecutableServices, task: Task, slot: Slot, journal: Journal, *, own: bool) -> None:
         self._backend, self._task, self._slot, self._journal, self._own = backend, task, slot, journal, own
         self._seed = int(journal.spec["seed"])
         self._session = slot.number()
         self._generation, self._stale, self._born = -1, False, False
         self._told = False  # that the supervisor ended the sandbox
         self._fell = False  # that a call, or what it left running, ended a worker of this episode's own
-        self._writes = backend._zygote.tools if backend._zygote else {}
+        self._writes = backend.writes
         self._guard = asyncio.Lock()
         slot.sessions += 1
         self.tools: Mapping[By, Sequence[ToolSpec]] = {

@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import json
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import orjson
@@ -15,9 +15,9 @@ from pydantic import TypeAdapter
 
 from simia.config import parse
 from simia.envs.rewards.judge import Oracle, OracleSettings
-from simia.envs.worlds.simulated.feedback import FORM, Answer, Feedback
+from simia.envs.worlds.simulated.feedback import FORM, Feedback
 from simia.envs.worlds.simulated.settings import SimulatedSettings
-from simia.envs.worlds.simulated.world import SimulatedWorld, result_schema
+from simia.envs.worlds.simulated.world import SharedAnswers, SimulatedWorld
 from simia.errors import UserError
 from simia.llm.backends import LLMSettings, price_for
 from simia.llm.backends import open_backend as open_model
@@ -29,11 +29,10 @@ from simia.quotation import escape_unprintable, quote_label
 from simia.reward import Scorer
 from simia.state import merge_patch
 from simia.task import By, Task
-from simia.tool import SchemaError, ToolSpec
+from simia.tool import SchemaError, ToolSpec, compile_schema
 from simia.trajectory import digest
 
 KEPT = 65_536  # answers that a group may share, the latest
-Shared = tuple[list[Answer], list[str]]
 
 
 class SimulatedBackend:
@@ -62,7 +61,7 @@ class SimulatedBackend:
             "agent": {tool.name: tool for tool in pack.tools},
             "user": {tool.name: tool for tool in pack.user_tools},
         }
-        self.numbers = itertools.count()
+        self.numbers: Iterator[int] = itertools.count()
         self._returns = {tool.name: schema_of(tool) for tool in (*pack.tools, *pack.user_tools)}
         self._tables: Any = None
         if self.settings.knowledge == "state":
@@ -71,7 +70,7 @@ class SimulatedBackend:
                 pack, Task(id="-"), self._tables, self.settings
             )  # too much for a prompt is said before there is a run
         self.identity = digest([self.settings.model_dump(), self.feedback.system, self.feedback.hashes, self._tables])
-        self._shared: OrderedDict[str, asyncio.Future[Shared]] = OrderedDict()
+        self._shared: OrderedDict[str, asyncio.Future[SharedAnswers]] = OrderedDict()
         self._engine: Engine | None = None
         self._own = engine is None
         self._judging = (
@@ -130,7 +129,7 @@ class SimulatedBackend:
             extra_body=dict(settings.extra),
         )  # fmt: skip
 
-    async def shared(self, place: str, make: Callable[[], Awaitable[Shared]]) -> Shared:
+    async def shared(self, place: str, make: Callable[[], Awaitable[SharedAnswers]]) -> SharedAnswers:
         """Asked once for a group, a world and its calls, also when a whole group asks at the same time."""
         found = self._shared.get(place)
         if found is None:
@@ -162,8 +161,9 @@ class SimulatedBackend:
 
 
 def schema_of(tool: ToolSpec) -> Any:
+    """Compile the schema of what the tool returns; None where none is declared, or one that cannot be used."""
     try:
-        return result_schema(tool)
+        return compile_schema(tool.returns) if isinstance(tool.returns, dict) else None
     except SchemaError:  # a foreign one that cannot be used says nothing
         return None
 

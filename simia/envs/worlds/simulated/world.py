@@ -9,28 +9,52 @@ all calls and answers so far, and the calls.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import zstandard
 
 from simia.envs.worlds.arguments import failure, refused
-from simia.envs.worlds.simulated.feedback import Answer, Done, Unreadable, read
+from simia.envs.worlds.simulated.feedback import Answer, Done, Feedback, Unreadable, read
+from simia.envs.worlds.simulated.settings import SimulatedSettings
 from simia.envs.worlds.world import ToolResult
 from simia.errors import Aborted, Code
-from simia.llm.engine import BudgetReached
+from simia.llm.engine import BudgetReached, Engine
 from simia.llm.types import LLMFault, Request
+from simia.pack import Pack
 from simia.quality.entity_ledger import Ledger
 from simia.task import By, Task
-from simia.tool import ToolSpec, compile_schema
+from simia.tool import ToolSpec
 from simia.trajectory import ToolCall, compact, digest
 
-if TYPE_CHECKING:
-    from simia.envs.worlds.simulated.backend import SimulatedBackend
-
+SharedAnswers = tuple[list[Answer], list[str]]
 AGAIN = "That answer cannot stand: {why}. Answer all calls once more, in the same form, so that this is mended."
 UNREADABLE = "That could not be read: {why}. Answer all calls once more, with one JSON object in the form described."
+
+
+class SimulationServices(Protocol):
+    """What a world uses of the back end that opened it."""
+
+    pack: Pack
+    settings: SimulatedSettings
+    feedback: Feedback
+    specs: dict[By, dict[str, ToolSpec]]
+    identity: str
+    numbers: Iterator[int]
+
+    @property
+    def engine(self) -> Engine:
+        """The engine of the model that simulates."""
+
+    def request(self, messages: list[dict[str, Any]], most: int | None) -> Request:
+        """The request for the answers of one turn, of at most `most` tokens."""
+
+    async def shared(self, place: str, make: Callable[[], Awaitable[SharedAnswers]]) -> SharedAnswers:
+        """Ask once for a group, a world and its calls."""
+
+    def misfits(self, name: str, content: Any) -> list[str]:
+        """Where a result breaks the schema that its tool declares for results."""
 
 
 class SimulatedWorld:
@@ -38,7 +62,7 @@ class SimulatedWorld:
 
     def __init__(
         self,
-        backend: SimulatedBackend,
+        backend: SimulationServices,
         task: Task,
         ledger: Ledger,
         *,
@@ -100,13 +124,13 @@ class SimulatedWorld:
         self.ledger.take(done.name, done.arguments, answer.content, failed=answer.failed, changes=answer.changes)
         self._digest = digest([self._digest, done.by, done.name, done.arguments, answer.content, answer.failed])
 
-    async def _ask(self, calls: list[ToolCall], by: By, place: str) -> tuple[list[Answer], list[str]]:
+    async def _ask(self, calls: list[ToolCall], by: By, place: str) -> SharedAnswers:
         settings, engine = self._backend.settings, self._backend.engine
         ledger = self.ledger.render() if settings.ledger else ""
         given = [(by, call) for call in calls]
         messages = self._backend.feedback.messages(self._task, self.history, ledger, given, self._told)
         said: list[dict[str, Any]] = []
-        best: tuple[list[Answer], list[str]] | None = None
+        best: SharedAnswers | None = None
         why, most = "", settings.max_tokens
         for attempt in range(1 + settings.again):
             request = self._backend.request([*messages, *said], most)
@@ -188,8 +212,3 @@ class SimulatedWorld:
 
 def ask_again(form: str, why: str) -> dict[str, Any]:
     return {"role": "user", "content": form.format(why=why)}
-
-
-def result_schema(tool: ToolSpec) -> Any:
-    """A compiled schema of what the tool returns; None where none is declared."""
-    return compile_schema(tool.returns) if isinstance(tool.returns, dict) else None
