@@ -115,12 +115,12 @@ async def one(
 ) -> tuple[Fidelity, str]:
     """The figures of one run, and why it is not complete if it is not."""
     from simia.config import as_written, differences, identity, load
-    from simia.envs.config import RolloutConfig
     from simia.evaluation.fidelity import figures
     from simia.jobs import Run
     from simia.pack import Pack
     from simia.report.shadow import calls_of
     from simia.rollouts.job import resume, rollout
+    from simia.rollouts.settings import RolloutConfig
 
     fixed = {"pack": pack, "backend": "shadow", "agent": "reference", "limit": limit, "split": split, "reward": "rules"}
     config = load(RolloutConfig, "rollout/default", settings, **fixed)

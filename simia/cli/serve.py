@@ -98,7 +98,7 @@ def serve_openenv(
     if find_spec("openenv") is None:
         raise UserError("serving by OpenEnv needs its package: pip install openenv")
     from simia.config import load
-    from simia.envs.config import StageConfig
+    from simia.envs.config import EnvironmentConfig
     from simia.envs.text_episode import share
     from simia.serve.deadlines import Deadlines
     from simia.serve.episodes import Record
@@ -107,7 +107,7 @@ def serve_openenv(
 
     grants = {"unsafe": unsafe or None, "network": network or None, "variables": variables, "read": read or None}
     config = load(
-        StageConfig, None, [f"seed={seed}", f"episode.turns={turns}", *settings],
+        EnvironmentConfig, None, [f"seed={seed}", f"episode.turns={turns}", *settings],
         pack=pack, tasks=[task] if task else None,
         **{f"backend_settings__{name}": value for name, value in grants.items()},
     )  # fmt: skip
@@ -124,7 +124,8 @@ async def work(
     pack: str, task: str | None, seed: int, out: Path, *, state: bool, turns: int, http: bool, port: int, idle: float,
     grants: dict[str, Any],
 ) -> bool:  # fmt: skip
-    from simia.envs.environment import EpisodeLimits, open_environment
+    from simia.envs.environment import EpisodeLimits
+    from simia.envs.opening import open_environment
     from simia.pack import Pack
     from simia.serve.episodes import Record
     from simia.serve.mcp import Service, over_http, over_stdio
@@ -134,7 +135,7 @@ async def work(
         raise UserError(f"pack {loaded.name} has no tasks to serve")
     chosen = loaded.task(task) if task else loaded.tasks[0]
     limits = EpisodeLimits(turns=turns)
-    async with await open_environment(loaded, user="none", limits=limits, **grants) as environment:
+    async with await open_environment(loaded, user="none", episode=limits, **grants) as environment:
         service = Service(environment, Record(out), chosen, seed, state)
         await environment.backend.start()
         if loaded.user_tools:

@@ -43,10 +43,7 @@ class EpisodeContext(Protocol):
     backend: Backend
     backend_name: str
     limits: EpisodeLimits
-
-    @property
-    def judge(self) -> Scorer | None:
-        """The scorer that replaces the task's rules; None: the rules."""
+    scorer: Scorer | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,9 +179,9 @@ class Episode:
         if self.reward is not None:
             return self.reward
         trajectory = await self._with_evidence()
-        pack, judge = self.environment.pack, self.environment.judge
-        if judge is not None:
-            return await judge.score(trajectory, self.task)
+        pack, scorer = self.environment.pack, self.environment.scorer
+        if scorer is not None:
+            return await scorer.score(trajectory, self.task)
         reward = score(trajectory, self.task.reward, reference=self.task.actions, policies=pack.match)
         if self._own_loss and reward.value is None and reward.error is Code.UNSCORED:
             return Reward(value=0.0, rationale=f"the episode made its final state unreadable: {self._own_loss}")

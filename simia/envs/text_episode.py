@@ -18,9 +18,9 @@ from typing import Any, TypeVar
 
 from simia import event_loop as sync
 from simia.config import parse
-from simia.envs.config import StageConfig
+from simia.envs.config import EnvironmentConfig
 from simia.envs.environment import Environment, Episode
-from simia.envs.opening import open_stage
+from simia.envs.opening import open_environment
 from simia.errors import Code, UserError
 from simia.formats import calls as tagged
 from simia.formats.hermes import join_system
@@ -29,7 +29,7 @@ from simia.trajectory import End, Message, Trajectory, digest
 
 T = TypeVar("T")
 Keep = Callable[[Trajectory], Awaitable[None]]
-Stage = Environment | StageConfig | Mapping[str, Any]
+Stage = Environment | EnvironmentConfig | Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,11 +227,11 @@ def share(stage: Stage, *, store: Path | None = None) -> Lease:
     """
     if isinstance(stage, Environment):
         return Lease(stage)
-    config = stage if isinstance(stage, StageConfig) else parse(StageConfig, plain(stage), where="stage")
+    config = stage if isinstance(stage, EnvironmentConfig) else parse(EnvironmentConfig, plain(stage), where="stage")
     key = digest([config.model_dump(mode="json"), str(store)])
     with _guard:
         if key not in _shared:
-            _shared[key] = Shared(sync.run(open_stage(config, store=store)))
+            _shared[key] = Shared(sync.run(open_environment(config, store=store)))
         _shared[key].users += 1
         return Lease(_shared[key].environment, config.seed, key)
 

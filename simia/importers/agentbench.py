@@ -25,7 +25,8 @@ import orjson
 import yaml
 
 from simia.authoring.pack_draft import drafted
-from simia.envs.environment import Environment, open_environment
+from simia.envs.environment import Environment
+from simia.envs.opening import open_environment
 from simia.errors import UserError
 from simia.task import Task
 from simia.trajectory import ToolCall
@@ -223,7 +224,7 @@ def write(folder: Path, name: str, tasks: list[dict[str, Any]], train: bool, lic
     (folder / "policy.md").write_text(POLICY, encoding="utf-8")
     (folder / "tools.json").write_bytes(orjson.dumps(TOOLS, option=orjson.OPT_INDENT_2) + b"\n")
     (folder / "tasks.jsonl").write_bytes(b"".join(orjson.dumps(task) + b"\n" for task in tasks))
-    (folder / "tools.py").write_bytes((files("simia.importers") / "agentbench_world.py").read_bytes())
+    (folder / "tools.py").write_bytes((files("simia.drivers") / "agentbench_world.py").read_bytes())
 
 
 async def find_answers(folder: Path, say: Say = lambda line: None) -> int:

@@ -12,7 +12,8 @@ import pytest
 from typer.testing import CliRunner
 
 from simia.authoring.validate import validate
-from simia.envs.environment import Episode, open_environment
+from simia.envs.environment import Episode
+from simia.envs.opening import open_environment
 from simia.envs.worlds.executable import open_backend
 from simia.envs.worlds.pack_requests import grant_options, requested_paths
 from simia.errors import Code, UserError

@@ -41,7 +41,7 @@ FORM = {
 }
 
 
-class OracleSettings(Config):
+class RewardJudgeSettings(Config):
     """How the judge is asked."""
 
     suite: Literal["auto", "generic", "tau", "officebench"] = Field(
@@ -69,13 +69,13 @@ class Vote:
     error: Code | None = None
 
 
-class Oracle:
+class RewardJudge:
     """The judge of one pack's episodes. `engine`: of its model; whoever opened it closes it."""
 
     SYSTEM, REQUEST = "oracle/system.j2", "oracle/request.j2"
 
-    def __init__(self, engine: Engine, pack: Pack, settings: OracleSettings | None = None) -> None:
-        self.engine, self.pack, self.settings = engine, pack, settings or OracleSettings()
+    def __init__(self, engine: Engine, pack: Pack, settings: RewardJudgeSettings | None = None) -> None:
+        self.engine, self.pack, self.settings = engine, pack, settings or RewardJudgeSettings()
         self.usage = Usage(cost=0.0)
         """Of all its verdicts, those that were known already too; the cost is None once nobody knows one."""
         system, _ = template(self.SYSTEM)

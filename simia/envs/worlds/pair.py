@@ -26,8 +26,8 @@ from simia.envs.worlds.simulated.feedback import Answer, Done
 from simia.envs.worlds.simulated.world import SimulatedWorld
 from simia.envs.worlds.world import ToolResult
 from simia.errors import Aborted, Code, UserError
+from simia.llm.engine import Engine
 from simia.pack import Pack
-from simia.reward import Scorer
 from simia.task import By, Task
 from simia.tool import ToolSpec
 from simia.trajectory import ToolCall
@@ -44,17 +44,8 @@ class PairBackend:
         self.executable = executable(pack, **run)
         self.simulated = SimulatedBackend(pack, **settings)
 
-    @property
-    def scorer(self) -> Scorer | None:
-        """Where tools are simulated there is no whole state to compare; in the shadow the executable world's rules judge."""
-        return self.simulated.scorer if self.real is not None else None
-
-    @property
-    def engine(self) -> Any:
-        return self.simulated.engine
-
-    def use(self, engine: Any) -> None:
-        """The model that simulates from now on."""
+    def use(self, engine: Engine) -> None:
+        """Ask this engine for simulated answers from now on."""
         self.simulated.use(engine)
 
     async def start(self) -> None:

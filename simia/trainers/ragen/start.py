@@ -18,7 +18,7 @@ from typing import Any
 import yaml
 
 from simia.config import assign, merge, read
-from simia.envs.opening import chosen
+from simia.envs.opening import select_tasks
 from simia.errors import UserError
 from simia.pack import Pack
 from simia.resources import cache_root
@@ -135,7 +135,7 @@ def check_stages(whole: dict[str, Any]) -> list[str]:
             check_stage(stage, pack)
             if fields.store is not None:
                 writable(Path(fields.store), f"custom_envs.{tag}.env_config.store")
-            tasks = [task for task in chosen(pack, stage) if split in (None, task.split)]
+            tasks = [task for task in select_tasks(pack, stage) if split in (None, task.split)]
             if not tasks:
                 splits = ", ".join(sorted({task.split or "none" for task in pack.tasks}))
                 raise UserError(f"pack {pack.name} has no task of split {split!r} for {part}; its splits: {splits}")
