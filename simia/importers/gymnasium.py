@@ -227,7 +227,7 @@ def write_driver(folder: Path, wanted: Wanted, how: dict[str, Any], *, probe: bo
             shutil.copy(module, folder / "modules")
         modules.append(Path(module).stem if module.endswith(".py") else module)
     for ours, name in (("gymnasium_world.py", "tools.py"), ("gymnasium_text.py", "gymnasium_text.py")):
-        (folder / name).write_bytes((files("simia.importers") / ours).read_bytes())
+        (folder / name).write_bytes((files("simia.drivers") / ours).read_bytes())
     actions = list(wanted.actions) if wanted.actions else None
     given = {"id": wanted.id, "kwargs": wanted.kwargs, "modules": modules, "actions": actions, **how, **facts}
     save(folder / "gymnasium.json", {**given, **({"probe": True} if probe else {})})

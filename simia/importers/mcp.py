@@ -196,7 +196,7 @@ def write_draft(folder: Path, head: dict[str, Any], how: dict[str, Any]) -> None
     save(folder / "tools.json", [{"name": LISTING}])
     (folder / "tools.py").write_text(TOOLS, encoding="utf-8")
     (folder / WORLD).mkdir()
-    for module in (files("simia.importers") / WORLD).iterdir():
+    for module in (files("simia.drivers") / WORLD).iterdir():
         if module.name.endswith(".py"):
             (folder / WORLD / module.name).write_bytes(module.read_bytes())
     (folder / "pack.yaml").write_text(yaml.safe_dump(head, sort_keys=False), encoding="utf-8")

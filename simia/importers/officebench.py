@@ -273,7 +273,7 @@ def write(pack: Path, groups: list[Path], known: list[ToolSpec], rows: list[dict
     (pack / "LICENSE").write_text(LICENCE, encoding="utf-8")
     world = pack / WORLD
     world.mkdir()
-    for module in (files("simia.importers") / WORLD).iterdir():
+    for module in (files("simia.drivers") / WORLD).iterdir():
         if module.name.endswith(".py"):
             (world / module.name).write_bytes(module.read_bytes())
     for group in groups:

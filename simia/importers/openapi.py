@@ -253,7 +253,7 @@ def write(
             **({"variables": names} if (names := variables_of(credentials)) else {}),
         }  # fmt: skip
         save(folder / "api.json", {"base_url": address, "auth": list(credentials), "tools": plans})
-        (folder / "tools.py").write_bytes((files("simia.importers") / "openapi_world.py").read_bytes())
+        (folder / "tools.py").write_bytes((files("simia.drivers") / "openapi_world.py").read_bytes())
     tools = [each.tool.model_dump(mode="json", exclude_defaults=True) for each in found.operations]
     save(folder / "tools.json", tools)
     policy = POLICY.format(title=title) + (f"\nWhat its document says of it: {about[:3000]}\n" if about else "")

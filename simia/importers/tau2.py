@@ -67,12 +67,12 @@ def import_domain(domain: str, out: Path | None = None, say: Say = lambda line: 
 
 def driver() -> bytes:
     """The source of the driver, which a pack gets as its `tools.py`."""
-    return (files("simia.importers") / "tau2_world.py").read_bytes()
+    return (files("simia.drivers") / "tau2_world.py").read_bytes()
 
 
 def export(python: Path, domain: str) -> dict[str, Any]:
     """What the driver prints of a domain. -P: its folder holds this module, which has the name of the package that it imports."""
-    command = [str(python), "-s", "-P", "-B", str(files("simia.importers") / "tau2_world.py"), "export", domain]
+    command = [str(python), "-s", "-P", "-B", str(files("simia.drivers") / "tau2_world.py"), "export", domain]
     environment = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")}
     try:
         done = subprocess.run(
