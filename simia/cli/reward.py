@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Rewards: is a model's verdict to be trusted.", no_args_is_help=True)
 out = Terminal()
 err = Terminal(stderr=True)
-ENOUGH = 2  # verdicts in a row, from a rollout's first on, that nobody gave
+ENOUGH = 2  # missing verdicts in a row, from a rollout's first on
 
 
 @app.callback()
@@ -43,7 +43,7 @@ def calibrate(
     ] = None,
     runs: RUNS = Path("runs"),
 ) -> None:
-    """Ask the oracle about episodes whose reward is known by rules: agreement, kappa, false passes by kind, cost.
+    """Let the judge score episodes whose reward is known by rules: agreement, kappa, false passes by kind, cost.
 
     Verdicts are kept in the rollouts' folders; what was judged already is not asked again.
     """

@@ -1,4 +1,4 @@
-"""`simia serve`: a pack for clients that are no Python."""
+"""`simia serve`: a pack for clients in any language."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def serve(
         typer.Option(
             "--idle",
             min=0.1,
-            help="Seconds without a word of a client that end its session: MCP over HTTP (600 if not given), OpenEnv (1,800).",
+            help="Seconds of silence that end a client's session: MCP over HTTP (600 if not given), OpenEnv (1,800).",
         ),
     ] = None,
     unsafe: Annotated[bool, typer.Option("--unsafe", help="Without a sandbox: only for code of your own.")] = False,
@@ -60,7 +60,7 @@ def serve(
     ] = None,
     grant_read: GRANT_READ = None,
 ) -> None:
-    """Let a client play a pack's tasks, an agent by MCP or a trainer by OpenEnv: what was done and earned is a line in a file."""
+    """Let a client play a pack's tasks, an agent by MCP or a trainer by OpenEnv. Each finished episode is appended to a JSONL file."""
     if mcp == openenv:
         raise UserError(f"simia serve speaks one of two protocols: simia serve {pack} --mcp, or --openenv")
     read = granted_paths(grant_read)
@@ -94,7 +94,7 @@ def serve_openenv(
     task: str | None, seed: int, turns: int, idle: float | None, unsafe: bool, network: bool, variables: list[str] | None,
     read: list[str],
 ) -> None:  # fmt: skip
-    """The environment is a stage: any back end, any models. It lives in the portal's thread, the server here."""
+    """Serve an environment with any back end and models. It runs in the portal's thread, the server in this one."""
     if find_spec("openenv") is None:
         raise UserError("serving by OpenEnv needs its package: pip install openenv")
     from simia.config import load
@@ -137,7 +137,6 @@ async def work(
     limits = EpisodeLimits(turns=turns)
     async with await open_environment(loaded, user="none", episode=limits, **grants) as environment:
         service = Service(environment, Record(out), chosen, seed, state)
-        await environment.backend.start()
         if loaded.user_tools:
             say_error(f"the user of {loaded.name} has tools too, and here nobody plays the user")
         if http:

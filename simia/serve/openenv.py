@@ -108,7 +108,7 @@ class PackEnvironment(Environment):  # type: ignore[misc,unused-ignore]
         episode_id: str | None = None,
         **options: Any,
     ) -> ToolObservation:
-        """Raises `UserError` for an option that is none, which the client is told."""
+        """Reset the session. Raises `UserError` for an unknown option, which is sent to the client."""
         how = parse(Reset, {"seed": seed, "episode_id": episode_id, **options}, where="reset")
         task = how.task
         if task is None and (how.split is not None or how.index is not None):
@@ -141,7 +141,7 @@ class PackEnvironment(Environment):  # type: ignore[misc,unused-ignore]
         )
 
     def close(self) -> None:
-        """The client has gone: what it began is cut, scored and kept."""
+        """End the episode of a client that has disconnected: truncate, score and write it."""
         sync.run(self.leave())
 
     async def leave(self) -> None:
@@ -195,7 +195,7 @@ class PackEnvironment(Environment):  # type: ignore[misc,unused-ignore]
 
 
 class Seats:
-    """Everybody who plays, on one environment."""
+    """All sessions on one environment."""
 
     def __init__(
         self, lease: Lease, keep: Keep | None = None, most: int = 256, deadlines: Deadlines | None = None

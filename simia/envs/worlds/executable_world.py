@@ -34,7 +34,7 @@ CRASHES = 3  # a process may die for reasons of the machine's: so many times, al
 
 
 def masked(result: ToolResult) -> ToolResult:
-    """The result without the secrets that were granted to the pack: its code, or a server that it asks, may repeat them."""
+    """Remove the secrets that were granted to the pack: its code, or a server that it asks, may repeat them."""
     content, detail = mask(result.content), mask(result.detail)
     if content is result.content and detail is result.detail:
         return result
@@ -179,7 +179,7 @@ class ExecutableWorld:
             raise Aborted(error.code, error.detail, **{"own": True, **error.facts}) from None
 
     async def changes(self) -> list[dict[str, Any]]:
-        """From the start of the episode to now. Raises `Aborted` for what is no list of changes."""
+        """Return the changes since the start of the episode. Raises `Aborted` for an answer that is no list of changes."""
         found = await self.request("changes")
         if not isinstance(found, list) or not all(is_change(each) for each in found):
             raise Aborted(Code.TOOL_FAILED, "the worker sent changes that are none")
@@ -231,13 +231,13 @@ class ExecutableWorld:
                     continue
                 return await worker.ask(what, self._session, detail, alone=alone)
             except asyncio.CancelledError:
-                # The worker goes on with what nobody waits for: its session is no longer what the journal says.
+                # The worker continues with a request that was given up: its session no longer matches the journal.
                 self._generation, self._stale = -1, True
                 raise
             except Lost as error:
                 self._told |= error.code is Code.RESOURCE_LIMIT
                 self._fell |= self._own and what == "call" and not error.outside and error.code is not Code.WORKER_LOST
-                if error.alone or self._own:  # in a process of its own nobody else can be at fault
+                if error.alone or self._own:  # in a process of its own no other episode can be at fault
                     crashes += OUTSIDE if error.outside else 1
                     if error.sure or crashes >= CRASHES:
                         raise
@@ -245,7 +245,7 @@ class ExecutableWorld:
         raise AssertionError
 
     async def _ensure(self) -> None:
-        """The session lives in the present worker: opened there, or built again from the journal."""
+        """Make sure the current worker has the session: open it there, or rebuild it from the journal."""
         if self._slot.live is not None and self._generation == self._slot.generation:
             return
         if self._stale and self._own and (held := self._slot.live) is not None:

@@ -1,4 +1,4 @@
-"""The simulated back end: one engine, one set of prompts and one book of shared answers for all episodes of a pack."""
+"""The simulated back end: one engine, one set of prompts and one table of shared answers for all episodes of a pack."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class SimulatedBackend:
         return self._engine
 
     async def start(self) -> None:
-        """Do nothing: the model is started by whoever opens the environment."""
+        """Do nothing: `open_environment` starts the model."""
 
     async def open(
         self, task: Task, *, seed: int = 0, group: str | None = None, snapshot: bytes | None = None

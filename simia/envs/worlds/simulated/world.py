@@ -1,9 +1,8 @@
-"""One simulated episode: calls are checked here first, then a model answers them, and the ledger holds it to its word.
+"""One simulated episode: calls are validated first, then a model answers them, and the ledger refuses contradictions.
 
-What our schema check refuses never costs a request. The answers of one turn come in one request. An answer that cannot be
-read or contradicts what was said before is asked for once more, with the contradiction named. Within a group, who asks the
-same in the same world gets the same answer, and it is paid for once: the key of a reply is made of the group, the digest of
-all calls and answers so far, and the calls.
+A call that breaks its schema costs no request. One request asks for the answers of one turn. Where an answer cannot be parsed or
+contradicts earlier ones, the model is asked once more and told the contradiction. Within a group, the same calls in the same world get the
+same answer, which is paid for once: the key of a reply is made of the group, the digest of all calls and answers so far, and the calls.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ class SimulationServices(Protocol):
 
 
 class SimulatedWorld:
-    """Raises `Aborted` when the model cannot be had, and nothing else."""
+    """One simulated episode. Raises `Aborted` when the model fails, and nothing else."""
 
     def __init__(
         self,
@@ -70,7 +69,7 @@ class SimulatedWorld:
         group: str | None,
         state: str = "",
     ) -> None:
-        """`state`: what the simulator is told of the tables."""
+        """`state`: the text on the tables for the simulator's prompt."""
         self._backend, self._task, self._seed, self._told = backend, task, seed, state
         self._group = group if group is not None else f"{task.id}/{seed}/{next(backend.numbers)}"
         self.ledger = ledger
@@ -104,21 +103,21 @@ class SimulatedWorld:
             return found
 
     async def _answers(self, calls: list[ToolCall], by: By) -> list[tuple[Answer, str]]:
-        """Answers and, for an answer that contradicts what was said before and stays so, which contradiction that is."""
+        """Get the answers and, for each, the contradiction that remains after all attempts."""
         found = await self.predict(calls, by)
         for call, (answer, _) in zip(calls, found, strict=True):
             self.take(Done(by, call.name, call.arguments or {}, answer))
         return found
 
     async def predict(self, calls: list[ToolCall], by: By = "agent") -> list[tuple[Answer, str]]:
-        """What would be answered to these calls, all of them sound; the world stays as it is."""
+        """Get the answers to valid calls without changing the world."""
         asked = [[by, call.name, call.arguments or {}] for call in calls]
         place = digest([self._group, self._digest, asked])
         answers, issues = await self._backend.shared(place, lambda: self._ask(calls, by, place))
         return list(zip(answers, issues, strict=True))
 
     def take(self, done: Done) -> None:
-        """A call and its answer, from whomever it came: they are true in this world from now on."""
+        """Record a call and its answer, simulated or real: they are facts of this world from now on."""
         answer = done.answer
         self.history.append(done)
         self.ledger.take(done.name, done.arguments, answer.content, failed=answer.failed, changes=answer.changes)
@@ -161,7 +160,7 @@ class SimulatedWorld:
         return best
 
     def _key(self, request: Request, draw: str) -> str:
-        """By group, world and calls: what the prompt looks like beside that makes no difference within a run."""
+        """The key of a reply: made of group, world and calls, since the prompt's wording does not change within a run."""
         backend = self._backend.engine.backend
         return digest([backend.alias, backend.model, self._backend.identity, draw])
 
@@ -185,7 +184,7 @@ class SimulatedWorld:
         return self.ledger.tables
 
     async def evidence(self) -> dict[str, Any]:
-        """A simulated world has no state to compare with: what scorers get is what was said to have changed."""
+        """Return the changes that the simulator reported: a simulated world has no state to compare."""
         named = [change for done in self.history for change in done.answer.changes]
         return {"simulated": named}
 
