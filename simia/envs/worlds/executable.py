@@ -317,6 +317,6 @@ class ExecutableSettings(Config):
 
 
 def open_backend(pack: Pack, **settings: Any) -> ExecutableBackend:
-    """For the entry point `simia.backends`."""
+    """Make the back end `executable`, not started. Raises `UserError` for unknown settings."""
     parsed = parse(ExecutableSettings, settings, where="the executable back end")
     return ExecutableBackend(pack, **{name: getattr(parsed, name) for name in settings})

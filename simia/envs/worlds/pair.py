@@ -171,5 +171,5 @@ def open_mixed(pack: Pack, routes: Mapping[str, str], **settings: Any) -> PairBa
 
 
 def open_shadow(pack: Pack, **settings: Any) -> PairBackend:
-    """For the back end `shadow`."""
+    """Make the back end `shadow`, not started."""
     return PairBackend(pack, **settings)

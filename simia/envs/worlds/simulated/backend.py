@@ -156,5 +156,5 @@ def known(pack: Pack, task: Task, tables: Any, settings: SimulatedSettings) -> t
 
 
 def open_backend(pack: Pack, **settings: Any) -> SimulatedBackend:
-    """For the entry point `simia.backends`."""
+    """Make the back end `simulated`, not started. Raises `UserError` for unknown settings."""
     return SimulatedBackend(pack, **settings)
