@@ -15,7 +15,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from simia.envs.environment import EpisodeLimits, open_environment
+from simia.envs.environment import EpisodeLimits
+from simia.envs.opening import open_environment
 from simia.envs.play.baseline_agents import ReferenceAgent
 from simia.envs.play.player import play
 from simia.envs.users import ScriptedUser
@@ -59,7 +60,7 @@ async def rows(engine: Engine, folder: Path, *, knowledge: str, ledger: bool, fo
     """The calls of one way, each answered by both worlds."""
     pack, task = world(folder)
     environment = await open_environment(
-        pack, backend="shadow", user=ScriptedUser, limits=EpisodeLimits(turns=200, errors=200), engine=engine,
+        pack, backend="shadow", user=ScriptedUser, episode=EpisodeLimits(turns=200, errors=200), engine=engine,
         knowledge=knowledge, ledger=ledger, forced=forced, context=CONTEXT[knowledge], max_tokens=512, again=0,
     )  # fmt: skip
     async with environment:

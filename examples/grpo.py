@@ -19,7 +19,7 @@ from datasets import Dataset
 from trl import GRPOConfig, GRPOTrainer
 
 from simia import event_loop
-from simia.envs.opening import open_stage
+from simia.envs.opening import open_environment
 from simia.trainers.trl import environment_reward, rollout_func, task_rows
 
 
@@ -27,7 +27,7 @@ def main(model: str, pack: str, backend: str, out: str, steps: int) -> None:
     # 1. The environment: a pack, and by one word who answers the tools' calls. Replies that were paid for are kept in `store`.
     llm = {"kind": "openai", "model": "gpt-5-mini"} if os.environ.get("OPENAI_API_KEY") else {"kind": "embedded"}
     stage = {"pack": pack, "backend": backend, "user": "scripted", "llm": llm}
-    environment = event_loop.run(open_stage(stage, store=Path(out) / "replies"))
+    environment = event_loop.run(open_environment(stage, store=Path(out) / "replies"))
 
     # 2. The trainer: TRL's own. A row of the data set is a task's id; `rollout_func` plays it; its reward comes with it.
     trainer = GRPOTrainer(

@@ -9,9 +9,9 @@ import pytest
 from simia.amplification.settings import AmplifyConfig
 from simia.cli.amplify import resolve
 from simia.config import LARGEST_YAML, differences, identity, load, load_yaml
-from simia.envs.config import RolloutConfig
 from simia.errors import UserError
 from simia.resources import data_root, find
+from simia.rollouts.settings import RolloutConfig
 
 
 def test_unknown_keys_are_refused_with_a_suggestion(tmp_path: Path) -> None:

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from simia import event_loop as sync
-from simia.envs.environment import Environment, EpisodeLimits, open_environment
+from simia import event_loop
+from simia.envs.environment import Environment, EpisodeLimits
+from simia.envs.opening import open_environment
 from simia.envs.users import Stop, View
 from simia.envs.worlds.world import ToolResult
 from simia.errors import Aborted, Code, UserError
@@ -98,7 +99,7 @@ async def test_a_fork_goes_its_own_way(todos: Environment) -> None:
 
 async def test_limits_truncate_and_the_episode_is_scored(tmp_path: Path) -> None:
     limits = EpisodeLimits(turns=3, errors=2)
-    async with await open_environment(small(tmp_path / "p"), user="scripted", limits=limits) as environment:
+    async with await open_environment(small(tmp_path / "p"), user="scripted", episode=limits) as environment:
         episode = await environment.reset("todo-1")
         await episode.step(calls(("finish_todo", {"todo_id": "T-1001"})))
         await episode.step(calls(("list_todos", {})))
@@ -230,8 +231,8 @@ async def test_bad_names_are_one_line(tmp_path: Path) -> None:
 
 
 def test_plain_functions_step_through_one_loop(tmp_path: Path) -> None:
-    environment = sync.run(open_environment(small(tmp_path / "p"), user="scripted"))
-    episode = sync.run(environment.reset("todo-2"))
-    sync.run(episode.step(calls(("list_todos", {}))))
-    assert sync.run(episode.step(says("Water the plants."))).reward.value == 1  # type: ignore[union-attr]
-    sync.run(environment.close())
+    environment = event_loop.run(open_environment(small(tmp_path / "p"), user="scripted"))
+    episode = event_loop.run(environment.reset("todo-2"))
+    event_loop.run(episode.step(calls(("list_todos", {}))))
+    assert event_loop.run(episode.step(says("Water the plants."))).reward.value == 1  # type: ignore[union-attr]
+    event_loop.run(environment.close())

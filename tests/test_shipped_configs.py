@@ -15,12 +15,12 @@ from simia import formats
 from simia.amplification.settings import AmplifyConfig
 from simia.cli import build
 from simia.config import load, parse, read
-from simia.envs.config import RolloutConfig
-from simia.envs.opening import chosen
+from simia.envs.opening import select_tasks
 from simia.exporting.llamafactory import Model
 from simia.llm.prices import price_of
 from simia.pack import Pack
 from simia.resources import data_root
+from simia.rollouts.settings import RolloutConfig
 from simia.trainers.launch import check_stage
 from simia.trainers.llamafactory import named
 from simia.trainers.ragen.checks import check
@@ -105,7 +105,7 @@ def test_amplification(name: str, folder: Path) -> None:
 def test_rollouts(name: str, folder: Path) -> None:
     config = load(RolloutConfig, name)
     pack = Pack.load(config.pack)
-    assert chosen(pack, config)
+    assert select_tasks(pack, config)
     check_stage(config, pack)
 
 
@@ -113,7 +113,7 @@ def test_rollouts(name: str, folder: Path) -> None:
 def test_trl(name: str, folder: Path) -> None:
     config = parse(TrlConfig, read(name), where=name)
     pack = Pack.load(config.stage.pack)
-    assert chosen(pack, config.stage)
+    assert select_tasks(pack, config.stage)
     check_stage(config.stage, pack)
 
 

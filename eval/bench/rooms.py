@@ -18,7 +18,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from simia.envs.environment import Environment, open_environment
+from simia.envs.environment import Environment
+from simia.envs.opening import open_environment
 from simia.importers.agentbench import import_problems
 from simia.sandbox.bubblewrap import Jail, Room, system_binds
 from simia.sandbox.capabilities import require

@@ -22,7 +22,7 @@ import sys
 import time
 from pathlib import Path
 
-from simia.envs.environment import open_environment
+from simia.envs.opening import open_environment
 from simia.envs.play.baseline_agents import ReferenceAgent
 from simia.envs.users import ScriptedUser
 from simia.pack import Pack

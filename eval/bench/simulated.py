@@ -20,7 +20,7 @@ import resource
 import sys
 import time
 
-from simia.envs.environment import open_environment
+from simia.envs.opening import open_environment
 from simia.envs.play.baseline_agents import ReferenceAgent
 from simia.envs.play.player import play
 from simia.envs.users import ScriptedUser

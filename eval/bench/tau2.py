@@ -24,7 +24,8 @@ from pathlib import Path
 
 from simia import event_loop
 from simia.authoring.verification_gate import played, value, without, writes_of
-from simia.envs.environment import Environment, open_environment
+from simia.envs.environment import Environment
+from simia.envs.opening import open_environment
 from simia.envs.play.baseline_agents import NothingAgent, ReferenceAgent
 from simia.envs.users import NoUser, ScriptedUser
 from simia.envs.worlds.executable import ExecutableBackend

@@ -19,7 +19,8 @@ from student import TEMPLATE, TURN_TOKENS, Players, examples, loss_of, write
 from transformers import AutoModelForCausalLM, AutoTokenizer  # type: ignore[import-not-found,unused-ignore]
 
 from simia import event_loop
-from simia.envs.environment import Environment, EpisodeLimits, open_environment
+from simia.envs.environment import Environment, EpisodeLimits
+from simia.envs.opening import open_environment
 from simia.pack import Pack
 from simia.trainers.tokens import Row, Text
 
@@ -96,7 +97,7 @@ def main() -> None:
     rows = examples(given.data, tokenizer, tools)
     told: dict[str, Any] = {"losses": losses(model, rows[:5]), "ids": same_ids(given.pack, given.data, tokenizer)}
     limits = EpisodeLimits(turns=3, errors=2)
-    environment = event_loop.run(open_environment(str(given.pack), user="scripted", limits=limits))
+    environment = event_loop.run(open_environment(str(given.pack), user="scripted", episode=limits))
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     for _ in range(250):  # so that it makes calls, and turns follow on turns
         optimizer.zero_grad()

@@ -2,7 +2,7 @@
 
     python grpo.py MODEL STAGE.json OUT --steps 6 --groups 4 --group 4 --seed 0
 
-STAGE.json is what `open_stage` takes: pack, back end, models. The trained weights go to OUT, the story of the steps (rewards,
+STAGE.json is what `open_environment` takes: pack, back end, models. The trained weights go to OUT, the story of the steps (rewards,
 endings, tokens) to OUT.json.
 """
 
@@ -21,7 +21,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer  # type: ignore[imp
 from trl import GRPOConfig, GRPOTrainer  # type: ignore[import-not-found,unused-ignore]
 
 from simia import event_loop
-from simia.envs.opening import open_stage
+from simia.envs.opening import open_environment
 from simia.trainers.trl import environment_reward, rollout_func, task_rows
 from simia.trajectory import Trajectory
 
@@ -41,7 +41,7 @@ def main() -> None:
     torch.manual_seed(given.seed)
     tokenizer = AutoTokenizer.from_pretrained(given.model)
     model = AutoModelForCausalLM.from_pretrained(given.model, dtype=torch.float32)
-    environment = event_loop.run(open_stage(json.loads(given.stage.read_text()), store=given.store))
+    environment = event_loop.run(open_environment(json.loads(given.stage.read_text()), store=given.store))
     episodes: list[dict[str, Any]] = []
 
     def seen(t: Trajectory) -> None:

@@ -27,7 +27,8 @@ import torch  # type: ignore[import-not-found,unused-ignore]
 from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache  # type: ignore[import-not-found,unused-ignore]
 
 from simia import event_loop
-from simia.envs.environment import Environment, EpisodeLimits, open_environment
+from simia.envs.environment import Environment, EpisodeLimits
+from simia.envs.opening import open_environment
 from simia.pack import Pack
 from simia.trainers.tokens import Row, Text
 
@@ -236,7 +237,7 @@ def play(model: Any, tokenizer: Any, pack: Path, split: str, out: Path, *, at_on
     """Play a split's tasks for real, and write each task's reward and how it ended. Returns the mean reward."""
     model.eval()
     limits = EpisodeLimits(turns=TURNS, errors=ERRORS)
-    environment = event_loop.run(open_environment(str(pack), backend="executable", user="scripted", limits=limits))
+    environment = event_loop.run(open_environment(str(pack), backend="executable", user="scripted", episode=limits))
     told: dict[str, Any] = {}
     began = time.monotonic()
     with contextlib.closing(Closing(environment)):

@@ -1,1 +1,1 @@
-"""Is a task, a reward, a pack's code to be trusted: static lints, the tools' own tests, the gate for tasks."""
+"""Make and verify packs: scaffold, inferred tools, static lints, the tools' own tests, the verification gate for tasks."""

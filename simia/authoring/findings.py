@@ -1,4 +1,4 @@
-"""What the verifiers say: one line each, with what it concerns."""
+"""Findings of the verifiers: one line each, with what it concerns."""
 
 from __future__ import annotations
 

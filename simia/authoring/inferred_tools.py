@@ -1,4 +1,4 @@
-"""Tools that nobody wrote down, made out from the calls in seed trajectories: names, arguments, types.
+"""Infer undeclared tools from the calls in seed trajectories: names, arguments, types.
 
 What is inferred says so in its description. An argument is required when every call seen had it; a type is that of the
 values seen. It is a start for a person to correct, and enough for a simulator to imitate.

@@ -1,4 +1,4 @@
-"""A pack is written under another name and renamed when it is whole: a killed import never leaves half of one."""
+"""Write a pack under another name and rename it when it is complete: a killed import never leaves half of one."""
 
 from __future__ import annotations
 
@@ -7,13 +7,16 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+
+import orjson
 
 from simia.errors import UserError
 
 
 @contextmanager
 def drafted(out: Path) -> Iterator[Path]:
-    """The folder to write to, which becomes `out` at the end; an empty folder may stand there. Raises `UserError` where the disk
+    """Give a folder to write to, which becomes `out` at the end; `out` may be an empty folder. Raises `UserError` where the disk
     refuses."""
     draft = out.absolute().parent / f".{out.name}.{os.getpid()}"
     try:
@@ -24,3 +27,8 @@ def drafted(out: Path) -> Iterator[Path]:
         raise UserError(f"{out} cannot be written: {error.strerror or error}") from None
     finally:
         shutil.rmtree(draft, ignore_errors=True)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a value as indented JSON."""
+    path.write_bytes(orjson.dumps(value, option=orjson.OPT_INDENT_2) + b"\n")

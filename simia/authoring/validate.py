@@ -1,4 +1,4 @@
-"""`simia pack validate`: everything about a pack that can be said without an agent."""
+"""`simia pack validate`: every check of a pack that needs no agent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The gate for tasks: a reward that says 1 to the reference and 0 to who does nothing, or the task is refused.
+"""The verification gate: a task passes if its reward is 1 for the reference and 0 for doing nothing.
 
 Of the five papers none has it, and their released verifiers show why: a do-nothing agent scores 0.17 on one set, an
 untouched database passes on another (facts in docs/packs.md). Each task is played by the reference, by agents that do
@@ -56,7 +56,7 @@ async def gate(
     on_verdict: Callable[[Verdict], None] | None = None,
 ) -> list[Verdict]:
     """A verdict for each task, in their order."""
-    await environment.backend.start()  # what stands in the way of all tasks is said once
+    await environment.backend.start()  # a problem of all tasks is reported once
     room = asyncio.Semaphore(concurrency)
 
     async def one(index: int, task: Task) -> Verdict:

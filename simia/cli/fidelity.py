@@ -1,4 +1,4 @@
-"""`simia fidelity`: how far a pack's simulated world is from its real one."""
+"""`simia fidelity`: the fidelity of a pack's simulated world."""
 
 from __future__ import annotations
 
@@ -115,12 +115,12 @@ async def one(
 ) -> tuple[Fidelity, str]:
     """The figures of one run, and why it is not complete if it is not."""
     from simia.config import as_written, differences, identity, load
-    from simia.envs.config import RolloutConfig
     from simia.evaluation.fidelity import figures
     from simia.jobs import Run
     from simia.pack import Pack
     from simia.report.shadow import calls_of
     from simia.rollouts.job import resume, rollout
+    from simia.rollouts.settings import RolloutConfig
 
     fixed = {"pack": pack, "backend": "shadow", "agent": "reference", "limit": limit, "split": split, "reward": "rules"}
     config = load(RolloutConfig, "rollout/default", settings, **fixed)
@@ -150,7 +150,7 @@ async def one(
 
 
 def passing(row: Mapping[str, Any]) -> bool:
-    """Whether a call was lost to what passes: an outage, a budget. An answer that nobody can read is stored, and stays as it is."""
+    """Whether a call was lost to an outage or a budget, so that it can be asked again. An answer that cannot be parsed is stored and final."""
     return "lost" in row and not str(row["lost"]).startswith(f"{Code.UNPARSABLE}:")
 
 
@@ -203,7 +203,7 @@ def show(pack: str, found: Mapping[tuple[str, bool], Fidelity]) -> None:
 
 
 def gains(found: Mapping[tuple[str, bool], Fidelity]) -> dict[str, dict[str, Estimate]]:
-    """For each kind of knowledge, what the ledger adds to F1 and to what is said again, over the same calls."""
+    """For each kind of knowledge, what the ledger adds to F1 and to consistency, over the same calls."""
     from simia.evaluation.fidelity import gain
 
     bought: dict[str, dict[str, Estimate]] = {}

@@ -57,7 +57,7 @@ def gate(
     """Every task: the reference scores 1, doing nothing 0, episodes repeat to the byte. Exit code 1 for any that fails."""
     from simia.authoring.verification_gate import Verdict
     from simia.authoring.verification_gate import gate as judge
-    from simia.envs.environment import open_environment
+    from simia.envs.opening import open_environment
 
     loaded = Pack.load(pack)
     chosen = [loaded.task(name) for name in tasks] if tasks else loaded.tasks[:limit]
@@ -158,7 +158,7 @@ def record(
     grant_read: GRANT_READ = None,
 ) -> None:
     """Play the scripts of the tasks marked as seeds in the pack's own world, and write its seed trajectories anew."""
-    from simia.envs.environment import open_environment
+    from simia.envs.opening import open_environment
     from simia.envs.play.record import record as play
 
     loaded = Pack.load(pack)

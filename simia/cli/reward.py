@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Rewards: is a model's verdict to be trusted.", no_args_is_help=True)
 out = Terminal()
 err = Terminal(stderr=True)
-ENOUGH = 2  # verdicts in a row, from a rollout's first on, that nobody gave
+ENOUGH = 2  # missing verdicts in a row, from a rollout's first on
 
 
 @app.callback()
@@ -43,7 +43,7 @@ def calibrate(
     ] = None,
     runs: RUNS = Path("runs"),
 ) -> None:
-    """Ask the oracle about episodes whose reward is known by rules: agreement, kappa, false passes by kind, cost.
+    """Let the judge score episodes whose reward is known by rules: agreement, kappa, false passes by kind, cost.
 
     Verdicts are kept in the rollouts' folders; what was judged already is not asked again.
     """
@@ -53,14 +53,14 @@ def calibrate(
 
 async def work(names: list[str], settings: list[str], runs: Path) -> Any:
     from simia.config import load
-    from simia.envs.config import RolloutConfig
-    from simia.envs.rewards.judge import Oracle
+    from simia.envs.rewards.judge import RewardJudge
     from simia.evaluation.calibration import calibrate
     from simia.jobs import Run
     from simia.llm.backends import open_backend, price_for
     from simia.llm.budget import share_budget
     from simia.llm.engine import Engine
     from simia.pack import Pack
+    from simia.rollouts.settings import RolloutConfig
     from simia.trajectory import Trajectory
 
     judge = load(RolloutConfig, "rollout/default", settings)
@@ -88,7 +88,7 @@ async def work(names: list[str], settings: list[str], runs: Path) -> Any:
         for run, engine in opened:
             saved = run.saved_config()
             pack, kind = Pack.load(saved["pack"]), str(saved.get("agent"))
-            oracle = Oracle(engine, pack, judge.oracle)
+            oracle = RewardJudge(engine, pack, judge.oracle)
             begun = len(rows)
             for item in run.ledger.items():
                 body = run.ledger.result(item.id)

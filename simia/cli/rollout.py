@@ -12,9 +12,9 @@ from simia import event_loop
 from simia.cli.amplify import RUNS
 from simia.cli.common import GRANT_READ, granted_paths
 from simia.config import load
-from simia.envs.config import RolloutConfig
 from simia.jobs.run import checked_name
 from simia.report.console import Terminal
+from simia.rollouts.settings import RolloutConfig
 
 out = Terminal()
 err = Terminal(stderr=True)

@@ -1,4 +1,4 @@
-"""`simia serve`: a pack for clients that are no Python."""
+"""`simia serve`: a pack for clients in any language."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def serve(
         typer.Option(
             "--idle",
             min=0.1,
-            help="Seconds without a word of a client that end its session: MCP over HTTP (600 if not given), OpenEnv (1,800).",
+            help="Seconds of silence that end a client's session: MCP over HTTP (600 if not given), OpenEnv (1,800).",
         ),
     ] = None,
     unsafe: Annotated[bool, typer.Option("--unsafe", help="Without a sandbox: only for code of your own.")] = False,
@@ -60,7 +60,7 @@ def serve(
     ] = None,
     grant_read: GRANT_READ = None,
 ) -> None:
-    """Let a client play a pack's tasks, an agent by MCP or a trainer by OpenEnv: what was done and earned is a line in a file."""
+    """Let a client play a pack's tasks, an agent by MCP or a trainer by OpenEnv. Each finished episode is appended to a JSONL file."""
     if mcp == openenv:
         raise UserError(f"simia serve speaks one of two protocols: simia serve {pack} --mcp, or --openenv")
     read = granted_paths(grant_read)
@@ -94,11 +94,11 @@ def serve_openenv(
     task: str | None, seed: int, turns: int, idle: float | None, unsafe: bool, network: bool, variables: list[str] | None,
     read: list[str],
 ) -> None:  # fmt: skip
-    """The environment is a stage: any back end, any models. It lives in the portal's thread, the server here."""
+    """Serve an environment with any back end and models. It runs in the portal's thread, the server in this one."""
     if find_spec("openenv") is None:
         raise UserError("serving by OpenEnv needs its package: pip install openenv")
     from simia.config import load
-    from simia.envs.config import StageConfig
+    from simia.envs.config import EnvironmentConfig
     from simia.envs.text_episode import share
     from simia.serve.deadlines import Deadlines
     from simia.serve.episodes import Record
@@ -107,7 +107,7 @@ def serve_openenv(
 
     grants = {"unsafe": unsafe or None, "network": network or None, "variables": variables, "read": read or None}
     config = load(
-        StageConfig, None, [f"seed={seed}", f"episode.turns={turns}", *settings],
+        EnvironmentConfig, None, [f"seed={seed}", f"episode.turns={turns}", *settings],
         pack=pack, tasks=[task] if task else None,
         **{f"backend_settings__{name}": value for name, value in grants.items()},
     )  # fmt: skip
@@ -124,7 +124,8 @@ async def work(
     pack: str, task: str | None, seed: int, out: Path, *, state: bool, turns: int, http: bool, port: int, idle: float,
     grants: dict[str, Any],
 ) -> bool:  # fmt: skip
-    from simia.envs.environment import EpisodeLimits, open_environment
+    from simia.envs.environment import EpisodeLimits
+    from simia.envs.opening import open_environment
     from simia.pack import Pack
     from simia.serve.episodes import Record
     from simia.serve.mcp import Service, over_http, over_stdio
@@ -134,9 +135,8 @@ async def work(
         raise UserError(f"pack {loaded.name} has no tasks to serve")
     chosen = loaded.task(task) if task else loaded.tasks[0]
     limits = EpisodeLimits(turns=turns)
-    async with await open_environment(loaded, user="none", limits=limits, **grants) as environment:
+    async with await open_environment(loaded, user="none", episode=limits, **grants) as environment:
         service = Service(environment, Record(out), chosen, seed, state)
-        await environment.backend.start()
         if loaded.user_tools:
             say_error(f"the user of {loaded.name} has tools too, and here nobody plays the user")
         if http:

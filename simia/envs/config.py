@@ -1,4 +1,4 @@
-"""Settings: of an environment with its models (a stage), and of a rollout, which is a stage with an agent on it."""
+"""Settings of an environment with its models, for rollouts, trainers and `open_environment`."""
 
 from __future__ import annotations
 
@@ -7,19 +7,16 @@ from typing import Any, Literal
 from pydantic import Field
 
 from simia.config import OPERATIONAL, Config
-from simia.envs.environment import EpisodeLimits
-from simia.envs.play.llm_agent import LLMAgentSettings
-from simia.envs.rewards.judge import OracleSettings
+from simia.envs.episode import EpisodeLimits
+from simia.envs.rewards.judge import RewardJudgeSettings
 from simia.envs.users import UserSettings
 from simia.llm.backends import LLMSettings
 from simia.llm.embedded import EmbeddedSettings
 from simia.llm.engine import Limits
 
-Kind = Literal["reference", "nothing", "canned", "echo", "policy", "random", "llm"]
 
-
-class StageConfig(Config):
-    """An environment with its models: what a rollout and every trainer open."""
+class EnvironmentConfig(Config):
+    """A pack, the back end that opens it, and the models that play its tools and its user and judge its episodes."""
 
     pack: str = Field("customer_service", description="Pack by name or path.")
     backend: str | dict[str, str] = Field(
@@ -41,26 +38,20 @@ class StageConfig(Config):
     player: LLMSettings | None = Field(None, description="The model that plays the user; unset: the simulator's.")
     judge: LLMSettings | None = Field(None, description="The model that judges; unset: the simulator's.")
     reward: Literal["auto", "rules", "oracle"] = Field(
-        "auto", description="Who judges: the task's rules or a model; auto: a model where the tools are simulated."
+        "auto",
+        description="rules: the task's rules; oracle: a model judges; auto: a model where the tools are simulated.",
     )
     user_settings: UserSettings = Field(
-        default_factory=UserSettings, description="How the model that plays the user is asked."
+        default_factory=UserSettings, description="Prompting and sampling of the model that plays the user."
     )
-    oracle: OracleSettings = Field(default_factory=OracleSettings, description="How the judge is asked.")
+    oracle: RewardJudgeSettings = Field(
+        default_factory=RewardJudgeSettings, description="Prompting and sampling of the model that judges."
+    )
     limits: Limits = Field(
         default_factory=Limits, json_schema_extra=OPERATIONAL, description="Pace of each model, and one budget for all."
     )
 
-
-class RolloutConfig(StageConfig):
-    """`simia rollout`: which pack, which agent, how often."""
-
-    kind: Literal["rollout"] = "rollout"
-    """Marks the config of a rollout."""
-    agent: Kind = Field("llm", description="Who plays the agent.")
-    group: int = Field(1, ge=1, description="Episodes of each task.")
-    accept: float = Field(
-        1.0, description="Episodes with at least this reward are accepted, for export as training data."
-    )
-    sampling: LLMAgentSettings = Field(default_factory=LLMAgentSettings, description="How the agent's model is asked.")
-    concurrency: int = Field(64, ge=1, json_schema_extra=OPERATIONAL, description="Episodes at once.")
+    @property
+    def agent_kind(self) -> str | None:
+        """The kind of the agent; None where the caller brings its own."""
+        return None

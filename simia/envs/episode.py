@@ -1,8 +1,8 @@
-"""Episode: one conversation in an environment, step by step, and the record that it leaves.
+"""Episode: one conversation in an environment, step by step, and its trajectory.
 
-It only appends: `step` returns the messages that the action brought about and never changes an earlier one. It knows no
-tokens. Three endings (law 3): terminated; truncated by a limit, and scored; aborted by infrastructure, which `step` returns
-and does not raise, and whose reward is None.
+Messages are only appended: `step` returns those that the action caused and never changes an earlier one. An episode knows no tokens. It
+has one of three endings: terminated; truncated by a limit, and scored; aborted by infrastructure, which `step` returns and does not
+raise, and whose reward is None.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from pydantic import Field
 
@@ -18,31 +18,40 @@ from simia.config import Config
 from simia.envs.rewards import score
 from simia.envs.users import NoUser, Stop, User, View
 from simia.envs.worlds.arguments import recordable
-from simia.envs.worlds.world import ToolResult, World
+from simia.envs.worlds.world import Backend, ToolResult, World
 from simia.errors import Aborted, Code, Issue
+from simia.pack import Pack
 from simia.reward import Reward
+from simia.scorer import Scorer
 from simia.task import Task
 from simia.tool import ToolSpec
 from simia.trajectory import End, Message, Provenance, ToolCall, Trajectory
 from simia.version import __version__
 
-if TYPE_CHECKING:
-    from simia.envs.environment import Environment
-
 MOST_USER_STEPS = 40  # times that a user may call before saying something
 
 
 class EpisodeLimits(Config):
-    """When an episode is cut. It is scored all the same."""
+    """Limits at which an episode is truncated. A truncated episode is scored."""
 
     turns: int = Field(30, ge=1, description="Messages of the agent.")
     errors: int = Field(8, ge=1, description="Calls of the agent that fail one after the other.")
 
 
+class EpisodeContext(Protocol):
+    """What an episode reads of its environment, which is shared by all episodes."""
+
+    pack: Pack
+    backend: Backend
+    backend_name: str
+    limits: EpisodeLimits
+    scorer: Scorer | None
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What an action brought about, as the agent sees it: results and the user's words; an end if it is one, and then the reward.
-    What the user did beside that stands in the episode's messages."""
+    """The effect of an action as the agent sees it: results and the user's message; where the episode ends, the end and the reward.
+    The user's own calls are in the episode's messages only."""
 
     messages: tuple[Message, ...]
     end: End | None = None
@@ -51,7 +60,7 @@ class Step:
 
 @dataclass(slots=True)
 class Sample:
-    """What the policy knows of one of its messages: token ids in and out, and their log-probabilities. No episode reads it."""
+    """Token ids of one message of the policy, in and out, and their log-probabilities. The episode stores them and never reads them."""
 
     prompt_ids: list[int]
     completion_ids: list[int]
@@ -60,9 +69,9 @@ class Sample:
 
 @dataclass(slots=True)
 class Episode:
-    """One conversation. `messages` grows; `end` is None while it runs. One `step` at a time."""
+    """One conversation. `messages` grows; `end` is None while it runs. Steps must not overlap."""
 
-    environment: Environment
+    environment: EpisodeContext
     task: Task
     world: World | None
     user: User
@@ -77,10 +86,10 @@ class Episode:
     _turns: int = 0
     _errors: int = 0
     _own_loss: str = ""
-    """Why its state cannot be read, where its own calls brought that about."""
+    """Why its state cannot be read, where its own calls caused that."""
 
     @classmethod
-    def aborted(cls, environment: Environment, task: Task, seed: int, error: Aborted) -> Episode:
+    def aborted(cls, environment: EpisodeContext, task: Task, seed: int, error: Aborted) -> Episode:
         end = End(kind="aborted", code=error.code)
         issue = Issue(code=error.code, where="reset", detail=error.detail)
         reward = Reward(error=error.code, rationale=error.detail)
@@ -96,12 +105,12 @@ class Episode:
 
     @property
     def view(self) -> View:
-        """What the agent sees."""
+        """The episode as the agent sees it."""
         return View(self.environment.pack.policy, seen_by_agent(self.messages), self.tools)
 
     @property
     def user_view(self) -> View:
-        """What the user sees: words of both, the user's own calls and their results; no call of the agent."""
+        """The episode as the user sees it: messages of both, the user's own calls and their results; no call of the agent."""
         seen = tuple(
             m
             for m in self.messages
@@ -112,14 +121,14 @@ class Episode:
         return View(None, seen, self.world.tools.get("user", ()) if self.world else ())
 
     async def begin(self) -> None:
-        """The user's first words."""
+        """Get the user's first message."""
         with self._watch("reset"):
             await self._hear_user()
         if self.end is not None:
             await self._finish()
 
     async def step(self, action: Message, sample: Sample | None = None) -> Step:
-        """One message of the agent: text, or any number of calls, run in their order. Text beside calls is not heard by the user.
+        """Take one message of the agent: text, or any number of calls, run in order. The user does not see text next to calls.
 
         Raises `ValueError` for a message that is not the assistant's or an episode that has ended.
         """
@@ -168,20 +177,20 @@ class Episode:
         return Step((), self.end, self.reward)
 
     async def score(self) -> Reward:
-        """The reward now: of a running episode, were it to end here. Never raises for infrastructure: its value is None then."""
+        """Compute the reward of the episode as if it ended now. Never raises for infrastructure: the value is None then."""
         if self.reward is not None:
             return self.reward
         trajectory = await self._with_evidence()
-        pack, judge = self.environment.pack, self.environment.judge
-        if judge is not None:
-            return await judge.score(trajectory, self.task)
+        pack, scorer = self.environment.pack, self.environment.scorer
+        if scorer is not None:
+            return await scorer.score(trajectory, self.task)
         reward = score(trajectory, self.task.reward, reference=self.task.actions, policies=pack.match)
         if self._own_loss and reward.value is None and reward.error is Code.UNSCORED:
             return Reward(value=0.0, rationale=f"the episode made its final state unreadable: {self._own_loss}")
         return reward
 
     async def fork(self) -> Episode:
-        """A second episode that goes on from here on its own."""
+        """Copy the running episode; both continue independently."""
         if self.world is None or self.end is not None:
             raise ValueError("only a running episode can be forked")
         snapshot = await self.world.snapshot()
@@ -192,14 +201,14 @@ class Episode:
         )  # fmt: skip
 
     async def close(self) -> None:
-        """Let go of the world; an episode that had not ended stays as it is."""
+        """Close the world; an episode without an end stays without one."""
         world, self.world = self.world, None
         if world is not None:
             await world.close()
 
     @property
     def trajectory(self) -> Trajectory:
-        """The record of the episode so far."""
+        """The episode so far as a trajectory."""
         environment, pack = self.environment, self.environment.pack
         extra: dict[str, Any] = {"seed": self.seed, "backend": environment.backend_name}
         if self.group is not None:
@@ -235,7 +244,7 @@ class Episode:
                 self.end = End(kind="terminated", code=Code.RESOURCE_LIMIT if limit else Code.FINISHED)
 
     async def _hear_user(self) -> None:
-        """The user's answer; before it, any calls of the user's own tools."""
+        """Append the user's answer and, before it, any calls of the user's own tools."""
         assert self.world is not None
         for _ in range(MOST_USER_STEPS):
             word = await self.user.reply(self.user_view)
@@ -257,12 +266,12 @@ class Episode:
 
     def _note(self, result: ToolResult) -> None:
         if result.detail:
-            code = result.error or Code.CONTRADICTION  # the one thing that is said of a result that is none
+            code = result.error or Code.CONTRADICTION  # the only detail of a result that is not an error
             self.issues.append(Issue(code=code, where=f"messages[{len(self.messages)}]", detail=result.detail))
 
     @contextlib.contextmanager
     def _watch(self, where: str) -> Iterator[None]:
-        """Infrastructure that gives way ends the episode; nothing is raised out of a step."""
+        """End the episode where infrastructure fails; nothing is raised out of a step."""
         try:
             yield
         except Aborted as error:
@@ -270,7 +279,7 @@ class Episode:
             self.issues.append(Issue(code=error.code, where=where, detail=error.detail))
 
     async def _finish(self) -> None:
-        """Evidence, reward, and the world is let go."""
+        """Collect evidence and the reward, and close the world."""
         assert self.end is not None
         if self.end.kind == "aborted":
             self.reward = Reward(error=self.end.code, rationale=self.issues[-1].detail if self.issues else "")

@@ -1,86 +1,245 @@
-"""A stage: a pack opened with its back end, its models and its judge, ready for whoever brings the agent.
+"""Open an environment: a pack with its back end, its models and its judge. The caller brings the agent.
 
-    environment = await open_stage({"pack": "customer_service", "backend": "simulated", "llm": {...}}, store=Path("replies"))
+    environment = await open_environment("customer_service", backend="simulated", llm={"kind": "openai", "model": "gpt-5-mini"})
 
-A rollout adds an agent and a run; a trainer adds its policy. Both open the same thing by the same settings.
+A rollout adds an agent and a run; a trainer adds its policy. All open environments by the same settings.
 """
 
 from __future__ import annotations
 
 import contextlib
+import difflib
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import dataclass
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel
+
 from simia import terminal
 from simia.config import parse
-from simia.envs.config import StageConfig
-from simia.envs.environment import USERS, Environment, open_environment
-from simia.envs.role_models import Cast, user_of
+from simia.envs.config import EnvironmentConfig
+from simia.envs.environment import Environment
+from simia.envs.rewards.judge import RewardJudge
+from simia.envs.role_models import Role, RoleModels, user_kind
+from simia.envs.users import USERS, LLMUser, UserMaker
+from simia.envs.worlds import executable, simulated
+from simia.envs.worlds.pair import PairBackend, open_mixed, open_shadow
+from simia.envs.worlds.world import Backend
 from simia.errors import UserError
 from simia.jobs import Store
+from simia.llm.backends import LLMSettings
 from simia.llm.budget import Till
-from simia.llm.engine import Journal, PassingJournal
+from simia.llm.engine import Engine, Journal, PassingJournal
 from simia.pack import Pack
+from simia.scorer import Scorer
 from simia.task import Task
 
 log = logging.getLogger(__name__)
+BackendMaker = Callable[..., Backend]
+BACKENDS: dict[str, BackendMaker] = {
+    "executable": executable.open_backend,
+    "simulated": simulated.open_backend,
+    "shadow": open_shadow,
+}
+BACKEND_SETTINGS = {
+    "forced",
+    *executable.ExecutableSettings.model_fields,
+    *simulated.SimulatedSettings.model_fields,
+}
 
 
-async def open_stage(
-    config: StageConfig | dict[str, Any], *, store: Path | None = None, say: Callable[[str], None] = terminal.say
+async def open_environment(
+    source: EnvironmentConfig | Mapping[str, Any] | Pack | str | Path,
+    *,
+    llm: LLMSettings | Mapping[str, Any] | str | None = None,
+    store: Path | None = None,
+    scorer: Scorer | None = None,
+    user: UserMaker | str | None = None,
+    engine: Engine | None = None,
+    say: Callable[[str], None] = terminal.say,
+    **settings: Any,
 ) -> Environment:
-    """An environment whose `tasks` are the chosen ones, and whose `close` closes the models too.
+    """Open an environment; closing it closes its sandbox and its models too.
 
-    `store`: a folder where every reply is kept before it is used, as in a run, and found again by the next process that asks
-    the same; several processes may name one folder, and a cap in `limits` then holds for all of them together, over restarts too.
-    Without it replies pass, and the cap is this process's. Raises `UserError` for what must be changed first.
+    Arguments:
+        source: a pack, its name or its path; or a config, whose `pack` names one and which must leave at least one task to play.
+        llm: the model of every role that has none of its own: settings, or the name of a model of an OpenAI-compatible endpoint.
+        store: folder that keeps every reply before it is used, as a run does, and recalls it for the next process that asks the
+            same. Several processes may share a folder; a cap in `limits` then holds for all of them together, also after a restart.
+            Without it replies are not kept, and a cap holds for this process alone.
+        scorer: judges episodes in place of the tasks' rules and of a model.
+        user: `none`, `scripted`, `llm`, or a function that makes the user of a task; None: as the pack says.
+        engine: an open engine that serves every role, in place of `llm` and `store`; its owner closes it.
+        say: receives what a user should see while models start.
+        settings: fields of `EnvironmentConfig`, such as `backend="simulated"` or `episode={"turns": 10}`, and settings of the back
+            end, such as `isolation`, `unsafe` or `knowledge`.
+
+    Raises `UserError` for what must be changed first, such as an unknown setting or code that does not load.
     """
-    config = parse(StageConfig, config, where="the environment's settings") if isinstance(config, dict) else config
-    pack = Pack.load(config.pack)
-    tasks = chosen(pack, config)
-    async with contextlib.AsyncExitStack() as stack:
-        environment = await entered(config, pack, stack)
-        environment.tasks = tasks
-        cast = Cast(config, pack)
-        await cast.open(say, stack)
+    if llm is not None:
+        settings["llm"] = read_llm(llm)
+    if isinstance(user, str):
+        settings["user"], user = user, None
+    without: list[Role] = []
+    if user is not None:
+        without.append("player")
+    if scorer is not None:
+        without.append("judge")
+    config = read_config(source, settings)
+    stack = contextlib.AsyncExitStack()
+    try:
+        prepared = await prepare_environment(
+            config,
+            stack,
+            pack=source if isinstance(source, Pack) else None,
+            needs_tasks=isinstance(source, EnvironmentConfig | Mapping),
+            engine=engine,
+            without=without,
+            say=say,
+        )
+        models = prepared.models
         journal: Journal = PassingJournal()
         till: Till | None = None
-        if store is not None and cast.asks:  # else there is nothing to keep
+        if store is not None and models.opens_models:  # otherwise there is nothing to keep
             journal = kept = Store.open(store)
             stack.callback(kept.close)
-            till = kept.till() if cast.capped else None
-        elif cast.capped:
+            till = kept.till() if models.has_budget else None
+        elif models.has_budget:
             log.warning(
                 "the cap in limits holds for this process alone, and anew each time it is started: name a store"
             )
-        cast.begin(environment, journal, till=till)
-        stack.callback(cast.close)
-        environment.closing = stack.pop_all()
-    return environment
+        stack.callback(models.close)
+        return prepared.connect(journal, scorer=scorer, user=user, close=stack.aclose, till=till)
+    except BaseException:
+        await stack.aclose()
+        raise
 
 
-async def entered(config: StageConfig, pack: Pack, stack: contextlib.AsyncExitStack) -> Environment:
-    """The environment, its sandbox started: what is wrong with either is said before there is a run."""
-    user = user_of(config, pack)
-    if user not in (*USERS, "llm"):
-        raise UserError(f"no user named {user!r}; there are: {', '.join(USERS)}, llm")
-    environment = await open_environment(
-        pack,
-        backend=config.backend,
-        user="none" if user == "llm" else user,
-        limits=config.episode,
-        **config.backend_settings,
-    )
-    stack.push_async_callback(environment.backend.close)
-    if config.backend != "simulated":  # whose model is opened with the others, and has nothing else to start
-        await environment.backend.start()
-    return environment
+def read_config(
+    source: EnvironmentConfig | Mapping[str, Any] | Pack | str | Path, settings: Mapping[str, Any]
+) -> EnvironmentConfig:
+    """Merge settings into the config that `source` is or stands for. Raises `UserError` for an unknown one."""
+    if isinstance(source, EnvironmentConfig) and not settings:
+        return source
+    cls = type(source) if isinstance(source, EnvironmentConfig) else EnvironmentConfig
+    if isinstance(source, EnvironmentConfig):
+        data = source.model_dump(mode="json")
+    elif isinstance(source, Mapping):
+        data = dict(source)
+    else:
+        data = {"pack": str((source.root or source.name) if isinstance(source, Pack) else source)}
+    fields = cls.model_fields
+    for_backend = {name: value for name, value in settings.items() if name not in fields}
+    data |= {name: plain_value(value) for name, value in settings.items() if name in fields}
+    backend = data.get("backend")
+    if not isinstance(backend, str) or backend in BACKENDS:
+        for name in for_backend.keys() - BACKEND_SETTINGS:
+            if near := difflib.get_close_matches(name, fields, n=1, cutoff=0.8):
+                raise UserError(f"unknown setting {name!r}: did you mean {near[0]!r}?")
+    if for_backend:
+        data["backend_settings"] = {**data.get("backend_settings", {}), **for_backend}
+    return parse(cls, data, where="the environment's settings")
 
 
-def chosen(pack: Pack, config: StageConfig) -> list[Task]:
-    """The tasks that the settings name, at least one."""
+def read_llm(llm: LLMSettings | Mapping[str, Any] | str) -> dict[str, Any]:
+    """The settings of a model that is given as settings or as a name: `embedded`, or a model of an OpenAI-compatible endpoint."""
+    if isinstance(llm, str):
+        return {"kind": "embedded"} if llm == "embedded" else {"kind": "openai", "model": llm}
+    return dict(llm) if isinstance(llm, Mapping) else llm.model_dump(mode="json")
+
+
+def plain_value(value: Any) -> Any:
+    """The value as a config file would hold it."""
+    return value.model_dump(mode="json") if isinstance(value, BaseModel) else value
+
+
+@dataclass(slots=True)
+class PreparedEnvironment:
+    """A started back end and started models, before there is a journal that keeps the models' replies."""
+
+    config: EnvironmentConfig
+    pack: Pack
+    tasks: list[Task]
+    backend: Backend
+    models: RoleModels
+
+    def connect(
+        self,
+        journal: Journal,
+        *,
+        scorer: Scorer | None = None,
+        user: UserMaker | None = None,
+        close: Callable[[], Awaitable[object]] | None = None,
+        **spent: Any,
+    ) -> Environment:
+        """Make the environment; its models write to `journal`. `spent`: what `share_budget` takes besides the engines."""
+        config, pack, models = self.config, self.pack, self.models
+        models.connect(journal, **spent)
+        if (simulator := models.engine("simulator")) is not None and isinstance(
+            self.backend, simulated.SimulatedBackend | PairBackend
+        ):
+            self.backend.use(simulator)
+        if (judge := models.engine("judge")) is not None:
+            scorer = RewardJudge(judge, pack, config.oracle)
+        if (player := models.engine("player")) is not None:
+            user = lambda task: LLMUser(player, pack, task, config.user_settings)  # noqa: E731
+        return Environment(
+            pack,
+            self.backend,
+            backend_name=config.backend if isinstance(config.backend, str) else "mixed",
+            user=user or USERS[user_kind(config, pack)],
+            limits=config.episode,
+            scorer=scorer or getattr(self.backend, "scorer", None),
+            tasks=self.tasks,
+            close=close,
+        )
+
+
+async def prepare_environment(
+    config: EnvironmentConfig,
+    stack: contextlib.AsyncExitStack,
+    *,
+    pack: Pack | None = None,
+    needs_tasks: bool = True,
+    engine: Engine | None = None,
+    without: Collection[Role] = (),
+    say: Callable[[str], None] = terminal.say,
+) -> PreparedEnvironment:
+    """Start the back end and the models; `stack` closes them. For `open_environment` and for rollouts, whose run begins in between.
+
+    `needs_tasks`: refuse a pack without tasks. `engine` and `without`: see `RoleModels`. Raises `UserError`.
+    """
+    pack = pack or Pack.load(config.pack)
+    filtered = bool(config.tasks) or config.split is not None
+    tasks = select_tasks(pack, config) if needs_tasks or pack.tasks or filtered else []
+    models = RoleModels(config, pack, engine=engine, without=without)
+    backend = make_backend(pack, config)
+    stack.push_async_callback(backend.close)
+    await backend.start()
+    await models.open(say, stack)
+    return PreparedEnvironment(config, pack, tasks, backend, models)
+
+
+def make_backend(pack: Pack, config: EnvironmentConfig) -> Backend:
+    """Make the back end that a config names, not started. Raises `UserError` for an unknown name or setting."""
+    if not isinstance(config.backend, str):
+        return open_mixed(pack, config.backend, **config.backend_settings)
+    name = config.backend
+    installed = {point.name: point for point in entry_points(group="simia.backends") if point.name not in BACKENDS}
+    known = [*BACKENDS, *installed]
+    if name not in known:
+        near = difflib.get_close_matches(name, known, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(sorted(known))}"
+        raise UserError(f"no back end named {name!r}; {hint}")
+    make: BackendMaker = BACKENDS[name] if name in BACKENDS else installed[name].load()
+    return make(pack, **config.backend_settings)
+
+
+def select_tasks(pack: Pack, config: EnvironmentConfig) -> list[Task]:
+    """The tasks that the settings name. Raises `UserError` where there are none."""
     tasks = [pack.task(name) for name in config.tasks] if config.tasks else pack.tasks
     if config.split is not None:
         splits = sorted({task.split for task in pack.tasks})

@@ -1,21 +1,18 @@
-"""Who plays what on a stage: the models behind the agent, the tools, the user and the judge, each opened once.
+"""The models of an environment by role: agent, simulator of the tools, user and judge.
 
-Roles that name the same model share one back end and one engine, so one pace; all share one budget. Engines are made when there is
-a run, whose ledger keeps every reply.
+Roles with the same settings share one back end and one engine, so also its pace; all engines share one budget. Engines are made when there
+is a journal that keeps their replies.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, Literal
 
-from simia.envs.config import RolloutConfig, StageConfig
-from simia.envs.environment import Environment
-from simia.envs.rewards.judge import Oracle
-from simia.envs.users import LLMUser
-from simia.envs.worlds.pair import PairBackend
-from simia.envs.worlds.simulated import SimulatedBackend
+from simia.envs.config import EnvironmentConfig
+from simia.envs.users import USERS
+from simia.errors import UserError
 from simia.llm.backends import LLMSettings, open_backend, price_for
 from simia.llm.budget import share_budget
 from simia.llm.engine import Engine, Journal
@@ -26,103 +23,121 @@ from simia.trajectory import digest
 Role = Literal["agent", "simulator", "player", "judge"]
 
 
-class Cast:
-    """The models of a stage. `engine(role)` is None for a role that nobody needs; a trainer's agent is none of ours."""
+class RoleModels:
+    """The models of an environment. `engine(role)` is None for a role without a model."""
 
-    def __init__(self, config: StageConfig, pack: Pack) -> None:
+    def __init__(
+        self,
+        config: EnvironmentConfig,
+        pack: Pack,
+        *,
+        engine: Engine | None = None,
+        without: Collection[Role] = (),
+    ) -> None:
+        """`engine`: serves every role, so that no model is opened; its owner closes it. `without`: roles that the caller fills."""
         simulator = config.simulator or config.llm
         wanted: dict[Role, tuple[bool, LLMSettings]] = {
-            "agent": (agent_of(config) == "llm", config.llm),
-            "simulator": (simulates(config), simulator),
-            "player": (user_of(config, pack) == "llm", config.player or simulator),
-            "judge": (judged(config), config.judge or simulator),
+            "agent": (config.agent_kind == "llm", config.llm),
+            "simulator": (simulates_tools(config), simulator),
+            "player": ("player" not in without and user_kind(config, pack) == "llm", config.player or simulator),
+            "judge": (judges_by_model(config), config.judge or simulator),
         }
-        self.config, self.pack = config, pack
-        self._settings: dict[Role, LLMSettings] = {role: each for role, (needed, each) in wanted.items() if needed}
+        self.config = config
+        self._roles = {role: each for role, (needed, each) in wanted.items() if needed and role not in without}
+        self._shared_engine = engine
         self._models: dict[str, Backend] = {}
         self._engines: dict[str, Engine] = {}
 
     async def open(self, say: Callable[[str], None], stack: contextlib.AsyncExitStack) -> None:
         """Start each model once. Raises `UserError` for what the user must change first."""
-        for settings in self._settings.values():
-            if (name := key(settings)) not in self._models:
+        if self._shared_engine is not None:
+            return
+        for settings in self._roles.values():
+            if (name := settings_key(settings)) not in self._models:
                 model = open_backend(settings, say=say)
                 await model.start()
                 stack.push_async_callback(model.close)
                 self._models[name] = model
 
-    def begin(self, environment: Environment, journal: Journal, **before: Any) -> None:
-        """There is a journal: engines that write to it, and the environment gets its players. All of them share one budget;
-        `before`: what is spent of it already, as `share_budget` takes it."""
-        for settings in self._settings.values():
-            if (name := key(settings)) not in self._engines:
+    def connect(self, journal: Journal, **spent: Any) -> None:
+        """Make the engines, which write to `journal` and share one budget. `spent`: what `share_budget` takes besides the engines."""
+        if self._shared_engine is not None:
+            return
+        for settings in self._roles.values():
+            if (name := settings_key(settings)) not in self._engines:
                 self._engines[name] = Engine(self._models[name], journal, self.config.limits, price_for(settings))
-        share_budget(self.engines, **before)
-        if (judge := self.engine("judge")) is not None:
-            environment.scorer = Oracle(judge, self.pack, self.config.oracle)
-        backend = environment.backend
-        if (simulator := self.engine("simulator")) is not None and isinstance(backend, SimulatedBackend | PairBackend):
-            backend.use(simulator)
-            environment.rules_only = not judged(self.config)
-        if (player := self.engine("player")) is not None:
-            environment.user = lambda task: LLMUser(player, self.pack, task, self.config.user_settings)
+        share_budget(self.engines, **spent)
 
     @property
-    def capped(self) -> bool:
-        """Whether somebody is paid, and with a cap."""
-        return self.asks and self.config.limits.capped
+    def opens_models(self) -> bool:
+        """Whether models are opened here for any role."""
+        return bool(self._roles) and self._shared_engine is None
 
     @property
-    def asks(self) -> bool:
-        """Whether any role is a model's."""
-        return bool(self._settings)
+    def has_budget(self) -> bool:
+        """Whether models are opened here and have a cap."""
+        return self.opens_models and self.config.limits.capped
 
     def model(self, role: Role) -> Backend | None:
-        settings = self._settings.get(role)
-        return self._models[key(settings)] if settings is not None else None
+        """The back end of a role's model."""
+        settings = self._roles.get(role)
+        if settings is None:
+            return None
+        return self._shared_engine.backend if self._shared_engine else self._models[settings_key(settings)]
 
     def engine(self, role: Role) -> Engine | None:
-        settings = self._settings.get(role)
-        return self._engines[key(settings)] if settings is not None else None
+        """The engine of a role's model, once there is a journal."""
+        settings = self._roles.get(role)
+        if settings is None:
+            return None
+        return self._shared_engine or self._engines[settings_key(settings)]
 
     @property
     def engines(self) -> list[Engine]:
+        """The engines that were made here."""
         return list(self._engines.values())
 
     @property
     def facts(self) -> dict[str, str]:
-        """Which model plays which role, for the run's identity; the agent's is told elsewhere."""
-        return {role: self._models[key(each)].model for role, each in self._settings.items() if role != "agent"}
+        """Role → name of its model, for the run's identity, which names the agent's model elsewhere."""
+        return {
+            role: model.model for role in self._roles if role != "agent" and (model := self.model(role)) is not None
+        }
 
     def close(self) -> None:
+        """Close the gates of the engines."""
         for engine in self._engines.values():
             engine.gate.close()
 
 
-def key(settings: LLMSettings) -> str:
+def settings_key(settings: LLMSettings) -> str:
+    """A digest that is the same for the same settings."""
     return digest(settings.model_dump(mode="json"))
 
 
-def agent_of(config: StageConfig) -> str | None:
-    return config.agent if isinstance(config, RolloutConfig) else None
+def user_kind(config: EnvironmentConfig, pack: Pack) -> str:
+    """Which user plays: none, scripted or llm. Raises `UserError` for another name.
 
-
-def user_of(config: StageConfig, pack: Pack) -> str:
-    """Who plays the user. A pack that wants a model gets one where one was named; else the task's words are the first message."""
+    A pack that asks for a model gets one where one is configured; otherwise the task's text is the first message.
+    """
     if config.user is not None:
+        if config.user not in (*USERS, "llm"):
+            raise UserError(f"no user named {config.user!r}; there are: {', '.join(USERS)}, llm")
         return config.user
-    if agent_of(config) == "reference":
+    if config.agent_kind == "reference":
         return "scripted"
-    if pack.user == "llm" and config.player is None and not simulates(config):
+    if pack.user == "llm" and config.player is None and not simulates_tools(config):
         return "none"
     return pack.user
 
 
-def simulates(config: StageConfig) -> bool:
-    """Whether a model plays tools."""
+def simulates_tools(config: EnvironmentConfig) -> bool:
+    """Whether a model plays any tool."""
     return config.backend in ("simulated", "shadow") or not isinstance(config.backend, str)
 
 
-def judged(config: StageConfig) -> bool:
+def judges_by_model(config: EnvironmentConfig) -> bool:
     """Whether a model judges: by default where there is no whole state to compare."""
-    return config.reward == "oracle" or (config.reward == "auto" and simulates(config) and config.backend != "shadow")
+    return config.reward == "oracle" or (
+        config.reward == "auto" and simulates_tools(config) and config.backend != "shadow"
+    )

@@ -1,8 +1,8 @@
-"""Session: a pack's episodes as text, one after the other, for the interfaces that take a string and give one.
+"""Play a pack's episodes as text, one after the other, for interfaces that pass strings: Gymnasium, OpenEnv and SkyRL.
 
-Gymnasium, OpenEnv and SkyRL differ in names and agree in this: the policy's turn is the text that it wrote (Hermes calls and
-`<think>` are read, the rest is words), what comes back is the tools' results or the user's words. The work runs in the portal's
-thread, so plain callers, threads and event loops of others' servers may all use it; `share` opens a stage once for all of them.
+The policy's turn is the text that it wrote: Hermes calls and `<think>` are parsed, the rest is a message to the user. The answer is the
+tools' results or the user's message. The work runs in the portal's thread, so plain callers, threads and event loops of other servers
+can use it; `share` opens an environment once for all of them.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from simia import event_loop as sync
+from simia import event_loop
 from simia.config import parse
-from simia.envs.config import StageConfig
+from simia.envs.config import EnvironmentConfig
 from simia.envs.environment import Environment, Episode
-from simia.envs.opening import open_stage
+from simia.envs.opening import open_environment
 from simia.errors import Code, UserError
 from simia.formats import calls as tagged
 from simia.formats.hermes import join_system
@@ -29,12 +29,12 @@ from simia.trajectory import End, Message, Trajectory, digest
 
 T = TypeVar("T")
 Keep = Callable[[Trajectory], Awaitable[None]]
-Stage = Environment | StageConfig | Mapping[str, Any]
+Stage = Environment | EnvironmentConfig | Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """What a reset or an action brought. `text` is all of it in Hermes' words, `messages` the same as chat rows.
+    """The answer to a reset or an action. `text` is all of it in Hermes' format, `messages` the same as chat rows.
 
     Of the three endings, `aborted` has no reward: `value` is None then, as it is while the episode runs.
     """
@@ -50,25 +50,27 @@ class Heard:
 
     @property
     def ended(self) -> str | None:
-        """terminated, truncated or aborted; None while it runs. An end that nobody could judge has no reward: it is aborted."""
+        """terminated, truncated or aborted; None while it runs. An end without a verdict has no reward: it is aborted."""
         if self.end is None:
             return None
         return "aborted" if self.value is None else self.end.kind
 
     @property
     def code(self) -> Code | None:
-        """Why it ended; of an end without a verdict, why there is none."""
+        """The reason of the end; where there is no verdict, the reason for that."""
         if self.end is None or self.reward is None or self.value is not None:
             return self.end.code if self.end else None
         return self.reward.error or self.end.code
 
 
 class Session:
-    """One seat in an environment: `reset`, then `act` until `ended`, and again. Calls take their turns: what a client that has gone
-    began is carried through before its seat is left."""
+    """Play one episode at a time: `reset`, then `act` until `ended`, and again.
+
+    Concurrent calls wait for each other: an action of a client that has disconnected is completed before the episode is closed.
+    """
 
     def __init__(self, environment: Environment, *, seed: int = 0, keep: Keep | None = None) -> None:
-        """`keep` is given the trajectory of each episode that was played, also of one that was left. Raises `UserError` for a
+        """`keep` receives the trajectory of each episode that was played, also of one that was left early. Raises `UserError` for a
         pack without tasks."""
         if not environment.tasks:
             raise UserError(f"pack {environment.pack.name} has no tasks: a trainer needs a tasks.jsonl")
@@ -80,9 +82,11 @@ class Session:
         self._turn = asyncio.Lock()
 
     async def reset(self, task: str | None = None, *, seed: int | None = None, group: str | None = None) -> Heard:
-        """The opening of an episode: system text with tools, the user's first words. Without a `task` the seed chooses it, the same
-        for all who have the same; without a seed they come in their order. Raises `UserError` for a task that is none, or that is
-        not among those to play."""
+        """Start an episode and return its beginning: system text with tools, the user's first message.
+
+        Without a `task` the seed selects it; without a seed tasks are played in their order. Raises `UserError` for a task that does
+        not exist or is not among those to play.
+        """
         async with self._turn:
             await self._leave()
             if task is not None:
@@ -98,7 +102,7 @@ class Session:
             return await self._heard("\n\n".join(row["content"] for row in rows), rows)
 
     def _must_be_played(self, task: str) -> None:
-        """A split that is kept for later must not be had by its tasks' names."""
+        """Refuse a task that is not among those to play: a held-out split stays held out."""
         if not isinstance(task, str):
             raise UserError(f"task is {task!r}: it is a task's id, a text")
         tasks = self.environment.tasks
@@ -113,8 +117,8 @@ class Session:
         return tasks[number % len(tasks)].id
 
     async def act(self, action: str | Message) -> Heard:
-        """One turn of the policy; its calls get ids that no other turn's have. To an episode that was lost at its reset the answer
-        is its end. Raises `UserError` where there is no episode to act in."""
+        """Take one turn of the policy; its calls get ids that are unique in the episode. An episode that was aborted at its reset
+        answers with its end. Raises `UserError` where there is no running episode."""
         if not isinstance(action, str | Message):
             raise UserError(f"an action is a text, or a message: not {action!r}")
         async with self._turn:
@@ -130,14 +134,14 @@ class Session:
             return await self._heard(as_text(step.messages), chat_rows(step.messages))
 
     async def stop(self, code: Code) -> Heard:
-        """End it from outside, as truncated and scored: the trainer's own limit."""
+        """Truncate and score the episode, for a limit of the trainer's own."""
         async with self._turn:
             assert self.episode is not None
             await self.episode.stop(code)
             return await self._heard("", [])
 
     async def leave(self) -> None:
-        """Let go of the episode. One that was under way is cut, and scored where trajectories are kept."""
+        """Close the episode. A running one is truncated, and scored where trajectories are kept."""
         async with self._turn:
             await self._leave()
 
@@ -163,7 +167,7 @@ class Session:
 
 
 def numbered(message: Message, ids: str) -> Message:
-    """The message with its calls named `{ids}_0`, `{ids}_1`, …"""
+    """Number the message's calls `{ids}_0`, `{ids}_1`, …"""
     calls = [call.model_copy(update={"id": f"{ids}_{i}"}) for i, call in enumerate(message.calls)]
     return message.model_copy(update={"calls": calls})
 
@@ -173,7 +177,7 @@ def chat_rows(messages: Sequence[Message]) -> list[dict[str, str]]:
 
 
 def as_text(messages: Sequence[Message]) -> str:
-    """Results between tags as Hermes shows them, the user's words as they are."""
+    """Write results between tags as in Hermes' format, and the user's messages as they are."""
     parts = []
     for results, some in itertools.groupby(messages, key=lambda m: m.role == "tool"):
         texts = [m.text for m in some]
@@ -181,7 +185,7 @@ def as_text(messages: Sequence[Message]) -> str:
     return "\n".join(parts)
 
 
-# -- one stage for all -------------------------------------------------------------------------------------------
+# -- one environment for all callers -----------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
@@ -213,7 +217,7 @@ class Lease:
             shared.users -= 1
             if not shared.users:
                 del _shared[self.key]
-                sync.run(shared.environment.close())
+                event_loop.run(shared.environment.close())
 
 
 _guard = threading.Lock()
@@ -221,23 +225,23 @@ _shared: dict[str, Shared] = {}
 
 
 def share(stage: Stage, *, store: Path | None = None) -> Lease:
-    """The environment of these settings, opened once in this process for whoever names the same: a pack is loaded once, its models
-    share one pace. An open `Environment` (of the portal's loop) is taken as it is, and closed by whoever opened it. Raises
-    `UserError` for what must be changed first.
+    """Open the environment of these settings once in this process: equal settings share one pack, its models and their pace.
+
+    An open `Environment` (of the portal's loop) is used as it is, and its owner closes it. Raises `UserError`.
     """
     if isinstance(stage, Environment):
         return Lease(stage)
-    config = stage if isinstance(stage, StageConfig) else parse(StageConfig, plain(stage), where="stage")
+    config = stage if isinstance(stage, EnvironmentConfig) else parse(EnvironmentConfig, plain(stage), where="stage")
     key = digest([config.model_dump(mode="json"), str(store)])
     with _guard:
         if key not in _shared:
-            _shared[key] = Shared(sync.run(open_stage(config, store=store)))
+            _shared[key] = Shared(event_loop.run(open_environment(config, store=store)))
         _shared[key].users += 1
         return Lease(_shared[key].environment, config.seed, key)
 
 
 def plain(stage: Mapping[str, Any]) -> dict[str, Any]:
-    """A mapping of a trainer's own kind, as OmegaConf's, as plain values."""
+    """Convert a mapping of a trainer's own type, such as OmegaConf's, to plain values."""
     inner = {str(name): plain(value) if isinstance(value, Mapping) else value for name, value in stage.items()}
     return {
         name: [plain(each) if isinstance(each, Mapping) else each for each in value]
@@ -248,16 +252,16 @@ def plain(stage: Mapping[str, Any]) -> dict[str, Any]:
 
 
 async def on_portal(work: Coroutine[Any, Any, T]) -> T:
-    """Await it from another loop. It is carried through also when whoever waits is cancelled."""
-    return await asyncio.shield(asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, sync.portal())))
+    """Await `work` of the portal's loop from another loop. It is completed also when the caller is cancelled."""
+    return await asyncio.shield(asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, event_loop.portal())))
 
 
 def _forget() -> None:
-    """A forked child has neither the portal's thread nor what lives in it: it opens its own."""
+    """Forget shared environments in a forked child, which has no portal thread."""
     global _guard
     _guard = threading.Lock()
     _shared.clear()
-    sync.portal.cache_clear()
+    event_loop.portal.cache_clear()
 
 
 os.register_at_fork(after_in_child=_forget)

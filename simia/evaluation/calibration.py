@@ -1,8 +1,7 @@
-"""Is the oracle to be trusted: its verdicts beside the rule-based rewards of the same episodes.
+"""Calibration of a reward judge: its verdicts against the rule-based rewards of the same episodes.
 
-Agreement alone flatters a judge who passes everything where most is right, hence Cohen's kappa; and since one false pass is
-what reinforcement learning will find and repeat, false passes are counted by what they were given for: doing nothing,
-repeating the request, a general answer.
+Agreement alone favours a judge that passes everything where most episodes are solved, hence Cohen's kappa. Reinforcement learning finds and
+repeats a single false pass, so false passes are counted by the kind of episode: doing nothing, repeating the request, a general answer.
 """
 
 from __future__ import annotations
@@ -22,8 +21,8 @@ FULL = 1.0 - 1e-9
 
 @dataclass
 class Calibration:
-    """What the oracle said of episodes whose reward is known. `errors`: verdicts that nobody could get or read; `unasked`: those that the
-    budget had no room for, which no other figure counts."""
+    """Verdicts on episodes whose reward is known. `errors`: verdicts that could not be had or parsed; `unasked`: those beyond the budget,
+    which no other figure counts."""
 
     judged: int = 0
     errors: int = 0
@@ -36,7 +35,7 @@ class Calibration:
     kinds: Counter[str] = field(default_factory=Counter)
     tokens: Counter[str] = field(default_factory=Counter)
     costs: dict[str, float | None] = field(default_factory=dict)
-    """What the verdicts on each kind took, whenever they were asked: tokens, and dollars (None where nobody knows the price)."""
+    """Cost of the verdicts on each kind in dollars, recalled ones included; None where the price is unknown."""
 
     @property
     def share(self) -> float | None:
@@ -48,7 +47,7 @@ class Calibration:
         return sum(known) if known and len(known) == len(self.costs) else None
 
     def pay(self, kind: str, usage: Usage) -> None:
-        """Put what an oracle used to a kind of episodes."""
+        """Add a judge's usage to a kind of episodes."""
         self.tokens[kind] += usage.prompt + usage.completion
         before = self.costs.get(kind, 0.0)
         self.costs[kind] = None if before is None or usage.cost is None else before + usage.cost
@@ -59,7 +58,7 @@ class Calibration:
 
 
 def calibrate(rows: Sequence[tuple[str, float | None, Reward]]) -> Calibration:
-    """`rows`: kind of the episode (its agent, or how it was spoilt), rule-based reward, the oracle's. Episodes without a
+    """`rows`: kind of the episode (its agent, or how it was corrupted), rule-based reward, the judge's. Episodes without a
     rule-based reward are left out: there is nothing to compare with."""
     found = Calibration()
     pairs: list[tuple[bool, bool]] = []

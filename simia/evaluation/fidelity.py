@@ -1,4 +1,4 @@
-"""How far a simulated world is from the real one: figures over calls that both answered (`backend: shadow`).
+"""Fidelity of a simulated world: figures over calls that it and the real one answered (`backend: shadow`).
 
 For each tool: whether a simulated result has the shape that the tool declares (or, where it declares none, that its real
 results have), whether success and refusal agree, and how many of the values agree: F1 over the leaves of both results, each
@@ -26,7 +26,7 @@ T = TypeVar("T")
 RESAMPLES = 1000
 FEWEST = 5  # episodes that are drawn again as wholes; with fewer, calls are
 Row = Mapping[str, Any]
-"""One call in the shadow: name, arguments, real, simulated or lost, step, distance; `episode` tells episodes apart."""
+"""One call of `shadow`: name, arguments, real, simulated or lost, step, distance; `episode` tells episodes apart."""
 
 
 @dataclass
@@ -67,7 +67,7 @@ class ToolFidelity:
 
     @property
     def memory(self) -> float | None:
-        """Share of the values said before, and unchanged since, that are said again."""
+        """Share of the values given before, and unchanged since, that are given again."""
         return self.kept / self.past if self.past else None
 
     def add(self, other: ToolFidelity) -> None:
@@ -184,7 +184,7 @@ def one_call(row: Row, schema: CompiledSchema | None, before: Row | None) -> Too
 
 
 def remembered(then: Row, now: Row, real_then: Row, real_now: Row) -> tuple[int, int]:
-    """How many values were said then at places where nothing has changed for real, and how many of these are said now."""
+    """Count the values given earlier whose real values have not changed, and those of them that are given again."""
     if then["failed"]:
         return 0, 0
     was, real = by_path(real_then["content"]), by_path(real_now["content"])

@@ -25,7 +25,8 @@ import orjson
 import yaml
 
 from simia.authoring.pack_draft import drafted
-from simia.envs.environment import Environment, open_environment
+from simia.envs.environment import Environment
+from simia.envs.opening import open_environment
 from simia.errors import UserError
 from simia.task import Task
 from simia.trajectory import ToolCall

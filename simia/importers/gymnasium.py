@@ -23,7 +23,7 @@ import orjson
 import yaml
 
 from simia import event_loop
-from simia.authoring.pack_draft import drafted
+from simia.authoring.pack_draft import drafted, write_json
 from simia.envs.worlds.executable import ExecutableBackend
 from simia.envs.worlds.pack_requests import option_words, requested_paths
 from simia.errors import Aborted, UserError
@@ -230,9 +230,9 @@ def write_driver(folder: Path, wanted: Wanted, how: dict[str, Any], *, probe: bo
         (folder / name).write_bytes((files("simia.drivers") / ours).read_bytes())
     actions = list(wanted.actions) if wanted.actions else None
     given = {"id": wanted.id, "kwargs": wanted.kwargs, "modules": modules, "actions": actions, **how, **facts}
-    save(folder / "gymnasium.json", {**given, **({"probe": True} if probe else {})})
+    write_json(folder / "gymnasium.json", {**given, **({"probe": True} if probe else {})})
     if probe:
-        save(folder / "tools.json", [{"name": name, "parameters": ANY} for name in ("act", "describe", "look")])
+        write_json(folder / "tools.json", [{"name": name, "parameters": ANY} for name in ("act", "describe", "look")])
         (folder / "pack.yaml").write_text(yaml.safe_dump(head(wanted, how)), encoding="utf-8")
 
 
@@ -254,7 +254,7 @@ def write(folder: Path, wanted: Wanted, found: dict[str, Any], how: dict[str, An
         + (limit or " The episode ends when it says terminated or truncated."),
         "parameters": {**schema, "required": ["action"], "additionalProperties": False},
     }
-    save(folder / "tools.json", [tool])
+    write_json(folder / "tools.json", [tool])
     policy = POLICY.format(name=wanted.id)
     if found["about"]:
         policy += f"\nWhat its author says of it:\n\n{found['about']}\n"
@@ -285,7 +285,3 @@ def task_row(wanted: Wanted, seed: int, start: dict[str, Any]) -> dict[str, Any]
     }
     Task.model_validate(row)
     return row
-
-
-def save(path: Path, value: Any) -> None:
-    path.write_bytes(orjson.dumps(value, option=orjson.OPT_INDENT_2) + b"\n")

@@ -19,7 +19,7 @@ import orjson
 import yaml
 
 from simia import event_loop
-from simia.authoring.pack_draft import drafted
+from simia.authoring.pack_draft import drafted, write_json
 from simia.envs.worlds.pack_requests import option_words
 from simia.errors import Aborted, UserError
 from simia.importers.mcp_packages import Program, program_of
@@ -194,8 +194,8 @@ def head_of(
 
 def write_draft(folder: Path, head: dict[str, Any], how: dict[str, Any]) -> None:
     """A pack with one tool, which lists the server's."""
-    save(folder / "mcp.json", how)
-    save(folder / "tools.json", [{"name": LISTING}])
+    write_json(folder / "mcp.json", how)
+    write_json(folder / "tools.json", [{"name": LISTING}])
     (folder / "tools.py").write_text(TOOLS, encoding="utf-8")
     (folder / WORLD).mkdir()
     for module in (files("simia.drivers") / WORLD).iterdir():
@@ -261,9 +261,9 @@ def fill(
     }
     if found["instructions"]:
         (folder / "policy.md").write_text(clean(found["instructions"], lines=True) + "\n", encoding="utf-8")
-    save(folder / "tools.json", tools)
+    write_json(folder / "tools.json", tools)
     kept = {key: found[key] for key in ("server", "protocol", "resources", "resource_templates", "prompts")}
-    save(folder / "mcp.json", {**how, "tools": writes, **kept, "packages": program.packages if program else []})
+    write_json(folder / "mcp.json", {**how, "tools": writes, **kept, "packages": program.packages if program else []})
     (folder / "tasks.jsonl").write_bytes(b"".join(orjson.dumps(task) + b"\n" for task in tasks))
     (folder / "seeds.jsonl").write_bytes(b"")
     text = yaml.safe_dump(whole, sort_keys=False, allow_unicode=True, width=1000)
@@ -330,7 +330,3 @@ def say_what(out: Path, found: dict[str, Any], say: Say) -> None:
 def clean(text: str, *, lines: bool = False) -> str:
     """Without what a terminal would obey."""
     return "".join(c if c.isprintable() or (lines and c in "\n\t") else " " for c in text).strip()
-
-
-def save(path: Path, value: Any) -> None:
-    path.write_bytes(orjson.dumps(value, option=orjson.OPT_INDENT_2) + b"\n")

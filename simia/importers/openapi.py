@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 import orjson
 import yaml
 
-from simia.authoring.pack_draft import drafted
+from simia.authoring.pack_draft import drafted, write_json
 from simia.errors import UserError
 from simia.importers.openapi_schema import Document
 from simia.importers.openapi_tools import Found, operations
@@ -252,16 +252,12 @@ def write(
             "code": "tools.py", "object": "World", "isolation": "sandbox", "repeatable": False, "network": True,
             **({"variables": names} if (names := variables_of(credentials)) else {}),
         }  # fmt: skip
-        save(folder / "api.json", {"base_url": address, "auth": list(credentials), "tools": plans})
+        write_json(folder / "api.json", {"base_url": address, "auth": list(credentials), "tools": plans})
         (folder / "tools.py").write_bytes((files("simia.drivers") / "openapi_world.py").read_bytes())
     tools = [each.tool.model_dump(mode="json", exclude_defaults=True) for each in found.operations]
-    save(folder / "tools.json", tools)
+    write_json(folder / "tools.json", tools)
     policy = POLICY.format(title=title) + (f"\nWhat its document says of it: {about[:3000]}\n" if about else "")
     (folder / "policy.md").write_text(policy, encoding="utf-8")
     (folder / "pack.yaml").write_text(
         yaml.safe_dump(head, sort_keys=False, allow_unicode=True, width=1000), encoding="utf-8"
     )
-
-
-def save(path: Path, value: Any) -> None:
-    path.write_bytes(orjson.dumps(value, option=orjson.OPT_INDENT_2) + b"\n")

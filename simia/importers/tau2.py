@@ -33,7 +33,7 @@ import orjson
 import yaml
 from pydantic import ValidationError
 
-from simia.authoring.pack_draft import drafted
+from simia.authoring.pack_draft import drafted, write_json
 from simia.errors import UserError
 from simia.task import Task
 from simia.venvs import ensure
@@ -106,9 +106,9 @@ def write(folder: Path, domain: str, found: dict[str, Any]) -> None:
         "instructions": "user.md",
     }
     if found["user_tools"]:
-        save(folder / "user_tools.json", found["user_tools"])
-    save(folder / "tools.json", found["tools"])
-    save(folder / "tau2.json", {"domain": domain, "version": found["version"]})
+        write_json(folder / "user_tools.json", found["user_tools"])
+    write_json(folder / "tools.json", found["tools"])
+    write_json(folder / "tau2.json", {"domain": domain, "version": found["version"]})
     where = {task: [name for name, ids in found["splits"].items() if task in ids] for task in ids_of(found)}
     rows = [task_row(task, where[task["id"]]) for task in found["tasks"]]
     (folder / "tasks.jsonl").write_bytes(b"".join(orjson.dumps(row) + b"\n" for row in rows))
@@ -123,10 +123,6 @@ def write(folder: Path, domain: str, found: dict[str, Any]) -> None:
 
 def ids_of(found: dict[str, Any]) -> list[str]:
     return [task["id"] for task in found["tasks"]]
-
-
-def save(path: Path, value: Any) -> None:
-    path.write_bytes(orjson.dumps(value, option=orjson.OPT_INDENT_2) + b"\n")
 
 
 def licence_note(found: dict[str, Any]) -> str:

@@ -16,21 +16,20 @@ from pathlib import Path
 from typing import Any
 
 from simia.config import assign, parse
-from simia.envs.config import RolloutConfig
 from simia.envs.environment import Environment, Episode
-from simia.envs.opening import chosen, entered
+from simia.envs.opening import PreparedEnvironment, prepare_environment
 from simia.envs.play.agent import Agent
 from simia.envs.play.baseline_agents import AGENTS
 from simia.envs.play.llm_agent import LLMAgent
 from simia.envs.play.player import play
-from simia.envs.role_models import Cast
+from simia.envs.role_models import RoleModels
 from simia.errors import Aborted, Code, UserError
 from simia.jobs import FAILED, OPEN, PASSED, REJECTED, Item, Run
 from simia.jobs.run import save_config
 from simia.llm.engine import BudgetReached
 from simia.llm.types import Deferred
-from simia.pack import Pack
 from simia.quality.exact_duplicates import content_hash
+from simia.rollouts.settings import RolloutConfig
 from simia.statistics import Scores, figures
 from simia.task import Task
 from simia.trajectory import Trajectory, digest
@@ -78,15 +77,11 @@ async def rollout(
     handle_signals: bool = False,
 ) -> RolledOut:
     """Start a run and play every episode."""
-    pack = Pack.load(config.pack)
-    tasks = chosen(pack, config)
     async with contextlib.AsyncExitStack() as stack:
-        environment = await entered(config, pack, stack)
-        cast = Cast(config, pack)
-        await cast.open(say, stack)
-        run = Run.create(runs, config, name=name, facts=facts_of(config, pack, tasks, cast))
+        prepared = await prepare_environment(config, stack, say=say)
+        run = Run.create(runs, config, name=name, facts=facts_of(config, prepared))
         stack.callback(run.close)
-        return await work(run, config, environment, tasks, cast, on_progress, handle_signals)
+        return await work(run, config, prepared, on_progress, handle_signals)
 
 
 async def resume(
@@ -108,19 +103,16 @@ async def resume(
         for dotted, value in (changes or {}).items():
             assign(data, dotted.split("."), value)
         config = parse(RolloutConfig, data, where=f"run {run.id}")
-        pack = Pack.load(config.pack)
-        tasks = chosen(pack, config)
-        environment = await entered(config, pack, stack)
-        cast = Cast(config, pack)
-        await cast.open(say, stack)
-        run.refuse_other_identity(config, facts_of(config, pack, tasks, cast))
+        prepared = await prepare_environment(config, stack, say=say)
+        run.refuse_other_identity(config, facts_of(config, prepared))
         save_config(run.folder, config)
-        return await work(run, config, environment, tasks, cast, on_progress, handle_signals)
+        return await work(run, config, prepared, on_progress, handle_signals)
 
 
-def facts_of(config: RolloutConfig, pack: Pack, tasks: list[Task], cast: Cast) -> dict[str, Any]:
+def facts_of(config: RolloutConfig, prepared: PreparedEnvironment) -> dict[str, Any]:
     """Identity beyond the config's words: the models that were found, the pack's contents."""
-    backend = cast.model("agent")
+    pack, tasks, models = prepared.pack, prepared.tasks, prepared.models
+    backend = models.model("agent")
     described = [
         pack.policy,
         [tool.model_dump() for tool in pack.tools],
@@ -132,28 +124,27 @@ def facts_of(config: RolloutConfig, pack: Pack, tasks: list[Task], cast: Cast) -
         "pack": pack.name,
         "contents": digest(described),
         "planned": len(tasks) * config.group,
-        **({"cast": cast.facts} if cast.facts else {}),
+        **({"cast": models.facts} if models.facts else {}),
     }
 
 
 async def work(
     run: Run,
     config: RolloutConfig,
-    environment: Environment,
-    tasks: list[Task],
-    cast: Cast,
+    prepared: PreparedEnvironment,
     on_progress: OnProgress | None,
     handle_signals: bool,
 ) -> RolledOut:
     spent, attempts = run.ledger.spent()
     answered = run.ledger.answered_count()
-    cast.begin(environment, run.ledger, before=spent, sent=sum(attempts.values()), answered=answered)
+    models = prepared.models
+    environment = prepared.connect(run.ledger, before=spent, sent=sum(attempts.values()), answered=answered)
     try:
-        job = Job(run, config, environment, tasks, cast, on_progress)
+        job = Job(run, config, environment, models, on_progress)
         with interruptible(job) if handle_signals else contextlib.nullcontext():
             return await job.run()
     finally:
-        cast.close()
+        models.close()
 
 
 class Job:
@@ -164,24 +155,23 @@ class Job:
         run: Run,
         config: RolloutConfig,
         environment: Environment,
-        tasks: list[Task],
-        cast: Cast,
+        models: RoleModels,
         on_progress: OnProgress | None,
     ) -> None:
-        self._run, self._config, self._environment, self._cast = run, config, environment, cast
-        self._engine = cast.engine("agent")
-        self._tasks = tasks
+        self._run, self._config, self._environment, self._models = run, config, environment, models
+        self._engine = models.engine("agent")
+        self._tasks = environment.tasks
         self._stopped: str | None = None
         self._working: set[asyncio.Task[None]] = set()
         self._wake = asyncio.Event()
         self._on_progress = on_progress or (lambda _: None)
-        self.progress = Progress(run.id, len(tasks) * config.group)
+        self.progress = Progress(run.id, len(self._tasks) * config.group)
         self._seen: set[str] = set()
 
     def stop(self, why: str) -> None:
         """Launch nothing more."""
         self._stopped = self._stopped or why
-        for engine in self._cast.engines:
+        for engine in self._models.engines:
             engine.gate.shut()
         self._wake.set()
 
@@ -229,7 +219,7 @@ class Job:
 
     def _waiting(self) -> str | None:
         """A batch's answers come after the session."""
-        for engine in self._cast.engines:
+        for engine in self._models.engines:
             backend: object = engine.backend
             if isinstance(backend, Deferred) and backend.pending:
                 return f"{backend.pending:,} questions wait in {backend.place}"

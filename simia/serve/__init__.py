@@ -1,1 +1,1 @@
-"""Serving: a pack's episodes for clients that are no Python: any program that speaks the Model Context Protocol."""
+"""Serve a pack's episodes to other programs: by the Model Context Protocol and by OpenEnv."""

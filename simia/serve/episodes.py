@@ -1,4 +1,4 @@
-"""Episodes whose agent is somebody else's program, and the file that their trajectories go to.
+"""Episodes whose agent is another program, and the file that receives their trajectories.
 
 A client comes, calls tools, and finishes or vanishes. Its episode begins when it reads the task or calls a tool, so that one that
 only looks around leaves nothing behind; it ends once: finished, cut by a limit, or left by its client, which is scored as truncated.
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class Record:
-    """A file of trajectories, one a line, on disk before anybody hears of the reward. Several servers may share one.
+    """A file of trajectories, one per line, written before the reward is sent. Several servers may share one.
 
     It holds expected results, so a new file is readable by its owner only.
     """
@@ -87,11 +87,11 @@ class Seat:
         return await self._through(self._state())
 
     async def leave(self) -> None:
-        """The client is gone: what it began is cut, scored and written."""
+        """End the episode of a client that has disconnected: truncate, score and write it."""
         await self._through(self._leave())
 
     async def _through(self, work: Coroutine[Any, Any, T]) -> T:
-        """Carry it through, also when whoever waits for it is cancelled."""
+        """Complete the work, also when the caller is cancelled."""
         working = asyncio.ensure_future(self._in_turn(work))
         self._working.add(working)
         working.add_done_callback(self._working.discard)
@@ -122,7 +122,7 @@ class Seat:
     def _looked(self, looking: asyncio.Task[Any]) -> None:
         self._working.discard(looking)
         if not looking.cancelled():
-            looking.exception()  # whoever scores will meet it again
+            looking.exception()  # scoring raises it again
 
     async def _call(self, name: str, arguments: dict[str, Any]) -> tuple[list[str], bool]:
         episode = await self._begun()
@@ -142,7 +142,7 @@ class Seat:
         episode = await self._begun()
         if episode.end is None:
             await episode.step(Message(role="assistant", content=answer))
-        if episode.end is None:  # a user of one's own has more to say: there is nobody left to hear it
+        if episode.end is None:  # the user would go on, and the client has left
             await episode.stop(Code.ANSWERED)
         await self._settle()
         return verdict(episode)

@@ -1,4 +1,4 @@
-"""What servers of packs share: a port, a clean end, and a door that web pages cannot open.
+"""What servers of packs share: a port, a clean shutdown, and protection against requests of web pages.
 
 A server of the loopback is for programs of this machine. A page in a browser of this machine could talk to it too, under a name of
 its own that points here, so requests that name another host or come from another's page are refused.

@@ -38,7 +38,7 @@ Context = ServerRequestContext[Any, Any]
 
 @dataclass
 class Service:
-    """What is served, and the seats of those who came."""
+    """The environment and the episodes of its clients."""
 
     environment: Environment
     record: Record
@@ -71,7 +71,7 @@ class Service:
             await seat.leave()
 
     async def close(self) -> None:
-        """Everybody leaves; what had begun is scored and written."""
+        """Close all episodes; those that had begun are scored and written."""
         await asyncio.gather(*(self.leave(key) for key in list(self.seats)))
 
     # -- requests -------------------------------------------------------------------------------------------------
@@ -144,7 +144,7 @@ class Service:
         return wire.GetPromptResult(messages=[message])
 
     async def _task(self, context: Context) -> str:
-        """The task's words. Who knows them has begun."""
+        """The task's text. A client that reads it has begun the episode."""
         seat = self.seat(context)
         await seat.begin()
         return seat.task.instruction or seat.task.opening or ""
@@ -294,7 +294,7 @@ class Doorman:
         leaving.add_done_callback(self._leaving.discard)
 
     async def close(self) -> None:
-        """Everybody leaves, and streams that would stay open for ever are ended."""
+        """Close all sessions, and end streams that would stay open for ever."""
         self._closing = True
         for timer in self._timers.values():
             timer.cancel()

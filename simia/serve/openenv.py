@@ -33,7 +33,7 @@ from openenv.core.env_server import (  # type: ignore[import-not-found,unused-ig
 from openenv.core.env_server.types import EnvironmentMetadata  # type: ignore[import-not-found,unused-ignore]
 from pydantic import BaseModel, Field
 
-from simia import event_loop as sync
+from simia import event_loop
 from simia.config import Config, parse
 from simia.envs.text_episode import Heard, Keep, Lease, Session, on_portal
 from simia.serve.deadlines import Deadlines
@@ -108,7 +108,7 @@ class PackEnvironment(Environment):  # type: ignore[misc,unused-ignore]
         episode_id: str | None = None,
         **options: Any,
     ) -> ToolObservation:
-        """Raises `UserError` for an option that is none, which the client is told."""
+        """Reset the session. Raises `UserError` for an unknown option, which is sent to the client."""
         how = parse(Reset, {"seed": seed, "episode_id": episode_id, **options}, where="reset")
         task = how.task
         if task is None and (how.split is not None or how.index is not None):
@@ -141,8 +141,8 @@ class PackEnvironment(Environment):  # type: ignore[misc,unused-ignore]
         )
 
     def close(self) -> None:
-        """The client has gone: what it began is cut, scored and kept."""
-        sync.run(self.leave())
+        """End the episode of a client that has disconnected: truncate, score and write it."""
+        event_loop.run(self.leave())
 
     async def leave(self) -> None:
         await self._session.leave()
@@ -195,7 +195,7 @@ class PackEnvironment(Environment):  # type: ignore[misc,unused-ignore]
 
 
 class Seats:
-    """Everybody who plays, on one environment."""
+    """All sessions on one environment."""
 
     def __init__(
         self, lease: Lease, keep: Keep | None = None, most: int = 256, deadlines: Deadlines | None = None

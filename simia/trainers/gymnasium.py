@@ -65,7 +65,7 @@ class ToolEnv(gymnasium.Env):  # type: ignore[misc,unused-ignore]
         keep: Keep | None = None,
         store: str | Path | None = None,
     ) -> None:
-        """`stage`: its settings, or an open environment. `store`: a folder of paid replies, as `open_stage` takes it. A text beyond `max_characters` loses its middle. Raises `UserError` for
+        """`stage`: its settings, or an open environment. `store`: a folder of paid replies, as `open_environment` takes it. A text beyond `max_characters` loses its middle. Raises `UserError` for
         settings that cannot be opened."""
         if render_mode not in (None, "ansi"):
             raise UserError(f"render_mode is {render_mode!r}: a pack is rendered as text, ansi")

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from simia.config import Written, scalar
-from simia.envs.config import StageConfig
-from simia.envs.environment import open_environment
-from simia.envs.role_models import judged, simulates, user_of
+from simia.envs.config import EnvironmentConfig
+from simia.envs.opening import make_backend
+from simia.envs.role_models import judges_by_model, simulates_tools, user_kind
 from simia.errors import UserError
 from simia.llm.backends import open_backend
 from simia.llm.failover import PoolSettings
@@ -100,18 +100,16 @@ def tasks_of_split(pack: Pack, tasks: Sequence[Task], split: str | None, wanted:
     return found
 
 
-def check_stage(stage: StageConfig, pack: Pack) -> None:
+def check_stage(stage: EnvironmentConfig, pack: Pack) -> None:
     """Raises `UserError` for what workers would find out when the policy is loaded: a back end or a user that there is not, a key
     that is not exported. Nothing is started, and nothing sent."""
-    simulator, user = stage.simulator or stage.llm, user_of(stage, pack)
-    needed = [simulator] if simulates(stage) else []
+    simulator, user = stage.simulator or stage.llm, user_kind(stage, pack)
+    needed = [simulator] if simulates_tools(stage) else []
     needed += [stage.player or simulator] if user == "llm" else []
-    needed += [stage.judge or simulator] if judged(stage) else []
+    needed += [stage.judge or simulator] if judges_by_model(stage) else []
 
     async def begin() -> None:
-        seen = "none" if user == "llm" else user  # that model comes with the others
-        opened = await open_environment(pack, backend=stage.backend, user=seen, **stage.backend_settings)
-        await opened.close()
+        await make_backend(pack, stage).close()
         for settings in needed:
             if isinstance(settings, OpenAISettings | PoolSettings):  # which read keys when they start
                 model = open_backend(settings)

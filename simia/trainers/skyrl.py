@@ -123,7 +123,7 @@ _groups = Groups()
 
 def register(stage: Stage, name: str = NAME, *, store: str | Path | None = None) -> None:
     """Rows whose `env_class` is this name play this stage; the environment stays open until the process ends. `store`: a folder
-    of paid replies, as `open_stage` takes it."""
+    of paid replies, as `open_environment` takes it."""
     kept = Path(store) if store else None
     _kept.append(share(stage, store=kept))  # between two episodes nobody else may hold it
     skyrl_gym.register(id=name, entry_point="simia.trainers.skyrl:PackEnv", kwargs={"stage": stage, "store": kept})

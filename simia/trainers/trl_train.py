@@ -25,9 +25,9 @@ from pydantic import Field
 
 from simia import event_loop, terminal
 from simia.config import Config, assign, find_config, load, parse, read
-from simia.envs.config import StageConfig
+from simia.envs.config import EnvironmentConfig
 from simia.envs.environment import Environment
-from simia.envs.opening import chosen, open_stage
+from simia.envs.opening import open_environment, select_tasks
 from simia.errors import UserError
 from simia.pack import Pack
 from simia.trainers import ranks
@@ -45,7 +45,7 @@ class TrlConfig(Config):
     """What configs/trl/*.yaml hold."""
 
     model: str = Field(min_length=1, description="The policy to train: a name on the hub, or a folder.")
-    stage: StageConfig = Field(default_factory=StageConfig, description="The environment and its models.")
+    stage: EnvironmentConfig = Field(default_factory=EnvironmentConfig, description="The environment and its models.")
     through: Literal["rollout_func", "environment_factory"] = Field(
         "rollout_func", description="TRL's way in; environment_factory: TRL's own loop, no user who answers."
     )
@@ -65,7 +65,7 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None)
         assign(data, name.split("."), value)
     settings = parse(TrlConfig, data, where=str(config))
     pack = Pack.load(settings.stage.pack)
-    tasks = chosen(pack, settings.stage)
+    tasks = select_tasks(pack, settings.stage)
     if settings.through == "rollout_func" and settings.grpo.get("use_vllm"):
         raise UserError(
             "rollout_func samples with the trainer's own model: set grpo.use_vllm=false, or through=environment_factory"
@@ -102,7 +102,7 @@ def train(config: TrlConfig) -> None:
     if last is not None and (step := finished(last, arguments)) is not None:
         name = "max_steps" if arguments.max_steps > 0 else "num_train_epochs"
         return say(f"finished at step {step}, see {last}; raise grpo.{name} to go on")
-    environment = ranks.agreed(lambda: event_loop.run(open_stage(config.stage, store=replies_of(out), say=say)))
+    environment = ranks.agreed(lambda: event_loop.run(open_environment(config.stage, store=replies_of(out), say=say)))
     try:
         plays = way_in(config, environment, lambda: trainer)
         learns = Dataset.from_list(rows(config, environment, None))

@@ -10,7 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 from simia.cli.imports import app
-from simia.envs.environment import Environment, open_environment
+from simia.envs.environment import Environment
+from simia.envs.opening import open_environment
 from simia.envs.play.baseline_agents import NothingAgent, ReferenceAgent
 from simia.envs.play.player import play
 from simia.errors import UserError

@@ -16,7 +16,8 @@ from typing import Any
 
 import pytest
 
-from simia.envs.environment import Environment, Episode, open_environment
+from simia.envs.environment import Environment, Episode
+from simia.envs.opening import open_environment
 from simia.envs.worlds.pack_requests import requested_paths
 from simia.errors import Code, UserError
 from simia.importers.mcp import import_server, pairs, reset_of

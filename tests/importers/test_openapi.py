@@ -12,7 +12,8 @@ import pytest
 import yaml
 from aiohttp import web
 
-from simia.envs.environment import Environment, open_environment
+from simia.envs.environment import Environment
+from simia.envs.opening import open_environment
 from simia.errors import Code, UserError
 from simia.importers.any_source import gaps, kind_of, start
 from simia.importers.openapi import credential, import_api, jsonable

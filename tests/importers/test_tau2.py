@@ -15,7 +15,7 @@ import yaml
 from typer.testing import CliRunner
 
 from simia.authoring.verification_gate import played, value, without, writes_of
-from simia.envs.environment import open_environment
+from simia.envs.opening import open_environment
 from simia.envs.play.baseline_agents import ReferenceAgent
 from simia.envs.users import ScriptedUser
 from simia.envs.worlds.executable import ExecutableBackend

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from simia.authoring.verification_gate import Verdict, gate
-from simia.envs.environment import open_environment
+from simia.envs.opening import open_environment
 from simia.task import Action, AnswerSpec, StateSpec, Task
 from simia.tool import compile_schema
 from tests.packs.office import PACK, SPECS, TASKS, app_of, call, marks, office, opened, said

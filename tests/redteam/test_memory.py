@@ -11,7 +11,7 @@ from unittest.mock import patch
 
 import pytest
 
-from simia.envs.environment import open_environment
+from simia.envs.opening import open_environment
 from simia.envs.worlds.executable import ExecutableBackend
 from simia.errors import Aborted, Code, UserError
 from simia.pack import Pack

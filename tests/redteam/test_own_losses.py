@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from simia.envs.environment import Environment, open_environment
+from simia.envs.environment import Environment
 from simia.envs.episode import Episode
+from simia.envs.opening import open_environment
 from simia.errors import Code
 from simia.sandbox.limits import MB, Limits
 from simia.trajectory import Message, ToolCall

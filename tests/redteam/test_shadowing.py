@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from simia.envs.environment import open_environment
+from simia.envs.opening import open_environment
 from simia.importers.agentbench import import_problems
 from simia.trajectory import ToolCall
 from tests.sandbox.making import ANY, TASK, ask, make_pack, opened

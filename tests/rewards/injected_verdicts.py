@@ -17,7 +17,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from simia.envs.rewards.judge import Oracle, majority, read
+from simia.envs.rewards.judge import RewardJudge, majority, read
 from simia.evaluation.calibration import Calibration, calibrate
 from simia.llm.engine import Engine, Limits, MemoryJournal
 from simia.llm.types import Request
@@ -26,10 +26,13 @@ from simia.trajectory import digest
 from tests.rewards.injected import PACK, load_episodes
 from tests.verify.judged import Structured
 from tests.verify.spoiling import value
-from tests.verify.unquoted import UnquotedOracle
+from tests.verify.unquoted import UnquotedRewardJudge
 
 RECORDING = Path(__file__).parents[1] / "recordings" / "oracle_injected.jsonl"
-BATCHES: dict[str, type[Oracle]] = {"old": UnquotedOracle, "new": Oracle}  # before transcripts were quoted, and since
+BATCHES: dict[str, type[RewardJudge]] = {
+    "old": UnquotedRewardJudge,
+    "new": RewardJudge,
+}  # before transcripts were quoted, and since
 
 
 @dataclass(frozen=True)

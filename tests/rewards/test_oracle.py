@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from simia.envs.rewards.judge import Oracle, OracleSettings, Vote, majority, read
+from simia.envs.rewards.judge import RewardJudge, RewardJudgeSettings, Vote, majority, read
 from simia.errors import Code
 from simia.llm.engine import Engine, Limits, MemoryJournal
 from simia.llm.types import LLMFault, Reply, Request
@@ -73,7 +73,7 @@ def test_a_verdict_is_right_or_an_error(text: str, solved: bool | None) -> None:
 async def judged(answer: Any, trajectory: Trajectory = PLAYED, **settings: Any) -> tuple[Any, Scripted]:
     model = Scripted(answer)
     async with Engine(model, MemoryJournal(), Limits(retries=0)) as engine:
-        return await Oracle(engine, PACK, OracleSettings(**settings)).score(trajectory, TASK), model
+        return await RewardJudge(engine, PACK, RewardJudgeSettings(**settings)).score(trajectory, TASK), model
 
 
 def by_question(*verdicts: bool | None) -> Any:
@@ -111,7 +111,7 @@ async def test_the_majority_of_the_readable_votes_decides(
 async def test_a_verdict_that_cannot_be_read_is_asked_for_once_more() -> None:
     model, journal = Scripted(replies("I think so.", '{"why": "y", "solved": true}')), MemoryJournal()
     async with Engine(model, journal, Limits(retries=0)) as engine:
-        oracle = Oracle(engine, PACK)
+        oracle = RewardJudge(engine, PACK)
         reward = await oracle.score(PLAYED, TASK)
         assert (reward.value, reward.parts["agreement"]) == (1.0, 1.0)
         first, second = model.asked
@@ -132,7 +132,7 @@ async def test_a_verdict_cut_in_its_thoughts_gets_twice_the_room(again: int, cap
 
     model = Cut(replies(""))
     async with Engine(model, MemoryJournal(), Limits(retries=0)) as engine:
-        reward = await Oracle(engine, PACK, OracleSettings(again=again)).score(PLAYED, TASK)
+        reward = await RewardJudge(engine, PACK, RewardJudgeSettings(again=again)).score(PLAYED, TASK)
     assert (reward.value, reward.error) == (None, Code.UNPARSABLE)
     assert f"cut at {caps[-1]:,} tokens: raise oracle.max_tokens" in reward.rationale
     assert [request.max_tokens for request in model.asked] == caps
@@ -172,7 +172,7 @@ async def test_the_judge_sees_rules_task_solution_and_history_of_an_unfinished_e
 def test_an_expression_is_shown_in_words() -> None:
     parts = [{"kind": "answer", "match": "regex", "expect": ["(^|[^0-9])16( of)? [Mm]ay|2025-05-16"]}]
     task = TASK.model_copy(update={"reward": RewardSpec.model_validate({"parts": parts})})
-    oracle = Oracle(Engine(Scripted(said(True)), MemoryJournal(), Limits(retries=0)), PACK)
+    oracle = RewardJudge(Engine(Scripted(said(True)), MemoryJournal(), Limits(retries=0)), PACK)
     text = str(oracle.request(PLAYED, task).messages[1]["content"])
     assert '- "16 May" or "2025-05-16" (or the same in other words)' in text
     assert "[^0-9]" not in text
@@ -190,7 +190,7 @@ async def test_verdicts_add_up_to_what_they_used_recalled_ones_too() -> None:
     journal = MemoryJournal()
     for _ in range(2):
         engine = Engine(Counted(said(True, False)), journal, Limits(retries=0))
-        oracle = Oracle(engine, PACK, OracleSettings(votes=2))
+        oracle = RewardJudge(engine, PACK, RewardJudgeSettings(votes=2))
         await oracle.score(PLAYED, TASK)
         assert (oracle.usage.prompt, oracle.usage.completion, oracle.usage.cost) == (20, 6, 1.0)
     assert engine.stats.recalled == 2

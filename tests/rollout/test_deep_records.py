@@ -8,11 +8,11 @@ from unittest.mock import patch
 
 import pytest
 
-from simia.envs.config import RolloutConfig
-from simia.envs.environment import open_environment
+from simia.envs.opening import open_environment
 from simia.errors import Code
 from simia.jobs import Run
 from simia.rollouts.job import Job, rollout
+from simia.rollouts.settings import RolloutConfig
 from simia.sandbox.inside.frames import MOST_LEVELS, nests_deeper, unpack_bounded
 from simia.trajectory import Message, ToolCall, Trajectory
 from tests.sandbox.making import HEAD, make_pack

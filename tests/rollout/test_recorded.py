@@ -10,9 +10,9 @@ import json
 from pathlib import Path
 
 from simia.config import load
-from simia.envs.config import RolloutConfig
 from simia.jobs import Run
 from simia.rollouts.job import rollout
+from simia.rollouts.settings import RolloutConfig
 
 RECORDINGS = Path(__file__).parents[1] / "recordings"
 

@@ -16,15 +16,15 @@ from typer.testing import CliRunner
 
 from simia.cli import build
 from simia.config import load
-from simia.envs.config import RolloutConfig
-from simia.envs.environment import open_environment
-from simia.envs.play import player as play
+from simia.envs.opening import open_environment
 from simia.envs.play.baseline_agents import AGENTS
+from simia.envs.play.player import play
 from simia.envs.play.random_arguments import Sampler
 from simia.errors import UserError
 from simia.jobs import Run
 from simia.pack import Pack
 from simia.rollouts.job import RolledOut, resume, rollout
+from simia.rollouts.settings import RolloutConfig
 from simia.tool import compile_schema
 from simia.trajectory import Trajectory
 from tests.packs.small import small

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from simia import event_loop as sync
+from simia import event_loop
 from simia.envs import text_episode as session
 from simia.envs.text_episode import Lease, as_text, on_portal, plain, share
 from simia.errors import UserError
@@ -45,8 +45,8 @@ def test_the_same_settings_are_one_environment(lease: Lease) -> None:
     given = share(lease.environment)
     given.close()
     played = lease.session()
-    assert [row["role"] for row in sync.run(played.reset("cs-009")).messages] == ["system", "user"]
-    sync.run(played.leave())
+    assert [row["role"] for row in event_loop.run(played.reset("cs-009")).messages] == ["system", "user"]
+    event_loop.run(played.leave())
 
 
 def test_many_threads_open_it_once() -> None:
@@ -66,7 +66,7 @@ def test_a_seed_chooses_the_task_and_without_one_they_come_in_order(lease: Lease
     played, tasks = lease.session(), [task.id for task in lease.environment.tasks]
 
     def begun(**how: Any) -> str:
-        sync.run(played.reset(**how))
+        event_loop.run(played.reset(**how))
         assert played.episode is not None
         return played.episode.task.id
 
@@ -76,45 +76,45 @@ def test_a_seed_chooses_the_task_and_without_one_they_come_in_order(lease: Lease
     assert begun(task="cs-020", seed=5) == "cs-020"
     assert played.episode is not None
     assert played.episode.seed == 5
-    sync.run(played.leave())
+    event_loop.run(played.leave())
 
 
 def test_none_but_the_chosen_tasks_are_played() -> None:
     opened = share({**STAGE, "tasks": ["cs-009", "cs-010"]})
     played = opened.session()
     try:
-        assert sync.run(played.reset("cs-010")).ended is None
+        assert event_loop.run(played.reset("cs-010")).ended is None
         with pytest.raises(UserError, match=r"task 'cs-011' is not among the 2 that are played here: cs-009, cs-010$"):
-            sync.run(played.reset("cs-011"))
+            event_loop.run(played.reset("cs-011"))
         with pytest.raises(UserError, match="has no task 'nope'"):
-            sync.run(played.reset("nope"))
+            event_loop.run(played.reset("nope"))
     finally:
-        sync.run(played.leave())
+        event_loop.run(played.leave())
         opened.close()
     held_back = share({**STAGE, "split": "train"})
     try:
         kept = {task.id for task in held_back.environment.pack.tasks} - {t.id for t in held_back.environment.tasks}
         assert kept
         with pytest.raises(UserError, match="is not among the"):
-            sync.run(held_back.session().reset(min(kept)))
+            event_loop.run(held_back.session().reset(min(kept)))
     finally:
         held_back.close()
 
 
 def test_the_ids_of_a_conversation_differ(lease: Lease) -> None:
     played = lease.session()
-    sync.run(played.reset("cs-009"))
+    event_loop.run(played.reset("cs-009"))
     arguments = {"order_id": "ORD-00001", "email": "a@example.com"}
     for _ in range(3):  # as a client of OpenEnv gives them: by their place in the turn
         calls = [ToolCall(id=str(i), name="get_order", arguments=arguments) for i in range(2)]
-        sync.run(played.act(Message(role="assistant", calls=calls)))
-    sync.run(played.act(LOOK))
+        event_loop.run(played.act(Message(role="assistant", calls=calls)))
+    event_loop.run(played.act(LOOK))
     assert played.episode is not None
     messages = played.episode.messages
     asked = [call.id for m in messages for call in m.calls]
     assert len(set(asked)) == len(asked) == 7
     assert [m.call_id for m in messages if m.role == "tool"] == asked
-    sync.run(played.leave())
+    event_loop.run(played.leave())
 
 
 def test_what_was_played_is_kept_once(lease: Lease) -> None:
@@ -124,19 +124,19 @@ def test_what_was_played_is_kept_once(lease: Lease) -> None:
         kept.append(trajectory)
 
     played = lease.session(keep)
-    sync.run(played.reset("cs-009"))  # looked at, not played
-    sync.run(played.reset("cs-010"))
-    sync.run(played.act(LOOK))  # left in the middle
-    sync.run(played.reset("cs-003"))
-    heard = sync.run(played.act("I cannot."))
+    event_loop.run(played.reset("cs-009"))  # looked at, not played
+    event_loop.run(played.reset("cs-010"))
+    event_loop.run(played.act(LOOK))  # left in the middle
+    event_loop.run(played.reset("cs-003"))
+    heard = event_loop.run(played.act("I cannot."))
     while heard.ended is None:
-        heard = sync.run(played.act("I cannot."))
+        heard = event_loop.run(played.act("I cannot."))
     with pytest.raises(UserError, match="reset first"):
-        sync.run(played.act("More."))
-    sync.run(played.leave())
-    sync.run(played.leave())
+        event_loop.run(played.act("More."))
+    event_loop.run(played.leave())
+    event_loop.run(played.leave())
     with pytest.raises(UserError, match="reset first"):
-        sync.run(played.act("More."))
+        event_loop.run(played.act("More."))
     told = [(t.task_id, t.end.kind, t.reward.value if t.reward else None) for t in kept]
     assert told == [("cs-010", "truncated", 0.0), ("cs-003", "terminated", 0.0)]
 
@@ -159,8 +159,8 @@ async def test_it_is_played_from_any_loop_and_carried_through(lease: Lease) -> N
 def in_a_child(queue: Any) -> None:
     opened = share(STAGE)
     played = opened.session()
-    queue.put(sync.run(played.reset("cs-009")).messages[-1]["content"])
-    sync.run(played.leave())
+    queue.put(event_loop.run(played.reset("cs-009")).messages[-1]["content"])
+    event_loop.run(played.leave())
     opened.close()
 
 
@@ -174,8 +174,8 @@ def test_a_forked_child_opens_its_own(lease: Lease) -> None:
     child.join(60)
     assert child.exitcode == 0
     played = lease.session()
-    assert sync.run(played.reset("cs-009")).messages[-1]["content"] == words, "and the parent's goes on"
-    sync.run(played.leave())
+    assert event_loop.run(played.reset("cs-009")).messages[-1]["content"] == words, "and the parent's goes on"
+    event_loop.run(played.leave())
 
 
 def test_results_stand_between_tags_and_words_do_not() -> None:
@@ -204,8 +204,8 @@ def test_a_users_mistakes_are_said_in_a_line(tmp_path: Path) -> None:
 def test_what_is_no_text_is_said(lease: Lease) -> None:
     played = lease.session()
     with pytest.raises(UserError, match="task is 3: it is a task's id"):
-        sync.run(played.reset(3))  # type: ignore[arg-type]
-    sync.run(played.reset("cs-009"))
+        event_loop.run(played.reset(3))  # type: ignore[arg-type]
+    event_loop.run(played.reset("cs-009"))
     with pytest.raises(UserError, match="an action is a text"):
-        sync.run(played.act(3))  # type: ignore[arg-type]
-    sync.run(played.leave())
+        event_loop.run(played.act(3))  # type: ignore[arg-type]
+    event_loop.run(played.leave())

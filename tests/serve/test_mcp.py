@@ -18,8 +18,8 @@ pytest.importorskip("mcp")
 from mcp import Client, ClientSession, MCPError, StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
-from simia.envs.environment import open_environment
 from simia.envs.episode import Episode
+from simia.envs.opening import open_environment
 from simia.errors import Aborted, Code
 from simia.pack import Pack
 from simia.serve.episodes import verdict, why

@@ -23,7 +23,7 @@ from typing import Any, Protocol
 
 from simia import event_loop
 from simia.envs.environment import Environment, Episode
-from simia.envs.opening import open_stage
+from simia.envs.opening import open_environment
 from simia.envs.play.baseline_agents import NOTHING, ReferenceAgent
 from simia.envs.text_episode import as_text
 from simia.envs.users import View
@@ -46,7 +46,7 @@ class Driver(Protocol):
     """Whether drivers of one process share what they open."""
 
     def open(self, stage: dict[str, Any]) -> None:
-        """`stage`: a StageConfig as a mapping."""
+        """`stage`: a EnvironmentConfig as a mapping."""
 
     def reset(self, task: str) -> str:
         """Begin an episode of this task, with the stage's seed. What the policy sees first."""
@@ -63,7 +63,7 @@ class Plain:
     exact, shares = True, False
 
     def open(self, stage: dict[str, Any]) -> None:
-        self.environment: Environment = event_loop.run(open_stage(stage, say=lambda _: None))
+        self.environment: Environment = event_loop.run(open_environment(stage, say=lambda _: None))
         self.episode: Episode | None = None
         self.contents: list[str] = []
 

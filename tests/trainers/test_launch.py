@@ -10,7 +10,7 @@ import yaml
 
 from simia.cli.train import changed
 from simia.config import as_written, parse, scalar
-from simia.envs.config import StageConfig
+from simia.envs.config import EnvironmentConfig
 from simia.errors import UserError
 from simia.exporting import CardFacts, export
 from simia.pack import Pack
@@ -145,7 +145,7 @@ def test_a_stage_is_checked_before_workers_open_it(
     stage: dict[str, Any], said: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("NOT_EXPORTED", raising=False)
-    config = StageConfig.model_validate(stage)
+    config = EnvironmentConfig.model_validate(stage)
     if said is None:
         check_stage(config, Pack.load(config.pack))
     else:

@@ -12,7 +12,7 @@ import pytest
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from simia.envs.environment import Environment
-from simia.envs.opening import open_stage
+from simia.envs.opening import open_environment
 from simia.errors import UserError
 from simia.tool import ToolSpec
 from simia.trainers.tokens import Row, Text, until_end
@@ -135,7 +135,7 @@ def test_a_reply_ends_with_its_first_end_token() -> None:
 
 @pytest.fixture
 async def house(lamps: Path) -> AsyncIterator[Environment]:
-    async with await open_stage({"pack": str(lamps), "user": "scripted"}, say=lambda _: None) as environment:
+    async with await open_environment({"pack": str(lamps), "user": "scripted"}, say=lambda _: None) as environment:
         yield environment
 
 

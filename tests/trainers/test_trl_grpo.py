@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from simia.envs.environment import open_environment
+from simia.envs.opening import open_environment
 from simia.errors import UserError
 from simia.formats.calls import read_tagged
 from simia.trainers.trl import rollout_func, task_rows

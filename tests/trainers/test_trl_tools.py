@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from simia import event_loop
-from simia.envs.environment import open_environment
+from simia.envs.opening import open_environment
 from simia.errors import UserError
 from simia.pack import Pack
 from simia.tool import ToolSpec

@@ -14,7 +14,8 @@ import yaml
 
 from simia.cli.train import changed
 from simia.config import load
-from simia.envs.environment import Episode, open_environment
+from simia.envs.environment import Episode
+from simia.envs.opening import open_environment
 from simia.errors import Aborted, Code, UserError
 from simia.trainers.aborted import tell_lost
 from simia.trainers.trl_resume import enough, finished, last_checkpoint

@@ -16,9 +16,9 @@ import yaml
 
 from simia.cli import train
 from simia.config import parse, read
-from simia.envs.config import StageConfig
+from simia.envs.config import EnvironmentConfig
 from simia.envs.environment import Environment, EpisodeLimits
-from simia.envs.opening import open_stage
+from simia.envs.opening import open_environment
 from simia.envs.users import NoUser, Stop, User, View
 from simia.errors import Aborted, Code, UserError
 from simia.resources import data_root
@@ -93,7 +93,7 @@ class Script:
 
 @pytest.fixture
 async def house(lamps: Path) -> AsyncIterator[Environment]:
-    async with await open_stage({"pack": str(lamps), "user": "scripted"}, say=lambda _: None) as environment:
+    async with await open_environment({"pack": str(lamps), "user": "scripted"}, say=lambda _: None) as environment:
         yield environment
 
 
@@ -399,7 +399,7 @@ async def test_a_worker_opens_its_environment_once(lamps: Path, tmp_path: Path) 
 
 
 def test_a_data_set_has_a_row_a_group(lamps: Path, tmp_path: Path) -> None:
-    stage = StageConfig(pack=str(lamps))
+    stage = EnvironmentConfig(pack=str(lamps))
     assert write(tmp_path / "d" / "train.parquet", stage, at_least=6) == 8
     rows = pq.read_table(tmp_path / "d" / "train.parquet").to_pylist()
     assert [row["extra_info"]["index"] for row in rows] == list(range(8))
@@ -481,7 +481,7 @@ def test_validation_has_groups_of_its_own(lamps: Path, tmp_path: Path) -> None:
     names = []
     for validates in (False, True):
         path = tmp_path / f"{validates}.parquet"
-        write(path, StageConfig(pack=str(lamps)), validates=validates)
+        write(path, EnvironmentConfig(pack=str(lamps)), validates=validates)
         names += [name_of(5, row["extra_info"], "uid") for row in pq.read_table(path).to_pylist()]
     assert names == [f"{mark}5/lamps-{n}" for mark in ("", "val-") for n in range(4)]
     assert name_of(None, {}, "uid") == "uid"

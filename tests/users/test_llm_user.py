@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from simia.envs.environment import open_environment
 from simia.envs.episode import MOST_USER_STEPS, Episode
+from simia.envs.opening import open_environment
 from simia.envs.users import LLMUser, Stop, UserSettings
 from simia.errors import Code
 from simia.llm.engine import Engine, Limits, MemoryJournal

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from simia.config import load
-from simia.envs.config import RolloutConfig
 from simia.jobs import Run
 from simia.rollouts.job import resume, rollout
+from simia.rollouts.settings import RolloutConfig
 from tests.fake_endpoint import FakeEndpoint
 from tests.packs.small import small
 

@@ -14,7 +14,7 @@ from simia.llm.replay import Recorded, ReplayBackend, ReplaySettings, read, reco
 from simia.llm.types import reply_key
 from simia.pack import Pack
 from tests.verify.spoiling import Case, value
-from tests.verify.unquoted import UnquotedOracle
+from tests.verify.unquoted import UnquotedRewardJudge
 
 RECORDINGS = Path(__file__).parents[1] / "recordings"
 MODEL = "strong"
@@ -30,7 +30,7 @@ async def judged(cases: Sequence[Case], pack: Pack, name: str, folder: Path) -> 
         path.unlink(missing_ok=True)
         record(joined(cases, pack, rows), path)
     async with Engine(ReplayBackend(ReplaySettings(path=path)), MemoryJournal(), Limits(retries=0)) as engine:
-        oracle = UnquotedOracle(engine, pack)
+        oracle = UnquotedRewardJudge(engine, pack)
         return calibrate([(kind, value(episode), await oracle.score(episode, task)) for kind, task, episode in cases])
 
 
@@ -45,9 +45,9 @@ def joined(cases: Sequence[Case], pack: Pack, rows: Sequence[Recorded]) -> list[
     return found
 
 
-def requests(pack: Pack) -> UnquotedOracle:
+def requests(pack: Pack) -> UnquotedRewardJudge:
     """An oracle that is only asked for its prompts, as a back end that takes a form of reply would get them."""
-    return UnquotedOracle(Engine(Structured(), MemoryJournal(), Limits(retries=0)), pack)
+    return UnquotedRewardJudge(Engine(Structured(), MemoryJournal(), Limits(retries=0)), pack)
 
 
 class Structured:

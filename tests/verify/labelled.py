@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from simia.envs.environment import open_environment
+from simia.envs.opening import open_environment
 from simia.task import Action, AnswerSpec, Task, Turn
 from tests.verify.spoiling import (
     Case,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from simia.envs.environment import open_environment
+from simia.envs.opening import open_environment
 from simia.task import Action, Task, Turn
 from tests.verify.spoiling import Case, Stage
 

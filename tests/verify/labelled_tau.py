@@ -10,8 +10,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from simia.envs.environment import open_environment
 from simia.envs.episode import EpisodeLimits
+from simia.envs.opening import open_environment
 from simia.task import Action, Task, Turn
 from tests.verify.spoiling import (
     Case,
@@ -171,7 +171,7 @@ def script_of(key: tuple[str, str], task: Task) -> list[Turn]:
 
 async def labelled_tau(folder: Path, domain: str) -> list[Case]:
     """(kind, task, episode), always in the same order. `folder`: the imported pack."""
-    async with await open_environment(str(folder), user="none", limits=EpisodeLimits(turns=60)) as environment:
+    async with await open_environment(str(folder), user="none", episode=EpisodeLimits(turns=60)) as environment:
         stage = Stage(environment, [])
         tasks = {number: environment.pack.task(number) for name, number in DIALOGUES if name == domain}
         scripts = {number: script_of((domain, number), task) for number, task in tasks.items()}

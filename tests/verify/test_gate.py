@@ -11,7 +11,7 @@ import pytest
 from simia.authoring.findings import Fault
 from simia.authoring.scaffold import TASKS
 from simia.authoring.verification_gate import gate
-from simia.envs.environment import open_environment
+from simia.envs.opening import open_environment
 from tests.packs.small import small
 
 GOOD, READ = copy.deepcopy(TASKS[0]), copy.deepcopy(TASKS[1])

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from simia.envs.environment import open_environment
+from simia.envs.opening import open_environment
 from simia.envs.play.baseline_agents import ReferenceAgent
 from simia.envs.play.player import play
 from simia.envs.users import ScriptedUser

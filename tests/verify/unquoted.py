@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from simia.envs.rewards.judge import Oracle
+from simia.envs.rewards.judge import RewardJudge
 from simia.envs.rewards.transcript import Transcript
 from simia.trajectory import Message, compact
 
@@ -17,7 +17,7 @@ PROMPTS = Path(__file__).parents[1] / "recordings" / "asked" / "oracle"
 LONGEST = 4_000
 
 
-class UnquotedOracle(Oracle):
+class UnquotedRewardJudge(RewardJudge):
     """Asks with the recorded prompts and with turns as plain lines, which a call's name can forge."""
 
     SYSTEM, REQUEST = str(PROMPTS / "system.j2"), str(PROMPTS / "request.j2")

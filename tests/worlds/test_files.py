@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from simia.envs.environment import open_environment
+from simia.envs.opening import open_environment
 from simia.envs.worlds.executable_world import ExecutableWorld
 from simia.envs.worlds.world import ToolResult
 from simia.errors import Aborted, Code, UserError

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from simia.envs.environment import Environment, open_environment
+from simia.envs.environment import Environment
+from simia.envs.opening import open_environment
 from simia.envs.users import NoUser
 from simia.envs.worlds.simulated import SimulatedBackend
 from simia.envs.worlds.simulated.feedback import Unreadable, read

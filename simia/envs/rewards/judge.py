@@ -1,7 +1,7 @@
 """A model as the judge of an episode: 0 or 1, at its end or when its rounds are used up (Simia-RL, §2.3 and App. D).
 
-It sees the rules, the task, the reference solution and the quoted transcript (`transcript.py`). Its reply is read with care: a
-trailing comma or a missing brace is mended, `null`, 7 or prose is asked for once more and then an error of that vote, never a
+It sees the rules, the task, the reference solution and the quoted transcript (`transcript.py`). Its reply is parsed strictly: a
+trailing comma or a missing brace is repaired; for `null`, 7 or prose the judge is asked once more, then the vote is an error, never a
 reward. The majority of k votes decides; a tie is no success; without one readable vote the reward is None.
 """
 
@@ -41,11 +41,11 @@ FORM = {
 }
 
 
-class OracleSettings(Config):
-    """How the judge is asked."""
+class RewardJudgeSettings(Config):
+    """Prompting and sampling of the judge."""
 
     suite: Literal["auto", "generic", "tau", "officebench"] = Field(
-        "auto", description="Whose rules of judging; auto: by the pack's name."
+        "auto", description="Rules of judging; auto: by the pack's name."
     )
     votes: int = Field(1, ge=1, description="Replies of which the majority decides; a tie is no success.")
     steps: bool = Field(False, description="Judge each turn too; the share of good ones is the part `steps`.")
@@ -54,14 +54,14 @@ class OracleSettings(Config):
     max_tokens: int | None = Field(
         2048, ge=64, description="Longest verdict; what a reasoning model thinks before it counts too."
     )
-    again: int = Field(1, ge=0, description="Times that a verdict which cannot be read is asked for anew.")
+    again: int = Field(1, ge=0, description="Further attempts after a verdict that cannot be parsed.")
     context: int = Field(60_000, ge=2_000, description="Tokens of a prompt; longer results are shortened.")
     extra: dict[str, Any] = Field(default_factory=dict, description="Further fields of the request body.")
 
 
 @dataclass(frozen=True, slots=True)
 class Vote:
-    """One reply: solved or not, or why it could not be read or had."""
+    """One reply: solved or not, or why there is none that can be parsed."""
 
     solved: bool | None
     why: str = ""
@@ -69,15 +69,15 @@ class Vote:
     error: Code | None = None
 
 
-class Oracle:
-    """The judge of one pack's episodes. `engine`: of its model; whoever opened it closes it."""
+class RewardJudge:
+    """A model that judges one pack's episodes. The owner of `engine` closes it."""
 
     SYSTEM, REQUEST = "oracle/system.j2", "oracle/request.j2"
 
-    def __init__(self, engine: Engine, pack: Pack, settings: OracleSettings | None = None) -> None:
-        self.engine, self.pack, self.settings = engine, pack, settings or OracleSettings()
+    def __init__(self, engine: Engine, pack: Pack, settings: RewardJudgeSettings | None = None) -> None:
+        self.engine, self.pack, self.settings = engine, pack, settings or RewardJudgeSettings()
         self.usage = Usage(cost=0.0)
-        """Of all its verdicts, those that were known already too; the cost is None once nobody knows one."""
+        """Usage of all its verdicts, recalled ones included; the cost is None where any price is unknown."""
         system, _ = template(self.SYSTEM)
         self._request, _ = template(self.REQUEST)
         suite = suite_of(pack.name) if self.settings.suite == "auto" else self.settings.suite
@@ -117,12 +117,12 @@ class Oracle:
         )  # fmt: skip
 
     def transcript(self, messages: Sequence[Message], room: int) -> Transcript:
-        """The turns as the judge reads them, in at most `room` characters."""
+        """Write the turns for the judge, in at most `room` characters."""
         return write_transcript(messages, room)
 
     async def _vote(self, request: Request, draw: str) -> Vote:
-        """The first verdict that can be read. It is asked for anew with the fault named, for at temperature 0 the same question
-        would have the same answer, and with twice the room where it was cut: it may all have been thoughts."""
+        """Ask until a verdict can be parsed. A further attempt names the fault, since at temperature 0 the same question has the same
+        answer, and doubles `max_tokens` where the reply was truncated, since it may all have been reasoning."""
         first, item = request, draw.rpartition("/")[0]
         for attempt in range(1 + self.settings.again):
             try:
@@ -155,7 +155,7 @@ class Oracle:
 
 
 def read(text: str) -> Vote:
-    """A verdict: `solved` (or a name that models use for it) is true, false, 0 or 1. Anything else is an error."""
+    """Parse a verdict: `solved` (or a synonym that models use) is true, false, 0 or 1. Anything else is an error."""
     try:
         value, _ = loads(without_thoughts(text))
     except RepairError as error:
@@ -178,8 +178,8 @@ def read(text: str) -> Vote:
 
 
 def majority(votes: Sequence[Vote]) -> Reward:
-    """Of the readable votes; a tie is no success. Votes that an outage or the budget took are asked again by a resume: without
-    them there is a reward only where they could not change it."""
+    """Combine the parsed votes; a tie is no success. Votes lost to an outage or the budget are asked again by a resume: without them there
+    is a reward only where they could not change it."""
     known = [vote for vote in votes if vote.solved is not None]
     lost = [vote for vote in votes if vote.solved is None and vote.error is not Code.UNPARSABLE]
     yes = sum(bool(vote.solved) for vote in known)

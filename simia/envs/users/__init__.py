@@ -1,7 +1,14 @@
-"""Who plays the user: nobody (the task is the first message), the task's script, or a model."""
+"""Users: none (the task is the first message), the task's script, or a model."""
+
+from collections.abc import Callable
 
 from simia.envs.users.llm import LLMUser, UserSettings
 from simia.envs.users.scripted import NoUser, ScriptedUser
 from simia.envs.users.user import Stop, User, View
+from simia.task import Task
 
-__all__ = ["LLMUser", "NoUser", "ScriptedUser", "Stop", "User", "UserSettings", "View"]
+__all__ = ["USERS", "LLMUser", "NoUser", "ScriptedUser", "Stop", "User", "UserMaker", "UserSettings", "View"]
+
+UserMaker = Callable[[Task], User]
+USERS: dict[str, UserMaker] = {"none": NoUser, "scripted": ScriptedUser}
+"""Users without a model, by name."""

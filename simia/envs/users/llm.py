@@ -1,4 +1,4 @@
-"""A model as the user: the task's instruction as who it is, a word that ends it, tools of its own where the pack gives them."""
+"""A model as the user: its instruction is the task's, a marker ends the episode, and it has tools of its own where the pack gives them."""
 
 from __future__ import annotations
 
@@ -26,19 +26,17 @@ _numbers = itertools.count()
 
 
 class UserSettings(Config):
-    """How the user's model is asked."""
+    """Prompting and sampling of the user's model."""
 
-    stop: str = Field("###STOP###", min_length=3, description="What the user says at the end.")
+    stop: str = Field("###STOP###", min_length=3, description="Marker with which the user ends the episode.")
     temperature: float | None = Field(1.0, ge=0, description="Sampling temperature; None leaves it to the endpoint.")
-    max_tokens: int | None = Field(
-        2048, ge=16, description="Longest reply; what a reasoning model thinks before it speaks counts too."
-    )
-    again: int = Field(1, ge=0, description="Times that a reply in which nothing is said is asked for anew.")
+    max_tokens: int | None = Field(2048, ge=16, description="Longest reply, reasoning included.")
+    again: int = Field(1, ge=0, description="Further attempts after a reply without a message.")
     extra: dict[str, Any] = Field(default_factory=dict, description="Further fields of the request body.")
 
 
 class LLMUser:
-    """One episode's user. `name` tells its draws from those of other episodes; a stored reply is found again by it."""
+    """One episode's user. `name` tells its samples from those of other episodes; stored replies are found by it."""
 
     def __init__(
         self, engine: Engine, pack: Pack, task: Task, settings: UserSettings | None = None, *, name: str | None = None
@@ -49,8 +47,8 @@ class LLMUser:
         self._turn = 0
 
     async def reply(self, view: View) -> Message | Stop:
-        """Raises `Aborted` when the model cannot be had, or says nothing that can be read, also when it is asked anew: the agent has
-        no part in that."""
+        """Ask the model for the user's next message. Raises `Aborted` when the model fails, or gives no readable reply after all
+        attempts: the agent is not to blame for that."""
         if self._turn == 0 and not view.messages and self._task.opening:
             self._turn = 1
             return Message(role="user", content=self._task.opening)
@@ -65,13 +63,15 @@ class LLMUser:
             reply = await self._ask(request, f"{first}+{attempt}" if attempt else first)
             if (said := self._read(reply.text, view)) is not None:
                 return said
-            if reply.truncated and (most := request.max_tokens):  # it thought for too long: the same room would not do
+            if reply.truncated and (
+                most := request.max_tokens
+            ):  # its reasoning was too long: the same limit would not do
                 cut = f": its reply was cut at {most:,} tokens, raise user_settings.max_tokens"
                 request = request.model_copy(update={"max_tokens": 2 * most})
         raise Aborted(Code.USER_FAILED, f"the user said nothing that can be read{cut}")
 
     def _read(self, text: str, view: View) -> Message | Stop | None:
-        """None: nothing is said; reasoning is not, nor a call where the user has no tools."""
+        """Parse a reply. None: it holds no message; reasoning is none, nor a call where the user has no tools."""
         message = tagged.read_message(text, f"user_{self._turn}")
         words = (message.content if isinstance(message.content, str) else None) or ""
         if message.calls and view.tools:
@@ -112,14 +112,14 @@ class LLMUser:
 
 
 def disarm_tags(text: str) -> str:
-    """Spell the tags of calls and results so that they are words."""
+    """Escape the tags of calls and results."""
     return TAG.sub(r"&lt;\1", text)
 
 
 def turned(view: View) -> list[dict[str, Any]]:
-    """The conversation from the user's side: what the assistant said is what is heard, and its own words are the model's.
+    """Swap the roles: the assistant's messages become `user` rows, and the user's own become `assistant` rows.
 
-    Results of the user's own tools come in the same role as the assistant's words, so tags in either are spelt `&lt;`: only the
+    Results of the user's own tools have the same role as the assistant's messages, so tags in either are written `&lt;`: only the
     environment writes tags.
     """
     found: list[dict[str, Any]] = []

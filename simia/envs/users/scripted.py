@@ -1,4 +1,4 @@
-"""Users without a model: the one whose task is the first message, and the one who reads a script."""
+"""Users without a model: the task is the first message, or the user follows a script."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from simia.trajectory import Message, ToolCall
 
 
 class NoUser:
-    """The task's words are the first message; the agent's first turn without calls ends the episode."""
+    """The task's text is the first message; the agent's first turn without calls ends the episode."""
 
     def __init__(self, task: Task) -> None:
         self._words = task.opening if not task.instruction else task.instruction
@@ -28,7 +28,7 @@ class NoUser:
 
 
 class ScriptedUser:
-    """Says the user's turns of the task's script (or of the one its reference makes) in their order, whatever the agent says; makes the user's calls."""
+    """Follows the user's turns and calls of the task's script, or of the script of its reference, whatever the agent says."""
 
     def __init__(self, task: Task) -> None:
         self._turns: list[Message] = []

@@ -1,4 +1,4 @@
-"""The protocol of whoever plays the user, and what of an episode somebody sees."""
+"""The protocol of a user simulator, and an episode as one side sees it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from simia.trajectory import Message
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """An episode as one side sees it: the agent its system text, both the messages that are theirs to see."""
+    """An episode as one side sees it: the agent also its system text, both the messages that are visible to them."""
 
     system: str | None
     messages: tuple[Message, ...]
@@ -22,17 +22,17 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """The user is done: why, and with which last words. `USER_FAILED` aborts the episode, and the words say how."""
+    """The user ends the episode: the reason, and a last message. `USER_FAILED` aborts the episode; `words` says why."""
 
     code: Code = Code.USER_STOP
     words: str = ""
 
 
 class User(Protocol):
-    """One episode's user. Asked at the start, with no messages yet, and after each turn of the agent without calls."""
+    """One episode's user. It is asked at the start, with no messages yet, and after each turn of the agent without calls."""
 
     async def reply(self, view: View) -> Message | Stop:
-        """The user's next message, with text or with calls of the user's own tools, or the end."""
+        """Return the user's next message, with text or with calls of the user's own tools, or the end."""
 
     def fork(self) -> User:
-        """The same user at the same point, for an episode that goes another way from here."""
+        """Copy the user at this point, for a forked episode."""

@@ -1,6 +1,6 @@
-"""Worlds: what a back end opens. Tools, calls, state, and nothing else: users, turns, limits and rewards are the Environment's.
+"""Worlds: tools, calls and state of one episode, opened by a back end. Users, turns, limits and rewards are the Environment's.
 
-Back ends are found by the entry-point group `simia.backends`; see `simia.envs.environment.open_environment`.
+Back ends are found by the entry-point group `simia.backends`; see `simia.envs.opening.open_environment`.
 """
 
 from simia.envs.worlds.world import Backend, ToolResult, World

@@ -1,4 +1,4 @@
-"""What never reaches a pack's code: calls of no such tool, arguments that are not JSON or break the schema. And errors in words."""
+"""Validate calls before they reach a pack's code: unknown tools, arguments that are not JSON or break the schema."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MOST_ARGUMENTS = 1 << 20
 
 
 def refused(call: ToolCall, specs: Mapping[str, ToolSpec]) -> ToolResult | None:
-    """What never reaches the pack's code: no such tool, arguments that are not JSON or break the schema."""
+    """Return the error of a call that must not reach the pack's code: unknown tool, arguments that are not JSON or break the schema."""
     spec = specs.get(call.name)
     if spec is None:
         near = difflib.get_close_matches(call.name, specs, n=1)
@@ -42,7 +42,7 @@ def refused(call: ToolCall, specs: Mapping[str, ToolSpec]) -> ToolResult | None:
 
 
 def unfit(arguments: dict[str, Any]) -> str | None:
-    """Why arguments cannot be sent at all: NaN, half a Unicode character, absurd size or depth."""
+    """Return why arguments cannot be sent at all: NaN, half a Unicode character, excessive size or depth."""
     try:
         size = len(json.dumps(arguments, ensure_ascii=False, allow_nan=False).encode("utf-8"))
     except ValueError as error:
@@ -61,8 +61,8 @@ def unfit(arguments: dict[str, Any]) -> str | None:
 
 
 def recordable(message: Message) -> Message:
-    """A message of the agent's as a record can hold it: half a Unicode character is replaced, and arguments that cannot be written
-    as JSON of a bounded depth are kept as text, so that the call is answered as one that cannot be read."""
+    """Make a message of the agent recordable: half a Unicode character is replaced, and arguments that cannot be written as JSON of a
+    bounded depth are kept as text, so that the call is answered with a parse error."""
     calls = [
         as_text(call) if call.arguments is not None and cannot_be_written(call.arguments) else call
         for call in message.calls
@@ -92,6 +92,6 @@ def as_text(call: ToolCall) -> ToolCall:
 
 
 def failure(call: ToolCall, code: Code, words: str, detail: str = "") -> ToolResult:
-    """An error as an observation: what is wrong in words, in the form of every other result."""
+    """Make the result of a failed call: the error message in the form of every other result."""
     data = {"error": words.encode(errors="replace").decode()}
     return ToolResult(call.id, orjson.dumps(data).decode(), data=data, error=code, detail=detail)

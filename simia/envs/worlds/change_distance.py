@@ -1,4 +1,4 @@
-"""How far the changes that a simulator named are from those that happened."""
+"""Distance between the changes that a simulator reported and the real ones."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any
 
 
 def distance(real: Sequence[Mapping[str, Any]], named: Sequence[Mapping[str, Any]]) -> float:
-    """1 − F1 between the changes that happened and those that the simulator named, each as (key, field, value); 0 when both are none."""
+    """Compute 1 − F1 between the real changes and the reported ones, each as (key, field, value); 0 when there are none of either."""
     one, two = set(happened(real)), set(said(named))
     return 1 - 2 * len(one & two) / (len(one) + len(two)) if one or two else 0.0
 
 
 def happened(changes: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str, str]]:
-    """Of a state's changes by path: the entity's key, the field, the new value."""
+    """Yield the entity's key, the field and the new value of each real change."""
     for change in changes:
         path, new = change["path"], change.get("new")
         if len(path) == 2 and isinstance(new, dict):  # a new entity: each of its fields

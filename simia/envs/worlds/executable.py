@@ -121,7 +121,7 @@ class ExecutableBackend:
     async def open(
         self, task: Task, *, seed: int = 0, group: str | None = None, snapshot: bytes | None = None
     ) -> ExecutableWorld:
-        """A new episode's world; with `snapshot`, one that goes on from there. Raises `UserError` for an `initial` that does not fit."""
+        """Open an episode's world; with `snapshot`, continue from there. Raises `UserError` for an `initial` that does not fit."""
         journal = unpacked(snapshot) if snapshot else Journal({"initial": task.initial, "seed": seed})
         slot = await self._slot()
         world = ExecutableWorld(self, task, slot, journal, own=self.isolated)
@@ -141,7 +141,7 @@ class ExecutableBackend:
         return min(self._slots, key=lambda slot: slot.sessions)
 
     async def _single(self, *, checks: bool = False) -> Slot:
-        """A process that serves one episode, or one look at its end; in a sandbox of its own where the pack asks for it."""
+        """Make a process that serves one episode or one check, in a sandbox of its own where the pack asks for it."""
         if not self.alone:
             return Slot(await (self.checker() if checks else self.zygote()), isolated=True)
         twin = (await self.zygote()).twin(checks=checks)
@@ -151,7 +151,7 @@ class ExecutableBackend:
     # -- what scoring needs ---------------------------------------------------------------------------------------
 
     async def expected(self, task: Task, seed: int) -> list[dict[str, Any]]:
-        """Changes that the reference solution makes, in a session of its own; a task without calls wants none."""
+        """Return the changes of the reference solution, played in a session of its own; a task without calls has none."""
         if not task.actions:
             return []
 
@@ -221,7 +221,7 @@ class ExecutableBackend:
         return found
 
     async def _remember(self, held: Held, task: Task, seed: int, make: Callable[[], Awaitable[Any]]) -> Any:
-        """Made once for a task and seed, also when a whole group asks at the same time."""
+        """Compute once for a task and seed, also when a whole group asks at the same time."""
         key = (task.id, seed)
         found = held.get(key)
         if found is None:
@@ -237,7 +237,7 @@ class ExecutableBackend:
 
     @property
     def writes(self) -> dict[str, dict[str, bool]]:
-        """By whom → tool → whether it may write. Known once the sandbox has started."""
+        """Caller → tool → whether it may write. Known once the sandbox has started."""
         return self._zygote.tools if self._zygote else {}
 
     @property
@@ -246,14 +246,14 @@ class ExecutableBackend:
         return bool(self._zygote and self._zygote.by_convention)
 
     async def declared(self) -> dict[str, Any]:
-        """What the code says of its tools: by whom → name → {"writes", "parameters", "required"}."""
+        """Return the code's declarations of its tools: caller → name → {"writes", "parameters", "required"}."""
         return (await self.zygote()).declared
 
     async def close(self) -> None:
         for slot in self._slots:
             await slot.close()
         self._slots = []
-        for twin in list(self._twins):  # of episodes that nobody closed
+        for twin in list(self._twins):  # of episodes that were not closed
             await twin.close()
         if self._checker is not None:
             await self._checker.close()
@@ -264,7 +264,7 @@ class ExecutableBackend:
 
 
 def interpreter(name: str) -> str:
-    """The interpreter of an environment by its name, or at that path."""
+    """Find the interpreter of a virtual environment by its name, or at that path."""
     from simia.venvs import ensure
 
     check_environment(name)
@@ -283,7 +283,7 @@ def named(pack: Pack, *parts: str) -> tuple[str, ...]:
 
 
 def values_of(variables: list[str]) -> dict[str, str]:
-    """Their values from our environment. They go into the sandbox, and nowhere else."""
+    """Read the values of environment variables. They go into the sandbox, and nowhere else."""
     missing = [name for name in variables if name not in os.environ]
     if missing:
         raise UserError(f"the environment has no variable {', '.join(missing)}: export it first")
@@ -294,7 +294,7 @@ def values_of(variables: list[str]) -> dict[str, str]:
 
 
 def more_descriptors() -> None:
-    """An isolated episode holds one: as many as this process may have, without asking for more than its hard limit."""
+    """Raise the soft limit of open files: each isolated episode holds a descriptor."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(DESCRIPTORS, hard)
     if soft < most:
@@ -317,6 +317,6 @@ class ExecutableSettings(Config):
 
 
 def open_backend(pack: Pack, **settings: Any) -> ExecutableBackend:
-    """For the entry point `simia.backends`."""
+    """Make the back end `executable`, not started. Raises `UserError` for unknown settings."""
     parsed = parse(ExecutableSettings, settings, where="the executable back end")
     return ExecutableBackend(pack, **{name: getattr(parsed, name) for name in settings})

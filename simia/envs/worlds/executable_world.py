@@ -11,7 +11,7 @@ import asyncio
 import itertools
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import orjson
 
@@ -21,14 +21,12 @@ from simia.envs.worlds.journal import COMPACT, Journal, fingerprint
 from simia.envs.worlds.world import ToolResult
 from simia.errors import Aborted, Code, UserError
 from simia.masking import mask
+from simia.pack import Pack
 from simia.sandbox.inside.frames import pack as pack_json
 from simia.sandbox.worker import Lost, Slot
 from simia.task import By, Task
 from simia.tool import ToolSpec
 from simia.trajectory import ToolCall
-
-if TYPE_CHECKING:
-    from simia.envs.worlds.executable import ExecutableBackend
 
 OK, REFUSED, FAILED, ENDED = 0, 1, 2, 3
 OUTSIDE = 0.15  # of a crash: what is ended from outside says little of the call that was running
@@ -36,7 +34,7 @@ CRASHES = 3  # a process may die for reasons of the machine's: so many times, al
 
 
 def masked(result: ToolResult) -> ToolResult:
-    """The result without the secrets that were granted to the pack: its code, or a server that it asks, may repeat them."""
+    """Remove the secrets that were granted to the pack: its code, or a server that it asks, may repeat them."""
     content, detail = mask(result.content), mask(result.detail)
     if content is result.content and detail is result.detail:
         return result
@@ -49,17 +47,45 @@ def masked(result: ToolResult) -> ToolResult:
     return replace(result, content=content, data=data, detail=detail)
 
 
+class ExecutableServices(Protocol):
+    """What a world uses of the back end that opened it."""
+
+    pack: Pack
+    repeatable: bool
+    specs: dict[By, dict[str, ToolSpec]]
+
+    @property
+    def writes(self) -> dict[str, dict[str, bool]]:
+        """By caller → tool → whether it may write."""
+
+    @property
+    def by_convention(self) -> bool:
+        """Whether the code follows `simia.kit`."""
+
+    async def expected(self, task: Task, seed: int) -> list[dict[str, Any]]:
+        """Changes that the reference solution makes."""
+
+    async def is_readable(self, task: Task, seed: int) -> bool:
+        """Whether the state of an untouched episode can be read now."""
+
+    async def checks(self, task: Task, seed: int, changes: list[dict[str, Any]]) -> dict[str, Any]:
+        """The checklist's items on a state."""
+
+    async def at_reset(self, task: Task, seed: int) -> dict[str, Any]:
+        """The checklist's items on the untouched state."""
+
+
 class ExecutableWorld:
     """One episode. Every failure of its code or worker becomes a result; only lost infrastructure raises `Aborted`."""
 
-    def __init__(self, backend: ExecutableBackend, task: Task, slot: Slot, journal: Journal, *, own: bool) -> None:
+    def __init__(self, backend: ExecutableServices, task: Task, slot: Slot, journal: Journal, *, own: bool) -> None:
         self._backend, self._task, self._slot, self._journal, self._own = backend, task, slot, journal, own
         self._seed = int(journal.spec["seed"])
         self._session = slot.number()
         self._generation, self._stale, self._born = -1, False, False
         self._told = False  # that the supervisor ended the sandbox
         self._fell = False  # that a call, or what it left running, ended a worker of this episode's own
-        self._writes = backend._zygote.tools if backend._zygote else {}
+        self._writes = backend.writes
         self._guard = asyncio.Lock()
         slot.sessions += 1
         self.tools: Mapping[By, Sequence[ToolSpec]] = {
@@ -153,7 +179,7 @@ class ExecutableWorld:
             raise Aborted(error.code, error.detail, **{"own": True, **error.facts}) from None
 
     async def changes(self) -> list[dict[str, Any]]:
-        """From the start of the episode to now. Raises `Aborted` for what is no list of changes."""
+        """Return the changes since the start of the episode. Raises `Aborted` for an answer that is no list of changes."""
         found = await self.request("changes")
         if not isinstance(found, list) or not all(is_change(each) for each in found):
             raise Aborted(Code.TOOL_FAILED, "the worker sent changes that are none")
@@ -205,13 +231,13 @@ class ExecutableWorld:
                     continue
                 return await worker.ask(what, self._session, detail, alone=alone)
             except asyncio.CancelledError:
-                # The worker goes on with what nobody waits for: its session is no longer what the journal says.
+                # The worker continues with a request that was given up: its session no longer matches the journal.
                 self._generation, self._stale = -1, True
                 raise
             except Lost as error:
                 self._told |= error.code is Code.RESOURCE_LIMIT
                 self._fell |= self._own and what == "call" and not error.outside and error.code is not Code.WORKER_LOST
-                if error.alone or self._own:  # in a process of its own nobody else can be at fault
+                if error.alone or self._own:  # in a process of its own no other episode can be at fault
                     crashes += OUTSIDE if error.outside else 1
                     if error.sure or crashes >= CRASHES:
                         raise
@@ -219,7 +245,7 @@ class ExecutableWorld:
         raise AssertionError
 
     async def _ensure(self) -> None:
-        """The session lives in the present worker: opened there, or built again from the journal."""
+        """Make sure the current worker has the session: open it there, or rebuild it from the journal."""
         if self._slot.live is not None and self._generation == self._slot.generation:
             return
         if self._stale and self._own and (held := self._slot.live) is not None:

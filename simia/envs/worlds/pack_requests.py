@@ -1,4 +1,4 @@
-"""What a pack asks of the machine, and what whoever opens it must grant: a pack grants itself nothing.
+"""What a pack asks of the machine, and what its user must grant: a pack grants itself nothing.
 
 Shown to every pack are the system's programs and libraries, simia's interpreter, and the environments that simia built in its cache, by
 their plain name. Any other file or folder is a request: without a grant the pack is not opened.

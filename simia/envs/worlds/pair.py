@@ -1,10 +1,10 @@
-"""Two worlds side by side for one episode: tools that run for real beside tools that are simulated, or both on the same calls.
+"""Two worlds for one episode: some tools executed and others simulated (`mixed`), or both on the same calls (`shadow`).
 
-`mixed`: each tool has its back end (`{"*": "simulated", "get_order": "executable"}`): a user's safe tools run, the dangerous or
-missing ones are simulated. The simulator sees what the real ones gave; the real ones know nothing of simulated changes.
+`mixed`: each tool has its back end (`{"*": "simulated", "get_order": "executable"}`): safe tools run, dangerous or missing ones are
+simulated. The simulator sees the results of executed tools; executed tools do not see simulated changes.
 
-`shadow`: the agent plays the executable world, and beside it the simulated one is asked what it would have answered. By
-default it goes on from the true answers (`forced`), so that each call is compared by itself; else from its own.
+`shadow`: the agent plays the executable world, and the simulator is asked for its answer to each call. By default its history holds the
+true answers (`forced`), so that each call is compared by itself; otherwise it holds its own.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from simia.envs.worlds.simulated.feedback import Answer, Done
 from simia.envs.worlds.simulated.world import SimulatedWorld
 from simia.envs.worlds.world import ToolResult
 from simia.errors import Aborted, Code, UserError
+from simia.llm.engine import Engine
 from simia.pack import Pack
-from simia.scorer import Scorer
 from simia.task import By, Task
 from simia.tool import ToolSpec
 from simia.trajectory import ToolCall
@@ -36,7 +36,7 @@ EXECUTABLE = ExecutableSettings.model_fields.keys()
 
 
 class PairBackend:
-    """`real`: the tools that run for real, in `mixed`; None: `shadow`, where all do, and all are simulated beside that."""
+    """`real`: the tools that are executed, in `mixed`; None: `shadow`, where every tool is executed and simulated."""
 
     def __init__(self, pack: Pack, *, real: set[str] | None = None, forced: bool = True, **settings: Any) -> None:
         self.pack, self.real, self.forced = pack, real, forced
@@ -44,17 +44,8 @@ class PairBackend:
         self.executable = executable(pack, **run)
         self.simulated = SimulatedBackend(pack, **settings)
 
-    @property
-    def scorer(self) -> Scorer | None:
-        """Where tools are simulated there is no whole state to compare; in the shadow the executable world's rules judge."""
-        return self.simulated.scorer if self.real is not None else None
-
-    @property
-    def engine(self) -> Any:
-        return self.simulated.engine
-
-    def use(self, engine: Any) -> None:
-        """The model that simulates from now on."""
+    def use(self, engine: Engine) -> None:
+        """Ask this engine for simulated answers from now on."""
         self.simulated.use(engine)
 
     async def start(self) -> None:
@@ -89,7 +80,7 @@ class PairWorld:
     real: ExecutableWorld
     simulated: SimulatedWorld
     differences: list[dict[str, Any]] = field(default_factory=list)
-    """In the shadow, for each call: what each gave."""
+    """In `shadow`: one row per call, with both results."""
 
     def __post_init__(self) -> None:
         self.tools: Mapping[By, Sequence[ToolSpec]] = self.real.tools
@@ -126,7 +117,7 @@ class PairWorld:
             if not self.backend.forced:
                 self.simulated.take(Done(by, call.name, call.arguments, answer))
                 row["distance"] = await self._distance()
-        except Aborted as error:  # the shadow never disturbs the episode
+        except Aborted as error:  # a failed simulation never disturbs the episode
             row["lost"] = f"{error.code}: {error.detail}"
         if self.backend.forced or "lost" in row:
             self._tell(call, by, result)
@@ -134,7 +125,7 @@ class PairWorld:
         return result
 
     async def _distance(self) -> float:
-        """How far the changes that the simulator named are from those that happened, by now."""
+        """Measure how far the changes that the simulator reported are from the real ones."""
         return distance(await self.real.changes(), (await self.simulated.evidence())["simulated"])
 
     def _tell(self, call: ToolCall, by: By, result: ToolResult) -> None:
@@ -180,5 +171,5 @@ def open_mixed(pack: Pack, routes: Mapping[str, str], **settings: Any) -> PairBa
 
 
 def open_shadow(pack: Pack, **settings: Any) -> PairBackend:
-    """For the back end `shadow`."""
+    """Make the back end `shadow`, not started."""
     return PairBackend(pack, **settings)

@@ -14,7 +14,7 @@ from simia.trajectory import ToolCall
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """What a call gave. `content` is what the caller reads; `data` the JSON value behind it, if any; `detail` for authors;
+    """The result of a call. `content`: the text for the caller; `data`: its JSON value, if any; `detail`: for authors of packs;
     `ends`: the episode is over."""
 
     call_id: str
@@ -26,30 +26,30 @@ class ToolResult:
 
 
 class World(Protocol):
-    """One episode's world. Raises `Aborted` when its infrastructure gives way, and nothing else."""
+    """One episode's world. Raises `Aborted` when its infrastructure fails, and nothing else."""
 
     tools: Mapping[By, Sequence[ToolSpec]]
 
     async def call(self, calls: Sequence[ToolCall], by: By = "agent") -> list[ToolResult]:
-        """In order, each a transaction of its own: a call that fails leaves the state as it was."""
+        """Run the calls in order, each as a transaction: a call that fails leaves the state unchanged."""
 
     async def state(self) -> Any | None:
-        """The whole state as JSON; None where a world has none."""
+        """Return the whole state as JSON; None where a world has none."""
 
     async def evidence(self) -> dict[str, Any]:
-        """What scoring needs of the state: see docs/packs.md."""
+        """Return what scoring needs of the state: see docs/packs.md."""
 
     async def snapshot(self) -> bytes:
-        """Enough to open the same episode again, now or later, here or elsewhere."""
+        """Return what is needed to open the same episode again, also in another process."""
 
     async def close(self) -> None: ...
 
 
 class Backend(Protocol):
-    """Opens worlds of one pack, and is shared by them all."""
+    """Opens worlds of one pack. A back end may have a `scorer`, which then judges in place of the tasks' rules."""
 
     async def start(self) -> None:
-        """Make ready what all worlds need. Raises `UserError` when the user must change something first. `open` does it too."""
+        """Start what all worlds need; `open` does it too. Raises `UserError` when the user must change something first."""
 
     async def open(self, task: Task, *, seed: int, group: str | None, snapshot: bytes | None = None) -> World: ...
 

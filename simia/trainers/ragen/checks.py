@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from simia.config import parse
-from simia.envs.config import StageConfig
+from simia.envs.config import EnvironmentConfig
 from simia.envs.text_episode import plain
 from simia.errors import UserError
 from simia.trainers.launch import look_up
@@ -108,7 +108,7 @@ def check_tag(config: Any, tag: str) -> None:
         isinstance(stage, Mapping),
         f"custom_envs.{tag}.env_config.stage is {stage}: it is a section with pack, backend, …",
     )
-    capped = parse(StageConfig, plain(stage), where=f"custom_envs.{tag}.env_config.stage").limits.capped
+    capped = parse(EnvironmentConfig, plain(stage), where=f"custom_envs.{tag}.env_config.stage").limits.capped
     need(
         not capped or bool(look_up(fields, "store")),
         f"custom_envs.{tag}.env_config.stage.limits has a cap, which holds for one start alone: name a store beside stage",

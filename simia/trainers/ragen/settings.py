@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from simia.config import parse
-from simia.envs.config import StageConfig
+from simia.envs.config import EnvironmentConfig
 from simia.envs.text_episode import plain
 from simia.task import Task
 
@@ -21,7 +21,7 @@ class SimiaEnvConfig:
     """`env_config` of a tag in RAGEN's `custom_envs`; every field has a default, for RAGEN makes it without any."""
 
     stage: dict[str, Any] = field(default_factory=dict)
-    """A `StageConfig` as a mapping: pack, back end, models, judge."""
+    """A `EnvironmentConfig` as a mapping: pack, back end, models, judge."""
     train: str | None = "train"
     """The split of the training seeds; None: all tasks of the stage."""
     val: str | None = "test"
@@ -37,8 +37,8 @@ class SimiaEnvConfig:
         self.stage = plain(self.stage)
 
 
-def as_stage(config: SimiaEnvConfig) -> StageConfig:
-    return parse(StageConfig, config.stage, where="env_config.stage")
+def as_stage(config: SimiaEnvConfig) -> EnvironmentConfig:
+    return parse(EnvironmentConfig, config.stage, where="env_config.stage")
 
 
 def task_of(tasks: Sequence[Task], seed: int, mode: str = "train") -> Task:

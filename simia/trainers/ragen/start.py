@@ -18,7 +18,7 @@ from typing import Any
 import yaml
 
 from simia.config import assign, merge, read
-from simia.envs.opening import chosen
+from simia.envs.opening import select_tasks
 from simia.errors import UserError
 from simia.pack import Pack
 from simia.resources import cache_root
@@ -132,7 +132,7 @@ def check_stages(whole: dict[str, Any]) -> list[str]:
             check_stage(stage, pack)
             if fields.store is not None:
                 writable(Path(fields.store), f"custom_envs.{tag}.env_config.store")
-            tasks = tasks_of_split(pack, chosen(pack, stage), split, f" for {part}")
+            tasks = tasks_of_split(pack, select_tasks(pack, stage), split, f" for {part}")
             notes.append(
                 f"{part}: {groups} groups of {section['group_size']} a step on {len(tasks)} tasks of {pack.name} ({stage.backend})"
             )

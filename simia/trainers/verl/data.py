@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from simia.envs.config import StageConfig
-from simia.envs.opening import chosen
+from simia.envs.config import EnvironmentConfig
+from simia.envs.opening import select_tasks
 from simia.exporting.parquet import arrow
 from simia.pack import Pack
 from simia.task import Task
@@ -38,13 +38,13 @@ def rows(pack: Pack, tasks: Sequence[Task], at_least: int = 1, *, validates: boo
 
 
 def rows_of(
-    stage: StageConfig, split: str | None = None, at_least: int = 1, *, validates: bool = False
+    stage: EnvironmentConfig, split: str | None = None, at_least: int = 1, *, validates: bool = False
 ) -> list[dict[str, Any]]:
     """The rows of a stage's tasks (of one split, where it is named). Raises `UserError` for a split that the pack does not have,
     or where pyarrow is missing."""
     arrow()
     pack = Pack.load(stage.pack)
-    tasks = chosen(pack, stage if split is None else stage.model_copy(update={"split": split}))
+    tasks = select_tasks(pack, stage if split is None else stage.model_copy(update={"split": split}))
     return rows(pack, tasks, at_least, validates=validates)
 
 
@@ -55,7 +55,7 @@ def save(path: Path, found: list[dict[str, Any]]) -> None:
 
 
 def write(
-    path: Path, stage: StageConfig, split: str | None = None, at_least: int = 1, *, validates: bool = False
+    path: Path, stage: EnvironmentConfig, split: str | None = None, at_least: int = 1, *, validates: bool = False
 ) -> int:
     """`rows_of` as a file; returns their number."""
     found = rows_of(stage, split, at_least, validates=validates)

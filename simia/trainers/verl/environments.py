@@ -13,7 +13,7 @@ from pathlib import Path
 from weakref import WeakKeyDictionary
 
 from simia.envs.environment import Environment
-from simia.envs.opening import open_stage
+from simia.envs.opening import open_environment
 from simia.trainers.verl.settings import VerlSettings
 
 log = logging.getLogger(__name__)
@@ -29,7 +29,7 @@ async def opened(settings: VerlSettings) -> Environment:
     key = settings.model_dump_json(include={"stage", "store"})
     if key not in mine:
         store = Path(settings.store) if settings.store else None
-        mine[key] = loop.create_task(open_stage(settings.stage, store=store, say=log.info))
+        mine[key] = loop.create_task(open_environment(settings.stage, store=store, say=log.info))
     opening = mine[key]
     try:
         return await asyncio.shield(opening)  # one episode that is cancelled must not take it from the others

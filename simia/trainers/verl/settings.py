@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import Field
 
 from simia.config import OPERATIONAL, Config
-from simia.envs.config import StageConfig
+from simia.envs.config import EnvironmentConfig
 
 
 class PlaySettings(Config):
@@ -61,7 +61,7 @@ class DataSettings(Config):
 class VerlSettings(Config):
     """The section `simia` of a configuration of verl."""
 
-    stage: StageConfig = Field(description="The environment: a pack with its back end, models and judge.")
+    stage: EnvironmentConfig = Field(description="The environment: a pack with its back end, models and judge.")
     play: PlaySettings = Field(default_factory=PlaySettings, description="How an episode is played.")
     data: DataSettings = Field(default_factory=DataSettings, description="Tasks as data sets.")
     store: str | None = Field(

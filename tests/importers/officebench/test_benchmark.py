@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from simia.envs.environment import Environment, open_environment
+from simia.envs.environment import Environment
+from simia.envs.opening import open_environment
 from simia.task import Task
 from tests.importers.officebench.play import LIMITS, SOLUTIONS, benchmark, played, value, walls
 
@@ -43,14 +44,14 @@ def test_the_solutions_are_of_every_app_and_size() -> None:
 
 
 async def test_a_sample_of_solutions_scores_one(whole_pack: Path) -> None:
-    async with await open_environment(str(whole_pack), limits=LIMITS) as environment:
+    async with await open_environment(str(whole_pack), episode=LIMITS) as environment:
         found = await scores(environment, [environment.pack.task(name) for name in SAMPLE], solve=True)
     assert found == dict.fromkeys(SAMPLE, 1.0)
 
 
 async def test_doing_nothing_scores_only_where_it_is_said(whole_pack: Path) -> None:
     """A tenth of the subtasks and the listed ones; all of them below."""
-    async with await open_environment(str(whole_pack), limits=LIMITS) as environment:
+    async with await open_environment(str(whole_pack), episode=LIMITS) as environment:
         tasks = [task for number, task in enumerate(environment.tasks) if number % 10 == 0 or task.id in UNTOUCHED]
         found = await scores(environment, tasks, solve=False)
     assert found == {task.id: float(task.id in UNTOUCHED) for task in tasks}
@@ -58,7 +59,7 @@ async def test_doing_nothing_scores_only_where_it_is_said(whole_pack: Path) -> N
 
 @pytest.mark.all
 async def test_every_solution_scores_one(whole_pack: Path) -> None:
-    async with await open_environment(str(whole_pack), limits=LIMITS) as environment:
+    async with await open_environment(str(whole_pack), episode=LIMITS) as environment:
         tasks = [task for task in environment.tasks if task.actions]
         assert [task.id for task in environment.tasks if not task.actions] == UNSOLVED
         found = await scores(environment, tasks, solve=True)
@@ -67,7 +68,7 @@ async def test_every_solution_scores_one(whole_pack: Path) -> None:
 
 @pytest.mark.all
 async def test_doing_nothing_on_every_subtask(whole_pack: Path) -> None:
-    async with await open_environment(str(whole_pack), limits=LIMITS) as environment:
+    async with await open_environment(str(whole_pack), episode=LIMITS) as environment:
         assert len(environment.tasks) == 145
         found = await scores(environment, environment.tasks, solve=False)
     assert [name for name, score in found.items() if score != 0] == UNTOUCHED

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from simia.envs.environment import open_environment
+from simia.envs.opening import open_environment
 from simia.errors import Code
 from simia.importers import officebench
 from simia.task import ChecklistSpec, RewardSpec, Task
@@ -56,7 +56,7 @@ SOLUTIONS: dict[str, list[Call]] = {
 
 
 async def test_solutions_score_one_nothing_scores_none_and_all_repeats(small_pack: Path) -> None:
-    async with await open_environment(str(small_pack), limits=LIMITS) as environment:
+    async with await open_environment(str(small_pack), episode=LIMITS) as environment:
         for task in environment.tasks:
             idle = await played(environment, task, [])
             assert value(idle) == 0, (task.id, idle.reward)
@@ -74,7 +74,7 @@ async def test_replies_are_the_benchmarks(small_pack: Path) -> None:
     """The texts were recorded from the benchmark's own code on the same files; a reason may follow one that gives none."""
     rows = [json.loads(line) for line in OBSERVATIONS.read_text(encoding="utf-8").splitlines()]
     assert len(rows) >= 40
-    async with await open_environment(str(small_pack), limits=LIMITS) as environment:
+    async with await open_environment(str(small_pack), episode=LIMITS) as environment:
         episode = await environment.reset("1-1/0")
         try:
             for row in rows:
@@ -87,7 +87,7 @@ async def test_replies_are_the_benchmarks(small_pack: Path) -> None:
 
 async def test_only_the_open_apps_actions_are_there(small_pack: Path) -> None:
     malformed = "Malformed action! You must follow the given action format! Try a different action."
-    async with await open_environment(str(small_pack), limits=LIMITS) as environment:
+    async with await open_environment(str(small_pack), episode=LIMITS) as environment:
         episode = await environment.reset("1-1/0")
         assert (await say(episode, "calendar.list_events", username="Ann")).startswith(malformed)
         opened = await say(episode, "system.switch_app", target_app="word")
@@ -111,7 +111,7 @@ async def test_only_the_open_apps_actions_are_there(small_pack: Path) -> None:
 
 
 async def test_bugs_of_the_benchmark_that_are_not_here(small_pack: Path) -> None:
-    async with await open_environment(str(small_pack), limits=LIMITS) as environment:
+    async with await open_environment(str(small_pack), episode=LIMITS) as environment:
         episode = await environment.reset("1-1/0")
         delete = {"user": "Ann", "summary": "standup"}
         assert (
@@ -162,7 +162,7 @@ async def test_bugs_of_the_benchmark_that_are_not_here(small_pack: Path) -> None
 
 
 async def test_the_shell_is_real_and_ends(small_pack: Path) -> None:
-    async with await open_environment(str(small_pack), limits=LIMITS) as environment:
+    async with await open_environment(str(small_pack), episode=LIMITS) as environment:
         episode = await environment.reset("1-1/0")
         run = lambda line: in_app(episode, "shell.command", command=line)  # noqa: E731
         assert await run("ls") == "calendar\ndata\nemails"
@@ -219,7 +219,7 @@ HOSTILE: list[Call] = [
 
 
 async def test_hostile_arguments_get_words_and_change_nothing(small_pack: Path) -> None:
-    async with await open_environment(str(small_pack), limits=LIMITS) as environment:
+    async with await open_environment(str(small_pack), episode=LIMITS) as environment:
         episode = await environment.reset("1-1/0")
         await in_app(episode, "excel.create_new_file", file_path=STOCK)
         await in_app(episode, "shell.command", command="ln -s /etc /testbed/data/out; ln -s / /testbed/emails/Eve")
@@ -241,7 +241,7 @@ async def test_hostile_arguments_get_words_and_change_nothing(small_pack: Path) 
 
 
 async def test_tables_letters_and_pages_survive_conversion(small_pack: Path) -> None:
-    async with await open_environment(str(small_pack), limits=LIMITS) as environment:
+    async with await open_environment(str(small_pack), episode=LIMITS) as environment:
         episode = await environment.reset("1-1/0")
         await in_app(episode, "excel.create_new_file", file_path=STOCK)
         for row, text in enumerate(("Łódź", "<b>&", "2024-01-02", "=1+1"), start=1):
@@ -261,7 +261,7 @@ async def test_tables_letters_and_pages_survive_conversion(small_pack: Path) -> 
 
 
 async def test_the_evidence_says_what_files_hold(small_pack: Path) -> None:
-    async with await open_environment(str(small_pack), limits=LIMITS) as environment:
+    async with await open_environment(str(small_pack), episode=LIMITS) as environment:
         episode = await played(environment, environment.pack.task("2-1/0"), SOLUTIONS["2-1/0"])
     changes = json.dumps(episode.evidence)
     assert '"Sheet": {"A1": "paper", "B1": 12}' in changes
@@ -313,7 +313,7 @@ CHECKED: list[tuple[dict[str, Any], bool]] = [
 
 async def test_checks_mean_what_the_benchmark_means(small_pack: Path) -> None:
     files = {"data/sums.txt": {"text": "1,200 and 12,000\n"}, "calendar/Two.ics": {"text": TWO}}
-    async with await open_environment(str(small_pack), limits=LIMITS) as environment:
+    async with await open_environment(str(small_pack), episode=LIMITS) as environment:
         episode = await played(environment, task_of([call for call, _ in CHECKED], files), [])
     assert episode.evidence is not None
     results = list(episode.evidence["checks"].items())
@@ -348,14 +348,14 @@ async def test_checks_of_cells(small_pack: Path) -> None:
         for column, text in enumerate(("12", "5%", "7.5"), start=1):
             calls.append(("excel.set_cell", {"file_path": file, "row_idx": 1, "column_idx": column, "text": text}))
     calls.append(("excel.set_cell", {"file_path": f"{D}/other.xlsx", "row_idx": 2, "column_idx": 1, "text": "x"}))
-    async with await open_environment(str(small_pack), limits=LIMITS) as environment:
+    async with await open_environment(str(small_pack), episode=LIMITS) as environment:
         episode = await played(environment, task_of([call for call, _ in cases]), calls)
     assert episode.evidence is not None
     assert list(episode.evidence["checks"].values()) == [expected for _, expected in cases]
 
 
 async def test_ocr_reads_or_says_what_is_missing(small_pack: Path) -> None:
-    async with await open_environment(str(small_pack), limits=LIMITS) as environment:
+    async with await open_environment(str(small_pack), episode=LIMITS) as environment:
         episode = await environment.reset("3-1/0")
         letter, page, image = (f"{D}/sign.{kind}" for kind in ("docx", "pdf", "png"))
         await in_app(episode, "word.create_new_file", file_path=letter)
@@ -377,7 +377,7 @@ async def test_ocr_reads_or_says_what_is_missing(small_pack: Path) -> None:
 @pytest.mark.skipif(not shutil.which("soffice"), reason="no LibreOffice on this machine")
 async def test_libreoffice_prints_where_it_is(tmp_path: Path) -> None:
     pack = officebench.import_tasks(small.folder(tmp_path / "tasks"), tmp_path / "pack")
-    async with await open_environment(str(pack), limits=LIMITS) as environment:
+    async with await open_environment(str(pack), episode=LIMITS) as environment:
         states = []
         for _ in range(2):
             episode = await environment.reset("1-1/0")

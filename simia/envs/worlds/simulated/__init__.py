@@ -1,4 +1,4 @@
-"""The simulated back end (Simia-RL, §2.3): a model answers the agent's calls, a ledger keeps it to what it has said."""
+"""The simulated back end (Simia-RL, §2.3): a model answers the agent's calls, and a ledger keeps its answers consistent."""
 
 from simia.envs.worlds.simulated.backend import SimulatedBackend, open_backend
 from simia.envs.worlds.simulated.settings import SimulatedSettings

@@ -1,4 +1,4 @@
-"""The simulated back end: one engine, one set of prompts and one book of shared answers for all episodes of a pack."""
+"""The simulated back end: one engine, one set of prompts and one table of shared answers for all episodes of a pack."""
 
 from __future__ import annotations
 
@@ -6,53 +6,35 @@ import asyncio
 import itertools
 import json
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import orjson
 import zstandard
-from pydantic import TypeAdapter
 
 from simia.config import parse
-from simia.envs.rewards.judge import Oracle, OracleSettings
-from simia.envs.worlds.simulated.feedback import FORM, Answer, Feedback
+from simia.envs.worlds.simulated.feedback import FORM, Feedback
 from simia.envs.worlds.simulated.settings import SimulatedSettings
-from simia.envs.worlds.simulated.world import SimulatedWorld, result_schema
+from simia.envs.worlds.simulated.world import SharedAnswers, SimulatedWorld
 from simia.errors import UserError
-from simia.llm.backends import LLMSettings, price_for
-from simia.llm.backends import open_backend as open_model
-from simia.llm.engine import Engine, Limits, PassingJournal
+from simia.llm.engine import Engine
 from simia.llm.types import Request
 from simia.pack import Pack
 from simia.quality.entity_ledger import Ledger
 from simia.quotation import escape_unprintable, quote_label
-from simia.scorer import Scorer
 from simia.state import merge_patch
 from simia.task import By, Task
-from simia.tool import SchemaError, ToolSpec
+from simia.tool import SchemaError, ToolSpec, compile_schema
 from simia.trajectory import digest
 
 KEPT = 65_536  # answers that a group may share, the latest
-Shared = tuple[list[Answer], list[str]]
 
 
 class SimulatedBackend:
-    """`engine`: of the model that simulates; whoever opened it closes it. Without one, `llm` says which model, and it is ours.
+    """Opens simulated worlds of one pack."""
 
-    `scorer`: who judges its episodes. Unset: an oracle that asks the same model; `oracle` holds its settings.
-    """
-
-    def __init__(
-        self,
-        pack: Pack,
-        *,
-        engine: Engine | None = None,
-        llm: dict[str, Any] | LLMSettings | None = None,
-        limits: Limits | None = None,
-        scorer: Scorer | None = None,
-        oracle: dict[str, Any] | OracleSettings | None = None,
-        **settings: Any,
-    ) -> None:
+    def __init__(self, pack: Pack, *, engine: Engine | None = None, **settings: Any) -> None:
+        """`engine`: asks the model that simulates; its owner closes it. It may come later, by `use`. `settings`: `SimulatedSettings`."""
         if not pack.tools:
             raise UserError(f"pack {pack.name} has no tools to simulate: name their file in pack.yaml")
         self.pack = pack
@@ -62,51 +44,34 @@ class SimulatedBackend:
             "agent": {tool.name: tool for tool in pack.tools},
             "user": {tool.name: tool for tool in pack.user_tools},
         }
-        self.numbers = itertools.count()
+        self.numbers: Iterator[int] = itertools.count()
         self._returns = {tool.name: schema_of(tool) for tool in (*pack.tools, *pack.user_tools)}
         self._tables: Any = None
         if self.settings.knowledge == "state":
             self._tables = state_of(pack)
-            known(
-                pack, Task(id="-"), self._tables, self.settings
-            )  # too much for a prompt is said before there is a run
+            known(pack, Task(id="-"), self._tables, self.settings)  # raises where the tables do not fit a prompt
         self.identity = digest([self.settings.model_dump(), self.feedback.system, self.feedback.hashes, self._tables])
-        self._shared: OrderedDict[str, asyncio.Future[Shared]] = OrderedDict()
-        self._engine: Engine | None = None
-        self._own = engine is None
-        self._judging = (
-            oracle if isinstance(oracle, OracleSettings) else parse(OracleSettings, oracle or {}, where="the oracle")
-        )
-        self.scorer = scorer
-        self._llm = llm
-        self._limits = limits or Limits()
-        if engine is not None:
-            self.use(engine)
+        self._shared: OrderedDict[str, asyncio.Future[SharedAnswers]] = OrderedDict()
+        self._engine = engine
 
     def use(self, engine: Engine) -> None:
-        """The model that simulates from now on; closed by whoever opened it."""
-        self._engine, self._own = engine, False
-        self.scorer = self.scorer or Oracle(engine, self.pack, self._judging)
+        """Ask this engine from now on; its owner closes it."""
+        self._engine = engine
 
     @property
     def engine(self) -> Engine:
-        assert self._engine is not None, "start the back end first"
+        """The engine of the model that simulates."""
+        if self._engine is None:
+            raise UserError("the simulated back end has no model: open it with `open_environment`, or give an `engine`")
         return self._engine
 
     async def start(self) -> None:
-        """Open the model, where it is ours to open."""
-        if self._engine is None:
-            chosen: LLMSettings = TypeAdapter(LLMSettings).validate_python(self._llm or {"kind": "embedded"})
-            model = open_model(chosen)
-            await model.start()
-            self.use(Engine(model, PassingJournal(), self._limits, price_for(chosen)))
-            self._own = True
+        """Do nothing: `open_environment` starts the model."""
 
     async def open(
         self, task: Task, *, seed: int = 0, group: str | None = None, snapshot: bytes | None = None
     ) -> SimulatedWorld:
-        """An episode's world; with `snapshot` one that goes on from there."""
-        await self.start()
+        """Open an episode's world; with `snapshot` one that goes on from there."""
         told, ledger = "", Ledger()
         if self._tables is not None:
             told, ledger = known(self.pack, task, self._tables, self.settings)
@@ -130,7 +95,7 @@ class SimulatedBackend:
             extra_body=dict(settings.extra),
         )  # fmt: skip
 
-    async def shared(self, place: str, make: Callable[[], Awaitable[Shared]]) -> Shared:
+    async def shared(self, place: str, make: Callable[[], Awaitable[SharedAnswers]]) -> SharedAnswers:
         """Asked once for a group, a world and its calls, also when a whole group asks at the same time."""
         found = self._shared.get(place)
         if found is None:
@@ -155,15 +120,13 @@ class SimulatedBackend:
         ]
 
     async def close(self) -> None:
-        if self._own and self._engine is not None:
-            await self._engine.close()
-            await self._engine.backend.close()
-            self._engine = None
+        """Do nothing: the engine is its owner's."""
 
 
 def schema_of(tool: ToolSpec) -> Any:
+    """Compile the schema of what the tool returns; None where none is declared, or one that cannot be used."""
     try:
-        return result_schema(tool)
+        return compile_schema(tool.returns) if isinstance(tool.returns, dict) else None
     except SchemaError:  # a foreign one that cannot be used says nothing
         return None
 
@@ -193,5 +156,5 @@ def known(pack: Pack, task: Task, tables: Any, settings: SimulatedSettings) -> t
 
 
 def open_backend(pack: Pack, **settings: Any) -> SimulatedBackend:
-    """For the entry point `simia.backends`."""
+    """Make the back end `simulated`, not started. Raises `UserError` for unknown settings."""
     return SimulatedBackend(pack, **settings)

@@ -12,16 +12,14 @@ Knowledge = Literal["schema", "reference", "state"]
 
 
 class SimulatedSettings(Config):
-    """How a model plays the tools."""
+    """Prompting and sampling of the model that plays the tools."""
 
     knowledge: Knowledge = Field(
         "reference",
         description="schema: tools and policy only; reference: the task and its solution too (the paper's); state: the pack's tables too.",
     )
-    ledger: bool = Field(True, description="Keep what was said of each entity, and refuse answers that contradict it.")
-    again: int = Field(
-        1, ge=0, description="Times that an answer which contradicts or cannot be read is asked for anew."
-    )
+    ledger: bool = Field(True, description="Keep the values of each entity, and refuse answers that contradict them.")
+    again: int = Field(1, ge=0, description="Further attempts after an answer that contradicts or cannot be parsed.")
     helpful: bool = Field(False, description="Errors explain what would work, more than a real system's do (Fig. 8).")
     examples: int = Field(1, ge=0, description="Results of each tool, from the pack's seeds, that show the format.")
     context: int = Field(60_000, ge=2_000, description="Tokens of a prompt; older results are left out beyond it.")

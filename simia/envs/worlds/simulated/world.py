@@ -1,44 +1,67 @@
-"""One simulated episode: calls are checked here first, then a model answers them, and the ledger holds it to its word.
+"""One simulated episode: calls are validated first, then a model answers them, and the ledger refuses contradictions.
 
-What our schema check refuses never costs a request. The answers of one turn come in one request. An answer that cannot be
-read or contradicts what was said before is asked for once more, with the contradiction named. Within a group, who asks the
-same in the same world gets the same answer, and it is paid for once: the key of a reply is made of the group, the digest of
-all calls and answers so far, and the calls.
+A call that breaks its schema costs no request. One request asks for the answers of one turn. Where an answer cannot be parsed or
+contradicts earlier ones, the model is asked once more and told the contradiction. Within a group, the same calls in the same world get the
+same answer, which is paid for once: the key of a reply is made of the group, the digest of all calls and answers so far, and the calls.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import zstandard
 
 from simia.envs.worlds.arguments import failure, refused
-from simia.envs.worlds.simulated.feedback import Answer, Done, Unreadable, read
+from simia.envs.worlds.simulated.feedback import Answer, Done, Feedback, Unreadable, read
+from simia.envs.worlds.simulated.settings import SimulatedSettings
 from simia.envs.worlds.world import ToolResult
 from simia.errors import Aborted, Code
-from simia.llm.engine import BudgetReached
+from simia.llm.engine import BudgetReached, Engine
 from simia.llm.types import LLMFault, Request
+from simia.pack import Pack
 from simia.quality.entity_ledger import Ledger
 from simia.task import By, Task
-from simia.tool import ToolSpec, compile_schema
+from simia.tool import ToolSpec
 from simia.trajectory import ToolCall, compact, digest
 
-if TYPE_CHECKING:
-    from simia.envs.worlds.simulated.backend import SimulatedBackend
-
+SharedAnswers = tuple[list[Answer], list[str]]
 AGAIN = "That answer cannot stand: {why}. Answer all calls once more, in the same form, so that this is mended."
 UNREADABLE = "That could not be read: {why}. Answer all calls once more, with one JSON object in the form described."
 
 
+class SimulationServices(Protocol):
+    """What a world uses of the back end that opened it."""
+
+    pack: Pack
+    settings: SimulatedSettings
+    feedback: Feedback
+    specs: dict[By, dict[str, ToolSpec]]
+    identity: str
+    numbers: Iterator[int]
+
+    @property
+    def engine(self) -> Engine:
+        """The engine of the model that simulates."""
+
+    def request(self, messages: list[dict[str, Any]], most: int | None) -> Request:
+        """The request for the answers of one turn, of at most `most` tokens."""
+
+    async def shared(self, place: str, make: Callable[[], Awaitable[SharedAnswers]]) -> SharedAnswers:
+        """Ask once for a group, a world and its calls."""
+
+    def misfits(self, name: str, content: Any) -> list[str]:
+        """Where a result breaks the schema that its tool declares for results."""
+
+
 class SimulatedWorld:
-    """Raises `Aborted` when the model cannot be had, and nothing else."""
+    """One simulated episode. Raises `Aborted` when the model fails, and nothing else."""
 
     def __init__(
         self,
-        backend: SimulatedBackend,
+        backend: SimulationServices,
         task: Task,
         ledger: Ledger,
         *,
@@ -46,7 +69,7 @@ class SimulatedWorld:
         group: str | None,
         state: str = "",
     ) -> None:
-        """`state`: what the simulator is told of the tables."""
+        """`state`: the text on the tables for the simulator's prompt."""
         self._backend, self._task, self._seed, self._told = backend, task, seed, state
         self._group = group if group is not None else f"{task.id}/{seed}/{next(backend.numbers)}"
         self.ledger = ledger
@@ -80,33 +103,33 @@ class SimulatedWorld:
             return found
 
     async def _answers(self, calls: list[ToolCall], by: By) -> list[tuple[Answer, str]]:
-        """Answers and, for an answer that contradicts what was said before and stays so, which contradiction that is."""
+        """Get the answers and, for each, the contradiction that remains after all attempts."""
         found = await self.predict(calls, by)
         for call, (answer, _) in zip(calls, found, strict=True):
             self.take(Done(by, call.name, call.arguments or {}, answer))
         return found
 
     async def predict(self, calls: list[ToolCall], by: By = "agent") -> list[tuple[Answer, str]]:
-        """What would be answered to these calls, all of them sound; the world stays as it is."""
+        """Get the answers to valid calls without changing the world."""
         asked = [[by, call.name, call.arguments or {}] for call in calls]
         place = digest([self._group, self._digest, asked])
         answers, issues = await self._backend.shared(place, lambda: self._ask(calls, by, place))
         return list(zip(answers, issues, strict=True))
 
     def take(self, done: Done) -> None:
-        """A call and its answer, from whomever it came: they are true in this world from now on."""
+        """Record a call and its answer, simulated or real: they are facts of this world from now on."""
         answer = done.answer
         self.history.append(done)
         self.ledger.take(done.name, done.arguments, answer.content, failed=answer.failed, changes=answer.changes)
         self._digest = digest([self._digest, done.by, done.name, done.arguments, answer.content, answer.failed])
 
-    async def _ask(self, calls: list[ToolCall], by: By, place: str) -> tuple[list[Answer], list[str]]:
+    async def _ask(self, calls: list[ToolCall], by: By, place: str) -> SharedAnswers:
         settings, engine = self._backend.settings, self._backend.engine
         ledger = self.ledger.render() if settings.ledger else ""
         given = [(by, call) for call in calls]
         messages = self._backend.feedback.messages(self._task, self.history, ledger, given, self._told)
         said: list[dict[str, Any]] = []
-        best: tuple[list[Answer], list[str]] | None = None
+        best: SharedAnswers | None = None
         why, most = "", settings.max_tokens
         for attempt in range(1 + settings.again):
             request = self._backend.request([*messages, *said], most)
@@ -137,7 +160,7 @@ class SimulatedWorld:
         return best
 
     def _key(self, request: Request, draw: str) -> str:
-        """By group, world and calls: what the prompt looks like beside that makes no difference within a run."""
+        """The key of a reply: made of group, world and calls, since the prompt's wording does not change within a run."""
         backend = self._backend.engine.backend
         return digest([backend.alias, backend.model, self._backend.identity, draw])
 
@@ -161,7 +184,7 @@ class SimulatedWorld:
         return self.ledger.tables
 
     async def evidence(self) -> dict[str, Any]:
-        """A simulated world has no state to compare with: what scorers get is what was said to have changed."""
+        """Return the changes that the simulator reported: a simulated world has no state to compare."""
         named = [change for done in self.history for change in done.answer.changes]
         return {"simulated": named}
 
@@ -188,8 +211,3 @@ class SimulatedWorld:
 
 def ask_again(form: str, why: str) -> dict[str, Any]:
     return {"role": "user", "content": form.format(why=why)}
-
-
-def result_schema(tool: ToolSpec) -> Any:
-    """A compiled schema of what the tool returns; None where none is declared."""
-    return compile_schema(tool.returns) if isinstance(tool.returns, dict) else None

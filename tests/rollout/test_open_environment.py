@@ -1,4 +1,4 @@
-"""A stage: what every trainer opens by the settings of a rollout, with replies kept for whoever comes after."""
+"""`open_environment`: sources, settings, models, kept replies and the shared budget."""
 
 from __future__ import annotations
 
@@ -7,10 +7,15 @@ from typing import Any
 
 import pytest
 
-from simia.envs.environment import Environment
-from simia.envs.opening import open_stage
+from simia.envs.config import EnvironmentConfig
+from simia.envs.environment import Environment, EpisodeLimits
+from simia.envs.opening import open_environment, read_llm
+from simia.envs.users import ScriptedUser
+from simia.envs.worlds.pair import PairBackend
 from simia.errors import Code, UserError
 from simia.jobs import Store
+from simia.llm.openai import OpenAISettings
+from simia.pack import Pack
 from simia.trajectory import Message, ToolCall
 from tests.fake_endpoint import FakeEndpoint
 from tests.packs.small import small
@@ -23,7 +28,7 @@ def pack(tmp_path: Path) -> str:
 
 
 async def play(settings: dict[str, Any], store: Path | None = None) -> float | None:
-    environment = await open_stage(settings, store=store, say=lambda _: None)
+    environment = await open_environment(settings, store=store, say=lambda _: None)
     async with environment:
         episode = await environment.reset(environment.tasks[0], group="g", name="g/0")
         tool = episode.tools[0]
@@ -37,12 +42,12 @@ async def play(settings: dict[str, Any], store: Path | None = None) -> float | N
 
 
 async def test_the_words_of_a_rollout_open_it(pack: str) -> None:
-    async with await open_stage({"pack": pack, "limit": 1, "user": "none"}) as environment:
+    async with await open_environment({"pack": pack, "limit": 1, "user": "none"}) as environment:
         assert [task.id for task in environment.tasks] == [environment.pack.tasks[0].id]
     with pytest.raises(UserError, match=r"unknown.*backnd.*backend"):
-        await open_stage({"pack": pack, "backnd": "simulated"})
+        await open_environment({"pack": pack, "backnd": "simulated"})
     with pytest.raises(UserError, match="no task of split 'dev'"):
-        await open_stage({"pack": pack, "split": "dev"})
+        await open_environment({"pack": pack, "split": "dev"})
 
 
 async def test_replies_are_kept_and_found_again(pack: str, tmp_path: Path) -> None:
@@ -57,7 +62,7 @@ async def test_replies_are_kept_and_found_again(pack: str, tmp_path: Path) -> No
         assert await play(settings, store) == 1.0
         assert len(endpoint.requests) == asked
         # A second process at the same time writes beside the first and reads what that one had.
-        first = await open_stage(settings, store=store, say=lambda _: None)
+        first = await open_environment(settings, store=store, say=lambda _: None)
         assert await play(settings, store) == 1.0
         await first.close()
         assert len(endpoint.requests) == asked
@@ -84,19 +89,19 @@ async def test_stages_of_one_store_share_one_budget_also_when_they_are_opened_ag
         model = {"kind": "openai", "base_url": endpoint.url, "model": "m"}
         settings = {"pack": pack, "backend": "simulated", "user": "llm", "llm": model, "limits": {"max_requests": 2}}
         store = tmp_path / "store"
-        learns, judges = [await open_stage(settings, store=store, say=lambda _: None) for _ in range(2)]
+        learns, judges = [await open_environment(settings, store=store, say=lambda _: None) for _ in range(2)]
         assert await ends(learns, "a") is Code.USER_STOP
         assert len(endpoint.requests) == 2, "the user, a verdict"
         assert await ends(judges, "b") is Code.BUDGET
         await learns.close()
         await judges.close()
-        again = await open_stage(settings, store=store, say=lambda _: None)
+        again = await open_environment(settings, store=store, say=lambda _: None)
         assert await ends(again, "a") is Code.USER_STOP, "what is paid for is found"
         assert await ends(again, "c") is Code.BUDGET
         await again.close()
         assert len(endpoint.requests) == 2
         assert not caplog.messages
-        async with await open_stage(settings, say=lambda _: None):
+        async with await open_environment(settings, say=lambda _: None):
             assert "holds for this process alone" in caplog.text
     finally:
         endpoint.stop()
@@ -111,3 +116,46 @@ def test_a_file_that_was_never_finished_is_passed_over(tmp_path: Path) -> None:
         assert store.recall("k") is None
     finally:
         store.close()
+
+
+async def test_a_pack_a_name_a_config_and_a_mapping_open_the_same(pack: str) -> None:
+    config = EnvironmentConfig(pack=pack, user="scripted", limit=1)
+    sources = [config, config.model_dump(mode="json"), Pack.load(pack), pack, Path(pack)]
+    for source in sources:
+        async with await open_environment(source, user="scripted", limit=1, episode={"turns": 7}) as environment:
+            assert [task.id for task in environment.tasks] == [environment.pack.tasks[0].id]
+            assert (environment.user, environment.limits.turns) == (ScriptedUser, 7)
+    assert config.episode == EpisodeLimits(), "a config that is given is not changed"
+
+
+async def test_unknown_settings_name_the_near_one(pack: str) -> None:
+    with pytest.raises(UserError, match=r"^unknown setting 'usr': did you mean 'user'\?$"):
+        await open_environment(pack, usr="none")
+    with pytest.raises(UserError, match=r"unknown key 'knowlege': did you mean 'knowledge'"):
+        await open_environment(pack, backend="simulated", knowlege="schema")
+    with pytest.raises(UserError, match="unknown setting 'backnd'"):
+        await open_environment({"pack": pack}, backnd="simulated")
+
+
+async def test_a_name_is_a_model_of_an_endpoint(pack: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    with pytest.raises(UserError, match="OPENAI_API_KEY"):
+        await open_environment(pack, backend="simulated", llm="gpt-5-mini")
+    assert read_llm("embedded") == {"kind": "embedded"}
+    named = read_llm(OpenAISettings(model="m"))
+    assert (named["kind"], named["model"]) == ("openai", "m")
+
+
+async def test_what_was_opened_is_closed_when_a_model_cannot_start(pack: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    closed = []
+    close = PairBackend.close
+
+    async def watched(self: PairBackend) -> None:
+        await close(self)
+        closed.append(self.executable._zygote)
+
+    monkeypatch.setattr(PairBackend, "close", watched)
+    with pytest.raises(UserError, match="OPENAI_API_KEY"):
+        await open_environment(pack, backend="shadow", llm="gpt-5-mini")
+    assert closed == [None]

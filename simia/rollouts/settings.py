@@ -1,0 +1,32 @@
+"""Settings of a rollout: an environment and the agent that plays in it."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from simia.config import OPERATIONAL
+from simia.envs.config import EnvironmentConfig
+from simia.envs.play.llm_agent import LLMAgentSettings
+
+AgentKind = Literal["reference", "nothing", "canned", "echo", "policy", "random", "llm"]
+
+
+class RolloutConfig(EnvironmentConfig):
+    """`simia rollout`: which pack, which agent, how many episodes."""
+
+    kind: Literal["rollout"] = "rollout"
+    agent: AgentKind = Field("llm", description="The agent: a model (llm), the reference solution, or a baseline.")
+    group: int = Field(1, ge=1, description="Episodes of each task.")
+    accept: float = Field(
+        1.0, description="Episodes with at least this reward are accepted, for export as training data."
+    )
+    sampling: LLMAgentSettings = Field(
+        default_factory=LLMAgentSettings, description="Prompting and sampling of the agent's model."
+    )
+    concurrency: int = Field(64, ge=1, json_schema_extra=OPERATIONAL, description="Episodes at once.")
+
+    @property
+    def agent_kind(self) -> str | None:
+        return self.agent
