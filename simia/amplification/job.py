@@ -12,7 +12,6 @@ from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from simia.amplification.checkers import Checkers
 from simia.amplification.plans import Plans
 from simia.amplification.progress import Progress
 from simia.amplification.seeds import Seeds
@@ -48,15 +47,12 @@ class Job:
         seeds: Seeds,
         engine: Engine,
         on_progress: Callable[[Progress], None] | None = None,
-        checkers: Checkers | None = None,
     ) -> None:
         self.run_dir = run
         self.ledger = run.ledger
         self.config = config
         self.engine = engine
-        self.simulator = Simulator(
-            config, seeds, structured=engine.backend.structured, run_id=run.id, checkers=checkers
-        )
+        self.simulator = Simulator(config, seeds, structured=engine.backend.structured, run_id=run.id)
         self.acceptance = Acceptance(config.n, near_index(config, seeds))
         self.coverage = Plans(config)
         self.progress = Progress(run.id, config.n)

@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import signal
-import sqlite3
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import orjson
-
-from simia.amplification import scenario, turnwise
+from simia.amplification import scenario
 from simia.amplification import seeds as seeds_room
-from simia.amplification.checkers import Checkers
 from simia.amplification.collector import seldom
 from simia.amplification.job import Job, Stop
 from simia.amplification.judged_seeds import judge_seeds
@@ -25,20 +20,18 @@ from simia.amplification.seeds import Seeds
 from simia.amplification.settings import AmplifyConfig
 from simia.amplification.simulate import Simulator
 from simia.config import assign, parse
-from simia.jobs import Run, refuse_partial, seeds_of
+from simia.jobs import Run, refuse_partial
 from simia.jobs.run import save_config
 from simia.llm.backends import open_backend, price_for
 from simia.llm.engine import Engine
 from simia.llm.types import Backend
 from simia.prompts import text_of
 from simia.quality import suites
-from simia.quality.grounding import Identifiers
 from simia.quality.judging import Rubric
 from simia.trajectory import Trajectory
 
 Say = Callable[[str], None]
 OnProgress = Callable[[Progress], None]
-MANY, MOST_CHECKERS = 2000, 4  # from so many trajectories on, processes of their own check the replies
 
 
 @dataclass(slots=True)
@@ -142,8 +135,6 @@ def facts_of(config: AmplifyConfig, seeds: Seeds, backend: Backend) -> dict[str,
     """Identity beyond the config's own words: the contents behind its names."""
     files = [config.prompt.system, config.prompt.request, "amplify/form_json.md", "amplify/form_tagged.md"]
     prompts = {name: text_of(name)[1] for name in files}
-    if config.reply.mode == "turns":
-        prompts |= turnwise.files(config.turnwise)
     if config.prompt.scenarios:
         prompts |= scenario.files()
     if config.prefilter.enabled:
@@ -162,7 +153,7 @@ def facts_of(config: AmplifyConfig, seeds: Seeds, backend: Backend) -> dict[str,
 
 
 def note_seeds(run: Run, seeds: Seeds) -> None:
-    """Keep the seeds with the run, for reports and cards, and for processes that judge."""
+    """Keep the seeds with the run, for reports and data cards."""
     ids = [seed.id for seed in seeds.order]
     run.ledger.set_seeds(list(zip(ids, seeds.order, strict=True)))
     refused = [{"name": r.name, "issues": [str(issue) for issue in r.issues]} for r in seeds.refused]
@@ -170,37 +161,7 @@ def note_seeds(run: Run, seeds: Seeds) -> None:
         {"id": id_, "task": seed.task_id, "pack": seed.pack, "licence": seed.provenance.licence}
         for id_, seed in zip(ids, seeds.order, strict=True)
     ]
-    identifiers = {
-        name: {tool: [list(path) for path in paths] for tool, paths in ids.paths.items()}
-        for name, ids in seeds.identifiers.items()
-    }
-    run.ledger.set_meta("seeds", {"read": seeds.read, "used": used, "refused": refused, "identifiers": identifiers})
-
-
-def checking_simulator(connection: sqlite3.Connection, job: dict[str, Any]) -> Simulator:
-    """For a process that checks replies: everything it needs, out of the run's ledger and a few facts of the job."""
-    row = connection.execute("SELECT value FROM meta WHERE name = 'seeds'").fetchone()
-    facts = orjson.loads(row[0])
-    seeds = Seeds(read=facts["read"])
-    for _, seed in seeds_of(connection):
-        seeds.order.append(seed)
-        seeds.groups.setdefault(seed.pack or "seeds", []).append(seed)
-    for name, tools in facts.get("identifiers", {}).items():
-        seeds.identifiers[name] = Identifiers({tool: tuple(map(tuple, paths)) for tool, paths in tools.items()})
-    config = AmplifyConfig.model_validate(job["config"])
-    return Simulator(config, seeds, structured=job["structured"], run_id=job["run"])
-
-
-def checkers_for(run: Run, config: AmplifyConfig, backend: Backend) -> Checkers | None:
-    """Processes beside this one, where there is enough to check and a core for them."""
-    count = config.checkers
-    if count is None:
-        count = min(MOST_CHECKERS, (os.cpu_count() or 1) - 1) if config.n >= MANY else 0
-    if count == 0:
-        return None
-    run.ledger.flush()
-    job = {"config": config.model_dump(mode="json"), "structured": backend.structured, "run": run.id}
-    return Checkers(run.folder, job, count)
+    run.ledger.set_meta("seeds", {"read": seeds.read, "used": used, "refused": refused})
 
 
 async def work(
@@ -215,10 +176,9 @@ async def work(
     note_seeds(run, seeds)
     engine = Engine(backend, run.ledger, config.limits, price_for(config.llm))
     try:
-        async with checkers_for(run, config, backend) or contextlib.nullcontext() as checkers:
-            job = Job(run, config, seeds, engine, on_progress, checkers)
-            with seldom(), interruptible(job) if handle_signals else contextlib.nullcontext():
-                stop = await job.run()
+        job = Job(run, config, seeds, engine, on_progress)
+        with seldom(), interruptible(job) if handle_signals else contextlib.nullcontext():
+            stop = await job.run()
         return Amplified(run.folder, stop, job.progress)
     finally:
         engine.gate.close()
