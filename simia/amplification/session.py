@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import signal
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,18 +11,21 @@ from typing import Any
 from simia.amplification import scenario
 from simia.amplification import seeds as seeds_room
 from simia.amplification.collector import seldom
-from simia.amplification.job import Job, Stop
+from simia.amplification.job import AmplificationWork, ask_engine
 from simia.amplification.judged_seeds import judge_seeds
-from simia.amplification.progress import Progress
 from simia.amplification.seeds import Seeds
 from simia.amplification.settings import AmplifyConfig
 from simia.amplification.simulate import Simulator
 from simia.config import assign, parse
 from simia.jobs import Run, refuse_partial
+from simia.jobs.coordinator import Coordinator, stop_on_signals
+from simia.jobs.progress import Progress
 from simia.jobs.run import save_config
+from simia.jobs.work import Stop
 from simia.llm.backends import open_backend, price_for
+from simia.llm.budget import share_budget
 from simia.llm.engine import Engine
-from simia.llm.types import Backend
+from simia.llm.types import Backend, Deferred
 from simia.prompts import text_of
 from simia.quality import suites
 from simia.quality.judging import Rubric
@@ -75,7 +76,7 @@ async def amplify(
     async with opened(config, say) as backend:
         run = Run.create(runs, config, name=name, facts=facts_of(config, seeds, backend))
         try:
-            return await work(run, config, seeds, backend, on_progress, handle_signals)
+            return await work_on(run, config, seeds, backend, on_progress, handle_signals)
         finally:
             run.close()
 
@@ -100,7 +101,7 @@ async def resume(
         async with opened(config, say) as backend:
             run.refuse_other_identity(config, facts_of(config, seeds, backend))
             save_config(run.folder, config)
-            return await work(run, config, seeds, backend, on_progress, handle_signals)
+            return await work_on(run, config, seeds, backend, on_progress, handle_signals)
     finally:
         run.close()
 
@@ -164,7 +165,7 @@ def note_seeds(run: Run, seeds: Seeds) -> None:
     run.ledger.set_meta("seeds", {"read": seeds.read, "used": used, "refused": refused})
 
 
-async def work(
+async def work_on(
     run: Run,
     config: AmplifyConfig,
     seeds: Seeds,
@@ -175,36 +176,24 @@ async def work(
     seeds = await judge_seeds(run, config, seeds, backend)
     note_seeds(run, seeds)
     engine = Engine(backend, run.ledger, config.limits, price_for(config.llm))
+    spent, attempts = run.ledger.spent()
+    share_budget([engine], spent, sent=sum(attempts.values()), answered=run.ledger.answered_count())
+    work = AmplificationWork(
+        run,
+        config,
+        seeds,
+        ask_engine(engine),
+        model=backend.model,
+        structured=backend.structured,
+        may_wait=not isinstance(backend, Deferred),
+    )
     try:
-        job = Job(run, config, seeds, engine, on_progress)
-        with seldom(), interruptible(job) if handle_signals else contextlib.nullcontext():
+        job = Coordinator(run, work, [engine], work.progress, config.stop, on_progress=on_progress)
+        with seldom(), stop_on_signals(job) if handle_signals else contextlib.nullcontext():
             stop = await job.run()
-        return Amplified(run.folder, stop, job.progress)
+        return Amplified(run.folder, stop, work.progress)
     finally:
         engine.gate.close()
-
-
-@contextlib.contextmanager
-def interruptible(job: Job) -> Iterator[None]:
-    """Ctrl-C once: stop launching and wait shortly for replies on their way. Twice: let go of them."""
-    loop = asyncio.get_running_loop()
-    pressed = 0
-
-    def on_signal() -> None:
-        nonlocal pressed
-        pressed += 1
-        if pressed == 1:
-            job.stop("interrupted", "stopped on request")
-        else:
-            job.let_go()
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, on_signal)
-    try:
-        yield
-    finally:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.remove_signal_handler(number)
 
 
 def preview(config: AmplifyConfig, *, structured: bool | None = None) -> tuple[Simulator, Seeds]:

@@ -11,6 +11,7 @@ from simia.amplification.prompt import PromptSettings
 from simia.amplification.reply_schema import Shape
 from simia.config import OPERATIONAL, Config
 from simia.errors import UserError
+from simia.jobs.work import StopSettings
 from simia.llm.backends import LLMSettings
 from simia.llm.embedded import EmbeddedSettings
 from simia.llm.engine import Limits
@@ -72,21 +73,6 @@ class SelectSettings(Config):
     """Benchmarks by name, each with its files, folders or patterns: what repeats their words or calls is refused."""
     ngram: int = Field(default=GRAM, ge=LEAST)
     """So many words in a row, the same as in a benchmark's task, are contamination."""
-
-
-class StopSettings(Config):
-    """When a run gives up before it has accepted n."""
-
-    attempts: int | None = Field(default=None, ge=1)
-    """Items at most; None: ten times n, and fifty."""
-    min_yield: float = Field(default=0.02, ge=0, le=1)
-    """Stop when less than this share of the latest `window` items was accepted: these seeds yield no more."""
-    window: int = Field(default=100, ge=10)
-    """How many of the latest items the yield is taken over."""
-    item_tries: int = Field(default=3, ge=1)
-    """How often an item is put to the endpoint again after it failed (each time with all retries)."""
-    outage: int = Field(default=8, ge=1)
-    """Stop after so many failures of the endpoint in a row with no reply between them."""
 
 
 # Settings of 0.1.0 that runs of it hold, with the defaults that they hold.

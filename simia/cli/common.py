@@ -9,9 +9,9 @@ from typing import Annotated
 
 import typer
 
-from simia.amplification.progress import Progress
 from simia.amplification.session import Amplified
 from simia.jobs import Run
+from simia.jobs.progress import Progress
 from simia.report.console import Terminal
 
 out = Terminal()

@@ -70,7 +70,7 @@ def test_in_order_gives_back_without_gaps() -> None:
 
 async def test_cancelled_session_is_resumed_and_asks_nothing_twice(undisturbed: list[str], tmp_path: Path) -> None:
     some = asyncio.Event()
-    first = Model(0.03, lambda line: some.set() if line == "asked t8.0" else None)
+    first = Model(0.03, lambda line: some.set() if line == "asked t14.0" else None)
     task = asyncio.create_task(session(tmp_path, first, new=True))
     await some.wait()
     task.cancel()
