@@ -60,12 +60,10 @@ def rollout(
         backend_settings__network=network or None, backend_settings__variables=variables or None,
         backend_settings__read=granted_paths(grant_read) or None,
     )  # fmt: skip
-    from simia.rollouts import job
+    from simia.rollouts.session import rollout as start
 
     with watching() as watch:
-        done = loop.run(
-            job.rollout(resolved, runs=runs, name=name, say=err.print, on_progress=watch, handle_signals=True)
-        )
+        done = loop.run(start(resolved, runs=runs, name=name, say=err.print, on_progress=watch, handle_signals=True))
     finish(done, runs)
 
 
@@ -90,11 +88,11 @@ class watching:  # noqa: N801 - used as `with watching() as watch`
         return self
 
     def __call__(self, progress: object) -> None:
-        from simia.rollouts.job import Progress as Facts
+        from simia.rollouts.progress import RolloutProgress
 
-        assert isinstance(progress, Facts)
+        assert isinstance(progress, RolloutProgress)
         mean = "" if progress.mean is None else f"mean reward {progress.mean:.3f}"
-        self._show.update(self._bar, completed=progress.done, total=progress.planned, mean=mean)
+        self._show.update(self._bar, completed=progress.done, total=progress.n, mean=mean)
 
     def __exit__(self, *_: object) -> None:
         self._show.stop()
@@ -104,9 +102,9 @@ def finish(done: object, runs: Path) -> None:
     from simia.jobs import Run
     from simia.report.rollouts import print_scores
     from simia.report.shadow import summary
-    from simia.rollouts.job import RolledOut
+    from simia.rollouts.session import RolloutResult
 
-    assert isinstance(done, RolledOut)
+    assert isinstance(done, RolloutResult)
     print_scores(done.scores, done.folder.name, done.accepted, out)
     run = Run.read_only(runs, str(done.folder))
     try:
@@ -122,6 +120,8 @@ def finish(done: object, runs: Path) -> None:
             highlight=False,
         )
         return
-    out.print(f"stopped: {done.why}; nothing is lost", markup=False, highlight=False, soft_wrap=True)
+    detail = f" ({done.stop.detail})" if done.stop.detail else ""
+    line = f"stopped: {done.stop.kind}{detail}; nothing is lost"
+    out.print(line, markup=False, highlight=False, soft_wrap=True)
     out.print(f"next: simia runs resume {done.folder.name}{at}", markup=False, highlight=False, soft_wrap=True)
-    raise typer.Exit(130 if done.why == "interrupted" else 1)
+    raise typer.Exit(130 if done.stop.kind == "interrupted" else 1)

@@ -195,11 +195,11 @@ def rollout_at(runs: Path, name: str) -> bool:
 
 def go_on_rolling(run: str, runs: Path, changes: dict[str, Any]) -> None:
     from simia.cli.rollout import finish, watching
-    from simia.rollouts import job
+    from simia.rollouts.session import resume as continue_rollout
 
     with watching() as watch:
         done = loop.run(
-            job.resume(run, runs=runs, changes=changes, say=err.print, on_progress=watch, handle_signals=True)
+            continue_rollout(run, runs=runs, changes=changes, say=err.print, on_progress=watch, handle_signals=True)
         )
     finish(done, runs)
 

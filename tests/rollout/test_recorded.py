@@ -12,7 +12,7 @@ from pathlib import Path
 from simia.config import load
 from simia.envs.config import RolloutConfig
 from simia.jobs import Run
-from simia.rollouts.job import rollout
+from simia.rollouts.session import rollout
 
 RECORDINGS = Path(__file__).parents[1] / "recordings"
 

@@ -18,13 +18,14 @@ from simia.cli import build
 from simia.config import load
 from simia.envs.config import RolloutConfig
 from simia.envs.environment import open_environment
-from simia.envs.play import player as play
 from simia.envs.play.baseline_agents import AGENTS
+from simia.envs.play.player import play
 from simia.envs.play.random_arguments import Sampler
 from simia.errors import UserError
 from simia.jobs import Run
 from simia.pack import Pack
-from simia.rollouts.job import RolledOut, resume, rollout
+from simia.rollouts.session import RolloutResult as RolledOut
+from simia.rollouts.session import resume, rollout
 from simia.tool import compile_schema
 from simia.trajectory import Trajectory
 from tests.packs.small import small

@@ -1,0 +1,165 @@
+"""One session of a rollout, from config to stop: the same for the command, the Python API and a resume."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from simia.config import assign, parse
+from simia.envs.config import RolloutConfig
+from simia.envs.environment import Environment
+from simia.envs.opening import chosen, entered
+from simia.envs.role_models import Cast
+from simia.jobs import Run, refuse_partial
+from simia.jobs.coordinator import Coordinator, stop_on_signals
+from simia.jobs.run import save_config
+from simia.jobs.work import Stop, StopSettings
+from simia.pack import Pack
+from simia.rollouts.job import RolloutWork
+from simia.rollouts.progress import RolloutProgress
+from simia.statistics import Scores, figures
+from simia.task import Task
+from simia.trajectory import Trajectory, digest
+
+OnProgress = Callable[[RolloutProgress], None]
+
+
+@dataclass(slots=True)
+class RolloutResult:
+    """What a session leaves: the run's folder, why it stopped, scores, and how many episodes were accepted."""
+
+    folder: Path
+    stop: Stop
+    scores: Scores
+    """Mean reward, pass@k and pass^k over the episodes of all sessions, with intervals."""
+    accepted: int
+
+    @property
+    def run_id(self) -> str:
+        return self.folder.name
+
+    @property
+    def complete(self) -> bool:
+        """Whether every planned episode was played to its end."""
+        return self.stop.kind == "complete"
+
+    @property
+    def why(self) -> str:
+        """Why it stopped, in words."""
+        return self.stop.detail or self.stop.kind
+
+    def trajectories(self, *, partial: bool = False) -> Iterator[Trajectory]:
+        """The accepted trajectories of the run, in order.
+
+        Raises `UserError` unless the run is complete; `partial`: take what there is.
+        """
+        run = Run.read_only(self.folder.parent, str(self.folder))
+        try:
+            refuse_partial(run, partial=partial, how="trajectories(partial=True)")
+            for body in run.ledger.accepted():
+                yield Trajectory.from_row(body["trajectory"])
+        finally:
+            run.close()
+
+
+async def rollout(
+    config: RolloutConfig,
+    *,
+    runs: Path = Path("runs"),
+    name: str | None = None,
+    say: Callable[[str], None] = print,
+    on_progress: OnProgress | None = None,
+    handle_signals: bool = False,
+) -> RolloutResult:
+    """Start a run and play every episode."""
+    pack = Pack.load(config.pack)
+    tasks = chosen(pack, config)
+    async with contextlib.AsyncExitStack() as stack:
+        environment = await entered(config, pack, stack)
+        cast = Cast(config, pack)
+        await cast.open(say, stack)
+        run = Run.create(runs, config, name=name, facts=facts_of(config, pack, tasks, cast))
+        stack.callback(run.close)
+        return await work_on(run, config, environment, tasks, cast, on_progress, handle_signals)
+
+
+async def resume(
+    run_id: str,
+    *,
+    runs: Path = Path("runs"),
+    changes: dict[str, Any] | None = None,
+    say: Callable[[str], None] = print,
+    on_progress: OnProgress | None = None,
+    handle_signals: bool = False,
+) -> RolloutResult:
+    """Continue a run: finished episodes stay as they are. `changes` (dotted names) may touch operational settings."""
+    run = Run.open(runs, run_id)
+    async with contextlib.AsyncExitStack() as stack:
+        stack.callback(run.close)
+        if run.found is not None and run.found.findings:
+            say(f"note: {run.found}")
+        data = run.saved_config()
+        for dotted, value in (changes or {}).items():
+            assign(data, dotted.split("."), value)
+        config = parse(RolloutConfig, data, where=f"run {run.id}")
+        pack = Pack.load(config.pack)
+        tasks = chosen(pack, config)
+        environment = await entered(config, pack, stack)
+        cast = Cast(config, pack)
+        await cast.open(say, stack)
+        run.refuse_other_identity(config, facts_of(config, pack, tasks, cast))
+        save_config(run.folder, config)
+        return await work_on(run, config, environment, tasks, cast, on_progress, handle_signals)
+
+
+def facts_of(config: RolloutConfig, pack: Pack, tasks: list[Task], cast: Cast) -> dict[str, Any]:
+    """Identity beyond the config's words: the models that were found, the pack's contents."""
+    backend = cast.model("agent")
+    described = [
+        pack.policy,
+        [tool.model_dump() for tool in pack.tools],
+        [task.model_dump(mode="json") for task in tasks],
+    ]
+    return {
+        "model": backend.model if backend else config.agent,
+        "alias": backend.alias if backend else "none",
+        "pack": pack.name,
+        "contents": digest(described),
+        "planned": len(tasks) * config.group,
+        **({"cast": cast.facts} if cast.facts else {}),
+    }
+
+
+async def work_on(
+    run: Run,
+    config: RolloutConfig,
+    environment: Environment,
+    tasks: list[Task],
+    cast: Cast,
+    on_progress: OnProgress | None,
+    handle_signals: bool,
+) -> RolloutResult:
+    """Play what is left of a run."""
+    spent, attempts = run.ledger.spent()
+    answered = run.ledger.answered_count()
+    cast.begin(environment, run.ledger, before=spent, sent=sum(attempts.values()), answered=answered)
+    work = RolloutWork(run, config, environment, tasks, cast.engine("agent"))
+    try:
+        job = Coordinator(
+            run,
+            work,
+            cast.engines,
+            work.progress,
+            StopSettings(min_yield=0),
+            concurrency=config.concurrency,
+            decide_past_gaps=True,
+            on_progress=lambda _: on_progress(work.progress) if on_progress else None,
+        )
+        with stop_on_signals(job) if handle_signals else contextlib.nullcontext():
+            stop = await job.run()
+    finally:
+        cast.close()
+    return RolloutResult(run.folder, stop, figures(work.progress.rewards), run.ledger.accepted_count())
