@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from simia.amplification import scenario
-from simia.amplification import seeds as seeds_room
 from simia.amplification.collector import seldom
 from simia.amplification.job import AmplificationWork, ask_engine
 from simia.amplification.judged_seeds import judge_seeds
-from simia.amplification.seeds import Seeds
+from simia.amplification.seeds import Seeds, from_trajectories, load
 from simia.amplification.settings import AmplifyConfig
 from simia.amplification.simulate import Simulator
 from simia.config import assign, parse
@@ -117,8 +116,8 @@ def saved(run: Run, changes: dict[str, Any] | None = None) -> AmplifyConfig:
 
 def load_seeds(config: AmplifyConfig, given: Sequence[Trajectory] | None) -> Seeds:
     if given is not None:
-        return seeds_room.from_trajectories(given, config.seeds, config.checks)
-    return seeds_room.load(config.seeds, config.checks)
+        return from_trajectories(given, config.seeds, config.checks)
+    return load(config.seeds, config.checks)
 
 
 @contextlib.asynccontextmanager
