@@ -1,4 +1,4 @@
-"""One session of an amplification, from config to stop: the same for the command, the Python API and a resume."""
+"""One session of an amplification, from config to stop, for the command, the Python API and resumes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ OnProgress = Callable[[Progress], None]
 
 @dataclass(slots=True)
 class Amplified:
-    """What a session leaves: the run's folder, why it stopped, the last figures."""
+    """The result of a session: the run's folder, why it stopped, the last figures."""
 
     folder: Path
     stop: Stop
@@ -90,7 +90,7 @@ async def resume(
     on_progress: OnProgress | None = None,
     handle_signals: bool = False,
 ) -> Amplified:
-    """Go on with a run. `changes` (dotted names) may touch what is operational: n, limits, stop."""
+    """Continue a run. `changes` (dotted names) may touch operational settings: n, limits, stop."""
     run = Run.open(runs, run_id)
     try:
         if run.found is not None and run.found.findings:
@@ -106,7 +106,7 @@ async def resume(
 
 
 def saved(run: Run, changes: dict[str, Any] | None = None) -> AmplifyConfig:
-    """The config that a run was made with, and operational changes to it."""
+    """Return the config that a run was made with, with operational changes applied."""
     run.refuse_rollouts("this")
     data = run.saved_config()
     for dotted, value in (changes or {}).items():
@@ -122,7 +122,7 @@ def load_seeds(config: AmplifyConfig, given: Sequence[Trajectory] | None) -> See
 
 @contextlib.asynccontextmanager
 async def opened(config: AmplifyConfig, say: Say) -> AsyncIterator[Backend]:
-    """The back end, started."""
+    """Open the model's back end and close it at the end."""
     backend = open_backend(config.llm, say=say)
     await backend.start()
     try:
@@ -132,7 +132,7 @@ async def opened(config: AmplifyConfig, say: Say) -> AsyncIterator[Backend]:
 
 
 def facts_of(config: AmplifyConfig, seeds: Seeds, backend: Backend) -> dict[str, Any]:
-    """Identity beyond the config's own words: the contents behind its names."""
+    """Return what identifies a run beyond its config: the contents of the seeds and prompts that it names, and the model."""
     files = [config.prompt.system, config.prompt.request, "amplify/form_json.md", "amplify/form_tagged.md"]
     prompts = {name: text_of(name)[1] for name in files}
     if config.prompt.scenarios:
@@ -196,7 +196,7 @@ async def work_on(
 
 
 def preview(config: AmplifyConfig, *, structured: bool | None = None) -> tuple[Simulator, Seeds]:
-    """For `--dry-run`: everything but the model. `structured`: as the back end would say."""
+    """Return everything but the model, for `--dry-run`. `structured`: whether the back end can constrain replies; asked of it when None."""
     seeds = load_seeds(config, None)
     if structured is None:
         structured = open_backend(config.llm, say=lambda _: None).structured

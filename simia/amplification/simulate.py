@@ -40,7 +40,7 @@ NOTHING = Counts()
 
 @dataclass(slots=True)
 class Result:
-    """What became of one reply. Accepted or not is decided later, in ord order."""
+    """What one reply gave. Whether it is accepted is decided later, in plan order."""
 
     trajectory: Trajectory | None
     issues: list[Issue] = field(default_factory=list)
@@ -95,7 +95,7 @@ class Asked:
 
 
 class Simulator:
-    """Knows the run's config, seeds and benchmarks; holds no state that changes a result."""
+    """Makes requests and results from the run's config, seeds and benchmarks; holds no state that changes a result."""
 
     def __init__(
         self,
@@ -124,7 +124,7 @@ class Simulator:
         self.graphs = {name: Graph(group) for name, group in seeds.groups.items()} if config.prompt.scenarios else {}
         self.ids = [seed.id for seed in seeds.order]  # a hash of all it holds: made once
         self.by_id = dict(zip(self.ids, seeds.order, strict=True))
-        # The shortest seeds are the further shots: they cost least and leave the form plain to see.
+        # The shortest seeds are the further shots: they cost least and show the form most clearly.
         self.fixed = {
             name: sorted(group, key=lambda seed: len(self.renderer.exemplar(seed)))[: config.prompt.shots]
             for name, group in seeds.groups.items()
@@ -204,8 +204,8 @@ class Simulator:
         return known
 
     async def produce(self, item: Item, ask: Ask, *, model: str) -> Result:
-        """One item, from its prompt to its judged trajectory. `ask` may come from an endpoint or from the store: given the
-        same replies the result is the same, which is what `recheck` and a resume stand on."""
+        """Make one item's trajectory: render the prompt, ask, parse, repair, check. `ask` may be answered by an endpoint or by stored
+        replies; the same replies give the same result, which `recheck` and a resume rely on."""
         asked = Asked(ask, item.id)
         rendered = self.prompt(item)
         request = self._request(item, rendered.messages)
@@ -215,7 +215,7 @@ class Simulator:
         return self.judge(item, reply, model=model, keys=asked.keys, files=rendered.files)
 
     def number(self, item: Item) -> int:
-        """The item's own random number: from the run's seed and its ord, whatever ran before it."""
+        """The item's random number: it depends on the run's seed and the item's ord alone."""
         return self.config.seed * 1_000_003 + item.ord
 
     def judge(self, item: Item, reply: Reply, *, model: str, keys: list[str], files: dict[str, str]) -> Result:

@@ -1,4 +1,4 @@
-"""`simia rollout`: an agent in an environment, its trajectories with rewards in a run."""
+"""`simia rollout`: play tasks with an agent and keep the trajectories with rewards in a run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ err = Terminal(stderr=True)
 
 
 def rollout(
-    pack: Annotated[str | None, typer.Argument(help="Pack: a name of seeds/, or a folder.")] = None,
+    pack: Annotated[str | None, typer.Argument(help="Name of a bundled pack, or a pack's folder.")] = None,
     config: Annotated[str | None, typer.Option("--config", "-c", help="Config by name or path.")] = None,
     agent: Annotated[
         str | None,
@@ -31,11 +31,13 @@ def rollout(
         str | None, typer.Option("--backend", "-b", help="executable, or another installed one.")
     ] = None,
     group: Annotated[int | None, typer.Option("--group", "-g", help="Episodes of each task.")] = None,
-    limit: Annotated[int | None, typer.Option(help="Only the first so many tasks.")] = None,
+    limit: Annotated[int | None, typer.Option(help="Play only the first N tasks.")] = None,
     split: Annotated[str | None, typer.Option(help="Only tasks of this split.")] = None,
     tasks: Annotated[list[str] | None, typer.Option("--task", help="Only this task; may be repeated.")] = None,
     settings: Annotated[list[str] | None, typer.Option("--set", help="Any setting, as llm.model=gpt-5-mini.")] = None,
-    unsafe: Annotated[bool, typer.Option("--unsafe", help="Without a sandbox: only for code of your own.")] = False,
+    unsafe: Annotated[
+        bool, typer.Option("--unsafe", help="Run the pack's code without a sandbox; only for your own code.")
+    ] = False,
     network: Annotated[bool, typer.Option("--network", help="Grant the pack's code the network.")] = False,
     variables: Annotated[
         list[str] | None, typer.Option("--variable", help="Grant it this environment variable; may be repeated.")
@@ -68,7 +70,7 @@ def rollout(
 
 
 def endpoint(settings: list[str]) -> list[str]:
-    """An endpoint knows tools; the local model, which is the default, writes its calls as text."""
+    """Set native tool calls for an endpoint; the local model, which is the default, writes its calls as text."""
     given = list(settings)
     if any(s.startswith("llm.base_url=") for s in given):
         for field, value in (("llm.kind=", "openai"), ("sampling.calls=", "native"), ("sampling.bare=", "false")):

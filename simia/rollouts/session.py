@@ -1,4 +1,4 @@
-"""One session of a rollout, from config to stop: the same for the command, the Python API and a resume."""
+"""One session of a rollout, from config to stop, for the command, the Python API and resumes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ OnProgress = Callable[[RolloutProgress], None]
 
 @dataclass(slots=True)
 class RolloutResult:
-    """What a session leaves: the run's folder, why it stopped, scores, and how many episodes were accepted."""
+    """The result of a session: the run's folder, why it stopped, scores, and how many episodes were accepted."""
 
     folder: Path
     stop: Stop
@@ -116,7 +116,7 @@ async def resume(
 
 
 def facts_of(config: RolloutConfig, pack: Pack, tasks: list[Task], cast: Cast) -> dict[str, Any]:
-    """Identity beyond the config's words: the models that were found, the pack's contents."""
+    """Return what identifies a run beyond its config: the models that were found, the pack's contents."""
     backend = cast.model("agent")
     described = [
         pack.policy,
