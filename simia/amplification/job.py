@@ -38,8 +38,7 @@ class AmplificationWork:
         structured: bool,
         may_wait: bool = True,
     ) -> None:
-        """`asker`: how an item's replies are asked for. `may_wait`: whether open items are decided in this session; the replies to a
-        batch come after it, so no plan can wait for them."""
+        """`asker`: how an item's replies are asked for. `may_wait`: whether open items are decided in this session; not for a batch."""
         self.simulator = Simulator(config, seeds, structured=structured, run_id=run.id)
         self.acceptance = Acceptance(config.n, near_index(config, seeds))
         self.progress = Progress(run.id, config.n)
@@ -67,9 +66,8 @@ class AmplificationWork:
     def restore(
         self, item: Item, content_hash: str | None, tools: list[str], signature: bytes | None
     ) -> Outcome | None:
-        if item.status == OPEN or (item.status == FAILED and item.reason in PASSING | FATAL):
-            return None
-        if item.status == PASSED and content_hash is None:  # its result was lost; its reply is recalled
+        is_lost = item.status == PASSED and content_hash is None  # the result; its reply is recalled
+        if is_lost or item.status == OPEN or (item.status == FAILED and item.reason in PASSING | FATAL):
             return None
         if content_hash is not None and (item.status == PASSED or item.reason in COPIES):
             self._passed += 1

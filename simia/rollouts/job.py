@@ -74,12 +74,9 @@ class RolloutWork:
             if self._run.failure is not None:
                 raise
             trajectory = self._abort(task, Code.INTERNAL, f"{type(error).__name__}: {error}"[:300]).trajectory
-        about = {
-            "run": self._run.id,
-            "item": item.id,
-            "model": self._engine.backend.model if self._engine else config.agent,
-            "reply_keys": agent.reply_keys if isinstance(agent, LLMAgent) else [],
-        }
+        model = self._engine.backend.model if self._engine else config.agent
+        keys = agent.reply_keys if isinstance(agent, LLMAgent) else []
+        about = {"run": self._run.id, "item": item.id, "model": model, "reply_keys": keys}
         return trajectory.model_copy(update={"provenance": trajectory.provenance.model_copy(update=about)})
 
     def _abort(self, task: Task, code: Code, detail: str) -> Episode:
@@ -112,11 +109,8 @@ class RolloutWork:
         ledger = self._run.ledger
         row = trajectory.to_row()
         head: dict[str, Any] = {name: row.pop(name) for name in ("system", "tools", "user_tools") if name in row}
-        body = {
-            "trajectory": row,
-            "head": ledger.head(digest(head), lambda: head),
-            "issues": [issue.model_dump(mode="json") for issue in trajectory.issues],
-        }
+        issues = [issue.model_dump(mode="json") for issue in trajectory.issues]
+        body = {"trajectory": row, "head": ledger.head(digest(head), lambda: head), "issues": issues}
         hashed = content_hash(trajectory)
         ledger.conclude(item, hashed, body, tools=sorted({call.name for _, _, call in trajectory.calls()}))
         self._count(task.id, value)
@@ -127,10 +121,9 @@ class RolloutWork:
 
     def decide(self, item: Item, outcome: str | None) -> Verdict:
         """Of equal conversations the first one is accepted."""
+        self._settled += item.status != FAILED
         if item.status == FAILED:
             self._missing[item.detail or item.reason or ""] += 1
-        else:
-            self._settled += 1
         if item.status != PASSED or not outcome:
             return "rejected"
         if outcome in self._seen:
@@ -151,8 +144,7 @@ class RolloutWork:
 
 
 def is_settled(trajectory: Trajectory, code: Code) -> bool:
-    """Whether an episode without a reward stays without one. A resume plays it again after a failure of infrastructure, the judge's
-    included; what the stored replies, the task's start and the rules gave would be the same again."""
+    """Whether an episode stays without a reward; a resume plays it again after a failure of infrastructure, the judge's included."""
     if code is Code.UNSCORED:
         return not any(issue.where == "score" for issue in trajectory.issues)  # else the evidence was lost, not missing
     return code in (Code.UNPARSABLE, Code.USER_FAILED, Code.NO_START)
