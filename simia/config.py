@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any, ClassVar, TypeVar, get_args
 
 import yaml
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
@@ -33,6 +33,8 @@ class Config(BaseModel):
     """Base of every config section: unknown keys are mistakes, numbers are finite."""
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
+    retired: ClassVar[tuple[str, ...]] = ()
+    """Dotted names of settings that no longer exist; a resume does not compare them."""
 
 
 def load(cls: type[C], name: str | Path | None, settings: Sequence[str] = (), **overrides: Any) -> C:

@@ -1,1 +1,1 @@
-"""Simia-SFT: seed trajectories in, many validated ones out (prefilter → prompt → simulate → repair → check → dedupe)."""
+"""Simia-SFT: seed trajectories in, many validated ones out (pre-filter → prompt → simulate → repair → check → select)."""

@@ -1,7 +1,7 @@
-"""Python's garbage collector, told not to walk over what lives as long as the job.
+"""Run Python's garbage collector more rarely while a job works.
 
-Judging a trajectory makes hundreds of small objects that no cycle holds; at the default thresholds the collector walked
-the seeds, the schemas and everything in flight again and again, a quarter of the time of post-processing (docs/log.md).
+Checking a trajectory makes hundreds of small objects that are in no cycle. At the default thresholds the collector traverses the seeds, the
+schemas and everything in flight again and again, which takes 30 % of post-processing (docs/log.md).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ OFTEN, OLDER, OLDEST = 50_000, 20, 50
 
 @contextlib.contextmanager
 def seldom() -> Iterator[None]:
-    """What lives now is left out, and what comes is walked more rarely, until the end of the block."""
+    """Leave the objects that exist now out of collections, and collect more rarely, until the end of the block."""
     before = gc.get_threshold()
     gc.collect()
     gc.freeze()

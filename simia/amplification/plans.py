@@ -1,4 +1,4 @@
-"""What is planned from what was accepted, without depending on when it was accepted."""
+"""Counts of accepted trajectories that scenarios are planned from; they do not depend on the time of acceptance."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ STRETCH = 1000  # items that are planned from the same counts
 
 
 class Plans:
-    """What scenarios are planned from: counts of what was accepted, taken at fixed places, so that a resume plans the same.
+    """Counts of accepted tools, taken at fixed places, so that a resumed run plans the same items.
 
-    The items of one stretch are planned from what was decided up to the end of the stretch before the last one, which with
-    stretches longer than what is in flight is nearly always known in time.
+    Items come in stretches of `STRETCH`. Each is planned from what was accepted up to the end of the stretch before the previous one. A
+    stretch is longer than what is in flight, so this is nearly always known in time.
     """
 
     def __init__(self, config: AmplifyConfig) -> None:
@@ -31,7 +31,7 @@ class Plans:
             self._taken[(ord_ + 1) // STRETCH + 1] = self._coverage.snapshot()
 
     def counts(self, ord_: int, *, wait: bool = False) -> Counts | None:
-        """For an item; None: not known yet, and `wait` says that it will be."""
+        """Return the counts for an item. With `wait`, None while they are not known; without it, the latest known ones."""
         stretch = ord_ // STRETCH
         known = self._taken.get(stretch) if self._used else Counts()
         if known is not None or wait:

@@ -7,19 +7,19 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
-from simia.amplification.job import COPIES, judged, near_index, refuse_copy, store
+from simia.amplification.job import COPIES, AmplificationWork, store, write_verdict
 from simia.amplification.judged_seeds import META, kept
-from simia.amplification.plans import Plans
 from simia.amplification.seeds import Seeds
 from simia.amplification.session import facts_of, load_seeds, note_seeds, saved
 from simia.amplification.settings import AmplifyConfig
-from simia.amplification.simulate import Simulator
+from simia.amplification.simulate import Ask
 from simia.errors import UserError
 from simia.jobs import OPEN, PASSED, Item, Run
 from simia.jobs.salvage import Salvaged, salvage
+from simia.jobs.work import InOrder
 from simia.llm.backends import open_backend
 from simia.llm.types import Reply, Request, reply_key
-from simia.quality.acceptance import Acceptance, Outcome
+from simia.quality.acceptance import Outcome
 
 T = TypeVar("T")
 Figures = dict[str, tuple[int, int]]
@@ -52,48 +52,41 @@ class Derivation:
 
     def __init__(self, run: Run, config: AmplifyConfig, seeds: Seeds, model: str, structured: bool, alias: str) -> None:
         self.ledger, self.model, self.alias = run.ledger, model, alias
-        self.simulator = Simulator(config, seeds, structured=structured, run_id=run.id)
-        self.acceptance = Acceptance(config.n, near_index(config, seeds))
-        self.plans = Plans(config)
-        self.undecided: dict[int, Item] = {}
+        self.work = AmplificationWork(run, config, seeds, self._asker, model=model, structured=structured)
+        self.order: InOrder[tuple[Item, Outcome]] = InOrder()
 
     def derive(self, planned: int) -> int:
-        """How many are accepted."""
+        """Derive every item; `planned`: how many the run has at least. Returns how many are accepted."""
         place = 0
         for item, content_hash, tools, sketch in self.ledger.outcomes():
             self._plan(place, item.ord)
             place = item.ord + 1
             kept = (item.status == PASSED or item.reason in COPIES) and content_hash is not None
-            self._one(item, Outcome(content_hash, None, sketch, tools) if kept else Outcome(reason=item.reason))
+            self._derive_item(item, Outcome(content_hash, None, sketch, tools) if kept else Outcome(reason=item.reason))
         self._plan(place, planned)
-        return self.acceptance.accepted
+        return self.work.acceptance.accepted
 
     def _plan(self, first: int, end: int) -> None:
         for ord_ in range(first, end):
-            item = self.simulator.item(ord_, self.plans.counts(ord_))
+            item = self.work.plan(ord_)
             self.ledger.plan(item)
-            self._one(item, Outcome())
+            self._derive_item(item, Outcome())
 
-    def _one(self, item: Item, outcome: Outcome) -> None:
+    def _derive_item(self, item: Item, outcome: Outcome) -> None:
         try:
-            result = at_once(self.simulator.produce(item, self._recall, model=self.model))
+            result = run_at_once(self.work.produce(item))
         except Unanswered:
             if item.status == OPEN or (item.status == PASSED and outcome.content_hash is None):
-                self.undecided[item.ord] = item
                 return  # nothing after it is decided either, until it has its reply
         else:
-            judged(item, result)
+            write_verdict(item, result)
             outcome = result.outcome()
-            store(self.ledger, self.simulator, item, result)
-        self.undecided[item.ord] = item
-        for decision in self.acceptance.add(item.ord, outcome):
-            decided = self.undecided.pop(decision.ord)
-            if decision.verdict == "accepted" and decision.outcome.content_hash:
-                self.ledger.accept(decided, decision.outcome.content_hash)
-                self.plans.note(decision.outcome.tools)
-            elif decision.reason in COPIES:
-                refuse_copy(self.ledger, decided, decision)
-            self.plans.decided(decision.ord)
+            store(self.ledger, self.work.simulator, item, result)
+        for ready in self.order.add(item.ord, (item, outcome)):
+            self.work.decide(*ready)
+
+    def _asker(self, _: Item) -> Ask:
+        return self._recall
 
     async def _recall(self, request: Request, draw: str) -> tuple[Reply, str]:
         key = reply_key(self.alias, self.model, request, draw)
@@ -146,7 +139,7 @@ def rebuild_run(runs: Path, name: str) -> tuple[Salvaged, Figures]:
         run.close()
 
 
-def at_once(work: Coroutine[Any, Any, T]) -> T:
+def run_at_once(work: Coroutine[Any, Any, T]) -> T:
     """The result of a coroutine that never waits for anything: the store answers at once."""
     try:
         work.send(None)

@@ -153,12 +153,12 @@ def plan(seed: Trajectory, counts: Counts, number: int, graph: Graph | None = No
     return Scenario(persona, tools, twist)
 
 
-def line(scenario: Scenario, *, tools: bool = True) -> str:
-    """Write the hint for a prompt. `tools=False`: for the user's prompt, which shows no tools."""
-    said = [f"The user {scenario.persona}."]
-    if tools and scenario.tools:
-        said.append(f"Calls, in whatever order fits: {', '.join(scenario.tools)}.")
-    return " ".join([*said, scenario.twist]).strip()
+def line(scenario: Scenario) -> str:
+    """The hint for a prompt."""
+    parts = [f"The user {scenario.persona}."]
+    if scenario.tools:
+        parts.append(f"Calls, in whatever order fits: {', '.join(scenario.tools)}.")
+    return " ".join([*parts, scenario.twist]).strip()
 
 
 def files() -> dict[str, str]:

@@ -1,49 +1,42 @@
-"""One session of an amplification, from config to stop: the same for the command, the Python API and a resume."""
+"""One session of an amplification, from config to stop, for the command, the Python API and resumes."""
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import os
-import signal
-import sqlite3
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import orjson
-
-from simia.amplification import scenario, turnwise
-from simia.amplification import seeds as seeds_room
-from simia.amplification.checkers import Checkers
+from simia.amplification import scenario
 from simia.amplification.collector import seldom
-from simia.amplification.job import Job, Stop
+from simia.amplification.job import AmplificationWork, ask_engine
 from simia.amplification.judged_seeds import judge_seeds
-from simia.amplification.progress import Progress
-from simia.amplification.seeds import Seeds
+from simia.amplification.seeds import Seeds, from_trajectories, load
 from simia.amplification.settings import AmplifyConfig
 from simia.amplification.simulate import Simulator
 from simia.config import assign, parse
-from simia.jobs import Run, refuse_partial, seeds_of
+from simia.jobs import Run, refuse_partial
+from simia.jobs.coordinator import Coordinator, stop_on_signals
+from simia.jobs.progress import Progress
 from simia.jobs.run import save_config
+from simia.jobs.work import Stop
 from simia.llm.backends import open_backend, price_for
+from simia.llm.budget import share_budget
 from simia.llm.engine import Engine
-from simia.llm.types import Backend
+from simia.llm.types import Backend, Deferred
 from simia.prompts import text_of
 from simia.quality import suites
-from simia.quality.grounding import Identifiers
 from simia.quality.judging.rubric import Rubric
 from simia.trajectory import Trajectory
 
 Say = Callable[[str], None]
 OnProgress = Callable[[Progress], None]
-MANY, MOST_CHECKERS = 2000, 4  # from so many trajectories on, processes of their own check the replies
 
 
 @dataclass(slots=True)
 class Amplified:
-    """What a session leaves: the run's folder, why it stopped, the last figures."""
+    """The result of a session: the run's folder, why it stopped, the last figures."""
 
     folder: Path
     stop: Stop
@@ -82,7 +75,7 @@ async def amplify(
     async with opened(config, say) as backend:
         run = Run.create(runs, config, name=name, facts=facts_of(config, seeds, backend))
         try:
-            return await work(run, config, seeds, backend, on_progress, handle_signals)
+            return await work_on(run, config, seeds, backend, on_progress, handle_signals)
         finally:
             run.close()
 
@@ -97,7 +90,7 @@ async def resume(
     on_progress: OnProgress | None = None,
     handle_signals: bool = False,
 ) -> Amplified:
-    """Go on with a run. `changes` (dotted names) may touch what is operational: n, limits, stop."""
+    """Continue a run. `changes` (dotted names) may touch operational settings: n, limits, stop."""
     run = Run.open(runs, run_id)
     try:
         if run.found is not None and run.found.findings:
@@ -107,13 +100,13 @@ async def resume(
         async with opened(config, say) as backend:
             run.refuse_other_identity(config, facts_of(config, seeds, backend))
             save_config(run.folder, config)
-            return await work(run, config, seeds, backend, on_progress, handle_signals)
+            return await work_on(run, config, seeds, backend, on_progress, handle_signals)
     finally:
         run.close()
 
 
 def saved(run: Run, changes: dict[str, Any] | None = None) -> AmplifyConfig:
-    """The config that a run was made with, and operational changes to it."""
+    """Return the config that a run was made with, with operational changes applied."""
     run.refuse_rollouts("this")
     data = run.saved_config()
     for dotted, value in (changes or {}).items():
@@ -123,13 +116,13 @@ def saved(run: Run, changes: dict[str, Any] | None = None) -> AmplifyConfig:
 
 def load_seeds(config: AmplifyConfig, given: Sequence[Trajectory] | None) -> Seeds:
     if given is not None:
-        return seeds_room.from_trajectories(given, config.seeds, config.checks)
-    return seeds_room.load(config.seeds, config.checks)
+        return from_trajectories(given, config.seeds, config.checks)
+    return load(config.seeds, config.checks)
 
 
 @contextlib.asynccontextmanager
 async def opened(config: AmplifyConfig, say: Say) -> AsyncIterator[Backend]:
-    """The back end, started."""
+    """Open the model's back end and close it at the end."""
     backend = open_backend(config.llm, say=say)
     await backend.start()
     try:
@@ -139,11 +132,9 @@ async def opened(config: AmplifyConfig, say: Say) -> AsyncIterator[Backend]:
 
 
 def facts_of(config: AmplifyConfig, seeds: Seeds, backend: Backend) -> dict[str, Any]:
-    """Identity beyond the config's own words: the contents behind its names."""
+    """Return what identifies a run beyond its config: the contents of the seeds and prompts that it names, and the model."""
     files = [config.prompt.system, config.prompt.request, "amplify/form_json.md", "amplify/form_tagged.md"]
     prompts = {name: text_of(name)[1] for name in files}
-    if config.reply.mode == "turns":
-        prompts |= turnwise.files(config.turnwise)
     if config.prompt.scenarios:
         prompts |= scenario.files()
     if config.prefilter.enabled:
@@ -162,7 +153,7 @@ def facts_of(config: AmplifyConfig, seeds: Seeds, backend: Backend) -> dict[str,
 
 
 def note_seeds(run: Run, seeds: Seeds) -> None:
-    """Keep the seeds with the run, for reports and cards, and for processes that judge."""
+    """Keep the seeds with the run, for reports and data cards."""
     ids = [seed.id for seed in seeds.order]
     run.ledger.set_seeds(list(zip(ids, seeds.order, strict=True)))
     refused = [{"name": r.name, "issues": [str(issue) for issue in r.issues]} for r in seeds.refused]
@@ -170,40 +161,10 @@ def note_seeds(run: Run, seeds: Seeds) -> None:
         {"id": id_, "task": seed.task_id, "pack": seed.pack, "licence": seed.provenance.licence}
         for id_, seed in zip(ids, seeds.order, strict=True)
     ]
-    identifiers = {
-        name: {tool: [list(path) for path in paths] for tool, paths in ids.paths.items()}
-        for name, ids in seeds.identifiers.items()
-    }
-    run.ledger.set_meta("seeds", {"read": seeds.read, "used": used, "refused": refused, "identifiers": identifiers})
+    run.ledger.set_meta("seeds", {"read": seeds.read, "used": used, "refused": refused})
 
 
-def checking_simulator(connection: sqlite3.Connection, job: dict[str, Any]) -> Simulator:
-    """For a process that checks replies: everything it needs, out of the run's ledger and a few facts of the job."""
-    row = connection.execute("SELECT value FROM meta WHERE name = 'seeds'").fetchone()
-    facts = orjson.loads(row[0])
-    seeds = Seeds(read=facts["read"])
-    for _, seed in seeds_of(connection):
-        seeds.order.append(seed)
-        seeds.groups.setdefault(seed.pack or "seeds", []).append(seed)
-    for name, tools in facts.get("identifiers", {}).items():
-        seeds.identifiers[name] = Identifiers({tool: tuple(map(tuple, paths)) for tool, paths in tools.items()})
-    config = AmplifyConfig.model_validate(job["config"])
-    return Simulator(config, seeds, structured=job["structured"], run_id=job["run"])
-
-
-def checkers_for(run: Run, config: AmplifyConfig, backend: Backend) -> Checkers | None:
-    """Processes beside this one, where there is enough to check and a core for them."""
-    count = config.checkers
-    if count is None:
-        count = min(MOST_CHECKERS, (os.cpu_count() or 1) - 1) if config.n >= MANY else 0
-    if count == 0:
-        return None
-    run.ledger.flush()
-    job = {"config": config.model_dump(mode="json"), "structured": backend.structured, "run": run.id}
-    return Checkers(run.folder, job, count)
-
-
-async def work(
+async def work_on(
     run: Run,
     config: AmplifyConfig,
     seeds: Seeds,
@@ -214,41 +175,28 @@ async def work(
     seeds = await judge_seeds(run, config, seeds, backend)
     note_seeds(run, seeds)
     engine = Engine(backend, run.ledger, config.limits, price_for(config.llm))
+    spent, attempts = run.ledger.spent()
+    share_budget([engine], spent, sent=sum(attempts.values()), answered=run.ledger.answered_count())
+    work = AmplificationWork(
+        run,
+        config,
+        seeds,
+        ask_engine(engine),
+        model=backend.model,
+        structured=backend.structured,
+        may_wait=not isinstance(backend, Deferred),
+    )
     try:
-        async with checkers_for(run, config, backend) or contextlib.nullcontext() as checkers:
-            job = Job(run, config, seeds, engine, on_progress, checkers)
-            with seldom(), interruptible(job) if handle_signals else contextlib.nullcontext():
-                stop = await job.run()
-        return Amplified(run.folder, stop, job.progress)
+        job = Coordinator(run, work, [engine], work.progress, config.stop, on_progress=on_progress)
+        with seldom(), stop_on_signals(job) if handle_signals else contextlib.nullcontext():
+            stop = await job.run()
+        return Amplified(run.folder, stop, work.progress)
     finally:
         engine.gate.close()
 
 
-@contextlib.contextmanager
-def interruptible(job: Job) -> Iterator[None]:
-    """Ctrl-C once: stop launching and wait shortly for replies on their way. Twice: let go of them."""
-    loop = asyncio.get_running_loop()
-    pressed = 0
-
-    def on_signal() -> None:
-        nonlocal pressed
-        pressed += 1
-        if pressed == 1:
-            job.stop("interrupted", "stopped on request")
-        else:
-            job.let_go()
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, on_signal)
-    try:
-        yield
-    finally:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.remove_signal_handler(number)
-
-
 def preview(config: AmplifyConfig, *, structured: bool | None = None) -> tuple[Simulator, Seeds]:
-    """For `--dry-run`: everything but the model. `structured`: as the back end would say."""
+    """Return everything but the model, for `--dry-run`. `structured`: whether the back end can constrain replies; asked of it when None."""
     seeds = load_seeds(config, None)
     if structured is None:
         structured = open_backend(config.llm, say=lambda _: None).structured

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+import warnings
+from typing import Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from simia.amplification.prompt import PromptSettings
 from simia.amplification.reply_schema import Shape
-from simia.amplification.turnwise import TurnwiseSettings
 from simia.config import OPERATIONAL, Config
+from simia.errors import UserError
+from simia.jobs.work import StopSettings
 from simia.llm.backends import LLMSettings
 from simia.llm.embedded import EmbeddedSettings
 from simia.llm.engine import Limits
@@ -52,11 +54,8 @@ class SamplingSettings(Config):
 class ReplySettings(Config):
     """The form in which a trajectory is asked for."""
 
-    mode: Literal["whole", "turns"] = "whole"
-    """A whole trajectory in one reply (paper §2.2), or turn by turn in many small ones, for small models."""
     continue_cut: bool = True
     """Continue a reply that was cut at its token limit, once."""
-
     form: Literal["auto", "json", "tagged"] = "auto"
     """JSON where the endpoint can constrain it, else tagged text."""
     shape: Shape = "free"
@@ -76,23 +75,19 @@ class SelectSettings(Config):
     """So many words in a row, the same as in a benchmark's task, are contamination."""
 
 
-class StopSettings(Config):
-    """When a run gives up before it has accepted n."""
-
-    attempts: int | None = Field(default=None, ge=1)
-    """Items at most; None: ten times n, and fifty."""
-    min_yield: float = Field(default=0.02, ge=0, le=1)
-    """Stop when less than this share of the latest `window` items was accepted: these seeds yield no more."""
-    window: int = Field(default=100, ge=10)
-    """How many of the latest items the yield is taken over."""
-    item_tries: int = Field(default=3, ge=1)
-    """How often an item is put to the endpoint again after it failed (each time with all retries)."""
-    outage: int = Field(default=8, ge=1)
-    """Stop after so many failures of the endpoint in a row with no reply between them."""
+# Settings of 0.1.0 that runs of it hold, with the defaults that they hold.
+TURNWISE = {
+    "user": "turnwise/user.md", "assistant": "turnwise/assistant.j2", "tool": "turnwise/tool.j2", "shape": "seed", "offer": "seed",
+    "max_turns": 24, "max_parallel": 3, "max_rounds": 4, "user_tokens": 200, "assistant_tokens": 400, "tool_tokens": 800,
+}  # fmt: skip
+RETIRED: dict[str, Any] = {"turnwise": TURNWISE, "checkers": None}
 
 
 class AmplifyConfig(Config):
     """Everything that a run of `simia amplify` depends on."""
+
+    retired: ClassVar[tuple[str, ...]] = (*RETIRED, "reply.mode")
+    """Settings that no longer exist; the identities of older runs hold them."""
 
     n: int = Field(default=8, ge=1, json_schema_extra=OPERATIONAL)
     """How many trajectories to accept."""
@@ -112,15 +107,30 @@ class AmplifyConfig(Config):
     """How replies are sampled."""
     reply: ReplySettings = Field(default_factory=ReplySettings)
     """In which form a trajectory is asked for."""
-    turnwise: TurnwiseSettings = Field(default_factory=TurnwiseSettings)
-    """For `reply.mode: turns`."""
     checks: Checks = Field(default_factory=Checks)
     """What is checked of each trajectory."""
     select: SelectSettings = Field(default_factory=SelectSettings)
     """Which valid trajectories are left out."""
     limits: Limits = Field(default_factory=Limits, json_schema_extra=OPERATIONAL)
     """How hard the endpoint is pushed, and what may be spent."""
-    checkers: int | None = Field(default=None, ge=0, le=64, json_schema_extra=OPERATIONAL)
-    """Processes that read and check replies; None: one for each further core, four at most, for runs of 2,000 or more."""
     stop: StopSettings = Field(default_factory=StopSettings, json_schema_extra=OPERATIONAL)
     """When the run gives up."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def drop_retired(cls, data: Any) -> Any:
+        """Accept the settings of 0.1.0 that no longer exist where they change nothing. Raises `UserError` for turn-by-turn replies."""
+        if not isinstance(data, dict):
+            return data
+        kept = {name: value for name, value in data.items() if name not in RETIRED}
+        for name in RETIRED.keys() & data.keys():
+            if data[name] != RETIRED[name]:
+                warnings.warn(f"{name} was removed in simia 0.2.0 and is ignored; remove it", FutureWarning, 2)
+        reply = data.get("reply")
+        if isinstance(reply, dict) and "mode" in reply:
+            if reply["mode"] != "whole":
+                raise UserError(
+                    "reply.mode: turn-by-turn replies were removed in simia 0.2.0; leave it out, or see amplify/quickstart for a small model"
+                )
+            kept["reply"] = {name: value for name, value in reply.items() if name != "mode"}
+        return kept

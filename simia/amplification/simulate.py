@@ -13,15 +13,14 @@ from typing import Any
 import orjson
 
 from simia.amplification import fresh_values as hint
-from simia.amplification import prompt, scenario, turnwise
-from simia.amplification.checkers import Checked, Checkers
+from simia.amplification import prompt, scenario
 from simia.amplification.reply_schema import trajectory_schema
 from simia.amplification.scenario import Counts, Graph
 from simia.amplification.seeds import Seeds
 from simia.amplification.settings import AmplifyConfig
 from simia.errors import Code, Issue
 from simia.formats.reply import continuation
-from simia.formats.reply.parse import Parsed, parse_reply
+from simia.formats.reply.parse import parse_reply
 from simia.jobs import HEAD, Item
 from simia.llm.types import Reply, Request
 from simia.quality import suites
@@ -31,7 +30,7 @@ from simia.quality.exact_duplicates import content_hash
 from simia.quality.selection import near_duplicates as near
 from simia.quality.selection.contamination import Benchmark
 from simia.quality.view import View
-from simia.trajectory import VERSION, End, Provenance, Trajectory, Usage, digest
+from simia.trajectory import VERSION, End, Provenance, Trajectory, digest
 from simia.version import __version__
 
 MOST_SCHEMAS = 1000
@@ -41,7 +40,7 @@ NOTHING = Counts()
 
 @dataclass(slots=True)
 class Result:
-    """What became of one reply. Accepted or not is decided later, in ord order."""
+    """What one reply gave. Whether it is accepted is decided later, in plan order."""
 
     trajectory: Trajectory | None
     issues: list[Issue] = field(default_factory=list)
@@ -50,17 +49,9 @@ class Result:
     head: str | None = None
     rows: list[dict[str, Any]] | None = None
     signature: bytes | None = None
-    ready: Checked | None = None
-    """Another process made this result: what it said, instead of the trajectory itself."""
-
-    @classmethod
-    def checked(cls, c: Checked) -> Result:
-        return cls(None, c.issues, content_hash=c.content_hash, head=c.head, signature=c.signature, ready=c)
 
     @property
     def tools(self) -> list[str]:
-        if self.ready is not None:
-            return self.ready.tools
         return [call.name for _, _, call in self.trajectory.calls()] if self.trajectory else []
 
     def outcome(self) -> Outcome:
@@ -70,8 +61,6 @@ class Result:
 
     def body(self) -> bytes:
         """As it is stored: JSON. The trajectory's head (system text and tools) is named, not written (`Ledger.head`)."""
-        if self.ready is not None:
-            return self.ready.body
         rest = {"issues": [issue.model_dump(mode="json") for issue in self.issues], "repairs": self.repairs}
         if self.trajectory is None:
             return orjson.dumps({"trajectory": None} | rest)
@@ -99,14 +88,14 @@ class Asked:
         self.keys: list[str] = []
         self._ask, self._item = ask, item
 
-    async def __call__(self, request: Request, suffix: str | None = None) -> Reply:
-        reply, key = await self._ask(request, f"{self._item}.{len(self.keys) if suffix is None else suffix}")
+    async def __call__(self, request: Request) -> Reply:
+        reply, key = await self._ask(request, f"{self._item}.{len(self.keys)}")
         self.keys.append(key)
         return reply
 
 
 class Simulator:
-    """Knows the run's config, seeds and benchmarks; holds no state that changes a result."""
+    """Makes requests and results from the run's config, seeds and benchmarks; holds no state that changes a result."""
 
     def __init__(
         self,
@@ -115,15 +104,11 @@ class Simulator:
         *,
         structured: bool,
         run_id: str = "",
-        checkers: Checkers | None = None,
     ) -> None:
-        """`checkers`: processes that do the reading and checking, where there are any."""
-        self.checkers = checkers
         self.config = config
         self.seeds = seeds
         self.run_id = run_id
         asked = config.reply.form
-        self.structured = structured
         self.form: prompt.Form = "tagged" if asked == "tagged" or (asked == "auto" and not structured) else "json"
         self.constrained = self.form == "json" and structured
         self.renderer = prompt.Renderer(config.prompt, self.form)
@@ -139,7 +124,7 @@ class Simulator:
         self.graphs = {name: Graph(group) for name, group in seeds.groups.items()} if config.prompt.scenarios else {}
         self.ids = [seed.id for seed in seeds.order]  # a hash of all it holds: made once
         self.by_id = dict(zip(self.ids, seeds.order, strict=True))
-        # The shortest seeds are the further shots: they cost least and leave the form plain to see.
+        # The shortest seeds are the further shots: they cost least and show the form most clearly.
         self.fixed = {
             name: sorted(group, key=lambda seed: len(self.renderer.exemplar(seed)))[: config.prompt.shots]
             for name, group in seeds.groups.items()
@@ -159,16 +144,16 @@ class Simulator:
             spec["scenario"] = [planned.persona, list(planned.tools), planned.twist]
         return Item(id=f"i{ord_:06d}", ord=ord_, spec=spec)
 
-    def hint(self, item: Item, *, tools: bool = True) -> str:
-        """What makes this item another than the last one over its seed. `tools`: whether the reader knows of tools."""
+    def hint(self, item: Item) -> str:
+        """What makes this item differ from the others of its seed: fresh values, and a target or a scenario."""
         seed = self.by_id[item.spec["seed"]]
-        said = [hint.hint(seed, self.number(item))] if self.config.prompt.hints else []
+        hints = [hint.hint(seed, self.number(item))] if self.config.prompt.hints else []
         if target := self.target(item):
-            said.append(target)
+            hints.append(target)
         elif planned := item.spec.get("scenario"):
             persona, names, twist = planned
-            said.append(scenario.line(scenario.Scenario(persona, tuple(names), twist), tools=tools))
-        return " ".join(filter(None, said))
+            hints.append(scenario.line(scenario.Scenario(persona, tuple(names), twist)))
+        return " ".join(filter(None, hints))
 
     def target(self, item: Item) -> str:
         """What the suite wants this item to be about; a suite with targets of its own takes no scenarios."""
@@ -191,20 +176,15 @@ class Simulator:
         return self._request(item, self.prompt(item).messages)
 
     def _request(self, item: Item, messages: list[dict[str, Any]]) -> Request:
-        return self._sampled(item, messages, self._schema(item), self.config.sampling.max_tokens)
-
-    def _sampled(
-        self, item: Item, messages: list[dict[str, Any]], schema: dict[str, Any] | None, most: int | None
-    ) -> Request:
         sampling = self.config.sampling
         return Request(
             messages=messages,
             temperature=sampling.temperature,
             top_p=sampling.top_p,
-            max_tokens=most,
+            max_tokens=sampling.max_tokens,
             reasoning_effort=sampling.reasoning_effort,
             seed=self.number(item) if sampling.seeded else None,
-            response_format=schema,
+            response_format=self._schema(item),
             extra_body=sampling.extra,
         )
 
@@ -224,64 +204,32 @@ class Simulator:
         return known
 
     async def produce(self, item: Item, ask: Ask, *, model: str) -> Result:
-        """One item, from its prompt to its judged trajectory. `ask` may come from an endpoint or from the store: given the
-        same replies the result is the same, which is what `recheck` and a resume stand on."""
+        """Make one item's trajectory: render the prompt, ask, parse, repair, check. `ask` may be answered by an endpoint or by stored
+        replies; the same replies give the same result, which `recheck` and a resume rely on."""
         asked = Asked(ask, item.id)
-        if self.config.reply.mode == "turns":
-            return await self._turn_by_turn(item, asked, model)
         rendered = self.prompt(item)
         request = self._request(item, rendered.messages)
         reply = await asked(request)
         if self.config.reply.continue_cut and continuation.cut(reply):
             reply = continuation.joined(reply, await asked(continuation.continuation(request, reply)))
-        if self.checkers is not None:
-            return Result.checked(await self.checkers.check(item, reply, asked.keys, rendered.files, model))
         return self.judge(item, reply, model=model, keys=asked.keys, files=rendered.files)
 
-    async def _turn_by_turn(self, item: Item, asked: Asked, model: str) -> Result:
-        seed, settings = self.by_id[item.spec["seed"]], self.config.turnwise
-        usage = Usage()
-
-        def request(messages: list[dict[str, Any]], schema: dict[str, Any] | None, most: int) -> Request:
-            return self._sampled(item, messages, schema if self.structured else None, most)
-
-        async def ask(request: Request, suffix: str) -> Reply:
-            nonlocal usage
-            reply = await asked(request, suffix)
-            usage += reply.usage
-            return reply
-
-        shots = self.fixed.get(seed.pack or "", ())
-        named = item.spec.get("scenario")
-        parsed = await turnwise.converse(
-            seed, self.hint(item, tools=False), settings, request, ask, shots=shots, tools=named[1] if named else ()
-        )
-        return self._guarded(item, parsed, Reply(usage=usage), model, asked.keys, turnwise.files(settings))
-
     def number(self, item: Item) -> int:
-        """The item's own random number: from the run's seed and its ord, whatever ran before it."""
+        """The item's random number: it depends on the run's seed and the item's ord alone."""
         return self.config.seed * 1_000_003 + item.ord
 
     def judge(self, item: Item, reply: Reply, *, model: str, keys: list[str], files: dict[str, str]) -> Result:
-        """Parse, repair and check one reply."""
+        """Parse, repair and check one reply. A bug of simia becomes a finding on this item and does not end the run."""
         if reply.finish == "content_filter":
             return Result(None, [Issue(code=Code.CONTENT_FILTER)])
-        return self._guarded(item, None, reply, model, keys, files)
-
-    def _guarded(
-        self, item: Item, parsed: Parsed | None, reply: Reply, model: str, keys: list[str], files: dict[str, str]
-    ) -> Result:
-        """A fault of ours becomes a finding on this record, never the end of the run."""
         try:
-            read = parse_reply(reply.text, reply.reasoning, form="auto") if parsed is None else parsed
-            return self._judge(item, read, reply, model=model, keys=keys, files=files)
+            return self._judge(item, reply, model=model, keys=keys, files=files)
         except Exception as error:
             detail = f"{type(error).__name__}: {error}"
             return Result(None, [Issue(code=Code.INTERNAL, where=item.id, detail=detail[:300])])
 
-    def _judge(
-        self, item: Item, parsed: Parsed, reply: Reply, *, model: str, keys: list[str], files: dict[str, str]
-    ) -> Result:
+    def _judge(self, item: Item, reply: Reply, *, model: str, keys: list[str], files: dict[str, str]) -> Result:
+        parsed = parse_reply(reply.text, reply.reasoning, form="auto")
         seed = self.by_id[item.spec["seed"]]
         cut = [Issue(code=Code.TRUNCATED, detail="the reply reached its token limit")] if reply.truncated else []
         if parsed.issues or not parsed.messages:

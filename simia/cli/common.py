@@ -1,4 +1,4 @@
-"""What several verbs share: the live panel, and the end of a session in words."""
+"""Parts that several commands share: options, the live panel, the output at the end of a session."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Annotated
 
 import typer
 
-from simia.amplification.progress import Progress
 from simia.amplification.session import Amplified
 from simia.jobs import Run
+from simia.jobs.progress import Progress
 from simia.report.console import Terminal
 
 out = Terminal()
@@ -23,12 +23,12 @@ GRANT_READ = Annotated[
 
 
 def granted_paths(paths: list[Path] | None) -> list[str]:
-    """Absolute, so that a run that is resumed elsewhere means the same ones."""
+    """Make the paths absolute, so that a run resumed from another folder grants the same files."""
     return [str(path.expanduser().absolute()) for path in paths or []]
 
 
 def tell(run: Run) -> None:
-    """Verify a run that is about to be read, and say on stderr if it is not all there."""
+    """Verify a run that is about to be read; print a note on stderr where it is incomplete."""
     stands = run.verify()
     if not stands.complete:
         err.print(f"note: {stands}", soft_wrap=True)
@@ -43,7 +43,7 @@ def panel(runs: Path) -> Iterator[Callable[[Progress], None]]:
 
 
 def finish(outcome: Amplified, runs: Path) -> None:
-    """Report, one trajectory as a conversation, and as the last line what to type next. Exit code 0 only when complete."""
+    """Print the report, one trajectory as a conversation and, as the last line, the next command. Exit with 0 only when complete."""
     from simia.report.facts import gather
     from simia.report.text import print_report, print_trajectory
     from simia.trajectory import Trajectory

@@ -119,7 +119,7 @@ async def one(
     from simia.jobs import Run
     from simia.pack import Pack
     from simia.report.shadow import calls_of
-    from simia.rollouts.job import resume, rollout
+    from simia.rollouts.session import resume, rollout
     from simia.rollouts.settings import RolloutConfig
 
     fixed = {"pack": pack, "backend": "shadow", "agent": "reference", "limit": limit, "split": split, "reward": "rules"}

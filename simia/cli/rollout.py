@@ -1,4 +1,4 @@
-"""`simia rollout`: an agent in an environment, its trajectories with rewards in a run."""
+"""`simia rollout`: play tasks with an agent and keep the trajectories with rewards in a run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ err = Terminal(stderr=True)
 
 
 def rollout(
-    pack: Annotated[str | None, typer.Argument(help="Pack: a name of seeds/, or a folder.")] = None,
+    pack: Annotated[str | None, typer.Argument(help="Name of a bundled pack, or a pack's folder.")] = None,
     config: Annotated[str | None, typer.Option("--config", "-c", help="Config by name or path.")] = None,
     agent: Annotated[
         str | None,
@@ -31,11 +31,13 @@ def rollout(
         str | None, typer.Option("--backend", "-b", help="executable, or another installed one.")
     ] = None,
     group: Annotated[int | None, typer.Option("--group", "-g", help="Episodes of each task.")] = None,
-    limit: Annotated[int | None, typer.Option(help="Only the first so many tasks.")] = None,
+    limit: Annotated[int | None, typer.Option(help="Play only the first N tasks.")] = None,
     split: Annotated[str | None, typer.Option(help="Only tasks of this split.")] = None,
     tasks: Annotated[list[str] | None, typer.Option("--task", help="Only this task; may be repeated.")] = None,
     settings: Annotated[list[str] | None, typer.Option("--set", help="Any setting, as llm.model=gpt-5-mini.")] = None,
-    unsafe: Annotated[bool, typer.Option("--unsafe", help="Without a sandbox: only for code of your own.")] = False,
+    unsafe: Annotated[
+        bool, typer.Option("--unsafe", help="Run the pack's code without a sandbox; only for your own code.")
+    ] = False,
     network: Annotated[bool, typer.Option("--network", help="Grant the pack's code the network.")] = False,
     variables: Annotated[
         list[str] | None, typer.Option("--variable", help="Grant it this environment variable; may be repeated.")
@@ -60,17 +62,17 @@ def rollout(
         backend_settings__network=network or None, backend_settings__variables=variables or None,
         backend_settings__read=granted_paths(grant_read) or None,
     )  # fmt: skip
-    from simia.rollouts import job
+    from simia.rollouts.session import rollout as start
 
     with watching() as watch:
         done = event_loop.run_command(
-            job.rollout(resolved, runs=runs, name=name, say=err.print, on_progress=watch, handle_signals=True)
+            start(resolved, runs=runs, name=name, say=err.print, on_progress=watch, handle_signals=True)
         )
     finish(done, runs)
 
 
 def endpoint(settings: list[str]) -> list[str]:
-    """An endpoint knows tools; the local model, which is the default, writes its calls as text."""
+    """Set native tool calls for an endpoint; the local model, which is the default, writes its calls as text."""
     given = list(settings)
     if any(s.startswith("llm.base_url=") for s in given):
         for field, value in (("llm.kind=", "openai"), ("sampling.calls=", "native"), ("sampling.bare=", "false")):
@@ -90,11 +92,11 @@ class watching:  # noqa: N801 - used as `with watching() as watch`
         return self
 
     def __call__(self, progress: object) -> None:
-        from simia.rollouts.job import Progress as Facts
+        from simia.rollouts.progress import RolloutProgress
 
-        assert isinstance(progress, Facts)
+        assert isinstance(progress, RolloutProgress)
         mean = "" if progress.mean is None else f"mean reward {progress.mean:.3f}"
-        self._show.update(self._bar, completed=progress.done, total=progress.planned, mean=mean)
+        self._show.update(self._bar, completed=progress.done, total=progress.n, mean=mean)
 
     def __exit__(self, *_: object) -> None:
         self._show.stop()
@@ -104,9 +106,9 @@ def finish(done: object, runs: Path) -> None:
     from simia.jobs import Run
     from simia.report.rollouts import print_scores
     from simia.report.shadow import summary
-    from simia.rollouts.job import RolledOut
+    from simia.rollouts.session import RolloutResult
 
-    assert isinstance(done, RolledOut)
+    assert isinstance(done, RolloutResult)
     print_scores(done.scores, done.folder.name, done.accepted, out)
     run = Run.read_only(runs, str(done.folder))
     try:
@@ -122,6 +124,8 @@ def finish(done: object, runs: Path) -> None:
             highlight=False,
         )
         return
-    out.print(f"stopped: {done.why}; nothing is lost", markup=False, highlight=False, soft_wrap=True)
+    detail = f" ({done.stop.detail})" if done.stop.detail else ""
+    line = f"stopped: {done.stop.kind}{detail}; nothing is lost"
+    out.print(line, markup=False, highlight=False, soft_wrap=True)
     out.print(f"next: simia runs resume {done.folder.name}{at}", markup=False, highlight=False, soft_wrap=True)
-    raise typer.Exit(130 if done.why == "interrupted" else 1)
+    raise typer.Exit(130 if done.stop.kind == "interrupted" else 1)

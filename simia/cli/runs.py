@@ -29,10 +29,10 @@ RUN = Annotated[str, typer.Argument(help="Run: id, unique beginning of it, path,
 
 @app.command("list")
 def list_runs(
-    every: Annotated[bool, typer.Option("--all", help="Those of simia fidelity too (fidelity-…).")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Include the runs of simia fidelity (fidelity-…).")] = False,
     runs: RUNS = Path("runs"),
 ) -> None:
-    """All runs of the folder, the latest last."""
+    """List the folder's runs, the latest last."""
     table = Table("run", "accepted", "of", "rejected", "stopped", "model")
     table.columns[0].overflow = "fold"  # a name that is cut names nothing
     found = list(folders(runs))
@@ -74,10 +74,10 @@ def row_of(folder: Path) -> list[str]:
 @app.command()
 def show(
     run: RUN = "last",
-    item: Annotated[str | None, typer.Option(help="One item: its reply's fate and its trajectory.")] = None,
+    item: Annotated[str | None, typer.Option(help="Show one item: its findings and its trajectory.")] = None,
     runs: RUNS = Path("runs"),
 ) -> None:
-    """A run's figures, or one of its items."""
+    """Show a run's figures, or one of its items."""
     from simia.report.console import plain
     from simia.report.facts import gather
     from simia.report.shadow import calls_of, print_differences
@@ -118,13 +118,13 @@ def show(
 @app.command()
 def resume(
     run: RUN = "last",
-    n: Annotated[int | None, typer.Option("--n", "-n", help="Accept so many in all.")] = None,
+    n: Annotated[int | None, typer.Option("--n", "-n", help="How many trajectories to accept in all.")] = None,
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="An operational setting, as limits.max_cost=5.")
     ] = None,
     runs: RUNS = Path("runs"),
 ) -> None:
-    """Go on with a run: nothing that was received is asked for again."""
+    """Continue a run. Replies that were received are not asked for again."""
     from simia.amplification.session import resume as go_on
     from simia.cli.common import finish, panel
 
@@ -148,7 +148,7 @@ def resume(
 
 @app.command()
 def recheck(run: RUN = "last", runs: RUNS = Path("runs")) -> None:
-    """Derive all results again from the stored replies, after a parser or a check has changed. Asks nothing."""
+    """Derive all results again from the stored replies, after a parser or a check has changed. Sends no request."""
     from simia.amplification.recheck import recheck_run
 
     if rollout_at(runs, run):
@@ -166,7 +166,7 @@ def print_changes(figures: Mapping[str, tuple[int, int]]) -> None:
 
 @app.command()
 def rebuild(run: RUN = "last", runs: RUNS = Path("runs")) -> None:
-    """Make a damaged or lost ledger again from the stored replies. Asks nothing; the files as they were are kept beside."""
+    """Rebuild a damaged or lost ledger from the stored replies. Sends no request; the old files are kept."""
     from simia.amplification.recheck import rebuild_run
     from simia.jobs.salvage import salvage
 
@@ -195,11 +195,11 @@ def rollout_at(runs: Path, name: str) -> bool:
 
 def go_on_rolling(run: str, runs: Path, changes: dict[str, Any]) -> None:
     from simia.cli.rollout import finish, watching
-    from simia.rollouts import job
+    from simia.rollouts.session import resume as continue_rollout
 
     with watching() as watch:
         done = event_loop.run_command(
-            job.resume(run, runs=runs, changes=changes, say=err.print, on_progress=watch, handle_signals=True)
+            continue_rollout(run, runs=runs, changes=changes, say=err.print, on_progress=watch, handle_signals=True)
         )
     finish(done, runs)
 
@@ -212,7 +212,7 @@ def diff(
     quick: Annotated[bool, typer.Option("--quick", help="Without the figures that need every result read.")] = False,
     runs: RUNS = Path("runs"),
 ) -> None:
-    """Two runs side by side: settings, prompts, figures, what they share, items that went another way."""
+    """Compare two runs: settings, prompts, figures, what they share, items with another verdict."""
     from simia.jobs.diff import diff as compare
     from simia.report.compare import diversity, print_difference
 
@@ -238,7 +238,7 @@ def gc(
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask before replies are removed.")] = False,
     runs: RUNS = Path("runs"),
 ) -> None:
-    """What runs take on the disk, and what of it can go: derived things alone, unless --replies says otherwise."""
+    """Show how much disk space runs take and free what can be derived again; --replies: also replies of rejected items."""
     from simia.jobs import cleanup as collector
     from simia.report.compare import print_findings
 

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
@@ -30,12 +30,15 @@ from simia.envs.worlds.pair import PairBackend, open_mixed, open_shadow
 from simia.envs.worlds.world import Backend
 from simia.errors import UserError
 from simia.jobs import Store
-from simia.llm.backends import LLMSettings
+from simia.llm.backends import LLMSettings, attach_client, read_llm
 from simia.llm.budget import Till
 from simia.llm.engine import Engine, Journal, PassingJournal
 from simia.pack import Pack
 from simia.scorer import Scorer
 from simia.task import Task
+
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI
 
 log = logging.getLogger(__name__)
 BackendMaker = Callable[..., Backend]
@@ -54,7 +57,7 @@ BACKEND_SETTINGS = {
 async def open_environment(
     source: EnvironmentConfig | Mapping[str, Any] | Pack | str | Path,
     *,
-    llm: LLMSettings | Mapping[str, Any] | str | None = None,
+    llm: LLMSettings | Mapping[str, Any] | str | AsyncOpenAI | None = None,
     store: Path | None = None,
     scorer: Scorer | None = None,
     user: UserMaker | str | None = None,
@@ -66,7 +69,8 @@ async def open_environment(
 
     Arguments:
         source: a pack, its name or its path; or a config, whose `pack` names one and which must leave at least one task to play.
-        llm: the model of every role that has none of its own: settings, or the name of a model of an OpenAI-compatible endpoint.
+        llm: the model of every role that has none of its own: settings, the name of a model of an OpenAI-compatible endpoint, or an
+            `openai.AsyncOpenAI`, with the model's name in `llm.model` of the config.
         store: folder that keeps every reply before it is used, as a run does, and recalls it for the next process that asks the
             same. Several processes may share a folder; a cap in `limits` then holds for all of them together, also after a restart.
             Without it replies are not kept, and a cap holds for this process alone.
@@ -89,6 +93,7 @@ async def open_environment(
     if scorer is not None:
         without.append("judge")
     config = read_config(source, settings)
+    attach_client(config.llm, llm)
     stack = contextlib.AsyncExitStack()
     try:
         prepared = await prepare_environment(
@@ -142,13 +147,6 @@ def read_config(
     if for_backend:
         data["backend_settings"] = {**data.get("backend_settings", {}), **for_backend}
     return parse(cls, data, where="the environment's settings")
-
-
-def read_llm(llm: LLMSettings | Mapping[str, Any] | str) -> dict[str, Any]:
-    """The settings of a model that is given as settings or as a name: `embedded`, or a model of an OpenAI-compatible endpoint."""
-    if isinstance(llm, str):
-        return {"kind": "embedded"} if llm == "embedded" else {"kind": "openai", "model": llm}
-    return dict(llm) if isinstance(llm, Mapping) else llm.model_dump(mode="json")
 
 
 def plain_value(value: Any) -> Any:

@@ -266,6 +266,14 @@ class Ledger:
     def set_status(self, item: Item) -> None:
         self.db.put_all(status_of(item))
 
+    def withdraw(self, item: Item) -> None:
+        """The item was accepted while an earlier one was open, and is not any more."""
+        self.db.put("ledger", "DELETE FROM accepted WHERE ord = ?", (item.ord,))
+
+    def accepted_ords(self) -> set[int]:
+        """The places of the accepted items."""
+        return {ord_ for (ord_,) in self.db.ledger.execute("SELECT ord FROM accepted")}
+
     def clear_acceptances(self) -> None:
         self.db.put("ledger", "DELETE FROM accepted")
 

@@ -146,6 +146,11 @@ class Run:
                 self.ledger.set_meta(name, given, twice=True)
                 known[name] = given
         changed = differences(known["identity"], identity(config))
+        changed = [
+            line
+            for line in changed
+            if not line.startswith(tuple(f"{name}{end}" for name in config.retired for end in ":."))
+        ]
         changed += differences(known["facts"], facts)
         if changed:
             raise UserError(

@@ -18,7 +18,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from simia.amplification.progress import Progress
+from simia.jobs.progress import Progress
 from simia.report.console import Terminal
 from simia.terminal import escape_json
 

@@ -122,7 +122,6 @@ def test_the_line_is_short_and_tells_the_user_side_nothing_of_tools() -> None:
     assert line(scenario) == (
         "The user is in a hurry. Calls, in whatever order fits: search, read. The result is empty."
     )
-    assert line(scenario, tools=False) == "The user is in a hurry. The result is empty."
     assert line(Scenario("is in a hurry", (), "")) == "The user is in a hurry."
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -186,70 +184,3 @@ async def test_a_judge_that_cannot_be_reached_is_one_line(endpoint: FakeEndpoint
     endpoint.plan(rate=1.0, mix=["401"])
     with pytest.raises(UserError, match="gave no verdict"):
         await start(conf, tmp_path)
-
-
-def instance(schema: dict[str, Any], number: int) -> Any:
-    """A value of a schema, as a model that is held to it would give one."""
-    if "const" in schema:
-        return schema["const"]
-    if "enum" in schema:
-        return schema["enum"][number % len(schema["enum"])]
-    if "anyOf" in schema:
-        return instance(schema["anyOf"][0], number)
-    kind = schema.get("type")
-    kind = kind[0] if isinstance(kind, list) else kind
-    if kind == "object":
-        return {
-            name: instance(inner, number + i) for i, (name, inner) in enumerate(schema.get("properties", {}).items())
-        }
-    if kind == "array":
-        items = schema.get("prefixItems") or [schema["items"]] * max(1, schema.get("minItems", 1))
-        return [instance(inner, number + i) for i, inner in enumerate(items)]
-    if kind in ("integer", "number"):
-        return max(schema.get("minimum", 1), number % 9 + 1)
-    if kind == "boolean":
-        return True
-    pattern = schema.get("pattern", "")
-    if pattern.startswith("^20"):
-        return f"2025-0{number % 9 + 1}-11"
-    if pattern:
-        return re.sub(
-            r"\[0-9\]\{(\d+)\}", lambda m: str(number % 10 ** int(m[1])).zfill(int(m[1])), pattern.strip("^$")
-        )
-    return f"words {number} about cs"
-
-
-def turn(body: dict[str, Any]) -> str:
-    seen = json.dumps(body["messages"], sort_keys=True).encode()
-    number = int.from_bytes(hashlib.blake2b(seen, digest_size=4).digest())
-    return json.dumps(instance(body["response_format"]["json_schema"]["schema"], number))
-
-
-async def test_turn_by_turn_asks_once_a_turn_and_rechecks_from_the_store(tmp_path: Path) -> None:
-    server = FakeEndpoint("--respond", "tests.amplify.test_stages:turn")
-    try:
-        own = [
-            "reply.mode=turns",
-            "checks.identifiers=false",
-            "stop.attempts=12",
-            "stop.min_yield=0",
-            "select.near=null",
-        ]
-        conf = config(server, "n=3", "seeds.max_messages=4", *own)
-        made = await start(conf, tmp_path)
-        run = Run.open(tmp_path, "r")
-        items = list(run.ledger.items())
-        keys = {item.id: run.ledger.reply_keys(item.id) for item in items}
-        assert all(len(found) >= 4 for found in keys.values()), "a reply for each turn"
-        passed = list(made.trajectories(partial=True))
-        for t in passed:
-            assert t.provenance.reply_keys == keys[t.provenance.item or ""]
-            assert len(t.messages) == 4
-            assert "turnwise/user.md" in t.provenance.prompts
-        before = [(item.id, item.status, item.reason) for item in items]
-        recheck(run, conf, load_seeds(conf, None), model="fake", structured=True, alias="127.0.0.1")
-        assert [(item.id, item.status, item.reason) for item in run.ledger.items()] == before
-        run.close()
-        assert passed
-    finally:
-        server.stop()

@@ -19,7 +19,6 @@ from rich.table import Table
 from rich.text import Text
 
 import simia
-from simia.amplification.progress import Progress
 from simia.amplification.seeds import Seeds
 from simia.amplification.session import note_seeds
 from simia.amplification.settings import AmplifyConfig
@@ -27,6 +26,7 @@ from simia.cli import main
 from simia.config import load
 from simia.errors import Code, Issue
 from simia.jobs import PASSED, REJECTED, Item, Run
+from simia.jobs.progress import Progress
 from simia.report.console import Terminal
 from simia.report.live import LivePanel
 from simia.terminal import CONTROL, clean, escape_json, one_line

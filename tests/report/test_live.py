@@ -8,7 +8,7 @@ import json
 import pytest
 from rich.console import Console
 
-from simia.amplification.progress import Progress
+from simia.jobs.progress import Progress
 from simia.report import live
 from simia.report.live import LivePanel, clock, picture, rate
 from simia.trajectory import Usage

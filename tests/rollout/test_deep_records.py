@@ -11,7 +11,8 @@ import pytest
 from simia.envs.opening import open_environment
 from simia.errors import Code
 from simia.jobs import Run
-from simia.rollouts.job import Job, rollout
+from simia.rollouts.job import RolloutWork as Job
+from simia.rollouts.session import rollout
 from simia.rollouts.settings import RolloutConfig
 from simia.sandbox.inside.frames import MOST_LEVELS, nests_deeper, unpack_bounded
 from simia.trajectory import Message, ToolCall, Trajectory
@@ -79,12 +80,12 @@ async def test_record_that_cannot_be_written_costs_its_episode_alone(tmp_path: P
     told: list[str] = []
     write = Job._conclude
 
-    def conclude(self: Job, item: object, task: object, trajectory: Trajectory) -> None:
+    def conclude(self: Job, item: object, task: object, trajectory: Trajectory) -> str:
         if trajectory.reward is not None and trajectory.reward.value is not None and trajectory.task_id == "levels-2":
             trajectory = trajectory.model_copy(update={"extra": {"deep": "\ud800"}})
         elif trajectory.task_id == "levels-2":
             told.append(trajectory.reward.rationale if trajectory.reward else "")
-        write(self, item, task, trajectory)  # type: ignore[arg-type]
+        return write(self, item, task, trajectory)  # type: ignore[arg-type]
 
     with patch.object(Job, "_conclude", conclude):
         await rollout(config, runs=tmp_path, name="r")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from simia.config import load
 from simia.jobs import Run
-from simia.rollouts.job import rollout
+from simia.rollouts.session import rollout
 from simia.rollouts.settings import RolloutConfig
 
 RECORDINGS = Path(__file__).parents[1] / "recordings"

@@ -23,7 +23,8 @@ from simia.envs.play.random_arguments import Sampler
 from simia.errors import UserError
 from simia.jobs import Run
 from simia.pack import Pack
-from simia.rollouts.job import RolledOut, resume, rollout
+from simia.rollouts.session import RolloutResult as RolledOut
+from simia.rollouts.session import resume, rollout
 from simia.rollouts.settings import RolloutConfig
 from simia.tool import compile_schema
 from simia.trajectory import Trajectory

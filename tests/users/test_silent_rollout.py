@@ -9,7 +9,7 @@ import pytest
 
 from simia.config import load
 from simia.jobs import Run
-from simia.rollouts.job import resume, rollout
+from simia.rollouts.session import resume, rollout
 from simia.rollouts.settings import RolloutConfig
 from tests.fake_endpoint import FakeEndpoint
 from tests.packs.small import small

@@ -1,4 +1,4 @@
-"""Where a running amplification stands: the one set of figures that the live panel, the JSON lines and the API show."""
+"""The figures of a running job: what the live panel, the JSON lines and the Python API show."""
 
 from __future__ import annotations
 
@@ -12,24 +12,35 @@ from simia.trajectory import Usage
 
 @dataclass(slots=True)
 class Progress:
-    """Counts of the whole run, earlier sessions included; rates and ETA of this session alone."""
+    """Counts of the whole run, earlier sessions included; rate and ETA of this session alone."""
 
     run: str
     n: int
+    """How many accepted results complete the run; for a rollout, how many episodes are planned."""
     accepted: int = 0
-    waiting: int = 0  # passed the checks, not yet accepted: an earlier item is still out
+    waiting: int = 0
+    """Results that passed and wait for the decision on an earlier item."""
     rejected: Counter[str] = field(default_factory=Counter)
+    """Rejected items by reason."""
     failed: int = 0
-    pending: int = 0  # questions written down for a batch
+    """Items that the endpoint failed on until they were given up."""
+    pending: int = 0
+    """Items whose requests were written to a batch; their replies come in a later session."""
     in_flight: int = 0
-    limit: int = 0  # how many calls the endpoint is trusted with at the moment
+    """Requests that are at an endpoint."""
+    limit: int = 0
+    """Most requests in flight at the moment; adapted to what the endpoint takes."""
     retries: int = 0
     replies: int = 0
     usage: Usage = field(default_factory=Usage)
     unpriced: int = 0
+    """Replies whose cost is unknown."""
     stopping: str | None = None
+    """Why the job stops, once it does."""
     started: float = field(default_factory=time.monotonic)
+    """Clock time at which this session began, in seconds."""
     accepted_before: int = 0
+    """Accepted in earlier sessions."""
 
     @property
     def decided(self) -> int:
@@ -37,6 +48,7 @@ class Progress:
 
     @property
     def acceptance(self) -> float | None:
+        """Share of the decided items that were accepted; None before the first decision."""
         return self.accepted / self.decided if self.decided else None
 
     @property
@@ -47,7 +59,7 @@ class Progress:
         return self.usage.cost * max(1.0, self.n / self.accepted)
 
     def eta(self) -> float | None:
-        """Seconds to go at this session's pace; None before the first acceptance."""
+        """Seconds to go at this session's rate; None before its first acceptance."""
         made = self.accepted - self.accepted_before
         if made <= 0:
             return None

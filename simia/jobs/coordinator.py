@@ -1,0 +1,284 @@
+"""The one coordinator of durable jobs: plan → produce → conclude → decide in order → stop.
+
+A job is a run of numbered items. What an item is and what is made of it is the business of a method (amplification, rollouts), which
+implements `Work`; when items are planned, how many are worked on at once, retries, stops, resumption and Ctrl-C are decided here. Results
+arrive in any order and are decided in plan order, so a resumed run accepts what an undisturbed one does. Everything held in memory can be
+rebuilt from the ledger: a kill at any moment loses nothing that was paid for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import Generic, TypeVar
+
+from simia.errors import Code
+from simia.jobs.ledger import FAILED, PASSED, Item
+from simia.jobs.progress import Progress
+from simia.jobs.run import Run
+from simia.jobs.work import InOrder, Stop, StopSettings, Work
+from simia.llm.engine import BudgetReached, Engine
+from simia.llm.types import Deferred, LLMFault
+from simia.trajectory import Usage
+
+GRACE = 10.0  # seconds that work in flight gets after a stop
+FATAL = {Code.AUTH, Code.NOT_FOUND}
+PASSING = {Code.RATE_LIMITED, Code.TIMEOUT, Code.CONNECTION, Code.SERVER_ERROR, Code.BAD_REPLY_BODY}
+R = TypeVar("R")
+O = TypeVar("O")  # noqa: E741 - outcome
+
+
+class Coordinator(Generic[R, O]):
+    """One session of work on a run: make one, `await run()`."""
+
+    def __init__(
+        self,
+        run: Run,
+        work: Work[R, O],
+        engines: Sequence[Engine],
+        progress: Progress,
+        settings: StopSettings,
+        *,
+        concurrency: int | None = None,
+        decide_past_gaps: bool = False,
+        on_progress: Callable[[Progress], None] | None = None,
+    ) -> None:
+        """`engines`: all that the work asks. `concurrency`: items at once; None: as many as the engines' gates let in, and some more.
+        `decide_past_gaps`: at the end of a session decide also what waits for open items; the next session decides it again."""
+        self._run, self._work, self._engines, self.progress = run, work, engines, progress
+        self._settings, self._concurrency, self._past_gaps = settings, concurrency, decide_past_gaps
+        self._on_progress = on_progress or (lambda _: None)
+        self._stop: Stop | None = None
+        self._order: InOrder[tuple[Item, O | None]] = InOrder()
+        self._retry: deque[Item] = deque()
+        self._tries: Counter[int] = Counter()
+        self._next_ord = 0
+        self._faults_in_a_row = 0
+        self._latest: deque[bool] = deque(maxlen=settings.window)
+        self._spent_before, self._answered_before = Usage(), 0
+        self._accepted_before: set[int] = (
+            set()
+        )  # places whose acceptance an earlier session wrote and that are not decided yet
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._done: asyncio.Queue[asyncio.Task[None] | None] = asyncio.Queue()
+
+    def stop(self, kind: str, detail: str = "") -> None:
+        """Launch nothing more; what is in flight may still arrive. The first reason stands."""
+        if self._stop is None:
+            self._stop = Stop(kind, detail)
+            self.progress.stopping = kind
+            for engine in self._engines:
+                engine.gate.shut()  # requests that wait to be sent are planned again by the next session
+            self._done.put_nowait(None)  # wake the loop
+
+    def let_go(self) -> None:
+        """Do not wait for what is in flight either."""
+        for task in self._tasks:
+            task.cancel()
+
+    async def run(self, *, grace: float = GRACE) -> Stop:
+        """Work until the job is complete or stops; work in flight then gets `grace` seconds. Raises `UserError` when the run's files
+        can no longer be written."""
+        ledger = self._run.ledger
+        self._spent_before, self._answered_before = ledger.spent()[0], ledger.answered_count()
+        self._restore()
+        ledger.set_meta("stopped", None)
+        try:
+            await self._coordinate(grace)
+        finally:  # also when something has failed: leave no task behind that writes to a closed run
+            self.let_go()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            if self._run.failure is not None:
+                raise self._run.failure
+        if self._past_gaps:
+            for _, waiting in sorted(self._order.waiting.items()):
+                self._decide(*waiting)
+        self._on_progress(self._update_progress())
+        end = self._work.explain_end()
+        if end.kind != "complete":
+            end = self._stop or self._find_batch() or end
+        ledger.set_meta("stopped", {"kind": end.kind, "detail": end.detail})
+        return end
+
+    async def _coordinate(self, grace: float) -> None:
+        while self._run.failure is None:
+            self._note_stop()
+            if self._stop is None:
+                self._launch()
+            if not self._tasks:
+                return
+            if self._stop is not None:
+                await self._drain(grace)
+                return
+            self._reap(await self._done.get())
+            while not self._done.empty():
+                self._reap(self._done.get_nowait())
+            self._on_progress(self._update_progress())
+
+    def _note_stop(self) -> None:
+        latest, least = self._latest, self._settings.min_yield * self._settings.window
+        if found := self._work.find_stop():
+            self.stop(found.kind, found.detail)
+        elif len(latest) == self._settings.window and sum(latest) < least:
+            detail = f"only {sum(latest)} of the latest {len(latest)} were accepted{explain_rejections(self.progress)}"
+            self.stop("yield", detail)
+
+    # -- planning ------------------------------------------------------------------------------------------------
+
+    def _restore(self) -> None:
+        """Take up what earlier sessions left: outcomes to decide, items to produce again."""
+        ledger = self._run.ledger
+        self._accepted_before = ledger.accepted_ords()
+        for item, content_hash, tools, signature in ledger.outcomes():
+            while self._next_ord < item.ord:  # planned, but killed before its row was on disk
+                self._retry.append(self._plan())
+            self._next_ord = item.ord + 1
+            outcome = self._work.restore(item, content_hash, tools, signature)
+            if outcome is None:
+                self._retry.append(item)
+            else:
+                self._arrive(item, outcome)
+        self._latest.clear()
+        self.progress.accepted_before = self.progress.accepted
+
+    def _plan(self) -> Item:
+        item = self._work.plan(self._next_ord)
+        self._next_ord += 1
+        self._run.ledger.plan(item)
+        return item
+
+    def _launch(self) -> None:
+        most = (
+            self._concurrency or 2 * max(engine.gate.limit for engine in self._engines) + 16
+        )  # a few must wait at the gate
+        while len(self._tasks) < most:
+            if self._retry:  # nothing after it can be decided before it is
+                item = self._retry.popleft()
+            elif self._work.wants(self._next_ord, len(self._tasks) + self.progress.pending):
+                item = self._plan()
+            else:
+                return
+            task = asyncio.create_task(self._produce(item), name=item.id)
+            self._tasks.add(task)
+            task.add_done_callback(self._done.put_nowait)
+
+    # -- working -------------------------------------------------------------------------------------------------
+
+    async def _produce(self, item: Item) -> None:
+        try:
+            result = await self._work.produce(item)
+        except BudgetReached as reached:
+            self.stop("budget", str(reached))
+        except LLMFault as fault:
+            self._fail(item, fault)
+        else:
+            self._faults_in_a_row = 0
+            self._arrive(item, self._work.conclude(item, result))
+
+    def _fail(self, item: Item, fault: LLMFault) -> None:
+        """The endpoint failed on this item: try it again later, or give it up; stop when nothing gets through."""
+        self._faults_in_a_row += 1
+        self._tries[item.ord] += 1
+        detail = f"{fault.code}: {fault.detail or fault.code.meaning}"
+        if fault.code is Code.PENDING:  # written to a batch: open until its reply is there
+            self._faults_in_a_row -= 1
+            self.progress.pending += 1
+        elif fault.code in FATAL:
+            self.stop("endpoint", detail)
+        elif self._faults_in_a_row >= self._settings.outage and fault.code is not Code.REPLAY_MISS:
+            self.stop("endpoint", f"{self._faults_in_a_row} calls in a row failed, the last one with {detail}")
+        elif fault.code in PASSING and self._tries[item.ord] < self._settings.item_tries:
+            self._retry.append(item)
+        else:
+            item.status, item.reason, item.detail = FAILED, str(fault.code), detail[:500]
+            self._run.ledger.set_status(item)
+            self._arrive(item, None)
+
+    def _arrive(self, item: Item, outcome: O | None) -> None:
+        self.progress.waiting += item.status == PASSED
+        for ready in self._order.add(item.ord, (item, outcome)):
+            self._decide(*ready)
+
+    def _decide(self, item: Item, outcome: O | None) -> None:
+        progress = self.progress
+        progress.waiting -= item.status == PASSED
+        verdict = self._work.decide(item, outcome)
+        progress.accepted += verdict == "accepted"
+        progress.failed += item.status == FAILED
+        if verdict == "rejected" and item.status != FAILED:
+            progress.rejected[item.reason or str(Code.INTERNAL)] += 1
+        if item.ord in self._accepted_before:
+            self._accepted_before.discard(item.ord)
+            if verdict != "accepted":  # an earlier item was open when it was accepted
+                self._run.ledger.withdraw(item)
+        self._latest.append(verdict != "rejected")
+
+    # -- ending --------------------------------------------------------------------------------------------------
+
+    def _reap(self, task: asyncio.Task[None] | None) -> None:
+        if task is not None:
+            self._tasks.discard(task)
+            if not task.cancelled():
+                task.result()  # an error of the disk or a bug must not vanish
+
+    async def _drain(self, grace: float) -> None:
+        """Replies in flight are paid for: wait a little for them, then let go (the ledger counts them as possibly paid twice)."""
+        done, late = await asyncio.wait(self._tasks, timeout=grace)
+        for task in late:
+            task.cancel()
+        outcomes = await asyncio.gather(*done, *late, return_exceptions=True)
+        self._tasks.clear()
+        for outcome in outcomes:
+            if isinstance(outcome, Exception):
+                raise outcome
+
+    def _find_batch(self) -> Stop | None:
+        """Replies to a batch come after the session."""
+        for engine in self._engines:
+            backend: object = engine.backend
+            if isinstance(backend, Deferred) and (self.progress.pending or backend.pending):
+                count = self.progress.pending or backend.pending
+                return Stop("batch", f"{count:,} questions wait in {backend.place}")
+        return None
+
+    def _update_progress(self) -> Progress:
+        progress, stats = self.progress, [engine.stats for engine in self._engines]
+        progress.in_flight = sum(each.in_flight for each in stats)
+        progress.limit = sum(engine.gate.limit for engine in self._engines)
+        progress.retries = sum(each.retries.total() for each in stats)
+        progress.replies = self._answered_before + sum(each.answered for each in stats)
+        progress.usage = sum((each.usage for each in stats), self._spent_before)
+        progress.unpriced = sum(each.unpriced for each in stats)
+        return progress
+
+
+def explain_rejections(progress: Progress) -> str:
+    """The reason of most rejections, for the line of a stop; empty without any."""
+    worst = progress.rejected.most_common(1)
+    return f", mostly {worst[0][0]} ({Code(worst[0][0]).meaning})" if worst else ""
+
+
+@contextlib.contextmanager
+def stop_on_signals(coordinator: Coordinator[R, O]) -> Iterator[None]:
+    """Ctrl-C once: launch nothing more and wait a grace period for work in flight. Twice: let go of it."""
+    loop = asyncio.get_running_loop()
+    presses = 0
+
+    def on_signal() -> None:
+        nonlocal presses
+        presses += 1
+        if presses == 1:
+            coordinator.stop("interrupted", "stopped on request")
+        else:
+            coordinator.let_go()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, on_signal)
+    try:
+        yield
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)

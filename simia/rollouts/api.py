@@ -1,0 +1,55 @@
+"""The Python entry point of rollouts: `await simia.rollout({"pack": …, "agent": …})` does what the command does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from simia.config import assign, merge, parse, read
+from simia.rollouts import session
+from simia.rollouts.session import OnProgress, RolloutResult
+from simia.rollouts.settings import RolloutConfig
+
+
+async def rollout(
+    config: RolloutConfig | Mapping[str, Any] | str | Path,
+    *,
+    runs: str | Path = "runs",
+    name: str | None = None,
+    settings: Mapping[str, Any] | None = None,
+    on_progress: OnProgress | None = None,
+) -> RolloutResult:
+    """Play every task of a pack with an agent, and keep the trajectories with their rewards in a run.
+
+    Args:
+        config: a config, the values of one that differ from `rollout/default`, or the name or path of one.
+        runs: folder of the runs.
+        name: name of the run; made from the time when left out.
+        settings: any further setting by its dotted name.
+        on_progress: called with the run's `RolloutProgress` after each change.
+
+    Returns:
+        The run's folder, why it stopped, scores with intervals, and the accepted trajectories.
+
+    Raises:
+        UserError: the caller must change something; any other reason to stop is in the result's `stop`.
+    """
+    resolved = resolve_config(config, settings or {})
+    return await session.rollout(resolved, runs=Path(runs), name=name, on_progress=on_progress)
+
+
+def resolve_config(
+    config: RolloutConfig | Mapping[str, Any] | str | Path, settings: Mapping[str, Any]
+) -> RolloutConfig:
+    """The config with `settings` applied, checked."""
+    where = "config"
+    if isinstance(config, RolloutConfig):
+        data = config.model_dump(mode="json")
+    elif isinstance(config, Mapping):
+        data = merge(read("rollout/default"), dict(config))
+    else:
+        data, where = read(config), str(config)
+    for dotted, value in settings.items():
+        assign(data, dotted.split("."), value)
+    return parse(RolloutConfig, data, where=where)
