@@ -21,6 +21,7 @@ from simia.amplify.recheck import recheck_run
 from simia.amplify.session import Amplified
 from simia.errors import UserError
 from simia.runs import Run, folders
+from simia.runs.check import RUN
 from simia.runs.diff import diff
 from simia.runs.gc import clean, survey
 from simia.runs.schema import COLUMNS, MOST, Damaged, is_disk_full
@@ -176,6 +177,7 @@ def as_of_0_1_0(folder: Path) -> None:
         change(
             folder / f"{file}.db", *drop, *(["DROP TABLE meta"] if file == "replies" else []), "PRAGMA user_version = 0"
         )
+    change(folder / "ledger.db", f"DELETE FROM meta WHERE name = '{RUN}'")
 
 
 def test_files_of_the_first_release_open_and_go_on(made: Made, copied: Callable[[str], Path]) -> None:

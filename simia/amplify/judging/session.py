@@ -17,6 +17,7 @@ from simia.amplify.session import Say, saved
 from simia.llm.backends import LLMSettings, open_backend, price_for
 from simia.llm.engine import Engine, Journal
 from simia.runs import Ledger, Run
+from simia.runs.check import refuse_lost_replies
 from simia.runs.database import Database
 from simia.runs.run import take_lock
 from simia.trajectory import Usage
@@ -43,6 +44,7 @@ async def judge(
         folder.mkdir(exist_ok=True)
         with contextlib.ExitStack() as stack:
             stack.enter_context(take_lock(folder))
+            refuse_lost_replies(folder)
             database = Database(folder)
             stack.callback(database.close)
             ledger = Ledger(database)
