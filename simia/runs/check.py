@@ -53,7 +53,8 @@ FREED = "freed"  # in the replies' meta: how many replies `simia runs gc --repli
 
 @dataclass(slots=True)
 class Condition:
-    """Where a run stands. `accepted` and `wanted` count trajectories, for a rollout episodes that are finished and planned."""
+    """Where a run stands. `accepted` and `wanted` count trajectories, for a rollout episodes that are finished and planned; `lost_replies`
+    counts those that the ledger names and `replies.db` does not hold."""
 
     run: str
     rollout: bool
