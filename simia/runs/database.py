@@ -118,7 +118,7 @@ class Database:
                     if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_READONLY:
                         raise
                     self.left_log = False  # files of simia 0.1.0 get their columns all the same
-                    self._writers[file] = open_file(file)
+                    self._writers = {each: open_file(each) for each in self._writers}
                     prepare(self._writers[file], folder, file, create=create)
             self.replies, self.ledger = open_file("replies"), open_file("ledger")
         except (*READ_ERRORS, UserError) as error:

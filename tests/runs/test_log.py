@@ -14,9 +14,10 @@ import pytest
 from simia.amplify.recheck import recheck_run
 from simia.errors import UserError
 from simia.runs import Store
+from simia.runs.check import RUN
 from simia.runs.gc import survey
 from simia.runs.salvage import by_page
-from simia.runs.schema import Damaged, File
+from simia.runs.schema import COLUMNS, Damaged, File
 from simia.runs.spent import in_ledger
 from simia.runs.store import readable
 from tests.fake_endpoint import FakeEndpoint
@@ -191,6 +192,38 @@ def test_a_sound_log_is_left_by_readers_and_copied_back_by_writers(
         assert not (folder / "replies.db-wal").exists()
         assert keys(folder) == keys(closed.folder)
         assert accepted(folder) == closed.whole
+
+
+@pytest.mark.parametrize("old", [["ledger", "replies"], ["ledger"]], ids=["both", "ledger"])
+@pytest.mark.parametrize("verbs", [READERS, WRITERS], ids=["readers", "writers"])
+def test_a_log_of_the_first_release_is_read(
+    verbs: tuple[str, ...], old: list[File], leave: Leave, closed: Original, endpoint: FakeEndpoint
+) -> None:
+    """Its tables get their columns also by a command that only reads; a kill between the two files leaves one of each release."""
+    folder = leave("in the log", *FILES)
+    for file in old:
+        tables = COLUMNS[file]
+        path = folder / f"{file}.db"
+        with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+            connection.execute("PRAGMA wal_autocheckpoint=0")
+            for table in tables:
+                connection.execute(f"ALTER TABLE {table} DROP COLUMN sum")
+            connection.execute("PRAGMA user_version = 0")
+            connection.execute("DROP TABLE meta" if file == "replies" else f"DELETE FROM meta WHERE name = '{RUN}'")
+            killed = contents(folder)
+        for part in ("", "-wal"):
+            (folder / f"{file}.db{part}").write_bytes(killed[f"{file}.db{part}"])
+    for verb in verbs:
+        done = command(verb, folder, endpoint)
+        assert (done.code, done.trace) == (0, ""), done
+    for file in FILES if verbs is WRITERS else old:
+        with closing(sqlite3.connect(folder / f"{file}.db")) as connection:
+            assert connection.execute("PRAGMA user_version").fetchone() == (1,)
+    if verbs is WRITERS:
+        more = command("resume", folder, endpoint, "--n", "26")
+        assert more.code == 0, more.err
+    assert keys(folder) >= keys(closed.folder)
+    assert accepted(folder).items() >= closed.whole.items()
 
 
 def change(path: Path, *statements: str) -> None:
