@@ -11,9 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-PAGE_SIZE = 4096  # of all files that simia writes
+from simia.jobs.tables import LOG_HEADER, PAGE_SIZE, log_of
+
 LEAF = 0x0D  # a page with rows of a table
-WAL_HEADER, FRAME_HEADER = 32, 24
+FRAME_HEADER = 24
 LONGEST_CHAIN = 1 << 18  # pages of one row, which is a gigabyte
 INTEGERS = {1: 1, 2: 2, 3: 3, 4: 4, 5: 6, 6: 8}
 
@@ -21,19 +22,22 @@ INTEGERS = {1: 1, 2: 2, 3: 3, 4: 4, 5: 6, 6: 8}
 def carve(path: Path) -> Iterator[tuple[Any, ...]]:
     """Every row that can be read of the file and of its write-ahead log; rows that were removed or replaced may be among them."""
     main = path.read_bytes() if path.is_file() else b""
-    wal = path.with_name(f"{path.name}-wal")
-    log = wal.read_bytes() if wal.is_file() else b""
-    pages = {i + 1: main[i * PAGE_SIZE : (i + 1) * PAGE_SIZE] for i in range(-(-len(main) // PAGE_SIZE))}
-    images = list(pages.items())
-    for at in range(WAL_HEADER, len(log) - FRAME_HEADER, FRAME_HEADER + PAGE_SIZE):
-        number = int.from_bytes(log[at : at + 4], "big")
-        image = log[at + FRAME_HEADER : at + FRAME_HEADER + PAGE_SIZE]
-        images.append((number, image))
-        pages[number] = image
-    for number, image in images:
-        start = 100 if number == 1 else 0
-        if len(image) > start + 8 and image[start] == LEAF:
-            yield from rows_of(image, start, pages)
+    log = log_of(path).read_bytes() if log_of(path).is_file() else b""
+    stored = [(i + 1, main[i * PAGE_SIZE : (i + 1) * PAGE_SIZE]) for i in range(-(-len(main) // PAGE_SIZE))]
+    whole = [(number, image) for number, image in stored if len(image) == PAGE_SIZE]
+    logged: list[tuple[int, bytes]] = []
+    latest: list[tuple[int, bytes]] = []
+    for at in range(LOG_HEADER, len(log) - FRAME_HEADER, FRAME_HEADER + PAGE_SIZE):
+        frame = int.from_bytes(log[at : at + 4], "big"), log[at + FRAME_HEADER : at + FRAME_HEADER + PAGE_SIZE]
+        logged.append(frame)
+        if log[at + 8 : at + 16] == log[LOG_HEADER + 8 : LOG_HEADER + 16]:  # the others are of an older log
+            latest.append(frame)
+    # Of several images of a page the newest, in both cases: the log is newer than the file; it was cut after it was copied into the file.
+    for pages in (dict([*stored, *logged, *whole, *latest]), dict([*stored, *logged, *latest, *whole])):
+        for number, image in [*stored, *logged]:
+            start = 100 if number == 1 else 0
+            if len(image) > start + 8 and image[start] == LEAF:
+                yield from rows_of(image, start, pages)
 
 
 def rows_of(page: bytes, start: int, pages: dict[int, bytes]) -> Iterator[tuple[Any, ...]]:

@@ -22,7 +22,7 @@ from simia.jobs.database import Database, connect
 from simia.jobs.integrity import FREED, refuse_mixed, verify
 from simia.jobs.ledger import Ledger
 from simia.jobs.run import FILES, folders, last_use, saved_config, take_lock
-from simia.jobs.tables import PUT, READ_ERRORS, checksum, is_disk_full
+from simia.jobs.tables import PUT, READ_ERRORS, Damaged, checksum, is_disk_full, refuse_empty
 
 PARTS = ("", "-wal", "-shm")
 PAGE = "report.html"
@@ -97,6 +97,8 @@ def look(folder: Path) -> Findings:
         count(found)
     except READ_ERRORS as error:
         found.problem = f"{folder.name} cannot be read: {error}"
+    except Damaged as error:
+        found.problem = str(error)
     finally:
         lock.close()
     return found
@@ -139,6 +141,7 @@ def count(found: Findings) -> None:
 
 
 def readable(path: Path) -> sqlite3.Connection:
+    refuse_empty(path, "ledger" if path.name == FILES[0] else "replies")
     return sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=30)
 
 
@@ -178,7 +181,7 @@ def clean(folder: Path, *, replies: bool = False) -> Freed:
 
 def refuse_damaged(folder: Path) -> None:
     """A damaged file is not written to, and a run that seems to be empty is not removed: what is left may still be read."""
-    database = Database(folder, create=False)
+    database = Database(folder, create=False, read_only=True)
     try:
         ledger = Ledger(database)
         refuse_mixed(folder, ledger)

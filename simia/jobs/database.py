@@ -24,7 +24,17 @@ from typing import Any, Literal
 import zstandard
 
 from simia.errors import UserError
-from simia.jobs.tables import READ_ERRORS, SIGNED, File, checksum, damaged, is_disk_full, prepare
+from simia.jobs.tables import (
+    READ_ERRORS,
+    SIGNED,
+    File,
+    checksum,
+    damaged,
+    has_log,
+    is_disk_full,
+    prepare,
+    refuse_empty,
+)
 
 BATCH = 256
 LEVEL = 3  # of zstandard
@@ -56,8 +66,9 @@ class Job:
     future: Future[None] | None = None
 
 
-def connect(path: Path, *, durable: bool) -> sqlite3.Connection:
-    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=30)
+def connect(path: Path, *, durable: bool, read_only: bool = False) -> sqlite3.Connection:
+    at = f"{path.resolve().as_uri()}?mode={'ro' if read_only else 'rwc'}"
+    connection = sqlite3.connect(at, uri=True, isolation_level=None, check_same_thread=False, timeout=30)
     mode = connection.execute("PRAGMA journal_mode=WAL").fetchone()[0]
     if mode != "wal":
         raise UserError(
@@ -77,9 +88,12 @@ def is_damage(error: sqlite3.Error) -> bool:
 class Database:
     """Writes through one thread; reads use a connection of their own."""
 
-    def __init__(self, folder: Path, *, create: bool = True) -> None:
-        """`create`: make the files that are not there. Raises `UserError`; `Damaged` for a file that is lost, empty or no database."""
+    def __init__(self, folder: Path, *, create: bool = True, read_only: bool = False) -> None:
+        """`create`: make the files that are not there. `read_only`: leave logs that a killed process left as they are, since what SQLite
+        cannot read of them is gone once they are copied back. Raises `UserError`; `Damaged` for a file that is lost, empty or no database.
+        """
         self.folder = folder
+        self.left_log = read_only and any(has_log(folder / f"{file}.db") for file in ("replies", "ledger"))
         opened: list[sqlite3.Connection] = []
 
         def open_file(file: File) -> sqlite3.Connection:
@@ -89,7 +103,8 @@ class Database:
             for part in ("", "-wal", "-shm"):
                 if (at := path.with_name(f"{path.name}{part}")).is_dir():
                     raise damaged(folder, file, f"{at.name} is a directory")
-            opened.append(connect(path, durable=file == "replies"))
+            refuse_empty(path, file)
+            opened.append(connect(path, durable=file == "replies", read_only=self.left_log))
             return opened[-1]
 
         file: File = "replies"
@@ -97,7 +112,14 @@ class Database:
             self._writers: dict[File, sqlite3.Connection] = {}
             for file in ("replies", "ledger"):
                 self._writers[file] = open_file(file)
-                prepare(self._writers[file], folder, file, create=create)
+                try:
+                    prepare(self._writers[file], folder, file, create=create)
+                except sqlite3.OperationalError as error:
+                    if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_READONLY:
+                        raise
+                    self.left_log = False  # files of simia 0.1.0 get their columns all the same
+                    self._writers = {each: open_file(each) for each in self._writers}
+                    prepare(self._writers[file], folder, file, create=create)
             self.replies, self.ledger = open_file("replies"), open_file("ledger")
         except (*READ_ERRORS, UserError) as error:
             for connection in opened:

@@ -15,7 +15,7 @@ from typing import Any
 
 from simia.errors import UserError
 from simia.jobs.ledger import Ledger
-from simia.jobs.tables import COLUMNS, READ_ERRORS, File, damaged, is_sound
+from simia.jobs.tables import COLUMNS, READ_ERRORS, File, damaged, has_log, is_sound, refuse_empty
 
 FILES: tuple[File, ...] = ("ledger", "replies")
 # What must hold between the rows: a sentence, and a query that counts exceptions.
@@ -53,7 +53,8 @@ FREED = "freed"  # in the replies' meta: how many replies `simia runs gc --repli
 
 @dataclass(slots=True)
 class Condition:
-    """Where a run stands. `accepted` and `wanted` count trajectories, for a rollout episodes that are finished and planned."""
+    """Where a run stands. `accepted` and `wanted` count trajectories, for a rollout episodes that are finished and planned; `lost_replies`
+    counts those that the ledger names and `replies.db` does not hold."""
 
     run: str
     rollout: bool
@@ -62,6 +63,7 @@ class Condition:
     accepted: int
     wanted: int
     findings: list[str] = field(default_factory=list)
+    lost_replies: int = 0
 
     @property
     def complete(self) -> bool:
@@ -167,14 +169,40 @@ def compare(connection: sqlite3.Connection, found: Condition) -> list[str]:
         findings.append(f"it ended as complete with {found.wanted:,}")
     lost = count(LOST)
     row = connection.execute("SELECT value FROM kept.meta WHERE name = ?", (FREED,)).fetchone()
-    recent = connection.execute("SELECT 1 FROM kept.meta WHERE name = 'identity'").fetchone()
-    if recent:  # files of 0.1.0 do not say what was removed on request
+    recent = connection.execute("SELECT 1 FROM main.meta WHERE name = ?", (RUN,)).fetchone()
+    named = connection.execute("SELECT 1 FROM kept.meta WHERE name IN (?, 'identity')", (RUN,)).fetchone()
+    if recent and not named:
+        findings.append("replies.db has lost the run's identity")
+    if recent or named:  # files of 0.1.0 do not say what was removed on request
         lost += max(0, count(LOST_OF_REJECTED) - (int(row[0]) if row else 0))
     if lost:
         findings.append(f"{lost:,} replies are lost")
+        found.lost_replies = lost
     if n := count(UNKNOWN):
         findings.append(f"{n:,} replies are unknown to the ledger")
     return findings
+
+
+def refuse_lost_replies(folder: Path) -> None:
+    """Raise `Damaged` where a store's ledger names replies that its other file has lost, before that is opened to write. For stores of one
+    process that holds their lock; of a run, `verify` finds more."""
+    if not (folder / "ledger.db").is_file() or not has_log(folder / "replies.db"):
+        return
+    for file in FILES:
+        refuse_empty(folder / f"{file}.db", file)
+    with closing(sqlite3.connect(uri(folder, "ledger"), uri=True, timeout=30)) as connection:
+        try:
+            if not connection.execute("SELECT 1 FROM attempt WHERE status = 'got' LIMIT 1").fetchone():
+                return
+        except READ_ERRORS:  # killed before it held anything, or damaged, which is found on opening
+            return
+        try:
+            connection.execute("ATTACH ? AS kept", (uri(folder, "replies"),))
+            (lost,) = connection.execute(LOST).fetchone()
+        except READ_ERRORS as error:
+            raise damaged(folder, "replies", error) from None
+    if lost:
+        raise damaged(folder, "replies", f"{lost:,} replies are lost")
 
 
 def is_worked_on(folder: Path) -> bool:

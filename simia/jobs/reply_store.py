@@ -14,10 +14,11 @@ from typing import IO
 from simia.errors import UserError
 from simia.jobs.claims import Claims
 from simia.jobs.database import Database
+from simia.jobs.integrity import refuse_lost_replies
 from simia.jobs.ledger import Ledger
 from simia.jobs.run import InUse, take_lock
 from simia.jobs.shared_spending import Spent
-from simia.jobs.tables import is_sound, unpack, width
+from simia.jobs.tables import Damaged, is_sound, refuse_empty, unpack, width
 from simia.llm.types import LLMFault, Reply, Request
 
 
@@ -27,6 +28,7 @@ class Store:
     def __init__(self, folder: Path, lock: IO[str], claims: Claims) -> None:
         self.folder = folder
         self._lock = lock
+        refuse_lost_replies(folder)
         self._database = Database(folder)
         self._own = Ledger(self._database)
         self._spent: Spent | None = None
@@ -100,7 +102,11 @@ class Store:
 
 
 def readable(path: Path) -> sqlite3.Connection | None:
-    """Another process's replies; None for a file that was killed or ran out of disk before it held any."""
+    """Another process's replies; None for a file that was killed or ran out of disk before it held any, or that is damaged."""
+    try:
+        refuse_empty(path, "replies")
+    except Damaged:
+        return None
     found = sqlite3.connect(f"file:{path}?mode=ro", uri=True, check_same_thread=False)
     try:
         found.execute("SELECT body FROM reply LIMIT 1").fetchone()

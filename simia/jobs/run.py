@@ -45,7 +45,7 @@ class InUse(UserError):  # noqa: N818 - a state, not a mistake
 class Run:
     """An open run: its ledger, and facts about it. Use `create`, `open` or `read_only`, and `close` at the end."""
 
-    def __init__(self, folder: Path, lock: IO[str] | None, *, create: bool = False) -> None:
+    def __init__(self, folder: Path, lock: IO[str] | None, *, create: bool = False, read_only: bool = False) -> None:
         self.folder = folder
         self.id = folder.name
         self.found: Condition | None = None
@@ -53,7 +53,7 @@ class Run:
         self._lock = lock
         if folder not in OPENED:
             OPENED.append(folder)
-        self._db = Database(folder, create=create)
+        self._db = Database(folder, create=create, read_only=read_only)
         try:
             self.ledger = Ledger(self._db)
             check.refuse_mixed(folder, self.ledger)
@@ -107,21 +107,29 @@ class Run:
 
     @classmethod
     def open(cls, root: Path, run_id: str, *, verify: bool = True) -> Run:
-        """To work on. Raises `Damaged` unless every row is as it was written, and `InUse`."""
+        """To work on. Raises `Damaged` unless every row is as it was written, and `InUse`; `UserError` where replies are lost that may still
+        be in the log of a killed process."""
         folder = locate(root, run_id)
-        run = cls(folder, take_lock(folder))
+        lock = take_lock(folder)
+        run = cls(folder, lock, read_only=verify)
         if verify:
             try:
-                run.found = run.verify()
+                found = run.verify()
+                if found.lost_replies and run._db.left_log:
+                    raise UserError(str(found))
             except BaseException:
                 run.close()
                 raise
+            if run._db.left_log:
+                run._db.close()
+                run = cls(folder, lock)
+            run.found = found
         return run
 
     @classmethod
     def read_only(cls, root: Path, run_id: str) -> Run:
         """For reports and exports, also while another process works on the run."""
-        return cls(locate(root, run_id), None)
+        return cls(locate(root, run_id), None, read_only=True)
 
     def saved_config(self) -> dict[str, Any]:
         return saved_config(self.folder)

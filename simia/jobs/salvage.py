@@ -21,16 +21,19 @@ import orjson
 
 from simia.errors import UserError
 from simia.jobs.carve import carve
-from simia.jobs.integrity import FREED, REBUILT, RUN, are_mixed, mixed
+from simia.jobs.integrity import FREED, REBUILT, RUN, are_mixed, mixed, uri
 from simia.jobs.run import FILES, locate, saved_config, take_lock
 from simia.jobs.tables import (
     COLUMNS,
     MOST,
+    PAGE_SIZE,
     PUT,
     READ_ERRORS,
     File,
     checksum,
+    has_log,
     is_disk_full,
+    is_empty,
     is_readable,
     is_sound,
     prepare,
@@ -119,6 +122,8 @@ def copy(folder: Path) -> Path:
         for part in PARTS:
             if (source := folder / f"{name}{part}").is_file():
                 shutil.copyfile(source, aside / source.name)
+        if is_empty(aside / name) and has_log(aside / name):
+            (aside / name).write_bytes(bytes(PAGE_SIZE))  # else SQLite would remove the log
     return aside.rename(place)
 
 
@@ -134,7 +139,7 @@ def read(copies: Iterable[Path], file: File, table: str, found: Salvaged) -> Row
     """The sound rows of a table by their keys, the latest copy's first; with checksums, also where they had none."""
     rows: Rows = {}
     for place in reversed(list(copies)):
-        sources = [by_query(place / f"{file}.db", table)]
+        sources = [by_query(place, file, table)]
         if file == "replies":
             sources.append(by_page(place / f"{file}.db", table))
         for source in sources:
@@ -151,13 +156,13 @@ def read(copies: Iterable[Path], file: File, table: str, found: Salvaged) -> Row
     return rows
 
 
-def by_query(path: Path, table: str) -> Iterator[tuple[Any, ...]]:
-    """As far as SQLite reads it, from both ends."""
-    if not path.is_file():
+def by_query(place: Path, file: File, table: str) -> Iterator[tuple[Any, ...]]:
+    """As far as SQLite reads it, from both ends. The copy stays as it is: its log may hold more than SQLite reads."""
+    if not (place / f"{file}.db").is_file():
         return
     order = "item {0}, n {0}" if table == "attempt" else "rowid {0}"
     try:
-        with closing(sqlite3.connect(path)) as connection:
+        with closing(sqlite3.connect(uri(place, file), uri=True)) as connection:
             for direction in ("ASC", "DESC"):
                 try:
                     yield from connection.execute(f"SELECT * FROM {table} ORDER BY {order.format(direction)}")
@@ -211,15 +216,19 @@ def complete(ledger: dict[str, Rows], replies: dict[str, Rows], found: Salvaged)
 
 
 def tell_lost(ledger: dict[str, Rows], replies: dict[str, Rows], found: Salvaged) -> None:
-    """Mark calls whose reply is gone, except for those that were removed on request (of rejected items)."""
-    removed = (FREED,) in replies["meta"] or ("identity",) not in replies["meta"]
+    """Mark calls whose reply is gone, unless so many were removed on request (of rejected items)."""
     statuses = {id_: row[4] for (id_,), row in ledger["item"].items()}
-    for row in list(ledger["attempt"].values()):
-        if row[3] == "got" and (row[2],) not in replies["reply"]:
-            if removed and statuses.get(row[0]) == "rejected":
-                continue
-            found.lost_replies += 1
-            keep(ledger, "attempt", (*row[:3], "lost", *row[4:-1]))
+    gone = [row for row in ledger["attempt"].values() if row[3] == "got" and (row[2],) not in replies["reply"]]
+    rejected = [row for row in gone if statuses.get(row[0]) == "rejected"]
+    recent = (RUN,) in ledger["meta"] or ("identity",) in replies["meta"]
+    freed = int(replies["meta"].get((FREED,), (FREED, "0"))[1]) if recent else len(rejected)
+    found.lost_replies = len(gone) - min(freed, len(rejected))
+    if len(rejected) <= freed:
+        gone = [row for row in gone if statuses.get(row[0]) != "rejected"]
+    else:  # which of them were removed is not known, and none is expected from now on
+        replies["meta"].pop((FREED,), None)
+    for row in gone:
+        keep(ledger, "attempt", (*row[:3], "lost", *row[4:-1]))
 
 
 def accept_episodes(ledger: dict[str, Rows]) -> None:

@@ -15,7 +15,7 @@ from contextlib import closing
 from pathlib import Path
 
 from simia.errors import UserError
-from simia.jobs.tables import COST, tokens
+from simia.jobs.tables import COST, refuse_empty, tokens
 from simia.llm.budget import Tally
 
 PATIENCE = 10.0  # seconds for another process's turn, which takes a tenth of a millisecond
@@ -106,6 +106,7 @@ class Spent:
 
 def in_ledger(path: Path) -> Tally:
     """What a folder's own ledger knows to be sent and spent. Raises `UserError` for one that cannot be read."""
+    refuse_empty(path, "ledger")
     try:
         with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=PATIENCE)) as ledger:
             if not ledger.execute("SELECT 1 FROM sqlite_master WHERE name = 'attempt'").fetchone():

@@ -22,6 +22,7 @@ from simia.errors import UserError
 
 VERSION = 1  # PRAGMA user_version of both files; 0: made by simia 0.1.0, or new
 MOST = 1 << 53  # tokens: a float holds every integer up to here
+PAGE_SIZE, LOG_HEADER = 4096, 32  # bytes; of all files that simia writes
 LARGEST = 1 << 30  # bytes of one unpacked value: more can only be a damaged length
 File = Literal["replies", "ledger"]
 # What reading a damaged file raises: Python cannot decode SQLite's own message when the damage stands in it.
@@ -150,6 +151,27 @@ def damaged(folder: Path, file: File, what: object) -> Damaged:
     return Damaged(f"{folder / f'{file}.db'} is damaged ({what}); {advice(folder)}")
 
 
+def log_of(path: Path) -> Path:
+    """A file's write-ahead log. SQLite copies it into the file and removes it when the last connection that may write is closed."""
+    return path.with_name(f"{path.name}-wal")
+
+
+def has_log(path: Path) -> bool:
+    """Whether the file's log may hold rows."""
+    return log_of(path).is_file() and log_of(path).stat().st_size > LOG_HEADER
+
+
+def is_empty(path: Path) -> bool:
+    """Whether SQLite takes the file for an empty one: then it removes its log on opening, also to read."""
+    return not path.is_file() or path.stat().st_size <= 1
+
+
+def refuse_empty(path: Path, file: File) -> None:
+    """Raise `Damaged` where only the log of a file is left. To be called before the file is opened."""
+    if is_empty(path) and has_log(path):
+        raise damaged(path.parent, file, f"it is empty, and {log_of(path).name} is not")
+
+
 def prepare(connection: sqlite3.Connection, folder: Path, file: File, *, create: bool) -> None:
     """Bring an opened file to the present version. Raises `UserError` for a newer one, `Damaged` for one without the tables of a run."""
     version = connection.execute("PRAGMA user_version").fetchone()[0]
@@ -157,22 +179,27 @@ def prepare(connection: sqlite3.Connection, folder: Path, file: File, *, create:
         raise UserError(
             f"{folder / f'{file}.db'} has format {version} and this simia reads formats up to {VERSION}: upgrade simia"
         )
-    connection.execute("BEGIN IMMEDIATE" if version < VERSION else "BEGIN")
+    needed = ALWAYS[file] if version < VERSION else COLUMNS[file].keys()
+    if not create and not needed <= tables_of(connection):
+        raise damaged(folder, file, "it is empty, or the -wal file beside it is lost")
+    if version == VERSION:
+        return
+    connection.execute("BEGIN IMMEDIATE")
     try:
-        found = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-        needed = ALWAYS[file] if version < VERSION else COLUMNS[file].keys()
-        if not create and not needed <= found:
-            raise damaged(folder, file, "it is empty, or the -wal file beside it is lost")
-        for table, columns in COLUMNS[file].items() if version < VERSION else ():
+        found = tables_of(connection)
+        for table, columns in COLUMNS[file].items():
             if table not in found:
                 rowid = " WITHOUT ROWID" if table == "attempt" else ""
                 connection.execute(f"CREATE TABLE {table} ({columns}, sum INTEGER{ENDINGS.get(table, '')}){rowid}")
             elif not connection.execute("SELECT 1 FROM pragma_table_info(?) WHERE name = 'sum'", (table,)).fetchone():
                 connection.execute(f"ALTER TABLE {table} ADD COLUMN sum INTEGER")
-        if version < VERSION:
-            connection.execute(f"PRAGMA user_version = {VERSION}")
+        connection.execute(f"PRAGMA user_version = {VERSION}")
         connection.execute("COMMIT")
     except BaseException:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
+
+
+def tables_of(connection: sqlite3.Connection) -> set[str]:
+    return {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}

@@ -23,6 +23,7 @@ from simia.errors import UserError
 from simia.jobs import Run, folders
 from simia.jobs.cleanup import clean, survey
 from simia.jobs.diff import diff
+from simia.jobs.integrity import RUN
 from simia.jobs.shared_spending import in_ledger
 from simia.jobs.tables import COLUMNS, MOST, Damaged, is_disk_full
 from tests.fake_endpoint import FakeEndpoint
@@ -176,6 +177,7 @@ def as_of_0_1_0(folder: Path) -> None:
         change(
             folder / f"{file}.db", *drop, *(["DROP TABLE meta"] if file == "replies" else []), "PRAGMA user_version = 0"
         )
+    change(folder / "ledger.db", f"DELETE FROM meta WHERE name = '{RUN}'")
 
 
 def test_files_of_the_first_release_open_and_go_on(made: Made, copied: Callable[[str], Path]) -> None:

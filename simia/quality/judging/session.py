@@ -15,6 +15,7 @@ from pydantic import Field
 from simia.config import Config, parse
 from simia.jobs import Ledger, Run
 from simia.jobs.database import Database
+from simia.jobs.integrity import refuse_lost_replies
 from simia.jobs.run import take_lock
 from simia.llm.backends import LLMSettings, open_backend, price_for
 from simia.llm.embedded import EmbeddedSettings
@@ -54,6 +55,7 @@ async def judge(
         folder.mkdir(exist_ok=True)
         with contextlib.ExitStack() as stack:
             stack.enter_context(take_lock(folder))
+            refuse_lost_replies(folder)
             database = Database(folder)
             stack.callback(database.close)
             ledger = Ledger(database)
