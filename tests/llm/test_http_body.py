@@ -51,7 +51,7 @@ asyncio.run(ask())
 @pytest.mark.parametrize("planned", ["bomb:400", "flood:400"])
 def test_a_huge_reply_is_one_line_and_takes_no_memory(fake_endpoint: FakeEndpoint, planned: str) -> None:
     fake_endpoint.plan(script=[planned])
-    done = subprocess.run([sys.executable, "-c", ASK, fake_endpoint.url], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", ASK, fake_endpoint.url], capture_output=True, text=True, timeout=480)
     first, line = done.stdout.splitlines()
     code, grown = first.split()
     assert code == Code.TOO_LARGE, done.stderr
