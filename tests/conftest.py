@@ -25,8 +25,9 @@ settings.load_profile(properties.REPEATABLE)  # --hypothesis-profile=thorough re
 
 pytest_plugins = ["tests.fake_endpoint", "tests.attack_table"]
 
-SHARED = ("trl", "trainer", "notes", "packs", "small_pack", "whole_pack", "quickstart")
+SHARED = ("trl", "trainer", "notes", "packs", "small_pack", "whole_pack")
 """Fixtures of a session that are costly: the tests that request one run in one worker, in this order of preference."""
+ENDPOINT = "_fake_endpoint_process"
 
 
 @pytest.fixture(autouse=True)
@@ -70,15 +71,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def worker_group(item: pytest.Item) -> str | None:
     """The costly fixture that the test shares with tests of other modules, or its module when it has a fixture for the module."""
-    names = set(getattr(item, "fixturenames", ()))
-    for name in SHARED:
-        if name in names:
-            return name
     info = getattr(item, "_fixtureinfo", None)
-    found = [definition for name in names for definition in (info.name2fixturedefs.get(name, ()) if info else ())]
-    if any(
-        (each.scope == "module" and each.baseid.startswith("tests")) or "fake_endpoint" in each.argname
-        for each in found
-    ):
-        return item.nodeid.partition("::")[0]
-    return None
+    definitions = info.name2fixturedefs if info else {}
+    ours = {name: each[-1].scope for name, each in definitions.items() if each and each[-1].baseid.startswith("tests")}
+    for name in SHARED:
+        if ours.get(name) == "session":
+            return name
+    return item.nodeid.partition("::")[0] if "module" in ours.values() or ENDPOINT in definitions else None
