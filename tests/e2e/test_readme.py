@@ -34,6 +34,8 @@ def test_the_readmes_commands_do_what_it_says(tmp_path: Path) -> None:
     try:
         for line in lines:
             words = shlex.split(line, comments=True)[1:]
+            if "--n" in words:  # a tenth: what the commands do does not depend on how many they ask for
+                words[words.index("--n") + 1] = str(int(words[words.index("--n") + 1]) // 10)
             asks = words[0] == "rollout" and any(word.startswith("llm.base_url=") for word in words)
             if (words[0] == "amplify" and "--dry-run" not in words) or asks:
                 words += ["--set", f"llm.base_url={endpoint.url}", "--set", "llm.structured=true"]
