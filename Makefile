@@ -2,9 +2,11 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+WORKERS ?= 2
+PARALLEL := -n $(WORKERS) --dist loadgroup
 STAMP := $(VENV)/.installed
 
-.PHONY: help install quickstart test test-all redteam lock audit check bench clean
+.PHONY: help install quickstart test test-models test-trainers test-all redteam lock audit check bench clean
 help:            ## this text
 	@grep -hE '^[a-z-]+: .*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
 
@@ -23,7 +25,7 @@ quickstart: install  ## real trajectories from a local model in minutes (or from
 
 $(VENV)/.dev: $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
-		pytest pytest-asyncio hypothesis mypy ruff pre-commit types-PyYAML types-jsonschema build hatchling pyarrow mcp openai
+		"pytest<9.2" pytest-asyncio pytest-xdist hypothesis mypy ruff pre-commit types-PyYAML types-jsonschema build hatchling pyarrow mcp openai
 	@touch $@
 
 check: $(VENV)/.dev  ## lint, format and types
@@ -31,13 +33,24 @@ check: $(VENV)/.dev  ## lint, format and types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-test: check  ## all checks and tests of CI, the real model and the real trainer among them
+# An empty cache, no package index: a test that needs a model or another environment fails here if it does not request their fixtures.
+test: check      ## lint, types, and every test that needs neither a local model nor an environment of its own
+	@cache=$$(mktemp -d) && chmod 755 $$cache && trap "rm -rf $$cache" EXIT; \
+		SIMIA_CACHE=$$cache PIP_NO_INDEX=1 npm_config_offline=true \
+		$(BIN)/python -m pytest $(PARALLEL) -m "not models and not trainers and not all"
+
+test-models: $(VENV)/.dev  ## tests with the local model, which uses all cores: the quickstart among them
 	$(BIN)/simia model fetch
 	$(BIN)/simia model fetch smollm2-135m
-	$(BIN)/python -m pytest -m "not all"
+	$(BIN)/python -m pytest -m "models and not all"
 
-test-all: check  ## the long ones too, and property tests with 20 times as many examples, which differ from run to run
-	$(BIN)/python -m pytest --hypothesis-profile=thorough
+test-trainers: $(VENV)/.dev  ## tests with environments of their own: trainers, importers, packs with packages, the wheel
+	$(BIN)/python -m pytest $(PARALLEL) -m "trainers and not all"
+
+test-all: check  ## all of these and the long ones; property tests try 20 times as many examples, which differ from run to run
+	$(BIN)/simia model fetch
+	$(BIN)/simia model fetch smollm2-135m
+	$(BIN)/python -m pytest $(PARALLEL) --hypothesis-profile=thorough
 
 redteam: $(VENV)/.dev  ## every attack of the tests, as a table: contained or open, for each isolation
 	$(BIN)/python -m pytest -m attack

@@ -299,7 +299,7 @@ class FakeEndpoint:
 
     def _call(self, path: str, data: bytes | None = None) -> bytes:
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with opener.open(self.url.removesuffix("/v1") + path, data=data, timeout=30) as reply:
+        with opener.open(self.url.removesuffix("/v1") + path, data=data, timeout=240) as reply:
             return bytes(reply.read())
 
     def stop(self) -> None:

@@ -127,7 +127,7 @@ def test_verl(name: str, folder: Path) -> None:
     assert not {row["extra_info"]["task"] for row in learns} & {row["extra_info"]["task"] for row in judged}
 
 
-@pytest.mark.trainer
+@pytest.mark.usefixtures("environments")
 @pytest.mark.parametrize("name", shipped("ragen"))
 def test_ragen(name: str, folder: Path) -> None:
     """Packs are imported by the commands at the top of the config. tau2's own code is installed for that, once."""

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import venv
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ def run(*command: str | Path, cwd: Path | None = None, **more: str) -> subproces
 
 
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def installed(environments: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     base = tmp_path_factory.mktemp("wheel")
     built = run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", base, cwd=ROOT)
     assert built.returncode == 0, built.stdout + built.stderr

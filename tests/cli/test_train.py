@@ -332,7 +332,7 @@ def heeding() -> None:
 def test_the_trainers_exit_code_folder_and_variables_are_its_own(tmp_path: Path) -> None:
     code = "import os, json, sys; print(json.dumps([os.getcwd(), os.environ['SAID'], os.getpid()])); sys.exit(7)"
     running = start(code, tmp_path)
-    said, _ = running.communicate(timeout=60)
+    said, _ = running.communicate(timeout=240)
     assert running.returncode == 7
     assert json.loads(said) == [str(tmp_path), "yes", running.pid]
 
@@ -348,11 +348,11 @@ except KeyboardInterrupt:
     raise SystemExit(3)
 """
     running = start(code, tmp_path)
-    patience = time.monotonic() + 60
+    patience = time.monotonic() + 240
     while not (tmp_path / "ready").exists() and time.monotonic() < patience:
         time.sleep(0.05)
     os.kill(running.pid, signal.SIGINT)
-    said, _ = running.communicate(timeout=60)
+    said, _ = running.communicate(timeout=240)
     assert (running.returncode, said.strip()) == (3, "saved")
 
 

@@ -12,7 +12,6 @@ import itertools
 import json
 import os
 import re
-import resource
 import socket
 import subprocess
 import sys
@@ -22,6 +21,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.command import PATIENCE, run_simia
 
 ESC = "\x1b"
 COMMAND = """
@@ -47,12 +48,12 @@ ORDER = {
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """How a child ended. `out` and `err` as they would have reached a terminal; `peak` in megabytes."""
+    """How the command ended. `out` and `err` as they would have reached a terminal; `peak`, in megabytes, of one that was alone."""
 
     code: int
     out: str
     err: str
-    peak: float
+    peak: float = 0.0
 
     @property
     def said(self) -> str:
@@ -64,28 +65,26 @@ def arguments(*words: str, prelude: str = "") -> list[str]:
     return [sys.executable, "-c", prelude + COMMAND, *words]
 
 
-def simia(
-    *words: str, prelude: str = "", limit: float = 120, most_file: int | None = None, cwd: Path | None = None
-) -> Done:
-    """Run `simia` to its end. It must not take longer than `limit` seconds, nor die with a traceback."""
+def simia(*words: str) -> Done:
+    """Run `simia` in this process. It must not print a traceback."""
+    done = run_simia(*words, env={"COLUMNS": "200"})
+    assert "Traceback" not in done.stdout + done.stderr, done.stderr[-3000:]
+    return Done(done.returncode, done.stdout, done.stderr)
+
+
+def simia_alone(*words: str, prelude: str = "", limit: float = PATIENCE) -> Done:
+    """Run `simia` in a process of its own. It must not take longer than `limit` seconds, nor print a traceback."""
     child = subprocess.run(
         arguments(*words, prelude=prelude),
         capture_output=True,
         timeout=limit,
-        cwd=cwd,
         env={**os.environ, "COLUMNS": "200", "PYTHONPATH": str(Path(__file__).parents[2])},
-        preexec_fn=None if most_file is None else smaller_files(most_file),
         check=False,
     )
     out, err = child.stdout.decode("utf-8", "replace"), child.stderr.decode("utf-8", "replace")
     assert "Traceback" not in out + err, err[-3000:]
     err, _, peak = err.rpartition("\npeak ")
     return Done(child.returncode, out, err, int(peak) / 1000)
-
-
-def smaller_files(most: int) -> Callable[[], None]:
-    """No file of the child may grow beyond so many bytes: how a full disk feels without one."""
-    return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
 
 
 def settings(url: str, *more: str) -> list[str]:

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import re
 import shlex
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +15,7 @@ from aiohttp import web
 
 from simia.pack import Pack
 from simia.sandbox.capabilities import probe
+from tests.command import run_simia
 from tests.fake_endpoint import FakeEndpoint
 
 ROOT = Path(__file__).parents[2]
@@ -78,7 +76,7 @@ def library() -> Iterator[int]:
 
 def played(title: str, folder: Path, *, port: int = 0, endpoint: str | None = None) -> dict[str, str]:
     """Do what a section says; command → what it printed."""
-    env = {**os.environ, "LIBRARY_KEY": KEY, "COLUMNS": "200"} | ({"OPENAI_API_KEY": "not-a-key"} if endpoint else {})
+    env = {"LIBRARY_KEY": KEY, "COLUMNS": "200"} | ({"OPENAI_API_KEY": "not-a-key"} if endpoint else {})
     printed: dict[str, str] = {}
     for name, text in sections()[title]:
         if name:
@@ -89,14 +87,7 @@ def played(title: str, folder: Path, *, port: int = 0, endpoint: str | None = No
         assert words[0] == "simia"
         if words[1] == "amplify" and endpoint:
             words += ["--set", f"llm.base_url={endpoint}", "--set", "llm.structured=true"]
-        done = subprocess.run(
-            [sys.executable, "-m", "simia", *words[1:]],
-            cwd=folder,
-            env=env,
-            capture_output=True,
-            text=True,
-            timeout=500,
-        )
+        done = run_simia(*words[1:], cwd=folder, env=env)
         assert done.returncode == 0, f"{text}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
         assert KEY not in done.stdout + done.stderr
         printed[text] = done.stdout
@@ -154,6 +145,7 @@ def test_an_openapi_document(tmp_path: Path, library: int) -> None:
 
 
 @walls
+@pytest.mark.usefixtures("environments")
 def test_a_gymnasium_environment(tmp_path: Path) -> None:
     said = played("A Gymnasium environment", tmp_path)
     assert "5 episodes of 5 tasks, 5 scored" in said["simia rollout lake --agent random"]
@@ -162,6 +154,7 @@ def test_a_gymnasium_environment(tmp_path: Path) -> None:
 
 
 @walls
+@pytest.mark.usefixtures("environments")
 def test_an_mcp_server(tmp_path: Path) -> None:
     played("An MCP server", tmp_path)
     assert {tool.name for tool in Pack.load(tmp_path / "clock").tools} == {"get_current_time", "convert_time"}
@@ -180,16 +173,14 @@ def test_python_of_your_own(tmp_path: Path) -> None:
     assert "1.000" in said["simia rollout notebook --agent reference"]
 
 
-@pytest.mark.model
+@pytest.mark.usefixtures("local_model")
 def test_conversations_of_others_are_amplified_by_the_local_model(tmp_path: Path) -> None:
     """Glaive's public sample, from a file to trajectories, with the model that comes with simia."""
     if not DATA.is_file():
         pytest.skip("the sample of Glaive's conversations is not here")
-    env = {k: v for k, v in os.environ.items() if k not in ("OPENAI_API_KEY", "SIMIA_PATH", "SIMIA_RUNS")}
+    env = dict.fromkeys(("OPENAI_API_KEY", "SIMIA_PATH", "SIMIA_RUNS"))
     for words in (["pack", "new", "others", "--from", str(DATA)], ["amplify", "--seeds", "others", "--n", "1"]):
-        done = subprocess.run(
-            [sys.executable, "-m", "simia", *words], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=900
-        )
+        done = run_simia(*words, cwd=tmp_path, env=env, patience=1800)
         assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     pack = Pack.load(tmp_path / "others")
     assert len(pack.tools) == 64

@@ -23,6 +23,7 @@ import pytest
 from simia import formats
 from simia.jobs import Run
 from simia.pack import Pack
+from tests.command import run_simia
 from tests.e2e import hostile
 from tests.fake_endpoint import FakeEndpoint
 
@@ -36,7 +37,11 @@ def endpoint() -> Any:
     server.stop()
 
 
-def simia(*words: str, cwd: Path, before: str = "", limit: int = 0) -> subprocess.CompletedProcess[str]:
+def simia(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return run_simia(*words, cwd=cwd)
+
+
+def simia_alone(*words: str, cwd: Path, before: str = "", limit: int = 0) -> subprocess.CompletedProcess[str]:
     """The command in a process of its own. `before`: code that runs first; `limit`: the largest file it may write."""
     code = f"{before}\nimport sys; from simia.cli import main; sys.argv = ['simia', *sys.argv[1:]]; main()"
 
@@ -49,7 +54,7 @@ def simia(*words: str, cwd: Path, before: str = "", limit: int = 0) -> subproces
         cwd=cwd,
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=600,
         preexec_fn=limited,
         check=False,
     )
@@ -79,7 +84,7 @@ def test_a_full_disk_is_one_line_and_the_run_goes_on_later(endpoint: FakeEndpoin
     endpoint.plan(latency=0.02)
     before = "import signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)"
     words = amplify(endpoint.url, "customer_service", 400)
-    full = simia(*words, cwd=tmp_path, before=before, limit=600_000)
+    full = simia_alone(*words, cwd=tmp_path, before=before, limit=600_000)
     assert full.returncode != 0
     assert "Traceback" not in full.stderr + full.stdout
     assert re.search(r"free the disk and resume|cannot write the run", (full.stderr + full.stdout).replace("\n", " "))
@@ -94,7 +99,7 @@ def full(endpoint: FakeEndpoint, tmp_path: Path) -> Iterator[tuple[Path, Callabl
     endpoint.plan(latency=0.02)
     (tmp_path / "runs").mkdir()
     with hostile.mounted(tmp_path / "runs", "-t", "tmpfs", "-o", "size=900k", "none") as again:
-        stopped = simia(*amplify(endpoint.url, "customer_service", 600), cwd=tmp_path)
+        stopped = simia_alone(*amplify(endpoint.url, "customer_service", 600), cwd=tmp_path)
         said = stopped.stdout + stopped.stderr
         assert "Traceback" not in said
         if stopped.returncode == 2:  # a call waited for the disk; where none did, the run says why it stopped
@@ -113,7 +118,7 @@ def test_a_run_on_a_full_disk_is_intact_once_there_is_room(
     held = {reply["key"] for reply in run.ledger.replies()}
     before = attempts(run)
     run.close()
-    done = simia("runs", "resume", "r", cwd=folder)
+    done = simia_alone("runs", "resume", "r", cwd=folder)
     assert done.returncode == 0, done.stdout[-800:] + done.stderr[-800:]
     assert accepted(folder) == 600
     run = Run.read_only(folder / "runs", "r")
@@ -131,7 +136,7 @@ def attempts(run: Run) -> Counter[str]:
 
 @pytest.mark.parametrize("words", [["runs", "resume", "r"], ["report", "r"]], ids=" ".join)
 def test_a_disk_that_is_still_full_is_one_line(words: list[str], full: tuple[Path, Callable[[str], None]]) -> None:
-    assert_one_line(simia(*words, cwd=full[0]))
+    assert_one_line(simia_alone(*words, cwd=full[0]))
 
 
 def assert_one_line(done: subprocess.CompletedProcess[str]) -> None:
@@ -162,7 +167,7 @@ def test_a_folder_that_is_read_only_is_one_line(words: list[str], endpoint: Fake
         words = amplify(endpoint.url, "customer_service", 3, name="new")
     with hostile.mounted(runs, "--bind", str(runs)) as again:
         again("ro,bind")
-        told = simia(*words, cwd=tmp_path)
+        told = simia_alone(*words, cwd=tmp_path)
     assert_one_line(told)
     done = simia("runs", "resume", "r", "--n", "6", cwd=tmp_path)
     assert done.returncode == 0, done.stderr[-800:]
@@ -176,7 +181,7 @@ def test_a_folder_that_vanishes_stops_the_run(endpoint: FakeEndpoint, tmp_path: 
     while endpoint.log()["count"] < 40 and child.poll() is None:
         time.sleep(0.02)
     shutil.rmtree(tmp_path / "runs")
-    _, told = child.communicate(timeout=120)
+    _, told = child.communicate(timeout=480)
     assert child.returncode == 2
     assert "Traceback" not in told
     assert endpoint.log()["count"] < 400, "it went on asking for what nobody keeps"
@@ -220,7 +225,7 @@ def test_a_folder_that_vanishes_is_no_traceback(endpoint: FakeEndpoint, tmp_path
         pass
     shutil.rmtree(tmp_path / "runs", ignore_errors=True)
     child.send_signal(2)
-    said = child.communicate(timeout=120)[0]
+    said = child.communicate(timeout=480)[0]
     assert "Traceback" not in said
 
 
@@ -232,9 +237,9 @@ true, steps = time.time, itertools.cycle([0, 86400, -86400, 3600, -7200])
 time.time = lambda: true() + next(steps)
 """
     words = amplify(endpoint.url, "customer_service", 60)
-    stopped = simia(*words, "--set", "limits.max_requests=40", cwd=tmp_path, before=jumping)
+    stopped = simia_alone(*words, "--set", "limits.max_requests=40", cwd=tmp_path, before=jumping)
     assert "stopped: budget" in stopped.stdout
-    done = simia("runs", "resume", "r", "--set", "limits.max_requests=null", cwd=tmp_path, before=jumping)
+    done = simia_alone("runs", "resume", "r", "--set", "limits.max_requests=null", cwd=tmp_path, before=jumping)
     assert done.returncode == 0, done.stdout[-800:] + done.stderr[-800:]
     assert accepted(tmp_path) == 60
     told = simia("report", "r", cwd=tmp_path)
@@ -357,7 +362,7 @@ def test_a_row_of_a_hundred_megabytes_is_refused_in_bounded_memory(endpoint: Fak
             file.write(b"x" * 1_000_000)
         file.write(b'"}]}\n' + GOOD[1] + b"\n")
     peak = "import atexit, resource, sys\natexit.register(lambda: print('PEAK', resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024, file=sys.stderr))"
-    done = simia(*amplify(endpoint.url, "seeds.jsonl", 3), cwd=tmp_path, before=peak)
+    done = simia_alone(*amplify(endpoint.url, "seeds.jsonl", 3), cwd=tmp_path, before=peak)
     assert done.returncode == 0, done.stderr[-500:]
     assert int(re.findall(r"PEAK (\d+)", done.stderr)[-1]) < 500
     assert accepted(tmp_path) == 3
@@ -386,7 +391,7 @@ def test_a_catastrophic_expression_in_a_schema_holds_nothing_up(tmp_path: Path) 
     (tmp_path / "seeds.jsonl").write_bytes(json.dumps(made).encode())
     server = FakeEndpoint("--respond", "tests.e2e.test_faults:catastrophe")
     try:
-        done = simia(*amplify(server.url, "seeds.jsonl", 1), "--set", "stop.attempts=6", cwd=tmp_path)
+        done = simia_alone(*amplify(server.url, "seeds.jsonl", 1), "--set", "stop.attempts=6", cwd=tmp_path)
     finally:
         server.stop()
     assert "Traceback" not in done.stderr

@@ -17,7 +17,19 @@ import pytest
 
 from simia.jobs import Run
 from tests.e2e import hostile
-from tests.e2e.hostile import USED, Done, dumped, nested, number, seed, seed_with_schema, settings, simia, words
+from tests.e2e.hostile import (
+    USED,
+    Done,
+    dumped,
+    nested,
+    number,
+    seed,
+    seed_with_schema,
+    settings,
+    simia,
+    simia_alone,
+    words,
+)
 from tests.fake_endpoint import FakeEndpoint
 
 NOWHERE = "http://127.0.0.1:9/v1"
@@ -161,8 +173,12 @@ FILES: dict[str, tuple[bytes, str]] = {
 }
 
 
-def preview(path: Path, prelude: str = "") -> Done:
-    return simia("amplify", *settings(NOWHERE), "--seeds", str(path), "--dry-run", prelude=prelude)
+def preview(path: Path) -> Done:
+    return simia("amplify", *settings(NOWHERE), "--seeds", str(path), "--dry-run")
+
+
+def preview_alone(path: Path, prelude: str = "") -> Done:
+    return simia_alone("amplify", *settings(NOWHERE), "--seeds", str(path), "--dry-run", prelude=prelude)
 
 
 def assert_one_line(done: Done, says: str) -> None:
@@ -200,7 +216,7 @@ def opened(self, *words, **more):
     return file
 pathlib.Path.open = opened
 """
-    assert_one_line(preview(path, vanish), "cannot be read: No such file or directory")
+    assert_one_line(preview_alone(path, vanish), "cannot be read: No such file or directory")
 
 
 @pytest.mark.parametrize(
@@ -219,7 +235,7 @@ def test_a_row_of_a_hundred_megabytes_is_refused_in_little_memory(
         for _ in range(100):
             file.write(b"x" * 1_000_000)
         file.write(end)
-    done = preview(tmp_path / name)
+    done = preview_alone(tmp_path / name)
     assert done.code == 0, done.said
     line = start.count(b"\n") + 1
     assert "2 seeds of 3 read, 1 refused" in done.err
@@ -235,7 +251,7 @@ def test_an_argument_made_for_a_catastrophic_regex_holds_nothing_up(tmp_path: Pa
     endpoint = FakeEndpoint("--respond", "tests.e2e.hostile:regex_bomb")
     try:
         more = ("--seeds", str(path), "--n", "4", "--name", "r", "--runs", str(tmp_path))
-        done = simia("amplify", *settings(endpoint.url, "checks.max_tokens=90000"), *more)
+        done = simia_alone("amplify", *settings(endpoint.url, "checks.max_tokens=90000"), *more)
     finally:
         endpoint.stop()
     assert done.code == 0, done.said[-2000:]

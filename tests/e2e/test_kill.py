@@ -132,7 +132,7 @@ def test_ctrl_c_stops_cleanly_and_the_last_line_goes_on(tmp_path: Path) -> None:
         while endpoint.log()["count"] < 40 and child.poll() is None:
             time.sleep(0.02)
         child.send_signal(signal.SIGINT)
-        out, err = child.communicate(timeout=60)
+        out, err = child.communicate(timeout=240)
         assert child.returncode == 130, err
         assert "Traceback" not in out + err
         lines = out.strip().splitlines()

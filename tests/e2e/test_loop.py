@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,11 @@ import pytest
 
 from simia.pack import Pack
 from simia.resources import cache_root
-from simia.venvs import ensure, python_path
+from simia.venvs import python_path
 
 ROOT = Path(__file__).parents[2]
 LOOP = ROOT / "eval" / "loop"
-pytestmark = [pytest.mark.trainer, pytest.mark.all]
+pytestmark = pytest.mark.all
 
 
 def run(*command: Any, **env: str) -> str:
@@ -29,8 +30,8 @@ def run(*command: Any, **env: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def python() -> Path:
-    return ensure("trl", say=print)
+def python(environments: Callable[[str], Path]) -> Path:
+    return environments("trl")
 
 
 @pytest.fixture(scope="module")

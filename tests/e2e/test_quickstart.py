@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -11,18 +10,22 @@ from pathlib import Path
 
 import pytest
 
+from tests.command import run_simia
+
 ROOT = Path(__file__).parents[2]
-pytestmark = pytest.mark.model
+pytestmark = pytest.mark.usefixtures("local_model")
 
 
 def simia(*arguments: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
-    env = {k: v for k, v in os.environ.items() if k not in ("OPENAI_API_KEY", "SIMIA_PATH", "SIMIA_RUNS")}
-    command = [sys.executable, "-m", "simia", *map(str, arguments)]
-    return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True)
+    return run_simia(
+        *arguments, cwd=cwd, env=dict.fromkeys(("OPENAI_API_KEY", "SIMIA_PATH", "SIMIA_RUNS")), patience=1800
+    )
 
 
 @pytest.fixture(scope="module")
-def quickstart(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
+def quickstart(
+    local_model: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, subprocess.CompletedProcess[str]]:
     """What `make quickstart` runs, in an empty folder."""
     folder = tmp_path_factory.mktemp("newcomer")
     done = simia("amplify", "--name", "first", cwd=folder)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
-import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from simia.venvs import ensure
+from tests.command import run_simia
 from tests.trainers import ragen_standin
 
 ROOT = Path(__file__).parents[2]
@@ -55,16 +54,20 @@ def for_ragen(folder: Path) -> dict[str, str]:
 
 
 def simia(folder: Path, *words: str, code: int = 0, **variables: str) -> str:
-    env = {**os.environ, "OPENAI_API_KEY": "not-a-key", "NO_COLOR": "1", **variables}
-    done = subprocess.run([sys.executable, "-m", "simia", *words], cwd=folder, env=env, capture_output=True, text=True)
+    env = {"OPENAI_API_KEY": "not-a-key", "NO_COLOR": "1", **variables}
+    done = run_simia(*words, cwd=folder, env=env)
     assert done.returncode == code, f"{words}\n{done.stdout[-1000:]}\n{done.stderr[-2000:]}"
     return done.stdout + done.stderr
 
 
-@pytest.mark.trainer
 @pytest.mark.parametrize(("page", "line"), shown())
 def test_a_line_is_ready_to_train_or_says_what_it_lacks(
-    page: str, line: str, folder: Path, tmp_path: Path, request: pytest.FixtureRequest
+    page: str,
+    line: str,
+    folder: Path,
+    tmp_path: Path,
+    environments: Callable[[str], Path],
+    request: pytest.FixtureRequest,
 ) -> None:
     words = shlex.split(line, comments=True)[1:]
     words = [word for word in words if word != "--dry-run"]
@@ -79,7 +82,7 @@ def test_a_line_is_ready_to_train_or_says_what_it_lacks(
     elif words[1] == "verl":  # its environment is built by make test-all: this test is not to find it
         variables = {"SIMIA_CACHE": str(tmp_path)}
     else:
-        ensure(words[1], say=print)
+        environments(words[1])
     said = simia(folder, *words, "--dry-run", code=0 if lacks is None else 2, **variables)
     if lacks is None:
         assert "python" in said
@@ -88,9 +91,8 @@ def test_a_line_is_ready_to_train_or_says_what_it_lacks(
         assert said.count("\n") == 1, said
 
 
-@pytest.mark.trainer
-def test_a_dry_run_asks_trl_itself(folder: Path) -> None:
-    ensure("trl", say=print)
+def test_a_dry_run_asks_trl_itself(folder: Path, environments: Callable[[str], Path]) -> None:
+    environments("trl")
     said = simia(folder, "train", "trl", "trl/grpo", "--set", "grpo.max_step=2", "--dry-run", code=2)
     assert "grpo.max_step: GRPOConfig has no such field; did you mean 'max_steps'?" in said
     said = simia(folder, "train", "trl", "trl/grpo", "--set", "grpo.num_generations=3", "--dry-run", code=2)

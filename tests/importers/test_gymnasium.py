@@ -23,7 +23,10 @@ from simia.sandbox.capabilities import probe
 from simia.trajectory import End, Message, ToolCall
 
 OURS = str(Path(__file__).parent / "words_env.py")
-pytestmark = pytest.mark.skipif(probe().bwrap is None, reason="this machine has no sandbox: see simia doctor")
+pytestmark = [
+    pytest.mark.skipif(probe().bwrap is None, reason="this machine has no sandbox: see simia doctor"),
+    pytest.mark.usefixtures("environments"),
+]
 
 
 def imported(folder: Path, env_id: str, **more: Any) -> tuple[Pack, list[str]]:

@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from simia.jobs import Run
 from simia.pack import Pack
 from simia.task import Task
 from simia.trajectory import Message, ToolCall, Trajectory
+from tests.command import run_simia
 
 HERE = Path(__file__).parent
 PYTHON = shutil.which("python3", path="/usr/bin:/bin:/usr/local/bin") or sys.executable
@@ -33,7 +34,7 @@ NPM = pytest.mark.skipif(shutil.which("npm") is None, reason="there is no npm")
 
 
 @pytest.fixture(scope="session")
-def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def script(environments: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The server, where whoever runs the sandbox may read it."""
     folder = tmp_path_factory.mktemp("server")
     for parent in [folder, *folder.parents]:
@@ -351,7 +352,7 @@ def test_commands_as_readmes_give_them() -> None:
 
 
 @pytest.fixture
-def counter(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def counter(environments: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A server over HTTP on the loopback, which wants a key."""
     pytest.importorskip("mcp")
     with socket.socket() as free:
@@ -427,6 +428,7 @@ MEMORY = [
 ]
 
 
+@pytest.mark.usefixtures("environments")
 def test_a_server_of_the_python_index(tmp_path: Path) -> None:
     """It wants the first SDK, and gets it: its environment is its own."""
     command = "mcp-server-sqlite --db-path ${ROOT}/shop.db"
@@ -447,6 +449,7 @@ def test_a_server_of_the_python_index(tmp_path: Path) -> None:
 
 
 @NPM
+@pytest.mark.usefixtures("environments")
 def test_a_server_of_the_npm_registry(tmp_path: Path) -> None:
     out = tmp_path / "memory"
     command = "npx -y @modelcontextprotocol/server-memory@2026.8.31"
@@ -469,6 +472,7 @@ def test_a_server_of_the_npm_registry(tmp_path: Path) -> None:
 
 
 @NPM
+@pytest.mark.usefixtures("environments")
 def test_the_page_in_docs_to_the_letter(tmp_path: Path) -> None:
     """Its commands in their order, but for servers that are none, and its Python."""
     page = (HERE.parents[1] / "docs" / "mcp.md").read_text(encoding="utf-8")
@@ -525,9 +529,7 @@ def accepted(runs: Path, name: str) -> list[Trajectory]:
 
 
 def simia(*words: str, cwd: Path | None = None) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [sys.executable, "-m", "simia", *words], capture_output=True, text=True, check=False, timeout=600, cwd=cwd
-    )
+    return run_simia(*words, cwd=cwd)
 
 
 def test_the_importer_is_lazy() -> None:

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from simia.importers import tau2
 from simia.pack import Pack
 from simia.sandbox.capabilities import probe
 from simia.trajectory import ToolCall
-from simia.venvs import RECIPES, Recipe, ensure
+from simia.venvs import RECIPES, Recipe
 
 PROBE = Path(__file__).parent / "tau2_probe.py"
 SIZES = {"retail": (114, 15, 0), "airline": (50, 14, 0), "telecom": (2285, 13, 30)}  # tasks, tools, users' tools
@@ -33,7 +34,7 @@ DOMAINS = pytest.mark.parametrize("domain", list(SIZES))
 
 
 @pytest.fixture(scope="session")
-def packs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def packs(environments: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     root = tmp_path_factory.mktemp("tau2")
     return {domain: tau2.import_domain(domain, root / domain, print) for domain in SIZES}
 
@@ -54,6 +55,7 @@ def test_a_folder_that_is_there_is_left_alone(tmp_path: Path) -> None:
     assert not list(out.iterdir())
 
 
+@pytest.mark.usefixtures("environments")
 def test_an_environment_that_cannot_be_built_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from simia.cli.imports import app
 
@@ -124,7 +126,6 @@ def test_a_task_that_has_nothing_to_judge_is_named() -> None:
         tau2.task_row(task, [])
 
 
-@pytest.mark.trainer
 @DOMAINS
 def test_the_pack_is_whole(packs: dict[str, Path], domain: str) -> None:
     pack = Pack.load(packs[domain])
@@ -156,13 +157,12 @@ def test_the_pack_is_whole(packs: dict[str, Path], domain: str) -> None:
     assert yaml.safe_load((packs[domain] / "pack.yaml").read_text())["executable"]["python"] == "tau2"
 
 
-@pytest.mark.trainer
 @DOMAINS
-def test_the_driver_is_tau2(packs: dict[str, Path], domain: str) -> None:
+def test_the_driver_is_tau2(environments: Callable[[str], Path], packs: dict[str, Path], domain: str) -> None:
     """Texts, states, assertions and resets of references equal tau2's own; and tau2's evaluators give them full marks."""
     environment = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONHOME")}
     done = subprocess.run(
-        [ensure("tau2"), "-s", "-P", "-B", PROBE, packs[domain], str(STEP[domain])],
+        [environments("tau2"), "-s", "-P", "-B", PROBE, packs[domain], str(STEP[domain])],
         env=environment,
         capture_output=True,
         text=True,
@@ -190,7 +190,6 @@ def test_the_driver_is_tau2(packs: dict[str, Path], domain: str) -> None:
     assert found["episode"] == [], "what tau2 draws or keeps belongs to an episode"
 
 
-@pytest.mark.trainer
 @DOMAINS
 async def test_it_runs_in_the_sandbox(packs: dict[str, Path], domain: str) -> None:
     pack = Pack.load(packs[domain])
@@ -233,7 +232,6 @@ def backend_writes(name: str) -> bool:
     return name.startswith(("cancel_", "modify_", "update_", "return_", "exchange_", "book_", "toggle_", "reseat_"))
 
 
-@pytest.mark.trainer
 @DOMAINS
 async def test_references_score_and_less_does_not(packs: dict[str, Path], domain: str) -> None:
     """A sample of what eval/bench/tau2.py does with every task."""

@@ -30,6 +30,7 @@ def recipe(monkeypatch: pytest.MonkeyPatch, **changes: object) -> Recipe:
     return made
 
 
+@pytest.mark.usefixtures("environments")
 def test_builds_once_and_works_where_it_ends_up(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
     made = recipe(monkeypatch)
     said: list[str] = []
@@ -45,6 +46,7 @@ def test_builds_once_and_works_where_it_ends_up(monkeypatch: pytest.MonkeyPatch,
     assert said == []
 
 
+@pytest.mark.usefixtures("environments")
 def test_a_killed_build_never_counts(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
     made = recipe(monkeypatch)
     leftover = cache / f".{made.key}.99999"
@@ -54,6 +56,7 @@ def test_a_killed_build_never_counts(monkeypatch: pytest.MonkeyPatch, cache: Pat
     assert not leftover.exists()
 
 
+@pytest.mark.usefixtures("environments")
 def test_a_failing_step_gives_one_line_and_the_log(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
     made = recipe(monkeypatch, steps=(("--no-index", "--find-links=/nowhere", "no-such-thing-as-this==1"),))
     with pytest.raises(UserError) as caught:
@@ -65,6 +68,7 @@ def test_a_failing_step_gives_one_line_and_the_log(monkeypatch: pytest.MonkeyPat
     assert not (cache / made.key).exists()
 
 
+@pytest.mark.usefixtures("environments")
 def test_an_environment_that_does_not_import_is_not_kept(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
     made = recipe(monkeypatch, probe="import not_there_at_all")
     with pytest.raises(UserError, match="not_there_at_all"):
@@ -72,6 +76,7 @@ def test_an_environment_that_does_not_import_is_not_kept(monkeypatch: pytest.Mon
     assert not (cache / made.key).exists()
 
 
+@pytest.mark.usefixtures("environments")
 def test_two_at_once_build_it_once(monkeypatch: pytest.MonkeyPatch) -> None:
     recipe(monkeypatch)
     said: list[str] = []

@@ -60,7 +60,6 @@ def backend_of(engine: Engine) -> EmbeddedBackend:
 
 
 @real_model
-@pytest.mark.model
 async def test_a_constrained_reply_and_its_identity(engine: Engine) -> None:
     reply = await engine.ask(CITY, item="i", draw="0")
     assert json.loads(reply.text)["city"] in ("Rome", "Oslo")
@@ -72,7 +71,6 @@ async def test_a_constrained_reply_and_its_identity(engine: Engine) -> None:
 
 
 @real_model
-@pytest.mark.model
 async def test_a_killed_child_is_started_again_and_the_retry_succeeds(engine: Engine) -> None:
     backend = backend_of(engine)
     before = await engine.ask(CITY, item="i", draw="0")
@@ -91,7 +89,6 @@ async def test_a_killed_child_is_started_again_and_the_retry_succeeds(engine: En
 
 
 @real_model
-@pytest.mark.model
 async def test_calls_broken_by_one_death_cost_one_restart() -> None:
     backend = EmbeddedBackend(EmbeddedSettings(**SETTINGS, parallel=4, restarts=1), say=lambda _: None)
     async with Engine(backend, limits=Limits(backoff=0.05), price=FREE) as engine:
@@ -102,7 +99,6 @@ async def test_calls_broken_by_one_death_cost_one_restart() -> None:
 
 
 @real_model
-@pytest.mark.model
 async def test_closing_ends_the_child() -> None:
     backend = EmbeddedBackend(EmbeddedSettings(**SETTINGS), say=lambda _: None)
     await backend.start()
@@ -116,7 +112,6 @@ async def test_closing_ends_the_child() -> None:
 
 
 @real_model
-@pytest.mark.model
 async def test_a_path_and_a_name_are_one_identity(tmp_path: Path, weights: Path) -> None:
     renamed = tmp_path / "renamed.gguf"
     renamed.symlink_to(weights)

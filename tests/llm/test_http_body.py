@@ -51,7 +51,7 @@ asyncio.run(ask())
 @pytest.mark.parametrize("planned", ["bomb:400", "flood:400"])
 def test_a_huge_reply_is_one_line_and_takes_no_memory(fake_endpoint: FakeEndpoint, planned: str) -> None:
     fake_endpoint.plan(script=[planned])
-    done = subprocess.run([sys.executable, "-c", ASK, fake_endpoint.url], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", ASK, fake_endpoint.url], capture_output=True, text=True, timeout=480)
     first, line = done.stdout.splitlines()
     code, grown = first.split()
     assert code == Code.TOO_LARGE, done.stderr
@@ -76,7 +76,7 @@ def test_what_is_compressed_is_read() -> None:
     text = b'{"a": 1}' * 100
     assert decompress(text, "", 10) == text, "its size was counted before"
     assert decompress(text, "identity", 1000) == text
-    assert decompress(gzip.compress(text), " GZIP ", 1000) == text
+    assert decompress(gzip.compress(text, mtime=0), " GZIP ", 1000) == text
     assert decompress(zlib.compress(text), "deflate", 800) == text
     bare = zlib.compressobj(wbits=-zlib.MAX_WBITS)
     assert decompress(bare.compress(text) + bare.flush(), "deflate", 1000) == text
@@ -85,13 +85,13 @@ def test_what_is_compressed_is_read() -> None:
 @pytest.mark.parametrize(
     ("raw", "encoding", "code"),
     [
-        (gzip.compress(b"x" * 101), "gzip", Code.TOO_LARGE),
+        (gzip.compress(b"x" * 101, mtime=0), "gzip", Code.TOO_LARGE),
         (zlib.compress(b"x" * 101), "deflate", Code.TOO_LARGE),
-        (gzip.compress(b"x" * 50)[:-9], "gzip", Code.BAD_REPLY_BODY),
-        (gzip.compress(b"x") * 2, "gzip", Code.BAD_REPLY_BODY),
+        (gzip.compress(b"x" * 50, mtime=0)[:-9], "gzip", Code.BAD_REPLY_BODY),
+        (gzip.compress(b"x", mtime=0) * 2, "gzip", Code.BAD_REPLY_BODY),
         (b"no gzip", "gzip", Code.BAD_REPLY_BODY),
         (b"x", "br", Code.BAD_REPLY_BODY),
-        (gzip.compress(gzip.compress(b"x")), "gzip, gzip", Code.BAD_REPLY_BODY),
+        (gzip.compress(gzip.compress(b"x", mtime=0), mtime=0), "gzip, gzip", Code.BAD_REPLY_BODY),
     ],
 )
 def test_what_is_too_large_or_unreadable_is_refused(raw: bytes, encoding: str, code: Code) -> None:

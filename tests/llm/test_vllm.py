@@ -9,10 +9,9 @@ import re
 import shlex
 import socket
 import subprocess
-import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,6 @@ from simia.errors import UserError
 from simia.jobs import Run
 from simia.llm.batch import BatchBackend, BatchSettings
 from simia.llm.vllm import VLLMBackend, VLLMSettings
-from simia.venvs import ensure
 
 ROOT = Path(__file__).parents[2]
 DOCS = (ROOT / "docs" / "vllm.md").read_text()
@@ -90,8 +88,8 @@ async def test_without_vllm_it_is_one_line() -> None:
 
 
 @pytest.fixture(scope="module")
-def python() -> Path:
-    return ensure("vllm", say=lambda line: print(line, file=sys.stderr))
+def python(environments: Callable[[str], Path]) -> Path:
+    return environments("vllm")
 
 
 @pytest.fixture(scope="module")

@@ -30,7 +30,7 @@ READ_ALONE = {"list_calendars"}  # it takes nothing, so there is nothing to refu
 
 
 @pytest.fixture(scope="module")
-def cls() -> Iterator[Any]:
+def cls(environments: Callable[[str], Path]) -> Iterator[Any]:
     with office() as found:
         yield found
 
@@ -58,6 +58,7 @@ def refused(world: Any, name: str, /, **arguments: Any) -> str:
 # -- the files that every episode starts from ---------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("environments")
 def test_the_firm_is_what_its_tables_say(tmp_path: Path) -> None:
     """`start/` is the generator's, to the byte, and small."""
     subprocess.run([python(), ROOT / "firm.py", tmp_path], check=True, capture_output=True)

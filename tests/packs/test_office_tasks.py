@@ -6,7 +6,7 @@ import functools
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ TOLD = re.compile(r"\b(?:EVT-\d{3}|MSG-\d{4}|[\w.-]+/[\w./-]+\.(?:docx|xlsx|pdf|
 
 
 @pytest.fixture(scope="module")
-def cls() -> Iterator[Any]:
+def cls(environments: Callable[[str], Path]) -> Iterator[Any]:
     with office() as found:
         yield found
 
@@ -179,6 +179,7 @@ async def judged(tasks: Sequence[Task]) -> list[Verdict]:
         return await gate(environment, tasks, concurrency=2)
 
 
+@pytest.mark.usefixtures("environments")
 async def test_a_sample_passes_the_gate() -> None:
     verdicts = await judged([TASKS[name] for name in SAMPLE])
     assert {v.task: [str(f) for f in v.findings if f.refuses] for v in verdicts if not v.passed} == {}
@@ -186,6 +187,7 @@ async def test_a_sample_passes_the_gate() -> None:
 
 
 @pytest.mark.all
+@pytest.mark.usefixtures("environments")
 async def test_every_task_passes_the_gate() -> None:
     verdicts = await judged(PACK.tasks)
     assert {v.task: [str(f) for f in v.findings if f.refuses] for v in verdicts if not v.passed} == {}
@@ -245,6 +247,7 @@ async def rewards(cases: dict[str, list[tuple[str, dict[str, Any]]]]) -> list[tu
     return found
 
 
+@pytest.mark.usefixtures("environments")
 async def test_what_is_nearly_right_is_wrong_and_other_words_are_right() -> None:
     assert [each for each in await rewards(NEAR) if each[2] != 0.0] == []
     assert [each for each in await rewards(ALSO_RIGHT) if each[2] != 1.0] == []

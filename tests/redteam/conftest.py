@@ -19,7 +19,7 @@ from simia.sandbox.limits import MB, Limits
 from tests.redteam import hostile
 from tests.sandbox.making import ANY, TASK, ask, gone, make_pack
 
-WALL = 2.0
+WALL = 4.0
 SOURCE = Path(hostile.__file__).read_text()
 SECRET = "hunter2-of-the-host"
 

@@ -41,13 +41,13 @@ async def test_checks_that_do_not_answer_are_errors(tmp_path: Path, name: str) -
         neighbour = await backend.open(TASK)
         await ask(neighbour, "add", text="x")
         world = await backend.open(checked(code))
-        evidence = await asyncio.wait_for(world.evidence(), 20)
+        evidence = await asyncio.wait_for(world.evidence(), 240)
         assert evidence["changes"] == []
         for part in ("checks", "at_reset"):
             assert list(evidence[part]) == ["bad"]
             assert evidence[part]["bad"].startswith("error: ")
             assert "\n" not in evidence[part]["bad"]
-        assert time.monotonic() - start < 10
+        assert time.monotonic() - start < 80
         assert (await ask(neighbour, "look")).data["count"] == 1
         await world.close()
     assert await gone(str(pack.root)) == []
@@ -100,7 +100,7 @@ async def test_a_world_that_attacks_when_an_episode_begins_is_aborted(tmp_path: 
     pack = make_pack(tmp_path / "n", code, {"look": ANY})
     async with opened(pack, limits=LIMITS) as backend:
         with pytest.raises(Aborted) as caught:
-            await asyncio.wait_for(backend.open(TASK), 20)
+            await asyncio.wait_for(backend.open(TASK), 160)
     assert caught.value.code is Code.WORKER_LOST
     assert "\n" not in str(caught.value)
     assert await gone(str(pack.root)) == []
@@ -122,7 +122,7 @@ async def test_a_write_that_ends_its_process_later_does_not_loop_for_ever(tmp_pa
         assert (await ask(world, "mine")).content == "laid"
         await asyncio.sleep(0.05)
         for _ in range(3):
-            result = await asyncio.wait_for(ask(world, "look"), 10)
+            result = await asyncio.wait_for(ask(world, "look"), 80)
             assert result.error in (None, Code.TOOL_CRASHED)
             await asyncio.sleep(0.01)
         await world.close()
@@ -136,7 +136,7 @@ async def test_who_stops_waiting_leaves_the_state_as_the_journal_says(tmp_path: 
         "    @write\n    def slow(self, seconds: float) -> int:\n        self.state.x += 1\n        time.sleep(seconds)\n        return self.state.x\n"
     )
     pack = make_pack(tmp_path / "n", code, {"slow": ANY}, isolation=isolation)
-    async with opened(pack, limits=Limits(wall=5.0)) as backend:
+    async with opened(pack, limits=Limits(wall=40.0)) as backend:
         world = await backend.open(TASK)
         assert (await ask(world, "slow", seconds=0)).data == 1
         with pytest.raises(TimeoutError):

@@ -139,7 +139,7 @@ async def test_a_rollout_that_was_stopped_goes_on_and_ends_like_any_other(
     process = simia(*words, cwd=tmp_path)
     wait_for_some(process, tmp_path)
     os.kill(process.pid, number)
-    process.communicate(timeout=60)
+    process.communicate(timeout=240)
     before = progress(tmp_path)
     assert 5 < before < 300
     done = await resume("r", runs=tmp_path / "runs", say=lambda _: None)
@@ -150,7 +150,7 @@ async def test_a_rollout_that_was_stopped_goes_on_and_ends_like_any_other(
 
 
 def wait_for_some(process: subprocess.Popen[bytes], tmp_path: Path) -> None:
-    ledger, deadline = tmp_path / "runs" / "r" / "ledger.db", time.monotonic() + 60
+    ledger, deadline = tmp_path / "runs" / "r" / "ledger.db", time.monotonic() + 240
     while time.monotonic() < deadline and process.poll() is None and not (ledger.exists() and progress(tmp_path) > 5):
         time.sleep(0.02)
 

@@ -170,7 +170,7 @@ def test_a_forked_child_opens_its_own(lease: Lease) -> None:
     queue = context.Queue()
     child = context.Process(target=in_a_child, args=(queue,))
     child.start()
-    words = queue.get(timeout=60)
+    words = queue.get(timeout=240)
     child.join(60)
     assert child.exitcode == 0
     played = lease.session()

@@ -131,7 +131,7 @@ def make(root: Path, endpoint: FakeEndpoint, kinds: Iterable[str] = KINDS) -> di
         ):  # fmt: skip
             words += ["--set", setting]
         words += ["--runs", str(place)]
-        subprocess.run([sys.executable, "-c", code, *words], check=False, capture_output=True, timeout=240)
+        subprocess.run([sys.executable, "-c", code, *words], check=False, capture_output=True, timeout=600)
         folder = place / "r"
         wal = folder / "ledger.db-wal"
         assert wal.is_file() == (kind != "closed"), f"the {kind} run did not end as planned"

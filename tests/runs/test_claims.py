@@ -63,7 +63,7 @@ def askers(root: Path, *each: tuple[str, ...]) -> list[str]:
         assert process.stdin is not None
         process.stdin.write("go\n")
         process.stdin.flush()
-    return [process.communicate(timeout=60)[0].strip() for process in made]
+    return [process.communicate(timeout=240)[0].strip() for process in made]
 
 
 def test_what_several_ask_at_once_is_asked_once(tmp_path: Path) -> None:

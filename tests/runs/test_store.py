@@ -36,7 +36,7 @@ def spend(
         assert process.stdin is not None
         process.stdin.write("go\n")
         process.stdin.flush()
-    ended = [process.communicate(timeout=60)[0] for process in started]
+    ended = [process.communicate(timeout=240)[0] for process in started]
     return [json.loads(words) for words in ended]
 
 
@@ -87,7 +87,7 @@ def test_what_a_killed_process_had_in_flight_counts_as_spent(tmp_path: Path) -> 
     assert dying.stdin is not None
     dying.stdin.write("go\n")
     dying.stdin.flush()
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 240
     while len(sent(tmp_path)) < 4 and time.monotonic() < deadline:
         time.sleep(0.01)
     dying.kill()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -16,7 +17,7 @@ from simia.envs.worlds.executable import ExecutableBackend
 from simia.envs.worlds.executable_world import ExecutableWorld
 from simia.envs.worlds.world import ToolResult
 from simia.pack import Pack
-from simia.sandbox.temporary import PRIVATE
+from simia.sandbox.temporary import _private
 from simia.task import Task
 from simia.trajectory import ToolCall
 
@@ -128,8 +129,10 @@ TASK = Task(id="t")
 
 def processes(marker: str) -> list[int]:
     """Processes of this machine that were started with `marker` or have it among their mounts (a pack's folder or its copy is, for all
-    in its sandbox), zombies not counted."""
-    pattern = re.compile(re.escape(marker) + "|" + rf"/{PRIVATE}[^/ ]+/{re.escape(Path(marker).name)}-")
+    in its sandbox), zombies not counted. Copies that another worker of pytest made of a folder of the same name do not count."""
+    own = _private.get(os.getpid())
+    copies = f"|/{re.escape(own.name)}/{re.escape(Path(marker).name)}-" if own else ""
+    pattern = re.compile(re.escape(marker) + copies)
     found = []
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
@@ -144,7 +147,7 @@ def processes(marker: str) -> list[int]:
     return found
 
 
-async def gone(marker: str, seconds: float = 5.0) -> list[int]:
+async def gone(marker: str, seconds: float = 40.0) -> list[int]:
     """Processes that are still there after a while; a killed namespace takes some milliseconds to go."""
     for _ in range(round(seconds / 0.02)):
         if not processes(marker):

@@ -92,7 +92,7 @@ def test_copies_are_their_owners_alone_and_go_at_an_interrupt(tmp_path: Path, is
     assert made.stat().st_mode & 0o777 == 0o700
     assert [path.name for path in made.glob("pack-*/tools.py")] == ["tools.py"]
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=60)
+    process.communicate(timeout=240)
     assert list((tmp_path / "temporary").iterdir()) == []
 
 
@@ -108,7 +108,7 @@ def test_copies_go_after_a_start_that_fails_or_is_interrupted(tmp_path: Path, is
                 break
             time.sleep(0.05)
         os.kill(process.pid, signal.SIGINT)
-    process.communicate(timeout=60)
+    process.communicate(timeout=240)
     assert list((tmp_path / "temporary").iterdir()) == []
 
 
@@ -148,7 +148,7 @@ def failing(source: Path, target: str, **_: object) -> None:
 def test_an_unsafe_episodes_folder_goes_too(tmp_path: Path) -> None:
     pack = private_pack(tmp_path / "pack", "sandbox")
     process = begin(pack, tmp_path / "temporary", "unsafe")
-    process.communicate(timeout=60)
+    process.communicate(timeout=240)
     assert list((tmp_path / "temporary").iterdir()) == []
 
 

@@ -14,7 +14,7 @@ pytest.importorskip("uvicorn")
 from simia.serve.deadlines import MOST_BODY, DeadlineMiddleware, Deadlines
 from simia.serve.loopback import Quiet, listen
 
-HANGS = 60.0  # seconds after which a test gives up: without deadlines these connections stay for ever
+HANGS = 240.0  # seconds after which a test gives up: without deadlines these connections stay for ever
 SHORT = Deadlines(headers=0.3, body=0.3, first=0.3, idle=0.3)
 HEAD = b"POST / HTTP/1.1\r\nhost: localhost\r\n"
 

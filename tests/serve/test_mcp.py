@@ -24,10 +24,11 @@ from simia.errors import Aborted, Code
 from simia.pack import Pack
 from simia.serve.episodes import verdict, why
 from simia.trajectory import Trajectory
+from tests.command import run_simia
 
 TASK = "cs-003"
 SERVE = ["-m", "simia", "serve", "customer_service", "--mcp"]
-PATIENCE = 60
+PATIENCE = 240
 
 
 def server(out: Path, *more: str, task: str = TASK) -> StdioServerParameters:
@@ -76,9 +77,21 @@ async def solve(client: ClientSession, task: str = TASK) -> dict[str, Any]:
 
 
 @pytest.fixture
-def http(tmp_path: Path) -> Iterator[tuple[str, Path, "subprocess.Popen[str]"]]:
+def http(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[tuple[str, Path, "subprocess.Popen[str]"]]:
     out = tmp_path / "http.jsonl"
-    command = [sys.executable, *SERVE, "--http", "--port", "0", "--task", TASK, "--out", str(out), "--idle", "1"]
+    command = [
+        sys.executable,
+        *SERVE,
+        "--http",
+        "--port",
+        "0",
+        "--task",
+        TASK,
+        "--out",
+        str(out),
+        "--idle",
+        str(getattr(request, "param", 600)),
+    ]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stderr is not None
     line = process.stderr.readline()
@@ -270,6 +283,7 @@ async def test_a_session_may_choose_its_task(http: Any) -> None:
     assert [row.task_id for row in rows(out)] == ["cs-001"]
 
 
+@pytest.mark.parametrize("http", [1], indirect=True, ids=["idle"])
 async def test_an_http_session_ends_with_goodbye_and_with_silence(http: Any) -> None:
     url, out, _ = http
     first = Pack.load("customer_service").task(TASK).actions[0]
@@ -336,13 +350,7 @@ def test_ctrl_c_over_stdio_ends_cleanly(tmp_path: Path) -> None:
     ],
 )
 def test_mistakes_are_one_line(words: list[str], said: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "simia", "serve", *words],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_simia("serve", *words)
     assert done.returncode == 2
     assert done.stdout == ""
     assert len(done.stderr.splitlines()) == 1
@@ -368,7 +376,7 @@ def test_simia_itself_does_without_the_sdk() -> None:
 # -- processes ----------------------------------------------------------------------------------------------------
 
 
-def wait_for(what: Any, seconds: float = 30) -> bool:
+def wait_for(what: Any, seconds: float = 240) -> bool:
     import time
 
     end = time.monotonic() + seconds

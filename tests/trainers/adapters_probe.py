@@ -165,13 +165,13 @@ def openenv_seats_many_at_once(endpoint: str) -> dict[str, Any]:
 
 def plan(endpoint: str, **plan: Any) -> None:
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    opener.open(endpoint.removesuffix("/v1") + "/_plan", data=json.dumps(plan).encode(), timeout=30).close()
+    opener.open(endpoint.removesuffix("/v1") + "/_plan", data=json.dumps(plan).encode(), timeout=240).close()
 
 
 def simulated(endpoint: str) -> int:
     """How often a model was asked to be the tools."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with opener.open(endpoint.removesuffix("/v1") + "/_log", timeout=30) as reply:
+    with opener.open(endpoint.removesuffix("/v1") + "/_log", timeout=240) as reply:
         rows = json.loads(reply.read())["requests"]
     return sum(str(row["body"]["messages"][0]["content"]).startswith("You are the computer system") for row in rows)
 
@@ -213,7 +213,7 @@ def openenv_ends_who_is_silent(endpoint: str) -> dict[str, Any]:
             clients.append(stack.enter_context(GenericEnvClient(base_url=net.url).sync()))
             clients[-1].reset(task="cs-009")
             told["played"].append(clients[-1].step({"message": LOOK}).done)
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 240
         while net.seats.taken and time.monotonic() < deadline:
             time.sleep(0.1)
         told["taken"] = len(net.seats.taken)
@@ -229,7 +229,7 @@ def openenv_ends_who_is_silent(endpoint: str) -> dict[str, Any]:
 
 def upgraded(address: tuple[str, int], path: str) -> tuple[bytes, socket.socket]:
     """A WebSocket by hand, and the answer to its handshake."""
-    made = socket.create_connection(address, timeout=60)
+    made = socket.create_connection(address, timeout=240)
     head = "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA=="
     made.sendall(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n{head}\r\n\r\n".encode())
     return made.recv(4096), made
@@ -329,7 +329,7 @@ def fetched(url: str, body: Any = None, **headers: str) -> Any:
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(url, data, {"Content-Type": "application/json", **headers})
     try:
-        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=30) as reply:
+        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=240) as reply:
             return json.loads(reply.read())
     except urllib.error.HTTPError as error:
         return error.code
@@ -343,7 +343,7 @@ def the_page_runs_to_the_letter(endpoint: str) -> dict[str, Any]:
     told = []
     for block in re.findall(r"```python\n(.*?)```", page, re.S):
         code = block.replace("http://127.0.0.1:8000", net.url)
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=480)
         told.append([done.returncode, done.stdout, done.stderr])
     net.close()
     return {"blocks": told}

@@ -2,12 +2,13 @@
 
 import os
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from simia.resources import cache_root, data_root
-from simia.venvs import ensure, python_path
+from simia.venvs import python_path
 from tests.trainers import lamps as packs
 
 ROOT = Path(__file__).parent.parent.parent
@@ -44,9 +45,9 @@ class Trainer:
 
 
 @pytest.fixture(scope="session")
-def trainer(tmp_path_factory: pytest.TempPathFactory) -> Trainer:
+def trainer(environments: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Trainer:
     """Not skipped without a network: an environment that cannot be built fails with the line that names its log."""
-    return Trainer(ensure("llamafactory", say=print), tmp_path_factory.mktemp("trainer"))
+    return Trainer(environments("llamafactory"), tmp_path_factory.mktemp("trainer"))
 
 
 @pytest.fixture(scope="session")
@@ -70,9 +71,9 @@ def errands(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def trl(tmp_path_factory: pytest.TempPathFactory) -> Trainer:
+def trl(environments: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Trainer:
     """TRL's environment, with simia on its path."""
-    trainer = Trainer(ensure("trl", say=print), tmp_path_factory.mktemp("trl"))
+    trainer = Trainer(environments("trl"), tmp_path_factory.mktemp("trl"))
     trainer.env["PYTHONPATH"] = python_path(trainer.python, say=print)
     trainer.env["SIMIA_CACHE"] = str(cache_root())
     return trainer

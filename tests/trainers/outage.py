@@ -84,7 +84,7 @@ class Lost:
 def plan_endpoint(case: Case, **plan: Any) -> None:
     url = str(case.more["llm"]["base_url"]).removesuffix("/v1")
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    opener.open(url + "/_plan", data=json.dumps({"log": False, **plan}).encode(), timeout=30).close()
+    opener.open(url + "/_plan", data=json.dumps({"log": False, **plan}).encode(), timeout=240).close()
 
 
 def break_endpoint(case: Case) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import pytest
 
 from simia.resources import cache_root
 from simia.trainers.ragen.env import SimiaEnv, SimiaEnvConfig, task_of
-from simia.venvs import ensure, python_path
+from simia.venvs import python_path
 from tests.fake_endpoint import FakeEndpoint
 from tests.trainers.conformance import Plain, cases, check
 from tests.trainers.conftest import ROOT, Trainer
@@ -29,9 +29,11 @@ def endpoint() -> Iterator[FakeEndpoint]:
 
 
 @pytest.fixture(scope="module")
-def told(endpoint: FakeEndpoint, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def told(
+    environments: Callable[[str], Path], endpoint: FakeEndpoint, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Any]:
     work = tmp_path_factory.mktemp("adapters")
-    trainer = Trainer(ensure("adapters", say=print), work)
+    trainer = Trainer(environments("adapters"), work)
     trainer.env["PYTHONPATH"] = os.pathsep.join([python_path(trainer.python, print), str(ROOT)])
     trainer.env["SIMIA_CACHE"] = str(cache_root())
     trainer.run(PROBE, endpoint.url, work / "out.json")
@@ -41,7 +43,6 @@ def told(endpoint: FakeEndpoint, tmp_path_factory: pytest.TempPathFactory) -> di
 # -- the suite ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.trainer
 @pytest.mark.parametrize("adapter", ["gymnasium", "openenv", "skyrl"])
 def test_an_adapter_shows_what_the_plain_environment_shows(told: dict[str, Any], adapter: str) -> None:
     found = told[adapter]
@@ -125,7 +126,6 @@ def test_the_suite_finds_what_is_wrong(driver: type[Plain], fails: set[str], end
 # -- each one's own ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.trainer
 def test_gymnasiums_checker_has_nothing_to_say(told: dict[str, Any]) -> None:
     own = told["gymnasium_takes_it_for_its_own"]
     assert own["warned"] == []
@@ -143,7 +143,6 @@ def test_gymnasiums_checker_has_nothing_to_say(told: dict[str, Any]) -> None:
     assert inside
 
 
-@pytest.mark.trainer
 def test_gymnasium_steps_many_in_one_process_or_in_several(told: dict[str, Any]) -> None:
     own = told["gymnasium_steps_many"]
     for kind in ("sync", "async"):
@@ -158,7 +157,6 @@ def test_gymnasium_steps_many_in_one_process_or_in_several(told: dict[str, Any])
     assert own["stores"] == ["0"], "three of them are one stage"
 
 
-@pytest.mark.trainer
 def test_openenv_plays_many_sessions_at_once(told: dict[str, Any]) -> None:
     own = told["openenv_seats_many_at_once"]
     tasks = [f"cs-{n % 3 + 9:03}" for n in range(24)]
@@ -170,14 +168,12 @@ def test_openenv_plays_many_sessions_at_once(told: dict[str, Any]) -> None:
     assert own["kept"] == sorted(tasks * 2)
 
 
-@pytest.mark.trainer
 def test_openenv_keeps_what_a_client_left(told: dict[str, Any]) -> None:
     assert told["openenv_keeps_what_a_client_left"]["ends"] == [
         ["cs-009", {"kind": "truncated", "code": "agent_failed"}, 0.0]
     ]
 
 
-@pytest.mark.trainer
 @pytest.mark.attack("requests to OpenEnv's /mcp and silent WebSockets take all seats for good", where="outside")
 def test_openenv_ends_who_is_silent_and_makes_no_sessions_by_mcp(told: dict[str, Any]) -> None:
     own = told["openenv_ends_who_is_silent"]
@@ -195,7 +191,6 @@ def test_openenv_ends_who_is_silent_and_makes_no_sessions_by_mcp(told: dict[str,
     assert own["taken"] == 0
 
 
-@pytest.mark.trainer
 def test_a_command_serves_openenv(told: dict[str, Any]) -> None:
     own = told["a_command_serves_it"]
     assert "error" not in own, own["error"]
@@ -222,7 +217,6 @@ def test_a_command_serves_openenv(told: dict[str, Any]) -> None:
     ]
 
 
-@pytest.mark.trainer
 def test_the_page_is_right(told: dict[str, Any]) -> None:
     blocks = told["the_page_runs_to_the_letter"]["blocks"]
     assert [(code, err) for code, _, err in blocks] == [(0, "")] * 4
@@ -234,7 +228,6 @@ def test_the_page_is_right(told: dict[str, Any]) -> None:
     assert groups.splitlines()[1] == "[1.0, -1.0, 0.0, 0.0]"
 
 
-@pytest.mark.trainer
 def test_skyrl_makes_it_and_its_limit_scores(told: dict[str, Any]) -> None:
     own = told["skyrl_makes_and_cuts"]
     assert [(row["env_class"], row["task"]) for row in own["rows"]] == [("simia", "cs-009"), ("simia", "cs-012")]

@@ -16,8 +16,6 @@ from simia.tool import ToolSpec
 from simia.trainers.llamafactory import CHECK
 from simia.trajectory import Message, ToolCall, Trajectory
 
-pytestmark = pytest.mark.trainer
-
 PROBE = Path(__file__).parent / "llamafactory_probe.py"
 END = "<|im_end|>\n"
 CUTOFF = 12_000

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
@@ -23,12 +23,12 @@ from simia.trainers.groups import batch_advantages
 from simia.trainers.launch import look_up
 from simia.trainers.ragen.start import base_of, check_names, checkout
 from simia.trainers.tokens import until_end
-from simia.venvs import ensure, python_path
+from simia.venvs import python_path
 from tests.fake_endpoint import FakeEndpoint
 from tests.trainers import ragen_standin as standin
 from tests.trainers.conftest import Trainer
 
-pytestmark = [pytest.mark.trainer, pytest.mark.all]
+pytestmark = pytest.mark.all
 HERE = Path(__file__).parent
 ROLLED = ("lost", "val", "executable", "simulated", "local")
 RUNS = ("tau_simulated", "tau_executable", "officebench_simulated", "officebench_executable")
@@ -65,9 +65,9 @@ except UserError as error:
 
 
 @pytest.fixture(scope="module")
-def ragen(tmp_path_factory: pytest.TempPathFactory) -> Trainer:
+def ragen(environments: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Trainer:
     home, work = checkout(), tmp_path_factory.mktemp("ragen")
-    trainer = Trainer(ensure("ragen", say=print), work)
+    trainer = Trainer(environments("ragen"), work)
     embedded = find_spec("xllamacpp")  # the local model's engine: the same Python runs here and there
     assert embedded is not None
     assert embedded.origin is not None

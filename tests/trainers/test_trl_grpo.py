@@ -28,7 +28,6 @@ def told(trl: Trainer, taught_model: Path, lamps: Path, tmp_path_factory: pytest
     return dict(json.loads(out.read_text()))
 
 
-@pytest.mark.trainer
 def test_three_steps_move_the_policy_by_the_environments_rewards(told: dict[str, Any]) -> None:
     assert told["steps"] == 3 == len(told["batches"])
     assert all(math.isfinite(loss) for loss in told["losses"])
@@ -47,7 +46,6 @@ def test_three_steps_move_the_policy_by_the_environments_rewards(told: dict[str,
     assert len(values) > 1
 
 
-@pytest.mark.trainer
 def test_what_is_trained_is_what_was_sampled(told: dict[str, Any]) -> None:
     assert told["gap"] < 1e-3
     turns = 0
@@ -73,7 +71,6 @@ def test_what_is_trained_is_what_was_sampled(told: dict[str, Any]) -> None:
     assert turns > 3 * 8
 
 
-@pytest.mark.trainer
 def test_the_tokens_are_the_conversation(told: dict[str, Any]) -> None:
     """The policy's spans read as the episode's calls and words, what lies between holds its results and the user's words."""
     several = 0
@@ -99,7 +96,6 @@ def test_the_tokens_are_the_conversation(told: dict[str, Any]) -> None:
     assert several
 
 
-@pytest.mark.trainer
 def test_an_aborted_episode_trains_nothing(told: dict[str, Any]) -> None:
     found = []
     for batch, rows, episodes in zip(told["batches"], told["rolled"], told["episodes"], strict=True):

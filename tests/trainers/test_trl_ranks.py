@@ -109,7 +109,6 @@ def bench(
     endpoint.stop()
 
 
-@pytest.mark.trainer
 @pytest.mark.parametrize("bench", WAYS, indirect=True)
 def test_a_group_that_is_split_over_two_ranks_is_one_group(bench: Bench) -> None:
     bench.endpoint.plan(latency=0.2)  # both ranks ask before either is answered
@@ -134,7 +133,6 @@ def test_a_group_that_is_split_over_two_ranks_is_one_group(bench: Bench) -> None
     assert replies == ["0", "1"], "each rank keeps its own"
 
 
-@pytest.mark.trainer
 @pytest.mark.all
 @pytest.mark.parametrize("bench", WAYS, indirect=True)
 def test_a_rank_is_killed_and_the_run_goes_on_as_if_it_had_not_been(bench: Bench) -> None:
@@ -170,7 +168,6 @@ def test_a_rank_is_killed_and_the_run_goes_on_as_if_it_had_not_been(bench: Bench
     assert [len(rank) for rank in bench.told("killed")] == [7, 7], "and nothing is played"
 
 
-@pytest.mark.trainer
 @pytest.mark.all
 @pytest.mark.parametrize("bench", WAYS, indirect=True)
 def test_all_ranks_stop_when_the_budget_is_reached_and_one_says_so(bench: Bench) -> None:

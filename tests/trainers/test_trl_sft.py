@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from pathlib import Path
-
-import pytest
 
 from simia.exporting import CardFacts, export
 from simia.pack import Pack
-from simia.venvs import ensure
 from tests.trainers.conftest import Trainer
 
 PROBE = Path(__file__).with_name("trl_probe.py")
 
 
-@pytest.mark.trainer
-def test_prompts_and_completions_train_what_the_assistant_says(tiny_model: Path, tmp_path: Path) -> None:
-    trainer = Trainer(ensure("trl", say=print), tmp_path / "work")
+def test_prompts_and_completions_train_what_the_assistant_says(
+    environments: Callable[[str], Path], tiny_model: Path, tmp_path: Path
+) -> None:
+    trainer = Trainer(environments("trl"), tmp_path / "work")
     seeds = Pack.load(PROBE.parents[1] / "recordings/seeds/office").seeds[:4]
     facts = CardFacts(name="test", licences=["Apache-2.0"])
     export(seeds, tmp_path / "turns", to="trl", segment="turns", facts=facts)

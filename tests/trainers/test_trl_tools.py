@@ -31,7 +31,6 @@ def told(trl: Trainer, taught_model: Path, errands: Path, tmp_path_factory: pyte
     return dict(json.loads(out.read_text()))
 
 
-@pytest.mark.trainer
 def test_three_steps_move_the_policy_by_the_environments_rewards(told: dict[str, Any]) -> None:
     assert told["steps"] == 3 == len(told["batches"])
     assert all(math.isfinite(loss) for loss in told["losses"])
@@ -42,7 +41,6 @@ def test_three_steps_move_the_policy_by_the_environments_rewards(told: dict[str,
     assert earned == Counter(value for rewards in told["rewards"] for value in rewards)
 
 
-@pytest.mark.trainer
 def test_what_trl_trains_are_the_policys_own_turns(told: dict[str, Any]) -> None:
     """Each trained text is one turn after the other of the assistant; nothing that the tools said is among it."""
     answered = 0
@@ -56,7 +54,6 @@ def test_what_trl_trains_are_the_policys_own_turns(told: dict[str, Any]) -> None
     assert answered
 
 
-@pytest.mark.trainer
 def test_the_episodes_hold_the_calls_and_the_last_words(told: dict[str, Any]) -> None:
     def told_by(messages: list[dict[str, Any]]) -> str:
         calls = [call["function"] for m in messages for call in m.get("tool_calls") or []]
@@ -73,7 +70,6 @@ def test_the_episodes_hold_the_calls_and_the_last_words(told: dict[str, Any]) ->
     assert (seen - kept).total() == 1, "the one whose world was lost heard no last words"
 
 
-@pytest.mark.trainer
 def test_the_prompt_has_the_policy_the_tools_and_the_task(told: dict[str, Any]) -> None:
     prompts = [prompt for batch in told["prompts"] for prompt in batch]
     assert all("You switch lamps." in prompt for prompt in prompts)
@@ -82,7 +78,6 @@ def test_the_prompt_has_the_policy_the_tools_and_the_task(told: dict[str, Any]) 
     assert all(" lamp on.<|im_end|>" in prompt for prompt in prompts)
 
 
-@pytest.mark.trainer
 def test_an_aborted_episode_earns_nothing_and_moves_nothing(told: dict[str, Any]) -> None:
     lost = [(b, i) for b, values in enumerate(told["rewards"]) for i, value in enumerate(values) if value is None]
     assert len(lost) == 1
@@ -91,14 +86,12 @@ def test_an_aborted_episode_earns_nothing_and_moves_nothing(told: dict[str, Any]
     assert sum(episode["end"]["kind"] == "aborted" for episode in told["episodes"]) == 1
 
 
-@pytest.mark.trainer
 def test_a_group_is_a_task_of_one_step(told: dict[str, Any]) -> None:
     groups = Counter(episode["extra"]["group"] for episode in told["episodes"])
     assert set(groups.values()) == {4}
     assert {group.split("/")[0] for group in groups} == {"0", "1", "2"}, "the trainer's own"
 
 
-@pytest.mark.trainer
 @pytest.mark.parametrize("name", PACKS)
 def test_trl_reads_each_tool_as_the_pack_has_it(told: dict[str, Any], name: str) -> None:
     for got, tool in zip(told["schemas"][name], Pack.load(name).tools, strict=True):

@@ -24,7 +24,6 @@ from tests.fake_endpoint import FakeEndpoint
 from tests.trainers.conftest import ROOT, Trainer
 
 
-@pytest.mark.trainer
 def test_the_example_trains_on_an_executable_pack(
     trl: Trainer, taught_model: Path, lamps: Path, tmp_path: Path
 ) -> None:
@@ -36,7 +35,6 @@ def test_the_example_trains_on_an_executable_pack(
     assert (tmp_path / "out" / "model.safetensors").stat().st_size > 1_000_000
 
 
-@pytest.mark.trainer
 def test_simia_train_trl_goes_on_where_it_was(trl: Trainer, taught_model: Path, errands: Path, tmp_path: Path) -> None:
     endpoint = FakeEndpoint("--respond", "tests.trainers.lamps:respond")
     config = {

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 import os
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from simia.resources import cache_root, data_root
 from simia.trainers.groups import advantages
 from simia.trainers.launch import Launch
 from simia.trainers.verl import launch
-from simia.venvs import ensure, python_path
+from simia.venvs import python_path
 from tests.fake_endpoint import FakeEndpoint
 from tests.trainers.conftest import Trainer
 
@@ -81,8 +82,8 @@ CONFIG: dict[str, Any] = {
 
 
 @pytest.fixture(scope="module")
-def verl(tmp_path_factory: pytest.TempPathFactory) -> Trainer:
-    trainer = Trainer(ensure("verl", say=print), tmp_path_factory.mktemp("verl"))
+def verl(environments: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Trainer:
+    trainer = Trainer(environments("verl"), tmp_path_factory.mktemp("verl"))
     trainer.env["SIMIA_CACHE"] = str(cache_root())
     return trainer
 

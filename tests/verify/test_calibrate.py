@@ -57,7 +57,7 @@ async def test_a_strong_judge_sees_subtle_faults(tmp_path: Path) -> None:
     assert len(wrong) == 10
 
 
-@pytest.mark.trainer
+@pytest.mark.usefixtures("environments")
 @pytest.mark.parametrize("domain", ["retail", "airline"])
 async def test_a_strong_judge_of_tau2(domain: str, tmp_path: Path) -> None:
     tau2.import_domain(domain, tmp_path / domain)
@@ -69,6 +69,7 @@ async def test_a_strong_judge_of_tau2(domain: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.all
+@pytest.mark.usefixtures("environments")
 @walls
 @benchmark
 async def test_a_strong_judge_of_officebench(tmp_path: Path) -> None:

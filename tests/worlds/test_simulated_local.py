@@ -12,7 +12,7 @@ from simia.envs.play.player import play
 from simia.envs.users import ScriptedUser
 from simia.pack import Pack
 
-pytestmark = pytest.mark.model
+pytestmark = pytest.mark.usefixtures("local_model")
 
 
 async def test_the_small_model_plays_tools_and_judge() -> None:

@@ -27,8 +27,16 @@ def stand_in(request: Request) -> str:
     return json.dumps({"answers": [result({"ok": True}, call=n + 1) for n in range(count)]})
 
 
-@pytest.mark.parametrize("name", ["customer_service", "office"])
-@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize(
+    ("name", "world"),
+    [
+        *(("customer_service", world) for world in WORLDS),
+        *(
+            pytest.param("office", world, marks=pytest.mark.trainers if world != "simulated" else ())
+            for world in WORLDS
+        ),
+    ],
+)
 async def test_one_word_chooses_the_world(name: str, world: str) -> None:
     await play_in(Pack.load(name), world)
 

@@ -14,6 +14,7 @@ from tests.importers.officebench.conftest import plain
 from tests.importers.officebench.play import BENCHMARK, SOLUTIONS, benchmark, walls
 from tests.worlds.test_swap import WORLDS, play_in
 
+pytestmark = pytest.mark.usefixtures("environments")  # to import packs or to play them
 LUNCH = [
     {"name": "system.switch_app", "arguments": {"target_app": "calendar"}},
     {
@@ -34,7 +35,6 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("packs")
 
 
-@pytest.mark.trainer
 @pytest.mark.parametrize("domain", ["retail", "airline"])
 @pytest.mark.parametrize("world", WORLDS)
 async def test_tau2(root: Path, domain: str, world: str) -> None:

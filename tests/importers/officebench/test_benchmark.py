@@ -43,12 +43,14 @@ def test_the_solutions_are_of_every_app_and_size() -> None:
     assert apps == {"calendar", "email", "excel", "ocr", "pdf", "shell", "system", "word"}
 
 
+@pytest.mark.usefixtures("environments")
 async def test_a_sample_of_solutions_scores_one(whole_pack: Path) -> None:
     async with await open_environment(str(whole_pack), episode=LIMITS) as environment:
         found = await scores(environment, [environment.pack.task(name) for name in SAMPLE], solve=True)
     assert found == dict.fromkeys(SAMPLE, 1.0)
 
 
+@pytest.mark.usefixtures("environments")
 async def test_doing_nothing_scores_only_where_it_is_said(whole_pack: Path) -> None:
     """A tenth of the subtasks and the listed ones; all of them below."""
     async with await open_environment(str(whole_pack), episode=LIMITS) as environment:
@@ -58,6 +60,7 @@ async def test_doing_nothing_scores_only_where_it_is_said(whole_pack: Path) -> N
 
 
 @pytest.mark.all
+@pytest.mark.usefixtures("environments")
 async def test_every_solution_scores_one(whole_pack: Path) -> None:
     async with await open_environment(str(whole_pack), episode=LIMITS) as environment:
         tasks = [task for task in environment.tasks if task.actions]
@@ -67,6 +70,7 @@ async def test_every_solution_scores_one(whole_pack: Path) -> None:
 
 
 @pytest.mark.all
+@pytest.mark.usefixtures("environments")
 async def test_doing_nothing_on_every_subtask(whole_pack: Path) -> None:
     async with await open_environment(str(whole_pack), episode=LIMITS) as environment:
         assert len(environment.tasks) == 145

@@ -15,7 +15,7 @@ from simia.trajectory import digest
 from tests.importers.officebench import small
 from tests.importers.officebench.play import LIMITS, Call, in_app, played, say, value, walls
 
-pytestmark = walls
+pytestmark = [walls, pytest.mark.usefixtures("environments")]
 OBSERVATIONS = Path(__file__).parent / "observations.jsonl"
 D = "/testbed/data"
 
