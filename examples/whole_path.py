@@ -14,8 +14,8 @@ from pathlib import Path
 
 import simia
 from simia.exporting import CardFacts, export
-from simia.quality.check import Checks, check
-from simia.quality.grounding import infer
+from simia.quality.check import Checks, check_trajectory
+from simia.quality.grounding import infer_identifiers
 
 
 async def main(n: int, out: Path) -> None:
@@ -32,8 +32,8 @@ async def main(n: int, out: Path) -> None:
 
     # 3. Look at them: they are data. The checks that accepted them can be run on anything, such as your own rows.
     print("calls:", dict(Counter(call.name for t in trajectories for _, _, call in t.calls())))
-    identifiers = infer(pack.tools, pack.seeds)
-    assert all(check(t, Checks(), ids=identifiers) == [] for t in trajectories)
+    identifiers = infer_identifiers(pack.tools, pack.seeds)
+    assert all(check_trajectory(t, Checks(), ids=identifiers) == [] for t in trajectories)
 
     # 4. Export: rows that LLaMA-Factory reads without dropping one, a training YAML, and a data set card.
     report = export(trajectories, out / "data", to="llamafactory", facts=CardFacts(name="whole-path"))

@@ -37,33 +37,33 @@ class Config(BaseModel):
     """Dotted names of settings that no longer exist; a resume does not compare them."""
 
 
-def load(cls: type[C], name: str | Path | None, settings: Sequence[str] = (), **overrides: Any) -> C:
+def load_config(cls: type[C], name: str | Path | None, settings: Sequence[str] = (), **overrides: Any) -> C:
     """Read `configs/<name>` (or a path), follow `extends`, apply `a.b=value` settings, check."""
-    data: dict[str, Any] = read(name) if name is not None else {}
+    data: dict[str, Any] = read_config_file(name) if name is not None else {}
     for setting in settings:
         path, _, text = setting.partition("=")
         if not _ or not path:
             raise UserError(f"--set {setting!r}: write it as a.b=value")
         if path.count(".") >= DEEPEST_YAML:
             raise UserError(f"--set: the name {path[:40]!r}… has more than {DEEPEST_YAML} parts; write it as a.b=value")
-        assign(data, path.split("."), as_written(text))
+        assign_setting(data, path.split("."), read_command_line_value(text))
     for key, value in overrides.items():
         if value is not None:
-            assign(data, key.split("__"), value)
-    return parse(cls, data, where=str(name) if name else "settings")
+            assign_setting(data, key.split("__"), value)
+    return parse_config(cls, data, where=str(name) if name else "settings")
 
 
-class Loader(yaml.SafeLoader):
+class ConfigLoader(yaml.SafeLoader):
     """YAML without dates: no field is one, and an `api_version` that looks like one is text."""
 
 
-Loader.yaml_implicit_resolvers = {
+ConfigLoader.yaml_implicit_resolvers = {
     letter: [(tag, form) for tag, form in found if tag != DATE]
     for letter, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
 
 
-def load_yaml(text: str, where: str | Path, loader: Any = Loader) -> Any:
+def load_yaml(text: str, where: str | Path, loader: Any = ConfigLoader) -> Any:
     """Read YAML that others may have written: bounded in size, in depth and in what its aliases expand to.
 
     `where`: the file, for messages. `loader`: a safe loader of PyYAML. Raises `UserError` in one line.
@@ -125,14 +125,14 @@ def refuse_surrogates(text: str, where: str | Path) -> None:
 
 
 @dataclass(frozen=True)
-class Written:
+class CommandLineValue:
     """A value of the command line with its text: a field that holds text takes the text, any other field the value."""
 
     value: Any
     text: str
 
 
-def scalar(text: str, loader: type[yaml.SafeLoader] = Loader) -> Any:
+def parse_scalar(text: str, loader: type[yaml.SafeLoader] = ConfigLoader) -> Any:
     """The value that a text stands for in YAML."""
     try:
         value = load_yaml(text, "a setting", loader)
@@ -144,78 +144,78 @@ def scalar(text: str, loader: type[yaml.SafeLoader] = Loader) -> Any:
     return value
 
 
-def as_written(text: str) -> Any:
+def read_command_line_value(text: str) -> Any:
     """The value of a setting of the command line, for `assign` and `parse`. `null` is no text: it unsets a field."""
-    value = scalar(text)
-    return value if value is None or isinstance(value, str) else Written(value, text)
+    value = parse_scalar(text)
+    return value if value is None or isinstance(value, str) else CommandLineValue(value, text)
 
 
-def parse(cls: type[C], data: dict[str, Any], *, where: str) -> C:
+def parse_config(cls: type[C], data: dict[str, Any], *, where: str) -> C:
     """Check a config. Raises `UserError` in one line."""
     texts: dict[tuple[str, ...], str] = {}
-    values = without_text(data, texts)
+    values = strip_texts(data, texts)
     refuse_secrets(values, where)
     try:
-        return validate(cls, values, texts)
+        return validate_config(cls, values, texts)
     except ValidationError as error:
-        raise UserError(f"{where}: {explain(cls, error)}") from None
+        raise UserError(f"{where}: {explain_validation_error(cls, error)}") from None
 
 
-def validate(cls: type[C], values: dict[str, Any], texts: Mapping[tuple[str, ...], str]) -> C:
+def validate_config(cls: type[C], values: dict[str, Any], texts: Mapping[tuple[str, ...], str]) -> C:
     """The config. A value that its field refuses is replaced by its text where the field takes that."""
     try:
         return cls.model_validate(values)
     except ValidationError as error:
-        refused = {place: value_at(values, place) for place in places(cls, error) if place in texts}
+        refused = {place: find_value_at(values, place) for place in list_error_places(cls, error) if place in texts}
         if not refused:
             raise
     for place in refused:
-        assign(values, list(place), texts[place])
+        assign_setting(values, list(place), texts[place])
     try:
         return cls.model_validate(values)
     except ValidationError as error:
-        for place in places(cls, error) & refused.keys():
-            assign(values, list(place), refused[place])
+        for place in list_error_places(cls, error) & refused.keys():
+            assign_setting(values, list(place), refused[place])
     return cls.model_validate(values)
 
 
-def places(cls: type[BaseModel], error: ValidationError) -> set[tuple[str, ...]]:
+def list_error_places(cls: type[BaseModel], error: ValidationError) -> set[tuple[str, ...]]:
     """The dotted places that an error names."""
-    return {tuple(untagged(cls, each["loc"])) for each in error.errors()}
+    return {tuple(drop_kind_steps(cls, each["loc"])) for each in error.errors()}
 
 
-def value_at(values: Mapping[str, Any], place: Sequence[str]) -> Any:
+def find_value_at(values: Mapping[str, Any], place: Sequence[str]) -> Any:
     found: Any = values
     for name in place:
         found = found[name]
     return found
 
 
-def without_text(data: Any, texts: dict[tuple[str, ...], str], at: tuple[str, ...] = ()) -> Any:
+def strip_texts(data: Any, texts: dict[tuple[str, ...], str], at: tuple[str, ...] = ()) -> Any:
     """The values alone; the text of each that was written on the command line goes into `texts`, by its place."""
-    if isinstance(data, Written):
+    if isinstance(data, CommandLineValue):
         texts[at] = data.text
         return data.value
     if isinstance(data, dict):
-        return {key: without_text(value, texts, (*at, str(key))) for key, value in data.items()}
+        return {key: strip_texts(value, texts, (*at, str(key))) for key, value in data.items()}
     return data
 
 
-def read(name: str | Path) -> dict[str, Any]:
+def read_config_file(name: str | Path) -> dict[str, Any]:
     """A config file with what it extends beneath it."""
     path = find_config(name)
-    return _read(path, ())
+    return _read_with_parents(path, ())
 
 
 def find_config(name: str | Path) -> Path:
-    return resources.find("configs", with_suffix(str(name)))
+    return resources.find_resource("configs", add_yaml_suffix(str(name)))
 
 
-def with_suffix(name: str) -> str:
+def add_yaml_suffix(name: str) -> str:
     return name if name.endswith((".yaml", ".yml")) else f"{name}.yaml"
 
 
-def _read(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
+def _read_with_parents(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
     if path in seen:
         raise UserError(f"{path} extends itself through {' → '.join(p.name for p in seen)}")
     data = load_yaml(read_bounded(path), path) or {}
@@ -224,7 +224,7 @@ def _read(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
     parent = data.pop("extends", None)
     if parent is None:
         return data
-    return merge(_read(find_parent(path, str(parent)), (*seen, path)), data)
+    return merge_sections(_read_with_parents(find_parent(path, str(parent)), (*seen, path)), data)
 
 
 def read_bounded(path: Path) -> str:
@@ -244,27 +244,27 @@ def read_bounded(path: Path) -> str:
 def find_parent(path: Path, parent: str) -> Path:
     """What a config extends: a config of that name, else a file beside it. `./NAME` is always a file beside it."""
     beside = path.parent / Path(parent).expanduser()
-    if resources.find_named("configs", with_suffix(parent)) is None and beside.is_file():
+    if resources.find_named_resource("configs", add_yaml_suffix(parent)) is None and beside.is_file():
         return beside
     return find_config(parent)
 
 
-def merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+def merge_sections(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
     """Deep merge; a section whose `kind` changes is replaced, for its other fields belong to the old kind."""
     if "kind" in over and over["kind"] != base.get("kind"):
         return over
     merged = dict(base)
     for key, value in over.items():
         old = merged.get(key)
-        merged[key] = merge(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
+        merged[key] = merge_sections(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
     return merged
 
 
-def assign(data: dict[str, Any], path: list[str], value: Any) -> None:
+def assign_setting(data: dict[str, Any], path: list[str], value: Any) -> None:
     """Set a nested value. Naming an endpoint turns a section of another kind into that endpoint."""
     for key in path[:-1]:
         inner = data.get(key)
-        if isinstance(inner, Written):
+        if isinstance(inner, CommandLineValue):
             inner = data[key] = inner.value
         if not isinstance(inner, dict):
             inner = data[key] = {}
@@ -274,73 +274,73 @@ def assign(data: dict[str, Any], path: list[str], value: Any) -> None:
     data[path[-1]] = value
 
 
-def explain(cls: type[BaseModel], error: ValidationError) -> str:
+def explain_validation_error(cls: type[BaseModel], error: ValidationError) -> str:
     """One line for one problem, with the nearest known key where a key is unknown."""
     found = error.errors()
     # A misspelt name leaves the one that was meant missing: it is the misspelling that is to be named.
     first = next((each for each in found if each["type"] == "extra_forbidden"), found[0])
-    place = ".".join(untagged(cls, first["loc"]))
+    place = ".".join(drop_kind_steps(cls, first["loc"]))
     if first["type"] == "union_tag_not_found":
         kinds = [
             kind
-            for model in models_at(cls, [p for p in first["loc"] if isinstance(p, str)])
-            for kind in kinds_of(model)
+            for model in find_models_at(cls, [p for p in first["loc"] if isinstance(p, str)])
+            for kind in list_kinds(model)
         ]
         return f"{place} needs a kind, as {place}.kind={kinds[0]}; there are: {', '.join(kinds)}"
     if first["type"] != "extra_forbidden":
         got = first.get("input")  # a whole section is not repeated: it may hold what should not be printed
         quotes = ": write it in quotes" if first["type"] == "string_type" else ""
         return f"{place}: {first['msg']}" + (f" (got {got!r}{quotes})" if isinstance(got, bool | int | float) else "")
-    known = fields_at(cls, [p for p in first["loc"][:-1] if isinstance(p, str)])
+    known = list_fields_at(cls, [p for p in first["loc"][:-1] if isinstance(p, str)])
     close = difflib.get_close_matches(str(first["loc"][-1]), known, n=1, cutoff=0.7)
     hint = f"did you mean {close[0]!r}?" if close else f"known here: {', '.join(sorted(known))}"
     return f"unknown key {place!r}: {hint}"
 
 
-def fields_at(cls: type[BaseModel], path: list[str]) -> list[str]:
+def list_fields_at(cls: type[BaseModel], path: list[str]) -> list[str]:
     """Field names of the section that `path` leads to."""
-    return list(dict.fromkeys(name for model in models_at(cls, path) for name in model.model_fields))
+    return list(dict.fromkeys(name for model in find_models_at(cls, path) for name in model.model_fields))
 
 
-def untagged(cls: type[BaseModel], path: Sequence[int | str]) -> list[str]:
+def drop_kind_steps(cls: type[BaseModel], path: Sequence[int | str]) -> list[str]:
     """A place as a user writes it: pydantic puts the kind of a union's member into it, which no config has there."""
     kept: list[str] = []
     for n, step in enumerate(path):
-        before = models_at(cls, [p for p in path[:n] if isinstance(p, str)])
+        before = find_models_at(cls, [p for p in path[:n] if isinstance(p, str)])
         named = any(step in model.model_fields for model in before)
-        if isinstance(step, int) or named or not any(step in kinds_of(model) for model in before):
+        if isinstance(step, int) or named or not any(step in list_kinds(model) for model in before):
             kept.append(str(step))
     return kept
 
 
-def kinds_of(model: type[BaseModel]) -> list[str]:
+def list_kinds(model: type[BaseModel]) -> list[str]:
     """What the `kind` of a union's member may be."""
     return (
         [str(kind) for kind in get_args(model.model_fields["kind"].annotation)] if "kind" in model.model_fields else []
     )
 
 
-def models_at(cls: type[BaseModel], path: list[str]) -> list[type[BaseModel]]:
+def find_models_at(cls: type[BaseModel], path: list[str]) -> list[type[BaseModel]]:
     """The sections that `path` may lead to; union members are found by their kind."""
     candidates: list[type[BaseModel]] = [cls]
     for step in path:
         found: list[type[BaseModel]] = []
         for model in candidates:
             if step in model.model_fields:
-                found += models_in(model.model_fields[step].annotation)
-            elif step in kinds_of(model):
+                found += find_models_in(model.model_fields[step].annotation)
+            elif step in list_kinds(model):
                 found.append(model)
         candidates = found
     return candidates
 
 
-def models_in(annotation: Any) -> list[type[BaseModel]]:
+def find_models_in(annotation: Any) -> list[type[BaseModel]]:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
-    return [m for arg in getattr(annotation, "__args__", ()) for m in models_in(arg)]
+    return [m for arg in getattr(annotation, "__args__", ()) for m in find_models_in(arg)]
 
 
-def identity(config: BaseModel) -> dict[str, Any]:
+def select_identity(config: BaseModel) -> dict[str, Any]:
     """The part of a config that a resume may not change."""
     plain = config.model_dump(mode="json")
     kept: dict[str, Any] = {}
@@ -349,16 +349,16 @@ def identity(config: BaseModel) -> dict[str, Any]:
         if isinstance(extra, dict) and extra.get("operational"):
             continue
         value = getattr(config, name)
-        kept[name] = identity(value) if isinstance(value, BaseModel) else plain[name]
+        kept[name] = select_identity(value) if isinstance(value, BaseModel) else plain[name]
     return kept
 
 
-def differences(old: Any, new: Any, at: str = "") -> list[str]:
+def list_differences(old: Any, new: Any, at: str = "") -> list[str]:
     """Dotted names of the fields that differ, with both values."""
     if isinstance(old, dict) and isinstance(new, dict):
         return [
             line
             for key in sorted(old.keys() | new.keys())
-            for line in differences(old.get(key), new.get(key), f"{at}.{key}".lstrip("."))
+            for line in list_differences(old.get(key), new.get(key), f"{at}.{key}".lstrip("."))
         ]
     return [] if old == new else [f"{at}: {old!r} → {new!r}"]

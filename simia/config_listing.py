@@ -11,7 +11,7 @@ import orjson
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from simia.config import kinds_of, models_in
+from simia.config import find_models_in, list_kinds
 
 ANY_NAME = "NAME"  # stands for a key of a section that maps names to sections
 
@@ -41,7 +41,7 @@ def _list(
     for name, field in model.model_fields.items():
         dotted = f"{prefix}{name}"
         value = getattr(config, name) if config is not None else None
-        sections = tuple(models_in(field.annotation))
+        sections = tuple(find_models_in(field.annotation))
         description = " ".join((field.description or "").split())
         if isinstance(value, BaseModel):
             yield Setting(dotted, describe_type(type(value)), None, description)
@@ -61,7 +61,7 @@ def _list(
                 listed[sections] = dotted
             below = f"{dotted}.{ANY_NAME}" if get_origin(field.annotation) is dict else dotted
             for section in sections:
-                kinds = f", kind: {kinds_of(section)[0]}" if len(sections) > 1 else ""
+                kinds = f", kind: {list_kinds(section)[0]}" if len(sections) > 1 else ""
                 yield Setting(below, describe_type(section) + kinds, None, description)
                 yield from _list(section, None, f"{below}.", listed)
 

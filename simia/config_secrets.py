@@ -93,18 +93,18 @@ def find_secrets(data: Any, place: str = "", *, named: bool = False) -> Iterator
     """
     if isinstance(data, dict):
         for name, value in data.items():
-            if is_secret(as_text(name)):
+            if is_secret(convert_to_text(name)):
                 yield f"a name in {place or 'the config'}"
                 continue
-            yield from find_secrets(value, f"{place}.{name}".lstrip("."), named=has_secret_name(as_text(name)))
+            yield from find_secrets(value, f"{place}.{name}".lstrip("."), named=has_secret_name(convert_to_text(name)))
     elif isinstance(data, list | tuple | set | frozenset):
         for number, value in enumerate(data):
             yield from find_secrets(value, f"{place}.{number}", named=named)
     elif data is not None and not isinstance(data, bool):
-        text = as_text(data)
+        text = convert_to_text(data)
         if (named and not names_variable(text)) or (isinstance(data, str | bytes) and is_secret(text)):
             yield place
 
 
-def as_text(value: Any) -> str:
+def convert_to_text(value: Any) -> str:
     return value.decode("latin-1") if isinstance(value, bytes) else str(value)

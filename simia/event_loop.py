@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 @functools.cache
-def portal() -> asyncio.AbstractEventLoop:
+def start_portal() -> asyncio.AbstractEventLoop:
     """The loop of the portal's thread, started at the first use."""
     loop = asyncio.new_event_loop()
     threading.Thread(target=loop.run_forever, name="simia", daemon=True).start()
@@ -25,7 +25,7 @@ def portal() -> asyncio.AbstractEventLoop:
 
 def run(work: Coroutine[Any, Any, T]) -> T:
     """Run it in the portal's thread and wait. Raises what it raises; must not be called from the portal's own loop."""
-    return asyncio.run_coroutine_threadsafe(work, portal()).result()
+    return asyncio.run_coroutine_threadsafe(work, start_portal()).result()
 
 
 def run_together(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:

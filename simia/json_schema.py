@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-TEXT = {"type": "string", "minLength": 1, "maxLength": 600}
+SHORT_TEXT = {"type": "string", "minLength": 1, "maxLength": 600}
 
 
-def strict(properties: dict[str, Any], optional: Sequence[str] = ()) -> dict[str, Any]:
+def build_strict_object(properties: dict[str, Any], optional: Sequence[str] = ()) -> dict[str, Any]:
     """Return the schema of an object with exactly these properties, all required except `optional`."""
     required = [name for name in properties if name not in optional]
     return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}

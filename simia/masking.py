@@ -61,12 +61,12 @@ def hide(secret: str) -> None:
     key = text.encode("utf-8", "surrogateescape")
     if len(key) < LEAST or (len(key) < WORD and key.isalpha()) or key in _secrets:
         return
-    forms = [key, key.hex().encode(), *base64_forms(key)]
+    forms = [key, key.hex().encode(), *make_base64_forms(key)]
     if not key.isascii():  # with surrogate pairs, and read as Latin-1 by a server
         forms += [json.dumps(text)[1:-1].encode(), key.decode("latin-1").encode()]
     flat = dict.fromkeys(flatten(form) if key.isascii() else fold(flatten(form)) for form in forms)
     _secrets[key] = Secret(
-        tuple((rarest_part(form), form) for form in flat),
+        tuple((pick_rarest_part(form), form) for form in flat),
         re.compile(b"|".join(map(re.escape, forms)), re.IGNORECASE),
         key.isascii(),
     )
@@ -88,20 +88,20 @@ def mask_bytes(raw: bytes) -> bytes:
     """
     if not _secrets:
         return raw
-    found = find(raw, _secrets.values())
+    found = find_hidden(raw, _secrets.values())
     if not found:
         return raw
     if len(raw) > LARGE:
         return MASK
     for secret in found:
         raw = cut_literal(raw, secret)
-    found = find(raw, found)
+    found = find_hidden(raw, found)
     if found:
         raw = cut_spelled(raw, found)
-    return MASK if find(raw, found) else raw
+    return MASK if find_hidden(raw, found) else raw
 
 
-def find(raw: bytes, secrets: Iterable[Secret]) -> list[Secret]:
+def find_hidden(raw: bytes, secrets: Iterable[Secret]) -> list[Secret]:
     """The secrets that `raw` holds in some form. Blocks overlap by the longest spelling, so that none is missed between two."""
     secrets = list(secrets)
     overlap = max((secret.reach for secret in secrets), default=0)
@@ -109,11 +109,11 @@ def find(raw: bytes, secrets: Iterable[Secret]) -> list[Secret]:
     found: dict[Secret, None] = {}
     for start in range(0, max(1, len(raw) - overlap), block - overlap):
         part = raw[start : start + block]
-        texts = readings(part)
+        texts = decode_steps(part)
         if any(mark in part for mark in BREAKS):  # also without them, for a form that was wrapped into lines
             for mark in BREAKS:
                 part = part.replace(mark, b"")
-            texts += readings(part)
+            texts += decode_steps(part)
         folded = texts if all(secret.ascii for secret in secrets) else [fold(text) for text in texts]
         for secret in secrets:
             for flat in texts if secret.ascii else folded:
@@ -124,10 +124,10 @@ def find(raw: bytes, secrets: Iterable[Secret]) -> list[Secret]:
 
 def flatten(raw: bytes) -> bytes:
     """The text in lower case, with percent encoding and JSON escapes undone and without white space."""
-    return readings(raw)[-1]
+    return decode_steps(raw)[-1]
 
 
-def readings(raw: bytes) -> list[bytes]:
+def decode_steps(raw: bytes) -> list[bytes]:
     """The text flattened, after each step of decoding: one too many takes the first digits of the key in `100%41b2c3`."""
     flat = raw.translate(LOWER, SKIPPED)
     texts = [flat]
@@ -154,7 +154,7 @@ def cut_literal(raw: bytes, secret: Secret) -> bytes:
     """Replace the forms that stand in `raw` as they are: nearly always all of them."""
     kept, last = [], 0
     for match in secret.literal.finditer(raw):
-        kept.append(raw[last : before_escape(raw, last, match.start())])
+        kept.append(raw[last : step_before_escape(raw, last, match.start())])
         last = match.end()
     return MASK.join([*kept, raw[last:]])
 
@@ -165,28 +165,28 @@ def cut_spelled(raw: bytes, secrets: list[Secret]) -> bytes:
     kept: list[bytes] = []
     while start < len(raw):
         window = raw[start : start + 2 * reach]
-        if not find(window, secrets):
+        if not find_hidden(window, secrets):
             kept.append(window[:reach])
             start += reach
             continue
         low, end = 0, len(window)  # a key is in window[:end], none is in window[:low]
         while end - low > 1:
             middle = (low + end) // 2
-            low, end = (low, middle) if find(window[:middle], secrets) else (middle, end)
+            low, end = (low, middle) if find_hidden(window[:middle], secrets) else (middle, end)
             effort += middle
         first, high = 0, end  # a key is in window[first:end], none is in window[high:end]
         while high - first > 1:
             middle = (first + high) // 2
-            first, high = (middle, high) if find(window[middle:end], secrets) else (first, middle)
+            first, high = (middle, high) if find_hidden(window[middle:end], secrets) else (first, middle)
             effort += end - middle
         if effort > EFFORT:
             return MASK
-        kept += [window[: before_escape(window, 0, first)], MASK]
+        kept += [window[: step_before_escape(window, 0, first)], MASK]
         start += end
     return b"".join(kept)
 
 
-def before_escape(raw: bytes, least: int, at: int) -> int:
+def step_before_escape(raw: bytes, least: int, at: int) -> int:
     """`at`, or the start of the escape sequence or run of backslashes that it would cut, not before `least`."""
     half = HALF_ESCAPE.search(raw, max(least, at - 4), at)
     if half is not None:
@@ -196,13 +196,13 @@ def before_escape(raw: bytes, least: int, at: int) -> int:
     return at
 
 
-def rarest_part(form: bytes) -> bytes:
+def pick_rarest_part(form: bytes) -> bytes:
     """The part with the fewest characters that are common in prose: a search for it skips most of a text."""
     parts = [form[at : at + PART] for at in range(max(1, len(form) - PART + 1))]
     return min(parts, key=lambda part: sum(code in COMMON for code in part) + 3 * (part[-1] in COMMON))
 
 
-def base64_forms(key: bytes) -> list[bytes]:
+def make_base64_forms(key: bytes) -> list[bytes]:
     """The characters that base64 has for `key` wherever it begins in the encoded text, without those shared with its neighbours."""
     forms = []
     for before in range(3):

@@ -21,7 +21,15 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from simia import resources
 from simia.errors import UserError
-from simia.pack_files import MOST_TOOL_COUNT, MOST_TOOLS, check_name, first_line, parse_yaml, read_bytes, read_lines
+from simia.pack_files import (
+    MOST_TOOL_COUNT,
+    MOST_TOOLS,
+    check_name,
+    parse_yaml,
+    read_bytes,
+    read_lines,
+    summarize_error,
+)
 from simia.task import Match, Task, ToolTest
 from simia.tool import SchemaError, ToolSpec, compile_schema
 from simia.trajectory import Trajectory
@@ -39,7 +47,7 @@ def check_printable(text: str) -> str:
 Printable = Annotated[str, AfterValidator(check_printable)]
 
 
-class Executable(BaseModel):
+class ExecutableSpec(BaseModel):
     """How the pack's code is run: see `simia.kit` for what it looks like."""
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
@@ -103,7 +111,7 @@ class PackFile(BaseModel):
     """Python file with the functions that checklist rewards name."""
     match: dict[str, Match] = Field(default_factory=dict)
     """Dotted path of the state → how its values are compared."""
-    executable: Executable | None = None
+    executable: ExecutableSpec | None = None
     """How the pack's code is run; None: it has none."""
     user: Literal["none", "scripted", "llm"] = "none"
     """Which user plays where none is chosen."""
@@ -139,7 +147,7 @@ class Pack(BaseModel):
     """Seed trajectories."""
     match: dict[str, Match] = Field(default_factory=dict)
     """Dotted path of the state → how its values are compared."""
-    executable: Executable | None = None
+    executable: ExecutableSpec | None = None
     """How the pack's code is run; None: it has none."""
     user: Literal["none", "scripted", "llm"] = "none"
     """Which user plays where none is chosen."""
@@ -165,14 +173,14 @@ class Pack(BaseModel):
         Raises:
             UserError: There is no such pack, or one of its files is malformed.
         """
-        root = name if isinstance(name, Path) and name.exists() else resources.find("seeds", name)
+        root = name if isinstance(name, Path) and name.exists() else resources.find_resource("seeds", name)
         path = root / "pack.yaml" if root.is_dir() else root
         if not path.is_file():
             raise UserError(f"{root} is no pack: it has no pack.yaml")
         try:
             head = PackFile.model_validate(parse_yaml(path))
         except (ValidationError, yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
-            raise UserError(f"{path}: {first_line(error)}") from None
+            raise UserError(f"{path}: {summarize_error(error)}") from None
         check_names(path.parent, head)
         pack = cls(
             name=head.name,
@@ -187,16 +195,16 @@ class Pack(BaseModel):
             file=head,
         )
         if head.policy:
-            pack.policy = text_of(part(path, head.policy)).strip()
+            pack.policy = read_pack_text(find_pack_file(path, head.policy)).strip()
         if head.tools:
-            pack.tools = read_tools(part(path, head.tools))
+            pack.tools = read_tools(find_pack_file(path, head.tools))
         if head.user_tools:
-            pack.user_tools = read_tools(part(path, head.user_tools))
+            pack.user_tools = read_tools(find_pack_file(path, head.user_tools))
         names = {tool.name for tool in pack.tools}
         if unknown := [name for name in head.ends if name not in names]:
             raise UserError(f"{path}: ends: there is no tool {unknown[0]!r}")
         if head.seeds:
-            pack.seeds = [pack.adopt(t) for t in read_seeds(part(path, head.seeds))]
+            pack.seeds = [pack.adopt(t) for t in read_seeds(find_pack_file(path, head.seeds))]
         return pack
 
     def adopt(self, seed: Trajectory) -> Trajectory:
@@ -245,7 +253,7 @@ class Pack(BaseModel):
     def path_of(self, what: str) -> Path | None:
         """Return the file that a key of `pack.yaml` names (`state`, `tasks`, `tests`, …); None where it names none."""
         name = getattr(self.file, what, None)
-        return part(self.root / "pack.yaml", name) if self.root and name else None
+        return find_pack_file(self.root / "pack.yaml", name) if self.root and name else None
 
 
 def check_names(pack: Path, head: PackFile) -> None:
@@ -258,7 +266,7 @@ def check_names(pack: Path, head: PackFile) -> None:
         check_name(pack, "executable.code" if how and name == how.code else "executable.hidden", name)
 
 
-def part(pack_yaml: Path, name: str) -> Path:
+def find_pack_file(pack_yaml: Path, name: str) -> Path:
     """A file of the pack. One that lies elsewhere, also by a link, is refused: a foreign pack must not bring our files into prompts."""
     path = pack_yaml.parent / name
     if "\0" in name or not path.is_file() or not path.resolve().is_relative_to(pack_yaml.parent.resolve()):
@@ -266,7 +274,7 @@ def part(pack_yaml: Path, name: str) -> Path:
     return path
 
 
-def text_of(path: Path) -> str:
+def read_pack_text(path: Path) -> str:
     try:
         return read_bytes(path, MOST_TOOLS).decode("utf-8")
     except UnicodeDecodeError:
@@ -284,7 +292,7 @@ def read_tools(path: Path) -> list[ToolSpec]:
         for tool in tools:
             compile_schema(tool.parameters)
     except (orjson.JSONDecodeError, ValidationError, SchemaError) as error:
-        raise UserError(f"{path}: {first_line(error)}") from None
+        raise UserError(f"{path}: {summarize_error(error)}") from None
     counts = Counter(tool.name for tool in tools)
     twice = next((name for name, count in counts.items() if count > 1), None)
     if twice:
@@ -299,7 +307,7 @@ def read_rows(path: Path, make: Callable[[Any], T]) -> list[T]:
         try:
             rows.append(make(orjson.loads(line)))
         except (orjson.JSONDecodeError, ValidationError) as error:
-            raise UserError(f"{path}, line {number}: {first_line(error)}") from None
+            raise UserError(f"{path}, line {number}: {summarize_error(error)}") from None
     return rows
 
 

@@ -101,7 +101,7 @@ def is_leftover(name: str) -> bool:
     )
 
 
-def first_line(error: Exception) -> str:
+def summarize_error(error: Exception) -> str:
     """What an error says, in one line of bounded length."""
     if isinstance(error, ValidationError):
         first = error.errors(include_url=False, include_input=False)[0]

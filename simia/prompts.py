@@ -50,19 +50,19 @@ def decode_result(text: str) -> Any:
 
 
 @cache
-def template(name: str) -> tuple[PromptTemplate, str]:
-    text, digest = text_of(name)
+def load_template(name: str) -> tuple[PromptTemplate, str]:
+    text, digest = read_prompt(name)
     return PromptTemplate(name, text), digest
 
 
 @cache
-def text_of(name: str) -> tuple[str, str]:
-    path: Path = resources.find("prompts", name)
+def read_prompt(name: str) -> tuple[str, str]:
+    path: Path = resources.find_resource("prompts", name)
     return path.read_text(encoding="utf-8").strip(), resources.file_hash(path)
 
 
 @cache
 def read_lines(name: str) -> tuple[str, ...]:
     """Return the lines of a file under prompts/, blank ones left out."""
-    text = resources.find("prompts", name).read_text(encoding="utf-8")
+    text = resources.find_resource("prompts", name).read_text(encoding="utf-8")
     return tuple(line.strip() for line in text.splitlines() if line.strip())

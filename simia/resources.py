@@ -34,25 +34,25 @@ def user_roots() -> list[Path]:
     return [Path(p).expanduser() for p in os.environ.get("SIMIA_PATH", "").split(os.pathsep) if p]
 
 
-def roots() -> list[Path]:
+def resource_roots() -> list[Path]:
     return [*user_roots(), data_root()]
 
 
-def is_path(name: str) -> bool:
+def looks_like_path(name: str) -> bool:
     """Whether a name can only be a path: absolute, or beginning with `.` or `~`."""
     return name.startswith(("./", "../", "~")) or name in (".", "..") or Path(name).is_absolute()
 
 
-def find_named(kind: Kind, name: str | Path) -> Path | None:
+def find_named_resource(kind: Kind, name: str | Path) -> Path | None:
     """The file or folder of that name in `SIMIA_PATH` or among ours."""
-    if is_path(str(name)):
+    if looks_like_path(str(name)):
         return None
-    return next((found for root in roots() if (found := root / kind / name).exists()), None)
+    return next((found for root in resource_roots() if (found := root / kind / name).exists()), None)
 
 
-def find(kind: Kind, name: str | Path) -> Path:
+def find_resource(kind: Kind, name: str | Path) -> Path:
     """The file or folder of that name, or at that path. Raises `UserError` that lists what there is."""
-    if (named := find_named(kind, name)) is not None:
+    if (named := find_named_resource(kind, name)) is not None:
         return named
     given = Path(name).expanduser()
     if given.exists():
@@ -63,7 +63,7 @@ def find(kind: Kind, name: str | Path) -> Path:
     missing = f"no {what} named {str(name)!r}"
     if kind == "seeds" and (given.suffix or len(given.parts) > 1):  # meant as a path
         missing = f"no such file or folder: {str(name)!r}, and no pack of that name"
-    raise UserError(f"{missing}; there are: {', '.join(names(kind)) or 'none'} (or give a path)")
+    raise UserError(f"{missing}; there are: {', '.join(list_names(kind)) or 'none'} (or give a path)")
 
 
 def describe_overrides() -> list[str]:
@@ -71,31 +71,31 @@ def describe_overrides() -> list[str]:
     the name of a file of ours and is not used."""
     lines, replaced = [], set[str]()
     for root in user_roots():
-        found = shadowing(root)
+        found = list_shadowing(root)
         lines += [f"{name} is taken from {root} (SIMIA_PATH)" for name in found if name not in replaced]
         replaced |= set(found)
-    packs = [f"./{name}" for name in names("seeds", [data_root()]) if (Path(name) / "pack.yaml").is_file()]
+    packs = [f"./{name}" for name in list_names("seeds", [data_root()]) if (Path(name) / "pack.yaml").is_file()]
     if data_root() / "seeds" == Path.cwd():
         packs = []
-    if unused := [*packs, *(f"./{name}" for name in shadowing(Path()) if name not in replaced)]:
+    if unused := [*packs, *(f"./{name}" for name in list_shadowing(Path()) if name not in replaced)]:
         shown = ", ".join(unused[:3]) + (f" and {len(unused) - 3} more" if len(unused) > 3 else "")
         lines.append(f"not used, for simia has one of that name: {shown} (to use it: SIMIA_PATH=. or the path with ./)")
     return lines
 
 
-def shadowing(root: Path) -> list[str]:
+def list_shadowing(root: Path) -> list[str]:
     """The files (of packs: the folders) under `root` that have the name of one of ours."""
     ours = data_root()
     if root.resolve() == ours:
         return []
-    files = [f"{kind}/{name}" for kind in KINDS for name in names(kind, [ours])]
+    files = [f"{kind}/{name}" for kind in KINDS for name in list_names(kind, [ours])]
     return [name for name in files if os.path.exists(root / name)]
 
 
-def names(kind: Kind, within: list[Path] | None = None) -> list[str]:
+def list_names(kind: Kind, within: list[Path] | None = None) -> list[str]:
     """Every name in `SIMIA_PATH` and among ours, or in these folders alone."""
     found: set[str] = set()
-    for root in roots() if within is None else within:
+    for root in resource_roots() if within is None else within:
         base = root / kind
         if not base.is_dir():
             continue

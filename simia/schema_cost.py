@@ -35,7 +35,7 @@ class SchemaError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Cost:
+class SchemaCost:
     """What a schema costs. `checks[d]`: checks of one place, for values that nest d levels; the last one holds for all
     deeper values unless the schema is recursive, which then refuses them."""
 
@@ -55,7 +55,7 @@ class Cost:
         return None if self.recursive else self.checks[-1]
 
 
-def estimate_cost(schema: dict[str, Any]) -> Cost:
+def estimate_cost(schema: dict[str, Any]) -> SchemaCost:
     """Estimate what one check costs. Raises `SchemaError` where it would be too much for any value."""
     patterns = list(find_patterns(schema))
     states = sum(map(count_states, patterns))
@@ -64,20 +64,20 @@ def estimate_cost(schema: dict[str, Any]) -> Cost:
             f"its {len(patterns):,} regular expressions have {states:,} states with repetitions written out; "
             f"{MOST_PATTERNS:,} expressions and {MOST_PATTERN_STATES:,} states are the most"
         )
-    graph = Graph(schema)
+    graph = SchemaGraph(schema)
     try:
         checks, recursive = expand(graph)
     except RecursionError:
         raise SchemaError("its references form too long a chain") from None
-    return Cost(checks, recursive, len(patterns), states, graph.alternatives)
+    return SchemaCost(checks, recursive, len(patterns), states, graph.alternatives)
 
 
-def expand(graph: Graph) -> tuple[tuple[int, ...], bool]:
+def expand(graph: SchemaGraph) -> tuple[tuple[int, ...], bool]:
     """(checks for each depth of a value, whether the schema is recursive)."""
     flat = graph.checks(graph.root, graph.root, None)
     if not graph.recursive:
         if flat > MOST_CHECKS:
-            raise too_many()
+            raise refuse_expansion()
         return (flat,), False
     found: list[int] = []
     for depth in range(MOST_LEVELS + 1):
@@ -86,15 +86,15 @@ def expand(graph: Graph) -> tuple[tuple[int, ...], bool]:
             break
         found.append(checks)
     if len(found) < 2:
-        raise too_many()
+        raise refuse_expansion()
     return tuple(found), True
 
 
-def too_many() -> SchemaError:
+def refuse_expansion() -> SchemaError:
     return SchemaError(f"its references and alternatives expand to more than {MOST_CHECKS:,} checks of one value")
 
 
-class Graph:
+class SchemaGraph:
     """The schema as a graph: parts applied to the same place of a value, parts applied one level below, references."""
 
     def __init__(self, schema: dict[str, Any]) -> None:
@@ -142,9 +142,9 @@ class Graph:
         total = count_own(node) + here
         if depth != 0:
             under = None if depth is None else depth - 1
-            for part in added_below(node):
+            for part in add_below(node):
                 total += self.checks(part, resource, under, below=True)
-            for parts in chosen_below(node):
+            for parts in choose_below(node):
                 total += max((self.checks(part, resource, under, below=True) for part in parts), default=0)
         del self._path[key]
         self._known[key] = total
@@ -193,7 +193,7 @@ class Graph:
         return [node]
 
 
-def added_below(node: dict[str, Any]) -> Iterator[Any]:
+def add_below(node: dict[str, Any]) -> Iterator[Any]:
     """Parts that can all apply to one place below."""
     for name in (*BELOW, *UNEVALUATED):
         if name in node:
@@ -204,7 +204,7 @@ def added_below(node: dict[str, Any]) -> Iterator[Any]:
         yield part
 
 
-def chosen_below(node: dict[str, Any]) -> Iterator[list[Any]]:
+def choose_below(node: dict[str, Any]) -> Iterator[list[Any]]:
     """Parts of which one at most applies to one place below."""
     if isinstance(part := node.get("properties"), dict):
         yield list(part.values())
@@ -268,13 +268,13 @@ def count_states(pattern: str) -> int:
             sizes[-1] += last
         elif letter not in "*+?|^$":
             last = PROPERTY_STATES if pattern.startswith(("\\p", "\\P"), at) else 1
-            at = end_of_class(pattern, at) if letter == "[" else at + (letter == "\\")
+            at = find_class_end(pattern, at) if letter == "[" else at + (letter == "\\")
             sizes[-1] += last
         at += 1
     return sum(sizes) + 1
 
 
-def end_of_class(pattern: str, at: int) -> int:
+def find_class_end(pattern: str, at: int) -> int:
     """The index of the `]` that closes the class which opens at `at`; the last index where none does."""
     depth = 0
     while at < len(pattern):

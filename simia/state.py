@@ -14,7 +14,7 @@ Change = dict[str, Any]
 JSON = Any
 
 
-def diff(old: JSON, new: JSON) -> list[Change]:
+def diff_states(old: JSON, new: JSON) -> list[Change]:
     """Changes that make `new` of `old`, by path; empty when both are equal (1 and 1.0 are; 1 and true are not)."""
     found: list[Change] = []
     stack: list[tuple[list[str], JSON, JSON]] = [([], old, new)]
@@ -37,7 +37,7 @@ def diff(old: JSON, new: JSON) -> list[Change]:
     return sorted(found, key=lambda change: change["path"])
 
 
-def apply(state: JSON, changes: list[Change]) -> JSON:
+def apply_changes(state: JSON, changes: list[Change]) -> JSON:
     """The state after `changes`; `state` itself stays as it is. Raises `KeyError` where they do not fit."""
     state = copy.deepcopy(state)
     for change in changes:

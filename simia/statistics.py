@@ -31,7 +31,7 @@ class Estimate:
 
 
 @dataclass(slots=True)
-class Scores:
+class RolloutStatistics:
     """Figures of a rollout. `tasks`: those that were played, scored or not; `tries`: scored episodes a task at least."""
 
     episodes: int
@@ -43,54 +43,54 @@ class Scores:
     passes: dict[str, Estimate] = field(default_factory=dict)
 
 
-def figures(rewards: Mapping[str, Sequence[float | None]]) -> Scores:
+def summarize_rewards(rewards: Mapping[str, Sequence[float | None]]) -> RolloutStatistics:
     """Task id → the rewards of its episodes; None where one was aborted."""
     known = {task: [r for r in values if r is not None] for task, values in rewards.items()}
     known = {task: values for task, values in known.items() if values}
     episodes = sum(len(values) for values in rewards.values())
     scored = sum(len(values) for values in known.values())
     tries = min((len(values) for values in known.values()), default=0)
-    found = Scores(episodes, scored, episodes - scored, len(rewards), tries, None)
+    found = RolloutStatistics(episodes, scored, episodes - scored, len(rewards), tries, None)
     if not known:
         return found
-    found.mean = interval([sum(values) / len(values) for values in known.values()])
+    found.mean = bootstrap_interval([sum(values) / len(values) for values in known.values()])
     wins = [(len(values), sum(v >= SUCCESS for v in values)) for values in known.values()]
-    for k in steps(tries):
-        found.passes[f"pass@{k}"] = interval([at_least_one(n, c, k) for n, c in wins])
+    for k in list_pass_ks(tries):
+        found.passes[f"pass@{k}"] = bootstrap_interval([estimate_pass_at_k(n, c, k) for n, c in wins])
         if k > 1:
-            found.passes[f"pass^{k}"] = interval([all_of(n, c, k) for n, c in wins])
+            found.passes[f"pass^{k}"] = bootstrap_interval([estimate_pass_hat_k(n, c, k) for n, c in wins])
     return found
 
 
-def steps(tries: int) -> list[int]:
+def list_pass_ks(tries: int) -> list[int]:
     """1, 2, 4, 8, …, and the number of tries itself."""
     powers = [2**i for i in range(tries.bit_length()) if 2**i <= tries]
     return sorted({*powers, tries} - {0})
 
 
-def at_least_one(n: int, c: int, k: int) -> float:
+def estimate_pass_at_k(n: int, c: int, k: int) -> float:
     """1 - C(n-c, k) / C(n, k)."""
     return 1.0 - math.comb(n - c, k) / math.comb(n, k)
 
 
-def all_of(n: int, c: int, k: int) -> float:
+def estimate_pass_hat_k(n: int, c: int, k: int) -> float:
     """C(c, k) / C(n, k)."""
     return math.comb(c, k) / math.comb(n, k)
 
 
-def interval(values: Sequence[float]) -> Estimate:
+def bootstrap_interval(values: Sequence[float]) -> Estimate:
     """The mean, and the 2.5 % and 97.5 % quantiles of the means of resamples. When all values are 0 or all 1 a bootstrap
     has no width: then the interval is Wilson's."""
     n = len(values)
     mean = sum(values) / n
     if len(set(values)) == 1:
-        return Estimate(mean, *wilson(sum(values), n))
+        return Estimate(mean, *compute_wilson_interval(sum(values), n))
     source = random.Random(0)
     means = sorted(sum(source.choices(values, k=n)) / n for _ in range(RESAMPLES))
     return Estimate(mean, means[int(0.025 * RESAMPLES)], means[int(0.975 * RESAMPLES) - 1])
 
 
-def wilson(successes: float, n: int) -> tuple[float, float]:
+def compute_wilson_interval(successes: float, n: int) -> tuple[float, float]:
     """Return Wilson's 95 % score interval of a share, which holds near 0 and 1 too; (0, 1) where n is 0."""
     if not n:
         return 0.0, 1.0

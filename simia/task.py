@@ -16,11 +16,11 @@ Match = Literal["exact", "exempt", "semantic"]
 HAND_OVER, HAND_BACK = "Please go on with the next steps.", "I have done that."
 
 
-class Strict(BaseModel):
+class StrictModel(BaseModel):
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
 
 
-class Action(Strict):
+class Action(StrictModel):
     """A call of the reference solution, by the agent or by the user's own tools."""
 
     by: By = "agent"
@@ -31,7 +31,7 @@ class Action(Strict):
     """The arguments."""
 
 
-class Turn(Strict):
+class ScriptTurn(StrictModel):
     """One turn of a script: exactly one of the user's words, the agent's words, or calls that one message holds."""
 
     user: str | None = None
@@ -42,13 +42,13 @@ class Turn(Strict):
     """Calls of one assistant message."""
 
     @model_validator(mode="after")
-    def one(self) -> Turn:
+    def check_one_content(self) -> ScriptTurn:
         if sum(x is not None for x in (self.user, self.agent, self.calls)) != 1:
             raise ValueError("a turn has exactly one of user, agent, calls")
         return self
 
 
-class StateSpec(Strict):
+class StateSpec(StrictModel):
     """The final state equals the one that the reference solution leaves (ScaleEnv §3.4).
 
     `policies` maps a dotted path with `*` (`returns.*.created_at`) to how its values are compared: `exact`; `exempt`, not
@@ -65,7 +65,7 @@ class StateSpec(Strict):
     """Share of correct changes, in place of 0 or 1."""
 
 
-class ChecklistSpec(Strict):
+class ChecklistSpec(StrictModel):
     """Functions of the pack's `checks` file, each `check(final, initial) -> bool` over JSON states; the share that holds."""
 
     kind: Literal["checklist"] = "checklist"
@@ -82,7 +82,7 @@ class ChecklistSpec(Strict):
     """Share of checks that hold, in place of 0 or 1."""
 
 
-class TraceSpec(Strict):
+class TraceSpec(StrictModel):
     """Every reference call is matched by a call of its own, in any order or in theirs (EnvFactory §3.4).
 
     `mask`: tool → arguments that are not compared. `extra`: what a call that matches nothing takes off (at most 0.5).
@@ -104,7 +104,7 @@ class TraceSpec(Strict):
     """Share of matched calls, in place of 0 or 1."""
 
 
-class AnswerSpec(Strict):
+class AnswerSpec(StrictModel):
     """What the agent tells the user. `contains`: each of `expect` occurs in its words; `exact`: the last words equal one of
     them; `number`: a number within `tolerance` occurs; `regex`: each expression is found (linear-time engine)."""
 
@@ -122,7 +122,7 @@ class AnswerSpec(Strict):
     """Share of what was found, in place of 0 or 1."""
 
 
-class ValueSpec(Strict):
+class ValueSpec(StrictModel):
     """A number of the final state at the dotted `path`, scaled so that `low` is 0 and `high` is 1, and clipped (a game's points)."""
 
     kind: Literal["value"] = "value"
@@ -147,7 +147,7 @@ Part = StateSpec | ChecklistSpec | TraceSpec | AnswerSpec | ValueSpec
 RewardPart = Annotated[Part, Field(discriminator="kind")]
 
 
-class RewardSpec(Strict):
+class RewardSpec(StrictModel):
     """Parts and how they make one value: their product (all must hold), their weighted mean, or the least."""
 
     parts: list[RewardPart] = Field(default_factory=lambda: list[Part]([StateSpec()]), min_length=1)
@@ -158,7 +158,7 @@ class RewardSpec(Strict):
     """What the source asks for and none of the parts judges, such as a model's opinion: named, never silently passed."""
 
 
-class Task(Strict):
+class Task(StrictModel):
     """One thing to do in a pack's environment, with what sets it up, solves it and judges it: a row of `tasks.jsonl`."""
 
     id: str
@@ -175,7 +175,7 @@ class Task(Strict):
     """`{"patch": …}`, a JSON merge patch over the pack's state, or `{"state": …}`; imported packs have forms of their own."""
     reference: list[Action] = Field(default_factory=list)
     """The reference solution: calls in order."""
-    script: list[Turn] = Field(default_factory=list)
+    script: list[ScriptTurn] = Field(default_factory=list)
     """A whole conversation around the reference; empty: one is made."""
     reward: RewardSpec = Field(default_factory=RewardSpec)
     """How an episode is judged."""
@@ -196,26 +196,26 @@ class Task(Strict):
         """Whether a solution is known; one that is only words has no actions."""
         return bool(self.actions or self.script) or "reference" in self.model_fields_set
 
-    def spoken(self) -> list[Turn]:
+    def make_script(self) -> list[ScriptTurn]:
         """The script, or one made around the reference: calls one by one, a word between the agent's and the user's, and at
         the end what the reward's answers ask for."""
         if self.script:
             return self.script
-        turns = [Turn(user=self.opening or self.instruction)]
+        turns = [ScriptTurn(user=self.opening or self.instruction)]
         by: By = "agent"
         for action in self.reference:
             if action.by != by:
-                turns.append(Turn(agent=HAND_OVER) if by == "agent" else Turn(user=HAND_BACK))
+                turns.append(ScriptTurn(agent=HAND_OVER) if by == "agent" else ScriptTurn(user=HAND_BACK))
                 by = action.by
-            turns.append(Turn(calls=[action]))
+            turns.append(ScriptTurn(calls=[action]))
         if by == "user":
-            turns.append(Turn(user=HAND_BACK))
+            turns.append(ScriptTurn(user=HAND_BACK))
         answers = [part for part in self.reward.parts if isinstance(part, AnswerSpec)]
         words = [text for part in answers for text in (part.expect[:1] if part.match == "exact" else part.expect)]
-        return [*turns, Turn(agent=", ".join(words) if words else "Done.")]
+        return [*turns, ScriptTurn(agent=", ".join(words) if words else "Done.")]
 
 
-class Expectation(Strict):
+class Expectation(StrictModel):
     """What a test of a tool expects: `result`, a part of what it returns; `changes`, dotted path → new value; or an error's words."""
 
     outcome: Literal["success", "refusal"] = "success"
@@ -228,7 +228,7 @@ class Expectation(Strict):
     """Dotted path of the state → its new value; None: not compared."""
 
 
-class ToolTest(Strict):
+class ToolTest(StrictModel):
     """One row of `tests.jsonl`: a call in a state, and what must come of it (ScaleEnv §3.2)."""
 
     name: str

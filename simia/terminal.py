@@ -60,7 +60,7 @@ def print_exception(kind: type[BaseException], error: BaseException, trace: Trac
     say_error("".join(traceback.format_exception(kind, error, trace)).rstrip())
 
 
-def guard() -> None:
+def install_output_guard() -> None:
     """Let tracebacks and log records of this process pass through `clean` too. Called by entry points, not on import."""
     sys.excepthook = print_exception
     handler = logging.StreamHandler()

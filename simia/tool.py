@@ -80,7 +80,7 @@ class CompiledSchema:
     def __init__(self, schema: dict[str, Any]) -> None:
         import jsonschema_rs  # three megabytes that talking to an endpoint does not need
 
-        guard(schema)
+        refuse_hostile_schema(schema)
         self._cost = estimate_cost(schema)
         share = min(ONE_PATTERN_BYTES, PATTERN_BYTES // max(1, self._cost.patterns))
         try:
@@ -106,7 +106,7 @@ class CompiledSchema:
             return []
         checks = self._cost.of(count_levels(value)) or self._cost.checks[-1]
         if checks * count_bytes(value) <= MOST_EXPLAINED:
-            return [reported(error) for error in islice(self._fast.iter_errors(value), MOST_ERRORS)]
+            return [locate_error(error) for error in islice(self._fast.iter_errors(value), MOST_ERRORS)]
         if self._cost.alternatives:  # its errors hold those of every branch
             return [("", "the value breaks the schema; where is not searched for in a value of this size")]
         import jsonschema_rs
@@ -114,7 +114,7 @@ class CompiledSchema:
         try:
             self._fast.validate(value)
         except jsonschema_rs.ValidationError as error:
-            return [reported(error)]
+            return [locate_error(error)]
         return [("", "the value breaks the schema")]
 
     def _too_large(self, value: Any) -> str | None:
@@ -131,9 +131,9 @@ class CompiledSchema:
         return None
 
 
-def reported(error: Any) -> tuple[str, str]:
+def locate_error(error: Any) -> tuple[str, str]:
     """A validator's error as (JSON path, message of bounded length)."""
-    return dotted(error.instance_path), error.message[:MOST_MESSAGE]
+    return join_dotted(error.instance_path), error.message[:MOST_MESSAGE]
 
 
 def count_levels(value: Any) -> int:
@@ -167,33 +167,33 @@ def compile_schema(schema: dict[str, Any]) -> CompiledSchema:
     except (TypeError, orjson.JSONEncodeError) as error:
         raise SchemaError(f"the schema is not JSON: {error}") from None
     heavy = sum(map(count_states, find_patterns(schema))) > HEAVY
-    return (_compiled_heavy if heavy else _compiled)(key)
+    return (_compile_heavy if heavy else _compile_light)(key)
 
 
 @lru_cache(maxsize=4096)
-def _compiled(key: bytes) -> CompiledSchema:
+def _compile_light(key: bytes) -> CompiledSchema:
     return CompiledSchema(orjson.loads(key))
 
 
 @lru_cache(maxsize=64)
-def _compiled_heavy(key: bytes) -> CompiledSchema:
+def _compile_heavy(key: bytes) -> CompiledSchema:
     return CompiledSchema(orjson.loads(key))
 
 
-def guard(schema: Any) -> None:
+def refuse_hostile_schema(schema: Any) -> None:
     """Refuse what must not reach a validator: remote references, absurd depth or size, non-object arguments."""
     if not isinstance(schema, dict):
         raise SchemaError("the schema is not an object")
     if len(orjson.dumps(schema)) > MAX_SCHEMA_BYTES:
         raise SchemaError(f"the schema is larger than {MAX_SCHEMA_BYTES} bytes")
-    for depth, key, value in walk(schema):
+    for depth, key, value in walk_json(schema):
         if depth > MAX_SCHEMA_DEPTH:
             raise SchemaError(f"the schema nests deeper than {MAX_SCHEMA_DEPTH}")
         if key in ("$ref", "$dynamicRef") and isinstance(value, str) and not value.startswith("#"):
             raise SchemaError(f"the schema refers to {value!r}: only references within the schema are read")
 
 
-def walk(value: Any, depth: int = 0, key: str | None = None) -> Iterator[tuple[int, str | None, Any]]:
+def walk_json(value: Any, depth: int = 0, key: str | None = None) -> Iterator[tuple[int, str | None, Any]]:
     """Every node of a JSON value with its depth and the key it stands under; stops below the depth limit."""
     stack: list[tuple[int, str | None, Any]] = [(depth, key, value)]
     while stack:
@@ -207,5 +207,5 @@ def walk(value: Any, depth: int = 0, key: str | None = None) -> Iterator[tuple[i
             stack.extend((depth + 1, None, v) for v in value)
 
 
-def dotted(path: list[Any]) -> str:
+def join_dotted(path: list[Any]) -> str:
     return "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in path).lstrip(".")

@@ -189,7 +189,7 @@ class Trajectory(BaseModel):
         seen = {
             "system": self.system,
             "tools": [tool.model_dump(exclude_defaults=True) for tool in self.tools],
-            "messages": [content_of(message) for message in self.messages],
+            "messages": [select_content(message) for message in self.messages],
         }
         return digest(seen)
 
@@ -211,10 +211,10 @@ class Trajectory(BaseModel):
             UserError: The row was written by a newer version of simia.
             pydantic.ValidationError: The row does not have the form of a trajectory.
         """
-        return cls.model_validate(upgrade(row))
+        return cls.model_validate(upgrade_row(row))
 
 
-def content_of(message: Message) -> dict[str, Any]:
+def select_content(message: Message) -> dict[str, Any]:
     """What counts of a message for identity: not the made-up call ids, but which call a result answers stays in order."""
     return {
         "role": message.role,
@@ -224,7 +224,7 @@ def content_of(message: Message) -> dict[str, Any]:
     }
 
 
-def compact(value: Any) -> str:
+def write_compact_json(value: Any) -> str:
     """JSON on one line; also where a model wrote an integer beyond 64 bits or half a character."""
     try:
         return orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS).decode()
@@ -245,7 +245,7 @@ def digest(value: Any) -> str:
 UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
 
 
-def upgrade(row: dict[str, Any]) -> dict[str, Any]:
+def upgrade_row(row: dict[str, Any]) -> dict[str, Any]:
     """Lift a stored row, step by step, to the present version. Pure; refuses rows from a newer simia."""
     version = row.get("version", VERSION)
     if not isinstance(version, int) or version > VERSION:

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import settings
 
 from simia.llm import local_models
-from simia.venvs import ensure
+from simia.venvs import ensure_environment
 from tests import properties
 
 settings.load_profile(properties.REPEATABLE)  # --hypothesis-profile=thorough replaces it
@@ -40,19 +40,19 @@ def _no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="session")
 def environments() -> Callable[[str], Path]:
     """Return the interpreter of the environment of that name, which is built in the cache if it is not there."""
-    return lambda name: ensure(name, say=print)
+    return lambda name: ensure_environment(name, say=print)
 
 
 @pytest.fixture(scope="session")
 def weights() -> Path:
     """The file of the smallest model in the cache. Without a network this fails with a line that says so: a skip would hide it."""
-    return local_models.fetch(local_models.FALLBACK, say=print)
+    return local_models.fetch_model(local_models.FALLBACK, say=print)
 
 
 @pytest.fixture(scope="session")
 def local_model() -> Path:
     """The file of the model that `simia amplify` starts with, in the cache."""
-    return local_models.fetch(local_models.DEFAULT, say=print)
+    return local_models.fetch_model(local_models.DEFAULT, say=print)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -7,30 +7,30 @@ from pathlib import Path
 import pytest
 
 from simia.amplification.settings import AmplifyConfig
-from simia.cli.amplify import resolve
-from simia.config import LARGEST_YAML, differences, identity, load, load_yaml
+from simia.cli.amplify import resolve_amplify_config
+from simia.config import LARGEST_YAML, list_differences, load_config, load_yaml, select_identity
 from simia.errors import UserError
-from simia.resources import data_root, find
+from simia.resources import data_root, find_resource
 from simia.rollouts.settings import RolloutConfig
 
 
 def test_unknown_keys_are_refused_with_a_suggestion(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text("sampling: {temprature: 1}\n")
     with pytest.raises(UserError, match=r"mine.yaml: unknown key 'sampling.temprature': did you mean 'temperature'"):
-        load(AmplifyConfig, tmp_path / "mine.yaml")
+        load_config(AmplifyConfig, tmp_path / "mine.yaml")
     with pytest.raises(UserError, match="did you mean 'base_url'"):
-        load(AmplifyConfig, "amplify/default", ["llm.base_urll=http://127.0.0.1:1/v1"])
+        load_config(AmplifyConfig, "amplify/default", ["llm.base_urll=http://127.0.0.1:1/v1"])
 
 
 def test_a_place_is_named_as_it_is_written() -> None:
     with pytest.raises(UserError, match=r"unknown key 'llm.temprature': known here: .*base_url"):
-        load(AmplifyConfig, "amplify/default", ["llm.temprature=1"])
+        load_config(AmplifyConfig, "amplify/default", ["llm.temprature=1"])
     with pytest.raises(UserError, match=r": llm.timeout: "):
-        load(AmplifyConfig, "amplify/default", ["llm.timeout=soon"])
+        load_config(AmplifyConfig, "amplify/default", ["llm.timeout=soon"])
     with pytest.raises(UserError, match=r"judge needs a kind, as judge.kind=openai; there are: openai, pool, embedded"):
-        load(RolloutConfig, None, ["judge.modl=x"])
+        load_config(RolloutConfig, None, ["judge.modl=x"])
     with pytest.raises(UserError, match=r"unknown key 'judge.modl': did you mean 'model'"):
-        load(RolloutConfig, None, ["judge.kind=openai", "judge.modl=x"])
+        load_config(RolloutConfig, None, ["judge.kind=openai", "judge.modl=x"])
 
 
 @pytest.mark.parametrize(
@@ -38,19 +38,19 @@ def test_a_place_is_named_as_it_is_written() -> None:
 )
 def test_a_path_that_is_not_there_is_no_misspelt_pack(name: str, said: str) -> None:
     with pytest.raises(UserError, match=f"^{said}.*customer_service"):
-        find("seeds", name)
+        find_resource("seeds", name)
 
 
 def test_extends_merges_deeply_and_replaces_a_section_of_another_kind() -> None:
-    config = load(AmplifyConfig, "amplify/quickstart")
+    config = load_config(AmplifyConfig, "amplify/quickstart")
     assert config.llm.kind == "embedded"
     assert config.seeds.packs == ["customer_service", "office"]
 
 
 def test_set_reads_numbers_as_people_write_them() -> None:
-    assert load(AmplifyConfig, "amplify/default", ["limits.max_cost=5e-1"]).limits.max_cost == 0.5
+    assert load_config(AmplifyConfig, "amplify/default", ["limits.max_cost=5e-1"]).limits.max_cost == 0.5
     with pytest.raises(UserError, match="write it as"):
-        load(AmplifyConfig, "amplify/default", ["n"])
+        load_config(AmplifyConfig, "amplify/default", ["n"])
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_set_reads_numbers_as_people_write_them() -> None:
     ],
 )
 def test_a_text_field_takes_what_is_set_as_it_is_written(text: str) -> None:
-    config = load(
+    config = load_config(
         AmplifyConfig, "amplify/default", [f"llm.model={text}", f"llm.api_version={text}", "n=5", "llm.timeout=1e2"]
     )
     assert config.llm.kind == "openai"
@@ -82,72 +82,74 @@ def test_a_text_field_takes_what_is_set_as_it_is_written(text: str) -> None:
 
 def test_what_is_set_is_a_value_everywhere_else() -> None:
     said = ["sampling.extra={min_p: 0.05, day: 2024-10-21}", "sampling.extra.top_k=20", "prompt.scenarios=true"]
-    config = load(AmplifyConfig, "amplify/default", [*said, "llm.api_version=null", "llm.model='2024-10-21'"])
+    config = load_config(AmplifyConfig, "amplify/default", [*said, "llm.api_version=null", "llm.model='2024-10-21'"])
     assert config.sampling.extra == {"min_p": 0.05, "day": "2024-10-21", "top_k": 20}
     assert config.prompt.scenarios is True
     assert (config.llm.model, config.llm.api_version) == ("2024-10-21", None)
-    assert load(RolloutConfig, None, ["tasks=[a, b]"]).tasks == ["a", "b"]
+    assert load_config(RolloutConfig, None, ["tasks=[a, b]"]).tasks == ["a", "b"]
 
 
 def test_a_value_that_no_field_takes_is_named_as_it_is_read() -> None:
     with pytest.raises(UserError, match=r": n: .*integer.*\(got 1\.5\)$"):
-        load(AmplifyConfig, "amplify/default", ["n=1.5", "llm.model=5"])
+        load_config(AmplifyConfig, "amplify/default", ["n=1.5", "llm.model=5"])
     with pytest.raises(UserError, match=r": llm\.model: .*string"):
-        load(AmplifyConfig, "amplify/default", ["llm.model=null"])
+        load_config(AmplifyConfig, "amplify/default", ["llm.model=null"])
     with pytest.raises(UserError, match=r"unknown key 'llm\.modl'"):
-        load(AmplifyConfig, "amplify/default", ["llm.modl=5", "llm.model=5"])
+        load_config(AmplifyConfig, "amplify/default", ["llm.modl=5", "llm.model=5"])
 
 
 def test_a_date_in_a_file_is_text_and_a_number_needs_quotes(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text("extends: amplify/default\nllm: {api_version: 2024-10-21}\n")
-    assert load(AmplifyConfig, tmp_path / "mine.yaml").llm.api_version == "2024-10-21"
+    assert load_config(AmplifyConfig, tmp_path / "mine.yaml").llm.api_version == "2024-10-21"
     (tmp_path / "mine.yaml").write_text("extends: amplify/default\nllm: {model: 123}\n")
     with pytest.raises(UserError, match=r"llm\.model: .*string \(got 123: write it in quotes\)$"):
-        load(AmplifyConfig, tmp_path / "mine.yaml")
+        load_config(AmplifyConfig, tmp_path / "mine.yaml")
 
 
 def test_an_extends_loop_is_named(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("extends: b.yaml\n")
     (tmp_path / "b.yaml").write_text("extends: a.yaml\n")
     with pytest.raises(UserError, match="extends itself"):
-        load(AmplifyConfig, tmp_path / "a.yaml")
+        load_config(AmplifyConfig, tmp_path / "a.yaml")
 
 
 def test_the_quickstart_has_the_checks_of_every_other_run() -> None:
-    quick, full = load(AmplifyConfig, "amplify/quickstart"), load(AmplifyConfig, "amplify/default")
+    quick, full = load_config(AmplifyConfig, "amplify/quickstart"), load_config(AmplifyConfig, "amplify/default")
     assert quick.checks == full.checks
     assert quick.stop == full.stop
 
 
 def test_an_endpoint_in_sight_takes_the_local_models_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert resolve(None, None, None, []).llm.kind == "embedded"
-    chosen = resolve(None, None, None, ["llm.base_url=http://127.0.0.1:9/v1", "llm.model=tiny"])
+    assert resolve_amplify_config(None, None, None, []).llm.kind == "embedded"
+    chosen = resolve_amplify_config(None, None, None, ["llm.base_url=http://127.0.0.1:9/v1", "llm.model=tiny"])
     assert (chosen.llm.kind, chosen.llm.model, chosen.n) == ("openai", "tiny", 8)
     monkeypatch.setenv("OPENAI_API_KEY", "sk-something")
-    assert resolve(None, None, None, []).llm.kind == "openai"
-    assert resolve(None, None, None, ["llm.kind=embedded"]).llm.kind == "embedded"
+    assert resolve_amplify_config(None, None, None, []).llm.kind == "openai"
+    assert resolve_amplify_config(None, None, None, ["llm.kind=embedded"]).llm.kind == "embedded"
 
 
 def test_a_packs_own_file_without_its_tools_is_no_seed() -> None:
     pack = data_root() / "seeds" / "customer_service"
     with pytest.raises(UserError, match=r"lists no tools; give the pack's folder: --seeds .*customer_service$"):
-        resolve(None, [str(pack / "seeds.jsonl")], None, [])
-    assert resolve(None, [str(pack)], None, []).seeds.packs == [str(pack)]
+        resolve_amplify_config(None, [str(pack / "seeds.jsonl")], None, [])
+    assert resolve_amplify_config(None, [str(pack)], None, []).seeds.packs == [str(pack)]
 
 
 def test_identity_leaves_out_what_is_operational() -> None:
-    base = load(AmplifyConfig, "amplify/default")
-    faster = load(AmplifyConfig, "amplify/default", ["limits.concurrency=99", "n=5", "llm.timeout=7", "stop.outage=3"])
-    assert identity(base) == identity(faster)
-    other = load(AmplifyConfig, "amplify/default", ["sampling.temperature=0.5"])
-    assert differences(identity(base), identity(other)) == ["sampling.temperature: 1.0 → 0.5"]
+    base = load_config(AmplifyConfig, "amplify/default")
+    faster = load_config(
+        AmplifyConfig, "amplify/default", ["limits.concurrency=99", "n=5", "llm.timeout=7", "stop.outage=3"]
+    )
+    assert select_identity(base) == select_identity(faster)
+    other = load_config(AmplifyConfig, "amplify/default", ["sampling.temperature=0.5"])
+    assert list_differences(select_identity(base), select_identity(other)) == ["sampling.temperature: 1.0 → 0.5"]
 
 
 @pytest.mark.parametrize(
     "path", sorted((data_root() / "configs" / "amplify").glob("*.yaml")), ids=lambda path: path.stem
 )
 def test_every_config_of_ours_is_read(path: Path) -> None:
-    config = load(AmplifyConfig, f"amplify/{path.stem}")
+    config = load_config(AmplifyConfig, f"amplify/{path.stem}")
     assert config.n >= 8
     assert config.sampling.temperature in (0.4, 1.0)
 
@@ -182,7 +184,7 @@ def test_excessive_yaml_is_refused_in_one_line(case: str, tmp_path: Path) -> Non
     text, words = EXCESS[case]
     (tmp_path / "mine.yaml").write_text(f"extends: amplify/default\n{text}\n")
     with pytest.raises(UserError, match=words) as caught:
-        load(AmplifyConfig, tmp_path / "mine.yaml")
+        load_config(AmplifyConfig, tmp_path / "mine.yaml")
     assert "mine.yaml" in str(caught.value)
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 300 + len(str(tmp_path))
@@ -195,7 +197,7 @@ def test_excessive_yaml_is_refused_in_one_line(case: str, tmp_path: Path) -> Non
 )
 def test_an_excessive_setting_is_refused_in_one_line(setting: str) -> None:
     with pytest.raises(UserError) as caught:
-        load(AmplifyConfig, "amplify/default", [setting])
+        load_config(AmplifyConfig, "amplify/default", [setting])
     assert "\n" not in str(caught.value)
 
 
@@ -208,4 +210,4 @@ def test_aliases_anchors_and_merge_keys_are_read() -> None:
 def test_a_link_to_a_device_is_not_read_to_its_end(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").symlink_to("/dev/zero")
     with pytest.raises(UserError):
-        load(AmplifyConfig, tmp_path / "mine.yaml")
+        load_config(AmplifyConfig, tmp_path / "mine.yaml")

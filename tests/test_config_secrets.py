@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from simia.amplification.settings import AmplifyConfig
-from simia.config import load
+from simia.config import load_config
 from simia.config_secrets import find_secrets
 from simia.errors import UserError
 from simia.llm.openai_settings import OpenAISettings
@@ -60,7 +60,7 @@ def test_a_secret_is_refused_in_one_line(section: dict[str, Any], tmp_path: Path
     settings = {"model": "m", "base_url": "http://127.0.0.1:1/v1", "key_env": "MY_KEY", **section}
     path = tmp_path / "mine.yaml"
     path.write_text(yaml.safe_dump({"extends": "amplify/default", "llm": {"kind": "openai", **settings}}))
-    for attempt in (lambda: OpenAISettings(**settings), lambda: load(AmplifyConfig, path)):
+    for attempt in (lambda: OpenAISettings(**settings), lambda: load_config(AmplifyConfig, path)):
         with pytest.raises(UserError) as caught:
             attempt()
         line = str(caught.value)
@@ -77,14 +77,14 @@ def test_a_secret_is_refused_in_one_line(section: dict[str, Any], tmp_path: Path
 def test_a_key_as_a_name_or_in_an_address_is_not_repeated(text: str, tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text(f"extends: amplify/default\n{text}\n")
     with pytest.raises(UserError, match="holds a secret") as caught:
-        load(AmplifyConfig, tmp_path / "mine.yaml")
+        load_config(AmplifyConfig, tmp_path / "mine.yaml")
     assert RANDOM not in str(caught.value)
 
 
 @pytest.mark.parametrize("place", ["sampling.extra", "judge.extra_body", "seeds.url"])
 def test_a_secret_anywhere_in_a_config_is_named_by_its_place(place: str) -> None:
     with pytest.raises(UserError, match=f"{place}.* holds a secret"):
-        load(AmplifyConfig, "amplify/default", [f"{place}={{note: 'Bearer {RANDOM}'}}"])
+        load_config(AmplifyConfig, "amplify/default", [f"{place}={{note: 'Bearer {RANDOM}'}}"])
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from pydantic import BaseModel
 
 import simia
-from simia.config import Config, models_in
+from simia.config import Config, find_models_in
 
 PUBLIC = ("simia.exporting.facts", "simia.llm.types", "simia.llm.prices", "simia.formats.base")
 
@@ -39,7 +39,7 @@ def find_models() -> list[type[BaseModel]]:
     found = dict.fromkeys(public)
     while public:
         model = public.pop()
-        held = [each for field in model.model_fields.values() for each in models_in(field.annotation)]
+        held = [each for field in model.model_fields.values() for each in find_models_in(field.annotation)]
         public += [each for each in held if each not in found]
         found.update(dict.fromkeys(held))
     return sorted(found, key=lambda model: (model.__module__, model.__qualname__))

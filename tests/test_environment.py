@@ -11,7 +11,7 @@ import pytest
 from simia import event_loop
 from simia.envs.environment import Environment, EpisodeLimits
 from simia.envs.opening import open_environment
-from simia.envs.users import Stop, View
+from simia.envs.users import EpisodeView, UserStop
 from simia.envs.worlds.world import ToolResult
 from simia.errors import Aborted, Code, UserError
 from simia.task import By, Task
@@ -182,13 +182,13 @@ class Pair:
     def __init__(self, task: Task) -> None:
         self.asked = 0
 
-    async def reply(self, view: View) -> Message | Stop:
+    async def reply(self, view: EpisodeView) -> Message | UserStop:
         self.asked += 1
         if self.asked == 1:
             return Message(role="user", calls=[ToolCall(id="u", name="peek", arguments={})])
         if self.asked == 2:
             return Message(role="user", content=f"I see {view.messages[-1].text}")
-        return Stop(words="bye")
+        return UserStop(words="bye")
 
     def fork(self) -> Pair:
         return self

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import simia
-from simia.config import load
+from simia.config import load_config
 from simia.errors import UserError
 from simia.rollouts.progress import RolloutProgress
 from simia.rollouts.settings import RolloutConfig
@@ -50,7 +50,7 @@ async def test_rollout_takes_a_mapping_a_config_or_a_name(tmp_path: Path) -> Non
     assert seen[-1] == (4, 4, 1.0)
     kept = [t.messages for t in one.trajectories()]
     assert len(kept) == one.accepted == 2
-    config = load(RolloutConfig, "rollout/default", pack=pack, agent="nothing")
+    config = load_config(RolloutConfig, "rollout/default", pack=pack, agent="nothing")
     two = await simia.rollout(config, runs=str(tmp_path), settings={"group": 3})
     assert (two.scores.episodes, two.accepted) == (6, 0)
     three = await simia.rollout("rollout/default", runs=tmp_path, settings={"pack": pack, "agent": "reference"})

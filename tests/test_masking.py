@@ -113,7 +113,7 @@ def test_a_long_key_is_masked_wherever_it_stands(form: str, length: int) -> None
     for edge in (block, block - secret.reach, 2 * block - secret.reach):
         for back in (1, len(spelled) // 2, len(spelled) - 1):
             body = b"z." * ((edge - back) // 2) + spelled + b"z." * 9000
-            assert masking.find(body, [secret]), (edge, back)
+            assert masking.find_hidden(body, [secret]), (edge, back)
 
 
 NON_ASCII = "schlüssel-Äß-9921-geheim-Ж中"
@@ -168,4 +168,4 @@ def test_masking_takes_time_in_proportion_to_the_text(name: str) -> None:
 def test_what_is_masked_holds_no_key(parts: list[str]) -> None:
     masking.hide(KEYS[0])
     masked = masking.mask("".join(parts))
-    assert not masking.find(masked.encode(), masking._secrets.values())
+    assert not masking.find_hidden(masked.encode(), masking._secrets.values())

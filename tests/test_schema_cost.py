@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from simia.envs.play.random_arguments import MOST_VALUES, Sampler
-from simia.quality.grounding import schema_leaves
+from simia.quality.grounding import iterate_schema_leaves
 from simia.schema_cost import count_states, estimate_cost
 from simia.tool import MOST_ERRORS, SchemaError, ToolSpec, compile_schema
 
@@ -198,7 +198,7 @@ def test_walks_over_a_schema_end() -> None:
     names = {f"p{i}": {"$ref": "#"} for i in range(60)}
     schema = {"type": "object", "properties": names, "required": list(names)}
     compile_schema(schema)
-    assert sum(1 for _ in schema_leaves(schema, schema)) <= 10_000
+    assert sum(1 for _ in iterate_schema_leaves(schema, schema)) <= 10_000
     assert len(str(Sampler(random.Random(1)).object(schema))) < 100 * MOST_VALUES
     greedy = {"type": "object", "properties": {"a": {"type": "array", "minItems": 10**9}}, "required": ["a"]}
     assert len(Sampler(random.Random(1)).object(greedy)["a"]) <= MOST_VALUES

@@ -14,19 +14,25 @@ from typer.testing import CliRunner
 from simia import formats
 from simia.amplification.settings import AmplifyConfig
 from simia.cli import build
-from simia.config import load, parse, read
+from simia.config import load_config, parse_config, read_config_file
 from simia.envs.opening import select_tasks
-from simia.exporting.llamafactory import Model
-from simia.llm.prices import price_of
+from simia.exporting.llamafactory import ModelEntry
+from simia.llm.prices import look_up_price
 from simia.pack import Pack
 from simia.resources import data_root
 from simia.rollouts.settings import RolloutConfig
 from simia.trainers.launch import check_stage
-from simia.trainers.llamafactory import named
-from simia.trainers.ragen.checks import check
-from simia.trainers.ragen.start import base_of, check_names, check_stages, merge, resolved
+from simia.trainers.llamafactory import read_named_runs
+from simia.trainers.ragen.checks import check_ragen_config
+from simia.trainers.ragen.start import (
+    check_setting_names,
+    check_stages,
+    merge_sections,
+    read_base_config,
+    resolve_references,
+)
 from simia.trainers.trl_train import TrlConfig
-from simia.trainers.verl.data import rows_of
+from simia.trainers.verl.data import make_stage_rows
 from simia.trainers.verl.settings import VerlSettings
 from tests.amplify.select.test_contamination import TAU2
 from tests.importers.officebench import small
@@ -90,7 +96,7 @@ def write_benchmarks() -> None:
 def test_amplification(name: str, folder: Path) -> None:
     write_seeds()
     write_benchmarks()
-    config = load(AmplifyConfig, name)
+    config = load_config(AmplifyConfig, name)
     said = simia("amplify", "--config", name, "--dry-run")
     found = re.search(r"(\d+) seeds of \d+ read, (\d+) refused", said)
     assert found, said[-2000:]
@@ -103,7 +109,7 @@ def test_amplification(name: str, folder: Path) -> None:
 
 @pytest.mark.parametrize("name", shipped("rollout"))
 def test_rollouts(name: str, folder: Path) -> None:
-    config = load(RolloutConfig, name)
+    config = load_config(RolloutConfig, name)
     pack = Pack.load(config.pack)
     assert select_tasks(pack, config)
     check_stage(config, pack)
@@ -111,7 +117,7 @@ def test_rollouts(name: str, folder: Path) -> None:
 
 @pytest.mark.parametrize("name", shipped("trl"))
 def test_trl(name: str, folder: Path) -> None:
-    config = parse(TrlConfig, read(name), where=name)
+    config = parse_config(TrlConfig, read_config_file(name), where=name)
     pack = Pack.load(config.stage.pack)
     assert select_tasks(pack, config.stage)
     check_stage(config.stage, pack)
@@ -119,9 +125,9 @@ def test_trl(name: str, folder: Path) -> None:
 
 @pytest.mark.parametrize("name", shipped("verl"))
 def test_verl(name: str, folder: Path) -> None:
-    settings = parse(VerlSettings, read(name)["simia"], where=name)
+    settings = parse_config(VerlSettings, read_config_file(name)["simia"], where=name)
     check_stage(settings.stage, Pack.load(settings.stage.pack))
-    learns, judged = (rows_of(settings.stage, split) for split in (settings.data.train, settings.data.val))
+    learns, judged = (make_stage_rows(settings.stage, split) for split in (settings.data.train, settings.data.val))
     assert learns
     assert judged
     assert not {row["extra_info"]["task"] for row in learns} & {row["extra_info"]["task"] for row in judged}
@@ -136,11 +142,11 @@ def test_ragen(name: str, folder: Path) -> None:
     tasks = small.folder(folder / "tasks")
     for line in imports:
         simia(*(str(tasks) if word == "FOLDER" else word for word in shlex.split(line)))
-    known = base_of(write_checkout(folder / "RAGEN"))
-    values = read(name)
-    check_names(values, known)
-    whole = resolved(merge(known, values))
-    check(whole)
+    known = read_base_config(write_checkout(folder / "RAGEN"))
+    values = read_config_file(name)
+    check_setting_names(values, known)
+    whole = resolve_references(merge_sections(known, values))
+    check_ragen_config(whole)
     notes = check_stages(whole)
     tags = whole["es_manager"]["train"]["env_configs"]["tags"]
     assert len(notes) == 2 * len(tags)
@@ -151,8 +157,8 @@ def test_ragen(name: str, folder: Path) -> None:
 
 def test_llamafactory() -> None:
     recipes = shipped("amplify")
-    seeds = {path for recipe in recipes for path in load(AmplifyConfig, recipe).seeds.packs}
-    runs = named()
+    seeds = {path for recipe in recipes for path in load_config(AmplifyConfig, recipe).seeds.packs}
+    runs = read_named_runs()
     assert runs
     for run in runs.values():
         for data in run.data:
@@ -160,12 +166,12 @@ def test_llamafactory() -> None:
                 f"{data} is made by no config, and is no config's seeds"
             )
         for model in run.models:
-            assert Model.named(model).path
+            assert ModelEntry.named(model).path
     recipe = yaml.safe_load((CONFIGS / "llamafactory" / "sft.yaml").read_text(encoding="utf-8"))
     assert (CONFIGS / "llamafactory" / recipe["deepspeed"]).is_file()
 
 
 @pytest.mark.parametrize("name", shipped("amplify"))
 def test_prices_are_known_for_the_models_that_configs_name(name: str) -> None:
-    llm = load(AmplifyConfig, name).llm
-    assert llm.kind != "openai" or price_of(llm.model) is not None
+    llm = load_config(AmplifyConfig, name).llm
+    assert llm.kind != "openai" or look_up_price(llm.model) is not None

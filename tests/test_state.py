@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simia.state import apply, diff, merge_patch
+from simia.state import apply_changes, diff_states, merge_patch
 from tests.properties import examples
 
 LEAVES = (
@@ -32,21 +32,21 @@ STATES = st.dictionaries(
 @examples(200)
 def test_a_state_with_its_changes_applied_is_the_other(old: dict[str, Any], new: dict[str, Any]) -> None:
     kept = copy.deepcopy(old)
-    changes = diff(old, new)
-    assert diff(apply(old, changes), new) == []
+    changes = diff_states(old, new)
+    assert diff_states(apply_changes(old, changes), new) == []
     assert old == kept
-    assert diff(old, copy.deepcopy(old)) == []
-    assert (changes == []) == (diff(new, old) == [])
+    assert diff_states(old, copy.deepcopy(old)) == []
+    assert (changes == []) == (diff_states(new, old) == [])
 
 
 def test_one_is_not_true() -> None:
-    assert diff({"a": 1}, {"a": True}) == [{"path": ["a"], "old": 1, "new": True}]
-    assert diff({"a": 1}, {"a": 1.0}) == []
+    assert diff_states({"a": 1}, {"a": True}) == [{"path": ["a"], "old": 1, "new": True}]
+    assert diff_states({"a": 1}, {"a": 1.0}) == []
 
 
 def test_lists_of_one_length_are_compared_element_by_element_and_others_as_a_whole() -> None:
-    assert diff({"a": [1, {"b": 2}]}, {"a": [1, {"b": 3}]}) == [{"path": ["a", "1", "b"], "old": 2, "new": 3}]
-    assert diff({"a": [1]}, {"a": [1, 2]}) == [{"path": ["a"], "old": [1], "new": [1, 2]}]
+    assert diff_states({"a": [1, {"b": 2}]}, {"a": [1, {"b": 3}]}) == [{"path": ["a", "1", "b"], "old": 2, "new": 3}]
+    assert diff_states({"a": [1]}, {"a": [1, 2]}) == [{"path": ["a"], "old": [1], "new": [1, 2]}]
 
 
 def test_a_merge_patch_removes_by_null_and_shares_the_rest() -> None:

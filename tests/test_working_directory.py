@@ -16,12 +16,12 @@ import simia
 from simia import prompts
 from simia.amplification.prompt import PromptSettings
 from simia.cli import build
-from simia.cli.train import asked
-from simia.config import find_config, read
+from simia.cli.train import check_with_trainer
+from simia.config import find_config, read_config_file
 from simia.errors import UserError
 from simia.pack import Pack
 from simia.prompts import PromptTemplate
-from simia.resources import data_root, describe_overrides, find
+from simia.resources import data_root, describe_overrides, find_resource
 from simia.trainers.launch import Launch
 
 ESCAPES = [
@@ -55,11 +55,11 @@ def cwd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         (tmp_path / name).write_text(text)
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("SIMIA_PATH", raising=False)
-    prompts.template.cache_clear()
-    prompts.text_of.cache_clear()
+    prompts.load_template.cache_clear()
+    prompts.read_prompt.cache_clear()
     yield tmp_path
-    prompts.template.cache_clear()
-    prompts.text_of.cache_clear()
+    prompts.load_template.cache_clear()
+    prompts.read_prompt.cache_clear()
 
 
 @pytest.mark.attack("a prompt template that runs code")
@@ -81,14 +81,14 @@ def test_no_template_renders_outside_of_the_sandbox() -> None:
 
 @pytest.mark.attack("prompts, configs and packs of our names in the working directory")
 def test_what_lies_in_the_working_directory_is_not_taken_for_ours(cwd: Path) -> None:
-    assert find("prompts", PromptSettings().request) == data_root() / "prompts/amplify/request.j2"
+    assert find_resource("prompts", PromptSettings().request) == data_root() / "prompts/amplify/request.j2"
     assert find_config("amplify/default") == data_root() / "configs/amplify/default.yaml"
-    assert find("configs", "prices.yaml") == data_root() / "configs/prices.yaml"
+    assert find_resource("configs", "prices.yaml") == data_root() / "configs/prices.yaml"
     assert Pack.load("customer_service").root == data_root() / "seeds/customer_service"
     (cwd / "own.yaml").write_text("extends: amplify/default\n")
-    assert read("own.yaml").get("n") != 666
+    assert read_config_file("own.yaml").get("n") != 666
     (cwd / "own.yaml").write_text("extends: amplify/default.yaml\n")
-    assert read("./own.yaml").get("n") != 666
+    assert read_config_file("./own.yaml").get("n") != 666
 
 
 def test_an_explicit_path_is_taken(cwd: Path) -> None:
@@ -96,11 +96,11 @@ def test_an_explicit_path_is_taken(cwd: Path) -> None:
     assert Pack.load(str(cwd / "customer_service")).name == "theirs"
     assert Pack.load(Path("customer_service")).name == "theirs", "a Path is a path"
     assert Pack.load("my_pack").name == "mine"
-    assert read("configs/amplify/default.yaml") == {"n": 666}
-    assert read("./amplify/default.yaml") == {"n": 666}
+    assert read_config_file("configs/amplify/default.yaml") == {"n": 666}
+    assert read_config_file("./amplify/default.yaml") == {"n": 666}
     (cwd / "own.yaml").write_text("extends: ./amplify/default.yaml\n")
-    assert read("own.yaml") == {"n": 666}
-    assert prompts.text_of("./prompts/amplify/request.j2")[0] == "THEIRS"
+    assert read_config_file("own.yaml") == {"n": 666}
+    assert prompts.read_prompt("./prompts/amplify/request.j2")[0] == "THEIRS"
 
 
 def test_simia_path_is_taken_and_each_file_is_named(cwd: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,8 +108,8 @@ def test_simia_path_is_taken_and_each_file_is_named(cwd: Path, monkeypatch: pyte
     assert line.startswith("not used, for simia has one of that name: ./customer_service, ./prompts/amplify/request.j2")
     assert "SIMIA_PATH=." in line
     monkeypatch.setenv("SIMIA_PATH", str(cwd))
-    assert read("amplify/default") == {"n": 666}
-    assert prompts.text_of("amplify/request.j2")[0] == "THEIRS"
+    assert read_config_file("amplify/default") == {"n": 666}
+    assert prompts.read_prompt("amplify/request.j2")[0] == "THEIRS"
     assert Pack.load("customer_service").name == "theirs"
     named = [f"{name} is taken from {cwd} (SIMIA_PATH)" for name in OVERRIDDEN]
     assert describe_overrides()[: len(named)] == named
@@ -144,7 +144,9 @@ def test_the_command_and_its_children_import_nothing_from_the_working_directory(
     done = subprocess.run([script, "amplify", "--dry-run"], cwd=cwd, env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "THEIRS" not in done.stdout
-    asked(Launch([sys.executable], check=[sys.executable, "-c", "import orjson"]))  # as each trainer is started
+    check_with_trainer(
+        Launch([sys.executable], check=[sys.executable, "-c", "import orjson"])
+    )  # as each trainer is started
     assert not (cwd / "MARK").exists()
 
 

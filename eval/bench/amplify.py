@@ -31,12 +31,12 @@ PACKS = ("customer_service", "office")
 
 def child(url: str, n: int, folder: Path) -> None:
     from simia import event_loop
-    from simia.amplification.session import amplify
+    from simia.amplification.session import start_amplification
     from simia.amplification.settings import AmplifyConfig
-    from simia.config import load
+    from simia.config import load_config
 
     settings = ["llm.kind=openai", f"llm.base_url={url}", "llm.model=bench", "limits.start=128", "reply.form=json"]
-    config = load(AmplifyConfig, "amplify/default", settings, n=n)
+    config = load_config(AmplifyConfig, "amplify/default", settings, n=n)
     samples: list[tuple[float, float]] = []
     done = threading.Event()
 
@@ -48,7 +48,7 @@ def child(url: str, n: int, folder: Path) -> None:
     watcher = threading.Thread(target=watch)
     watcher.start()
     used, started = time.process_time(), time.perf_counter()
-    run = event_loop.run_command(amplify(config, runs=folder, name="bench", say=lambda _: None))
+    run = event_loop.run_command(start_amplification(config, runs=folder, name="bench", say=lambda _: None))
     seconds = time.perf_counter() - started
     done.set()
     watcher.join()

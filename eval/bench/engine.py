@@ -97,12 +97,12 @@ async def official_aiohttp(url: str, n: int, inflight: int, folder: Path) -> int
 
 async def ours(url: str, n: int, inflight: int, folder: Path) -> int:
     from simia.jobs import Run
-    from simia.llm.engine import Engine, Limits
+    from simia.llm.engine import Engine, EngineLimits
     from simia.llm.openai import OpenAIBackend, OpenAISettings
     from simia.llm.types import Request
 
     done, numbers = 0, iter(range(n))
-    limits = Limits(concurrency=inflight, start=inflight, retries=1000)
+    limits = EngineLimits(concurrency=inflight, start=inflight, retries=1000)
     run = Run.create(folder, limits, facts={})
     backend = OpenAIBackend(OpenAISettings(model="bench", base_url=url))
     async with Engine(backend, run.ledger, limits) as engine:

@@ -29,10 +29,18 @@ from typing import Any
 
 import orjson
 
-from simia.amplification.seeds import load
+from simia.amplification.seeds import load_seed_packs
 from simia.amplification.settings import AmplifyConfig
 from simia.formats.reply.parse import parse_reply
-from simia.quality.selection.near_duplicates import LANES, SIZE, THRESHOLD, NearIndex, likeness, signature, spoken
+from simia.quality.selection.near_duplicates import (
+    LANES,
+    SIZE,
+    THRESHOLD,
+    NearDuplicateIndex,
+    compute_signature,
+    estimate_similarity,
+    join_texts,
+)
 from simia.trajectory import Message, ToolCall, Trajectory
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -62,7 +70,7 @@ def peer(given: Sequence[Trajectory]) -> tuple[float | None, str]:
         return None, "datasketch is not installed"
 
     def sketch(t: Trajectory) -> object:
-        words = spoken(t).lower().split()
+        words = join_texts(t).lower().split()
         sketched = minhash(num_perm=LANES)
         sketched.update_batch([b" ".join(pair) for pair in pairwise(words)])
         return sketched.digest()
@@ -128,7 +136,7 @@ def quantile(values: Sequence[float], share: float) -> float:
 
 def separation(rng: random.Random) -> dict[str, dict[str, dict[str, float]]]:
     config = AmplifyConfig()
-    seeds = load(config.seeds, config.checks).order
+    seeds = load_seed_packs(config.seeds, config.checks).order
     long = [joined(rng.sample(seeds, 4)) for _ in range(40)]
     found: dict[str, dict[str, dict[str, float]]] = {}
     for name, given in (("100 words", seeds * 3), ("500 words", long * 3)):
@@ -141,10 +149,10 @@ def separation(rng: random.Random) -> dict[str, dict[str, dict[str, float]]]:
             "another seed's": lambda t: rng.choice([seed for seed in seeds if seed.task_id != t.task_id]),
         }
         found[name] = {}
-        own = list(map(signature, given))
+        own = list(map(compute_signature, given))
         for kind, make in kinds.items():
-            copies = [signature(make(t)) for t in given]
-            likenesses = [likeness(a, b) for a, b in zip(own, copies, strict=True)]
+            copies = [compute_signature(make(t)) for t in given]
+            likenesses = [estimate_similarity(a, b) for a, b in zip(own, copies, strict=True)]
             found[name][kind] = {
                 "p5": quantile(likenesses, 0.05),
                 "median": quantile(likenesses, 0.5),
@@ -155,7 +163,7 @@ def separation(rng: random.Random) -> dict[str, dict[str, dict[str, float]]]:
 
 
 def near(one: bytes, other: bytes) -> bool:
-    index = NearIndex()
+    index = NearDuplicateIndex()
     index.add("one", one)
     return index.find(other) is not None
 
@@ -174,7 +182,7 @@ def index_of(n: int, rng: random.Random) -> dict[str, float]:
     given = [family(rng, parents, 0.7) for _ in range(n)]
     tracemalloc.start()
     empty = tracemalloc.get_traced_memory()[0]
-    index = NearIndex()
+    index = NearDuplicateIndex()
     for number, signed in enumerate(given):
         index.add(f"i{number:06d}", signed)
     held = tracemalloc.get_traced_memory()[0] - empty
@@ -197,7 +205,7 @@ def main() -> int:
     given = stories(60)
     size = sum(len(t.model_dump_json(exclude_defaults=True)) for t in given) / len(given)
     words = sum(len(WORD.findall(text)) for t in given for text in texts(t)) / len(given)
-    ours, (theirs, why) = best(signature, given), peer(given)
+    ours, (theirs, why) = best(compute_signature, given), peer(given)
     index = index_of(n, rng)
     print(f"{len(given)} trajectories of {size / 1000:.1f} KB, {words:.0f} words said and called")
     print(f"  signature        {ours:8.1f} us")

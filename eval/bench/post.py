@@ -21,8 +21,8 @@ from typing import Any
 import orjson
 from replies import replies
 
-from simia.amplification.collector import seldom
-from simia.amplification.seeds import load
+from simia.amplification.collector import collect_rarely
+from simia.amplification.seeds import load_seed_packs
 from simia.amplification.settings import AmplifyConfig
 from simia.amplification.simulate import Simulator
 from simia.llm.types import Reply
@@ -47,7 +47,7 @@ def main() -> int:
     parser.add_argument("--profile", action="store_true")
     args = parser.parse_args()
     config = AmplifyConfig.model_validate({"seeds": {"packs": [PACK]}, "select": {"near": None}})
-    simulator = Simulator(config, load(config.seeds, config.checks), structured=False)
+    simulator = Simulator(config, load_seed_packs(config.seeds, config.checks), structured=False)
     items = [simulator.item(i) for i in range(args.n)]
     out: dict[str, Any] = {}
     short = []
@@ -66,7 +66,7 @@ def main() -> int:
             with cProfile.Profile() as profile:
                 judge()
             pstats.Stats(profile).sort_stats("tottime").print_stats(35)
-        with seldom():
+        with collect_rarely():
             rate = best(judge, args.n)
         size = sum(len(reply.text) for reply in texts) / args.n
         floor = ""
@@ -94,7 +94,7 @@ def main() -> int:
             f"{form}: {rate:,.0f} trajectories/s a core ({size / 1000:.1f} KB, {sum(passed)} of {args.n} pass){floor}"
         )
         config.select.near = 0.75
-        with seldom():
+        with collect_rarely():
             selected = best(judge, args.n)
         config.select.near = None
         print(f"  and with the signature that finds near-duplicates: {selected:,.0f}/s")

@@ -20,9 +20,9 @@ from typing import Any
 import json_repair
 
 from simia.formats.reply.parse import parse_reply
-from simia.quality.check import structure
-from simia.quality.leaks import LEAK_MARKERS, leaks
-from simia.quality.view import View
+from simia.quality.check import check_structure
+from simia.quality.leaks import LEAK_MARKERS, find_leaks
+from simia.quality.view import TrajectoryView
 from simia.trajectory import Message, Trajectory
 
 CORPUS = Path(__file__).parents[2] / "tests" / "corpus"
@@ -109,7 +109,9 @@ def ours(row: Row) -> list[Any] | None:
     if parsed.issues or not parsed.messages:
         return None
     t = Trajectory(messages=parsed.messages)
-    if [*structure(t), *leaks(View(t), LEAK_MARKERS)] or any(call.arguments is None for _, _, call in t.calls()):
+    if [*check_structure(t), *find_leaks(TrajectoryView(t), LEAK_MARKERS)] or any(
+        call.arguments is None for _, _, call in t.calls()
+    ):
         return None
     return of_messages(in_order(parsed.messages))
 

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 
 import orjson
 
-from simia.amplification.prompt import as_json, as_tagged
-from simia.amplification.seeds import load
+from simia.amplification.prompt import to_json_turn, to_tagged_turn
+from simia.amplification.seeds import load_seed_packs
 from simia.amplification.settings import AmplifyConfig
 from simia.prompts import decode_result
 from simia.trajectory import Message, Trajectory
@@ -58,14 +58,14 @@ def turns(
             message = message.model_copy(
                 update={"content": WORD.sub(said or (lambda _: rng.choice(VOCABULARY)), message.text)}
             )
-        parts.append(orjson.dumps(as_json(message)).decode() if form == "json" else as_tagged(message))
+        parts.append(orjson.dumps(to_json_turn(message)).decode() if form == "json" else to_tagged_turn(message))
     return parts
 
 
 def replies(
     n: int, *, seed: int = 0, form: str = "json", malformed: float = 0.05, pack: str | None = None
 ) -> Iterator[str]:
-    groups = load(AmplifyConfig().seeds, AmplifyConfig().checks).groups
+    groups = load_seed_packs(AmplifyConfig().seeds, AmplifyConfig().checks).groups
     for i in range(n):
         rng = random.Random(f"{seed}/{i}")
         parts = turns(groups[pack or rng.choice(sorted(groups))], rng, form)
@@ -75,7 +75,7 @@ def replies(
 
 def templates(pack: str, n: int, variants: int = 40) -> Iterator[list[str | list[str]]]:
     """Replies in pieces, for an endpoint that must never give the same twice: each word of what is said is one of many."""
-    group = load(AmplifyConfig().seeds, AmplifyConfig().checks).groups[pack]
+    group = load_seed_packs(AmplifyConfig().seeds, AmplifyConfig().checks).groups[pack]
     for i in range(n):
         rng = random.Random(f"template/{pack}/{i}")
         text = '{"messages":[' + ",".join(turns(group, rng, "json", said=lambda found: f"\x00{found[0]}\x00")) + "]}"

@@ -46,24 +46,24 @@ LIMITS = {"figures_s": 10.0, "figures_mb": 300.0, "page_mb": 3.0}
 
 def build(root: Path, n: int, name: str) -> None:
     """A finished run, its rows written as the job writes them."""
-    from simia.amplification.session import note_seeds
+    from simia.amplification.session import store_seeds
     from simia.amplification.settings import AmplifyConfig
     from simia.amplification.simulate import Simulator
-    from simia.config import load
+    from simia.config import load_config
     from simia.jobs import PASSED, REJECTED, Run
     from simia.jobs.database import Packed
     from simia.llm.types import Reply
-    from simia.quality.exact_duplicates import content_hash
+    from simia.quality.exact_duplicates import hash_content
     from simia.trajectory import Trajectory, Usage, digest
 
-    config = load(AmplifyConfig, "amplify/default", [f"n={n}"])
-    from simia.amplification.seeds import load as load_seeds
+    config = load_config(AmplifyConfig, "amplify/default", [f"n={n}"])
+    from simia.amplification.seeds import load_seed_packs as load_seeds
 
     seeds = load_seeds(config.seeds, config.checks)
     facts = {"model": "bench", "alias": "bench", "structured": False, "prompts": {}, "seeds": seeds.digest}
     run = Run.create(root, config, name=name, facts=facts)
     ledger, simulator = run.ledger, Simulator(config, seeds, structured=False, run_id=name)
-    note_seeds(run, seeds)
+    store_seeds(run, seeds)
     long = {seed.id: lengthened(seed, seeds.groups[seed.pack or ""]) for seed in seeds.order}
     draw, began = random.Random(7), time.time() - n * 0.01
     heads = {seed.id: digest([seed.system, [tool.name for tool in seed.tools]]) for seed in seeds.order}
@@ -89,7 +89,7 @@ def build(root: Path, n: int, name: str) -> None:
         item.reason, item.detail = fault, f"{fault} at messages[1].calls[0]: as the bench has it" if fault else None
         issues = [{"code": fault, "where": "messages[1].calls[0]", "detail": "as the bench has it"}] if fault else []
         made = Trajectory.from_row(row) if ord_ < 64 else None  # the check that these are trajectories at all
-        hashed = content_hash(made) if made else digest(row["messages"])
+        hashed = hash_content(made) if made else digest(row["messages"])
         head = ledger.head(heads[seed.id], lambda seed=seed: head_of(seed))  # type: ignore[misc]
         result: dict[str, Any] = {"trajectory": None, "issues": issues, "repairs": []}
         if fault != "unparsable":
@@ -154,13 +154,13 @@ def figures(folder: str) -> dict[str, Any]:
     from rich.console import Console
 
     from simia.jobs import Run
-    from simia.report.facts import gather
+    from simia.report.facts import gather_facts
     from simia.report.text import print_report
 
     began = time.perf_counter()
     run = Run.read_only(Path(folder).parent, folder)
     try:
-        facts = gather(run)
+        facts = gather_facts(run)
         print_report(facts, Console(file=io.StringIO(), width=100))
     finally:
         run.close()
@@ -169,12 +169,12 @@ def figures(folder: str) -> dict[str, Any]:
 
 def page(folder: str) -> dict[str, Any]:
     from simia.jobs import Run
-    from simia.report.facts import gather
+    from simia.report.facts import gather_facts
     from simia.report.html import write_html
 
     run = Run.read_only(Path(folder).parent, folder)
     try:
-        facts = gather(run)
+        facts = gather_facts(run)
         path = Path(folder) / "report.html"
         began = time.perf_counter()
         write_html(run, facts, path)

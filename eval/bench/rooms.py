@@ -21,8 +21,8 @@ from pathlib import Path
 from simia.envs.environment import Environment
 from simia.envs.opening import open_environment
 from simia.importers.agentbench import import_problems
-from simia.sandbox.bubblewrap import Jail, Room, system_binds
-from simia.sandbox.capabilities import require
+from simia.sandbox.bubblewrap import BubblewrapSandbox, PrivateFolder, list_system_binds
+from simia.sandbox.capabilities import require_isolation
 from simia.trajectory import ToolCall
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "shell"
@@ -31,8 +31,8 @@ BOUND = 4.0
 
 def bare() -> float:
     """Seconds of the walls alone, with an interpreter that does nothing."""
-    walls = require()
-    jail = Jail(walls, system_binds(walls.bwrap or ""), room=Room("/", 64 << 20))
+    walls = require_isolation()
+    jail = BubblewrapSandbox(walls, list_system_binds(walls.bwrap or ""), room=PrivateFolder("/", 64 << 20))
     start = time.perf_counter()
     subprocess.run(jail.command(["/usr/bin/python3", "-s", "-P", "-c", "pass"]), check=True)
     return time.perf_counter() - start

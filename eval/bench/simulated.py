@@ -24,7 +24,7 @@ from simia.envs.opening import open_environment
 from simia.envs.play.baseline_agents import ReferenceAgent
 from simia.envs.play.player import play
 from simia.envs.users import ScriptedUser
-from simia.llm.engine import Engine, Limits, MemoryJournal
+from simia.llm.engine import Engine, EngineLimits, MemoryJournal
 from simia.llm.types import Reply, Request
 from simia.reward import Reward
 from simia.task import Task
@@ -63,7 +63,7 @@ class NoJudge:
 
 async def measure(episodes: int, latency: float) -> dict[str, float]:
     model = Sleeper(latency)
-    limits = Limits(concurrency=episodes, start=episodes)
+    limits = EngineLimits(concurrency=episodes, start=episodes)
     async with Engine(model, MemoryJournal(), limits) as engine:
         environment = await open_environment(
             "customer_service", backend="simulated", user=ScriptedUser, engine=engine, scorer=NoJudge()

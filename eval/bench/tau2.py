@@ -23,7 +23,7 @@ import time
 from pathlib import Path
 
 from simia import event_loop
-from simia.authoring.verification_gate import played, value, without, writes_of
+from simia.authoring.verification_gate import find_writes, play_task, remove_action, reward_or_zero
 from simia.envs.environment import Environment
 from simia.envs.opening import open_environment
 from simia.envs.play.baseline_agents import NothingAgent, ReferenceAgent
@@ -45,14 +45,14 @@ LOOK_UPS = {
 
 async def judge(environment: Environment, task: Task) -> tuple[float, float | None, float]:
     """Rewards of the reference, of the reference without its last write (None where it has none), of doing nothing."""
-    reference = await played(environment, task, ReferenceAgent(task), ScriptedUser(task))
-    full, last = value(reference), next(iter(writes_of(environment, task, reference)), None)
+    reference = await play_task(environment, task, ReferenceAgent(task), ScriptedUser(task))
+    full, last = reward_or_zero(reference), next(iter(find_writes(environment, task, reference)), None)
     short = None
     if last is not None and (reference.evidence or {}).get("changes"):
-        less = without(task, last)
+        less = remove_action(task, last)
         # The task judges; only what is played is shorter.
-        short = value(await played(environment, task, ReferenceAgent(less), ScriptedUser(less)))
-    return full, short, value(await played(environment, task, NothingAgent(task), NoUser(task)))
+        short = reward_or_zero(await play_task(environment, task, ReferenceAgent(less), ScriptedUser(less)))
+    return full, short, reward_or_zero(await play_task(environment, task, NothingAgent(task), NoUser(task)))
 
 
 async def steps(backend: ExecutableBackend, task: Task, domain: str) -> float:
@@ -79,7 +79,7 @@ async def steps(backend: ExecutableBackend, task: Task, domain: str) -> float:
 async def measure(folder: Path, domain: str, limit: int | None) -> dict[str, float]:
     async with await open_environment(str(folder), user="none") as environment:
         assert isinstance(environment.backend, ExecutableBackend)
-        await environment.backend.zygote()
+        await environment.backend.start_zygote()
         rate = await steps(environment.backend, environment.tasks[0], domain)
         tasks = environment.tasks[:limit]
         room = asyncio.Semaphore(8)

@@ -22,7 +22,7 @@ from simia import event_loop
 from simia.envs.environment import Environment, EpisodeLimits
 from simia.envs.opening import open_environment
 from simia.pack import Pack
-from simia.trainers.tokens import Row, Text
+from simia.trainers.tokens import ChatText, TokenRow
 
 
 def losses(model: Any, rows: list[tuple[list[int], list[int]]]) -> dict[str, float]:
@@ -44,10 +44,10 @@ def losses(model: Any, rows: list[tuple[list[int], list[int]]]) -> dict[str, flo
     return {"loss": float((shared - total / count).detach().abs()), "gradient": max(gaps), "largest_gradient": scale}
 
 
-async def played(environment: Environment, text: Text, tokenizer: Any, task: Any, said: list[str]) -> Row:
+async def played(environment: Environment, text: ChatText, tokenizer: Any, task: Any, said: list[str]) -> TokenRow:
     """The ids of an episode whose agent says these words."""
     episode = await environment.reset(task)
-    row = Row(episode, text.opening(episode.view.system, episode.view.messages, episode.view.tools))
+    row = TokenRow(episode, text.opening(episode.view.system, episode.view.messages, episode.view.tools))
     for words in said:
         await text.act(row, tokenizer(words, add_special_tokens=False)["input_ids"] + text.end_ids)
     await episode.close()
@@ -59,7 +59,7 @@ def same_ids(pack: Path, data: Path, tokenizer: Any) -> dict[str, int]:
     loaded = Pack.load(pack)
     tools = [{"type": "function", "function": tool.flat()} for tool in loaded.tools]
     environment = event_loop.run(open_environment(str(pack), user="scripted"))
-    text, same, solved = Text(tokenizer), 0, 0
+    text, same, solved = ChatText(tokenizer), 0, 0
     opened = {task.instruction: task for task in environment.tasks}
     lines = data.read_text().splitlines()
     for line, (ids, mask) in zip(lines, examples(data, tokenizer, tools), strict=True):
@@ -73,7 +73,7 @@ def same_ids(pack: Path, data: Path, tokenizer: Any) -> dict[str, int]:
     return {"rows": len(lines), "same": same, "solved": solved}
 
 
-def alone(model: Any, row: Row, ends: list[int]) -> bool:
+def alone(model: Any, row: TokenRow, ends: list[int]) -> bool:
     """Whether each reply is what the model says, greedily, to its whole context. Where two tokens are equally likely either will do."""
     ids, at = [*row.prompt_ids, *row.completion_ids], len(row.prompt_ids)
     logits = model(input_ids=torch.tensor([ids])).logits[0].float()
@@ -104,7 +104,7 @@ def main() -> None:
         loss_of(model, rows[:6]).backward()
         optimizer.step()
     model.eval()
-    found = Players(model, Text(tokenizer), environment).run(environment.tasks[:6])
+    found = Players(model, ChatText(tokenizer), environment).run(environment.tasks[:6])
     with torch.inference_mode():
         told["alone"] = [alone(model, row, [tokenizer.eos_token_id]) for row in found]
     told["turns"] = [row.turns for row in found]

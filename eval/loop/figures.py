@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from simia.statistics import interval as simia_interval
+from simia.statistics import bootstrap_interval as simia_interval
 
 Rewards = Mapping[int, Mapping[str, float]]
 """Training seed → task → reward."""

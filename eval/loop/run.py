@@ -30,7 +30,7 @@ import tasks
 from simia.errors import UserError
 from simia.llm import local_models as models
 from simia.llm.embedded import EmbeddedBackend, EmbeddedSettings
-from simia.venvs import ensure, ensure_packages, python_path
+from simia.venvs import ensure_environment, ensure_packages, make_python_path
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -71,13 +71,13 @@ class Loop:
         self, work: Path, size: Size, *, python: Path | None, model: Path | None, workers: int, worlds: list[str]
     ) -> None:
         self.work, self.size, self.workers, self.worlds = work.resolve(), size, workers, worlds
-        self.python = python or ensure("trl", say=print)
+        self.python = python or ensure_environment("trl", say=print)
         self.model = model or self.work / "model"
         self.given = model is not None
         self.env = {
             **os.environ,
             "PYTHONPATH": os.pathsep.join(
-                [python_path(self.python, print), *filter(None, [os.environ.get("LOOP_PATH")])]
+                [make_python_path(self.python, print), *filter(None, [os.environ.get("LOOP_PATH")])]
             ),
             "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // workers))),
             "HF_HUB_OFFLINE": "1",
@@ -136,7 +136,7 @@ class Loop:
     def prepare(self) -> None:
         if self.given:
             return
-        weights = models.fetch("smollm2-135m")
+        weights = models.fetch_model("smollm2-135m")
         reader = ensure_packages("gguf", pip=["gguf==0.19.0"], say=print)
         layer = next((reader.parent.parent / "lib").glob("python*/site-packages"))
         env = {**self.env, "PYTHONPATH": f"{self.env['PYTHONPATH']}{os.pathsep}{layer}"}

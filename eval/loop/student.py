@@ -30,7 +30,7 @@ from simia import event_loop
 from simia.envs.environment import Environment, EpisodeLimits
 from simia.envs.opening import open_environment
 from simia.pack import Pack
-from simia.trainers.tokens import Row, Text
+from simia.trainers.tokens import ChatText, TokenRow
 
 sys.path.append(str(Path(__file__).parents[2] / "tests" / "trainers"))
 import tiny_model
@@ -173,13 +173,13 @@ def loss_of(model: Any, rows: list[tuple[list[int], list[int]]], shared: int | N
 class Players:
     """Episodes that are played at once by one model, greedily, each with what the model remembers of it."""
 
-    def __init__(self, model: Any, text: Text, environment: Environment, seed: int = 0) -> None:
+    def __init__(self, model: Any, text: ChatText, environment: Environment, seed: int = 0) -> None:
         self._model, self._text, self._environment, self._seed = model, text, environment, seed
         self._device = next(model.parameters()).device
 
-    def run(self, tasks: list[Any]) -> list[Row]:
+    def run(self, tasks: list[Any]) -> list[TokenRow]:
         episodes = event_loop.run(self._together([self._environment.reset(task, seed=self._seed) for task in tasks]))
-        rows = [Row(e, self._text.opening(e.view.system, e.view.messages, e.view.tools)) for e in episodes]
+        rows = [TokenRow(e, self._text.opening(e.view.system, e.view.messages, e.view.tools)) for e in episodes]
         live = [row for row in rows if row.episode.end is None]
         unheard = [list(row.prompt_ids) for row in live]
         shared = common(unheard)
@@ -242,7 +242,7 @@ def play(model: Any, tokenizer: Any, pack: Path, split: str, out: Path, *, at_on
     began = time.monotonic()
     with contextlib.closing(Closing(environment)):
         tasks = [task for task in environment.tasks if task.split == split]
-        players = Players(model, Text(tokenizer), environment)
+        players = Players(model, ChatText(tokenizer), environment)
         for start in range(0, len(tasks), at_once):
             for row in players.run(tasks[start : start + at_once]):
                 t = row.episode.trajectory

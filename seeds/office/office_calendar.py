@@ -110,7 +110,7 @@ class Calendars(Desk):
     @write
     def cancel_event(self, event_id: str) -> dict[str, Any]:
         old = self._own(event_id, "cancelled")
-        self._spread(old, None)
+        self._spread_binds(old, None)
         return {"event_id": event_id, "status": "cancelled", "told": old.get("attendees", [])}
 
     # -- what several tools do --------------------------------------------------------------------------------------
@@ -167,7 +167,7 @@ class Calendars(Desk):
                 if row["event_id"] != event["event_id"] and begins(row) < end and ends(row) > start:
                     when = f"{row['start']} to {row['end']}"
                     raise ToolError(f"{name} is taken by {row['event_id']} {row['title']}, {when}: see find_free_time")
-        self._spread(old, event)
+        self._spread_binds(old, event)
         return event
 
     def _concerned(self, event: Event) -> list[str]:
@@ -177,7 +177,7 @@ class Calendars(Desk):
         names.append(str(event.get("location", "")).casefold())
         return [name for name in dict.fromkeys(names) if name and (self.root / CALENDAR / f"{name}.ics").is_file()]
 
-    def _spread(self, old: Event | None, new: Event | None) -> None:
+    def _spread_binds(self, old: Event | None, new: Event | None) -> None:
         from icalendar import Calendar
 
         stay = self._concerned(new) if new else []

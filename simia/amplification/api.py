@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from simia.amplification.session import Amplified, OnProgress
-from simia.amplification.session import amplify as start
+from simia.amplification.session import start_amplification as start
 from simia.amplification.settings import AmplifyConfig
-from simia.config import assign, merge, parse, read
+from simia.config import assign_setting, merge_sections, parse_config, read_config_file
 from simia.llm.backends import LLMSettings, attach_client, read_llm
 from simia.trajectory import Trajectory
 
@@ -64,21 +64,21 @@ async def amplify(
     """
     section = read_llm(llm)
     base = config or ("amplify/default" if section.get("kind", "embedded") != "embedded" else "amplify/quickstart")
-    data = read(base)
+    data = read_config_file(base)
     if section:
-        data["llm"] = merge(data.get("llm", {}), section)
+        data["llm"] = merge_sections(data.get("llm", {}), section)
     for dotted, value in (settings or {}).items():
-        assign(data, dotted.split("."), value)
+        assign_setting(data, dotted.split("."), value)
     if n is not None:
         data["n"] = n
     given: list[Trajectory] | None = None
     if isinstance(seeds, str | Path):
-        assign(data, ["seeds", "packs"], [str(seeds)])
+        assign_setting(data, ["seeds", "packs"], [str(seeds)])
     elif seeds is not None:
         given = [seed for seed in seeds if isinstance(seed, Trajectory)]
         if len(given) < len(seeds):
-            assign(data, ["seeds", "packs"], [str(seed) for seed in seeds])
+            assign_setting(data, ["seeds", "packs"], [str(seed) for seed in seeds])
             given = None
-    parsed = parse(AmplifyConfig, data, where=str(base))
+    parsed = parse_config(AmplifyConfig, data, where=str(base))
     attach_client(parsed.llm, llm)
     return await start(parsed, given=given, runs=Path(runs), name=name, on_progress=on_progress)

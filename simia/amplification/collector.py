@@ -14,7 +14,7 @@ OFTEN, OLDER, OLDEST = 50_000, 20, 50
 
 
 @contextlib.contextmanager
-def seldom() -> Iterator[None]:
+def collect_rarely() -> Iterator[None]:
     """Leave the objects that exist now out of collections, and collect more rarely, until the end of the block."""
     before = gc.get_threshold()
     gc.collect()

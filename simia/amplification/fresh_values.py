@@ -26,14 +26,14 @@ NAME = re.compile(r"^[A-ZÀ-Þ][\w'’-]+ [A-ZÀ-Þ][\w'’-]+$")
 DATE = re.compile(r"^\d{4}-\d{2}-\d{2}")
 
 
-def hint(seed: Trajectory, number: int) -> str:
+def render_fresh_values(seed: Trajectory, number: int) -> str:
     """Write a line for the request, empty if the seed has nothing to vary. `number` is the item's own (run seed and ord)."""
     rng = random.Random(number)
-    values = fresh_values(seed, rng, rng.choice(read_lines(PEOPLE)))
+    values = choose_fresh_values(seed, rng, rng.choice(read_lines(PEOPLE)))
     return f"Values: {', '.join(f'{name} {value}' for name, value in values.items())}." if values else ""
 
 
-def fresh_values(seed: Trajectory, rng: random.Random, person: str) -> dict[str, Any]:
+def choose_fresh_values(seed: Trajectory, rng: random.Random, person: str) -> dict[str, Any]:
     """Return argument name → new value, for values that come from the user of the seed."""
     said = " ".join(message.text for message in seed.messages if message.role == "user").replace(",", "")
     tools = {tool.name: tool for tool in seed.tools}
@@ -41,8 +41,8 @@ def fresh_values(seed: Trajectory, rng: random.Random, person: str) -> dict[str,
     for _, _, call in seed.calls():
         for name, value in (call.arguments or {}).items():
             if name not in fresh and not isinstance(value, dict | list | bool) and str(value).replace(",", "") in said:
-                new = rng.choice(read_lines(PEOPLE)) if is_person(name, value) else like(value, rng, person)
-                if new is not None and fits(tools.get(call.name), name, new):
+                new = rng.choice(read_lines(PEOPLE)) if is_person(name, value) else vary_value(value, rng, person)
+                if new is not None and is_valid_value(tools.get(call.name), name, new):
                     fresh[name] = new
     return fresh
 
@@ -51,23 +51,23 @@ def is_person(name: str, value: Any) -> bool:
     return "name" in name and isinstance(value, str) and NAME.match(value) is not None
 
 
-def like(value: Any, rng: random.Random, person: str) -> Any:
+def vary_value(value: Any, rng: random.Random, person: str) -> Any:
     """Return a new value of the same shape, or None for free text."""
     if isinstance(value, int | float):
-        return type(value)(other_digits(str(value), rng))  # zeros stay, so that round numbers stay round
+        return type(value)(change_digits(str(value), rng))  # zeros stay, so that round numbers stay round
     if EMAIL.match(value):
         plain = unicodedata.normalize("NFKD", person).encode("ascii", "ignore").decode().lower()
         return ".".join(re.findall("[a-z]+", plain)) + "@example.com"
     if DATE.match(value):
-        return later(value, rng.randint(1, 27))
-    return other_digits(value.replace("0", "1"), rng) if CODE.match(value) else None
+        return shift_date(value, rng.randint(1, 27))
+    return change_digits(value.replace("0", "1"), rng) if CODE.match(value) else None
 
 
-def other_digits(text: str, rng: random.Random) -> str:
+def change_digits(text: str, rng: random.Random) -> str:
     return "".join(rng.choice("123456789") if char in "123456789" else char for char in text)
 
 
-def later(value: str, days: int) -> str | None:
+def shift_date(value: str, days: int) -> str | None:
     try:
         day = date.fromisoformat(value[:10]) + timedelta(days=days)
     except ValueError:
@@ -75,7 +75,7 @@ def later(value: str, days: int) -> str | None:
     return day.isoformat() + value[10:]
 
 
-def fits(tool: ToolSpec | None, name: str, value: Any) -> bool:
+def is_valid_value(tool: ToolSpec | None, name: str, value: Any) -> bool:
     schema = (tool.parameters.get("properties") or {}).get(name) if tool else None
     try:
         return isinstance(schema, dict) and compile_schema(schema).valid(value)

@@ -7,21 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from simia.amplification.plans import Plans
+from simia.amplification.plans import PlanCounts
 from simia.amplification.seeds import Seeds
 from simia.amplification.settings import AmplifyConfig
-from simia.amplification.simulate import Ask, Result, Simulator, head
+from simia.amplification.simulate import Ask, SimulationResult, Simulator, trajectory_head
 from simia.errors import Code
 from simia.jobs import FAILED, OPEN, PASSED, REJECTED, Item, Ledger, Run
 from simia.jobs.coordinator import FATAL, PASSING, explain_rejections
 from simia.jobs.progress import Progress
 from simia.jobs.work import Stop, Verdict
 from simia.llm.engine import Engine
-from simia.llm.types import Reply, Request, reply_key
+from simia.llm.types import Reply, Request, make_reply_key
 from simia.quality.acceptance import Acceptance, Decision, Outcome
-from simia.quality.selection.near_duplicates import NearIndex, signature
+from simia.quality.selection.near_duplicates import NearDuplicateIndex, compute_signature
 
-COPIES = {Code.DUPLICATE, Code.NEAR_DUPLICATE}
+DUPLICATE_CODES = {Code.DUPLICATE, Code.NEAR_DUPLICATE}
 
 
 class AmplificationWork:
@@ -40,7 +40,7 @@ class AmplificationWork:
     ) -> None:
         """`asker`: how an item's replies are asked for. `may_wait`: whether open items are decided in this session; not for a batch."""
         self.simulator = Simulator(config, seeds, structured=structured, run_id=run.id)
-        self.acceptance = Acceptance(config.n, near_index(config, seeds))
+        self.acceptance = Acceptance(config.n, build_near_index(config, seeds))
         self.progress = Progress(run.id, config.n)
         self._ledger, self._config, self._asker, self._model, self._may_wait = (
             run.ledger,
@@ -49,7 +49,7 @@ class AmplificationWork:
             model,
             may_wait,
         )
-        self._plans = Plans(config)
+        self._plans = PlanCounts(config)
         self._most = config.stop.attempts or 10 * config.n + 50
         self._passed = 0
 
@@ -69,18 +69,18 @@ class AmplificationWork:
         is_lost = item.status == PASSED and content_hash is None  # the result; its reply is recalled
         if is_lost or item.status == OPEN or (item.status == FAILED and item.reason in PASSING | FATAL):
             return None
-        if content_hash is not None and (item.status == PASSED or item.reason in COPIES):
+        if content_hash is not None and (item.status == PASSED or item.reason in DUPLICATE_CODES):
             self._passed += 1
             return Outcome(content_hash, None, signature, tools)
         return Outcome(reason=item.reason)
 
-    async def produce(self, item: Item) -> Result:
+    async def produce(self, item: Item) -> SimulationResult:
         return await self.simulator.produce(item, self._asker(item), model=self._model)
 
-    def conclude(self, item: Item, result: Result) -> Outcome:
+    def conclude(self, item: Item, result: SimulationResult) -> Outcome:
         write_verdict(item, result)
         self._passed += item.status == PASSED
-        store(self._ledger, self.simulator, item, result)
+        store_result(self._ledger, self.simulator, item, result)
         return result.outcome()
 
     def decide(self, item: Item, outcome: Outcome | None) -> Verdict:
@@ -88,9 +88,9 @@ class AmplificationWork:
         if decision.verdict == "accepted" and decision.outcome.content_hash:
             self._ledger.accept(item, decision.outcome.content_hash)
             self._plans.note(decision.outcome.tools)
-        elif decision.reason in COPIES:
+        elif decision.reason in DUPLICATE_CODES:
             self._passed -= 1
-            refuse_copy(self._ledger, item, decision)
+            reject_duplicate(self._ledger, item, decision)
         self._plans.decided(item.ord)
         return decision.verdict
 
@@ -110,7 +110,7 @@ def ask_engine(engine: Engine) -> Callable[[Item], Ask]:
 
     def asker(item: Item) -> Ask:
         async def ask(request: Request, draw: str) -> tuple[Reply, str]:
-            key = reply_key(engine.backend.alias, engine.backend.model, request, draw)
+            key = make_reply_key(engine.backend.alias, engine.backend.model, request, draw)
             return await engine.ask(request, item=item.id, draw=draw, key=key), key
 
         return ask
@@ -118,7 +118,7 @@ def ask_engine(engine: Engine) -> Callable[[Item], Ask]:
     return asker
 
 
-def write_verdict(item: Item, result: Result) -> None:
+def write_verdict(item: Item, result: SimulationResult) -> None:
     """Write a result's verdict into its item."""
     if result.issues:
         first = result.issues[0]
@@ -127,24 +127,24 @@ def write_verdict(item: Item, result: Result) -> None:
         item.status, item.reason, item.detail = PASSED, None, None
 
 
-def store(ledger: Ledger, simulator: Simulator, item: Item, result: Result) -> None:
+def store_result(ledger: Ledger, simulator: Simulator, item: Item, result: SimulationResult) -> None:
     if result.head:
-        ledger.head(result.head, lambda: head(simulator.by_id[item.spec["seed"]]))
+        ledger.head(result.head, lambda: trajectory_head(simulator.by_id[item.spec["seed"]]))
     ledger.conclude(item, result.content_hash, result.body(), tools=result.tools, signature=result.signature)
 
 
-def refuse_copy(ledger: Ledger, item: Item, decision: Decision) -> None:
+def reject_duplicate(ledger: Ledger, item: Item, decision: Decision) -> None:
     """Reject a trajectory that repeats an earlier one."""
     item.status, item.reason = REJECTED, decision.reason
     item.detail = f"{decision.reason}: {decision.detail or Code.DUPLICATE.meaning}"
     ledger.set_status(item)
 
 
-def near_index(config: AmplifyConfig, seeds: Seeds) -> NearIndex | None:
+def build_near_index(config: AmplifyConfig, seeds: Seeds) -> NearDuplicateIndex | None:
     """Where near-duplicates are looked for; the seeds are in it first."""
     if config.select.near is None:
         return None
-    index = NearIndex(config.select.near)
+    index = NearDuplicateIndex(config.select.near)
     for seed in seeds.order:
-        index.add(f"seed {seed.task_id or seed.id}", signature(seed))
+        index.add(f"seed {seed.task_id or seed.id}", compute_signature(seed))
     return index

@@ -6,20 +6,20 @@ verdicts that the first session wrote down, also those that a failing judge coul
 
 from __future__ import annotations
 
-from simia.amplification.seeds import Seeds, without
+from simia.amplification.seeds import Seeds, remove_seeds
 from simia.amplification.settings import AmplifyConfig
 from simia.errors import UserError
 from simia.jobs import Run
-from simia.llm.backends import open_backend, price_for
+from simia.llm.backends import find_price, open_backend
 from simia.llm.engine import BudgetReached, Engine
-from simia.llm.types import Backend
-from simia.quality.judging.prefilter import prefilter_llm
+from simia.llm.types import ModelBackend
+from simia.quality.judging.prefilter import judge_seeds_by_llm
 from simia.quality.judging.verdict import Verdict
 
 META = "prefilter"
 
 
-async def judge_seeds(run: Run, config: AmplifyConfig, seeds: Seeds, backend: Backend) -> Seeds:
+async def judge_seeds(run: Run, config: AmplifyConfig, seeds: Seeds, backend: ModelBackend) -> Seeds:
     """The seeds that passed. Raises `UserError` when the judge gave no verdict at all, or nothing is left."""
     if not config.prefilter.enabled:
         return seeds
@@ -36,29 +36,29 @@ async def judge_seeds(run: Run, config: AmplifyConfig, seeds: Seeds, backend: Ba
             for seed, verdict in zip(seeds.order, verdicts, strict=True)
         }
         run.ledger.set_meta(META, known, twice=True)
-    return kept(run, seeds)
+    return keep_judged_seeds(run, seeds)
 
 
-def kept(run: Run, seeds: Seeds) -> Seeds:
+def keep_judged_seeds(run: Run, seeds: Seeds) -> Seeds:
     """The seeds less those that this run's judge refused, by what is written down."""
     refused = {}
     for name, verdict in (run.ledger.meta(META) or {}).items():
         read = Verdict.model_validate(verdict)
         if read.passed is False:
             refused[name] = read.issues
-    return without(seeds, refused)
+    return remove_seeds(seeds, refused)
 
 
-async def ask(run: Run, config: AmplifyConfig, seeds: Seeds, backend: Backend) -> list[Verdict]:
+async def ask(run: Run, config: AmplifyConfig, seeds: Seeds, backend: ModelBackend) -> list[Verdict]:
     own = config.prefilter.llm
     judge = open_backend(own) if own is not None else backend
-    engine = Engine(judge, run.ledger, config.limits, price_for(own or config.llm))
+    engine = Engine(judge, run.ledger, config.limits, find_price(own or config.llm))
     engine.stats.usage, _ = run.ledger.spent()
     engine.stats.answered = engine.stats.sent = run.ledger.answered_count()
     if own is not None:
         await judge.start()
     try:
-        return await prefilter_llm(seeds.order, config.prefilter, engine)
+        return await judge_seeds_by_llm(seeds.order, config.prefilter, engine)
     except BudgetReached as reached:
         raise UserError(f"while the seeds were judged: {reached}") from None
     finally:

@@ -14,8 +14,8 @@ import orjson
 from pydantic import Field
 
 from simia.config import Config
-from simia.prompts import decode_result, template, text_of
-from simia.trajectory import Message, Trajectory, compact
+from simia.prompts import decode_result, load_template, read_prompt
+from simia.trajectory import Message, Trajectory, write_compact_json
 
 Form = Literal["json", "tagged"]
 MOST_KEPT = 1000
@@ -44,15 +44,15 @@ class Prompt:
     files: dict[str, str]
 
 
-class Renderer:
+class PromptRenderer:
     """Renders the prompts of a run. What items share (the static part of a pack, a seed's exemplar) is made once."""
 
     def __init__(self, settings: PromptSettings, form: Form) -> None:
         self.settings, self.form = settings, form
         form_file = f"amplify/form_{form}.md"
-        self._form_text, form_hash = text_of(form_file)
-        self._system, system_hash = template(settings.system)
-        self._request, request_hash = template(settings.request)
+        self._form_text, form_hash = read_prompt(form_file)
+        self._system, system_hash = load_template(settings.system)
+        self._request, request_hash = load_template(settings.request)
         self.files = {settings.system: system_hash, settings.request: request_hash, form_file: form_hash}
         self._static: dict[tuple[object, ...], tuple[str, Trajectory]] = {}
         self._exemplars: dict[int, tuple[str, Trajectory]] = {}
@@ -71,11 +71,11 @@ class Renderer:
         messages: list[dict[str, Any]] = [{"role": "system", "content": self.static(seed, rules)}]
         shown = [other for other in fixed if other is not seed][: max(0, self.settings.shots - 1)]
         for other in shown:
-            request = self._request.render(**asked(other), exemplar=None, hint="", targeted=False)
+            request = self._request.render(**describe_request(other), exemplar=None, hint="", targeted=False)
             messages.append({"role": "user", "content": request})
             messages.append({"role": "assistant", "content": self.exemplar(other)})
         own = self.exemplar(seed) if self.settings.shots else None
-        request = self._request.render(**asked(seed), exemplar=own, hint=hint, targeted=targeted)
+        request = self._request.render(**describe_request(seed), exemplar=own, hint=hint, targeted=targeted)
         messages.append({"role": "user", "content": request})
         return Prompt(messages, self.files)
 
@@ -86,7 +86,7 @@ class Renderer:
         if known is None:
             if len(self._static) >= MOST_KEPT:
                 self._static.clear()
-            tools = [compact(tool.flat()) for tool in seed.tools]
+            tools = [write_compact_json(tool.flat()) for tool in seed.tools]
             text = self._system.render(tools=tools, policy=seed.system, form=self._form_text, rules=rules)
             known = self._static[key] = (text, seed)  # the seed keeps its tools alive, so that their ids stay theirs
         return known[0]
@@ -94,27 +94,27 @@ class Renderer:
     def exemplar(self, seed: Trajectory) -> str:
         known = self._exemplars.get(id(seed))
         if known is None:
-            known = (exemplar(seed, self.form), seed)
+            known = (render_exemplar(seed, self.form), seed)
             if len(self._exemplars) < MOST_KEPT:
                 self._exemplars[id(seed)] = known
         return known[0]
 
 
-def asked(seed: Trajectory) -> dict[str, Any]:
+def describe_request(seed: Trajectory) -> dict[str, Any]:
     used = list(dict.fromkeys(call.name for _, _, call in seed.calls()))
-    tools = [compact(tool.flat()) for tool in seed.tools if tool.name in used]
+    tools = [write_compact_json(tool.flat()) for tool in seed.tools if tool.name in used]
     return {"messages": len(seed.messages), "tools_used": used, "tools": tools}
 
 
-def exemplar(seed: Trajectory, form: Form) -> str:
+def render_exemplar(seed: Trajectory, form: Form) -> str:
     """Write a seed in the form that the reply must have."""
     turns = [message for message in seed.messages if message.role != "system"]
     if form == "json":
-        return orjson.dumps({"messages": [as_json(turn) for turn in turns]}).decode()
-    return "\n".join(as_tagged(turn) for turn in turns)
+        return orjson.dumps({"messages": [to_json_turn(turn) for turn in turns]}).decode()
+    return "\n".join(to_tagged_turn(turn) for turn in turns)
 
 
-def as_json(message: Message) -> dict[str, Any]:
+def to_json_turn(message: Message) -> dict[str, Any]:
     if message.role == "tool":
         return {"role": "tool", "content": decode_result(message.text)}
     turn: dict[str, Any] = {"role": message.role}
@@ -127,7 +127,7 @@ def as_json(message: Message) -> dict[str, Any]:
     return turn
 
 
-def as_tagged(message: Message) -> str:
+def to_tagged_turn(message: Message) -> str:
     lines = [f"<think>{message.reasoning}</think>"] if message.reasoning else []
     if message.text:
         lines.append(message.text)

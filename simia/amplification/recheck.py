@@ -7,10 +7,10 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
-from simia.amplification.job import COPIES, AmplificationWork, store, write_verdict
-from simia.amplification.judged_seeds import META, kept
+from simia.amplification.job import DUPLICATE_CODES, AmplificationWork, store_result, write_verdict
+from simia.amplification.judged_seeds import META, keep_judged_seeds
 from simia.amplification.seeds import Seeds
-from simia.amplification.session import facts_of, load_seeds, note_seeds, saved
+from simia.amplification.session import collect_facts, load_seeds, read_saved_config, store_seeds
 from simia.amplification.settings import AmplifyConfig
 from simia.amplification.simulate import Ask
 from simia.errors import UserError
@@ -18,20 +18,20 @@ from simia.jobs import OPEN, PASSED, Item, Run
 from simia.jobs.salvage import Salvaged, salvage
 from simia.jobs.work import InOrder
 from simia.llm.backends import open_backend
-from simia.llm.types import Reply, Request, reply_key
+from simia.llm.types import Reply, Request, make_reply_key
 from simia.quality.acceptance import Outcome
 
 T = TypeVar("T")
-Figures = dict[str, tuple[int, int]]
+ChangedFigures = dict[str, tuple[int, int]]
 
 
 class Unanswered(Exception):  # noqa: N818 - a finding
     """A reply that an item needs is not in the store."""
 
 
-def recheck(
+def recheck_items(
     run: Run, config: AmplifyConfig, seeds: Seeds, *, model: str, structured: bool, alias: str, planned: int = 0
-) -> Figures:
+) -> ChangedFigures:
     """Derive every result of a run again from its stored replies, at no cost: {figure: (before, after)}.
 
     `planned`: plan the items before this place that the ledger does not have. Raises `Damaged` for a reply that cannot be read; then
@@ -61,7 +61,7 @@ class Derivation:
         for item, content_hash, tools, sketch in self.ledger.outcomes():
             self._plan(place, item.ord)
             place = item.ord + 1
-            kept = (item.status == PASSED or item.reason in COPIES) and content_hash is not None
+            kept = (item.status == PASSED or item.reason in DUPLICATE_CODES) and content_hash is not None
             self._derive_item(item, Outcome(content_hash, None, sketch, tools) if kept else Outcome(reason=item.reason))
         self._plan(place, planned)
         return self.work.acceptance.accepted
@@ -81,7 +81,7 @@ class Derivation:
         else:
             write_verdict(item, result)
             outcome = result.outcome()
-            store(self.ledger, self.work.simulator, item, result)
+            store_result(self.ledger, self.work.simulator, item, result)
         for ready in self.order.add(item.ord, (item, outcome)):
             self.work.decide(*ready)
 
@@ -89,7 +89,7 @@ class Derivation:
         return self._recall
 
     async def _recall(self, request: Request, draw: str) -> tuple[Reply, str]:
-        key = reply_key(self.alias, self.model, request, draw)
+        key = make_reply_key(self.alias, self.model, request, draw)
         reply = self.ledger.recall(key)
         if reply is None:
             raise Unanswered
@@ -97,22 +97,22 @@ class Derivation:
         return reply, key
 
 
-def recheck_run(runs: Path, name: str, say: Callable[[str], None]) -> tuple[str, Figures, int]:
+def recheck_run(runs: Path, name: str, say: Callable[[str], None]) -> tuple[str, ChangedFigures, int]:
     """`recheck` with what the run itself says: its id, the figures, and how many trajectories it is to have."""
     run = Run.open(runs, name)
     try:
         if run.found is not None and run.found.findings:
             say(f"note: {run.found}")
-        config = saved(run)
+        config = read_saved_config(run)
         facts = run.ledger.meta("facts")
-        seeds = kept(run, load_seeds(config, None))
+        seeds = keep_judged_seeds(run, load_seeds(config, None))
         answers = {name: facts[name] for name in ("model", "alias", "structured")}
-        return run.id, recheck(run, config, seeds, **answers), config.n
+        return run.id, recheck_items(run, config, seeds, **answers), config.n
     finally:
         run.close()
 
 
-def rebuild_run(runs: Path, name: str) -> tuple[Salvaged, Figures]:
+def rebuild_run(runs: Path, name: str) -> tuple[Salvaged, ChangedFigures]:
     """Make a run's ledger from its replies: what can be read of both files is kept, everything else is derived again.
 
     Raises `UserError` for what neither the replies nor the configuration can give back.
@@ -120,18 +120,18 @@ def rebuild_run(runs: Path, name: str) -> tuple[Salvaged, Figures]:
     salvaged = salvage(runs, name)
     run = Run.open(runs, str(salvaged.folder), verify=False)
     try:
-        config = saved(run)
+        config = read_saved_config(run)
         seeds = load_seeds(config, None)
         known = run.ledger.meta("facts")
         if known is None:
-            known = facts_of(config, seeds, open_backend(config.llm, say=lambda _: None))
+            known = collect_facts(config, seeds, open_backend(config.llm, say=lambda _: None))
             run.ledger.set_meta("facts", known, twice=True)
         if config.prefilter.enabled and run.ledger.meta(META) is None:
             raise UserError(f"run {run.id} has lost its verdicts on the seeds: start a new run")
-        seeds = kept(run, seeds)
-        note_seeds(run, seeds)
+        seeds = keep_judged_seeds(run, seeds)
+        store_seeds(run, seeds)
         answers = {name: known[name] for name in ("model", "alias", "structured")}
-        figures = recheck(run, config, seeds, planned=salvaged.planned, **answers)
+        figures = recheck_items(run, config, seeds, planned=salvaged.planned, **answers)
         done = figures["accepted"][1] >= config.n
         run.ledger.set_meta("stopped", {"kind": "complete" if done else "rebuilt", "detail": ""})
         return salvaged, figures

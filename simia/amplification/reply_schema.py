@@ -12,37 +12,39 @@ from typing import Any, Literal
 
 import orjson
 
-from simia.json_schema import TEXT, strict
+from simia.json_schema import SHORT_TEXT, build_strict_object
 from simia.tool import ToolSpec
 from simia.trajectory import Message, Trajectory
 
 Shape = Literal["free", "seed"]
 
 
-def trajectory_schema(tools: Sequence[ToolSpec], seed: Trajectory, shape: Shape, *, reasoning: bool) -> dict[str, Any]:
+def build_trajectory_schema(
+    tools: Sequence[ToolSpec], seed: Trajectory, shape: Shape, *, reasoning: bool
+) -> dict[str, Any]:
     """Build the schema of `{"messages": [...]}`."""
     if shape == "seed":
         used = {tool.name: tool for tool in tools}
-        turns = [turn_like(message, used) for message in seed.messages if message.role != "system"]
+        turns = [build_turn_schema(message, used) for message in seed.messages if message.role != "system"]
         messages = {"type": "array", "prefixItems": turns, "minItems": len(turns), "maxItems": len(turns)}
     else:
-        messages = {"type": "array", "items": {"anyOf": free_turns(tools, reasoning=reasoning)}, "minItems": 2}
-    return strict({"messages": messages})
+        messages = {"type": "array", "items": {"anyOf": build_free_turns(tools, reasoning=reasoning)}, "minItems": 2}
+    return build_strict_object({"messages": messages})
 
 
-def free_turns(tools: Sequence[ToolSpec], *, reasoning: bool) -> list[dict[str, Any]]:
-    calls = {"type": "array", "minItems": 1, "items": {"anyOf": [call_schema(tool) for tool in tools]}}
+def build_free_turns(tools: Sequence[ToolSpec], *, reasoning: bool) -> list[dict[str, Any]]:
+    calls = {"type": "array", "minItems": 1, "items": {"anyOf": [build_call_schema(tool) for tool in tools]}}
     text = {"type": "string", "minLength": 1}
     thought: dict[str, Any] = {"reasoning": {"type": "string"}} if reasoning else {}
     turns = [
-        strict({"role": {"const": "user"}, "content": text}),
-        strict({"role": {"const": "assistant"}, **thought, "content": text}, optional=("reasoning",)),
-        strict({"role": {"const": "tool"}, "content": {"type": ["object", "array", "string"]}}),
+        build_strict_object({"role": {"const": "user"}, "content": text}),
+        build_strict_object({"role": {"const": "assistant"}, **thought, "content": text}, optional=("reasoning",)),
+        build_strict_object({"role": {"const": "tool"}, "content": {"type": ["object", "array", "string"]}}),
     ]
     if tools:
         content = {"type": ["string", "null"]}
         turns.append(
-            strict(
+            build_strict_object(
                 {"role": {"const": "assistant"}, **thought, "content": content, "calls": calls},
                 optional=("reasoning", "content"),
             )
@@ -50,38 +52,38 @@ def free_turns(tools: Sequence[ToolSpec], *, reasoning: bool) -> list[dict[str, 
     return turns
 
 
-def turn_like(message: Message, tools: dict[str, ToolSpec]) -> dict[str, Any]:
+def build_turn_schema(message: Message, tools: dict[str, ToolSpec]) -> dict[str, Any]:
     """Build the schema of a turn of the same kind as the seed's."""
     role = {"const": message.role}
     if message.role == "tool":
-        return strict({"role": role, "content": result_like(message.text)})
+        return build_strict_object({"role": role, "content": build_result_schema(message.text)})
     if not message.calls:
-        return strict({"role": role, "content": TEXT})
-    calls = [call_schema(tools[call.name]) for call in message.calls if call.name in tools]
+        return build_strict_object({"role": role, "content": SHORT_TEXT})
+    calls = [build_call_schema(tools[call.name]) for call in message.calls if call.name in tools]
     fields = {"calls": {"type": "array", "prefixItems": calls, "minItems": len(calls), "maxItems": len(calls)}}
-    return strict({"role": role, **({"content": TEXT} if message.text else {}), **fields})
+    return build_strict_object({"role": role, **({"content": SHORT_TEXT} if message.text else {}), **fields})
 
 
-def call_schema(tool: ToolSpec) -> dict[str, Any]:
-    return strict({"name": {"const": tool.name}, "arguments": tool.parameters})
+def build_call_schema(tool: ToolSpec) -> dict[str, Any]:
+    return build_strict_object({"name": {"const": tool.name}, "arguments": tool.parameters})
 
 
-def result_like(content: str) -> dict[str, Any]:
+def build_result_schema(content: str) -> dict[str, Any]:
     """Build the schema of a result with the same keys and types."""
     try:
-        return shape_of(orjson.loads(content))
+        return build_value_schema(orjson.loads(content))
     except orjson.JSONDecodeError:
-        return TEXT
+        return SHORT_TEXT
 
 
-def shape_of(value: Any) -> dict[str, Any]:
+def build_value_schema(value: Any) -> dict[str, Any]:
     if isinstance(value, dict):
-        return strict({str(k): shape_of(v) for k, v in value.items()})
+        return build_strict_object({str(k): build_value_schema(v) for k, v in value.items()})
     if isinstance(value, list):
         if len({type(item) for item in value}) > 1:  # a row of a table: each cell has its own type
-            cells = [shape_of(item) for item in value]
+            cells = [build_value_schema(item) for item in value]
             return {"type": "array", "prefixItems": cells, "minItems": len(cells), "maxItems": len(cells)}
-        items = shape_of(value[0]) if value else TEXT
+        items = build_value_schema(value[0]) if value else SHORT_TEXT
         return {"type": "array", "items": items, "minItems": min(len(value), 1), "maxItems": max(len(value), 2)}
     if isinstance(value, bool):
         return {"type": "boolean"}
@@ -89,14 +91,14 @@ def shape_of(value: Any) -> dict[str, Any]:
         return {"type": "integer", "minimum": 0, "maximum": 999999} if value >= 0 else {"type": "integer"}
     if isinstance(value, float):
         return {"type": "number"}
-    return {"type": "null"} if value is None else string_like(str(value))
+    return {"type": "null"} if value is None else build_string_schema(str(value))
 
 
-def string_like(text: str) -> dict[str, Any]:
+def build_string_schema(text: str) -> dict[str, Any]:
     """Keep the form of a code (ORD-20417 → the same three letters, five digits) and of a date."""
     if len(text) == 10 and text[4] == text[7] == "-" and text.replace("-", "").isdigit():
         return {"type": "string", "pattern": "^20[0-9]{2}-[01][0-9]-[0-3][0-9]$"}
     prefix, dash, number = text.partition("-")
     if dash and prefix.isascii() and prefix.isupper() and prefix.isalpha() and number.isdigit():
         return {"type": "string", "pattern": f"^{prefix}-[0-9]{{{len(number)}}}$"}
-    return TEXT
+    return SHORT_TEXT

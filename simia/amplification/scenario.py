@@ -20,12 +20,12 @@ import orjson
 
 from simia import resources
 from simia.prompts import read_lines
-from simia.quality.grounding import infer
+from simia.quality.grounding import infer_identifiers
 from simia.trajectory import Trajectory
 
 MOST_TOOLS = 4
 MOST_A_SIZE = 1500  # combinations of one size that are considered; enough for every set of some twenty tools
-PLAIN = 1 / 3  # share of the items without a twist
+PLAIN_SHARE = 1 / 3  # share of the items without a twist
 PERSONAS, TWISTS = "scenario/personas.txt", "scenario/twists.txt"
 
 
@@ -39,7 +39,7 @@ class Scenario:
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class ToolCounts:
     """How often the accepted trajectories used a tool, two tools together, and exactly these tools (in name order)."""
 
     accepted: int = 0
@@ -56,7 +56,7 @@ class Counts:
         return max(self.sets.get(names, 0), rarest / 2)
 
 
-class Coverage:
+class AcceptedCoverage:
     """Counts what was accepted. Tools are told apart by name; feed it in item order."""
 
     def __init__(self) -> None:
@@ -74,11 +74,11 @@ class Coverage:
         if 0 < len(names) <= MOST_TOOLS:  # larger ones are never planned, and there could be very many
             self._sets[names] += 1
 
-    def snapshot(self) -> Counts:
-        return Counts(self._accepted, dict(self._tools), dict(self._pairs), dict(self._sets))
+    def snapshot(self) -> ToolCounts:
+        return ToolCounts(self._accepted, dict(self._tools), dict(self._pairs), dict(self._sets))
 
 
-class Graph:
+class CallGraph:
     """Which tool may follow which, and with which a conversation may begin. One for all the seeds of a pack."""
 
     def __init__(self, seeds: Sequence[Trajectory]) -> None:
@@ -95,16 +95,16 @@ class Graph:
             by_id = {call.id: call.name for _, _, call in seed.calls()}
             for message in seed.messages:
                 if message.role == "tool" and message.call_id in by_id:
-                    outputs[by_id[message.call_id]] |= {singular(name) for name in keys(message.text)}
+                    outputs[by_id[message.call_id]] |= {to_singular(name) for name in find_field_names(message.text)}
         tools = {tool.name: tool for seed in seeds for tool in seed.tools}
         needed = {
-            name: {singular(path[-1]) for path in paths}
-            for name, paths in infer(list(tools.values()), seeds).paths.items()
+            name: {to_singular(path[-1]) for path in paths}
+            for name, paths in infer_identifiers(list(tools.values()), seeds).paths.items()
         }
         for one, gives in outputs.items():
             self.after[one] |= {other for other, takes in needed.items() if gives & takes}
         self._combinations: dict[tuple[str, ...], list[tuple[str, ...]]] = {}
-        self._weights: tuple[Counts, tuple[str, ...], list[float]] | None = None
+        self._weights: tuple[ToolCounts, tuple[str, ...], list[float]] | None = None
 
     def combinations(self, tools: tuple[str, ...]) -> list[tuple[str, ...]]:
         """List one to four of these tools, each reachable from a first one through the others; smallest first."""
@@ -129,7 +129,7 @@ class Graph:
                 for name in sorted(follow, key=place.__getitem__):
                     layer.setdefault(frozenset((*names, name)), (*names, name))
 
-    def draw(self, tools: tuple[str, ...], counts: Counts, rng: random.Random) -> tuple[str, ...]:
+    def draw(self, tools: tuple[str, ...], counts: ToolCounts, rng: random.Random) -> tuple[str, ...]:
         """Sample a combination; the rarer among the accepted, the likelier."""
         known = self.combinations(tools)
         if not known:
@@ -144,16 +144,16 @@ class Graph:
         return rng.choices(known, cum_weights=last[2])[0]
 
 
-def plan(seed: Trajectory, counts: Counts, number: int, graph: Graph | None = None) -> Scenario:
+def plan_scenario(seed: Trajectory, counts: ToolCounts, number: int, graph: CallGraph | None = None) -> Scenario:
     """Plan the item of this number. `graph`: of all the pack's seeds (default: of this one alone)."""
     rng = random.Random(f"scenario {number}")
     persona = rng.choice(read_lines(PERSONAS))
-    twist = "" if rng.random() < PLAIN else rng.choice(read_lines(TWISTS))
-    tools = (graph or Graph([seed])).draw(tuple(tool.name for tool in seed.tools), counts, rng)
+    twist = "" if rng.random() < PLAIN_SHARE else rng.choice(read_lines(TWISTS))
+    tools = (graph or CallGraph([seed])).draw(tuple(tool.name for tool in seed.tools), counts, rng)
     return Scenario(persona, tools, twist)
 
 
-def line(scenario: Scenario) -> str:
+def render_scenario(scenario: Scenario) -> str:
     """The hint for a prompt."""
     parts = [f"The user {scenario.persona}."]
     if scenario.tools:
@@ -161,16 +161,16 @@ def line(scenario: Scenario) -> str:
     return " ".join([*parts, scenario.twist]).strip()
 
 
-def files() -> dict[str, str]:
+def hash_scenario_files() -> dict[str, str]:
     """Return the files that plans are sampled from, with their hashes."""
-    return {name: resources.file_hash(resources.find("prompts", name)) for name in (PERSONAS, TWISTS)}
+    return {name: resources.file_hash(resources.find_resource("prompts", name)) for name in (PERSONAS, TWISTS)}
 
 
-def singular(name: str) -> str:
+def to_singular(name: str) -> str:
     return name[:-1] if name.endswith("s") else name
 
 
-def keys(text: str) -> set[str]:
+def find_field_names(text: str) -> set[str]:
     """Return every field name in a result, at any depth."""
     try:
         stack: list[Any] = [orjson.loads(text)]

@@ -15,8 +15,8 @@ from simia.amplification.settings import SeedSettings
 from simia.errors import Issue, UserError
 from simia.pack import Pack
 from simia.quality.check import Checks
-from simia.quality.grounding import Identifiers, infer
-from simia.quality.seed_filter import prefilter, storable, toolset
+from simia.quality.grounding import Identifiers, infer_identifiers
+from simia.quality.seed_filter import filter_seeds, filter_storable, hash_tools
 from simia.tool import ToolSpec
 from simia.trajectory import Trajectory, digest
 
@@ -47,7 +47,7 @@ class Seeds:
         return sorted({seed.provenance.licence or "unknown" for seed in self.order})
 
 
-def load(settings: SeedSettings, checks: Checks) -> Seeds:
+def load_seed_packs(settings: SeedSettings, checks: Checks) -> Seeds:
     """Read, filter and order the seeds. Raises `UserError` when none is left."""
     groups: dict[str, list[Trajectory]] = {}
     seeds = Seeds()
@@ -56,27 +56,27 @@ def load(settings: SeedSettings, checks: Checks) -> Seeds:
         seeds.refused += refused
         seeds.read += len(refused)
         groups[pack.name] = groups.get(pack.name, []) + pack.seeds
-    return arrange(seeds, groups, settings, checks)
+    return arrange_seeds(seeds, groups, settings, checks)
 
 
-def from_trajectories(given: Sequence[Trajectory], settings: SeedSettings, checks: Checks) -> Seeds:
+def take_seeds(given: Sequence[Trajectory], settings: SeedSettings, checks: Checks) -> Seeds:
     """Take seeds that the caller holds in memory."""
     groups: dict[str, list[Trajectory]] = {}
-    shared = Shared()
+    shared = SharedParts()
     for i, seed in enumerate(map(shared, given), start=1):
         named = seed if seed.task_id else seed.model_copy(update={"task_id": f"seed-{i}"})
         groups.setdefault(seed.pack or "seeds", []).append(named)
-    return arrange(Seeds(), groups, settings, checks)
+    return arrange_seeds(Seeds(), groups, settings, checks)
 
 
-def arrange(seeds: Seeds, groups: dict[str, list[Trajectory]], settings: SeedSettings, checks: Checks) -> Seeds:
+def arrange_seeds(seeds: Seeds, groups: dict[str, list[Trajectory]], settings: SeedSettings, checks: Checks) -> Seeds:
     for name, group in groups.items():
         seeds.read += len(group)
-        group, unkept = storable(group[: settings.limit])
-        kept, refused = prefilter(group, checks)
+        group, unkept = filter_storable(group[: settings.limit])
+        kept, refused = filter_seeds(group, checks)
         refused = unkept + refused
         seeds.refused += [RefusedSeed(seed.task_id or seed.id, issues) for seed, issues in refused]
-        seeds.identifiers[name] = infer([tool for seed in kept for tool in seed.tools], kept)
+        seeds.identifiers[name] = infer_identifiers([tool for seed in kept for tool in seed.tools], kept)
         if settings.max_messages:
             kept = [seed for seed in kept if len(seed.messages) <= settings.max_messages]
         if kept:
@@ -89,7 +89,7 @@ def arrange(seeds: Seeds, groups: dict[str, list[Trajectory]], settings: SeedSet
     return seeds
 
 
-def without(seeds: Seeds, refused: dict[str, list[Issue]]) -> Seeds:
+def remove_seeds(seeds: Seeds, refused: dict[str, list[Issue]]) -> Seeds:
     """Return the seeds less those refused by id. Identifiers stay as inferred from all seeds."""
     if not refused:
         return seeds
@@ -103,7 +103,7 @@ def without(seeds: Seeds, refused: dict[str, list[Issue]]) -> Seeds:
     return Seeds(order, left, seeds.identifiers, seeds.refused + told, seeds.read)
 
 
-class Shared:
+class SharedParts:
     """Tools and system texts that many seeds have in common, as one object each.
 
     Five thousand rows that each carry thirteen tools would otherwise be most of a run's memory; and what is made once for a
@@ -115,15 +115,15 @@ class Shared:
         self._systems: dict[str, str] = {}
 
     def __call__(self, seed: Trajectory) -> Trajectory:
-        tools = self._tools.setdefault(toolset(seed), seed.tools)
+        tools = self._tools.setdefault(hash_tools(seed), seed.tools)
         system = self._systems.setdefault(seed.system, seed.system) if seed.system else seed.system
         return seed.model_copy(update={"tools": tools, "system": system})
 
 
 def read_pack(name: str, dialect: str | None) -> tuple[Pack, list[RefusedSeed]]:
     """Read a pack, or a file of trajectories as one."""
-    shared = Shared()
-    path = resources.find("seeds", name)
+    shared = SharedParts()
+    path = resources.find_resource("seeds", name)
     if path.is_dir() or path.suffix in (".yaml", ".yml"):
         pack = Pack.load(path)
         pack.seeds = [shared(seed) for seed in pack.seeds]

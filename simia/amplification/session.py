@@ -9,23 +9,23 @@ from pathlib import Path
 from typing import Any
 
 from simia.amplification import scenario
-from simia.amplification.collector import seldom
+from simia.amplification.collector import collect_rarely
 from simia.amplification.job import AmplificationWork, ask_engine
 from simia.amplification.judged_seeds import judge_seeds
-from simia.amplification.seeds import Seeds, from_trajectories, load
+from simia.amplification.seeds import Seeds, load_seed_packs, take_seeds
 from simia.amplification.settings import AmplifyConfig
 from simia.amplification.simulate import Simulator
-from simia.config import assign, parse
+from simia.config import assign_setting, parse_config
 from simia.jobs import Run, refuse_partial
 from simia.jobs.coordinator import Coordinator, stop_on_signals
 from simia.jobs.progress import Progress
 from simia.jobs.run import save_config
 from simia.jobs.work import Stop
-from simia.llm.backends import open_backend, price_for
+from simia.llm.backends import find_price, open_backend
 from simia.llm.budget import share_budget
 from simia.llm.engine import Engine
-from simia.llm.types import Backend, Deferred
-from simia.prompts import text_of
+from simia.llm.types import DeferredBackend, ModelBackend
+from simia.prompts import read_prompt
 from simia.quality import suites
 from simia.quality.judging.rubric import Rubric
 from simia.trajectory import Trajectory
@@ -60,7 +60,7 @@ class Amplified:
             run.close()
 
 
-async def amplify(
+async def start_amplification(
     config: AmplifyConfig,
     *,
     given: Sequence[Trajectory] | None = None,
@@ -72,15 +72,15 @@ async def amplify(
 ) -> Amplified:
     """Start a run and work on it until n are accepted or a stop. `given`: seeds held in memory, instead of the config's."""
     seeds = load_seeds(config, given)
-    async with opened(config, say) as backend:
-        run = Run.create(runs, config, name=name, facts=facts_of(config, seeds, backend))
+    async with open_model(config, say) as backend:
+        run = Run.create(runs, config, name=name, facts=collect_facts(config, seeds, backend))
         try:
-            return await work_on(run, config, seeds, backend, on_progress, handle_signals)
+            return await work_on_amplification(run, config, seeds, backend, on_progress, handle_signals)
         finally:
             run.close()
 
 
-async def resume(
+async def resume_amplification(
     run_id: str,
     *,
     runs: Path = Path("runs"),
@@ -95,33 +95,33 @@ async def resume(
     try:
         if run.found is not None and run.found.findings:
             say(f"note: {run.found}")
-        config = saved(run, changes)
+        config = read_saved_config(run, changes)
         seeds = load_seeds(config, given)
-        async with opened(config, say) as backend:
-            run.refuse_other_identity(config, facts_of(config, seeds, backend))
+        async with open_model(config, say) as backend:
+            run.refuse_other_identity(config, collect_facts(config, seeds, backend))
             save_config(run.folder, config)
-            return await work_on(run, config, seeds, backend, on_progress, handle_signals)
+            return await work_on_amplification(run, config, seeds, backend, on_progress, handle_signals)
     finally:
         run.close()
 
 
-def saved(run: Run, changes: dict[str, Any] | None = None) -> AmplifyConfig:
+def read_saved_config(run: Run, changes: dict[str, Any] | None = None) -> AmplifyConfig:
     """Return the config that a run was made with, with operational changes applied."""
     run.refuse_rollouts("this")
     data = run.saved_config()
     for dotted, value in (changes or {}).items():
-        assign(data, dotted.split("."), value)
-    return parse(AmplifyConfig, data, where=f"run {run.id}")
+        assign_setting(data, dotted.split("."), value)
+    return parse_config(AmplifyConfig, data, where=f"run {run.id}")
 
 
 def load_seeds(config: AmplifyConfig, given: Sequence[Trajectory] | None) -> Seeds:
     if given is not None:
-        return from_trajectories(given, config.seeds, config.checks)
-    return load(config.seeds, config.checks)
+        return take_seeds(given, config.seeds, config.checks)
+    return load_seed_packs(config.seeds, config.checks)
 
 
 @contextlib.asynccontextmanager
-async def opened(config: AmplifyConfig, say: Say) -> AsyncIterator[Backend]:
+async def open_model(config: AmplifyConfig, say: Say) -> AsyncIterator[ModelBackend]:
     """Open the model's back end and close it at the end."""
     backend = open_backend(config.llm, say=say)
     await backend.start()
@@ -131,18 +131,18 @@ async def opened(config: AmplifyConfig, say: Say) -> AsyncIterator[Backend]:
         await backend.close()
 
 
-def facts_of(config: AmplifyConfig, seeds: Seeds, backend: Backend) -> dict[str, Any]:
+def collect_facts(config: AmplifyConfig, seeds: Seeds, backend: ModelBackend) -> dict[str, Any]:
     """Return what identifies a run beyond its config: the contents of the seeds and prompts that it names, and the model."""
     files = [config.prompt.system, config.prompt.request, "amplify/form_json.md", "amplify/form_tagged.md"]
-    prompts = {name: text_of(name)[1] for name in files}
+    prompts = {name: read_prompt(name)[1] for name in files}
     if config.prompt.scenarios:
-        prompts |= scenario.files()
+        prompts |= scenario.hash_scenario_files()
     if config.prefilter.enabled:
         prompts |= Rubric(config.prefilter).files
     for suite in {
-        suites.suite_of(seed) if config.suite == "auto" else suites.get(config.suite) for seed in seeds.order
+        suites.detect_suite(seed) if config.suite == "auto" else suites.get_suite(config.suite) for seed in seeds.order
     }:
-        prompts[suite.rules] = text_of(suite.rules)[1]
+        prompts[suite.rules] = read_prompt(suite.rules)[1]
     return {
         "model": backend.model,
         "alias": backend.alias,
@@ -152,7 +152,7 @@ def facts_of(config: AmplifyConfig, seeds: Seeds, backend: Backend) -> dict[str,
     }
 
 
-def note_seeds(run: Run, seeds: Seeds) -> None:
+def store_seeds(run: Run, seeds: Seeds) -> None:
     """Keep the seeds with the run, for reports and data cards."""
     ids = [seed.id for seed in seeds.order]
     run.ledger.set_seeds(list(zip(ids, seeds.order, strict=True)))
@@ -164,17 +164,17 @@ def note_seeds(run: Run, seeds: Seeds) -> None:
     run.ledger.set_meta("seeds", {"read": seeds.read, "used": used, "refused": refused})
 
 
-async def work_on(
+async def work_on_amplification(
     run: Run,
     config: AmplifyConfig,
     seeds: Seeds,
-    backend: Backend,
+    backend: ModelBackend,
     on_progress: OnProgress | None,
     handle_signals: bool,
 ) -> Amplified:
     seeds = await judge_seeds(run, config, seeds, backend)
-    note_seeds(run, seeds)
-    engine = Engine(backend, run.ledger, config.limits, price_for(config.llm))
+    store_seeds(run, seeds)
+    engine = Engine(backend, run.ledger, config.limits, find_price(config.llm))
     spent, attempts = run.ledger.spent()
     share_budget([engine], spent, sent=sum(attempts.values()), answered=run.ledger.answered_count())
     work = AmplificationWork(
@@ -184,18 +184,18 @@ async def work_on(
         ask_engine(engine),
         model=backend.model,
         structured=backend.structured,
-        may_wait=not isinstance(backend, Deferred),
+        may_wait=not isinstance(backend, DeferredBackend),
     )
     try:
         job = Coordinator(run, work, [engine], work.progress, config.stop, on_progress=on_progress)
-        with seldom(), stop_on_signals(job) if handle_signals else contextlib.nullcontext():
+        with collect_rarely(), stop_on_signals(job) if handle_signals else contextlib.nullcontext():
             stop = await job.run()
         return Amplified(run.folder, stop, work.progress)
     finally:
         engine.gate.close()
 
 
-def preview(config: AmplifyConfig, *, structured: bool | None = None) -> tuple[Simulator, Seeds]:
+def open_preview(config: AmplifyConfig, *, structured: bool | None = None) -> tuple[Simulator, Seeds]:
     """Return everything but the model, for `--dry-run`. `structured`: whether the back end can constrain replies; asked of it when None."""
     seeds = load_seeds(config, None)
     if structured is None:

@@ -14,9 +14,9 @@ from simia.errors import UserError
 from simia.jobs.work import StopSettings
 from simia.llm.backends import LLMSettings
 from simia.llm.embedded import EmbeddedSettings
-from simia.llm.engine import Limits
+from simia.llm.engine import EngineLimits
 from simia.quality.check import Checks
-from simia.quality.judging.settings import JudgeSettings
+from simia.quality.judging.settings import PrefilterSettings
 from simia.quality.selection.contamination import GRAM, LEAST
 from simia.quality.selection.near_duplicates import THRESHOLD
 
@@ -99,7 +99,7 @@ class AmplifyConfig(Config):
     """The model that writes the trajectories."""
     suite: str = "auto"
     """Rules, targets and checks of a benchmark's world (tau_retail, os, officebench, …); auto: by each seed's tools; generic: none."""
-    prefilter: JudgeSettings = Field(default_factory=JudgeSettings)
+    prefilter: PrefilterSettings = Field(default_factory=PrefilterSettings)
     """Seeds are judged by rules always, and by a model where this is enabled."""
     prompt: PromptSettings = Field(default_factory=PromptSettings)
     """How prompts are made."""
@@ -111,7 +111,7 @@ class AmplifyConfig(Config):
     """What is checked of each trajectory."""
     select: SelectSettings = Field(default_factory=SelectSettings)
     """Which valid trajectories are left out."""
-    limits: Limits = Field(default_factory=Limits, json_schema_extra=OPERATIONAL)
+    limits: EngineLimits = Field(default_factory=EngineLimits, json_schema_extra=OPERATIONAL)
     """How hard the endpoint is pushed, and what may be spent."""
     stop: StopSettings = Field(default_factory=StopSettings, json_schema_extra=OPERATIONAL)
     """When the run gives up."""

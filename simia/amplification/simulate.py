@@ -14,8 +14,8 @@ import orjson
 
 from simia.amplification import fresh_values as hint
 from simia.amplification import prompt, scenario
-from simia.amplification.reply_schema import trajectory_schema
-from simia.amplification.scenario import Counts, Graph
+from simia.amplification.reply_schema import build_trajectory_schema
+from simia.amplification.scenario import CallGraph, ToolCounts
 from simia.amplification.seeds import Seeds
 from simia.amplification.settings import AmplifyConfig
 from simia.errors import Code, Issue
@@ -25,21 +25,21 @@ from simia.jobs import HEAD, Item
 from simia.llm.types import Reply, Request
 from simia.quality import suites
 from simia.quality.acceptance import Outcome
-from simia.quality.check import check
-from simia.quality.exact_duplicates import content_hash
+from simia.quality.check import check_trajectory
+from simia.quality.exact_duplicates import hash_content
 from simia.quality.selection import near_duplicates as near
-from simia.quality.selection.contamination import Benchmark
-from simia.quality.view import View
+from simia.quality.selection.contamination import BenchmarkIndex
+from simia.quality.view import TrajectoryView
 from simia.trajectory import VERSION, End, Provenance, Trajectory, digest
 from simia.version import __version__
 
 MOST_SCHEMAS = 1000
 STAGES = ["prefilter", "simulate", "repair", "check", "select"]
-NOTHING = Counts()
+NO_COUNTS = ToolCounts()
 
 
 @dataclass(slots=True)
-class Result:
+class SimulationResult:
     """What one reply gave. Whether it is accepted is decided later, in plan order."""
 
     trajectory: Trajectory | None
@@ -72,7 +72,7 @@ class Result:
         return orjson.dumps({"trajectory": row, **rest, "head": self.head})
 
 
-def head(t: Trajectory) -> dict[str, Any]:
+def trajectory_head(t: Trajectory) -> dict[str, Any]:
     """What all trajectories of one seed share, and what would be most of each row."""
     return t.model_dump(mode="json", exclude_defaults=True, include=HEAD)
 
@@ -81,7 +81,7 @@ Ask = Callable[[Request, str], Awaitable[tuple[Reply, str]]]
 """(request, draw) → (reply, its key)."""
 
 
-class Asked:
+class ItemAsker:
     """Asks for one item and counts its draws: i000007.0, i000007.1, …"""
 
     def __init__(self, ask: Ask, item: str) -> None:
@@ -111,17 +111,20 @@ class Simulator:
         asked = config.reply.form
         self.form: prompt.Form = "tagged" if asked == "tagged" or (asked == "auto" and not structured) else "json"
         self.constrained = self.form == "json" and structured
-        self.renderer = prompt.Renderer(config.prompt, self.form)
+        self.renderer = prompt.PromptRenderer(config.prompt, self.form)
         self._heads: dict[str, str] = {}
         self._schemas: dict[Hashable, dict[str, Any]] = {}
         chosen = config.suite
         self.suites = {
-            id(seed): suites.suite_of(seed) if chosen == "auto" else suites.get(chosen) for seed in seeds.order
+            id(seed): suites.detect_suite(seed) if chosen == "auto" else suites.get_suite(chosen)
+            for seed in seeds.order
         }
         self.benchmarks = [
-            Benchmark.load(name, paths, n=config.select.ngram) for name, paths in config.select.benchmarks.items()
+            BenchmarkIndex.load(name, paths, n=config.select.ngram) for name, paths in config.select.benchmarks.items()
         ]
-        self.graphs = {name: Graph(group) for name, group in seeds.groups.items()} if config.prompt.scenarios else {}
+        self.graphs = (
+            {name: CallGraph(group) for name, group in seeds.groups.items()} if config.prompt.scenarios else {}
+        )
         self.ids = [seed.id for seed in seeds.order]  # a hash of all it holds: made once
         self.by_id = dict(zip(self.ids, seeds.order, strict=True))
         # The shortest seeds are the further shots: they cost least and show the form most clearly.
@@ -130,7 +133,7 @@ class Simulator:
             for name, group in seeds.groups.items()
         }
 
-    def item(self, ord_: int, counts: Counts | None = None) -> Item:
+    def item(self, ord_: int, counts: ToolCounts | None = None) -> Item:
         """The plan for one place in the run: seeds in turn, pass after pass (paper §2.2, multiple generation passes).
 
         `counts`: what was accepted up to a fixed place before it, from which scenarios take what is rare.
@@ -140,22 +143,22 @@ class Simulator:
         spec: dict[str, Any] = {"seed": self.ids[at], "task": seed.task_id, "pack": seed.pack, "pass": round_}
         if self.config.prompt.scenarios:
             graph = self.graphs.get(seed.pack or "")
-            planned = scenario.plan(seed, counts or NOTHING, self.config.seed * 1_000_003 + ord_, graph)
+            planned = scenario.plan_scenario(seed, counts or NO_COUNTS, self.config.seed * 1_000_003 + ord_, graph)
             spec["scenario"] = [planned.persona, list(planned.tools), planned.twist]
         return Item(id=f"i{ord_:06d}", ord=ord_, spec=spec)
 
     def hint(self, item: Item) -> str:
         """What makes this item differ from the others of its seed: fresh values, and a target or a scenario."""
         seed = self.by_id[item.spec["seed"]]
-        hints = [hint.hint(seed, self.number(item))] if self.config.prompt.hints else []
-        if target := self.target(item):
+        hints = [hint.render_fresh_values(seed, self.number(item))] if self.config.prompt.hints else []
+        if target := self.find_target(item):
             hints.append(target)
         elif planned := item.spec.get("scenario"):
             persona, names, twist = planned
-            hints.append(scenario.line(scenario.Scenario(persona, tuple(names), twist)))
+            hints.append(scenario.render_scenario(scenario.Scenario(persona, tuple(names), twist)))
         return " ".join(filter(None, hints))
 
-    def target(self, item: Item) -> str:
+    def find_target(self, item: Item) -> str:
         """What the suite wants this item to be about; a suite with targets of its own takes no scenarios."""
         seed = self.by_id[item.spec["seed"]]
         return self.suites[id(seed)].hint(seed, item.ord)
@@ -168,7 +171,7 @@ class Simulator:
             fixed=self.fixed.get(seed.pack or "", ()),
             hint=self.hint(item),
             rules="" if suite is suites.GENERIC else suite.rules_text,
-            targeted=bool(self.target(item)),
+            targeted=bool(self.find_target(item)),
         )
 
     def request(self, item: Item) -> Request:
@@ -198,42 +201,46 @@ class Simulator:
         if known is None:
             if len(self._schemas) >= MOST_SCHEMAS:
                 self._schemas.clear()
-            body = trajectory_schema(seed.tools, seed, reply.shape, reasoning=reply.reasoning)
+            body = build_trajectory_schema(seed.tools, seed, reply.shape, reasoning=reply.reasoning)
             known = {"type": "json_schema", "json_schema": {"name": "trajectory", "schema": body}}
             self._schemas[key] = known
         return known
 
-    async def produce(self, item: Item, ask: Ask, *, model: str) -> Result:
+    async def produce(self, item: Item, ask: Ask, *, model: str) -> SimulationResult:
         """Make one item's trajectory: render the prompt, ask, parse, repair, check. `ask` may be answered by an endpoint or by stored
         replies; the same replies give the same result, which `recheck` and a resume rely on."""
-        asked = Asked(ask, item.id)
+        asked = ItemAsker(ask, item.id)
         rendered = self.prompt(item)
         request = self._request(item, rendered.messages)
         reply = await asked(request)
-        if self.config.reply.continue_cut and continuation.cut(reply):
-            reply = continuation.joined(reply, await asked(continuation.continuation(request, reply)))
+        if self.config.reply.continue_cut and continuation.can_continue(reply):
+            reply = continuation.join_replies(reply, await asked(continuation.build_continuation(request, reply)))
         return self.judge(item, reply, model=model, keys=asked.keys, files=rendered.files)
 
     def number(self, item: Item) -> int:
         """The item's random number: it depends on the run's seed and the item's ord alone."""
         return self.config.seed * 1_000_003 + item.ord
 
-    def judge(self, item: Item, reply: Reply, *, model: str, keys: list[str], files: dict[str, str]) -> Result:
+    def judge(
+        self, item: Item, reply: Reply, *, model: str, keys: list[str], files: dict[str, str]
+    ) -> SimulationResult:
         """Parse, repair and check one reply. A bug of simia becomes a finding on this item and does not end the run."""
         if reply.finish == "content_filter":
-            return Result(None, [Issue(code=Code.CONTENT_FILTER)])
+            return SimulationResult(None, [Issue(code=Code.CONTENT_FILTER)])
         try:
             return self._judge(item, reply, model=model, keys=keys, files=files)
         except Exception as error:
             detail = f"{type(error).__name__}: {error}"
-            return Result(None, [Issue(code=Code.INTERNAL, where=item.id, detail=detail[:300])])
+            return SimulationResult(None, [Issue(code=Code.INTERNAL, where=item.id, detail=detail[:300])])
 
-    def _judge(self, item: Item, reply: Reply, *, model: str, keys: list[str], files: dict[str, str]) -> Result:
+    def _judge(
+        self, item: Item, reply: Reply, *, model: str, keys: list[str], files: dict[str, str]
+    ) -> SimulationResult:
         parsed = parse_reply(reply.text, reply.reasoning, form="auto")
         seed = self.by_id[item.spec["seed"]]
         cut = [Issue(code=Code.TRUNCATED, detail="the reply reached its token limit")] if reply.truncated else []
         if parsed.issues or not parsed.messages:
-            return Result(None, cut + parsed.issues, parsed.repairs)
+            return SimulationResult(None, cut + parsed.issues, parsed.repairs)
         trajectory = Trajectory(
             pack=seed.pack,
             task_id=f"{self.run_id}/{item.id}" if self.run_id else item.id,
@@ -259,26 +266,26 @@ class Simulator:
             ),
         )
         ids = self.seeds.identifiers.get(seed.pack or "")
-        view = View(trajectory)
-        issues = cut + check(trajectory, self.config.checks, ids=ids, seed=seed, view=view)
+        view = TrajectoryView(trajectory)
+        issues = cut + check_trajectory(trajectory, self.config.checks, ids=ids, seed=seed, view=view)
         if not issues:  # these cost more, and what is unsound already needs no further reason
             issues += self.suites[id(seed)].check(trajectory, seed)
             issues += [issue for benchmark in self.benchmarks for issue in benchmark.findings(trajectory)]
         trajectory.issues = issues
-        return Result(
+        return SimulationResult(
             trajectory,
             issues,
             parsed.repairs,
-            content_hash(trajectory, view),
-            self.head_of(item),
+            hash_content(trajectory, view),
+            self.hash_head(item),
             parsed.rows,
-            near.signature(trajectory) if self.config.select.near is not None and not issues else None,
+            near.compute_signature(trajectory) if self.config.select.near is not None and not issues else None,
         )
 
-    def head_of(self, item: Item) -> str:
+    def hash_head(self, item: Item) -> str:
         """The hash that the system text and tools of this item's seed are stored under."""
         name = item.spec["seed"]
         known = self._heads.get(name)
         if known is None:
-            known = self._heads[name] = digest(head(self.by_id[name]))
+            known = self._heads[name] = digest(trajectory_head(self.by_id[name]))
         return known

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from simia.authoring.findings import Fault, Finding
-from simia.pack_files import first_line, read_bytes
+from simia.pack_files import read_bytes, summarize_error
 
 MODULES = {
     **dict.fromkeys(
@@ -42,21 +42,21 @@ ADVICE = {
 }
 
 
-def lint(path: Path, *, isolation: str = "process") -> list[Finding]:
+def lint_code(path: Path, *, isolation: str = "process") -> list[Finding]:
     """Findings for one file, in the order of its lines. With `isolation: sandbox` code may use files, programs and sockets."""
     allowed = ALLOWED if isolation == "sandbox" else frozenset()
     try:
         tree = ast.parse(read_bytes(path, MOST_CODE).decode("utf-8"))
-        found = {(line, fault): what for line, fault, what in look(tree) if fault not in allowed}
+        found = {(line, fault): what for line, fault, what in find_faults(tree) if fault not in allowed}
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        return [Finding(Fault.NOT_PYTHON, path.name, first_line(error))]
+        return [Finding(Fault.NOT_PYTHON, path.name, summarize_error(error))]
     return [
         Finding(fault, f"{path.name}, line {line}", f"{what}: {ADVICE[fault]}")
         for (line, fault), what in sorted(found.items(), key=lambda pair: pair[0][0])
     ]
 
 
-def look(tree: ast.Module) -> Iterator[tuple[int, Fault, str]]:
+def find_faults(tree: ast.Module) -> Iterator[tuple[int, Fault, str]]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
@@ -68,12 +68,12 @@ def look(tree: ast.Module) -> Iterator[tuple[int, Fault, str]]:
             if fault:
                 yield node.lineno, fault, f"from {node.module} import …"
         elif isinstance(node, ast.Call):
-            yield from called(node)
+            yield from check_call(node)
         elif isinstance(node, ast.Global):
             yield node.lineno, Fault.GLOBAL_STATE, f"global {', '.join(node.names)}"
 
 
-def called(node: ast.Call) -> Iterator[tuple[int, Fault, str]]:
+def check_call(node: ast.Call) -> Iterator[tuple[int, Fault, str]]:
     function = node.func
     if isinstance(function, ast.Name) and function.id in CALLS and function.id not in ("now", "today"):
         yield node.lineno, CALLS[function.id], f"{function.id}(…)"

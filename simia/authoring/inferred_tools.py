@@ -17,7 +17,7 @@ MARK = "Inferred from"
 DEEP, MANY = 6, 40  # an object with more keys than that is a map, not a record
 
 
-def inferred(seeds: Iterable[Trajectory], known: Iterable[str] = ()) -> list[ToolSpec]:
+def infer_tools(seeds: Iterable[Trajectory], known: Iterable[str] = ()) -> list[ToolSpec]:
     """A tool for each name that is called and that neither its seed nor `known` lists, in the order of the first calls."""
     listed = set(known)
     seen: dict[str, list[dict[str, Any]]] = {}
@@ -26,43 +26,46 @@ def inferred(seeds: Iterable[Trajectory], known: Iterable[str] = ()) -> list[Too
         for _, _, call in seed.calls():
             if call.name and call.name not in own | listed:
                 seen.setdefault(call.name, []).extend([call.arguments] if call.arguments is not None else [])
-    return [tool(name, calls) for name, calls in seen.items()]
+    return [infer_tool(name, calls) for name, calls in seen.items()]
 
 
-def tool(name: str, calls: Sequence[dict[str, Any]]) -> ToolSpec:
+def infer_tool(name: str, calls: Sequence[dict[str, Any]]) -> ToolSpec:
     word = "call" if len(calls) == 1 else "calls"
     return ToolSpec(
         name=name,
         description=f"{MARK} {len(calls)} {word} in the seeds; what it does, and any other argument, is not written down.",
-        parameters=record(calls, 0),
+        parameters=infer_object_schema(calls, 0),
     )
 
 
-def record(rows: Sequence[dict[str, Any]], depth: int) -> dict[str, Any]:
+def infer_object_schema(rows: Sequence[dict[str, Any]], depth: int) -> dict[str, Any]:
     """The schema of objects: the keys of any, those of all as required."""
     keys = list(dict.fromkeys(key for row in rows for key in row))
     if depth and (len(keys) > MANY or depth >= DEEP):
         return {"type": "object"}
     required = [key for key in keys if all(key in row for row in rows)]
-    properties = {key: schema([row[key] for row in rows if key in row], depth + 1) for key in keys}
+    properties = {key: infer_value_schema([row[key] for row in rows if key in row], depth + 1) for key in keys}
     return {"type": "object", "properties": properties, **({"required": required} if required else {})}
 
 
-def schema(values: Sequence[Any], depth: int) -> dict[str, Any]:
+def infer_value_schema(values: Sequence[Any], depth: int) -> dict[str, Any]:
     """The schema of values that were seen in one place; of all their types where they have several."""
-    kinds = list(dict.fromkeys(kind(value) for value in values))
+    kinds = list(dict.fromkeys(json_type_of(value) for value in values))
     if "number" in kinds and "integer" in kinds:
         kinds.remove("integer")
     made: dict[str, Any] = {"type": kinds[0] if len(kinds) == 1 else kinds} if kinds else {}
     if "object" in kinds:
-        made |= {**record([value for value in values if isinstance(value, dict)], depth), "type": made["type"]}
+        made |= {
+            **infer_object_schema([value for value in values if isinstance(value, dict)], depth),
+            "type": made["type"],
+        }
     if "array" in kinds and depth < DEEP:
         inner = [each for value in values if isinstance(value, list) for each in value]
-        made |= {"items": schema(inner, depth + 1)} if inner else {}
+        made |= {"items": infer_value_schema(inner, depth + 1)} if inner else {}
     return made
 
 
-def kind(value: Any) -> str:
+def json_type_of(value: Any) -> str:
     if isinstance(value, bool):
         return "boolean"
     for name, types in KINDS.items():
@@ -74,7 +77,7 @@ def kind(value: Any) -> str:
 KINDS: dict[str, type] = {"string": str, "integer": int, "number": float, "array": list, "object": dict}
 
 
-def union(seeds: Iterable[Trajectory]) -> tuple[list[ToolSpec], list[str]]:
+def merge_seed_tools(seeds: Iterable[Trajectory]) -> tuple[list[ToolSpec], list[str]]:
     """The tools that seeds list, each name once as it came first; names of which seeds give other schemas."""
     found: dict[str, ToolSpec] = {}
     texts: dict[str, str] = {}

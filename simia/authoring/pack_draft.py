@@ -15,7 +15,7 @@ from simia.errors import UserError
 
 
 @contextmanager
-def drafted(out: Path) -> Iterator[Path]:
+def draft_pack(out: Path) -> Iterator[Path]:
     """Give a folder to write to, which becomes `out` at the end; `out` may be an empty folder. Raises `UserError` where the disk
     refuses."""
     draft = out.absolute().parent / f".{out.name}.{os.getpid()}"

@@ -161,7 +161,7 @@ TESTS: list[dict[str, Any]] = [
 ]
 
 
-def scaffold(folder: Path) -> None:
+def scaffold_pack(folder: Path) -> None:
     """Write the pack. Raises `UserError` where something stands already."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UserError(f"{folder} exists and is not empty: choose another folder")

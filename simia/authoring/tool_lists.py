@@ -19,46 +19,50 @@ KEPT = ("annotations", "outputSchema", "strict")  # what a form says beside, and
 EMPTY: dict[str, Any] = {"type": "object", "properties": {}}
 
 
-def tools_in(value: Any) -> list[dict[str, Any]] | None:
+def read_tool_list(value: Any) -> list[dict[str, Any]] | None:
     """The items of a list of tools, each `{name, description, parameters, extra}`; None where the value is no such list."""
-    rows = list(items(value))
-    read = [tool for row in rows if (tool := flat(row)) is not None]
+    rows = list(iterate_tool_candidates(value))
+    read = [tool for row in rows if (tool := flatten_tool(row)) is not None]
     return read if read and len(read) == len(rows) else None
 
 
-def items(value: Any) -> Iterator[Any]:
+def iterate_tool_candidates(value: Any) -> Iterator[Any]:
     """The things that may be tools, whatever they are wrapped in."""
     if isinstance(value, list):
         for each in value:
-            yield from items(each) if wrapped(each) else [each]
+            yield from iterate_tool_candidates(each) if unwrap_tools(each) else [each]
     elif isinstance(value, dict):
-        found = wrapped(value)
+        found = unwrap_tools(value)
         if found is not None:
-            yield from items(found)
-        elif flat(value) is not None or not value:
+            yield from iterate_tool_candidates(found)
+        elif flatten_tool(value) is not None or not value:
             yield value
         else:
             for name, row in value.items():
-                yield by_name(name, row)
+                yield name_tool_row(name, row)
 
 
-def by_name(name: str, row: Any) -> Any:
+def name_tool_row(name: str, row: Any) -> Any:
     """A tool from its name and its schema, or from its name and the rest of it."""
     if not isinstance(row, dict):
         return None
     if any(isinstance(row.get(field), dict) for field in SCHEMA_FIELDS):
         return {"name": name, **row}
-    return {"name": name, "description": row.get("description"), "parameters": bare(row)} if is_schema(row) else None
+    return (
+        {"name": name, "description": row.get("description"), "parameters": read_bare_schema(row)}
+        if is_schema(row)
+        else None
+    )
 
 
-def wrapped(value: Any) -> list[Any] | None:
+def unwrap_tools(value: Any) -> list[Any] | None:
     if not isinstance(value, dict) or any(key in value for key in CONVERSATIONS):
         return None
     inner = value.get("result") if isinstance(value.get("result"), dict) else value  # an answer of JSON-RPC
     return next((inner[key] for key in WRAPPERS if isinstance(inner, dict) and isinstance(inner.get(key), list)), None)
 
 
-def flat(row: Any) -> dict[str, Any] | None:
+def flatten_tool(row: Any) -> dict[str, Any] | None:
     """One tool of any form; None for what is none."""
     if not isinstance(row, dict):
         return None
@@ -67,7 +71,7 @@ def flat(row: Any) -> dict[str, Any] | None:
     schema = next((row[field] for field in SCHEMA_FIELDS if row.get(field) is not None), None)
     name = row.get("name")
     if schema is None and is_schema(row):
-        name, schema = name if isinstance(name, str) else row.get("title"), bare(row)
+        name, schema = name if isinstance(name, str) else row.get("title"), read_bare_schema(row)
     if not isinstance(name, str) or not name.strip():
         return None
     if not is_schema(schema) and not (schema is None and row.keys() <= {*NAMED, *KEPT, "type", "returns", "response"}):
@@ -76,7 +80,7 @@ def flat(row: Any) -> dict[str, Any] | None:
     return {
         "name": name.strip(),
         "description": description if isinstance(description, str) else "",
-        "parameters": lowered(schema) if schema is not None else EMPTY,
+        "parameters": lower_schema_types(schema) if schema is not None else EMPTY,
         "extra": {field: row[field] for field in KEPT if row.get(field) is not None},
     }
 
@@ -90,30 +94,30 @@ def is_schema(value: Any) -> bool:
     )
 
 
-def bare(row: Mapping[str, Any]) -> dict[str, Any]:
+def read_bare_schema(row: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in row.items() if key not in ("title", "description", "name", "$schema", "$id")}
 
 
-def lowered(schema: Any) -> Any:
+def lower_schema_types(schema: Any) -> Any:
     """Gemini writes types in capitals; a schema without a type is one of an object, as arguments are."""
-    schema = small(schema)
+    schema = is_shallow(schema)
     return schema if "type" in schema or not isinstance(schema, dict) else {"type": "object", **schema}
 
 
-def small(value: Any, depth: int = 0) -> Any:
+def is_shallow(value: Any, depth: int = 0) -> Any:
     if depth > 100:
         return value
     if isinstance(value, list):
-        return [small(each, depth + 1) for each in value]
+        return [is_shallow(each, depth + 1) for each in value]
     if not isinstance(value, dict):
         return value
     return {
-        key: each.lower() if key == "type" and isinstance(each, str) and each.isupper() else small(each, depth + 1)
+        key: each.lower() if key == "type" and isinstance(each, str) and each.isupper() else is_shallow(each, depth + 1)
         for key, each in value.items()
     }
 
 
-def specs(rows: list[dict[str, Any]]) -> tuple[list[ToolSpec], list[str]]:
+def make_tool_specs(rows: list[dict[str, Any]]) -> tuple[list[ToolSpec], list[str]]:
     """The tools that can be used, each name once, and a line for each one left out."""
     found: dict[str, ToolSpec] = {}
     lines: list[str] = []

@@ -13,7 +13,7 @@ from simia.authoring.findings import Fault, Finding
 from simia.envs.worlds.executable import ExecutableBackend
 from simia.errors import Code
 from simia.pack import Pack
-from simia.state import Change, diff
+from simia.state import Change, diff_states
 from simia.task import Task, ToolTest
 from simia.trajectory import ToolCall
 
@@ -42,7 +42,7 @@ async def run_test(test: ToolTest, backend: ExecutableBackend, declared: dict[st
         before = await world.state()
         call, expect = test.call, test.expect
         result = (await world.call([ToolCall(id="", name=call.name, arguments=call.arguments)], call.by))[0]
-        changes = diff(before, await world.state())
+        changes = diff_states(before, await world.state())
     finally:
         await world.close()
     if result.error in BROKEN:
@@ -51,7 +51,7 @@ async def run_test(test: ToolTest, backend: ExecutableBackend, declared: dict[st
     writes = declared.get(call.by, {}).get(call.name, {}).get("writes", True)
     if changes and (result.error or not writes):
         how = "refuses and writes" if result.error else "is marked as reading, and writes"
-        found.append(Finding(Fault.READ_WRITES, test.name, f"{call.name} {how}: {paths(changes)}"))
+        found.append(Finding(Fault.READ_WRITES, test.name, f"{call.name} {how}: {format_paths(changes)}"))
     wrong = None
     if expect.outcome == "refusal":
         if not result.error:
@@ -62,55 +62,55 @@ async def run_test(test: ToolTest, backend: ExecutableBackend, declared: dict[st
         wrong = f"expected success, got {result.content[:200]!r}"
     else:
         value = result.data if result.data is not None else result.content
-        if expect.result is not None and (lack := lacking(expect.result, value)):
+        if expect.result is not None and (lack := find_missing_value(expect.result, value)):
             wrong = f"result: {lack}"
-        elif expect.changes is not None and (lack := other_changes(expect.changes, changes)):
+        elif expect.changes is not None and (lack := find_unexpected_change(expect.changes, changes)):
             wrong = f"changes: {lack}"
     if wrong:
         found.append(Finding(Fault.TEST_FAILED, test.name, wrong))
     return found
 
 
-def lacking(expected: Any, value: Any, at: str = "") -> str | None:
+def find_missing_value(expected: Any, value: Any, at: str = "") -> str | None:
     """What of `expected` is not in `value`: objects may have more keys, everything else is equal."""
     if isinstance(expected, dict) and isinstance(value, dict):
         for key, inner in expected.items():
             if key not in value:
                 return f"{at}{key} is missing"
-            lack = lacking(inner, value[key], f"{at}{key}.")
+            lack = find_missing_value(inner, value[key], f"{at}{key}.")
             if lack:
                 return lack
         return None
     if isinstance(expected, list) and isinstance(value, list) and len(expected) == len(value):
         for i, (a, b) in enumerate(zip(expected, value, strict=True)):
-            if lack := lacking(a, b, f"{at}{i}."):
+            if lack := find_missing_value(a, b, f"{at}{i}."):
                 return lack
         return None
     same = expected == value and isinstance(expected, bool) is isinstance(value, bool)
     return None if same else f"{at.rstrip('.') or 'it'} is {value!r}, expected {expected!r}"
 
 
-def other_changes(expected: dict[str, Any], changes: list[Change]) -> str | None:
+def find_unexpected_change(expected: dict[str, Any], changes: list[Change]) -> str | None:
     """Where the changes are not these: path → new value, in which `*` stands for one key; null where something goes."""
     left = dict(expected)
     for change in changes:
-        match = next((path for path in left if fits(path, change["path"])), None)
+        match = next((path for path in left if path_matches(path, change["path"])), None)
         if match is None:
             return f"{'.'.join(change['path'])} changes too, to {change.get('new')!r}"
         wanted = left[match]
         if "*" not in match:
             left.pop(match)
-        lack = lacking(wanted, change.get("new"))
+        lack = find_missing_value(wanted, change.get("new"))
         if lack:
             return f"{'.'.join(change['path'])}: {lack}"
     missing = next((path for path in left if "*" not in path), None)
     return f"{missing} does not change" if missing else None
 
 
-def fits(pattern: str, path: list[str]) -> bool:
+def path_matches(pattern: str, path: list[str]) -> bool:
     steps = pattern.split(".")
     return len(steps) == len(path) and all(a in ("*", b) for a, b in zip(steps, path, strict=True))
 
 
-def paths(changes: list[Change]) -> str:
+def format_paths(changes: list[Change]) -> str:
     return ", ".join(".".join(change["path"]) for change in changes[:5])

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from simia.authoring.code_lint import lint
+from simia.authoring.code_lint import lint_code
 from simia.authoring.findings import Fault, Finding
 from simia.authoring.tool_tests import run_tests
 from simia.envs.worlds.executable import ExecutableBackend
-from simia.pack import Pack, part
+from simia.pack import Pack, find_pack_file
 from simia.tool import ToolSpec
 
 
-async def validate(pack: Pack, *, unsafe: bool = False, read: Sequence[str] = ()) -> tuple[list[Finding], list[str]]:
+async def validate_pack(
+    pack: Pack, *, unsafe: bool = False, read: Sequence[str] = ()
+) -> tuple[list[Finding], list[str]]:
     """Findings, and lines that say what was looked at. `read`: files and folders that the code may read.
 
     Raises `UserError` for files that cannot be read, and for a request that was not granted.
@@ -21,19 +23,19 @@ async def validate(pack: Pack, *, unsafe: bool = False, read: Sequence[str] = ()
         f"{len(pack.tools)} tools, {len(pack.user_tools)} of the user's, {len(pack.tasks)} tasks, "
         f"{len(pack.tests)} tests, {len(pack.seeds)} seeds"
     ]
-    findings = seeds_and_tasks(pack)
+    findings = check_seeds_and_tasks(pack)
     if pack.executable is None or pack.root is None:
         return findings, [*facts, "no executable world: it can be simulated only"]
     if pack.executable.python is None:  # an imported world runs the code of others, whose habits are theirs
         how = pack.executable.isolation
-        findings += lint(part(pack.root / "pack.yaml", pack.executable.code), isolation=how)
+        findings += lint_code(find_pack_file(pack.root / "pack.yaml", pack.executable.code), isolation=how)
         if pack.file and pack.file.checks:
-            findings += lint(part(pack.root / "pack.yaml", pack.file.checks), isolation=how)
+            findings += lint_code(find_pack_file(pack.root / "pack.yaml", pack.file.checks), isolation=how)
     backend = ExecutableBackend(pack, unsafe=unsafe, read=list(read))
     try:
         declared = await backend.declared()
         for by, specs in (("agent", pack.tools), ("user", pack.user_tools)):
-            findings += agreement(specs, declared.get(by, {}))
+            findings += compare_tools_with_code(specs, declared.get(by, {}))
         if not any(finding.fault is Fault.MISSING_TOOL for finding in findings):
             findings += await run_tests(pack, backend)
     finally:
@@ -41,7 +43,7 @@ async def validate(pack: Pack, *, unsafe: bool = False, read: Sequence[str] = ()
     return findings, facts
 
 
-def seeds_and_tasks(pack: Pack) -> list[Finding]:
+def check_seeds_and_tasks(pack: Pack) -> list[Finding]:
     known = {tool.name for tool in (*pack.tools, *pack.user_tools)}
     found = []
     for seed in pack.seeds:
@@ -56,7 +58,7 @@ def seeds_and_tasks(pack: Pack) -> list[Finding]:
     return found
 
 
-def agreement(specs: list[ToolSpec], declared: dict[str, dict[str, object]]) -> list[Finding]:
+def compare_tools_with_code(specs: list[ToolSpec], declared: dict[str, dict[str, object]]) -> list[Finding]:
     """Where tools.json and the code differ: names, arguments, which of them are needed."""
     found = []
     for spec in specs:
@@ -67,7 +69,7 @@ def agreement(specs: list[ToolSpec], declared: dict[str, dict[str, object]]) -> 
         if "parameters" not in code:
             continue
         listed, needed = set(spec.parameters.get("properties", {})), set(spec.parameters.get("required", []))
-        has, must = set(as_list(code["parameters"])), set(as_list(code["required"]))
+        has, must = set(list_names(code["parameters"])), set(list_names(code["required"]))
         if listed != has:
             odd = ", ".join(sorted(listed ^ has))
             found.append(Finding(Fault.OTHER_ARGUMENTS, spec.name, f"in one of tools.json and the code only: {odd}"))
@@ -81,5 +83,5 @@ def agreement(specs: list[ToolSpec], declared: dict[str, dict[str, object]]) -> 
     return found
 
 
-def as_list(value: object) -> list[str]:
+def list_names(value: object) -> list[str]:
     return [str(each) for each in value] if isinstance(value, list) else []

@@ -35,7 +35,7 @@ LIMITS = EpisodeLimits(turns=200, errors=200)
 
 
 @dataclass(slots=True)
-class Verdict:
+class TaskVerdict:
     """One task at the gate. `reference`: its trajectory; `floor`: the best reward of doing nothing."""
 
     task: str
@@ -48,23 +48,23 @@ class Verdict:
         return not any(finding.refuses for finding in self.findings)
 
 
-async def gate(
+async def verify_tasks(
     environment: Environment,
     tasks: Sequence[Task],
     *,
     concurrency: int = 16,
-    on_verdict: Callable[[Verdict], None] | None = None,
-) -> list[Verdict]:
+    on_verdict: Callable[[TaskVerdict], None] | None = None,
+) -> list[TaskVerdict]:
     """A verdict for each task, in their order."""
     await environment.backend.start()  # a problem of all tasks is reported once
     room = asyncio.Semaphore(concurrency)
 
-    async def one(index: int, task: Task) -> Verdict:
+    async def one(index: int, task: Task) -> TaskVerdict:
         async with room:
             try:
-                verdict = await judge(environment, task, tasks[index - 1] if len(tasks) > 1 else None)
+                verdict = await verify_task(environment, task, tasks[index - 1] if len(tasks) > 1 else None)
             except UserError as error:  # it cannot be set up: the others can be judged all the same
-                verdict = Verdict(task.id)
+                verdict = TaskVerdict(task.id)
                 verdict.findings.append(Finding(Fault.NO_START, task.id, str(error).split(": ", 1)[-1]))
         if on_verdict:
             on_verdict(verdict)
@@ -73,43 +73,45 @@ async def gate(
     return list(await asyncio.gather(*(one(i, task) for i, task in enumerate(tasks))))
 
 
-async def judge(environment: Environment, task: Task, other: Task | None) -> Verdict:
-    verdict = Verdict(task.id)
+async def verify_task(environment: Environment, task: Task, other: Task | None) -> TaskVerdict:
+    verdict = TaskVerdict(task.id)
     found = verdict.findings
     backend = environment.backend
-    unknown = sorted({a.name for a in task.actions} - known_tools(environment))
+    unknown = sorted({a.name for a in task.actions} - list_tool_names(environment))
     if unknown:
         found.append(Finding(Fault.UNKNOWN_TOOL, task.id, ", ".join(unknown)))
         return verdict
     if isinstance(backend, ExecutableBackend):
-        found += await repeatable(backend, task)
-    reference = verdict.reference = await played(environment, task, ReferenceAgent(task), ScriptedUser(task))
-    again = await played(environment, task, ReferenceAgent(task), ScriptedUser(task))
+        found += await check_repeatable(backend, task)
+    reference = verdict.reference = await play_task(environment, task, ReferenceAgent(task), ScriptedUser(task))
+    again = await play_task(environment, task, ReferenceAgent(task), ScriptedUser(task))
     if reference.id != again.id or reference.evidence != again.evidence:
         found.append(Finding(Fault.NOT_REPEATABLE, task.id, "the reference played twice gives two episodes"))
     failed = [m for m in reference.messages if m.error in BROKEN]
     if failed:
         found.append(Finding(Fault.TOOL_FAILED, task.id, f"{failed[0].name}: {failed[0].text[:200]}"))
-    if value(reference) < FULL:
-        found.append(Finding(Fault.REFERENCE_FAILS, task.id, told(reference)))
+    if reward_or_zero(reference) < FULL:
+        found.append(Finding(Fault.REFERENCE_FAILS, task.id, describe_reward(reference)))
     for fault, agent in IDLE.items():
-        idle = await played(environment, task, agent(task), NoUser(task))
-        verdict.floor = max(verdict.floor, value(idle))
-        if value(idle) > 0:
-            found.append(Finding(fault, task.id, told(idle)))
-    found += await unfinished(environment, task, reference)
+        idle = await play_task(environment, task, agent(task), NoUser(task))
+        verdict.floor = max(verdict.floor, reward_or_zero(idle))
+        if reward_or_zero(idle) > 0:
+            found.append(Finding(fault, task.id, describe_reward(idle)))
+    found += await check_incomplete_solution(environment, task, reference)
     if other is not None and other.actions != task.actions:
         mixed = task.model_copy(update={"script": other.script, "reference": other.reference})
-        strange = await played(environment, task, ReferenceAgent(mixed), ScriptedUser(mixed))
-        if value(strange) >= FULL:
-            found.append(Finding(Fault.OTHER_SCORES, task.id, f"the solution of {other.id} scores {value(strange):g}"))
-    found += checks(task, reference, again)
+        strange = await play_task(environment, task, ReferenceAgent(mixed), ScriptedUser(mixed))
+        if reward_or_zero(strange) >= FULL:
+            found.append(
+                Finding(Fault.OTHER_SCORES, task.id, f"the solution of {other.id} scores {reward_or_zero(strange):g}")
+            )
+    found += check_checklist(task, reference, again)
     if task.reward.unjudged:
         found.append(Finding(Fault.UNJUDGED, task.id, ", ".join(task.reward.unjudged)[:200]))
     return verdict
 
 
-async def repeatable(backend: ExecutableBackend, task: Task) -> list[Finding]:
+async def check_repeatable(backend: ExecutableBackend, task: Task) -> list[Finding]:
     """Two resets give the same state, and a state written out and read again is the same state."""
     worlds = [await backend.open(task, seed=0) for _ in range(2)]
     try:
@@ -130,23 +132,23 @@ async def repeatable(backend: ExecutableBackend, task: Task) -> list[Finding]:
     return found
 
 
-async def unfinished(environment: Environment, task: Task, reference: Trajectory) -> list[Finding]:
+async def check_incomplete_solution(environment: Environment, task: Task, reference: Trajectory) -> list[Finding]:
     """The reference without its last write must not score in full, where it changes anything. A last call that only says that
     the work is done is no loss either; then it is the write before it."""
     changes = (reference.evidence or {}).get("changes")
-    written = writes_of(environment, task, reference)
+    written = find_writes(environment, task, reference)
     if not written or not changes:
         return []
     for last in written[: 2 if reference.end.code is Code.FINISHED else 1]:
-        short = without(task, last)
-        almost = await played(environment, task, ReferenceAgent(short), ScriptedUser(short))
+        short = remove_action(task, last)
+        almost = await play_task(environment, task, ReferenceAgent(short), ScriptedUser(short))
         same = (almost.evidence or {}).get("changes") == changes  # that write changed nothing: it is no loss
-        if value(almost) < FULL or same:
+        if reward_or_zero(almost) < FULL or same:
             return []
-    return [Finding(Fault.INCOMPLETE_SCORES, task.id, f"without {last.name} it scores {value(almost):g}")]
+    return [Finding(Fault.INCOMPLETE_SCORES, task.id, f"without {last.name} it scores {reward_or_zero(almost):g}")]
 
 
-def writes_of(environment: Environment, task: Task, reference: Trajectory) -> list[Action]:
+def find_writes(environment: Environment, task: Task, reference: Trajectory) -> list[Action]:
     """The actions of the solution that may change the state and were not refused when they were played, the last first."""
     backend = environment.backend
     writes = backend.writes if isinstance(backend, ExecutableBackend) else {}
@@ -158,7 +160,7 @@ def writes_of(environment: Environment, task: Task, reference: Trajectory) -> li
     ]
 
 
-def without(task: Task, action: Action) -> Task:
+def remove_action(task: Task, action: Action) -> Task:
     """The task with one action taken out of its solution (that very one, not one that equals it)."""
     script = []
     for turn in task.script:
@@ -169,7 +171,7 @@ def without(task: Task, action: Action) -> Task:
     return task.model_copy(update={"script": script, "reference": reference})
 
 
-def checks(task: Task, first: Trajectory, second: Trajectory) -> list[Finding]:
+def check_checklist(task: Task, first: Trajectory, second: Trajectory) -> list[Finding]:
     evidence = first.evidence or {}
     found = []
     if evidence.get("checks") != (second.evidence or {}).get("checks"):
@@ -180,7 +182,7 @@ def checks(task: Task, first: Trajectory, second: Trajectory) -> list[Finding]:
     return found
 
 
-async def played(environment: Environment, task: Task, agent: Agent, user: User) -> Trajectory:
+async def play_task(environment: Environment, task: Task, agent: Agent, user: User) -> Trajectory:
     """One episode of this task with this user."""
     arena = Environment(
         environment.pack, environment.backend, backend_name=environment.backend_name, user=lambda _: user, limits=LIMITS
@@ -188,15 +190,15 @@ async def played(environment: Environment, task: Task, agent: Agent, user: User)
     return await play(await arena.reset(task), agent)
 
 
-def known_tools(environment: Environment) -> set[str]:
+def list_tool_names(environment: Environment) -> set[str]:
     return {tool.name for tool in (*environment.pack.tools, *environment.pack.user_tools)}
 
 
-def value(trajectory: Trajectory) -> float:
+def reward_or_zero(trajectory: Trajectory) -> float:
     return trajectory.reward.value or 0.0 if trajectory.reward else 0.0
 
 
-def told(trajectory: Trajectory) -> str:
+def describe_reward(trajectory: Trajectory) -> str:
     reward = trajectory.reward
     if reward is None:
         return "no reward"

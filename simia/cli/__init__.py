@@ -8,21 +8,21 @@ import sys
 import typer
 
 from simia.errors import UserError
-from simia.terminal import guard, say, say_error
+from simia.terminal import install_output_guard, say, say_error
 
 
 def main() -> None:
     """Entry point of the console command."""
-    guard()
+    install_output_guard()
     try:
         build()()
     except UserError as error:
         say_error("simia: " + " ".join(str(error).splitlines()))  # one line, whatever was quoted in it
         sys.exit(2)
     except sqlite3.DatabaseError as error:  # a damaged page that no check of the command met first
-        from simia.jobs.run import OPENED
+        from simia.jobs.run import RECENT_RUNS
 
-        todo = " or ".join(f"simia runs rebuild {folder}" for folder in OPENED) or "give another file"
+        todo = " or ".join(f"simia runs rebuild {folder}" for folder in RECENT_RUNS) or "give another file"
         say_error(f"simia: a database cannot be read ({error}); to recover what can be: {todo}")
         sys.exit(2)
     except BrokenPipeError:

@@ -10,9 +10,9 @@ import typer
 
 from simia import event_loop
 from simia.amplification.settings import AmplifyConfig
-from simia.config import load
+from simia.config import load_config
 from simia.errors import UserError
-from simia.jobs.run import checked_name
+from simia.jobs.run import check_name
 from simia.report.console import Terminal
 from simia.terminal import say
 
@@ -45,22 +45,24 @@ def amplify(
     --set llm.base_url=…, that endpoint is used.
     """
     if name is not None:
-        checked_name(name)  # before a model is fetched
-    resolved = resolve(config, seeds, n, settings or [])
+        check_name(name)  # before a model is fetched
+    resolved = resolve_amplify_config(config, seeds, n, settings or [])
     if dry_run:
         show_dry_run(resolved)
         return
-    from simia.amplification.session import amplify as start
-    from simia.cli.common import finish, panel
+    from simia.amplification.session import start_amplification as start
+    from simia.cli.common import finish_amplification, open_live_panel
 
-    with panel(runs) as show:
+    with open_live_panel(runs) as show:
         outcome = event_loop.run_command(
             start(resolved, runs=runs, name=name, say=err.print, on_progress=show, handle_signals=True)
         )
-    finish(outcome, runs)
+    finish_amplification(outcome, runs)
 
 
-def resolve(config: str | None, seeds: list[str] | None, n: int | None, settings: list[str]) -> AmplifyConfig:
+def resolve_amplify_config(
+    config: str | None, seeds: list[str] | None, n: int | None, settings: list[str]
+) -> AmplifyConfig:
     """The config of this command line. An endpoint in sight (a key, a base_url) takes the local model's place."""
     endpoint = any(s.startswith(("llm.base_url=", "llm.kind=openai")) for s in settings)
     if config is None:
@@ -70,13 +72,13 @@ def resolve(config: str | None, seeds: list[str] | None, n: int | None, settings
             n = 8
     if endpoint and not any(s.startswith("llm.kind=") for s in settings):
         settings = ["llm.kind=openai", *settings]
-    found = load(AmplifyConfig, config, settings, n=n, seeds__packs=seeds or None)
+    found = load_config(AmplifyConfig, config, settings, n=n, seeds__packs=seeds or None)
     for name in found.seeds.packs:
-        refuse_half_a_pack(Path(name).expanduser(), found.seeds.dialect)
+        refuse_seeds_without_tools(Path(name).expanduser(), found.seeds.dialect)
     return found
 
 
-def refuse_half_a_pack(file: Path, dialect: str | None) -> None:
+def refuse_seeds_without_tools(file: Path, dialect: str | None) -> None:
     """A pack's own trajectories list no tools, which stand beside them: taken alone, each of their calls would be unknown."""
     from simia import formats
     from simia.trajectory import Trajectory
@@ -89,19 +91,19 @@ def refuse_half_a_pack(file: Path, dialect: str | None) -> None:
 
 
 def show_dry_run(config: AmplifyConfig) -> None:
-    from simia.amplification.session import preview
-    from simia.llm.backends import price_for
-    from simia.quality.fast_tokens import text_tokens
+    from simia.amplification.session import open_preview
+    from simia.llm.backends import find_price
+    from simia.quality.fast_tokens import estimate_text_tokens
     from simia.report.console import plain
     from simia.trajectory import Usage
 
-    simulator, seeds = preview(config)
+    simulator, seeds = open_preview(config)
     prompts = [simulator.prompt(simulator.item(i)) for i in range(min(len(seeds.order), 50))]
     for message in prompts[0].messages:
         say(f"--- {message['role']} ---\n{message['content']}\n")
-    prompt_tokens = sum(text_tokens(m["content"]) for p in prompts for m in p.messages) // len(prompts)
-    reply_tokens = sum(text_tokens(str(s.to_row()["messages"])) for s in seeds.order) // len(seeds.order)
-    static_tokens = sum(text_tokens(m["content"]) for p in prompts for m in p.messages[:-1]) // len(prompts)
+    prompt_tokens = sum(estimate_text_tokens(m["content"]) for p in prompts for m in p.messages) // len(prompts)
+    reply_tokens = sum(estimate_text_tokens(str(s.to_row()["messages"])) for s in seeds.order) // len(seeds.order)
+    static_tokens = sum(estimate_text_tokens(m["content"]) for p in prompts for m in p.messages[:-1]) // len(prompts)
     err.print(f"{len(seeds.order)} seeds of {seeds.read} read, {len(seeds.refused)} refused by the pre-filter")
     for refused in seeds.refused[:5]:
         err.print(plain(f"  {refused.name}: {refused.issues[0]}"))
@@ -111,7 +113,7 @@ def show_dry_run(config: AmplifyConfig) -> None:
     err.print(
         f"a prefix cache can serve {static_tokens / max(1, prompt_tokens):.0%} of the prompt: items of one pack begin alike"
     )
-    price = price_for(config.llm)
+    price = find_price(config.llm)
     if price is None:
         err.print("price: unknown for this model; set llm.price")
         return

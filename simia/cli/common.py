@@ -27,7 +27,7 @@ def granted_paths(paths: list[Path] | None) -> list[str]:
     return [str(path.expanduser().absolute()) for path in paths or []]
 
 
-def tell(run: Run) -> None:
+def note_incomplete(run: Run) -> None:
     """Verify a run that is about to be read; print a note on stderr where it is incomplete."""
     stands = run.verify()
     if not stands.complete:
@@ -35,16 +35,16 @@ def tell(run: Run) -> None:
 
 
 @contextlib.contextmanager
-def panel(runs: Path) -> Iterator[Callable[[Progress], None]]:
+def open_live_panel(runs: Path) -> Iterator[Callable[[Progress], None]]:
     from simia.report.live import LivePanel
 
     with LivePanel() as live:
         yield live.update
 
 
-def finish(outcome: Amplified, runs: Path) -> None:
+def finish_amplification(outcome: Amplified, runs: Path) -> None:
     """Print the report, one trajectory as a conversation and, as the last line, the next command. Exit with 0 only when complete."""
-    from simia.report.facts import gather
+    from simia.report.facts import gather_facts
     from simia.report.text import print_report, print_trajectory
     from simia.trajectory import Trajectory
 
@@ -52,7 +52,7 @@ def finish(outcome: Amplified, runs: Path) -> None:
     try:
         complete = outcome.stop.kind == "complete"
         if out.is_terminal or complete:
-            print_report(gather(run), out)
+            print_report(gather_facts(run), out)
             shown = next(run.ledger.accepted(), None)
             if shown:
                 print_trajectory(Trajectory.from_row(shown["trajectory"]), out)

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from simia import resources
-from simia.config import Config, find_config, load, read
+from simia.config import Config, find_config, load_config, read_config_file
 from simia.config_listing import Setting, list_settings
 from simia.errors import UserError
 from simia.report.console import Terminal
@@ -42,7 +42,7 @@ def config(
         lines = [line for each in list_settings(load_model(name)) for line in write_setting(each)]
     else:
         model = load_model(name) if name in MODELS else find_model(name)
-        resolved = load(model, None if name in MODELS else name, settings or [])
+        resolved = load_config(model, None if name in MODELS else name, settings or [])
         lines = [line for each in list_settings(model, resolved) for line in write_setting(each)]
     for line in lines:
         out.print(line, markup=False, highlight=False, soft_wrap=True)
@@ -61,13 +61,13 @@ def load_model(name: str) -> type[Config]:
 
 def find_names() -> list[str]:
     """The configs that `simia config` reads: those in the folders that `MODELS` names."""
-    found = (Path(name) for name in resources.names("configs") if name.endswith(".yaml"))
+    found = (Path(name) for name in resources.list_names("configs") if name.endswith(".yaml"))
     return [path.with_suffix("").as_posix() for path in found if path.parts[0] in MODELS]
 
 
 def find_model(name: str) -> type[Config]:
     """The model of a config file: the one that knows most of its settings. Raises `UserError` where none knows one."""
-    keys = read(name).keys()
+    keys = read_config_file(name).keys()
     path = find_config(name)
     models = {each: load_model(each) for each in MODELS}
     known = {each: len(keys & model.model_fields.keys()) for each, model in models.items()}

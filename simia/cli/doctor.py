@@ -34,23 +34,23 @@ def doctor(
 
 def machine() -> Table:
     from simia.resources import cache_root
-    from simia.sandbox.capabilities import probe
-    from simia.trainers.versions import NEEDS, installed
-    from simia.venvs import RECIPES, plain
+    from simia.sandbox.capabilities import probe_isolation
+    from simia.trainers.versions import NEEDS, list_installed
+    from simia.venvs import RECIPES, normalize_name
     from simia.version import __version__
 
     table = Table("what", "how it stands", show_header=False)
     table.add_row(
         "simia", f"{__version__}, Python {platform.python_version()}, {platform.system()} {platform.machine()}"
     )
-    for what, how in probe().lines():
+    for what, how in probe_isolation().lines():
         table.add_row(what, how)
     for extra, module in EXTRAS.items():
         there = importlib.util.find_spec(module) is not None
         table.add_row(f"extra {extra}", "installed" if there else f"not installed: pip install 'simia[{extra}]'")
-    have = installed()
+    have = list_installed()
     wanted = dict.fromkeys(name for needs in NEEDS.values() for name in needs)
-    some = ", ".join(f"{name} {have[plain(name)]}" for name in wanted if plain(name) in have)
+    some = ", ".join(f"{name} {have[normalize_name(name)]}" for name in wanted if normalize_name(name) in have)
     table.add_row("of what trainers need", some or "nothing is installed here")
     for name, recipe in RECIPES.items():
         if name in NEEDS:
@@ -63,10 +63,10 @@ def machine() -> Table:
 
 def lines(trainer: str) -> list[str]:
     """A trainer in this environment, with each version that clashes, and in one of its own."""
-    from simia.trainers.versions import clean, compare, home_of, installed
+    from simia.trainers.versions import compare_versions, find_own_interpreter, format_build_command, list_installed
     from simia.venvs import RECIPES
 
-    fit, own, recipe = compare(trainer, installed()), home_of(trainer), RECIPES.get(trainer)
+    fit, own, recipe = compare_versions(trainer, list_installed()), find_own_interpreter(trainer), RECIPES.get(trainer)
     found = [
         f"trainer {trainer}: " + ("can run in this environment" if fit.fits else f"not in this environment: {fit}")
     ]
@@ -74,5 +74,5 @@ def lines(trainer: str) -> list[str]:
         found.append(f"  its own environment: {own}")
     else:
         size = f" ({recipe.size})" if recipe and trainer != "ragen" else ""
-        found.append(f"  a clean environment{size}: {clean(trainer)}")
+        found.append(f"  a clean environment{size}: {format_build_command(trainer)}")
     return found

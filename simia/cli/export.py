@@ -62,18 +62,18 @@ def export(
     """Write trajectories as training data, with a data set card and, for LLaMA-Factory, a training YAML."""
     from simia.exporting import export as write
     from simia.exporting.api import find_run_folder, select
-    from simia.exporting.llamafactory import Model
-    from simia.exporting.sources import shares_of, unread, with_system
+    from simia.exporting.llamafactory import ModelEntry
+    from simia.exporting.sources import list_unread_rows, parse_shares, set_system
 
     names = sources or ["last"]
-    chosen = Model.named(model) if model else None
-    selection = select(names, runs, shares_of(mix) if mix else None, take, judged=judged, partial=partial)
+    chosen = ModelEntry.named(model) if model else None
+    selection = select(names, runs, parse_shares(mix) if mix else None, take, judged=judged, partial=partial)
     known = [found for name in names if (found := find_run_folder(name, runs)) is not None]
     for note in selection.notes:
         err.print(f"note: {note}", soft_wrap=True)
     target = folder or (known[0] / f"export-{to}" if known else Path(f"export-{to}"))
     report = write(
-        with_system(selection.rows, system) if system else selection.rows,
+        set_system(selection.rows, system) if system else selection.rows,
         target,
         to=to,
         segment=segment,
@@ -83,7 +83,7 @@ def export(
         model=chosen,
         facts=selection.facts,
     )
-    for line in unread(names):
+    for line in list_unread_rows(names):
         out.print(f"not read: {line}", soft_wrap=True)
     if judged:
         out.print(f"{selection.judged_bad.total()} that a judge found a fault in were left out")
@@ -109,10 +109,10 @@ def export(
             soft_wrap=True,
         )
     if report.rows == 0:
-        raise UserError(nothing_written(report, known))
+        raise UserError(explain_empty_export(report, known))
 
 
-def nothing_written(report: ExportReport, runs: list[Path]) -> str:
+def explain_empty_export(report: ExportReport, runs: list[Path]) -> str:
     """Why an export has no row, and what to do."""
     if report.trajectories == 0:
         see = f": see simia report {runs[0].name}" if runs else ""

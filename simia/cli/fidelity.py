@@ -15,7 +15,7 @@ from rich.table import Table
 from simia import event_loop
 from simia.cli.amplify import RUNS
 from simia.cli.common import GRANT_READ, granted_paths
-from simia.cli.rollout import endpoint
+from simia.cli.rollout import add_endpoint_settings
 from simia.errors import Code, UserError
 from simia.report.console import Terminal
 
@@ -64,7 +64,7 @@ def fidelity(
     say together is kept in a folder beside them: fidelity.svg and fidelity.json. A small prompt shows what is forgotten:
     --chain 15 --set backend_settings.context=6000.
     """
-    from simia.evaluation.chained_tasks import chained_pack
+    from simia.evaluation.chained_tasks import make_chained_pack
     from simia.pack import Pack
 
     loaded = Pack.load(pack)
@@ -76,7 +76,7 @@ def fidelity(
     folder = runs / f"{name}-{loaded.name}{manner}"
     source = pack
     if chained:
-        source = str(chained_pack(loaded, folder, calls=chained, split=split))
+        source = str(make_chained_pack(loaded, folder, calls=chained, split=split))
     found: dict[tuple[str, bool], Fidelity] = {}
     unfinished: dict[str, str] = {}
     for kind in kinds:
@@ -88,8 +88,8 @@ def fidelity(
                 given += ["episode.turns=1000", "episode.errors=1000"]
             if grant_read:
                 given.append(f"backend_settings.read={orjson.dumps(granted_paths(grant_read)).decode()}")
-            every = [*endpoint(settings or []), *given]
-            figures, why = event_loop.run_command(one(source, run, every, limit, split, runs))
+            every = [*add_endpoint_settings(settings or []), *given]
+            figures, why = event_loop.run_command(measure_run(source, run, every, limit, split, runs))
             row = f"{kind}, {'ledger' if ledger else 'no ledger'}"
             if why and figures.total.calls and not figures.total.answered:  # so it would be with every other row
                 err.print(f"{row}: no call was answered: {why}", markup=False, highlight=False, soft_wrap=True)
@@ -99,9 +99,11 @@ def fidelity(
                 unfinished[run] = why
             found[kind, ledger] = figures
             total = figures.total
-            err.print(f"{row}: {total.calls} calls, {total.lost} lost, F1 {share(total.value_f1)}", highlight=False)
-    show(loaded.name, found)
-    keep(folder, loaded.name, found)
+            err.print(
+                f"{row}: {total.calls} calls, {total.lost} lost, F1 {format_share(total.value_f1)}", highlight=False
+            )
+    print_fidelity(loaded.name, found)
+    save_figures(folder, loaded.name, found)
     out.print(f"kept in {folder}: fidelity.svg, fidelity.json", markup=False, highlight=False, soft_wrap=True)
     for run, why in unfinished.items():
         out.print(f"not complete: {run}: {why}", markup=False, highlight=False, soft_wrap=True)
@@ -110,51 +112,53 @@ def fidelity(
         raise typer.Exit(1)
 
 
-async def one(
+async def measure_run(
     pack: str, name: str, settings: list[str], limit: int | None, split: str | None, runs: Path
 ) -> tuple[Fidelity, str]:
     """The figures of one run, and why it is not complete if it is not."""
-    from simia.config import as_written, differences, identity, load
-    from simia.evaluation.fidelity import figures
+    from simia.config import list_differences, load_config, read_command_line_value, select_identity
+    from simia.evaluation.fidelity import measure_fidelity
     from simia.jobs import Run
     from simia.pack import Pack
     from simia.report.shadow import calls_of
-    from simia.rollouts.session import resume, rollout
+    from simia.rollouts.session import resume_rollout, start_rollout
     from simia.rollouts.settings import RolloutConfig
 
     fixed = {"pack": pack, "backend": "shadow", "agent": "reference", "limit": limit, "split": split, "reward": "rules"}
-    config = load(RolloutConfig, "rollout/default", settings, **fixed)
+    config = load_config(RolloutConfig, "rollout/default", settings, **fixed)
     if (runs / name).is_dir():
         run = Run.read_only(runs, name)
-        changed = differences(run.ledger.meta("identity"), identity(config))
+        changed = list_differences(run.ledger.meta("identity"), select_identity(config))
         run.close()
         if changed:  # otherwise the figures of the old settings would be shown as the new one's
             raise UserError(f"run {name} was made with another {changed[0]}: give these runs a --name of their own")
-        reopen(runs, name)
+        reopen_lost_episodes(runs, name)
         said = (setting.partition("=") for setting in settings)
         # A raised cap is heard; a cap that is not named again stays as it was.
-        done = await resume(name, runs=runs, changes={dotted: as_written(text) for dotted, _, text in said})
+        done = await resume_rollout(
+            name, runs=runs, changes={dotted: read_command_line_value(text) for dotted, _, text in said}
+        )
     else:
-        done = await rollout(config, runs=runs, name=name)
+        done = await start_rollout(config, runs=runs, name=name)
     run = Run.read_only(runs, name)
     try:
         rows = [row for item in run.ledger.items() for row in calls_of(run, item.id)]
     finally:
         run.close()
-    lost = Counter(row["lost"] for row in rows if passing(row))
+    lost = Counter(row["lost"] for row in rows if is_transient_loss(row))
     why = f"{lost.total()} calls lost, mostly: {lost.most_common(1)[0][0]}" if lost else ""
     loaded = Pack.load(pack)
     specs = {tool.name: tool for tool in (*loaded.tools, *loaded.user_tools)}
     (runs / name / "differences.jsonl").write_bytes(b"".join(orjson.dumps(row) + b"\n" for row in rows))
-    return figures(rows, specs), why if done.complete else done.why
+    return measure_fidelity(rows, specs), why if done.complete else done.why
 
 
-def passing(row: Mapping[str, Any]) -> bool:
+def is_transient_loss(row: Mapping[str, Any]) -> bool:
     """Whether a call was lost to an outage or a budget, so that it can be asked again. An answer that cannot be parsed is stored and final."""
     return "lost" in row and not str(row["lost"]).startswith(f"{Code.UNPARSABLE}:")
 
 
-def reopen(runs: Path, name: str) -> None:
+def reopen_lost_episodes(runs: Path, name: str) -> None:
     """Have the resume play the episodes again in which calls were lost: what was answered is recalled, at no cost."""
     from simia.jobs import FAILED, Run
     from simia.report.shadow import calls_of
@@ -162,7 +166,7 @@ def reopen(runs: Path, name: str) -> None:
     run = Run.open(runs, name)
     try:
         for item in run.ledger.items():
-            lost = [row["lost"] for row in calls_of(run, item.id) if passing(row)]
+            lost = [row["lost"] for row in calls_of(run, item.id) if is_transient_loss(row)]
             if lost:
                 item.status, item.reason, item.detail = FAILED, Code(lost[0].partition(":")[0]), lost[0][:300]
                 run.ledger.set_status(item)
@@ -171,7 +175,7 @@ def reopen(runs: Path, name: str) -> None:
         run.close()
 
 
-def show(pack: str, found: Mapping[tuple[str, bool], Fidelity]) -> None:
+def print_fidelity(pack: str, found: Mapping[tuple[str, bool], Fidelity]) -> None:
     # shape: results of the right one; errors: success and refusal agree; F1: of the results' values; again: share of the values said
     # before that a look-up made a second time says again; clash: answers that the ledger or the schema refused; astray: distance of the
     # named changes from the real ones, at the last step. Narrow enough for a terminal of 80 columns.
@@ -181,15 +185,15 @@ def show(pack: str, found: Mapping[tuple[str, bool], Fidelity]) -> None:
     for (kind, ledger), each in found.items():
         total = each.total
         table.add_row(
-            kind, "yes" if ledger else "no", str(total.calls), share(total.schema_validity), share(total.agreement),
-            share(total.value_f1), share(total.memory), str(total.contradicting),
-            share(list(each.distance.values())[-1]) if each.distance else "",
+            kind, "yes" if ledger else "no", str(total.calls), format_share(total.schema_validity), format_share(total.agreement),
+            format_share(total.value_f1), format_share(total.memory), str(total.contradicting),
+            format_share(list(each.distance.values())[-1]) if each.distance else "",
         )  # fmt: skip
     out.print(f"{pack}: the simulated world beside the real one", highlight=False)
     out.print(table)
     if lost := sum(each.total.lost for each in found.values()):
         out.print(f"{lost} calls without an answer: no figure counts them", highlight=False)
-    for kind, bought in gains(found).items():
+    for kind, bought in compare_ledgers(found).items():
         words = [f"{each} of {what}" for what, each in bought.items()]
         out.print(f"{kind}: the ledger buys {', '.join(words)}", markup=False, highlight=False, soft_wrap=True)
     answered = [each for each in found.values() if each.total.answered]
@@ -198,24 +202,33 @@ def show(pack: str, found: Mapping[tuple[str, bool], Fidelity]) -> None:
     best = max(answered, key=lambda each: each.total.value_f1 or 0.0)
     table = Table("tool", "calls", "shape", "errors", "F1", title="by tool, in the best row")
     for name, tool in sorted(best.tools.items(), key=lambda pair: pair[1].value_f1 or 0.0):
-        table.add_row(name, str(tool.calls), share(tool.schema_validity), share(tool.agreement), share(tool.value_f1))
+        table.add_row(
+            name,
+            str(tool.calls),
+            format_share(tool.schema_validity),
+            format_share(tool.agreement),
+            format_share(tool.value_f1),
+        )
     out.print(table)
 
 
-def gains(found: Mapping[tuple[str, bool], Fidelity]) -> dict[str, dict[str, Estimate]]:
+def compare_ledgers(found: Mapping[tuple[str, bool], Fidelity]) -> dict[str, dict[str, Estimate]]:
     """For each kind of knowledge, what the ledger adds to F1 and to consistency, over the same calls."""
-    from simia.evaluation.fidelity import gain
+    from simia.evaluation.fidelity import estimate_gain
 
     bought: dict[str, dict[str, Estimate]] = {}
     for kind in dict.fromkeys(kind for kind, _ in found):
         if (kind, True) in found and (kind, False) in found:
             one, other = found[kind, True], found[kind, False]
-            each = {"F1": gain(one, other, "value_f1"), "values said again": gain(one, other, "memory")}
+            each = {
+                "F1": estimate_gain(one, other, "value_f1"),
+                "values said again": estimate_gain(one, other, "memory"),
+            }
             bought[kind] = {what: value for what, value in each.items() if value is not None}
     return {kind: each for kind, each in bought.items() if each}
 
 
-def keep(folder: Path, pack: str, found: Mapping[tuple[str, bool], Fidelity]) -> None:
+def save_figures(folder: Path, pack: str, found: Mapping[tuple[str, bool], Fidelity]) -> None:
     """The figures and their plot, beside the runs."""
     from simia.report.plot import svg
     from simia.report.plot_fidelity import panels
@@ -235,12 +248,12 @@ def keep(folder: Path, pack: str, found: Mapping[tuple[str, bool], Fidelity]) ->
         }
         for (kind, ledger), each in found.items()
     ]
-    bought = {kind: {what: asdict(each) for what, each in row.items()} for kind, row in gains(found).items()}
+    bought = {kind: {what: asdict(each) for what, each in row.items()} for kind, row in compare_ledgers(found).items()}
     folder.mkdir(parents=True, exist_ok=True)
     body = {"pack": pack, "rows": rows, "the ledger buys": bought}
     (folder / "fidelity.json").write_bytes(orjson.dumps(body, option=orjson.OPT_INDENT_2))
     (folder / "fidelity.svg").write_text(svg(panels(named)), encoding="utf-8")
 
 
-def share(value: float | None) -> str:
+def format_share(value: float | None) -> str:
     return "" if value is None else f"{value:.3f}"

@@ -89,11 +89,11 @@ def gymnasium(
     high: Annotated[float, typer.Option("--reward-high", help="Sum of rewards that is worth 1.")] = 1.0,
 ) -> None:
     """A Gymnasium environment of text or few values, or a game of TextArena, run by its own code behind one tool."""
-    from simia.importers.gymnasium import import_environment, json_object
+    from simia.importers.gymnasium import import_environment, parse_json_option
 
     console = Terminal()
     import_environment(
-        env_id, out, python=python, pip=pip or [], modules=modules or [], kwargs=json_object(kwargs, "--kwargs"),
+        env_id, out, python=python, pip=pip or [], modules=modules or [], kwargs=parse_json_option(kwargs, "--kwargs"),
         actions=[name.strip() for name in actions.split(",")] if actions else None, tasks=tasks, low=low, high=high,
         say=lambda line: console.print(line, markup=False, soft_wrap=True, highlight=False),
     )  # fmt: skip
@@ -138,13 +138,13 @@ def mcp(
     """Any server of the Model Context Protocol as a pack, run in the sandbox: by command, from pip or npm, or at a URL."""
     import shlex
 
-    from simia.importers.mcp import import_server, pairs, reset_of
+    from simia.importers.mcp import import_server, parse_pairs, parse_reset
 
     console = Terminal()
     import_server(
         shlex.split(command or ""), out=out, url=url, pip=pip or [], npm=npm, folder=files,
-        environment=pairs(env, "=", "--env"), variables=variables or [], headers=pairs(header, ":", "--header"),
-        reset=reset_of(reset), needs=needs or [], network=network, unsafe=unsafe,
+        environment=parse_pairs(env, "=", "--env"), variables=variables or [], headers=parse_pairs(header, ":", "--header"),
+        reset=parse_reset(reset), needs=needs or [], network=network, unsafe=unsafe,
         say=lambda line: console.print(line, markup=False, soft_wrap=True, highlight=False),
     )  # fmt: skip
 

@@ -42,14 +42,14 @@ def judge(
     run's. Verdicts are kept in the run's folder; what is judged already is not asked again.
     """
     from simia import event_loop
-    from simia.config import load
+    from simia.config import load_config
     from simia.llm.engine import BudgetReached
-    from simia.quality.judging.session import judge as start
+    from simia.quality.judging.session import judge_saved_run as start
     from simia.quality.judging.settings import QualitySettings
 
-    resolved = load(QualitySettings, config, settings or [], sample=sample)
+    resolved = load_config(QualitySettings, config, settings or [], sample=sample)
     if dry_run:
-        show_prompt(run, resolved, runs)
+        print_judge_prompt(run, resolved, runs)
         return
     with err.status("judging") as status:
         done = 0
@@ -108,7 +108,7 @@ def print_agreement(judgement: Judgement) -> None:
         out.print(f"most disputed of {len(disputed)}: {named}", soft_wrap=True)
 
 
-def show_prompt(run_id: str, config: QualitySettings, runs: Path) -> None:
+def print_judge_prompt(run_id: str, config: QualitySettings, runs: Path) -> None:
     from simia.jobs import Run
     from simia.quality.judging.rubric import Rubric
     from simia.trajectory import Trajectory

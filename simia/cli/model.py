@@ -18,7 +18,7 @@ def fetch(
     name: Annotated[str, typer.Argument(help="Name of a known model, or a path.")] = "qwen2.5-coder-0.5b",
 ) -> None:
     """Fetch a model once: given path, cache, hub, hash-pinned mirror. The source is printed."""
-    from simia.llm.local_models import fetch as get
+    from simia.llm.local_models import fetch_model as get
 
     say(get(name))
 

@@ -34,14 +34,14 @@ SHOWN = 30
 @app.command()
 def validate(pack: PACK, unsafe: UNSAFE = False, grant_read: GRANT_READ = None) -> None:
     """Files, schemas, lints, agreement of code and description, the tools' tests. Exit code 1 for any fault."""
-    from simia.authoring.validate import validate as check
+    from simia.authoring.validate import validate_pack as check
 
     loaded = Pack.load(pack)
     print_requests(loaded)
     findings, facts = event_loop.run_command(check(loaded, unsafe=unsafe, read=granted_paths(grant_read)))
     for line in facts:
         out.print(line, markup=False, highlight=False)
-    conclude(findings, f"{loaded.name} is valid")
+    print_findings(findings, f"{loaded.name} is valid")
 
 
 @app.command()
@@ -55,8 +55,8 @@ def gate(
     grant_read: GRANT_READ = None,
 ) -> None:
     """Every task: the reference scores 1, doing nothing 0, episodes repeat to the byte. Exit code 1 for any that fails."""
-    from simia.authoring.verification_gate import Verdict
-    from simia.authoring.verification_gate import gate as judge
+    from simia.authoring.verification_gate import TaskVerdict
+    from simia.authoring.verification_gate import verify_tasks as judge
     from simia.envs.opening import open_environment
 
     loaded = Pack.load(pack)
@@ -64,8 +64,8 @@ def gate(
     if not chosen:
         raise UserError(f"pack {loaded.name} has no tasks to judge")
 
-    async def work(show: Progress) -> list[Verdict]:
-        grants = granted(unsafe, network, variable, grant_read)
+    async def work(show: Progress) -> list[TaskVerdict]:
+        grants = collect_grants(unsafe, network, variable, grant_read)
         async with await open_environment(loaded, user="none", **grants) as environment:
             bar = show.add_task("tasks", total=len(chosen))
             return await judge(environment, chosen, on_verdict=lambda _: show.advance(bar))
@@ -76,10 +76,12 @@ def gate(
     passed = sum(verdict.passed for verdict in verdicts)
     floor = sum(verdict.floor for verdict in verdicts) / len(verdicts)
     out.print(f"{passed} of {len(verdicts)} tasks pass; doing nothing earns {floor:.3f} on average", highlight=False)
-    conclude([finding for verdict in verdicts for finding in verdict.findings], f"{loaded.name}: every task passes")
+    print_findings(
+        [finding for verdict in verdicts for finding in verdict.findings], f"{loaded.name}: every task passes"
+    )
 
 
-def granted(unsafe: bool, network: bool, variables: list[str] | None, read: list[Path] | None) -> dict[str, Any]:
+def collect_grants(unsafe: bool, network: bool, variables: list[str] | None, read: list[Path] | None) -> dict[str, Any]:
     """What the user allows the pack, as settings of the executable back end."""
     return {"unsafe": unsafe, "network": network, "variables": variables or [], "read": granted_paths(read)}
 
@@ -95,7 +97,7 @@ def print_requests(pack: Pack) -> None:
         out.print("asks for nothing of this machine", highlight=False)
 
 
-def conclude(findings: list[Finding], word: str) -> None:
+def print_findings(findings: list[Finding], word: str) -> None:
     """The findings, faults first, and the exit code."""
     faults = [finding for finding in findings if finding.refuses]
     remarks = [finding for finding in findings if not finding.refuses]
@@ -121,12 +123,12 @@ def show(pack: PACK, task: Annotated[str | None, typer.Argument(help="One task o
         say_json(loaded.task(task).model_dump_json(indent=2, exclude_defaults=True))
         return
     print_requests(loaded)
-    plainly(f"{one_line(loaded.name)}: {one_line(loaded.description)}".rstrip())
+    print_plain(f"{one_line(loaded.name)}: {one_line(loaded.description)}".rstrip())
     how = loaded.executable
     ways = f"executable ({how.isolation}), simulated" if how else "simulated only"
     splits = Counter(each.split for each in loaded.tasks)
     told = ", ".join(f"{count} {split}" for split, count in splits.items()) or "none"
-    plainly(
+    print_plain(
         f"licence {one_line(loaded.licence)}; worlds: {ways}; tasks: {told}; "
         f"tests: {len(loaded.tests)}; seeds: {len(loaded.seeds)}"
     )
@@ -159,7 +161,7 @@ def record(
 ) -> None:
     """Play the scripts of the tasks marked as seeds in the pack's own world, and write its seed trajectories anew."""
     from simia.envs.opening import open_environment
-    from simia.envs.play.record import record as play
+    from simia.envs.play.record import record_seeds as play
 
     loaded = Pack.load(pack)
     path = loaded.path_of("seeds")
@@ -167,7 +169,7 @@ def record(
         raise UserError(f"{loaded.name}: name the file in pack.yaml first, as seeds: seeds.jsonl (it must exist)")
 
     async def work() -> list[bytes]:
-        grants = granted(unsafe, network, variable, grant_read)
+        grants = collect_grants(unsafe, network, variable, grant_read)
         async with await open_environment(loaded, user="scripted", **grants) as environment:
             return await play(environment)
 
@@ -189,19 +191,19 @@ def new(
 ) -> None:
     """A small pack that works, to be changed into yours; or one from what you have, with what it still lacks."""
     if source is None:
-        from simia.authoring.scaffold import scaffold
+        from simia.authoring.scaffold import scaffold_pack
 
-        scaffold(folder)
+        scaffold_pack(folder)
         out.print(f"next: simia pack validate {folder} && simia pack gate {folder}", highlight=False, soft_wrap=True)
         return
-    from simia.importers.any_source import start
+    from simia.importers.any_source import start_pack
 
-    missing = start(folder, source, dialect=dialect, say=plainly)
+    missing = start_pack(folder, source, dialect=dialect, say=print_plain)
     for gap in missing:
-        plainly(f"missing  {gap}")
+        print_plain(f"missing  {gap}")
     seeds = bool(Pack.load(folder).seeds)
-    plainly(f"next: simia {f'amplify --seeds {folder}' if seeds else f'pack show {folder}'}")
+    print_plain(f"next: simia {f'amplify --seeds {folder}' if seeds else f'pack show {folder}'}")
 
 
-def plainly(line: str) -> None:
+def print_plain(line: str) -> None:
     out.print(line, markup=False, highlight=False, soft_wrap=True)

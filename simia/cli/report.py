@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from simia.cli.amplify import RUNS
-from simia.cli.common import tell
+from simia.cli.common import note_incomplete
 from simia.errors import UserError
 from simia.jobs import Run
 from simia.report.console import Terminal
@@ -23,20 +23,20 @@ def report(
 ) -> None:
     """What a run made: acceptance, rejections, coverage per tool, overlap with the seeds; a rollout's rewards and errors."""
     from simia.report import rollouts
-    from simia.report.facts import gather
+    from simia.report.facts import gather_facts
     from simia.report.html import write_html
     from simia.report.text import print_report
 
     out = Terminal()
     opened = Run.read_only(runs, run)
     try:
-        tell(opened)
+        note_incomplete(opened)
         if opened.is_rollout:
             if html is not None:
                 raise UserError("a rollout's report has no page yet: leave --html out")
-            rollouts.print_report(rollouts.gather(opened), out)
+            rollouts.print_report(rollouts.gather_rollout(opened), out)
             return
-        facts = gather(opened)
+        facts = gather_facts(opened)
         print_report(facts, out)
         path = html or opened.folder / "report.html"
         write_html(opened, facts, path)

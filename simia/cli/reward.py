@@ -12,7 +12,7 @@ from rich.table import Table
 
 from simia import event_loop
 from simia.cli.amplify import RUNS
-from simia.cli.rollout import endpoint
+from simia.cli.rollout import add_endpoint_settings
 from simia.errors import Code, UserError
 from simia.report.console import Terminal
 
@@ -47,23 +47,23 @@ def calibrate(
 
     Verdicts are kept in the rollouts' folders; what was judged already is not asked again.
     """
-    found = event_loop.run_command(work(names, endpoint(settings or []), runs))
-    show(found)
+    found = event_loop.run_command(calibrate_runs(names, add_endpoint_settings(settings or []), runs))
+    print_calibration(found)
 
 
-async def work(names: list[str], settings: list[str], runs: Path) -> Any:
-    from simia.config import load
+async def calibrate_runs(names: list[str], settings: list[str], runs: Path) -> Any:
+    from simia.config import load_config
     from simia.envs.rewards.judge import RewardJudge
-    from simia.evaluation.calibration import calibrate
+    from simia.evaluation.calibration import calibrate_judge
     from simia.jobs import Run
-    from simia.llm.backends import open_backend, price_for
+    from simia.llm.backends import find_price, open_backend
     from simia.llm.budget import share_budget
     from simia.llm.engine import Engine
     from simia.pack import Pack
     from simia.rollouts.settings import RolloutConfig
     from simia.trajectory import Trajectory
 
-    judge = load(RolloutConfig, "rollout/default", settings)
+    judge = load_config(RolloutConfig, "rollout/default", settings)
     rows: list[Any] = []
     paid: list[Any] = []
     async with contextlib.AsyncExitStack() as stack:
@@ -81,7 +81,7 @@ async def work(names: list[str], settings: list[str], runs: Path) -> Any:
                 raise UserError(
                     f"{run.id} was not rewarded by rules over a real world: there is nothing to compare with"
                 )
-            engine = Engine(model, run.ledger, judge.limits, price_for(judge.llm))
+            engine = Engine(model, run.ledger, judge.limits, find_price(judge.llm))
             stack.callback(engine.gate.close)
             opened.append((run, engine))
         share_budget([engine for _, engine in opened])  # a cap is the command's, however many rollouts it is given
@@ -99,18 +99,18 @@ async def work(names: list[str], settings: list[str], runs: Path) -> Any:
                 if value is not None:  # else there is nothing to compare with
                     task = pack.task(str(item.spec["task"]))
                     rows.append((kind, value, await oracle.score(trajectory, task)))
-                    refuse_silence([said for _, _, said in rows[begun:]])
-            refuse_silence([said for _, _, said in rows[begun:]], whole=True)
-            said = calibrate(rows[begun:])
+                    stop_without_verdicts([said for _, _, said in rows[begun:]])
+            stop_without_verdicts([said for _, _, said in rows[begun:]], whole=True)
+            said = calibrate_judge(rows[begun:])
             err.print(f"{run.id}: {said.judged} judged, {said.errors} without a verdict", markup=False, highlight=False)
             paid.append((kind, oracle.usage))
-    found = calibrate(rows)
+    found = calibrate_judge(rows)
     for kind, usage in paid:
         found.pay(kind, usage)
     return found
 
 
-def refuse_silence(said: Sequence[Reward], *, whole: bool = False) -> None:
+def stop_without_verdicts(said: Sequence[Reward], *, whole: bool = False) -> None:
     """Stop when no judge answers: after a rollout (`whole`) without a verdict, or sooner where the address or the key is to blame, for
     each has been asked for again and again by then, which takes a minute."""
     silent = set(Code) - {Code.UNPARSABLE, Code.BUDGET} if whole else {Code.CONNECTION, Code.AUTH, Code.NOT_FOUND}
@@ -121,7 +121,7 @@ def refuse_silence(said: Sequence[Reward], *, whole: bool = False) -> None:
         raise typer.Exit(1)
 
 
-def show(found: Any) -> None:
+def print_calibration(found: Any) -> None:
     low, high = found.interval
     if not found.judged and found.unasked:
         raise UserError(f"not judged: budget ({found.unasked} episodes, that is all of them): raise limits.max_…")

@@ -11,8 +11,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from simia import event_loop
 from simia.cli.amplify import RUNS
 from simia.cli.common import GRANT_READ, granted_paths
-from simia.config import load
-from simia.jobs.run import checked_name
+from simia.config import load_config
+from simia.jobs.run import check_name
 from simia.report.console import Terminal
 from simia.rollouts.settings import RolloutConfig
 
@@ -52,26 +52,26 @@ def rollout(
     server knows no tools).
     """
     if name is not None:
-        checked_name(name)  # before a model is fetched
-    given = endpoint(settings or [])
+        check_name(name)  # before a model is fetched
+    given = add_endpoint_settings(settings or [])
     if unsafe:
         given.append("backend_settings.unsafe=true")
-    resolved = load(
+    resolved = load_config(
         RolloutConfig, config or "rollout/default", given,
         pack=pack, agent=agent, backend=backend, group=group, limit=limit, split=split, tasks=tasks or None,
         backend_settings__network=network or None, backend_settings__variables=variables or None,
         backend_settings__read=granted_paths(grant_read) or None,
     )  # fmt: skip
-    from simia.rollouts.session import rollout as start
+    from simia.rollouts.session import start_rollout as start
 
-    with watching() as watch:
+    with EpisodeBar() as watch:
         done = event_loop.run_command(
             start(resolved, runs=runs, name=name, say=err.print, on_progress=watch, handle_signals=True)
         )
-    finish(done, runs)
+    finish_rollout(done, runs)
 
 
-def endpoint(settings: list[str]) -> list[str]:
+def add_endpoint_settings(settings: list[str]) -> list[str]:
     """Set native tool calls for an endpoint; the local model, which is the default, writes its calls as text."""
     given = list(settings)
     if any(s.startswith("llm.base_url=") for s in given):
@@ -81,10 +81,10 @@ def endpoint(settings: list[str]) -> list[str]:
     return given
 
 
-class watching:  # noqa: N801 - used as `with watching() as watch`
+class EpisodeBar:
     """A live line of progress on stderr."""
 
-    def __enter__(self) -> watching:
+    def __enter__(self) -> EpisodeBar:
         columns = (TextColumn("episodes"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[mean]}"))
         self._show = Progress(*columns, console=err, transient=True, disable=not err.is_terminal)
         self._bar = self._show.add_task("", total=None, mean="")
@@ -102,7 +102,7 @@ class watching:  # noqa: N801 - used as `with watching() as watch`
         self._show.stop()
 
 
-def finish(done: object, runs: Path) -> None:
+def finish_rollout(done: object, runs: Path) -> None:
     from simia.jobs import Run
     from simia.report.rollouts import print_scores
     from simia.report.shadow import summary

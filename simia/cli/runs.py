@@ -12,10 +12,10 @@ from rich.table import Table
 
 from simia import event_loop
 from simia.cli.amplify import RUNS
-from simia.cli.common import tell
-from simia.config import as_written
+from simia.cli.common import note_incomplete
+from simia.config import read_command_line_value
 from simia.errors import UserError
-from simia.jobs import Run, folders, locate
+from simia.jobs import Run, find_run, folders
 from simia.jobs.run import saved_config
 from simia.jobs.tables import READ_ERRORS
 from simia.report.console import Terminal
@@ -40,7 +40,7 @@ def list_runs(
     unreadable: list[str] = []
     for folder in listed:
         try:
-            table.add_row(*row_of(folder))
+            table.add_row(*make_row(folder))
         except (*READ_ERRORS, UserError) as error:
             unreadable.append(str(error))
             table.add_row(folder.name, "?", "?", "?", "cannot be read", "?")
@@ -56,7 +56,7 @@ def list_runs(
         out.print(f"not shown: {hidden} of simia fidelity; all of them: simia runs list --all", highlight=False)
 
 
-def row_of(folder: Path) -> list[str]:
+def make_row(folder: Path) -> list[str]:
     run = Run.read_only(folder.parent, str(folder))
     try:
         ledger, stands = run.ledger, run.condition()
@@ -79,7 +79,7 @@ def show(
 ) -> None:
     """Show a run's figures, or one of its items."""
     from simia.report.console import plain
-    from simia.report.facts import gather
+    from simia.report.facts import gather_facts
     from simia.report.shadow import calls_of, print_differences
     from simia.report.text import print_report, print_trajectory
     from simia.trajectory import Trajectory
@@ -87,16 +87,16 @@ def show(
     opened = Run.read_only(runs, run)
     try:
         if item is None:
-            tell(opened)
+            note_incomplete(opened)
         if item is None and opened.is_rollout:
             from simia.report import rollouts, shadow
 
-            rollouts.print_report(rollouts.gather(opened), out)
+            rollouts.print_report(rollouts.gather_rollout(opened), out)
             if said := shadow.summary(opened):
                 out.print(said, markup=False, highlight=False, soft_wrap=True)
             return
         if item is None:
-            print_report(gather(opened), out)
+            print_report(gather_facts(opened), out)
             return
         body = opened.ledger.result(item)
         if body is None:
@@ -125,25 +125,25 @@ def resume(
     runs: RUNS = Path("runs"),
 ) -> None:
     """Continue a run. Replies that were received are not asked for again."""
-    from simia.amplification.session import resume as go_on
-    from simia.cli.common import finish, panel
+    from simia.amplification.session import resume_amplification as go_on
+    from simia.cli.common import finish_amplification, open_live_panel
 
     changes: dict[str, Any] = {"n": n} if n is not None else {}
     for setting in settings or []:
         name, eq, text = setting.partition("=")
         if not eq:
             raise UserError(f"--set {setting!r}: write it as a.b=value")
-        changes[name] = as_written(text)
-    if rollout_at(runs, run):
+        changes[name] = read_command_line_value(text)
+    if is_rollout_run(runs, run):
         if n is not None:
             raise UserError("a rollout has its episodes planned: resume takes no --n here")
-        go_on_rolling(run, runs, changes)
+        resume_rollout_run(run, runs, changes)
         return
-    with panel(runs) as progress:
+    with open_live_panel(runs) as progress:
         outcome = event_loop.run_command(
             go_on(run, runs=runs, changes=changes, say=err.print, on_progress=progress, handle_signals=True)
         )
-    finish(outcome, runs)
+    finish_amplification(outcome, runs)
 
 
 @app.command()
@@ -151,7 +151,7 @@ def recheck(run: RUN = "last", runs: RUNS = Path("runs")) -> None:
     """Derive all results again from the stored replies, after a parser or a check has changed. Sends no request."""
     from simia.amplification.recheck import recheck_run
 
-    if rollout_at(runs, run):
+    if is_rollout_run(runs, run):
         raise UserError("a rollout's results are the episodes as they happened: there is nothing to derive again")
     id_, figures, wanted = recheck_run(runs, run, err.print)
     print_changes(figures)
@@ -170,9 +170,9 @@ def rebuild(run: RUN = "last", runs: RUNS = Path("runs")) -> None:
     from simia.amplification.recheck import rebuild_run
     from simia.jobs.salvage import salvage
 
-    folder = locate(runs, run)
+    folder = find_run(runs, run)
     found, figures = (
-        (salvage(runs, str(folder)), None) if rollout_at(runs, str(folder)) else rebuild_run(runs, str(folder))
+        (salvage(runs, str(folder)), None) if is_rollout_run(runs, str(folder)) else rebuild_run(runs, str(folder))
     )
     for line in found.lines():
         out.print(line, highlight=False)
@@ -189,19 +189,19 @@ def rebuild(run: RUN = "last", runs: RUNS = Path("runs")) -> None:
         raise typer.Exit(1)
 
 
-def rollout_at(runs: Path, name: str) -> bool:
-    return saved_config(locate(runs, name)).get("kind") == "rollout"
+def is_rollout_run(runs: Path, name: str) -> bool:
+    return saved_config(find_run(runs, name)).get("kind") == "rollout"
 
 
-def go_on_rolling(run: str, runs: Path, changes: dict[str, Any]) -> None:
-    from simia.cli.rollout import finish, watching
-    from simia.rollouts.session import resume as continue_rollout
+def resume_rollout_run(run: str, runs: Path, changes: dict[str, Any]) -> None:
+    from simia.cli.rollout import EpisodeBar, finish_rollout
+    from simia.rollouts.session import resume_rollout as continue_rollout
 
-    with watching() as watch:
+    with EpisodeBar() as watch:
         done = event_loop.run_command(
             continue_rollout(run, runs=runs, changes=changes, say=err.print, on_progress=watch, handle_signals=True)
         )
-    finish(done, runs)
+    finish_rollout(done, runs)
 
 
 @app.command()
@@ -213,14 +213,14 @@ def diff(
     runs: RUNS = Path("runs"),
 ) -> None:
     """Compare two runs: settings, prompts, figures, what they share, items with another verdict."""
-    from simia.jobs.diff import diff as compare
+    from simia.jobs.diff import compare_runs as compare
     from simia.report.compare import diversity, print_difference
 
     with contextlib.ExitStack() as stack:
         one, two = (stack.enter_context(contextlib.closing(Run.read_only(runs, name))) for name in (left, right))
         for each in (one, two):
             each.refuse_rollouts("runs diff")
-            tell(each)
+            note_incomplete(each)
         found = compare(one, two, None if quick else diversity)
     if as_json:
         say_json(found.model_dump_json(indent=2))
@@ -242,7 +242,7 @@ def gc(
     from simia.jobs import cleanup as collector
     from simia.report.compare import print_findings
 
-    found = list(collector.survey(runs)) if run is None else [collector.look(locate(runs, run))]
+    found = list(collector.survey(runs)) if run is None else [collector.look(find_run(runs, run))]
     print_findings(found, out, replies=replies)
     able = [each for each in found if each.freeable(replies=replies)]
     problems = [each.problem for each in found if each.problem]

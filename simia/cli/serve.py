@@ -82,7 +82,9 @@ def serve(
     if read:
         grants["read"] = read
     interrupted = event_loop.run_command(
-        work(pack, task, seed, out, state=state, turns=turns, http=http, port=port, idle=idle or 600.0, grants=grants)
+        serve_mcp(
+            pack, task, seed, out, state=state, turns=turns, http=http, port=port, idle=idle or 600.0, grants=grants
+        )
     )
     if interrupted:
         sys.stdout.flush()
@@ -97,37 +99,37 @@ def serve_openenv(
     """Serve an environment with any back end and models. It runs in the portal's thread, the server in this one."""
     if find_spec("openenv") is None:
         raise UserError("serving by OpenEnv needs its package: pip install openenv")
-    from simia.config import load
+    from simia.config import load_config
     from simia.envs.config import EnvironmentConfig
-    from simia.envs.text_episode import share
+    from simia.envs.text_episode import share_environment
     from simia.serve.deadlines import Deadlines
-    from simia.serve.episodes import Record
-    from simia.serve.openenv import Seats
-    from simia.serve.openenv import serve as serve_seats
+    from simia.serve.episodes import TrajectoryFile
+    from simia.serve.openenv import OpenEnvSessions
+    from simia.serve.openenv import serve_openenv_sessions as serve_seats
 
     grants = {"unsafe": unsafe or None, "network": network or None, "variables": variables, "read": read or None}
-    config = load(
+    config = load_config(
         EnvironmentConfig, None, [f"seed={seed}", f"episode.turns={turns}", *settings],
         pack=pack, tasks=[task] if task else None,
         **{f"backend_settings__{name}": value for name, value in grants.items()},
     )  # fmt: skip
-    record = Record(out)
-    lease = share(config, store=store)
+    record = TrajectoryFile(out)
+    lease = share_environment(config, store=store)
     try:
-        seats = Seats(lease, record.add, sessions, Deadlines(idle=idle) if idle else None)
+        seats = OpenEnvSessions(lease, record.add, sessions, Deadlines(idle=idle) if idle else None)
         event_loop.run_command(serve_seats(seats, host, port, kept=out, say=say_error))
     finally:
         lease.close()
 
 
-async def work(
+async def serve_mcp(
     pack: str, task: str | None, seed: int, out: Path, *, state: bool, turns: int, http: bool, port: int, idle: float,
     grants: dict[str, Any],
 ) -> bool:  # fmt: skip
     from simia.envs.environment import EpisodeLimits
     from simia.envs.opening import open_environment
     from simia.pack import Pack
-    from simia.serve.episodes import Record
+    from simia.serve.episodes import TrajectoryFile
     from simia.serve.mcp import Service, over_http, over_stdio
 
     loaded = Pack.load(pack)
@@ -136,7 +138,7 @@ async def work(
     chosen = loaded.task(task) if task else loaded.tasks[0]
     limits = EpisodeLimits(turns=turns)
     async with await open_environment(loaded, user="none", episode=limits, **grants) as environment:
-        service = Service(environment, Record(out), chosen, seed, state)
+        service = Service(environment, TrajectoryFile(out), chosen, seed, state)
         if loaded.user_tools:
             say_error(f"the user of {loaded.name} has tools too, and here nobody plays the user")
         if http:

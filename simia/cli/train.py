@@ -15,11 +15,11 @@ import typer
 
 from simia import resources
 from simia.cli.export import export
-from simia.config import as_written, find_config, scalar
+from simia.config import find_config, parse_scalar, read_command_line_value
 from simia.errors import UserError
 from simia.report.console import Terminal
 from simia.trainers.launch import Launch
-from simia.trainers.versions import compare, home_of, installed
+from simia.trainers.versions import compare_versions, find_own_interpreter, list_installed
 
 TRAINERS = {
     "llamafactory": "simia.trainers.llamafactory",
@@ -51,34 +51,34 @@ def train(
     if place is None:
         raise UserError(f"no trainer named {trainer!r}; there are: {', '.join(TRAINERS)}")
     # TRL's config is simia's own, with fields of known types; in the others' configs a value is what YAML makes of it.
-    changes = changed(settings or [], as_written if trainer == "trl" else scalar)
+    changes = parse_settings(settings or [], read_command_line_value if trainer == "trl" else parse_scalar)
     if model is not None:
         if trainer in MODEL:
             raise UserError(f"--model is for llamafactory and trl; here: --set {MODEL[trainer]}={model}")
         changes["model"] = model
     # Made absolute, and no link is followed: an environment's interpreter is one.
-    interpreter = Path(os.path.abspath(python.expanduser())) if python else elsewhere(trainer)
+    interpreter = Path(os.path.abspath(python.expanduser())) if python else find_other_interpreter(trainer)
     # LLaMA-Factory's config is a folder, or the name of a run.
-    found = Path(config) if trainer == "llamafactory" else find_for(trainer, config)
+    found = Path(config) if trainer == "llamafactory" else find_trainer_config(trainer, config)
     launch: Launch = import_module(place).launch(found, changes, python=interpreter)
     for note in launch.notes:
         out.print(note, markup=False, highlight=False, soft_wrap=True)
     if dry_run or launch.check_at_start:
-        asked(launch)
+        check_with_trainer(launch)
     if dry_run:
-        out.print(line(launch), markup=False, highlight=False, soft_wrap=True)
+        out.print(format_launch(launch), markup=False, highlight=False, soft_wrap=True)
         return
     if launch.before is not None:
-        before(launch.before)
+        run_before(launch.before)
     if launch.prepare is not None:
         try:
             launch.prepare()
         except OSError as error:
             raise UserError(f"{error.filename} cannot be written: {error.strerror}") from None
-    become(launch)
+    exec_trainer(launch)
 
 
-def find_for(trainer: str, config: str) -> Path:
+def find_trainer_config(trainer: str, config: str) -> Path:
     """The config of that name or path, absolute. Raises `UserError` for one that is not there, with those of this trainer."""
     try:
         if (found := find_config(config)).is_file():
@@ -86,11 +86,11 @@ def find_for(trainer: str, config: str) -> Path:
         problem = f"{config} is a folder"
     except UserError:
         problem = f"there is no config {config!r}"
-    known = [name.removesuffix(".yaml") for name in resources.names("configs") if Path(name).parts[0] == trainer]
+    known = [name.removesuffix(".yaml") for name in resources.list_names("configs") if Path(name).parts[0] == trainer]
     raise UserError(f"{problem}; {trainer} has {', '.join(known)}, or takes the path of a YAML file of yours")
 
 
-def before(words: list[str]) -> None:
+def run_before(words: list[str]) -> None:
     """A command of ours that the training needs done."""
     ours = typer.Typer()
     ours.command()(export)  # the only command that a launch names
@@ -99,12 +99,12 @@ def before(words: list[str]) -> None:
         raise typer.Exit(code)
 
 
-def elsewhere(trainer: str) -> Path | None:
+def find_other_interpreter(trainer: str) -> Path | None:
     """The trainer's own environment where this one does not fit; None: this one, or there is none."""
-    return None if compare(trainer, installed()).fits else home_of(trainer)
+    return None if compare_versions(trainer, list_installed()).fits else find_own_interpreter(trainer)
 
 
-def changed(settings: list[str], value_of: Callable[[str], Any] = scalar) -> dict[str, Any]:
+def parse_settings(settings: list[str], value_of: Callable[[str], Any] = parse_scalar) -> dict[str, Any]:
     """`a.b=c` as dotted name → value."""
     found = {}
     for setting in settings:
@@ -115,7 +115,7 @@ def changed(settings: list[str], value_of: Callable[[str], Any] = scalar) -> dic
     return found
 
 
-def asked(launch: Launch) -> None:
+def check_with_trainer(launch: Launch) -> None:
     """Raises `UserError` with what the trainer itself says against its configuration."""
     if launch.check is None:
         return
@@ -126,7 +126,7 @@ def asked(launch: Launch) -> None:
         raise UserError(lines[-1].removeprefix("simia: "))
 
 
-def line(launch: Launch) -> str:
+def format_launch(launch: Launch) -> str:
     """The launch as a line for a shell."""
     first = [f"{shlex.join([sys.executable, '-P', '-m', 'simia', *launch.before])} &&"] if launch.before else []
     first += [f"cd {shlex.quote(str(launch.cwd))} &&"] if launch.cwd else []
@@ -135,7 +135,7 @@ def line(launch: Launch) -> str:
     )
 
 
-def become(launch: Launch) -> None:
+def exec_trainer(launch: Launch) -> None:
     """Replace this process by the trainer's: signals, exit code and terminal are then its own."""
     sys.stdout.flush()
     sys.stderr.flush()

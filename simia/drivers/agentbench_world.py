@@ -110,7 +110,7 @@ class Shell(FileTools):
         if "answer" not in self.memory and not self.memory.get("finished"):
             return False
         given = [str(self.memory.get("answer"))]
-        before = processes()
+        before = list_processes()
         for each in scripts:
             script = each or example
             if script is None:
@@ -119,7 +119,7 @@ class Shell(FileTools):
             if self.root == Path(
                 "/"
             ):  # in a sandbox: a program of the agent that the script ran must not meddle with the next
-                stop(processes() - before)
+                kill_processes(list_processes() - before)
             if done.returncode:
                 return False
             given.append(done.stdout.decode(errors="replace"))
@@ -144,7 +144,7 @@ class Shell(FileTools):
         with tempfile.TemporaryFile(dir=room) as out, tempfile.TemporaryFile(dir=room) as err:
             # AgentBench's scripts speak of files in the home.
             environment = {**self.system_environment(), "HOME": self._environment()["HOME"]}
-            code = waited(command, str(self.root), environment, out.fileno(), err.fileno())
+            code = run_to_end(command, str(self.root), environment, out.fileno(), err.fileno())
             texts = []
             for stream in (out, err):
                 stream.seek(0)
@@ -163,7 +163,7 @@ class Shell(FileTools):
         try:
             with out.open("wb") as stream:
                 line = ["/bin/bash", "--norc", "--noprofile", "-c", SHELL, "bash"]
-                code = waited(line, "/", {**self._environment(), **given}, stream.fileno(), stream.fileno())
+                code = run_to_end(line, "/", {**self._environment(), **given}, stream.fileno(), stream.fileno())
             with out.open("rb") as stream:
                 text = stream.read(4 * MOST * 4).decode(errors="replace").replace("\r\n", "\n")
             if code is None:
@@ -181,7 +181,7 @@ class Shell(FileTools):
         return {"PATH": PATH, "HOME": home, "LANG": "C.UTF-8", "TZ": "UTC", "TERM": "dumb", "USER": "root"}
 
 
-def processes() -> set[int]:
+def list_processes() -> set[int]:
     """Those of the sandbox, where it shows them."""
     try:
         return {int(name) for name in os.listdir("/proc") if name.isdigit()}
@@ -189,7 +189,7 @@ def processes() -> set[int]:
         return set()
 
 
-def stop(pids: set[int]) -> None:
+def kill_processes(pids: set[int]) -> None:
     for pid in pids - {os.getpid()}:
         try:
             os.kill(pid, signal.SIGKILL)
@@ -197,7 +197,7 @@ def stop(pids: set[int]) -> None:
             pass
 
 
-def waited(command: list[str], where: str, environment: dict[str, str], out: int, err: int) -> int | None:
+def run_to_end(command: list[str], where: str, environment: dict[str, str], out: int, err: int) -> int | None:
     """Run it to its end; the exit code, or None where it was stopped. What it left running in the background runs on."""
     process = subprocess.Popen(
         command, cwd=where, env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True

@@ -28,22 +28,22 @@ TOYS = {
 MEANINGS = ("get_action_meanings", "action_meanings", "action_names", "ACTION_NAMES", "ACTIONS", "actions", "Actions")
 
 
-class Unfit(Exception):  # noqa: N818 - a property of the environment
+class UnsupportedSpace(Exception):  # noqa: N818 - a property of the environment
     """An environment that cannot be played by text; the message says why."""
 
 
-def plain(value: Any) -> JSON:
+def observation_to_json(value: Any) -> JSON:
     """An observation as JSON."""
     if isinstance(value, enum.Enum):
         return value.name
     if isinstance(value, numpy.generic):
-        return plain(value.item())
+        return observation_to_json(value.item())
     if isinstance(value, numpy.ndarray):
-        return plain(value.tolist())
+        return observation_to_json(value.tolist())
     if isinstance(value, dict):
-        return {str(key): plain(each) for key, each in value.items()}
+        return {str(key): observation_to_json(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(each) for each in value]
+        return [observation_to_json(each) for each in value]
     if value is None or isinstance(value, str | int):
         return value
     if isinstance(value, float):
@@ -51,7 +51,7 @@ def plain(value: Any) -> JSON:
     return str(value)
 
 
-def drawn(env: Any) -> str:
+def render_text(env: Any) -> str:
     """The picture in characters, if any. What is coloured in it is told below, by line and column."""
     if env.render_mode != "ansi":
         return ""
@@ -64,26 +64,26 @@ def drawn(env: Any) -> str:
     for row, line in enumerate(text.strip("\n").split("\n"), start=1):
         flat, at = "", 0
         for mark in COLOUR.finditer(line):
-            flat = painted(flat, line[at : mark.start()], colour, row, notes)
-            colour, at = colour_of(mark[1], colour), mark.end()
-        lines.append(painted(flat, line[at:], colour, row, notes))
+            flat = note_colour(flat, line[at : mark.start()], colour, row, notes)
+            colour, at = read_colour(mark[1], colour), mark.end()
+        lines.append(note_colour(flat, line[at:], colour, row, notes))
     return "\n".join([*lines, *notes])
 
 
-def painted(flat: str, piece: str, colour: str, row: int, notes: list[str]) -> str:
+def note_colour(flat: str, piece: str, colour: str, row: int, notes: list[str]) -> str:
     if piece and colour:
         notes.append(f"{colour} is {piece!r} in line {row}, column {len(flat) + 1}")
     return flat + piece
 
 
-def colour_of(codes: str, before: str) -> str:
+def read_colour(codes: str, before: str) -> str:
     for code in (int(code) for code in codes.split(";") if code.isdecimal()):
         if code in range(30, 38) or code in range(40, 48):
             return COLOURS[code % 10]
     return "" if codes in ("", "0") else before
 
 
-def about(env: Any) -> str:
+def describe_environment(env: Any) -> str:
     """What the environment's author says of it: the text of its class, less what is of use to programmers only."""
     text = inspect.cleandoc(type(env.unwrapped).__doc__ or "")
     return re.split(r"\n#+ (?:Arguments|Version History|References|Vectorized)", text)[0].strip()[:8000]
@@ -92,29 +92,31 @@ def about(env: Any) -> str:
 # -- spaces -------------------------------------------------------------------------------------------------------
 
 
-def seen_as(space: Any, what: str) -> None:
+def check_observation_space(space: Any, what: str) -> None:
     """Raises `Unfit` for observations that are no text and no few values."""
     if isinstance(space, spaces.Dict):
         for name, inner in space.spaces.items():
-            seen_as(inner, f"{what} {name!r}")
+            check_observation_space(inner, f"{what} {name!r}")
     elif isinstance(space, spaces.Tuple):
         for number, inner in enumerate(space.spaces):
-            seen_as(inner, f"{what} [{number}]")
+            check_observation_space(inner, f"{what} [{number}]")
     elif isinstance(space, spaces.Sequence):
-        seen_as(space.feature_space, what)
+        check_observation_space(space.feature_space, what)
     elif isinstance(space, spaces.Box):
         size = int(numpy.prod(space.shape))
         if space.dtype == numpy.uint8 and len(space.shape) >= 2:
-            raise Unfit(f"its {what} are images {space.shape}, and an agent here reads text")
+            raise UnsupportedSpace(f"its {what} are images {space.shape}, and an agent here reads text")
         if numpy.issubdtype(space.dtype, numpy.floating):
-            raise Unfit(f"its {what} are arrays {space.shape} of real numbers (Box), and an agent here reads text")
+            raise UnsupportedSpace(
+                f"its {what} are arrays {space.shape} of real numbers (Box), and an agent here reads text"
+            )
         if size > FEW:
-            raise Unfit(f"its {what} are arrays of {size} numbers, more than an agent can read")
+            raise UnsupportedSpace(f"its {what} are arrays of {size} numbers, more than an agent can read")
     elif isinstance(space, spaces.Graph):
-        raise Unfit(f"its {what} are graphs, and an agent here reads text")
+        raise UnsupportedSpace(f"its {what} are graphs, and an agent here reads text")
 
 
-def schema_of(space: Any, names: list[str] | None = None) -> dict[str, JSON]:
+def action_schema(space: Any, names: list[str] | None = None) -> dict[str, JSON]:
     """The JSON Schema of an action. Raises `Unfit`."""
     if isinstance(space, spaces.Discrete):
         if names:
@@ -126,68 +128,68 @@ def schema_of(space: Any, names: list[str] | None = None) -> dict[str, JSON]:
         return {"type": "string", **length, "maxLength": int(space.max_length)}
     if isinstance(space, spaces.MultiDiscrete):
         starts, sizes = numpy.ravel(space.start), numpy.ravel(space.nvec)
-        return row_of(
+        return place_schema(
             [
                 {"type": "integer", "minimum": int(low), "maximum": int(low + size) - 1}
                 for low, size in zip(starts, sizes, strict=True)
             ]
         )
     if isinstance(space, spaces.MultiBinary):
-        return row_of([{"type": "integer", "minimum": 0, "maximum": 1}] * int(numpy.prod(space.shape)))
+        return place_schema([{"type": "integer", "minimum": 0, "maximum": 1}] * int(numpy.prod(space.shape)))
     if isinstance(space, spaces.Tuple):
-        return row_of([schema_of(inner) for inner in space.spaces])
+        return place_schema([action_schema(inner) for inner in space.spaces])
     if isinstance(space, spaces.Dict):
-        inner = {str(name): schema_of(each) for name, each in space.spaces.items()}
+        inner = {str(name): action_schema(each) for name, each in space.spaces.items()}
         return {"type": "object", "properties": inner, "required": list(inner), "additionalProperties": False}
     if isinstance(space, spaces.Box):
-        raise Unfit(
+        raise UnsupportedSpace(
             f"its actions are {'real' if space.dtype.kind == 'f' else 'whole'} numbers in a Box: nothing to choose by name"
         )
     if isinstance(space.sample(), str):
         return {"type": "string"}
-    raise Unfit(f"its actions are a {type(space).__name__}, which has no form here")
+    raise UnsupportedSpace(f"its actions are a {type(space).__name__}, which has no form here")
 
 
-def row_of(places: list[dict[str, JSON]]) -> dict[str, JSON]:
+def place_schema(places: list[dict[str, JSON]]) -> dict[str, JSON]:
     size = len(places)
     same = all(place == places[0] for place in places)
     items = {"items": places[0]} if places and same else {"prefixItems": places}
     return {"type": "array", **items, "minItems": size, "maxItems": size}
 
 
-def as_action(space: Any, value: JSON, names: list[str] | None = None) -> Any:
+def parse_action(space: Any, value: JSON, names: list[str] | None = None) -> Any:
     """What the environment takes for a JSON action that fits its schema."""
     if isinstance(space, spaces.Discrete):
         return int(space.start) + names.index(value) if names else int(value)
     if isinstance(space, spaces.MultiDiscrete | spaces.MultiBinary):
         return numpy.array(value, dtype=space.dtype).reshape(space.shape)
     if isinstance(space, spaces.Tuple):
-        return tuple(as_action(inner, each) for inner, each in zip(space.spaces, value, strict=True))
+        return tuple(parse_action(inner, each) for inner, each in zip(space.spaces, value, strict=True))
     if isinstance(space, spaces.Dict):
-        return {name: as_action(inner, value[name]) for name, inner in space.spaces.items()}
+        return {name: parse_action(inner, value[name]) for name, inner in space.spaces.items()}
     return value
 
 
-def names_of(env: Any, given: list[str] | None) -> list[str] | None:
+def find_action_names(env: Any, given: list[str] | None) -> list[str] | None:
     """What the actions are called: as the user says, as the environment says, or as is known of Gymnasium's own."""
     space = env.action_space
     if not isinstance(space, spaces.Discrete) or space.n > ENUM:
         return None
-    for found in (given, *(getattr(env.unwrapped, name, None) for name in MEANINGS), TOYS.get(toy(env))):
-        listed = words(found)
+    for found in (given, *(getattr(env.unwrapped, name, None) for name in MEANINGS), TOYS.get(find_toy_text_name(env))):
+        listed = split_names(found)
         if len(set(listed)) == len(listed) == space.n:
             return listed
         if found is given and given is not None:
-            raise Unfit(f"it has {space.n} actions, and {len(set(listed))} different names are given")
+            raise UnsupportedSpace(f"it has {space.n} actions, and {len(set(listed))} different names are given")
     return None
 
 
-def toy(env: Any) -> str:
+def find_toy_text_name(env: Any) -> str:
     ours = type(env.unwrapped).__module__.startswith("gymnasium.envs.")
     return str(env.spec.id).split("-")[0].removesuffix("8x8").removesuffix("Slippery") if ours and env.spec else ""
 
 
-def words(found: Any) -> list[str]:
+def split_names(found: Any) -> list[str]:
     if callable(found) and not isinstance(found, type):
         try:
             found = found()

@@ -42,7 +42,7 @@ WALK = 8
 NOT_TAKEN = (ArithmeticError, AssertionError, LookupError, TypeError, ValueError, gymnasium.error.Error)
 
 
-class Refusal(Exception):  # noqa: N818 - the tool's own word
+class GymnasiumRefusal(Exception):  # noqa: N818 - the tool's own word
     """What the environment says of an action that it does not take."""
 
     __simia_refusal__ = True
@@ -59,7 +59,7 @@ class World:
         sys.path.insert(0, str(pack / "modules"))
         for name in self.given["modules"]:
             importlib.import_module(name)
-        self.env = make(self.given)
+        self.env = make_environment(self.given)
         self.names = names_of(self.env, self.given.get("actions"))
         self.untouched = True
         self.shown: dict[str, JSON] = {}
@@ -73,10 +73,10 @@ class World:
         """Begin an episode with the task's seed, in an environment that no earlier episode has used."""
         if not self.untouched:
             self.env.close()
-            self.env = make(self.given)
+            self.env = make_environment(self.given)
         self.untouched = False
         self._begin(int(initial.get("seed", seed)))
-        common(self.seed)
+        seed_generators(self.seed)
         observation, _ = self.env.reset(seed=self.seed)
         self.shown = self._seen(observation)
 
@@ -99,12 +99,14 @@ class World:
     def act(self, action: JSON) -> dict[str, JSON]:
         """One step. What the environment does not take, it says in an error: the agent reads it."""
         if self.terminated or self.truncated:
-            raise Refusal("the episode is over")
+            raise GymnasiumRefusal("the episode is over")
         taken = as_action(self.env.action_space, action, self.names)
         try:
             observation, reward, terminated, truncated, _ = self.env.step(taken)
         except NOT_TAKEN as error:
-            raise Refusal(f"the environment does not take this action: {type(error).__name__}: {error}"[:500]) from None
+            raise GymnasiumRefusal(
+                f"the environment does not take this action: {type(error).__name__}: {error}"[:500]
+            ) from None
         self.actions.append(action)
         self.total = round(self.total + float(reward), 9)
         self.terminated, self.truncated = bool(terminated), bool(truncated)
@@ -184,14 +186,14 @@ class World:
         return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
 
 
-def common(seed: int) -> None:
+def seed_generators(seed: int) -> None:
     """The generators that all code of the process shares."""
     random.seed(seed)
     numpy.random.seed(seed % 2**32)
 
 
-def make(given: dict[str, Any]) -> Any:
-    common(0)
+def make_environment(given: dict[str, Any]) -> Any:
+    seed_generators(0)
     name, kwargs = str(given["id"]), dict(given["kwargs"])
     if name.startswith("textarena:"):
         return TextArena(name.partition(":")[2], kwargs)

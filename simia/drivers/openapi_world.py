@@ -30,7 +30,7 @@ GRANT = "open it with network=True, or --set backend_settings.network=true"
 LEAST = 4  # shorter values are no secrets, and taking them out of a text would wreck it
 
 
-class Refusal(Exception):  # noqa: N818 - the tool's own word
+class OpenAPIRefusal(Exception):  # noqa: N818 - the tool's own word
     """What the API, or the way to it, answers instead of a result."""
 
     __simia_refusal__ = True
@@ -95,20 +95,20 @@ class World:
         except (OSError, http.client.HTTPException, ValueError) as error:
             words = self.clean(str(error)) or type(error).__name__
             self.made.append({"tool": name, "status": 0})
-            raise Refusal(json.dumps({"error": f"no answer: {words}"})) from None
+            raise OpenAPIRefusal(json.dumps({"error": f"no answer: {words}"})) from None
         self.made.append({"tool": name, "status": status})
         shown = self.read(headers, body)
         if 200 <= status < 300:
             if plan["method"] == "HEAD":
                 return {"status": status, "headers": self.cleaned(dict(headers.items()))}
             return shown if body else {"status": status}
-        raise Refusal(json.dumps({"status": status, "body": shown}, ensure_ascii=False))
+        raise OpenAPIRefusal(json.dumps({"status": status, "body": shown}, ensure_ascii=False))
 
     # -- the request ----------------------------------------------------------------------------------------------
 
     def asked(self, plan: dict[str, Any], arguments: dict[str, Any]) -> tuple[int, http.client.HTTPMessage, bytes]:
         """Status, headers and body of the answer. Raises `ValueError` for arguments that no request can hold."""
-        path, query, headers, body = request(plan, arguments)
+        path, query, headers, body = send_request(plan, arguments)
         for each in self.auth:
             value = VARIABLE.sub(lambda found: self.secrets[found[1]], each["value"])
             if each["in"] == "header":
@@ -187,7 +187,7 @@ class World:
         return text
 
 
-def request(
+def send_request(
     plan: dict[str, Any], arguments: dict[str, Any]
 ) -> tuple[str, list[tuple[str, str]], dict[str, str], bytes | None]:
     """Path, query, headers and body. Raises `ValueError` for a part of the path that would lead elsewhere."""
@@ -204,34 +204,34 @@ def request(
             else:
                 fields[name] = value
         elif where == "path":
-            text = joined(place, value)
+            text = join_value(place, value)
             if text in ("", ".", ".."):
                 raise ValueError(f"{argument} cannot be {text!r}: it is a part of the path")
             path = path.replace(f"{{{name}}}", quote(text, safe=""))
         elif where == "query":
-            query += pairs(place, name, value)
+            query += encode_query(place, name, value)
         elif where == "header":
-            headers[name] = joined(place, value)
+            headers[name] = join_value(place, value)
         else:
-            cookies.append(f"{name}={quote(joined(place, value))}")
+            cookies.append(f"{name}={quote(join_value(place, value))}")
     if cookies:
         headers["Cookie"] = "; ".join(cookies)
     if whole is None and not fields:
         return path, query, headers, None
-    body, headers["Content-Type"] = written(plan["media"], whole[0] if whole else fields)
+    body, headers["Content-Type"] = encode_body(plan["media"], whole[0] if whole else fields)
     return path, query, headers, body
 
 
-def written(media: str, value: JSON) -> tuple[bytes, str]:
+def encode_body(media: str, value: JSON) -> tuple[bytes, str]:
     """A body in its media type, and the type as the header has it."""
     kind = media.split(";")[0].strip()
     if kind == "application/x-www-form-urlencoded" and isinstance(value, dict):
-        both = [pair for name, each in value.items() for pair in pairs({}, name, each)]
+        both = [pair for name, each in value.items() for pair in encode_query({}, name, each)]
         return urlencode(both).encode(), kind
     if kind == "multipart/form-data" and isinstance(value, dict):
         mark = uuid.uuid5(uuid.NAMESPACE_OID, json.dumps(value)).hex
         parts = [
-            f'--{mark}\r\nContent-Disposition: form-data; name="{quote(name)}"\r\n\r\n{plain(each)}\r\n'
+            f'--{mark}\r\nContent-Disposition: form-data; name="{quote(name)}"\r\n\r\n{format_value(each)}\r\n'
             for name, each in value.items()
         ]
         return ("".join(parts) + f"--{mark}--\r\n").encode(), f"{kind}; boundary={mark}"
@@ -240,37 +240,39 @@ def written(media: str, value: JSON) -> tuple[bytes, str]:
     return value.encode(), media
 
 
-def pairs(place: dict[str, Any], name: str, value: JSON) -> list[tuple[str, str]]:
+def encode_query(place: dict[str, Any], name: str, value: JSON) -> list[tuple[str, str]]:
     """A query parameter as its style writes it: lists repeat the name unless they are not exploded."""
     style, explode = place.get("style", "form"), place.get("explode")
     if place.get("json"):
         return [(name, json.dumps(value))]
     if isinstance(value, list):
         if explode is False or style in ("spaceDelimited", "pipeDelimited"):
-            return [(name, {"spaceDelimited": " ", "pipeDelimited": "|"}.get(style, ",").join(map(plain, value)))]
-        return [(name, plain(each)) for each in value]
+            return [
+                (name, {"spaceDelimited": " ", "pipeDelimited": "|"}.get(style, ",").join(map(format_value, value)))
+            ]
+        return [(name, format_value(each)) for each in value]
     if isinstance(value, dict):
         if style == "deepObject":
-            return [(f"{name}[{key}]", plain(each)) for key, each in value.items()]
+            return [(f"{name}[{key}]", format_value(each)) for key, each in value.items()]
         if explode is False:
-            return [(name, ",".join(part for key, each in value.items() for part in (key, plain(each))))]
-        return [(key, plain(each)) for key, each in value.items()]
-    return [(name, plain(value))]
+            return [(name, ",".join(part for key, each in value.items() for part in (key, format_value(each))))]
+        return [(key, format_value(each)) for key, each in value.items()]
+    return [(name, format_value(value))]
 
 
-def joined(place: dict[str, Any], value: JSON) -> str:
+def join_value(place: dict[str, Any], value: JSON) -> str:
     """A value of path, header or cookie: lists with commas."""
     if place.get("json"):
         return json.dumps(value)
     if isinstance(value, list):
-        return ",".join(map(plain, value))
+        return ",".join(map(format_value, value))
     if isinstance(value, dict):
         mark = "=" if place.get("explode") else ","
-        return ",".join(f"{key}{mark}{plain(each)}" for key, each in value.items())
-    return plain(value)
+        return ",".join(f"{key}{mark}{format_value(each)}" for key, each in value.items())
+    return format_value(value)
 
 
-def plain(value: JSON) -> str:
+def format_value(value: JSON) -> str:
     if value is None:
         return ""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

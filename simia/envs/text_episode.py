@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from simia import event_loop
-from simia.config import parse
+from simia.config import parse_config
 from simia.envs.config import EnvironmentConfig
 from simia.envs.environment import Environment, Episode
 from simia.envs.opening import open_environment
@@ -33,7 +33,7 @@ Stage = Environment | EnvironmentConfig | Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class TextStep:
     """The answer to a reset or an action. `text` is all of it in Hermes' format, `messages` the same as chat rows.
 
     Of the three endings, `aborted` has no reward: `value` is None then, as it is while the episode runs.
@@ -63,7 +63,7 @@ class Heard:
         return self.reward.error or self.end.code
 
 
-class Session:
+class TextEpisodes:
     """Play one episode at a time: `reset`, then `act` until `ended`, and again.
 
     Concurrent calls wait for each other: an action of a client that has disconnected is completed before the episode is closed.
@@ -81,7 +81,7 @@ class Session:
         self._order = itertools.count()
         self._turn = asyncio.Lock()
 
-    async def reset(self, task: str | None = None, *, seed: int | None = None, group: str | None = None) -> Heard:
+    async def reset(self, task: str | None = None, *, seed: int | None = None, group: str | None = None) -> TextStep:
         """Start an episode and return its beginning: system text with tools, the user's first message.
 
         Without a `task` the seed selects it; without a seed tasks are played in their order. Raises `UserError` for a task that does
@@ -90,18 +90,18 @@ class Session:
         async with self._turn:
             await self._leave()
             if task is not None:
-                self._must_be_played(task)
-            chosen = task if task is not None else self.task_of(next(self._order) if seed is None else seed)
+                self._refuse_other_task(task)
+            chosen = task if task is not None else self.select_task(next(self._order) if seed is None else seed)
             world_seed = self.seed if seed is None else seed
             self.episode = episode = await self.environment.reset(chosen, seed=world_seed, group=group)
             self.turns, self._kept = 0, False
             view = episode.view
             system = join_system(view.system, list(view.tools))
             rows = [] if system is None else [{"role": "system", "content": system}]
-            rows += chat_rows(view.messages)
+            rows += messages_to_rows(view.messages)
             return await self._heard("\n\n".join(row["content"] for row in rows), rows)
 
-    def _must_be_played(self, task: str) -> None:
+    def _refuse_other_task(self, task: str) -> None:
         """Refuse a task that is not among those to play: a held-out split stays held out."""
         if not isinstance(task, str):
             raise UserError(f"task is {task!r}: it is a task's id, a text")
@@ -112,11 +112,11 @@ class Session:
         shown = ", ".join(each.id for each in tasks[:3]) + (", …" if len(tasks) > 3 else "")
         raise UserError(f"task {task!r} is not among the {len(tasks)} that are played here: {shown}")
 
-    def task_of(self, number: int) -> str:
+    def select_task(self, number: int) -> str:
         tasks = self.environment.tasks
         return tasks[number % len(tasks)].id
 
-    async def act(self, action: str | Message) -> Heard:
+    async def act(self, action: str | Message) -> TextStep:
         """Take one turn of the policy; its calls get ids that are unique in the episode. An episode that was aborted at its reset
         answers with its end. Raises `UserError` where there is no running episode."""
         if not isinstance(action, str | Message):
@@ -129,11 +129,11 @@ class Session:
             if episode.end is not None:
                 return await self._heard("", [])
             ids = f"call_{self.turns}"
-            read = tagged.read_message(action, ids) if isinstance(action, str) else numbered(action, ids)
+            read = tagged.read_message(action, ids) if isinstance(action, str) else number_calls(action, ids)
             step = await episode.step(read)
-            return await self._heard(as_text(step.messages), chat_rows(step.messages))
+            return await self._heard(messages_to_text(step.messages), messages_to_rows(step.messages))
 
-    async def stop(self, code: Code) -> Heard:
+    async def stop(self, code: Code) -> TextStep:
         """Truncate and score the episode, for a limit of the trainer's own."""
         async with self._turn:
             assert self.episode is not None
@@ -154,10 +154,10 @@ class Session:
         await self._settle(episode)
         await episode.close()
 
-    async def _heard(self, text: str, rows: list[dict[str, str]]) -> Heard:
+    async def _heard(self, text: str, rows: list[dict[str, str]]) -> TextStep:
         assert self.episode is not None
         await self._settle(self.episode)
-        return Heard(text, rows, self.episode.end, self.episode.reward)
+        return TextStep(text, rows, self.episode.end, self.episode.reward)
 
     async def _settle(self, episode: Episode) -> None:
         if episode.end is not None and not self._kept:
@@ -166,17 +166,17 @@ class Session:
                 await self._keep(episode.trajectory)
 
 
-def numbered(message: Message, ids: str) -> Message:
+def number_calls(message: Message, ids: str) -> Message:
     """Number the message's calls `{ids}_0`, `{ids}_1`, …"""
     calls = [call.model_copy(update={"id": f"{ids}_{i}"}) for i, call in enumerate(message.calls)]
     return message.model_copy(update={"calls": calls})
 
 
-def chat_rows(messages: Sequence[Message]) -> list[dict[str, str]]:
+def messages_to_rows(messages: Sequence[Message]) -> list[dict[str, str]]:
     return [{"role": m.role, "content": m.text} for m in messages]
 
 
-def as_text(messages: Sequence[Message]) -> str:
+def messages_to_text(messages: Sequence[Message]) -> str:
     """Write results between tags as in Hermes' format, and the user's messages as they are."""
     parts = []
     for results, some in itertools.groupby(messages, key=lambda m: m.role == "tool"):
@@ -189,13 +189,13 @@ def as_text(messages: Sequence[Message]) -> str:
 
 
 @dataclass(slots=True)
-class Shared:
+class SharedEnvironment:
     environment: Environment
     users: int = 0
 
 
 @dataclass(slots=True)
-class Lease:
+class EnvironmentLease:
     """A share in an open environment. The last one to close it closes the environment; closing twice is harmless."""
 
     environment: Environment
@@ -203,8 +203,8 @@ class Lease:
     key: str | None = None
     open: bool = field(default=True)
 
-    def session(self, keep: Keep | None = None) -> Session:
-        return Session(self.environment, seed=self.seed, keep=keep)
+    def session(self, keep: Keep | None = None) -> TextEpisodes:
+        return TextEpisodes(self.environment, seed=self.seed, keep=keep)
 
     def close(self) -> None:
         if not self.open:
@@ -221,47 +221,51 @@ class Lease:
 
 
 _guard = threading.Lock()
-_shared: dict[str, Shared] = {}
+_shared: dict[str, SharedEnvironment] = {}
 
 
-def share(stage: Stage, *, store: Path | None = None) -> Lease:
+def share_environment(stage: Stage, *, store: Path | None = None) -> EnvironmentLease:
     """Open the environment of these settings once in this process: equal settings share one pack, its models and their pace.
 
     An open `Environment` (of the portal's loop) is used as it is, and its owner closes it. Raises `UserError`.
     """
     if isinstance(stage, Environment):
-        return Lease(stage)
-    config = stage if isinstance(stage, EnvironmentConfig) else parse(EnvironmentConfig, plain(stage), where="stage")
+        return EnvironmentLease(stage)
+    config = (
+        stage
+        if isinstance(stage, EnvironmentConfig)
+        else parse_config(EnvironmentConfig, plain_mapping(stage), where="stage")
+    )
     key = digest([config.model_dump(mode="json"), str(store)])
     with _guard:
         if key not in _shared:
-            _shared[key] = Shared(event_loop.run(open_environment(config, store=store)))
+            _shared[key] = SharedEnvironment(event_loop.run(open_environment(config, store=store)))
         _shared[key].users += 1
-        return Lease(_shared[key].environment, config.seed, key)
+        return EnvironmentLease(_shared[key].environment, config.seed, key)
 
 
-def plain(stage: Mapping[str, Any]) -> dict[str, Any]:
+def plain_mapping(stage: Mapping[str, Any]) -> dict[str, Any]:
     """Convert a mapping of a trainer's own type, such as OmegaConf's, to plain values."""
-    inner = {str(name): plain(value) if isinstance(value, Mapping) else value for name, value in stage.items()}
+    inner = {str(name): plain_mapping(value) if isinstance(value, Mapping) else value for name, value in stage.items()}
     return {
-        name: [plain(each) if isinstance(each, Mapping) else each for each in value]
+        name: [plain_mapping(each) if isinstance(each, Mapping) else each for each in value]
         if isinstance(value, Sequence) and not isinstance(value, str)
         else value
         for name, value in inner.items()
     }
 
 
-async def on_portal(work: Coroutine[Any, Any, T]) -> T:
+async def await_on_portal(work: Coroutine[Any, Any, T]) -> T:
     """Await `work` of the portal's loop from another loop. It is completed also when the caller is cancelled."""
-    return await asyncio.shield(asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, event_loop.portal())))
+    return await asyncio.shield(asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, event_loop.start_portal())))
 
 
-def _forget() -> None:
+def _forget_shared() -> None:
     """Forget shared environments in a forked child, which has no portal thread."""
     global _guard
     _guard = threading.Lock()
     _shared.clear()
-    event_loop.portal.cache_clear()
+    event_loop.start_portal.cache_clear()
 
 
-os.register_at_fork(after_in_child=_forget)
+os.register_at_fork(after_in_child=_forget_shared)

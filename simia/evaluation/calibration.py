@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from simia.errors import Code
-from simia.quality.judging.agreement import agreement
+from simia.quality.judging.agreement import measure_agreement
 from simia.reward import Reward
-from simia.statistics import wilson
+from simia.statistics import compute_wilson_interval
 from simia.trajectory import Usage
 
 FULL = 1.0 - 1e-9
@@ -54,10 +54,10 @@ class Calibration:
 
     @property
     def interval(self) -> tuple[float, float]:
-        return wilson(self.agreed, self.judged)
+        return compute_wilson_interval(self.agreed, self.judged)
 
 
-def calibrate(rows: Sequence[tuple[str, float | None, Reward]]) -> Calibration:
+def calibrate_judge(rows: Sequence[tuple[str, float | None, Reward]]) -> Calibration:
     """`rows`: kind of the episode (its agent, or how it was corrupted), rule-based reward, the judge's. Episodes without a
     rule-based reward are left out: there is nothing to compare with."""
     found = Calibration()
@@ -79,6 +79,6 @@ def calibrate(rows: Sequence[tuple[str, float | None, Reward]]) -> Calibration:
             found.false_passes[kind] += 1
         if truth and not verdict:
             found.false_fails[kind] += 1
-    both = agreement(pairs)
+    both = measure_agreement(pairs)
     found.judged, found.agreed, found.kappa = both.both, both.agreed, both.kappa
     return found

@@ -18,12 +18,12 @@ from simia.quality.entity_ledger import READS
 from simia.resources import file_hash
 from simia.task import Action, Task
 from simia.tool import ToolSpec
-from simia.trajectory import compact, digest
+from simia.trajectory import digest, write_compact_json
 
 PASSED_OVER = {"__pycache__", ".git", ".venv"}
 
 
-def chain(tasks: Sequence[Task], tools: Sequence[ToolSpec], ends: Sequence[str] = ()) -> Task:
+def chain_tasks(tasks: Sequence[Task], tools: Sequence[ToolSpec], ends: Sequence[str] = ()) -> Task:
     """One long task of several. It is there to be replayed, not to be solved: it has no script, and no words of the user's but theirs.
 
     `ends`: tools that end an episode: of their calls only the last task's is left, at the very end. Which tools only read is told by
@@ -34,11 +34,13 @@ def chain(tasks: Sequence[Task], tools: Sequence[ToolSpec], ends: Sequence[str] 
         raise ValueError("tasks with a state of their own cannot be chained")
     initial: dict[str, Any] = {}
     for task in tasks:
-        initial = merged(initial, task.initial)
-    actions = [action for task in tasks for action in going_on(task, ends)]
+        initial = merge_initial(initial, task.initial)
+    actions = [action for task in tasks for action in list_continuing_calls(task, ends)]
     last = [action for action in tasks[-1].actions if action.name in ends][-1:]
     asked = {
-        (action.by, action.name, compact(action.arguments)): action for action in actions if action.name in lookups
+        (action.by, action.name, write_compact_json(action.arguments)): action
+        for action in actions
+        if action.name in lookups
     }
     return Task(
         id="+".join(task.id for task in tasks),
@@ -49,12 +51,12 @@ def chain(tasks: Sequence[Task], tools: Sequence[ToolSpec], ends: Sequence[str] 
     )
 
 
-def going_on(task: Task, ends: Sequence[str]) -> list[Action]:
+def list_continuing_calls(task: Task, ends: Sequence[str]) -> list[Action]:
     """The calls of a task's solution after which there can be another."""
     return [action for action in task.actions if action.name not in ends]
 
 
-def chained_pack(pack: Pack, folder: Path, *, calls: int, split: str | None = None) -> Path:
+def make_chained_pack(pack: Pack, folder: Path, *, calls: int, split: str | None = None) -> Path:
     """A copy of the pack whose tasks are joined, in their order, until each has at least `calls` calls; what is left over at the end is
     dropped. It lies in `folder`, named by what it is made of: what is there is whole and of today's pack, and stays as it is. Raises
     `UserError` where there are too few calls, or where the copy would lie in what is copied.
@@ -64,17 +66,21 @@ def chained_pack(pack: Pack, folder: Path, *, calls: int, split: str | None = No
         raise UserError(f"pack {pack.name} has no tasks to chain: it needs a tasks.jsonl")
     if folder.resolve().is_relative_to(pack.root.resolve()):
         raise UserError(f"{folder} lies in the pack that would be copied there: keep the runs elsewhere, with --runs")
-    target = folder / f"pack-{digest([contents(pack.root), calls, split])[:12]}"
+    target = folder / f"pack-{digest([hash_files(pack.root), calls, split])[:12]}"
     if target.is_dir():
         return target
     tools = [*pack.tools, *pack.user_tools]
     found: list[Task] = []
     waiting: list[Task] = []
     for task in pack.tasks:
-        if going_on(task, pack.ends) and split in (None, task.split) and not task.initial.keys() - {"patch"}:
+        if (
+            list_continuing_calls(task, pack.ends)
+            and split in (None, task.split)
+            and not task.initial.keys() - {"patch"}
+        ):
             waiting.append(task)
-        if sum(len(going_on(each, pack.ends)) for each in waiting) >= calls:
-            found.append(chain(waiting, tools, pack.ends))
+        if sum(len(list_continuing_calls(each, pack.ends)) for each in waiting) >= calls:
+            found.append(chain_tasks(waiting, tools, pack.ends))
             waiting = []
     if not found:
         raise UserError(f"the tasks of pack {pack.name} have fewer than {calls} calls together: chain fewer")
@@ -92,15 +98,15 @@ def chained_pack(pack: Pack, folder: Path, *, calls: int, split: str | None = No
     return target
 
 
-def contents(root: Path) -> list[tuple[str, str]]:
+def hash_files(root: Path) -> list[tuple[str, str]]:
     """Every file that is copied, with its hash."""
     found = [path for path in root.rglob("*") if path.is_file() and not PASSED_OVER & set(path.relative_to(root).parts)]
     return sorted((str(path.relative_to(root)), file_hash(path)) for path in found)
 
 
-def merged(base: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+def merge_initial(base: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     found = dict(base)
     for key, value in over.items():
         old = found.get(key)
-        found[key] = merged(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
+        found[key] = merge_initial(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
     return found

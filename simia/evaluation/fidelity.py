@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 from simia.statistics import Estimate
 from simia.tool import CompiledSchema, SchemaError, ToolSpec, compile_schema
-from simia.trajectory import compact
+from simia.trajectory import write_compact_json
 
 T = TypeVar("T")
 RESAMPLES = 1000
@@ -87,7 +87,7 @@ class Fidelity:
 
     @property
     def total(self) -> ToolFidelity:
-        return total_of(self.tools.values())
+        return sum_calls(self.tools.values())
 
     def interval(self, measure: str) -> Estimate | None:
         """A measure (`value_f1`, `memory`, …) of all calls with its 95 % interval by bootstrap: episodes are drawn again, and
@@ -95,65 +95,69 @@ class Fidelity:
         value = getattr(self.total, measure)
         if value is None:
             return None
-        groups = [total_of(group) for group in clusters(self.calls)]
-        drawn = [getattr(total_of(picked), measure) for picked in draws(groups)]
-        return Estimate(value, *ends(drawn, value))
+        groups = [sum_calls(group) for group in group_by_episode(self.calls)]
+        drawn = [getattr(sum_calls(picked), measure) for picked in resample(groups)]
+        return Estimate(value, *interval_ends(drawn, value))
 
 
-def gain(one: Fidelity, other: Fidelity, measure: str) -> Estimate | None:
+def estimate_gain(one: Fidelity, other: Fidelity, measure: str) -> Estimate | None:
     """How much more `one` has of a measure than `other`, over the calls that both have an answer to; drawn again in pairs."""
     both = {
         place: (each, other.calls[place])
         for place, each in one.calls.items()
         if place in other.calls and not (each.lost or other.calls[place].lost)
     }
-    found = difference(list(both.values()), measure)
+    found = measure_difference(list(both.values()), measure)
     if found is None:
         return None
-    groups = [(total_of(one for one, _ in group), total_of(two for _, two in group)) for group in clusters(both)]
-    drawn = [difference(picked, measure) for picked in draws(groups)]
-    return Estimate(found, *ends(drawn, found))
+    groups = [
+        (sum_calls(one for one, _ in group), sum_calls(two for _, two in group)) for group in group_by_episode(both)
+    ]
+    drawn = [measure_difference(picked, measure) for picked in resample(groups)]
+    return Estimate(found, *interval_ends(drawn, found))
 
 
-def difference(pairs: Sequence[tuple[ToolFidelity, ToolFidelity]], measure: str) -> float | None:
-    one, two = (getattr(total_of([pair[n] for pair in pairs]), measure) for n in (0, 1))
+def measure_difference(pairs: Sequence[tuple[ToolFidelity, ToolFidelity]], measure: str) -> float | None:
+    one, two = (getattr(sum_calls([pair[n] for pair in pairs]), measure) for n in (0, 1))
     return None if one is None or two is None else one - two
 
 
-def total_of(calls: Iterable[ToolFidelity]) -> ToolFidelity:
+def sum_calls(calls: Iterable[ToolFidelity]) -> ToolFidelity:
     found = ToolFidelity()
     for each in calls:
         found.add(each)
     return found
 
 
-def clusters(calls: Mapping[tuple[str, int], T]) -> list[list[T]]:
+def group_by_episode(calls: Mapping[tuple[str, int], T]) -> list[list[T]]:
     grouped: dict[str, list[T]] = defaultdict(list)
     for (episode, _), each in calls.items():
         grouped[episode].append(each)
     return list(grouped.values()) if len(grouped) >= FEWEST else [[each] for each in calls.values()]
 
 
-def draws(groups: Sequence[T]) -> Iterator[list[T]]:
+def resample(groups: Sequence[T]) -> Iterator[list[T]]:
     chance = random.Random(0)
     for _ in range(RESAMPLES):
         yield chance.choices(groups, k=len(groups))
 
 
-def ends(drawn: Iterable[float | None], value: float) -> tuple[float, float]:
+def interval_ends(drawn: Iterable[float | None], value: float) -> tuple[float, float]:
     known = sorted(each for each in drawn if each is not None) or [value]
     return known[int(0.025 * (len(known) - 1))], known[round(0.975 * (len(known) - 1))]
 
 
-def figures(rows: Sequence[Row], specs: Mapping[str, ToolSpec]) -> Fidelity:
+def measure_fidelity(rows: Sequence[Row], specs: Mapping[str, ToolSpec]) -> Fidelity:
     """The figures of all calls of some episodes."""
     found = Fidelity()
-    schemas = {name: schema_of(specs.get(name), results) for name, results in real_results(rows).items()}
+    schemas = {
+        name: find_result_schema(specs.get(name), results) for name, results in collect_real_results(rows).items()
+    }
     distances: dict[int, list[float]] = defaultdict(list)
     before: dict[tuple[str, str, str], Row] = {}
     for row in rows:
-        place = (row.get("episode", ""), row["name"], compact(row["arguments"]))
-        each = one_call(row, schemas.get(row["name"]), before.get(place))
+        place = (row.get("episode", ""), row["name"], write_compact_json(row["arguments"]))
+        each = compare_call(row, schemas.get(row["name"]), before.get(place))
         before[place] = row
         found.tools.setdefault(row["name"], ToolFidelity()).add(each)
         found.calls[row.get("episode", ""), row["step"]] = each
@@ -163,7 +167,7 @@ def figures(rows: Sequence[Row], specs: Mapping[str, ToolSpec]) -> Fidelity:
     return found
 
 
-def one_call(row: Row, schema: CompiledSchema | None, before: Row | None) -> ToolFidelity:
+def compare_call(row: Row, schema: CompiledSchema | None, before: Row | None) -> ToolFidelity:
     """`before`: the same call, made earlier in the episode."""
     if "simulated" not in row:
         return ToolFidelity(calls=1, lost=1)
@@ -172,28 +176,28 @@ def one_call(row: Row, schema: CompiledSchema | None, before: Row | None) -> Too
     if not simulated["failed"] and schema is not None:
         each.to_shape, each.shaped = 1, schema.valid(simulated["content"])
     if not real["failed"] and not simulated["failed"]:
-        one, two = Counter(leaves(real["content"])), Counter(leaves(simulated["content"]))
+        one, two = Counter(iterate_leaves(real["content"])), Counter(iterate_leaves(simulated["content"]))
         each.hits, each.real, each.simulated = (one & two).total(), one.total(), two.total()
     if before is not None and not before["real"]["failed"] and not real["failed"]:
         # What the history says was answered then: the truth, or the simulator's own word.
         own = "distance" in row and "simulated" in before
         then = before["simulated"] if own else before["real"]
-        each.again, each.past, each.kept = 1, *remembered(then, simulated, before["real"], real)
+        each.again, each.past, each.kept = 1, *count_remembered(then, simulated, before["real"], real)
         each.held = each.kept == each.past and then["failed"] == simulated["failed"]
     return each
 
 
-def remembered(then: Row, now: Row, real_then: Row, real_now: Row) -> tuple[int, int]:
+def count_remembered(then: Row, now: Row, real_then: Row, real_now: Row) -> tuple[int, int]:
     """Count the values given earlier whose real values have not changed, and those of them that are given again."""
     if then["failed"]:
         return 0, 0
-    was, real = by_path(real_then["content"]), by_path(real_now["content"])
+    was, real = index_leaves(real_then["content"]), index_leaves(real_now["content"])
     changed = {path for path in was.keys() | real.keys() if was.get(path) != real.get(path)}
     # Whatever lies in a list of which an element came or went is compared element by element: what stays, stays.
     left = {path: values & real.get(path, Counter()) for path, values in was.items()}
     past = kept = 0
-    again = by_path(None if now["failed"] else now["content"])
-    for path, values in by_path(then["content"]).items():
+    again = index_leaves(None if now["failed"] else now["content"])
+    for path, values in index_leaves(then["content"]).items():
         if path in changed:
             if values != was.get(path):
                 continue  # its own invention of something that has changed: nothing says which part of it stays
@@ -203,14 +207,14 @@ def remembered(then: Row, now: Row, real_then: Row, real_now: Row) -> tuple[int,
     return past, kept
 
 
-def by_path(value: Any) -> dict[str, Counter[str]]:
+def index_leaves(value: Any) -> dict[str, Counter[str]]:
     found: dict[str, Counter[str]] = defaultdict(Counter)
-    for path, each in leaves(value):
+    for path, each in iterate_leaves(value):
         found[path][each] += 1
     return found
 
 
-def real_results(rows: Iterable[Row]) -> dict[str, list[Any]]:
+def collect_real_results(rows: Iterable[Row]) -> dict[str, list[Any]]:
     found: dict[str, list[Any]] = defaultdict(list)
     for row in rows:
         if not row["real"]["failed"]:
@@ -218,18 +222,18 @@ def real_results(rows: Iterable[Row]) -> dict[str, list[Any]]:
     return found
 
 
-def schema_of(spec: ToolSpec | None, results: Sequence[Any]) -> CompiledSchema | None:
+def find_result_schema(spec: ToolSpec | None, results: Sequence[Any]) -> CompiledSchema | None:
     """What a result looks like: as declared, else as the real ones of this run do."""
     declared = spec.returns if spec is not None else None
     try:
-        return compile_schema(declared if isinstance(declared, dict) else shape(results))
+        return compile_schema(declared if isinstance(declared, dict) else infer_shape(results))
     except SchemaError:
         return None
 
 
-def shape(values: Sequence[Any]) -> dict[str, Any]:
+def infer_shape(values: Sequence[Any]) -> dict[str, Any]:
     """A JSON Schema that all values fit: types, the keys that every object has, what lists hold."""
-    types = sorted({kind(value) for value in values})
+    types = sorted({json_kind(value) for value in values})
     found: dict[str, Any] = {"type": types[0] if len(types) == 1 else types} if types else {}
     objects = [value for value in values if isinstance(value, dict)]
     if objects:
@@ -237,14 +241,14 @@ def shape(values: Sequence[Any]) -> dict[str, Any]:
         # Keys that are identifiers differ from one result to the next; those that all have are the shape.
         always = sorted(key for key in keys if all(key in value for value in objects))
         found["required"] = always
-        found["properties"] = {key: shape([value[key] for value in objects]) for key in always}
+        found["properties"] = {key: infer_shape([value[key] for value in objects]) for key in always}
     lists = [each for value in values if isinstance(value, list) for each in value]
     if lists:
-        found["items"] = shape(lists)
+        found["items"] = infer_shape(lists)
     return found
 
 
-def kind(value: Any) -> str:
+def json_kind(value: Any) -> str:
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -254,14 +258,14 @@ def kind(value: Any) -> str:
     return "string" if isinstance(value, str) else "array" if isinstance(value, list) else "object"
 
 
-def leaves(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
+def iterate_leaves(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
     """Path and value of every plain value; the place in a list does not count, numbers that are equal are."""
     if isinstance(value, dict):
         for key, inner in value.items():
-            yield from leaves(inner, f"{path}.{key}")
+            yield from iterate_leaves(inner, f"{path}.{key}")
     elif isinstance(value, list):
         for inner in value:
-            yield from leaves(inner, f"{path}[]")
+            yield from iterate_leaves(inner, f"{path}[]")
     elif isinstance(value, str):
         yield path, " ".join(value.split()).casefold()
     else:

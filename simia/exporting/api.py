@@ -10,17 +10,17 @@ from pathlib import Path
 from simia.errors import UserError
 from simia.exporting.exporter import export as write
 from simia.exporting.facts import CardFacts, ExportReport, Format, Segment, Template
-from simia.exporting.llamafactory import Model
+from simia.exporting.llamafactory import ModelEntry
 from simia.exporting.sources import (
-    Once,
-    for_training,
-    mixed,
-    not_judged_bad,
+    ExactDuplicateFilter,
+    drop_benchmarks,
+    drop_judged_bad,
+    iterate_trajectories,
+    mix_packs,
     refuse_partial_runs,
-    trajectories,
-    with_system,
+    set_system,
 )
-from simia.jobs import Run, locate
+from simia.jobs import Run, find_run
 from simia.trajectory import Trajectory, digest
 
 
@@ -32,7 +32,7 @@ class Selection:
     facts: CardFacts
     notes: list[str] = field(default_factory=list)
     """A line for each run that is not complete."""
-    once: Once = field(default_factory=Once)
+    once: ExactDuplicateFilter = field(default_factory=ExactDuplicateFilter)
     judged_bad: Counter[str] = field(default_factory=Counter)
     benchmarks: Counter[str] = field(default_factory=Counter)
 
@@ -93,18 +93,18 @@ def export(
         if mix or judged:
             raise UserError("mix and judged select from runs and files: give their names as source")
         selection = Selection(given, CardFacts())
-        selection.rows = for_training(selection.once(given), selection.benchmarks)
+        selection.rows = drop_benchmarks(selection.once(given), selection.benchmarks)
     else:
         selection = select([str(name) for name in names], Path(runs), mix, take, judged=judged, partial=partial)
     return write(
-        with_system(selection.rows, str(system)) if system else selection.rows,
+        set_system(selection.rows, str(system)) if system else selection.rows,
         Path(out),
         to=to,
         segment=segment,
         reasoning=reasoning,
         template=template,
         cutoff=cutoff,
-        model=Model.named(model) if model else None,
+        model=ModelEntry.named(model) if model else None,
         facts=selection.facts,
     )
 
@@ -118,9 +118,9 @@ def select(
     folders = [found for name in names if (found := find_run_folder(name, runs)) is not None]
     notes = refuse_partial_runs(folders, partial=partial)
     selection = Selection((), merge_facts([read_facts(folder) for folder in folders], names), notes)
-    rows = mixed(names, runs, mix, take) if mix else selection.once(trajectories(names, runs))
-    rows = for_training(rows, selection.benchmarks)
-    selection.rows = not_judged_bad(rows, folders, selection.judged_bad) if judged else rows
+    rows = mix_packs(names, runs, mix, take) if mix else selection.once(iterate_trajectories(names, runs))
+    rows = drop_benchmarks(rows, selection.benchmarks)
+    selection.rows = drop_judged_bad(rows, folders, selection.judged_bad) if judged else rows
     return selection
 
 
@@ -128,7 +128,7 @@ def find_run_folder(name: str, runs: Path) -> Path | None:
     """The folder of a run; None for a file or a pack."""
     if Path(name).is_file() or (Path(name) / "pack.yaml").is_file():
         return None
-    return locate(runs, name)
+    return find_run(runs, name)
 
 
 def read_facts(folder: Path) -> CardFacts:

@@ -8,14 +8,14 @@ from types import TracebackType
 from typing import BinaryIO
 
 
-class Draft:
+class AtomicFiles:
     """A set of files in one folder. Leaving the `with` block without an error puts them in place, in order of opening."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._open: dict[str, BinaryIO] = {}
 
-    def __enter__(self) -> Draft:
+    def __enter__(self) -> AtomicFiles:
         self.folder.mkdir(parents=True, exist_ok=True)
         return self
 

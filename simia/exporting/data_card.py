@@ -16,16 +16,16 @@ from simia.exporting.facts import CardFacts, ExportReport
 HUB_LICENCES = {"apache-2.0", "mit", "cc-by-4.0", "cc-by-sa-4.0", "cc-by-nc-4.0", "cc0-1.0", "bsd-3-clause"}
 
 
-def card(facts: CardFacts, report: ExportReport) -> str:
+def render_card(facts: CardFacts, report: ExportReport) -> str:
     """Write the README.md of an export."""
     sections = [
-        f"---\n{yaml.safe_dump(front_matter(facts, report), sort_keys=False, allow_unicode=True)}---",
+        f"---\n{yaml.safe_dump(build_front_matter(facts, report), sort_keys=False, allow_unicode=True)}---",
         f"# {facts.name}",
         facts.description,
         "Agent trajectories with tool calls, made by simulation with `simia`: a language model wrote user, agent and tool "
         "results. Names, numbers and outcomes in them are invented.",
         "## Contents",
-        table(
+        render_table(
             ("what", "value"),
             [
                 (
@@ -33,33 +33,37 @@ def card(facts: CardFacts, report: ExportReport) -> str:
                     f"{report.to}, segment `{report.segment}`, reasoning {'kept' if report.reasoning else 'left out'}",
                 ),
                 ("trajectories exported", f"{report.exported} of {report.trajectories}"),
-                (f"rows in `{data_file(report)}`", str(report.rows)),
+                (f"rows in `{name_data_file(report)}`", str(report.rows)),
                 ("assistant turns to train on", str(report.trained_turns)),
-                *([("trajectories without a system text", own_system(report))] if report.without_system else []),
-                *([("longest row, tokens", length(report))] if report.longest else []),
+                *(
+                    [("trajectories without a system text", describe_missing_system(report))]
+                    if report.without_system
+                    else []
+                ),
+                *([("longest row, tokens", describe_longest(report))] if report.longest else []),
             ],
         ),
-        *usage(report),
+        *describe_usage(report),
         "## Provenance",
-        table(
+        render_table(
             ("what", "value"),
             [
                 ("run", facts.run or "unknown"),
                 ("config", facts.config_digest or "unknown"),
-                ("models", listed(facts.models)),
-                ("seeds", listed(facts.seeds)),
-                ("licences of the seeds", listed(facts.licences)),
+                ("models", join_names(facts.models)),
+                ("seeds", join_names(facts.seeds)),
+                ("licences of the seeds", join_names(facts.licences)),
                 *((f"prompt `{name}`", f"`{digest}`") for name, digest in sorted(facts.prompts.items())),
             ],
         ),
         "## What was left out",
-        *rejections("While the trajectories were made:", facts.counts),
-        *rejections("At export (each one stands in `refused.jsonl`):", report.refused),
+        *render_rejections("While the trajectories were made:", facts.counts),
+        *render_rejections("At export (each one stands in `refused.jsonl`):", report.refused),
     ]
     return "\n\n".join(section for section in sections if section) + "\n"
 
 
-def front_matter(facts: CardFacts, report: ExportReport) -> dict[str, object]:
+def build_front_matter(facts: CardFacts, report: ExportReport) -> dict[str, object]:
     names = {licence.strip() for licence in facts.licences}
     lowered = {name.lower() for name in names}
     head: dict[str, object] = {"pretty_name": facts.name}
@@ -70,16 +74,16 @@ def front_matter(facts: CardFacts, report: ExportReport) -> dict[str, object]:
         head["license_name"] = ", ".join(sorted(names)) or "unknown"
     head["task_categories"] = ["text-generation"]
     head["tags"] = ["agent", "tool-use", "function-calling", "synthetic", "simia"]
-    head["size_categories"] = [size_category(report.rows)]
-    head["configs"] = [{"config_name": "default", "data_files": data_file(report)}]
+    head["size_categories"] = [choose_size_category(report.rows)]
+    head["configs"] = [{"config_name": "default", "data_files": name_data_file(report)}]
     return head
 
 
-def data_file(report: ExportReport) -> str:
+def name_data_file(report: ExportReport) -> str:
     return "data.parquet" if report.to == "parquet" else "data.jsonl"
 
 
-def size_category(rows: int) -> str:
+def choose_size_category(rows: int) -> str:
     """Return the hub's name for the order of magnitude."""
     for bound, name in ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M")):
         if rows < bound:
@@ -87,7 +91,7 @@ def size_category(rows: int) -> str:
     return "1M<n<10M"
 
 
-def usage(report: ExportReport) -> list[str]:
+def describe_usage(report: ExportReport) -> list[str]:
     if report.to == "trl":
         return [
             "## Training",
@@ -113,31 +117,36 @@ def usage(report: ExportReport) -> list[str]:
     ]
 
 
-def own_system(report: ExportReport) -> str:
+def describe_missing_system(report: ExportReport) -> str:
     return f"{report.without_system}: the chat template writes its own where it has one"
 
 
-def length(report: ExportReport) -> str:
+def describe_longest(report: ExportReport) -> str:
     return f"{report.longest} ({'counted' if report.counted else 'estimated, rather too many'})"
 
 
-def rejections(title: str, counts: dict[str, int]) -> list[str]:
+def render_rejections(title: str, counts: dict[str, int]) -> list[str]:
     if not counts:
         return [f"{title} nothing."]
     ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    return [title, table(("reason", "count", "meaning"), [(f"`{code}`", str(n), meaning(code)) for code, n in ordered])]
+    return [
+        title,
+        render_table(
+            ("reason", "count", "meaning"), [(f"`{code}`", str(n), explain_code(code)) for code, n in ordered]
+        ),
+    ]
 
 
-def meaning(code: str) -> str:
+def explain_code(code: str) -> str:
     """Explain a reason code; `counts` may also hold other words, such as `accepted`."""
     return next((known.meaning for known in Code if known == code), "")
 
 
-def listed(names: Iterable[str]) -> str:
+def join_names(names: Iterable[str]) -> str:
     return ", ".join(f"`{name}`" for name in names) or "unknown"
 
 
-def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+def render_table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
     lines = [head, tuple("---" for _ in head), *rows]
     return "\n".join(
         "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in line) + " |" for line in lines

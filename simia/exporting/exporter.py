@@ -13,12 +13,12 @@ from pathlib import Path
 from simia import formats
 from simia.errors import Code, Issue, UserError
 from simia.exporting import llamafactory, parquet, trl
-from simia.exporting.atomic_files import Draft
-from simia.exporting.data_card import card
+from simia.exporting.atomic_files import AtomicFiles
+from simia.exporting.data_card import render_card
 from simia.exporting.facts import CardFacts, ExportReport, Format, Segment, Template
-from simia.exporting.llamafactory import Line, Model
+from simia.exporting.llamafactory import ExportRow, ModelEntry
 from simia.exporting.tokens import CountTokens
-from simia.formats.llamafactory import Unfit, json_text
+from simia.formats.llamafactory import UntrainableError, write_json
 from simia.trajectory import Trajectory
 from simia.version import __version__
 
@@ -38,7 +38,7 @@ def export(
     cutoff: int = 12000,
     facts: CardFacts,
     count: CountTokens | None = None,
-    model: Model | None = None,
+    model: ModelEntry | None = None,
 ) -> ExportReport:
     """Write `out/` (data, refusals, card, and for LLaMA-Factory its configuration). Existing files are replaced.
 
@@ -47,24 +47,26 @@ def export(
     """
     if to not in ("llamafactory", "trl") and segment != "whole":
         raise UserError(f"segment={segment} is for llamafactory and trl; {to} rows hold whole trajectories")
-    trainer = llamafactory.Writer(segment, reasoning, model.template if model else template, cutoff, count, model)
+    trainer = llamafactory.LLaMAFactoryWriter(
+        segment, reasoning, model.template if model else template, cutoff, count, model
+    )
     report = ExportReport(
         to=to, segment=segment, reasoning=reasoning, template=trainer.template, cutoff=cutoff, counted=count is not None
     )
     configuration = dict(trainer.configuration()) if to == "llamafactory" else {}
-    with Draft(out) as draft:
+    with AtomicFiles(out) as draft:
         if to == "parquet":
-            table = parquet.Writer(draft.file(TABLE), metadata(facts))
+            table = parquet.TableWriter(draft.file(TABLE), build_metadata(facts))
         else:
             data = draft.file(DATA)
         refused = draft.file(REFUSED)
         for t in trajectories:
             report.trajectories += 1
             before = report.rows
-            for item in rows_of(t, to, segment, reasoning, trainer):
+            for item in iterate_export_rows(t, to, segment, reasoning, trainer):
                 if isinstance(item, Issue):
                     report.refuse(item)
-                    account = {"id": name_of(t), "item": t.provenance.item, **item.model_dump()}
+                    account = {"id": get_id(t), "item": t.provenance.item, **item.model_dump()}
                     refused.write(json.dumps(account).encode() + b"\n")
                 else:
                     report.rows += 1
@@ -80,22 +82,22 @@ def export(
             table.close()
         for name, text in configuration.items():
             draft.text(name, text)
-        draft.text("README.md", card(facts, report))
+        draft.text("README.md", render_card(facts, report))
         report.files = draft.names
     return report
 
 
-def rows_of(
-    t: Trajectory, to: Format, segment: Segment, reasoning: bool, trainer: llamafactory.Writer
-) -> Iterator[Line | Issue]:
+def iterate_export_rows(
+    t: Trajectory, to: Format, segment: Segment, reasoning: bool, trainer: llamafactory.LLaMAFactoryWriter
+) -> Iterator[ExportRow | Issue]:
     if to == "llamafactory":
         return trainer.rows(t)
     if to == "parquet":  # whole, in columns
-        return iter([Line("", trained=sum(message.role == "assistant" for message in t.messages), tokens=0)])
-    return trl.rows(t, segment, reasoning) if to == "trl" else dialect_rows(t, to, reasoning)
+        return iter([ExportRow("", trained=sum(message.role == "assistant" for message in t.messages), tokens=0)])
+    return trl.iterate_trl_rows(t, segment, reasoning) if to == "trl" else iterate_dialect_rows(t, to, reasoning)
 
 
-def metadata(facts: CardFacts) -> dict[str, str]:
+def build_metadata(facts: CardFacts) -> dict[str, str]:
     """Return the metadata of a table, for readers without its card."""
     return {
         "version": __version__,
@@ -106,7 +108,7 @@ def metadata(facts: CardFacts) -> dict[str, str]:
     }
 
 
-def dialect_rows(t: Trajectory, to: Format, reasoning: bool) -> Iterator[Line | Issue]:
+def iterate_dialect_rows(t: Trajectory, to: Format, reasoning: bool) -> Iterator[ExportRow | Issue]:
     """Write one row in a chat dialect, whose trainers bring their own template and mask all assistant turns alike."""
     for i, message in enumerate(t.messages):
         if message.role == "assistant" and message.train is False and to != "agentinstruct":
@@ -120,14 +122,14 @@ def dialect_rows(t: Trajectory, to: Format, reasoning: bool) -> Iterator[Line | 
             yield Issue(code=Code.UNPARSABLE_ARGUMENTS, where=f"messages[{i}].calls[{j}]")
             return
     try:
-        line = json_text(formats.get(to).write(t), "")
-    except Unfit as unfit:
+        line = write_json(formats.get(to).write(t), "")
+    except UntrainableError as unfit:
         yield unfit.issue
         return
-    yield Line(line, trained=sum(message.role == "assistant" for message in t.messages), tokens=0)
+    yield ExportRow(line, trained=sum(message.role == "assistant" for message in t.messages), tokens=0)
 
 
-def name_of(t: Trajectory) -> str | None:
+def get_id(t: Trajectory) -> str | None:
     """Return the trajectory's id; None if its content is not valid Unicode and cannot be hashed."""
     try:
         return t.id

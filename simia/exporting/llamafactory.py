@@ -22,7 +22,13 @@ from simia import resources
 from simia.errors import Code, Issue, UserError
 from simia.exporting.facts import Segment, Template
 from simia.exporting.tokens import CountTokens, estimate_tokens
-from simia.formats.llamafactory import Conversation, Unfit, conversation, ends, whole
+from simia.formats.llamafactory import (
+    TrainerConversation,
+    UntrainableError,
+    convert_conversation,
+    list_segment_ends,
+    write_whole,
+)
 from simia.trajectory import Trajectory
 
 RESERVE = 2  # one for packing, one for the trainer's rounding where a row fills the context exactly
@@ -51,7 +57,7 @@ DATASET_INFO = {
 
 
 @dataclass(frozen=True)
-class Line:
+class ExportRow:
     """A row as JSON, the assistant turns that it trains, and its length (0: not counted)."""
 
     text: str
@@ -59,7 +65,7 @@ class Line:
     tokens: int
 
 
-class Model(BaseModel):
+class ModelEntry(BaseModel):
     """One model of configs/llamafactory/models.yaml."""
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
@@ -70,9 +76,9 @@ class Model(BaseModel):
     """LLaMA-Factory's chat template of it."""
 
     @classmethod
-    def named(cls, name: str) -> Model:
+    def named(cls, name: str) -> ModelEntry:
         """Load one model by name. Raises `UserError` with the known names."""
-        file = resources.find("configs", "llamafactory/models.yaml")
+        file = resources.find_resource("configs", "llamafactory/models.yaml")
         try:
             models = TypeAdapter(dict[str, cls]).validate_python(yaml.safe_load(file.read_text(encoding="utf-8")))  # type: ignore[valid-type]
         except (yaml.YAMLError, ValidationError) as error:
@@ -82,7 +88,7 @@ class Model(BaseModel):
         return models[name]
 
 
-class Writer:
+class LLaMAFactoryWriter:
     """Rows and configuration for one export."""
 
     def __init__(
@@ -92,7 +98,7 @@ class Writer:
         template: Template,
         cutoff: int,
         count: CountTokens | None,
-        model: Model | None = None,
+        model: ModelEntry | None = None,
     ) -> None:
         self.model = model
         self.segment = segment
@@ -104,29 +110,29 @@ class Writer:
         # System text and tools repeat from row to row of one pack.
         self._count_shared = lru_cache(maxsize=256)(self._count)
 
-    def rows(self, t: Trajectory) -> Iterator[Line | Issue]:
+    def rows(self, t: Trajectory) -> Iterator[ExportRow | Issue]:
         """Yield the trajectory's rows; an issue in place of each row that the trainer would not represent exactly."""
         try:
-            c = conversation(t, reasoning=self.reasoning)
+            c = convert_conversation(t, reasoning=self.reasoning)
             if self.segment == "whole":
-                row = whole(c)
-        except Unfit as unfit:
+                row = write_whole(c)
+        except UntrainableError as unfit:
             yield unfit.issue
             return
         lengths = self.lengths(c)
         if self.segment == "whole":
-            yield self.fitting(row, sum(turn.trained for turn in c.turns), lengths[-1])
+            yield self.check_length(row, sum(turn.trained for turn in c.turns), lengths[-1])
             return
-        for end in ends(c):
-            yield self.fitting(c.row(end), 1, lengths[end - 1])
+        for end in list_segment_ends(c):
+            yield self.check_length(c.row(end), 1, lengths[end - 1])
 
-    def fitting(self, row: dict[str, Any], trained: int, tokens: int) -> Line | Issue:
+    def check_length(self, row: dict[str, Any], trained: int, tokens: int) -> ExportRow | Issue:
         if tokens + RESERVE > self.cutoff:
             detail = f"{tokens} tokens, {self.cutoff - RESERVE} fit"
             return Issue(code=Code.OVER_BUDGET, where=f"messages[{row['turn']}]", detail=detail)
-        return Line(json.dumps(row, ensure_ascii=False), trained, tokens)
+        return ExportRow(json.dumps(row, ensure_ascii=False), trained, tokens)
 
-    def lengths(self, c: Conversation) -> list[int]:
+    def lengths(self, c: TrainerConversation) -> list[int]:
         """Estimate the tokens of the row up to and including each turn, never too few."""
         tools = json.loads(c.tools) if c.tools else []
         # The llama3 template prints each tool over many indented lines.
@@ -138,7 +144,7 @@ class Writer:
 
     def configuration(self) -> Iterator[tuple[str, str]]:
         """Yield (file name, text) of each file that the trainer needs beside the data."""
-        recipe = resources.find("configs", "llamafactory/sft.yaml").read_text(encoding="utf-8")
+        recipe = resources.find_resource("configs", "llamafactory/sft.yaml").read_text(encoding="utf-8")
         changes = {
             "dataset": "simia",
             "template": self.template,
@@ -148,11 +154,14 @@ class Writer:
         if self.model is not None:
             changes["model_name_or_path"] = self.model.path
         yield "dataset_info.json", json.dumps(DATASET_INFO, indent=2) + "\n"
-        yield "ds_zero3.json", resources.find("configs", "llamafactory/ds_zero3.json").read_text(encoding="utf-8")
-        yield "train.yaml", with_values(recipe, changes)
+        yield (
+            "ds_zero3.json",
+            resources.find_resource("configs", "llamafactory/ds_zero3.json").read_text(encoding="utf-8"),
+        )
+        yield "train.yaml", set_recipe_values(recipe, changes)
 
 
-def with_values(recipe: str, changes: dict[str, str]) -> str:
+def set_recipe_values(recipe: str, changes: dict[str, str]) -> str:
     """Replace the values of these keys in the recipe; comments stay."""
     for key, value in changes.items():
         recipe, found = re.subn(rf"(?m)^{key}:[ ]*[^\s#]*", f"{key}: {value}", recipe)

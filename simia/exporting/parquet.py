@@ -20,15 +20,15 @@ TEXTS = ("pack", "task_id", "split", "system")
 MESSAGE = ("role", "content", "reasoning", "call_id", "name", "error")
 
 
-def arrow() -> tuple[Any, Any]:
+def import_arrow() -> tuple[Any, Any]:
     try:
         return import_module("pyarrow"), import_module("pyarrow.parquet")
     except ImportError:
         raise UserError("parquet needs the package pyarrow: pip install 'simia[datasets]'") from None
 
 
-def schema(metadata: dict[str, str]) -> Any:
-    pa, _ = arrow()
+def build_arrow_schema(metadata: dict[str, str]) -> Any:
+    pa, _ = import_arrow()
     text = pa.string()
     call = pa.struct([("id", text), ("name", text), ("arguments", text), ("more", text)])
     message = pa.struct([*((name, text) for name in MESSAGE), ("calls", pa.list_(call)), ("more", text)])
@@ -37,17 +37,17 @@ def schema(metadata: dict[str, str]) -> Any:
     return pa.schema(columns, metadata={f"simia.{key}": value for key, value in metadata.items()})
 
 
-class Writer:
+class TableWriter:
     """Rows into one open file, a row group at a time."""
 
     def __init__(self, file: BinaryIO, metadata: dict[str, str]) -> None:
-        self._pa, parquet = arrow()
-        self._schema = schema(metadata)
+        self._pa, parquet = import_arrow()
+        self._schema = build_arrow_schema(metadata)
         self._writer = parquet.ParquetWriter(file, self._schema, compression="zstd")
         self._rows: list[dict[str, Any]] = []
 
     def write(self, t: Trajectory) -> None:
-        self._rows.append(to_row(t))
+        self._rows.append(to_table_row(t))
         if len(self._rows) >= ROWS:
             self._flush()
 
@@ -61,18 +61,18 @@ class Writer:
             self._rows = []
 
 
-def to_row(t: Trajectory) -> dict[str, Any]:
+def to_table_row(t: Trajectory) -> dict[str, Any]:
     row = t.model_dump(mode="json", exclude_defaults=True)
     made: dict[str, Any] = {"version": t.version, "id": t.id, **{name: row.pop(name, None) for name in TEXTS}}
     row.pop("version", None)
-    made["tools"] = text(row.pop("tools", []))
-    made["messages"] = [message_row(message) for message in row.pop("messages", [])]
+    made["tools"] = to_json(row.pop("tools", []))
+    made["messages"] = [to_message_row(message) for message in row.pop("messages", [])]
     made["end"] = t.end.kind
-    made["more"] = text(row) if row else None
+    made["more"] = to_json(row) if row else None
     return made
 
 
-def message_row(message: dict[str, Any]) -> dict[str, Any]:
+def to_message_row(message: dict[str, Any]) -> dict[str, Any]:
     made = {name: message.pop(name, None) for name in MESSAGE}
     if not isinstance(made["content"], str | None):  # a list of parts
         message["content"], made["content"] = made["content"], None
@@ -80,24 +80,24 @@ def message_row(message: dict[str, Any]) -> dict[str, Any]:
         {
             "id": call.pop("id"),
             "name": call.pop("name"),
-            "arguments": text(call.pop("arguments")) if "arguments" in call else None,
-            "more": text(call) if call else None,
+            "arguments": to_json(call.pop("arguments")) if "arguments" in call else None,
+            "more": to_json(call) if call else None,
         }
         for call in message.pop("calls", [])
     ]
-    made["more"] = text(message) if message else None
+    made["more"] = to_json(message) if message else None
     return made
 
 
 def read_parquet(path: Path) -> Iterator[Trajectory]:
     """Read the trajectories of a file that `simia export --to parquet` wrote."""
-    _, parquet = arrow()
+    _, parquet = import_arrow()
     for batch in parquet.ParquetFile(path).iter_batches(batch_size=ROWS):
         for row in batch.to_pylist():
-            yield from_row(row)
+            yield from_table_row(row)
 
 
-def from_row(row: dict[str, Any]) -> Trajectory:
+def from_table_row(row: dict[str, Any]) -> Trajectory:
     made = {name: row[name] for name in ("version", *TEXTS) if row[name] is not None}
     made["tools"] = json.loads(row["tools"])
     made |= json.loads(row["more"]) if row["more"] else {}
@@ -115,5 +115,5 @@ def from_row(row: dict[str, Any]) -> Trajectory:
     return Trajectory.from_row(made)
 
 
-def text(value: Any) -> str:
+def to_json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)  # the standard library: foreign rows hold integers beyond 64 bits

@@ -13,8 +13,8 @@ from simia import formats
 from simia.errors import Code, UserError
 from simia.jobs import Run, refuse_partial
 from simia.pack import Pack
-from simia.quality.exact_duplicates import content_hash
-from simia.quality.judging.judgement import load
+from simia.quality.exact_duplicates import hash_content
+from simia.quality.judging.judgement import load_judgement
 from simia.quality.selection.mixing import Mixer
 from simia.trajectory import Trajectory
 
@@ -32,7 +32,7 @@ def refuse_partial_runs(folders: Iterable[Path], *, partial: bool) -> list[str]:
     return notes
 
 
-def trajectories(names: Iterable[str], runs: Path) -> Iterator[Trajectory]:
+def iterate_trajectories(names: Iterable[str], runs: Path) -> Iterator[Trajectory]:
     """In the order named. A file's rows that cannot be read are passed over here and named by `unread`; whether a run is complete is
     for `refuse_partial_runs` to see."""
     for name in names:
@@ -54,7 +54,7 @@ def trajectories(names: Iterable[str], runs: Path) -> Iterator[Trajectory]:
                 run.close()
 
 
-def unread(names: Iterable[str]) -> list[str]:
+def list_unread_rows(names: Iterable[str]) -> list[str]:
     """List the rows of these files that no dialect reads, each with its line and reason."""
     files = [Path(name) for name in names if Path(name).is_file() and Path(name).suffix != ".parquet"]
     return [
@@ -65,11 +65,13 @@ def unread(names: Iterable[str]) -> list[str]:
     ]
 
 
-def not_judged_bad(
+def drop_judged_bad(
     source: Iterable[Trajectory], folders: Iterable[Path], dropped: Counter[str]
 ) -> Iterator[Trajectory]:
     """Leave out trajectories that a judge of their run failed (`simia judge`); unjudged ones stay."""
-    bad = {(folder.name, item): issues[0] for folder in folders for item, issues in load(folder).failed().items()}
+    bad = {
+        (folder.name, item): issues[0] for folder in folders for item, issues in load_judgement(folder).failed().items()
+    }
     for t in source:
         if (t.provenance.run, t.provenance.item) in bad:
             dropped[str(Code.JUDGED_BAD)] += 1
@@ -77,7 +79,7 @@ def not_judged_bad(
             yield t
 
 
-def for_training(source: Iterable[Trajectory], dropped: Counter[str]) -> Iterator[Trajectory]:
+def drop_benchmarks(source: Iterable[Trajectory], dropped: Counter[str]) -> Iterator[Trajectory]:
     """Leave out episodes of packs whose tasks belong to a benchmark."""
     for t in source:
         if t.extra.get("evaluation") is True:
@@ -86,7 +88,7 @@ def for_training(source: Iterable[Trajectory], dropped: Counter[str]) -> Iterato
             yield t
 
 
-class Once:
+class ExactDuplicateFilter:
     """Several sources may hold the same conversation: the first stays. `dropped` counts the others."""
 
     def __init__(self) -> None:
@@ -95,7 +97,7 @@ class Once:
 
     def __call__(self, source: Iterable[Trajectory]) -> Iterator[Trajectory]:
         for t in source:
-            said = content_hash(t)
+            said = hash_content(t)
             if said in self._seen:
                 self.dropped += 1
             else:
@@ -103,13 +105,13 @@ class Once:
                 yield t
 
 
-def domain(t: Trajectory) -> str:
+def get_domain(t: Trajectory) -> str:
     return t.pack or "unknown"
 
 
-def mixed(names: list[str], runs: Path, shares: Mapping[str, float], total: int | None) -> Iterator[Trajectory]:
+def mix_packs(names: list[str], runs: Path, shares: Mapping[str, float], total: int | None) -> Iterator[Trajectory]:
     """Mix packs, interleaved. Reads the sources twice: to count and to write."""
-    available = Counter(domain(t) for t in Once()(trajectories(names, runs)))
+    available = Counter(get_domain(t) for t in ExactDuplicateFilter()(iterate_trajectories(names, runs)))
     weight = sum(shares.values()) or 1.0
     # Without a total: as many as the scarcest pack allows.
     most = min((int(available[name] * weight / share) for name, share in shares.items() if share > 0), default=0)
@@ -118,8 +120,8 @@ def mixed(names: list[str], runs: Path, shares: Mapping[str, float], total: int 
     index: Counter[str] = Counter()
     order = mixer.order()
     turn = next(order, None)
-    for t in Once()(trajectories(names, runs)):
-        name = domain(t)
+    for t in ExactDuplicateFilter()(iterate_trajectories(names, runs)):
+        name = get_domain(t)
         if mixer.choose(name, index[name]):
             chosen[name].append(t)
         index[name] += 1
@@ -128,7 +130,7 @@ def mixed(names: list[str], runs: Path, shares: Mapping[str, float], total: int 
             turn = next(order, None)
 
 
-def shares_of(given: Iterable[str]) -> dict[str, float]:
+def parse_shares(given: Iterable[str]) -> dict[str, float]:
     """Parse `retail=0.7 airline=0.3` into numbers."""
     found = {}
     for each in given:
@@ -142,24 +144,24 @@ def shares_of(given: Iterable[str]) -> dict[str, float]:
     return found
 
 
-def with_system(source: Iterable[Trajectory], given: str) -> Iterator[Trajectory]:
+def set_system(source: Iterable[Trajectory], given: str) -> Iterator[Trajectory]:
     """Set the system text: one file for all, or a YAML file that names a file for each pack."""
     path = Path(given)
     texts: dict[str, str] = {}
     if path.suffix in (".yaml", ".yml"):
-        named = yaml.safe_load(read(path)) or {}
+        named = yaml.safe_load(read_system(path)) or {}
         if not isinstance(named, dict):
             raise UserError(f"{path} must name a file for each pack, as retail: prompts/retail.txt")
-        texts = {str(pack): read(path.parent / str(file)) for pack, file in named.items()}
+        texts = {str(pack): read_system(path.parent / str(file)) for pack, file in named.items()}
     else:
-        everywhere = read(path)
+        everywhere = read_system(path)
     for t in source:
-        if texts and domain(t) not in texts:
-            raise UserError(f"{path} names no system text for pack {domain(t)!r}; it has: {', '.join(texts)}")
-        yield t.model_copy(update={"system": texts[domain(t)] if texts else everywhere})
+        if texts and get_domain(t) not in texts:
+            raise UserError(f"{path} names no system text for pack {get_domain(t)!r}; it has: {', '.join(texts)}")
+        yield t.model_copy(update={"system": texts[get_domain(t)] if texts else everywhere})
 
 
-def read(path: Path) -> str:
+def read_system(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:

@@ -13,21 +13,21 @@ from collections.abc import Iterator
 
 from simia.errors import Code, Issue
 from simia.exporting.facts import Segment
-from simia.exporting.llamafactory import Line
-from simia.formats.hermes import SHAREGPT, Tagged
-from simia.formats.llamafactory import Unfit, conversation
+from simia.exporting.llamafactory import ExportRow
+from simia.formats.hermes import SHAREGPT, HermesContainer
+from simia.formats.llamafactory import UntrainableError, convert_conversation
 from simia.trajectory import Trajectory
 
 # Results stand in user turns, as Qwen has them.
 ROLES = {"system": "system", "human": "user", "gpt": "assistant", "tool": "user"}
-HERMES = Tagged(SHAREGPT)
+HERMES = HermesContainer(SHAREGPT)
 
 
-def rows(t: Trajectory, segment: Segment, reasoning: bool) -> Iterator[Line | Issue]:
+def iterate_trl_rows(t: Trajectory, segment: Segment, reasoning: bool) -> Iterator[ExportRow | Issue]:
     """Yield `whole`: {"messages"}; `turns`: {"prompt", "completion"} for each trained assistant turn."""
     try:
-        conversation(t, reasoning=reasoning)  # what no trainer carries exactly is refused alike
-    except Unfit as unfit:
+        convert_conversation(t, reasoning=reasoning)  # what no trainer carries exactly is refused alike
+    except UntrainableError as unfit:
         yield unfit.issue
         return
     kept = [m if reasoning else m.model_copy(update={"reasoning": None}) for m in t.messages if m.role != "system"]
@@ -41,10 +41,10 @@ def rows(t: Trajectory, segment: Segment, reasoning: bool) -> Iterator[Line | Is
             detail = "train: false cannot be said of one turn of a whole trajectory; export with segment=turns"
             yield Issue(code=Code.UNEXPRESSIBLE, where="messages", detail=detail)
         else:
-            yield Line(json.dumps({"messages": messages}, ensure_ascii=False), len(trained), 0)
+            yield ExportRow(json.dumps({"messages": messages}, ensure_ascii=False), len(trained), 0)
         return
     at = iter(trained)
     for end, message in enumerate(messages):
         if message["role"] == "assistant" and next(at):
             row = {"prompt": messages[:end], "completion": [message]}
-            yield Line(json.dumps(row, ensure_ascii=False), 1, 0)
+            yield ExportRow(json.dumps(row, ensure_ascii=False), 1, 0)

@@ -12,23 +12,23 @@ from pathlib import Path
 from typing import Any
 
 from simia.errors import UserError
-from simia.formats.agentinstruct import AgentInstruct
-from simia.formats.apigen import Apigen
-from simia.formats.base import Dialect, Limits, Refused, RowError
+from simia.formats.agentinstruct import AgentInstructDialect
+from simia.formats.apigen import ApigenDialect
+from simia.formats.base import Dialect, RefusedRow, RowError, RowLimits
 from simia.formats.files import read_file
-from simia.formats.hermes import Hermes
-from simia.formats.native import Native
-from simia.formats.officebench import OfficeBench
-from simia.formats.openai import OpenAI
+from simia.formats.hermes import HermesDialect
+from simia.formats.native import NativeDialect
+from simia.formats.officebench import OfficeBenchDialect
+from simia.formats.openai import OpenAIDialect
 from simia.trajectory import Trajectory
 
 __all__ = [
     "DIALECTS",
     "SUITE_DIALECTS",
     "Dialect",
-    "Limits",
-    "Refused",
+    "RefusedRow",
     "RowError",
+    "RowLimits",
     "get",
     "load_trajectories",
     "read",
@@ -36,8 +36,8 @@ __all__ = [
 ]
 
 # In order of preference where a row fits several: text without a single call is as good as any.
-DIALECTS: dict[str, Dialect] = {d.name: d for d in (Native(), Apigen(), OpenAI(), Hermes())}
-SUITE_DIALECTS: dict[str, Dialect] = {d.name: d for d in (AgentInstruct(), OfficeBench())}
+DIALECTS: dict[str, Dialect] = {d.name: d for d in (NativeDialect(), ApigenDialect(), OpenAIDialect(), HermesDialect())}
+SUITE_DIALECTS: dict[str, Dialect] = {d.name: d for d in (AgentInstructDialect(), OfficeBenchDialect())}
 # Where a row fits several, a suite's dialect wins over the general ones: to those its actions are mere text.
 ALL = {"simia": DIALECTS["simia"], **SUITE_DIALECTS, **DIALECTS}
 
@@ -50,14 +50,14 @@ def get(name: str) -> Dialect:
 
 
 def read(
-    path: str | Path, dialect: str | None = None, *, limits: Limits | None = None
-) -> Iterator[Trajectory | Refused]:
+    path: str | Path, dialect: str | None = None, *, limits: RowLimits | None = None
+) -> Iterator[Trajectory | RefusedRow]:
     """Every row of a `.jsonl` or `.json` file, in order. Without a dialect it is made out from the first rows.
 
     Raises `UserError` at once for a file that cannot be read, an unknown dialect, or rows that fit none.
     """
     chosen = None if dialect is None else get(dialect)
-    return read_file(Path(path), list(ALL.values()), chosen, limits or Limits())
+    return read_file(Path(path), list(ALL.values()), chosen, limits or RowLimits())
 
 
 def load_trajectories(path: str | Path, *, format: str | None = None) -> list[Trajectory]:
@@ -76,7 +76,7 @@ def load_trajectories(path: str | Path, *, format: str | None = None) -> list[Tr
     """
     found: list[Trajectory] = []
     for row in read(path, format):
-        if isinstance(row, Refused):
+        if isinstance(row, RefusedRow):
             raise UserError(f"{path}:{row.line}: {row.code}: {row.detail}; correct or remove this row")
         found.append(row)
     return found

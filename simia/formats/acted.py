@@ -15,27 +15,27 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from simia.errors import Code
-from simia.formats.actions import Style, Unsaid
-from simia.formats.base import MEMO, RowError, carried, memory, same, unknown
-from simia.formats.llamafactory import Unfit
-from simia.formats.turns import Shape, Turn, dump, pair
+from simia.formats.actions import ActionStyle, InexpressibleTurn
+from simia.formats.base import MEMO, RowError, is_same_json, read_memory, take_carried, take_unknown
+from simia.formats.llamafactory import UntrainableError
+from simia.formats.turns import RowShape, Turn, dump_tools, pair_results
 from simia.trajectory import Message, Trajectory
 
 
-class Acted(ABC):
+class ActionDialect(ABC):
     """Reads and writes rows of one or several styles."""
 
     name: str
-    shapes: tuple[Shape, ...]
+    shapes: tuple[RowShape, ...]
     losses = False  # turns have a `loss` that says whether they are trained on
     named = False  # rows have an `id`
 
     @abstractmethod
-    def style_of(self, row: Mapping[str, Any], turns: Sequence[Turn], shape: Shape) -> Style | None:
+    def style_of(self, row: Mapping[str, Any], turns: Sequence[Turn], shape: RowShape) -> ActionStyle | None:
         """The style of a row; None for a row of something else."""
 
     @abstractmethod
-    def style_for(self, t: Trajectory) -> Style | None:
+    def style_for(self, t: Trajectory) -> ActionStyle | None:
         """The style that a trajectory's tools ask for."""
 
     @abstractmethod
@@ -43,64 +43,66 @@ class Acted(ABC):
         """Why a row without a style is not read."""
 
     def sniff(self, row: Mapping[str, Any]) -> bool:
-        shape = self.shape_of(row)
+        shape = self.find_shape(row)
         try:
-            return self.style_of(row, self.turns_of(row, shape), shape) is not None
+            return self.style_of(row, self.read_turns(row, shape), shape) is not None
         except RowError:
             return False
 
     def read(self, row: Mapping[str, Any]) -> Trajectory:
-        shape = self.shape_of(row)
-        turns = self.turns_of(row, shape)
+        shape = self.find_shape(row)
+        turns = self.read_turns(row, shape)
         style = self.style_of(row, turns, shape)
         if style is None:
             raise RowError(Code.BAD_ROW, self.stranger(row))
         memo: dict[str, Any] = {} if shape is self.shapes[0] else {"container": shape.rows}
         named = self.named and isinstance(row.get("id"), str)
-        t = Trajectory(tools=list(style.tools), extra=unknown(row, (shape.rows, "id") if named else (shape.rows,)))
+        t = Trajectory(tools=list(style.tools), extra=take_unknown(row, (shape.rows, "id") if named else (shape.rows,)))
         t.task_id = row["id"] if named else None
-        if kind(turns[0], shape) == "system":
+        if turn_role(turns[0], shape) == "system":
             t.system = turns[0][shape.text]
-            memo |= {} if same(turns[0], system_turn(shape, t.system)) else {"head": turns[0]}
+            memo |= {} if is_same_json(turns[0], make_system_turn(shape, t.system)) else {"head": turns[0]}
             turns = turns[1:]
-        if not turns or kind(turns[0], shape) != "user":
+        if not turns or turn_role(turns[0], shape) != "user":
             raise RowError(Code.BAD_ROW, f"{shape.rows} does not start with a task")
         joined: str | None = None
         headed = "system" in shape.roles.values()
-        if not headed and (shown := demonstrated(turns, shape, style)):
-            t.system = system_of(turns[0], shape, style)
-            if not same(turns[:shown], self.acknowledgement(t.system, shape, style)):
+        if not headed and (shown := count_demonstration_turns(turns, shape, style)):
+            t.system = read_system_text(turns[0], shape, style)
+            if not is_same_json(turns[:shown], self.make_acknowledgement(t.system, shape, style)):
                 memo["opening"] = turns[:shown]
             turns = turns[shown:]
         elif not headed:
             joined = t.system = style.split(turns[0][shape.text])[0]
-        if not any(kind(turn, shape) == "assistant" for turn in turns):
+        if not any(turn_role(turn, shape) == "assistant" for turn in turns):
             raise RowError(Code.BAD_ROW, "the agent has no turn")
-        if after_the_end(turns, shape, style):
+        if has_turn_after_end(turns, shape, style):
             turns, memo["tail"] = turns[:-1], turns[-1:]
         self.read_body(t, turns, shape, style, joined)
         if memo:
             t.extra[MEMO] = {self.name: memo}
-        pair(t.messages)
+        pair_results(t.messages)
         return t
 
-    def read_body(self, t: Trajectory, turns: list[Turn], shape: Shape, style: Style, joined: str | None) -> None:
+    def read_body(
+        self, t: Trajectory, turns: list[Turn], shape: RowShape, style: ActionStyle, joined: str | None
+    ) -> None:
         for at, turn in enumerate(turns):
             message = self.read_turn(turn, shape, style, bool(at and t.messages[-1].calls), joined, first=at == 0)
             t.messages += style.finish(message) if message.calls and at == len(turns) - 1 else [message]
             try:
                 fresh = self.write_turn(t.messages[at], shape, style, joined, first=at == 0)
-            except Unsaid:
+            except InexpressibleTurn:
                 fresh = {}
-            if not same(fresh, turn):
+            if not is_same_json(fresh, turn):
                 t.messages[at].extra[MEMO] = {self.name: {"turn": turn}}
 
     def write(self, t: Trajectory) -> dict[str, Any]:
-        memo = memory(t.extra, self.name)
+        memo = read_memory(t.extra, self.name)
         shape = next((shape for shape in self.shapes if shape.rows == memo.get("container")), self.shapes[0])
         style = self.style_for(t)
         if style is None:
-            raise Unfit(Code.UNEXPRESSIBLE, "tools", f"{self.name} rows have no place for these tools")
+            raise UntrainableError(Code.UNEXPRESSIBLE, "tools", f"{self.name} rows have no place for these tools")
         turns: list[Turn] = []
         joined: str | None = None
         if "system" in shape.roles.values():
@@ -112,11 +114,11 @@ class Acted(ABC):
             try:
                 kept = self.kept(message, shape, style, joined, first=at == 0)
                 turns.append(kept or self.write_turn(message, shape, style, joined, first=at == 0))
-            except Unsaid as error:
-                raise Unfit(Code.UNEXPRESSIBLE, f"messages[{at}]", f"{self.name}: {error}") from None
+            except InexpressibleTurn as error:
+                raise UntrainableError(Code.UNEXPRESSIBLE, f"messages[{at}]", f"{self.name}: {error}") from None
         turns += self.valid(memo.get("tail"), shape)
         named = {"id": t.task_id} if self.named and t.task_id is not None else {}
-        row = {**named, shape.rows: turns, **carried(t.extra, (shape.rows, *named))}
+        row = {**named, shape.rows: turns, **take_carried(t.extra, (shape.rows, *named))}
         self.verify(t, row)
         return row
 
@@ -125,20 +127,24 @@ class Acted(ABC):
         try:
             again = self.read(row)
         except RowError as error:
-            raise Unfit(Code.UNEXPRESSIBLE, "messages", f"{self.name}: {error}") from None
+            raise UntrainableError(Code.UNEXPRESSIBLE, "messages", f"{self.name}: {error}") from None
         # Trajectories of one process share a style's tools, so that comparing what is one object costs nothing.
         one = len(again.tools) == len(t.tools) and all(a is b for a, b in zip(again.tools, t.tools, strict=True))
-        if again.system != t.system or not (one or same(dump(again.tools), dump(t.tools))):
-            raise Unfit(Code.UNEXPRESSIBLE, "system", f"{self.name} rows cannot say this system text and these tools")
-        mine, theirs = [seen(m) for m in t.messages], [seen(m) for m in again.messages]
+        if again.system != t.system or not (one or is_same_json(dump_tools(again.tools), dump_tools(t.tools))):
+            raise UntrainableError(
+                Code.UNEXPRESSIBLE, "system", f"{self.name} rows cannot say this system text and these tools"
+            )
+        mine, theirs = [visible_content(m) for m in t.messages], [visible_content(m) for m in again.messages]
         for at in range(max(len(mine), len(theirs))):
-            if not same(mine[at : at + 1], theirs[at : at + 1]):
-                raise Unfit(Code.UNEXPRESSIBLE, f"messages[{at}]", f"{self.name} rows cannot say this turn here")
+            if not is_same_json(mine[at : at + 1], theirs[at : at + 1]):
+                raise UntrainableError(
+                    Code.UNEXPRESSIBLE, f"messages[{at}]", f"{self.name} rows cannot say this turn here"
+                )
 
-    def shape_of(self, row: Mapping[str, Any]) -> Shape:
+    def find_shape(self, row: Mapping[str, Any]) -> RowShape:
         return next((shape for shape in self.shapes if shape.rows in row), self.shapes[0])
 
-    def turns_of(self, row: Mapping[str, Any], shape: Shape) -> list[Turn]:
+    def read_turns(self, row: Mapping[str, Any], shape: RowShape) -> list[Turn]:
         turns = row.get(shape.rows)
         if not isinstance(turns, list) or not turns:
             raise RowError(Code.BAD_ROW, f"the row has no list {shape.rows!r} of turns")
@@ -155,46 +161,50 @@ class Acted(ABC):
                 raise RowError(Code.BAD_ROW, f"{where}: loss is neither true nor false nor null")
         return turns
 
-    def valid(self, turns: Any, shape: Shape) -> list[Turn]:
+    def valid(self, turns: Any, shape: RowShape) -> list[Turn]:
         """Turns out of a memory, which in a row that someone else wrote may hold anything."""
         try:
-            return self.turns_of({shape.rows: turns}, shape) if isinstance(turns, list) else []
+            return self.read_turns({shape.rows: turns}, shape) if isinstance(turns, list) else []
         except RowError:
             return []
 
-    def head(self, memo: Mapping[str, Any], system: str, shape: Shape) -> Turn:
+    def head(self, memo: Mapping[str, Any], system: str, shape: RowShape) -> Turn:
         kept = self.valid([memo.get("head")], shape)
-        return {**(kept[0] if kept else {}), **system_turn(shape, system)}
+        return {**(kept[0] if kept else {}), **make_system_turn(shape, system)}
 
-    def opening(self, memo: Mapping[str, Any], system: str, shape: Shape, style: Style) -> list[Turn]:
+    def opening(self, memo: Mapping[str, Any], system: str, shape: RowShape, style: ActionStyle) -> list[Turn]:
         """The turns before the task: those that were read, with the present system text, or the style's own."""
         kept = self.valid(memo.get("opening"), shape)
         if not kept:
-            return self.acknowledgement(system, shape, style)
+            return self.make_acknowledgement(system, shape, style)
         text = kept[0][shape.text]
-        return [{**kept[0], shape.text: system + text[len(system_of(kept[0], shape, style)) :]}, *kept[1:]]
+        return [{**kept[0], shape.text: system + text[len(read_system_text(kept[0], shape, style)) :]}, *kept[1:]]
 
-    def acknowledgement(self, system: str, shape: Shape, style: Style) -> list[Turn]:
+    def make_acknowledgement(self, system: str, shape: RowShape, style: ActionStyle) -> list[Turn]:
         if style.acknowledged is None:
             return []
         pairs = zip(("user", "assistant"), (system, style.acknowledged), (None, False), strict=True)
         return [self.turn(shape, role, text, loss, {}) for role, text, loss in pairs]
 
-    def kept(self, m: Message, shape: Shape, style: Style, joined: str | None, *, first: bool) -> Turn | None:
+    def kept(self, m: Message, shape: RowShape, style: ActionStyle, joined: str | None, *, first: bool) -> Turn | None:
         """The turn as it was read, as long as it still says this message."""
-        found = self.valid([memory(m.extra, self.name).get("turn")], shape)
+        found = self.valid([read_memory(m.extra, self.name).get("turn")], shape)
         if not found or (first and joined is not None and style.split(found[0][shape.text])[0] != joined):
             return None
         read = self.read_turn(found[0], shape, style, m.role == "tool", joined, first=first)
         was = [read, *style.finish(read)[:1]] if read.calls else [read]
-        now = [seen(m), m.train, carried(m.extra, ())]
-        return found[0] if any(same([seen(w), w.train, carried(w.extra, ())], now) for w in was) else None
+        now = [visible_content(m), m.train, take_carried(m.extra, ())]
+        return (
+            found[0]
+            if any(is_same_json([visible_content(w), w.train, take_carried(w.extra, ())], now) for w in was)
+            else None
+        )
 
     def read_turn(
-        self, turn: Turn, shape: Shape, style: Style, after_call: bool, joined: str | None, *, first: bool
+        self, turn: Turn, shape: RowShape, style: ActionStyle, after_call: bool, joined: str | None, *, first: bool
     ) -> Message:
         """The turn as a message. `joined`: the system text that the first turn begins with."""
-        text, role = turn[shape.text], kind(turn, shape)
+        text, role = turn[shape.text], turn_role(turn, shape)
         if role == "assistant":
             message = style.read_agent(text)
         elif after_call:
@@ -204,64 +214,64 @@ class Acted(ABC):
             # Where the system text stands elsewhere, what looks like one here is a part of the task.
             message = Message(role="user", content=task if system == joined else text)
         message.train = turn.get("loss") if self.losses else None
-        message.extra = unknown(turn, self.fields(shape))
+        message.extra = take_unknown(turn, self.fields(shape))
         return message
 
-    def write_turn(self, m: Message, shape: Shape, style: Style, joined: str | None, *, first: bool) -> Turn:
+    def write_turn(self, m: Message, shape: RowShape, style: ActionStyle, joined: str | None, *, first: bool) -> Turn:
         if m.role == "assistant":
             return self.turn(shape, m.role, style.write_agent(m), True if m.train is None else m.train, m.extra)
         if not isinstance(m.content, str):
-            raise Unsaid("its content is not text")
+            raise InexpressibleTurn("its content is not text")
         text = style.write_result(m.content) if m.role == "tool" else m.content
         return self.turn(shape, "user", style.join(joined, text) if first else text, m.train, m.extra)
 
-    def turn(self, shape: Shape, role: str, text: str, loss: bool | None, extra: Mapping[str, Any]) -> Turn:
+    def turn(self, shape: RowShape, role: str, text: str, loss: bool | None, extra: Mapping[str, Any]) -> Turn:
         name = next(name for name, known in shape.roles.items() if known == role)
         middle = {"loss": loss} if self.losses else {}
-        return {shape.role: name, **middle, shape.text: text, **carried(extra, self.fields(shape))}
+        return {shape.role: name, **middle, shape.text: text, **take_carried(extra, self.fields(shape))}
 
-    def fields(self, shape: Shape) -> tuple[str, ...]:
+    def fields(self, shape: RowShape) -> tuple[str, ...]:
         return (shape.role, shape.text, "loss") if self.losses else (shape.role, shape.text)
 
 
-def kind(turn: Turn, shape: Shape) -> str:
+def turn_role(turn: Turn, shape: RowShape) -> str:
     return shape.roles[turn[shape.role]]
 
 
-def system_turn(shape: Shape, text: str) -> Turn:
+def make_system_turn(shape: RowShape, text: str) -> Turn:
     return {shape.role: "system", shape.text: text}
 
 
-def system_of(turn: Turn, shape: Shape, style: Style) -> str:
+def read_system_text(turn: Turn, shape: RowShape, style: ActionStyle) -> str:
     """The system text of a turn before the task: all of it, unless a demonstration's task follows."""
     text: str = turn[shape.text]
     return style.split(text)[0] or text
 
 
-def demonstrated(turns: Sequence[Turn], shape: Shape, style: Style) -> int:
+def count_demonstration_turns(turns: Sequence[Turn], shape: RowShape, style: ActionStyle) -> int:
     """How many turns come before the task: instructions that the agent acknowledges, or a task shown as an example."""
     shown = 0
     for at in range(2, len(turns)):
         before, turn = turns[at - 1], turns[at]
-        if kind(before, shape) != "assistant":
+        if turn_role(before, shape) != "assistant":
             continue
         if before.get("loss") is True:
             break
         polite = at == 2 and not style.acts(before[shape.text])
-        if kind(turn, shape) == "user" and (polite or style.starts(turn[shape.text], before.get("loss") is False)):
+        if turn_role(turn, shape) == "user" and (polite or style.starts(turn[shape.text], before.get("loss") is False)):
             shown = at
     return shown
 
 
-def after_the_end(turns: Sequence[Turn], shape: Shape, style: Style) -> bool:
+def has_turn_after_end(turns: Sequence[Turn], shape: RowShape, style: ActionStyle) -> bool:
     """Does the environment have the last word, after the agent's closing action?"""
-    if len(turns) < 2 or kind(turns[-1], shape) != "user" or kind(turns[-2], shape) != "assistant":
+    if len(turns) < 2 or turn_role(turns[-1], shape) != "user" or turn_role(turns[-2], shape) != "assistant":
         return False
     text = turns[-2][shape.text]
     return style.acts(text) and style.closes(style.read_agent(text))
 
 
-def seen(m: Message) -> list[Any]:
+def visible_content(m: Message) -> list[Any]:
     """What a reader of the conversation sees of a message; empty text beside a call is no text."""
     content = (m.content or None) if m.calls else m.content
     return [m.role, content, m.reasoning or None, [[call.name, call.arguments, call.raw] for call in m.calls]]

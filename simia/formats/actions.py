@@ -13,11 +13,11 @@ from simia.tool import ToolSpec
 from simia.trajectory import Message, ToolCall
 
 
-class Unsaid(ValueError):  # noqa: N818 - a finding on the data, not a fault
+class InexpressibleTurn(ValueError):  # noqa: N818 - a finding on the data, not a fault
     """The text form has no place for this message; the words say why."""
 
 
-class Style(ABC):
+class ActionStyle(ABC):
     """How one kind of environment puts thoughts, actions, observations and tasks into text."""
 
     tools: Sequence[ToolSpec]
@@ -48,7 +48,7 @@ class Style(ABC):
 
     def join(self, system: str | None, task: str) -> str:
         if system is not None:
-            raise Unsaid("the row has no place for a system text")
+            raise InexpressibleTurn("the row has no place for a system text")
         return task
 
     def starts(self, turn: str, masked: bool) -> bool:
@@ -68,31 +68,31 @@ class Style(ABC):
         return messages
 
 
-def tool(name: str, description: str, **properties: dict[str, Any]) -> ToolSpec:
+def make_tool(name: str, description: str, **properties: dict[str, Any]) -> ToolSpec:
     parameters = {"type": "object", "properties": properties, "required": list(properties)}
     return ToolSpec(name=name, description=description, parameters={**parameters, "additionalProperties": False})
 
 
-def text(description: str, **more: Any) -> dict[str, Any]:
+def text_schema(description: str, **more: Any) -> dict[str, Any]:
     return {"type": "string", "minLength": 1, **more, "description": description}
 
 
-def act(name: str, reasoning: str | None, **arguments: str) -> Message:
+def make_action(name: str, reasoning: str | None, **arguments: str) -> Message:
     call = ToolCall(id="", name=name, arguments=dict(arguments))
     return Message(role="assistant", reasoning=reasoning, calls=[call])
 
 
-def only_call(m: Message) -> tuple[str, dict[str, str]]:
+def take_only_call(m: Message) -> tuple[str, dict[str, str]]:
     """The one call of a message, with arguments that can stand in a line of text."""
     if m.content or len(m.calls) != 1:
-        raise Unsaid("a turn holds one action and nothing beside it")
+        raise InexpressibleTurn("a turn holds one action and nothing beside it")
     arguments = m.calls[0].arguments
     if arguments is None or not all(isinstance(value, str) for value in arguments.values()):
-        raise Unsaid("the action's arguments are not text")
+        raise InexpressibleTurn("the action's arguments are not text")
     return m.calls[0].name, arguments
 
 
-def closing(m: Message) -> str:
+def take_closing_text(m: Message) -> str:
     if not isinstance(m.content, str):
-        raise Unsaid("its content is not text")
+        raise InexpressibleTurn("its content is not text")
     return m.content

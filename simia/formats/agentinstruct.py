@@ -16,27 +16,35 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from simia.formats.acted import Acted
-from simia.formats.actions import Style, Unsaid, act, closing, only_call, text, tool
-from simia.formats.turns import Shape, Turn
+from simia.formats.acted import ActionDialect
+from simia.formats.actions import (
+    ActionStyle,
+    InexpressibleTurn,
+    make_action,
+    make_tool,
+    take_closing_text,
+    take_only_call,
+    text_schema,
+)
+from simia.formats.turns import RowShape, Turn
 from simia.trajectory import Message, Trajectory
 
-SHAPE = Shape("conversations", "from", "value", {"human": "user", "gpt": "assistant"})
+SHAPE = RowShape("conversations", "from", "value", {"human": "user", "gpt": "assistant"})
 FINISHED = "Finished."
 RECORDED = "recorded"
 KINDS = ("os", "webshop", "mind2web")
 ROW_ID = re.compile(rf"\A({'|'.join(KINDS)})(?:[_-]|\Z)")
 
 
-class Os(Style):
+class OsStyle(ActionStyle):
     """A shell: `Think: …`, then `Act: bash` with a fenced script, `Act: answer(…)` or `Act: finish`."""
 
     tools = (
-        tool(
+        make_tool(
             "bash",
             "Run a bash script as root on an Ubuntu system; the reply is what it prints, cut where it is long. The "
             "script must not wait for input.",
-            script=text("The script, one or several lines."),
+            script=text_schema("The script, one or several lines."),
         ),
     )
     problem = "Now, my problem is:\n\n"
@@ -64,18 +72,18 @@ class Os(Style):
             action, answer = ("finish" if last[2] else last[0]), last[3]
             script = "\n\n".join(blocks) if last[1] else None
         if script is not None:
-            return act("bash", reasoning, script=script)
+            return make_action("bash", reasoning, script=script)
         said = FINISHED if action == "finish" else answer
         return Message(role="assistant", reasoning=reasoning, content=said)
 
     def write_agent(self, message: Message) -> str:
         think = f"Think: {message.reasoning}\n\n" if message.reasoning else ""
         if message.calls:
-            name, arguments = only_call(message)
+            name, arguments = take_only_call(message)
             if name != "bash":
-                raise Unsaid(f"there is no action {name!r}")
+                raise InexpressibleTurn(f"there is no action {name!r}")
             return f"{think}Act: bash\n\n```bash\n{arguments.get('script', '')}\n```"
-        said = closing(message)
+        said = take_closing_text(message)
         return f"{think}Act: finish" if said == FINISHED else f"{think}Act: answer({said})"
 
     def read_result(self, text: str) -> str:
@@ -97,15 +105,19 @@ class Os(Style):
         return self.another.match(turn) is not None
 
 
-class WebShop(Style):
+class WebShopStyle(ActionStyle):
     """A shop: `Thought:` and `Action:` each above its text; the action is `search[…]` or `click[…]`."""
 
     tools = (
-        tool("search", "Search the shop; only on a page with a search box.", query=text("Keywords of the product.")),
-        tool(
+        make_tool(
+            "search",
+            "Search the shop; only on a page with a search box.",
+            query=text_schema("Keywords of the product."),
+        ),
+        make_tool(
             "click",
             "Click a button, link, product or option that the page lists as clickable; the last click buys.",
-            element=text("The element's text, as the page lists it."),
+            element=text_schema("The element's text, as the page lists it."),
         ),
     )
     acknowledged = "Ok."
@@ -127,16 +139,16 @@ class WebShop(Style):
             name, value = found[1].lower(), found[2]
         else:
             return Message(role="assistant", content=text)
-        return act(name, reasoning, **{self.argument[name]: value})
+        return make_action(name, reasoning, **{self.argument[name]: value})
 
     def write_agent(self, message: Message) -> str:
         if message.calls:
-            name, arguments = only_call(message)
+            name, arguments = take_only_call(message)
             if name not in self.argument:
-                raise Unsaid(f"there is no action {name!r}")
+                raise InexpressibleTurn(f"there is no action {name!r}")
             action = f"{name}[{arguments.get(self.argument[name], '')}]"
-        elif not self.action.fullmatch(action := closing(message)):
-            raise Unsaid("the closing text is no action such as click[Buy Now]")
+        elif not self.action.fullmatch(action := take_closing_text(message)):
+            raise InexpressibleTurn("the closing text is no action such as click[Buy Now]")
         return f"Thought:\n{message.reasoning}\n\nAction:\n{action}" if message.reasoning else f"Action:\n{action}"
 
     def starts(self, turn: str, masked: bool) -> bool:
@@ -146,20 +158,24 @@ class WebShop(Style):
         return any((call.arguments or {}).get("element", "").lower() == "buy now" for call in message.calls)
 
     def finish(self, message: Message) -> list[Message]:
-        name, arguments = only_call(message)
+        name, arguments = take_only_call(message)
         said = f"{name}[{arguments[self.argument[name]]}]"
         return [message.model_copy(update={"content": said, "calls": []})]
 
 
-class Mind2Web(Style):
+class Mind2WebStyle(ActionStyle):
     """One step on a page: `Thought: …`, `Answer: C.`, `Action: SELECT`, `Value: …`; answer A is "none of the above"."""
 
-    choice = text("The letter of an element in the list of choices, A excepted.", pattern="^[B-Z]$")
+    choice = text_schema("The letter of an element in the list of choices, A excepted.", pattern="^[B-Z]$")
     tools = (
-        tool("click", "Click the element of a choice.", choice=choice),
-        tool("type", "Type text into the element of a choice.", choice=choice, value=text("The text to type.")),
-        tool("select", "Select an option of a choice's list.", choice=choice, value=text("The option's text.")),
-        tool("none_of_the_above", "Say that no choice is the right next step: that is choice A."),
+        make_tool("click", "Click the element of a choice.", choice=choice),
+        make_tool(
+            "type", "Type text into the element of a choice.", choice=choice, value=text_schema("The text to type.")
+        ),
+        make_tool(
+            "select", "Select an option of a choice's list.", choice=choice, value=text_schema("The option's text.")
+        ),
+        make_tool("none_of_the_above", "Say that no choice is the right next step: that is choice A."),
     )
     form = re.compile(
         r"(?:Thought: (.*?)\n)?Answer: ([A-Z])\.(?:\nAction: (CLICK|SELECT|TYPE)(?:\nValue: (.*))?)?", re.DOTALL
@@ -182,18 +198,18 @@ class Mind2Web(Style):
         else:
             return Message(role="assistant", content=text)
         if letter == "A" and action is None:
-            return act("none_of_the_above", reasoning)
+            return make_action("none_of_the_above", reasoning)
         if action is None:
             return Message(role="assistant", content=text)
         arguments = {"choice": letter} if action == "CLICK" else {"choice": letter, "value": value or ""}
-        return act(action.lower(), reasoning, **arguments)
+        return make_action(action.lower(), reasoning, **arguments)
 
     def write_agent(self, message: Message) -> str:
         if not message.calls:
-            raise Unsaid(
+            raise InexpressibleTurn(
                 f"a row is one action, whose result is {RECORDED!r} and after which the agent says {FINISHED!r}"
             )
-        name, arguments = only_call(message)
+        name, arguments = take_only_call(message)
         thought = f"Thought: {message.reasoning}\n" if message.reasoning else ""
         if name == "none_of_the_above":
             return f"{thought}Answer: A."
@@ -220,24 +236,24 @@ class Mind2Web(Style):
         return messages[:-2] if last == said else messages
 
 
-STYLES: dict[str, Style] = {"os": Os(), "webshop": WebShop(), "mind2web": Mind2Web()}
+STYLES: dict[str, ActionStyle] = {"os": OsStyle(), "webshop": WebShopStyle(), "mind2web": Mind2WebStyle()}
 
 
-class AgentInstruct(Acted):
+class AgentInstructDialect(ActionDialect):
     """AgentInstruct rows of the environments in `KINDS`."""
 
     name = "agentinstruct"
     shapes = (SHAPE,)
     losses = named = True
 
-    def style_of(self, row: Mapping[str, Any], turns: Sequence[Turn], shape: Shape) -> Style | None:
+    def style_of(self, row: Mapping[str, Any], turns: Sequence[Turn], shape: RowShape) -> ActionStyle | None:
         """By the row's id, else by how the agent writes its actions. (An amplified row has an id of another kind.)"""
         if isinstance(row.get("id"), str) and (named := ROW_ID.match(row["id"])):
             return STYLES[named[1]]
         said = [turn["value"] for turn in turns if turn["from"] == "gpt"]
         return next((style for style in STYLES.values() if any(style.acts(text) for text in said)), None)
 
-    def style_for(self, t: Trajectory) -> Style | None:
+    def style_for(self, t: Trajectory) -> ActionStyle | None:
         names = [spec.name for spec in t.tools]
         return next((style for style in STYLES.values() if names == [spec.name for spec in style.tools]), None)
 

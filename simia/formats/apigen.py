@@ -13,12 +13,12 @@ from typing import Any
 
 from simia.errors import Code
 from simia.formats import calls, tools
-from simia.formats.base import RowError, dumps, optional_text
-from simia.formats.turns import Habit, Head, Shape, Turn, TurnDialect, roles
+from simia.formats.base import RowError, dump_json, read_optional_text
+from simia.formats.turns import HeadHabit, RowHead, RowShape, Turn, TurnDialect, find_roles
 from simia.tool import ToolSpec
 from simia.trajectory import Message, ToolCall
 
-SHAPE = Shape(
+SHAPE = RowShape(
     rows="conversations",
     role="from",
     text="value",
@@ -39,7 +39,7 @@ JOINT = "\n</tool_response>\n<tool_response>\n"  # LLaMA-Factory's, between the 
 NAMES = {"user": "human", "assistant": "gpt", "tool": "observation", "system": "system"}
 
 
-class Apigen(TurnDialect):
+class ApigenDialect(TurnDialect):
     """APIGen-MT / ShareGPT rows."""
 
     name = "apigen"
@@ -47,20 +47,20 @@ class Apigen(TurnDialect):
     head_fields = ("system", "tools")
 
     def sniff(self, row: Mapping[str, Any]) -> bool:
-        found = roles(row, SHAPE)
-        return found is not None and (bool(found & {"function_call", "observation"}) or not calls.tagged(row))
+        found = find_roles(row, SHAPE)
+        return found is not None and (bool(found & {"function_call", "observation"}) or not calls.holds_tags(row))
 
-    def read_head(self, head: Head) -> tuple[str | None, list[ToolSpec]]:
-        system = optional_text(head.turns[0], "value") if head.turns else optional_text(head.fields, "system")
+    def read_head(self, head: RowHead) -> tuple[str | None, list[ToolSpec]]:
+        system = read_optional_text(head.turns[0], "value") if head.turns else read_optional_text(head.fields, "system")
         return system, tools.read_tools(head.fields.get("tools"))
 
-    def habit(self, head: Head) -> Habit:
+    def habit(self, head: RowHead) -> HeadHabit:
         turn = {key: value for key, value in head.turns[0].items() if key != "value"} if head.turns else None
-        text, nested = tools.style_of(head.fields.get("tools"))
+        text, nested = tools.detect_tool_style(head.fields.get("tools"))
         listed = nested is not None and not text
-        return Habit(turn=turn, text=False if listed else None, nested=nested or None)
+        return HeadHabit(turn=turn, text=False if listed else None, nested=nested or None)
 
-    def write_head(self, system: str | None, specs: list[ToolSpec], habit: Habit) -> Head:
+    def write_head(self, system: str | None, specs: list[ToolSpec], habit: HeadHabit) -> RowHead:
         turns: list[Turn] = []
         fields: dict[str, Any] = {}
         if system is not None and habit.turn is not None:
@@ -69,7 +69,7 @@ class Apigen(TurnDialect):
             fields["system"] = system
         if specs:
             fields["tools"] = tools.write_tools(specs, text=habit.text is not False, nested=habit.nested is True)
-        return Head(turns, fields)
+        return RowHead(turns, fields)
 
     def continues(self, before: Turn, turn: Turn) -> bool:
         kinds = self.kind(before), self.kind(turn)
@@ -78,14 +78,14 @@ class Apigen(TurnDialect):
     def read_group(self, turns: list[Turn]) -> list[Message]:
         kind = self.kind(turns[-1])
         if kind == "tool":
-            return [message for turn in turns for message in self.read_results(turn, split_results)]
+            return [message for turn in turns for message in self.read_results(turn, split_joined_results)]
         if kind == "calls":
             return [self.read_calls(turns)]
         return [self.read_text(turns[0])]
 
     def read_text(self, turn: Turn) -> Message:
         role: Any = self.kind(turn)
-        value, extra = self.value(turn), self.turn_extra(turn)
+        value, extra = self.value(turn), self.read_turn_extra(turn)
         if role == "assistant" and isinstance(value, str):
             reasoning, value = calls.split_think(value)
             return Message(role=role, content=value, reasoning=reasoning, extra=extra)
@@ -98,11 +98,11 @@ class Apigen(TurnDialect):
             message, turns = self.read_text(turns[0]), turns[1:]
         for turn in turns:
             reasoning, text, found = read_call_turn(turn.get("value"))
-            message.reasoning = together(message.reasoning, reasoning)
+            message.reasoning = join_texts(message.reasoning, reasoning)
             if text is not None and not isinstance(message.content, list):
-                message.content = together(message.content, text)
+                message.content = join_texts(message.content, text)
             message.calls += found
-            message.extra |= self.turn_extra(turn)
+            message.extra |= self.read_turn_extra(turn)
         return message
 
     def write_group(self, messages: list[Message]) -> list[Turn]:
@@ -115,13 +115,13 @@ class Apigen(TurnDialect):
         if not m.calls:
             return [self.turn(NAMES[m.role], said, m.extra)]
         written = [calls.write_call(call) for call in m.calls]
-        value = dumps(written[0] if len(written) == 1 else written)
+        value = dump_json(written[0] if len(written) == 1 else written)
         if m.content is None:
             return [self.turn("function_call", calls.join_think(m.reasoning, value), m.extra)]
         return [self.turn("gpt", said), self.turn("function_call", value, m.extra)]
 
 
-def split_results(text: str) -> list[str] | None:
+def split_joined_results(text: str) -> list[str] | None:
     """The results of a turn: between tags, or joined as LLaMA-Factory joins them."""
     found = calls.split_results(text)
     return text.split(JOINT) if found is None and JOINT in text else found
@@ -130,7 +130,7 @@ def split_results(text: str) -> list[str] | None:
 def read_call_turn(value: Any) -> tuple[str | None, str | None, list[ToolCall]]:
     """(reasoning, text, calls) of a function_call turn."""
     if isinstance(value, dict | list):
-        return None, None, calls.read_calls(dumps(value))
+        return None, None, calls.read_calls(dump_json(value))
     if not isinstance(value, str):
         raise RowError(Code.BAD_ROW, "the turn has no call in 'value'")
     reasoning, rest = calls.split_think(value)
@@ -142,5 +142,5 @@ def read_call_turn(value: Any) -> tuple[str | None, str | None, list[ToolCall]]:
     return reasoning, None, calls.read_calls(rest or "")
 
 
-def together(a: str | None, b: str | None) -> str | None:
+def join_texts(a: str | None, b: str | None) -> str | None:
     return f"{a}\n{b}" if a is not None and b is not None else a if b is None else b

@@ -34,7 +34,7 @@ class RowError(ValueError):
         self.code, self.detail = code, detail
 
 
-class Refused(BaseModel):
+class RefusedRow(BaseModel):
     """A row of a file that was not read. `line` is where it starts, `index` its number among the rows, from 1."""
 
     model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
@@ -51,7 +51,7 @@ class Refused(BaseModel):
     """The row's first characters."""
 
 
-class Limits(BaseModel):
+class RowLimits(BaseModel):
     """What a reader accepts of one row."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
@@ -78,14 +78,14 @@ class Dialect(Protocol):
         """The row. What `read` made of a row comes back as that row."""
 
 
-def fault(value: Any, depth: int = MAX_DEPTH) -> RowError | None:
+def find_fault(value: Any, depth: int = MAX_DEPTH) -> RowError | None:
     """Why a parsed JSON value is not taken in: too deep, not finite, or text that no store or trainer can hold."""
     level, nodes = 0, [value]
     while nodes:
         below: list[Any] = []
         for node in nodes:
             if isinstance(node, str):
-                if why := fault_of_text(node):
+                if why := find_text_fault(node):
                     return why
             elif isinstance(node, dict):
                 below += node
@@ -101,7 +101,7 @@ def fault(value: Any, depth: int = MAX_DEPTH) -> RowError | None:
     return None
 
 
-def fault_of_text(text: str) -> RowError | None:
+def find_text_fault(text: str) -> RowError | None:
     if "\0" in text:
         return RowError(Code.BAD_ROW, "a text holds a NUL character")
     if not text.isascii() and SURROGATE.search(text):
@@ -109,47 +109,47 @@ def fault_of_text(text: str) -> RowError | None:
     return None
 
 
-def parse(text: str) -> Any:
+def parse_json(text: str) -> Any:
     """The JSON value in a text. Raises `ValueError` with the reason."""
     try:
         value = json.loads(text)
     except RecursionError:
         raise ValueError("nested too deep") from None
-    if why := fault(value):
+    if why := find_fault(value):
         raise why
     return value
 
 
-def dumps(value: Any) -> str:
+def dump_json(value: Any) -> str:
     """JSON as ShareGPT files and chat templates print it: readable Unicode, a space after comma and colon."""
     return json.dumps(value, ensure_ascii=False)
 
 
-def same(a: Any, b: Any) -> bool:
+def is_same_json(a: Any, b: Any) -> bool:
     """Equal as JSON values. Python holds 1, 1.0 and True for equal, JSON does not."""
     return bool(a == b) and json.dumps(a, sort_keys=True) == json.dumps(b, sort_keys=True)
 
 
-def unknown(fields: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
+def take_unknown(fields: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
     """What a reader puts into `extra`: the fields that the dialect does not name."""
     if MEMO in fields:
         raise RowError(Code.BAD_ROW, f"the field name {MEMO!r} is reserved")
     return {key: value for key, value in fields.items() if key not in known}
 
 
-def carried(extra: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
+def take_carried(extra: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
     """What a writer takes out of `extra`: all but our memory, and never a field that the dialect names itself."""
     return {key: value for key, value in extra.items() if key != MEMO and key not in known}
 
 
-def memory(extra: Mapping[str, Any], dialect: str) -> dict[str, Any]:
+def read_memory(extra: Mapping[str, Any], dialect: str) -> dict[str, Any]:
     """What the reader of this dialect left to its writer; empty when there is nothing."""
     memo = extra.get(MEMO)
     kept = memo.get(dialect) if isinstance(memo, dict) else None
     return kept if isinstance(kept, dict) else {}
 
 
-def optional_text(fields: Mapping[str, Any], key: str) -> str | None:
+def read_optional_text(fields: Mapping[str, Any], key: str) -> str | None:
     value = fields.get(key)
     if value is not None and not isinstance(value, str):
         raise RowError(Code.BAD_ROW, f"{key} is not text")

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
-from simia.formats.base import carried, dumps, parse, unknown
+from simia.formats.base import dump_json, parse_json, take_carried, take_unknown
 from simia.trajectory import Message, ToolCall
 
 THINK = re.compile(r"\A\s*<think>\n?(.*?)\n?</think>(\n{0,2})(.*)\Z", re.DOTALL)
@@ -28,12 +28,12 @@ Schemas = Mapping[str, Mapping[str, Any]]
 
 def read_arguments(value: Any) -> tuple[dict[str, Any] | None, str | None]:
     """(arguments, raw): an object, also where it stands in a JSON text or in the JSON text of a JSON text."""
-    text = value if isinstance(value, str) else dumps(value)
+    text = value if isinstance(value, str) else dump_json(value)
     for _ in range(2):
         if not isinstance(value, str):
             break
         try:
-            value = parse(value)
+            value = parse_json(value)
         except ValueError:
             break
     return (value, None) if isinstance(value, dict) else (None, text)
@@ -45,27 +45,27 @@ def read_call(item: Any) -> ToolCall | None:
         return None
     inner, outer = item, {}
     if "name" not in item and isinstance(item.get("function"), dict):
-        inner, outer = item["function"], unknown(item, ("type", "function"))
+        inner, outer = item["function"], take_unknown(item, ("type", "function"))
     name = inner.get("name")
     if not isinstance(name, str):
         return None
     key = "parameters" if "arguments" not in inner and isinstance(inner.get("parameters"), dict) else "arguments"
     arguments, raw = read_arguments(inner.get(key, ""))
-    extra = {**outer, **unknown(inner, ("name", key))}
+    extra = {**outer, **take_unknown(inner, ("name", key))}
     return ToolCall(id="", name=name, arguments=arguments, raw=raw, extra=extra)
 
 
 def read_calls(text: str) -> list[ToolCall]:
     """The calls in a JSON text, one object or a list; at least one, unreadable where it must be."""
     try:
-        value = parse(text)
+        value = parse_json(text)
     except ValueError:
-        return [unreadable(text)]
+        return [make_unreadable_call(text)]
     items = value if isinstance(value, list) and value else [value]
-    return [read_call(item) or unreadable(text if items == [value] else dumps(item)) for item in items]
+    return [read_call(item) or make_unreadable_call(text if items == [value] else dump_json(item)) for item in items]
 
 
-def unreadable(text: str) -> ToolCall:
+def make_unreadable_call(text: str) -> ToolCall:
     """A call that is not JSON, or not a call; its name where one can be made out."""
     found = NAME.search(text)
     return ToolCall(id="", name=found[1] if found else "", raw=text)
@@ -73,7 +73,7 @@ def unreadable(text: str) -> ToolCall:
 
 def write_call(call: ToolCall) -> dict[str, Any]:
     arguments = call.raw or "" if call.arguments is None else call.arguments
-    return {"name": call.name, "arguments": arguments, **carried(call.extra, CALL_FIELDS)}
+    return {"name": call.name, "arguments": arguments, **take_carried(call.extra, CALL_FIELDS)}
 
 
 def read_function(text: str, tools: Schemas) -> ToolCall | None:
@@ -88,18 +88,20 @@ def read_function(text: str, tools: Schemas) -> ToolCall | None:
     if PARAMETER.sub("", body).strip():
         return ToolCall(id="", name=name, raw=text)
     known = tools.get(name, {}).get("properties", {})
-    arguments = {key.strip(): typed(value, known.get(key.strip(), {})) for key, value in PARAMETER.findall(body)}
+    arguments = {
+        key.strip(): convert_argument(value, known.get(key.strip(), {})) for key, value in PARAMETER.findall(body)
+    }
     return ToolCall(id="", name=name, arguments=arguments)
 
 
-def typed(value: str, schema: Any) -> Any:
+def convert_argument(value: str, schema: Any) -> Any:
     """The value that the text stands for: itself where the schema wants a text or says nothing, and where it is no JSON."""
     kinds = schema.get("type", "string") if isinstance(schema, dict) else "string"
     kinds = kinds if isinstance(kinds, list) else [kinds]
     if kinds == ["string"]:
         return value
     try:
-        read = parse({"True": "true", "False": "false", "None": "null"}.get(value, value))
+        read = parse_json({"True": "true", "False": "false", "None": "null"}.get(value, value))
     except ValueError:
         return value
     return value if "string" in kinds and isinstance(read, int | float) else read
@@ -141,12 +143,12 @@ def read_message(text: str, ids: str = "call", tools: Schemas | None = None) -> 
 
 def write_tagged(content: str | None, calls: list[ToolCall]) -> str | None:
     """The reverse of `read_tagged`; None for a turn that has neither."""
-    blocks = [f"<tool_call>\n{tag_safe(dumps(write_call(call)))}\n</tool_call>" for call in calls]
+    blocks = [f"<tool_call>\n{escape_closing_tags(dump_json(write_call(call)))}\n</tool_call>" for call in calls]
     pieces = [*([] if content is None else [content]), *blocks]
     return "\n".join(pieces) if pieces else None
 
 
-def tag_safe(json_text: str) -> str:
+def escape_closing_tags(json_text: str) -> str:
     """JSON in which no string can close the tag around it: `\\/` is JSON's other spelling of `/`."""
     return json_text.replace("</", "<\\/")
 
@@ -185,7 +187,7 @@ def join_results(contents: list[str]) -> str:
     return "\n".join(f"<tool_response>\n{content}\n</tool_response>" for content in contents)
 
 
-def tagged(row: Mapping[str, Any]) -> bool:
+def holds_tags(row: Mapping[str, Any]) -> bool:
     """Do the turns of this row hold calls, results or tools between tags?"""
     turns = row.get("conversations", row.get("messages"))
     texts = [v for t in turns if isinstance(t, dict) for v in t.values()] if isinstance(turns, list) else []

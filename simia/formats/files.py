@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from simia.errors import Code, UserError
-from simia.formats.base import Dialect, Limits, Refused, RowError, fault
+from simia.formats.base import Dialect, RefusedRow, RowError, RowLimits, find_fault
 from simia.trajectory import Trajectory
 
 SAMPLE = 20
@@ -30,7 +30,7 @@ FOREIGN_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class FileRow:
     """A row as found in a file: its value, or why there is none."""
 
     line: int
@@ -39,24 +39,24 @@ class Row:
     value: Any = None
     error: RowError | None = None
 
-    def refused(self, error: RowError) -> Refused:
+    def refused(self, error: RowError) -> RefusedRow:
         shown = self.shown.encode("utf-8", "replace").decode("utf-8")
-        return Refused(line=self.line, index=self.index, code=error.code, detail=error.detail, row=shown)
+        return RefusedRow(line=self.line, index=self.index, code=error.code, detail=error.detail, row=shown)
 
 
 def read_file(
-    path: Path, dialects: Sequence[Dialect], chosen: Dialect | None, limits: Limits
-) -> Iterator[Trajectory | Refused]:
+    path: Path, dialects: Sequence[Dialect], chosen: Dialect | None, limits: RowLimits
+) -> Iterator[Trajectory | RefusedRow]:
     """The rows of a file. Without a chosen dialect, the one that most of the first readable rows look like."""
-    rows = rows_of(path, limits)
+    rows = open_rows(path, limits)
     if chosen is None:
-        first = sample(rows)
-        chosen = vote(path, [row.value for row in first if row.error is None], dialects)
+        first = sample_rows(rows)
+        chosen = vote_dialect(path, [row.value for row in first if row.error is None], dialects)
         rows = chain(first, rows)
-    return convert(path, rows, chosen)
+    return convert_rows(path, rows, chosen)
 
 
-def convert(path: Path, rows: Iterator[Row], dialect: Dialect | None) -> Iterator[Trajectory | Refused]:
+def convert_rows(path: Path, rows: Iterator[FileRow], dialect: Dialect | None) -> Iterator[Trajectory | RefusedRow]:
     for row in rows:
         if row.error is not None or dialect is None:
             yield row.refused(row.error or RowError(Code.BAD_ROW, "the row is not a JSON object"))
@@ -73,9 +73,9 @@ def convert(path: Path, rows: Iterator[Row], dialect: Dialect | None) -> Iterato
         yield trajectory
 
 
-def sample(rows: Iterator[Row]) -> list[Row]:
+def sample_rows(rows: Iterator[FileRow]) -> list[FileRow]:
     """Rows from the start, until enough of them are objects."""
-    taken: list[Row] = []
+    taken: list[FileRow] = []
     objects = 0
     for row in rows:
         taken.append(row)
@@ -85,7 +85,7 @@ def sample(rows: Iterator[Row]) -> list[Row]:
     return taken
 
 
-def vote(path: Path, values: list[Any], dialects: Sequence[Dialect]) -> Dialect | None:
+def vote_dialect(path: Path, values: list[Any], dialects: Sequence[Dialect]) -> Dialect | None:
     """The dialect that most rows look like, the first of `dialects` where several do; None without a single object."""
     objects = [value for value in values if isinstance(value, dict)]
     if not objects:
@@ -98,30 +98,30 @@ def vote(path: Path, values: list[Any], dialects: Sequence[Dialect]) -> Dialect 
     return best
 
 
-def rows_of(path: Path, limits: Limits) -> Iterator[Row]:
+def open_rows(path: Path, limits: RowLimits) -> Iterator[FileRow]:
     """Opens at once, so that a wrong path is the user's error here and not at the first row."""
     if path.suffix.lower() not in SUFFIXES:
         raise UserError(f"{path}: trajectories are read from {' and '.join(SUFFIXES)} files")
     if path.exists() and not path.is_file():  # a device or a pipe may never end, and is not there a second time
         raise UserError(f"{path} is no regular file: trajectories are read from {' and '.join(SUFFIXES)} files")
-    with opened(path) as file:
+    with open_binary(path) as file:
         mark = file.read(2)
     if mark in FOREIGN_MARKS:
         raise UserError(f"{path} is UTF-16: save it as UTF-8")
-    return lines(path, limits) if path.suffix.lower() == ".jsonl" else values(path, limits)
+    return read_json_lines(path, limits) if path.suffix.lower() == ".jsonl" else read_json_values(path, limits)
 
 
-def opened(path: Path) -> BinaryIO:
+def open_binary(path: Path) -> BinaryIO:
     try:
         return path.open("rb")
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}") from None
 
 
-def lines(path: Path, limits: Limits) -> Iterator[Row]:
+def read_json_lines(path: Path, limits: RowLimits) -> Iterator[FileRow]:
     """The rows of a JSON Lines file; blank lines count as lines and not as rows."""
     line = index = 0
-    with opened(path) as file:  # again, and it may be gone by now
+    with open_binary(path) as file:  # again, and it may be gone by now
         while chunk := file.readline(limits.row_bytes + 1):
             line += 1
             if line == 1:
@@ -133,27 +133,27 @@ def lines(path: Path, limits: Limits) -> Iterator[Row]:
             if len(chunk) > limits.row_bytes and not chunk.endswith(b"\n"):
                 while (more := file.readline(1 << 20)) and not more.endswith(b"\n"):
                     pass
-                yield Row(line, index, shown, error=too_large(limits))
+                yield FileRow(line, index, shown, error=refuse_large_row(limits))
                 continue
             try:
                 text = chunk.decode("utf-8")
                 value = json.loads(text)
             except UnicodeDecodeError as error:
-                yield Row(line, index, shown, error=RowError(Code.BAD_JSON, f"not UTF-8 at byte {error.start + 1}"))
+                yield FileRow(line, index, shown, error=RowError(Code.BAD_JSON, f"not UTF-8 at byte {error.start + 1}"))
             except (ValueError, RecursionError) as error:
-                yield Row(line, index, shown, error=broken(error))
+                yield FileRow(line, index, shown, error=explain_broken_row(error))
             else:
-                yield Row(line, index, shown, value, fault(value, limits.depth))
+                yield FileRow(line, index, shown, value, find_fault(value, limits.depth))
 
 
-def values(path: Path, limits: Limits) -> Iterator[Row]:
+def read_json_values(path: Path, limits: RowLimits) -> Iterator[FileRow]:
     """The rows of a JSON file: a list, or objects after one another. Bytes that are not UTF-8 refuse their row only."""
-    with opened(path) as file:
+    with open_binary(path) as file:
         text = file.read().decode("utf-8-sig", "surrogateescape")
     decoder = json.JSONDecoder()
-    at = after_blank(text, 0)
+    at = skip_blank(text, 0)
     listed = text.startswith("[", at)
-    at = after_blank(text, at + listed)
+    at = skip_blank(text, at + listed)
     line, counted, index = 1, 0, 0
     while at < len(text) and not (listed and text[at] == "]"):
         index += 1
@@ -164,32 +164,32 @@ def values(path: Path, limits: Limits) -> Iterator[Row]:
         try:
             value, end = decoder.raw_decode(text, start)
         except (ValueError, RecursionError) as error:
-            why, end = broken(error), balanced_end(text, start)
+            why, end = explain_broken_row(error), find_balanced_end(text, start)
         if end is None:
-            yield Row(line, index, shown, error=rest(why, len(text) - start))
+            yield FileRow(line, index, shown, error=refuse_rest(why, len(text) - start))
             return
         if end - start > limits.row_bytes:
-            value, why = None, too_large(limits)
-        yield Row(line, index, shown, value, why or fault(value, limits.depth))
-        at = after_blank(text, end)
+            value, why = None, refuse_large_row(limits)
+        yield FileRow(line, index, shown, value, why or find_fault(value, limits.depth))
+        at = skip_blank(text, end)
         if listed and at < len(text) and text[at] == ",":
-            at = after_blank(text, at + 1)
+            at = skip_blank(text, at + 1)
         elif listed and at < len(text) and text[at] != "]":
             line += text.count("\n", counted, at)
             lost = RowError(Code.BAD_JSON, "a comma is missing after this row's predecessor")
-            yield Row(line, index + 1, text[at : at + SHOWN], error=rest(lost, len(text) - at))
+            yield FileRow(line, index + 1, text[at : at + SHOWN], error=refuse_rest(lost, len(text) - at))
             return
     if listed and at >= len(text):
         line += text.count("\n", counted)
-        yield Row(line, index + 1, "", error=RowError(Code.BAD_JSON, "the file ends before its list does"))
+        yield FileRow(line, index + 1, "", error=RowError(Code.BAD_JSON, "the file ends before its list does"))
 
 
-def after_blank(text: str, at: int) -> int:
+def skip_blank(text: str, at: int) -> int:
     found = BLANK.match(text, at)
     return found.end() if found else at
 
 
-def balanced_end(text: str, start: int) -> int | None:
+def find_balanced_end(text: str, start: int) -> int | None:
     """Where a broken object or list ends, going by its brackets; None when they, or its quotes, do not balance."""
     if text[start] not in "{[":
         return None
@@ -203,7 +203,7 @@ def balanced_end(text: str, start: int) -> int | None:
     return None
 
 
-def broken(error: ValueError | RecursionError) -> RowError:
+def explain_broken_row(error: ValueError | RecursionError) -> RowError:
     if isinstance(error, RecursionError):
         return RowError(Code.TOO_LARGE, "the row nests too deep to be read")
     if isinstance(error, json.JSONDecodeError):
@@ -211,10 +211,10 @@ def broken(error: ValueError | RecursionError) -> RowError:
     return RowError(Code.BAD_JSON, str(error))
 
 
-def rest(why: RowError | None, characters: int) -> RowError:
+def refuse_rest(why: RowError | None, characters: int) -> RowError:
     reason = why.detail if why else "broken"
     return RowError(Code.BAD_JSON, f"{reason}; from here on the file cannot be read ({characters} characters)")
 
 
-def too_large(limits: Limits) -> RowError:
+def refuse_large_row(limits: RowLimits) -> RowError:
     return RowError(Code.TOO_LARGE, f"the row is larger than {limits.row_bytes} bytes")

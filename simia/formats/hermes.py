@@ -15,12 +15,12 @@ from typing import Any
 
 from simia.errors import Code
 from simia.formats import calls, tools
-from simia.formats.base import RowError, carried, dumps, fault, memory, optional_text
-from simia.formats.turns import Habit, Head, Shape, Turn, TurnDialect, roles
+from simia.formats.base import RowError, dump_json, find_fault, read_memory, read_optional_text, take_carried
+from simia.formats.turns import HeadHabit, RowHead, RowShape, Turn, TurnDialect, find_roles
 from simia.tool import ToolSpec
 from simia.trajectory import Message, Trajectory
 
-SHAREGPT = Shape(
+SHAREGPT = RowShape(
     rows="conversations",
     role="from",
     text="value",
@@ -33,7 +33,7 @@ SHAREGPT = Shape(
         "assistant": "assistant",
     },
 )
-CHAT = Shape(
+CHAT = RowShape(
     rows="messages",
     role="role",
     text="content",
@@ -56,17 +56,17 @@ For each function call, return a json object with function name and arguments wi
 BETWEEN = re.compile(r"[\s,]*")
 
 
-class Hermes:
+class HermesDialect:
     """Hermes text in either container; new rows are ShareGPT."""
 
     name = "hermes"
 
     def __init__(self) -> None:
-        self.sharegpt, self.chat = Tagged(SHAREGPT), Tagged(CHAT)
+        self.sharegpt, self.chat = HermesContainer(SHAREGPT), HermesContainer(CHAT)
 
     def sniff(self, row: Mapping[str, Any]) -> bool:
         dialect = self.of(row)
-        found = roles(row, dialect.shape)
+        found = find_roles(row, dialect.shape)
         if found is None or not found <= dialect.shape.roles.keys():
             return False
         return not any("tool_calls" in turn for turn in row[dialect.shape.rows])
@@ -75,49 +75,49 @@ class Hermes:
         return self.of(row).read(row)
 
     def write(self, t: Trajectory) -> dict[str, Any]:
-        chat = memory(t.extra, self.name).get("container") == CHAT.rows
+        chat = read_memory(t.extra, self.name).get("container") == CHAT.rows
         return (self.chat if chat else self.sharegpt).write(t)
 
-    def of(self, row: Mapping[str, Any]) -> Tagged:
+    def of(self, row: Mapping[str, Any]) -> HermesContainer:
         return self.chat if CHAT.rows in row and SHAREGPT.rows not in row else self.sharegpt
 
 
-class Tagged(TurnDialect):
+class HermesContainer(TurnDialect):
     """Hermes text in one container."""
 
     name = "hermes"
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: RowShape) -> None:
         self.shape = shape
         self.mark = {"container": shape.rows} if shape is CHAT else {}
         self.names = {role: name for name, role in reversed(list(shape.roles.items()))}
 
-    def read_head(self, head: Head) -> tuple[str | None, list[ToolSpec]]:
-        system = optional_text(head.turns[0], self.shape.text) if head.turns else None
+    def read_head(self, head: RowHead) -> tuple[str | None, list[ToolSpec]]:
+        system = read_optional_text(head.turns[0], self.shape.text) if head.turns else None
         column = tools.read_tools(head.fields.get("tools"))
         if system is None:
             return None, column
         system, listed = split_system(system)
         return system, column if listed is None else listed
 
-    def habit(self, head: Head) -> Habit:
+    def habit(self, head: RowHead) -> HeadHabit:
         turn = {k: v for k, v in head.turns[0].items() if k != self.shape.text} if head.turns else {}
-        text, nested = tools.style_of(head.fields.get("tools"))
+        text, nested = tools.detect_tool_style(head.fields.get("tools"))
         column = nested is not None
-        return Habit(
+        return HeadHabit(
             turn=None if turn in ({}, {self.shape.role: "system"}) else turn,
             column=column or None,
             text=text if column else None,
             nested=nested,
         )
 
-    def write_head(self, system: str | None, specs: list[ToolSpec], habit: Habit) -> Head:
+    def write_head(self, system: str | None, specs: list[ToolSpec], habit: HeadHabit) -> RowHead:
         text = join_system(system, specs)
         turn = {self.shape.role: "system", **(habit.turn or {}), self.shape.text: text}
         fields: dict[str, Any] = {}
         if habit.column and specs:
             fields["tools"] = tools.write_tools(specs, text=habit.text is True, nested=habit.nested is True)
-        return Head([] if text is None else [turn], fields)
+        return RowHead([] if text is None else [turn], fields)
 
     def continues(self, before: Turn, turn: Turn) -> bool:
         return self.answers(before) and self.answers(turn)
@@ -131,7 +131,7 @@ class Tagged(TurnDialect):
             return [message for turn in turns for message in self.read_results(turn, calls.split_results)]
         turn = turns[0]
         role: Any = self.kind(turn)
-        value, extra = self.value(turn), self.turn_extra(turn)
+        value, extra = self.value(turn), self.read_turn_extra(turn)
         if role != "assistant" or not isinstance(value, str):
             return [Message(role=role, content=value, extra=extra)]
         reasoning, rest = calls.split_think(value)
@@ -142,7 +142,7 @@ class Tagged(TurnDialect):
         """Results in a row share a turn, unless a later one has fields of its own."""
         end = at + 1
         if messages[at].role == "tool" and not isinstance(messages[at].content, list):
-            while end < len(messages) and messages[end].role == "tool" and not carried(messages[end].extra, ()):
+            while end < len(messages) and messages[end].role == "tool" and not take_carried(messages[end].extra, ()):
                 end += 1
         return end - at
 
@@ -176,7 +176,7 @@ def split_system(text: str) -> tuple[str | None, list[ToolSpec] | None]:
 def join_system(system: str | None, specs: list[ToolSpec]) -> str | None:
     if not specs:
         return system
-    listed = "\n".join(calls.tag_safe(dumps(tools.write_tool(spec, nested=True))) for spec in specs)
+    listed = "\n".join(calls.escape_closing_tags(dump_json(tools.write_tool(spec, nested=True))) for spec in specs)
     section = f"{INTRO}{listed}{OUTRO}"
     return section if system is None else f"{system}\n\n{section}"
 
@@ -192,6 +192,6 @@ def read_block(block: str) -> list[ToolSpec]:
         found += value if isinstance(value, list) else [value]
         blank = BETWEEN.match(block, at)
         at = blank.end() if blank else at
-    if why := fault(found):
+    if why := find_fault(found):
         raise RowError(Code.BAD_TOOLS, why.detail)
     return [tools.read_tool(item) for item in found]

@@ -31,7 +31,7 @@ RESULT_MARKERS = re.compile(r"</?tool_response>")
 BARE_DATE = re.compile(r"\d{4}-\d\d-\d\d(?:[ T][\d:.]+(?:Z|[+-][\d:]+)?)?")
 
 
-class Unfit(Exception):  # noqa: N818 - carries data, not a fault
+class UntrainableError(Exception):
     """This trajectory (or turn) cannot be trained on without loss; `issue` says why. Never leaves the exporter."""
 
     def __init__(self, code: Code, where: str, detail: str) -> None:
@@ -40,7 +40,7 @@ class Unfit(Exception):  # noqa: N818 - carries data, not a fault
 
 
 @dataclass(frozen=True)
-class Turn:
+class TrainerTurn:
     """One entry of `conversations`. `place` is the index of its (first) message; `calls` how many it makes."""
 
     role: str
@@ -50,18 +50,18 @@ class Turn:
     trained: bool = False
 
     @property
-    def agents(self) -> bool:
+    def is_agents(self) -> bool:
         return self.role in ("gpt", "function_call")
 
 
 @dataclass(frozen=True)
-class Conversation:
+class TrainerConversation:
     """A trajectory as LLaMA-Factory has it: what every row made from it shares, and its turns."""
 
     id: str
     system: str
     tools: str
-    turns: tuple[Turn, ...]
+    turns: tuple[TrainerTurn, ...]
 
     def row(self, end: int | None = None) -> dict[str, Any]:
         """The row of the first `end` turns (all of them when None). Extra columns are ignored by the trainer."""
@@ -77,49 +77,51 @@ class Conversation:
 
 def write(t: Trajectory, *, reasoning: bool = False) -> dict[str, Any]:
     """The whole trajectory as one row, every assistant turn trained. Raises `Unfit`."""
-    return whole(conversation(t, reasoning=reasoning))
+    return write_whole(convert_conversation(t, reasoning=reasoning))
 
 
-def whole(c: Conversation) -> dict[str, Any]:
+def write_whole(c: TrainerConversation) -> dict[str, Any]:
     """One row; its trainer setting is `mask_history: false`, which knows no per-turn switch."""
-    if not c.turns[-1].agents:
-        raise Unfit(Code.BAD_ENDING, f"messages[{c.turns[-1].place}]", "the row would end on a turn of the environment")
+    if not c.turns[-1].is_agents:
+        raise UntrainableError(
+            Code.BAD_ENDING, f"messages[{c.turns[-1].place}]", "the row would end on a turn of the environment"
+        )
     for turn in c.turns:
-        if turn.agents and not turn.trained:
+        if turn.is_agents and not turn.trained:
             detail = "train: false cannot be said of one turn of a whole trajectory; export with segment=turns"
-            raise Unfit(Code.UNEXPRESSIBLE, f"messages[{turn.place}]", detail)
+            raise UntrainableError(Code.UNEXPRESSIBLE, f"messages[{turn.place}]", detail)
     return c.row()
 
 
-def ends(c: Conversation) -> list[int]:
+def list_segment_ends(c: TrainerConversation) -> list[int]:
     """Where `segment=turns` cuts: after each assistant turn that is to be trained."""
     return [n for n, turn in enumerate(c.turns, start=1) if turn.trained]
 
 
-def conversation(t: Trajectory, *, reasoning: bool = False) -> Conversation:
+def convert_conversation(t: Trajectory, *, reasoning: bool = False) -> TrainerConversation:
     """Check and convert. Raises `Unfit` with the first thing that the trainer would not carry exactly.
 
     Without a system text the row's is empty, and the template writes its own, as the model's chat template does at inference.
     """
     system = t.system or ""
-    tools = json_text([tool.flat() for tool in t.tools], "tools") if t.tools else ""
-    writable(system, "system")
-    no_control(system, "system")
-    no_control(tools, "tools")
-    turns = paired(t.messages, reasoning)
+    tools = write_json([tool.flat() for tool in t.tools], "tools") if t.tools else ""
+    check_writable_text(system, "system")
+    refuse_control_tokens(system, "system")
+    refuse_control_tokens(tools, "tools")
+    turns = pair_turns(t.messages, reasoning)
     if not any(turn.trained for turn in turns):
-        raise Unfit(Code.UNEXPRESSIBLE, "messages", "no turn to train on")
+        raise UntrainableError(Code.UNEXPRESSIBLE, "messages", "no turn to train on")
     if BARE_DATE.fullmatch(system) or all(BARE_DATE.fullmatch(turn.value) for turn in turns[:2]):
-        raise Unfit(
+        raise UntrainableError(
             Code.UNEXPRESSIBLE, "messages", "nothing but dates: the trainer's reader would make timestamps of them"
         )
-    return Conversation(id=t.id, system=system, tools=tools, turns=tuple(turns))
+    return TrainerConversation(id=t.id, system=system, tools=tools, turns=tuple(turns))
 
 
-def paired(messages: Sequence[Message], reasoning: bool) -> list[Turn]:
+def pair_turns(messages: Sequence[Message], reasoning: bool) -> list[TrainerTurn]:
     """The turns in the trainer's strict alternation; what the agent never saw is left out."""
     seen = [(i, m) for i, m in enumerate(messages) if m.visible_to is None or "agent" in m.visible_to]
-    turns: list[Turn] = []
+    turns: list[TrainerTurn] = []
     position = 0
     while position < len(seen):
         place, message = seen[position]
@@ -131,108 +133,110 @@ def paired(messages: Sequence[Message], reasoning: bool) -> list[Turn]:
             while position < len(seen) and seen[position][1].role == "tool":
                 results.append(seen[position][1])
                 position += 1
-            turns.append(observation(asked, results, place))
+            turns.append(write_observation(asked, results, place))
         elif message.role == "assistant":
-            turns.append(agent_turn(message, place, reasoning))
+            turns.append(write_agent_turn(message, place, reasoning))
         elif message.role == "user" and not message.calls:
-            turns.append(user_turn(message, place))
+            turns.append(write_user_turn(message, place))
         else:
-            raise Unfit(Code.UNEXPRESSIBLE, where, f"a {message.role} message here has no counterpart")
-        if turns[-1].agents != (len(turns) % 2 == 0):
-            raise Unfit(Code.ROLE_ORDER, where, f"a {message.role} message cannot be turn {len(turns)}")
+            raise UntrainableError(Code.UNEXPRESSIBLE, where, f"a {message.role} message here has no counterpart")
+        if turns[-1].is_agents != (len(turns) % 2 == 0):
+            raise UntrainableError(Code.ROLE_ORDER, where, f"a {message.role} message cannot be turn {len(turns)}")
         if turns[-1].role == "human" and len(turns) > 1 and turns[-2].role == "function_call":
-            raise Unfit(Code.UNPAIRED_CALL, where, "a call has no result")
+            raise UntrainableError(Code.UNPAIRED_CALL, where, "a call has no result")
     return turns
 
 
-def user_turn(message: Message, place: int) -> Turn:
+def write_user_turn(message: Message, place: int) -> TrainerTurn:
     where = f"messages[{place}]"
-    text = plain(message, where)
+    text = take_plain_text(message, where)
     if "{{idx}}" in text:
-        raise Unfit(Code.UNEXPRESSIBLE, where, "the trainer replaces {{idx}} in a user turn by a number")
+        raise UntrainableError(Code.UNEXPRESSIBLE, where, "the trainer replaces {{idx}} in a user turn by a number")
     if RESULT_MARKERS.search(text):
-        raise Unfit(Code.LEAK, where, "a user turn with <tool_response> reads as a tool's result")
-    return Turn("human", text, place)
+        raise UntrainableError(Code.LEAK, where, "a user turn with <tool_response> reads as a tool's result")
+    return TrainerTurn("human", text, place)
 
 
-def observation(asked: Sequence[ToolCall], results: Sequence[Message], place: int) -> Turn:
+def write_observation(asked: Sequence[ToolCall], results: Sequence[Message], place: int) -> TrainerTurn:
     """All results of one assistant turn, in the order of the calls: the row has no call ids, position is the link."""
     where = f"messages[{place}]"
     if len(results) != len(asked):
         code = Code.UNPAIRED_RESULT if len(results) > len(asked) else Code.UNPAIRED_CALL
-        raise Unfit(code, where, f"{len(asked)} calls, {len(results)} results")
+        raise UntrainableError(code, where, f"{len(asked)} calls, {len(results)} results")
     ordered = list(results)
     if any(result.call_id is not None for result in results):
         by_id = {result.call_id: result for result in results}
         if len(by_id) != len(results) or set(by_id) != {call.id for call in asked}:
-            raise Unfit(Code.UNPAIRED_RESULT, where, "the results' call ids are not those of the calls")
+            raise UntrainableError(Code.UNPAIRED_RESULT, where, "the results' call ids are not those of the calls")
         ordered = [by_id[call.id] for call in asked]
-    texts = [plain(result, where) for result in ordered]
+    texts = [take_plain_text(result, where) for result in ordered]
     if any(RESULT_MARKERS.search(text) for text in texts):
-        raise Unfit(Code.LEAK, where, "a result that holds <tool_response> reads as several results")
-    return Turn("observation", RESULT_JOINT.join(texts), place)
+        raise UntrainableError(Code.LEAK, where, "a result that holds <tool_response> reads as several results")
+    return TrainerTurn("observation", RESULT_JOINT.join(texts), place)
 
 
-def agent_turn(message: Message, place: int, reasoning: bool) -> Turn:
+def write_agent_turn(message: Message, place: int, reasoning: bool) -> TrainerTurn:
     where = f"messages[{place}]"
-    text = plain(message, where)
+    text = take_plain_text(message, where)
     thought = (message.reasoning or "") if reasoning else ""
     for words in (text, thought):
-        no_control(words, where)
+        refuse_control_tokens(words, where)
         if found := AGENT_MARKERS.search(words):
-            raise Unfit(Code.LEAK, where, f"the agent's words hold the marker {found[0]}")
+            raise UntrainableError(Code.LEAK, where, f"the agent's words hold the marker {found[0]}")
     head = f"<think>\n{thought}\n</think>\n\n" if thought.strip() else ""
     trained = message.train is not False
     if message.calls:
-        written = calls_json(message.calls, where)
+        written = write_calls(message.calls, where)
         body = f"{text}\n<tool_call>{written}</tool_call>" if text else written
-        return Turn("function_call", head + body, place, len(message.calls), trained)
+        return TrainerTurn("function_call", head + body, place, len(message.calls), trained)
     if not text.strip():
-        raise Unfit(Code.EMPTY_TURN, where, "neither text nor calls")
-    return Turn("gpt", head + text, place, 0, trained)
+        raise UntrainableError(Code.EMPTY_TURN, where, "neither text nor calls")
+    return TrainerTurn("gpt", head + text, place, 0, trained)
 
 
-def calls_json(calls: Sequence[ToolCall], where: str) -> str:
+def write_calls(calls: Sequence[ToolCall], where: str) -> str:
     """One call as an object, several as a list, with no `<` in it (see above)."""
     written = []
     for n, call in enumerate(calls):
         at = f"{where}.calls[{n}]"
         if call.arguments is None:
-            raise Unfit(Code.UNPARSABLE_ARGUMENTS, at, "the trainer dies on a call without parsed arguments")
-        text = json_text({"name": call.name, "arguments": call.arguments}, at)
-        no_control(text, at)
+            raise UntrainableError(Code.UNPARSABLE_ARGUMENTS, at, "the trainer dies on a call without parsed arguments")
+        text = write_json({"name": call.name, "arguments": call.arguments}, at)
+        refuse_control_tokens(text, at)
         if "</tool_call>" in text:
-            raise Unfit(Code.LEAK, at, "a call that holds </tool_call> could not be read back from the model's output")
+            raise UntrainableError(
+                Code.LEAK, at, "a call that holds </tool_call> could not be read back from the model's output"
+            )
         written.append(text.replace("<", "\\u003c"))
     return written[0] if len(written) == 1 else f"[{', '.join(written)}]"
 
 
-def plain(message: Message, where: str) -> str:
+def take_plain_text(message: Message, where: str) -> str:
     """The text of a message, if it is nothing but text and can be written as UTF-8."""
     if isinstance(message.content, list) and any(part.get("type", "text") != "text" for part in message.content):
-        raise Unfit(Code.UNEXPRESSIBLE, where, "a message with parts that are not text")
+        raise UntrainableError(Code.UNEXPRESSIBLE, where, "a message with parts that are not text")
     text = message.text
-    no_control(text, where)
-    writable(text, where)
+    refuse_control_tokens(text, where)
+    check_writable_text(text, where)
     return text
 
 
-def json_text(value: Any, where: str) -> str:
+def write_json(value: Any, where: str) -> str:
     try:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False)
     except (ValueError, TypeError) as error:
-        raise Unfit(Code.BAD_JSON, where, f"not JSON: {error}") from None
-    writable(text, where)
+        raise UntrainableError(Code.BAD_JSON, where, f"not JSON: {error}") from None
+    check_writable_text(text, where)
     return text
 
 
-def writable(text: str, where: str) -> None:
+def check_writable_text(text: str, where: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise Unfit(Code.BAD_ROW, where, "half a surrogate pair cannot be written as UTF-8") from None
+        raise UntrainableError(Code.BAD_ROW, where, "half a surrogate pair cannot be written as UTF-8") from None
 
 
-def no_control(text: str, where: str) -> None:
+def refuse_control_tokens(text: str, where: str) -> None:
     if found := CONTROL.search(text):
-        raise Unfit(Code.LEAK, where, f"{found[0]} would become a control token")
+        raise UntrainableError(Code.LEAK, where, f"{found[0]} would become a control token")

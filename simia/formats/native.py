@@ -18,7 +18,7 @@ from simia.trajectory import VERSION, End, Message, Provenance, Trajectory, Usag
 OPEN: dict[str, type[BaseModel]] = {"end": End, "provenance": Provenance, "usage": Usage}
 
 
-class Native:
+class NativeDialect:
     """Simia's own JSON rows."""
 
     name = "simia"
@@ -43,7 +43,7 @@ class Native:
             raise RowError(Code.BAD_ROW, f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
         except UserError as error:
             raise RowError(Code.BAD_ROW, str(error)) from None
-        for where, value, model in nested(row):
+        for where, value, model in list_nested(row):
             if strange := sorted(value.keys() - model.model_fields.keys()):
                 raise RowError(Code.BAD_ROW, f"{where}.{strange[0]}: no field of a simia row (version {version})")
         return trajectory
@@ -52,7 +52,7 @@ class Native:
         return t.to_row()
 
 
-def nested(row: Mapping[str, Any]) -> list[tuple[str, dict[str, Any], type[BaseModel]]]:
+def list_nested(row: Mapping[str, Any]) -> list[tuple[str, dict[str, Any], type[BaseModel]]]:
     """The objects of a row whose models would drop an unknown field without a word."""
     found = [(key, row[key], model) for key, model in OPEN.items() if key in row]
     return found + [(f"issues[{i}]", issue, Issue) for i, issue in enumerate(row.get("issues", []))]

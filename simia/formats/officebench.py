@@ -15,33 +15,33 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from simia.formats.acted import Acted
-from simia.formats.actions import Style, Unsaid, closing, tool
-from simia.formats.base import dumps, fault
-from simia.formats.turns import Shape, Turn
+from simia.formats.acted import ActionDialect
+from simia.formats.actions import ActionStyle, InexpressibleTurn, make_tool, take_closing_text
+from simia.formats.base import dump_json, find_fault
+from simia.formats.turns import RowShape, Turn
 from simia.tool import ToolSpec
 from simia.trajectory import Message, ToolCall, Trajectory
 
-SHAREGPT = Shape(
+SHAREGPT = RowShape(
     "conversations",
     "from",
     "value",
     {"human": "user", "gpt": "assistant", "system": "system", "user": "user", "assistant": "assistant"},
 )
-CHAT = Shape("messages", "role", "content", {"user": "user", "assistant": "assistant", "system": "system"})
+CHAT = RowShape("messages", "role", "content", {"user": "user", "assistant": "assistant", "system": "system"})
 NOTHING = "None"
 TOOLS: tuple[ToolSpec, ...] = tuple(
     map(ToolSpec.model_validate, json.loads(Path(__file__).with_name("officebench_tools.json").read_text("utf-8")))
 )
 APPS: tuple[str, ...] = tuple(dict.fromkeys(spec.name.partition(".")[0] for spec in TOOLS))
-SWITCH = tool(
+SWITCH = make_tool(
     "system.switch_app",
     "Open an app. Its actions can be used from then on, until another app is opened.",
     target_app={"type": "string", "enum": list(APPS), "description": "The app."},
 )
 
 
-class Office(Style):
+class OfficeStyle(ActionStyle):
     """One JSON object a turn, after a thought."""
 
     tools = (SWITCH, *TOOLS)
@@ -71,7 +71,7 @@ class Office(Style):
         name = f"{fields['app']}.{fields['action']}"
         if name == "system.finish_task":
             answer = fields.get("answer", NOTHING)
-            said = answer if isinstance(answer, str) else NOTHING if answer is None else dumps(answer)
+            said = answer if isinstance(answer, str) else NOTHING if answer is None else dump_json(answer)
             return Message(role="assistant", reasoning=reasoning, content=said)
         arguments = {key: value for key, value in fields.items() if key not in self.own}
         return Message(role="assistant", reasoning=reasoning, calls=[ToolCall(id="", name=name, arguments=arguments)])
@@ -79,31 +79,31 @@ class Office(Style):
     def write_agent(self, message: Message) -> str:
         thought = f"<think>{message.reasoning}</think>\n" if message.reasoning else ""
         if not message.calls:
-            fields = {"app": "system", "action": "finish_task", "answer": closing(message)}
-            return f"{thought}<answer> {dumps(fields)} </answer>"
+            fields = {"app": "system", "action": "finish_task", "answer": take_closing_text(message)}
+            return f"{thought}<answer> {dump_json(fields)} </answer>"
         call = message.calls[0]
         app, dot, action = call.name.partition(".")
         if message.content or len(message.calls) != 1:
-            raise Unsaid("a turn holds one action and nothing beside it")
+            raise InexpressibleTurn("a turn holds one action and nothing beside it")
         if call.arguments is None or not dot or self.own & call.arguments.keys():
-            raise Unsaid(f"{call.name!r} with these arguments is no action of an app")
-        return f"{thought}<answer> {dumps({'app': app, 'action': action, **call.arguments})} </answer>"
+            raise InexpressibleTurn(f"{call.name!r} with these arguments is no action of an app")
+        return f"{thought}<answer> {dump_json({'app': app, 'action': action, **call.arguments})} </answer>"
 
 
-OFFICE = Office()
+OFFICE = OfficeStyle()
 
 
-class OfficeBench(Acted):
+class OfficeBenchDialect(ActionDialect):
     """OfficeBench rows in either container."""
 
     name = "officebench"
     shapes = (SHAREGPT, CHAT)
 
-    def style_of(self, row: Mapping[str, Any], turns: Sequence[Turn], shape: Shape) -> Style | None:
+    def style_of(self, row: Mapping[str, Any], turns: Sequence[Turn], shape: RowShape) -> ActionStyle | None:
         said = [turn[shape.text] for turn in turns if shape.roles[turn[shape.role]] == "assistant"]
         return OFFICE if any(OFFICE.acts(text) for text in said) else None
 
-    def style_for(self, t: Trajectory) -> Style | None:
+    def style_for(self, t: Trajectory) -> ActionStyle | None:
         return OFFICE if [spec.name for spec in t.tools] == [spec.name for spec in OFFICE.tools] else None
 
     def stranger(self, row: Mapping[str, Any]) -> str:
@@ -125,7 +125,7 @@ def read_object(text: str) -> dict[str, Any] | None:
 
 def is_json_object(value: Any) -> bool:
     """A Python literal may hold what JSON does not: sets, bytes, complex numbers, keys that are no text."""
-    if not isinstance(value, dict) or fault(value) is not None:
+    if not isinstance(value, dict) or find_fault(value) is not None:
         return False
     try:
         return bool(json.loads(json.dumps(value)) == value)

@@ -12,13 +12,13 @@ from typing import Any
 
 from simia.errors import Code
 from simia.formats import tools
-from simia.formats.base import RowError, carried, dumps, optional_text, unknown
-from simia.formats.calls import read_arguments, tagged, unreadable
-from simia.formats.turns import Habit, Head, Shape, Turn, TurnDialect, content, roles
+from simia.formats.base import RowError, dump_json, read_optional_text, take_carried, take_unknown
+from simia.formats.calls import holds_tags, make_unreadable_call, read_arguments
+from simia.formats.turns import HeadHabit, RowHead, RowShape, Turn, TurnDialect, find_roles, read_content
 from simia.tool import ToolSpec
 from simia.trajectory import Message, ToolCall
 
-SHAPE = Shape(
+SHAPE = RowShape(
     rows="messages",
     role="role",
     text="content",
@@ -35,7 +35,7 @@ FIELDS = ("role", "content", "tool_calls", "tool_call_id", "name", "reasoning_co
 CALL_FIELDS = ("id", "function")
 
 
-class OpenAI(TurnDialect):
+class OpenAIDialect(TurnDialect):
     """OpenAI chat rows."""
 
     name = "openai"
@@ -43,31 +43,31 @@ class OpenAI(TurnDialect):
     says_ids = True
 
     def sniff(self, row: Mapping[str, Any]) -> bool:
-        if roles(row, SHAPE) is None:
+        if find_roles(row, SHAPE) is None:
             return False
-        return any("tool_calls" in turn for turn in row["messages"]) or not tagged(row)
+        return any("tool_calls" in turn for turn in row["messages"]) or not holds_tags(row)
 
-    def read_head(self, head: Head) -> tuple[str | None, list[ToolSpec]]:
+    def read_head(self, head: RowHead) -> tuple[str | None, list[ToolSpec]]:
         system = Message(role="system", content=self.value(head.turns[0])).text if head.turns else None
         if head.turns and head.turns[0]["content"] is None:
             system = None
         return system, tools.read_tools(head.fields.get("tools"))
 
-    def habit(self, head: Head) -> Habit:
+    def habit(self, head: RowHead) -> HeadHabit:
         turn = {key: value for key, value in head.turns[0].items() if key != "content"} if head.turns else None
-        text, nested = tools.style_of(head.fields.get("tools"))
-        return Habit(
+        text, nested = tools.detect_tool_style(head.fields.get("tools"))
+        return HeadHabit(
             turn=None if turn == {"role": "system"} else turn,
             text=True if text and nested is not None else None,
             nested=False if nested is False else None,
         )
 
-    def write_head(self, system: str | None, specs: list[ToolSpec], habit: Habit) -> Head:
+    def write_head(self, system: str | None, specs: list[ToolSpec], habit: HeadHabit) -> RowHead:
         turns = [] if system is None else [{"role": "system", **(habit.turn or {}), "content": system}]
         fields: dict[str, Any] = {}
         if specs:
             fields["tools"] = tools.write_tools(specs, text=habit.text is True, nested=habit.nested is not False)
-        return Head(turns, fields)
+        return RowHead(turns, fields)
 
     def read_group(self, turns: list[Turn]) -> list[Message]:
         turn = turns[0]
@@ -79,12 +79,12 @@ class OpenAI(TurnDialect):
         call_id = turn.get("tool_call_id")
         message = Message(
             role=role,
-            content=content(turn.get("content"), result=role == "tool"),
-            reasoning=optional_text(turn, thought),
-            calls=read_calls(turn),
+            content=read_content(turn.get("content"), result=role == "tool"),
+            reasoning=read_optional_text(turn, thought),
+            calls=read_openai_calls(turn),
             call_id=call_id if isinstance(call_id, str) else "" if role == "tool" else None,
-            name=optional_text(turn, "name"),
-            extra=unknown(turn, (*FIELDS, thought)),
+            name=read_optional_text(turn, "name"),
+            extra=take_unknown(turn, (*FIELDS, thought)),
         )
         return [message]
 
@@ -92,25 +92,25 @@ class OpenAI(TurnDialect):
         return [write_message(message) for message in messages]
 
 
-def read_calls(turn: Turn) -> list[ToolCall]:
+def read_openai_calls(turn: Turn) -> list[ToolCall]:
     """The calls of a message, old style and new."""
     listed = turn.get("tool_calls")
     if listed is not None and not isinstance(listed, list):
         raise RowError(Code.BAD_ROW, "'tool_calls' is not a list")
-    calls = [read_call(item) for item in listed or []]
+    calls = [read_openai_call(item) for item in listed or []]
     old = turn.get("function_call")
-    return [*calls, read_call({"function": old})] if old is not None else calls
+    return [*calls, read_openai_call({"function": old})] if old is not None else calls
 
 
-def read_call(item: Any) -> ToolCall:
+def read_openai_call(item: Any) -> ToolCall:
     if not isinstance(item, dict):
-        return unreadable(dumps(item))
+        return make_unreadable_call(dump_json(item))
     inner = item.get("function")
-    outer = unknown(item, (*CALL_FIELDS, "type") if item.get("type") == "function" else CALL_FIELDS)
+    outer = take_unknown(item, (*CALL_FIELDS, "type") if item.get("type") == "function" else CALL_FIELDS)
     if not isinstance(inner, dict):
         inner, outer = outer, {}
     if not isinstance(inner.get("name"), str):
-        return unreadable(dumps(item))
+        return make_unreadable_call(dump_json(item))
     given = item.get("id")
     arguments, raw = read_arguments(inner.get("arguments", ""))
     return ToolCall(
@@ -118,7 +118,7 @@ def read_call(item: Any) -> ToolCall:
         name=inner["name"],
         arguments=arguments,
         raw=raw,
-        extra={**outer, **unknown(inner, ("name", "arguments"))},
+        extra={**outer, **take_unknown(inner, ("name", "arguments"))},
     )
 
 
@@ -127,15 +127,15 @@ def write_message(m: Message) -> Turn:
     if m.reasoning is not None:
         turn["reasoning_content"] = m.reasoning
     if m.calls:
-        turn["tool_calls"] = [write_call(call) for call in m.calls]
+        turn["tool_calls"] = [write_openai_call(call) for call in m.calls]
     if m.call_id is not None:
         turn["tool_call_id"] = m.call_id
     if m.name is not None:
         turn["name"] = m.name
-    return {**turn, **carried(m.extra, FIELDS)}
+    return {**turn, **take_carried(m.extra, FIELDS)}
 
 
-def write_call(call: ToolCall) -> dict[str, Any]:
-    arguments = (call.raw or "") if call.arguments is None else dumps(call.arguments)
+def write_openai_call(call: ToolCall) -> dict[str, Any]:
+    arguments = (call.raw or "") if call.arguments is None else dump_json(call.arguments)
     function = {"name": call.name, "arguments": arguments}
-    return {"id": call.id, "type": "function", "function": function, **carried(call.extra, CALL_FIELDS)}
+    return {"id": call.id, "type": "function", "function": function, **take_carried(call.extra, CALL_FIELDS)}

@@ -10,7 +10,7 @@ import json
 from typing import Any
 
 from simia.errors import Code
-from simia.formats.base import RowError, carried, dumps, parse, unknown
+from simia.formats.base import RowError, dump_json, parse_json, take_carried, take_unknown
 from simia.tool import ToolSpec
 
 FIELDS = ("name", "description", "parameters")
@@ -23,7 +23,7 @@ def read_tools(value: Any) -> list[ToolSpec]:
         if not value.strip():
             return []
         try:
-            value = parse(value)
+            value = parse_json(value)
         except ValueError as error:
             raise RowError(Code.BAD_TOOLS, f"tools is not JSON: {error}") from None
     if value is None:
@@ -35,7 +35,7 @@ def read_tool(item: Any) -> ToolSpec:
     """One tool. Raises `RowError`."""
     if isinstance(item, str):
         try:
-            item = parse(item)
+            item = parse_json(item)
         except ValueError as error:
             raise RowError(Code.BAD_TOOLS, f"a tool is text that is not JSON: {error}") from None
     if not isinstance(item, dict):
@@ -43,7 +43,7 @@ def read_tool(item: Any) -> ToolSpec:
     inner = item.get("function")
     outer: dict[str, Any] = {}
     if isinstance(inner, dict):
-        outer = unknown(item, OUTER if item.get("type") == "function" else ("function",))
+        outer = take_unknown(item, OUTER if item.get("type") == "function" else ("function",))
     else:
         inner = item
     name, description, parameters = (inner.get(field) for field in FIELDS)
@@ -53,22 +53,22 @@ def read_tool(item: Any) -> ToolSpec:
         raise RowError(Code.BAD_TOOLS, f"the description of tool {name!r} is not text")
     if parameters is not None and not isinstance(parameters, dict):
         raise RowError(Code.BAD_TOOLS, f"the parameters of tool {name!r} are not a JSON Schema object")
-    own = unknown(inner, (*FIELDS, "type") if inner.get("type") == "function" else FIELDS)
+    own = take_unknown(inner, (*FIELDS, "type") if inner.get("type") == "function" else FIELDS)
     spec = ToolSpec(name=name, description=description or "", extra={**outer, **own})
     return spec if parameters is None else spec.model_copy(update={"parameters": parameters})
 
 
 def write_tool(spec: ToolSpec, *, nested: bool) -> dict[str, Any]:
-    flat = {**spec.flat(), **carried(spec.extra, FIELDS)}
+    flat = {**spec.flat(), **take_carried(spec.extra, FIELDS)}
     return {"type": "function", "function": flat} if nested else flat
 
 
 def write_tools(specs: list[ToolSpec], *, text: bool, nested: bool) -> str | list[dict[str, Any]]:
     written = [write_tool(spec, nested=nested) for spec in specs]
-    return dumps(written) if text else written
+    return dump_json(written) if text else written
 
 
-def style_of(value: Any) -> tuple[bool, bool | None]:
+def detect_tool_style(value: Any) -> tuple[bool, bool | None]:
     """(text, nested) of a readable tool list; nested as its first tool is, None when it has no tool."""
     items = json.loads(value) if isinstance(value, str) and value.strip() else value
     first = items[0] if isinstance(items, list) and items else items

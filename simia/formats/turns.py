@@ -16,7 +16,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from simia.errors import Code
-from simia.formats.base import MEMO, RowError, carried, dumps, memory, same, unknown
+from simia.formats.base import MEMO, RowError, dump_json, is_same_json, read_memory, take_carried, take_unknown
 from simia.tool import ToolSpec
 from simia.trajectory import Message, Trajectory
 
@@ -24,7 +24,7 @@ Turn = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Shape:
+class RowShape:
     """The field names of turns. `roles` maps every spelling of a role that is read to our role or to a kind of turn."""
 
     rows: str
@@ -34,14 +34,14 @@ class Shape:
 
 
 @dataclass(frozen=True)
-class Head:
+class RowHead:
     """The part of a row that says system text and tools."""
 
     turns: list[Turn] = field(default_factory=list)
     fields: dict[str, Any] = field(default_factory=dict)
 
 
-class Habit(BaseModel):
+class HeadHabit(BaseModel):
     """How one row's head differs from the dialect's canonical one. It outlives edits of the system text and the tools.
 
     `turn`: the system turn without its text; `text` and `nested`: see `tools`; `column`: tools in a field of the row too.
@@ -57,19 +57,19 @@ class TurnDialect(ABC):
     """Subclasses give the shape, and read and write heads and groups."""
 
     name: str
-    shape: Shape
+    shape: RowShape
     head_fields: tuple[str, ...] = ("tools",)
     says_ids: bool = False  # the dialect has ids of calls and names of results
     mark: Mapping[str, Any] = {}  # what the row's memory always holds; read only
 
     @abstractmethod
-    def read_head(self, head: Head) -> tuple[str | None, list[ToolSpec]]: ...
+    def read_head(self, head: RowHead) -> tuple[str | None, list[ToolSpec]]: ...
 
     @abstractmethod
-    def write_head(self, system: str | None, tools: list[ToolSpec], habit: Habit) -> Head: ...
+    def write_head(self, system: str | None, tools: list[ToolSpec], habit: HeadHabit) -> RowHead: ...
 
     @abstractmethod
-    def habit(self, head: Head) -> Habit:
+    def habit(self, head: RowHead) -> HeadHabit:
         """Of a head that could be read."""
 
     def continues(self, before: Turn, turn: Turn) -> bool:
@@ -98,29 +98,29 @@ class TurnDialect(ABC):
         return 1
 
     def read(self, row: Mapping[str, Any]) -> Trajectory:
-        turns = self.turns_of(row)
+        turns = self.read_turns(row)
         known = (self.shape.rows, *self.head_fields)
         fields = {key: row[key] for key in self.head_fields if key in row}
         lead = int(bool(turns) and self.kind(turns[0]) == "system" and fields.get("system") is None)
-        head = Head(turns[:lead], fields)
-        extra = unknown(row, known)
+        head = RowHead(turns[:lead], fields)
+        extra = take_unknown(row, known)
         memo = dict(self.mark)
         try:
             system, tools = self.read_head(head)
             habit = self.habit(head)
-            if habit != Habit():
+            if habit != HeadHabit():
                 memo["habit"] = habit.model_dump(exclude_none=True)
-            if not same(plain(self.write_head(system, tools, habit)), plain(head)):
-                memo["head"] = plain(head)
+            if not is_same_json(dump_head(self.write_head(system, tools, habit)), dump_head(head)):
+                memo["head"] = dump_head(head)
             messages = self.read_messages(turns[lead:], lead)
-            pair(messages)
+            pair_results(messages)
             if memo:
                 extra[MEMO] = {self.name: memo}
             return Trajectory(system=system, tools=tools, messages=messages, extra=extra)
         except ValidationError as error:
             raise RowError(Code.BAD_ROW, error.errors()[0]["msg"]) from None
 
-    def turns_of(self, row: Mapping[str, Any]) -> list[Turn]:
+    def read_turns(self, row: Mapping[str, Any]) -> list[Turn]:
         """The turns, each an object with a role that the dialect knows."""
         turns = row.get(self.shape.rows)
         if not isinstance(turns, list):
@@ -143,49 +143,49 @@ class TurnDialect(ABC):
                 part = self.read_group(group)
             except RowError as error:
                 raise RowError(error.code, f"{self.shape.rows}[{at}]: {error.detail}") from None
-            if not same(self.write_group(part), group) or (self.says_ids and lacks_ids(part)):
+            if not is_same_json(self.write_group(part), group) or (self.says_ids and lacks_ids(part)):
                 part[0].extra[MEMO] = {self.name: {"turns": group, "span": len(part)}}
             messages += part
             at += len(group)
         return messages
 
     def write(self, t: Trajectory) -> dict[str, Any]:
-        memo = memory(t.extra, self.name)
-        head = self.kept_head(memo, t) or self.write_head(t.system, t.tools, habit_of(memo))
+        memo = read_memory(t.extra, self.name)
+        head = self.find_kept_head(memo, t) or self.write_head(t.system, t.tools, read_remembered_habit(memo))
         turns, at = list(head.turns), 0
         while at < len(t.messages):
-            kept, span = self.kept_turns(t.messages, at)
+            kept, span = self.find_kept_turns(t.messages, at)
             span = span or self.span(t.messages, at)
             turns += kept or self.write_group(t.messages[at : at + span])
             at += span
         known = (self.shape.rows, *self.head_fields)
-        return {self.shape.rows: turns, **head.fields, **carried(t.extra, known)}
+        return {self.shape.rows: turns, **head.fields, **take_carried(t.extra, known)}
 
-    def kept_head(self, memo: Mapping[str, Any], t: Trajectory) -> Head | None:
+    def find_kept_head(self, memo: Mapping[str, Any], t: Trajectory) -> RowHead | None:
         """The head as it was read, as long as it still says this system text and these tools."""
         kept = memo.get("head")
         if not isinstance(kept, dict) or not isinstance(kept.get("fields"), dict):
             return None
         try:
-            head = Head(self.turns_of({self.shape.rows: kept.get("turns")}), kept["fields"])
+            head = RowHead(self.read_turns({self.shape.rows: kept.get("turns")}), kept["fields"])
             system, tools = self.read_head(head)
         except RowError:
             return None
-        return head if same([system, dump(tools)], [t.system, dump(t.tools)]) else None
+        return head if is_same_json([system, dump_tools(tools)], [t.system, dump_tools(t.tools)]) else None
 
-    def kept_turns(self, messages: list[Message], at: int) -> tuple[list[Turn] | None, int]:
+    def find_kept_turns(self, messages: list[Message], at: int) -> tuple[list[Turn] | None, int]:
         """(turns, span): the turns as they were read, as long as they still say these messages."""
-        memo = memory(messages[at].extra, self.name)
+        memo = read_memory(messages[at].extra, self.name)
         turns, span = memo.get("turns"), memo.get("span")
         if not turns or not isinstance(span, int) or span < 1:
             return None, 0
         try:
-            turns = self.turns_of({self.shape.rows: turns})
+            turns = self.read_turns({self.shape.rows: turns})
             reread = self.read_group(turns)
         except RowError:
             return None, 0
         present = messages[at : at + span]
-        return (turns, span) if same(self.seen(reread, present), self.seen(present, present)) else (None, 0)
+        return (turns, span) if is_same_json(self.seen(reread, present), self.seen(present, present)) else (None, 0)
 
     def seen(self, messages: list[Message], present: list[Message]) -> list[Any]:
         """What the dialect says of messages. Ids that a turn does not say are taken from the present messages."""
@@ -199,7 +199,7 @@ class TurnDialect(ABC):
                     [(call.id or made) if self.says_ids else "", call.name, call.arguments, call.raw, call.extra]
                 )
             ids = [m.call_id or now.call_id, m.name] if self.says_ids else []
-            said.append([m.role, m.content, m.reasoning, calls, ids, carried(m.extra, ())])
+            said.append([m.role, m.content, m.reasoning, calls, ids, take_carried(m.extra, ())])
         return said
 
     def kind(self, turn: Turn) -> str:
@@ -209,24 +209,24 @@ class TurnDialect(ABC):
         """The content of a turn: text, parts, or null."""
         if self.shape.text not in turn:
             raise RowError(Code.BAD_ROW, f"the turn has no {self.shape.text!r}")
-        return content(turn[self.shape.text], result=self.kind(turn) == "tool")
+        return read_content(turn[self.shape.text], result=self.kind(turn) == "tool")
 
     def read_results(self, turn: Turn, split: Callable[[str], list[str] | None]) -> list[Message]:
         """The results that one turn holds. `split` takes its text apart; None: the text is one result."""
-        value, extra = self.value(turn), self.turn_extra(turn)
+        value, extra = self.value(turn), self.read_turn_extra(turn)
         contents: list[Any] = (split(value) if isinstance(value, str) else None) or [value]
         first = Message(role="tool", content=contents[0], extra=extra)
         return [first, *(Message(role="tool", content=each) for each in contents[1:])]
 
     def turn(self, role: str, value: Any, extra: Mapping[str, Any] | None = None) -> Turn:
         known = (self.shape.role, self.shape.text)
-        return {self.shape.role: role, self.shape.text: value, **carried(extra or {}, known)}
+        return {self.shape.role: role, self.shape.text: value, **take_carried(extra or {}, known)}
 
-    def turn_extra(self, turn: Turn) -> dict[str, Any]:
-        return unknown(turn, (self.shape.role, self.shape.text))
+    def read_turn_extra(self, turn: Turn) -> dict[str, Any]:
+        return take_unknown(turn, (self.shape.role, self.shape.text))
 
 
-def roles(row: Mapping[str, Any], shape: Shape) -> set[str] | None:
+def find_roles(row: Mapping[str, Any], shape: RowShape) -> set[str] | None:
     """The roles that a row's turns name, in the words of that shape; None when the row has another shape."""
     turns = row.get(shape.rows)
     if not isinstance(turns, list) or not all(isinstance(turn, dict) for turn in turns):
@@ -235,18 +235,18 @@ def roles(row: Mapping[str, Any], shape: Shape) -> set[str] | None:
     return found if found and None not in found else None
 
 
-def content(value: Any, *, result: bool) -> str | list[dict[str, Any]] | None:
+def read_content(value: Any, *, result: bool) -> str | list[dict[str, Any]] | None:
     """Text, OpenAI-style parts or null. A tool's result that is any other JSON value is taken as its text."""
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, list) and value and all(isinstance(p, dict) and isinstance(p.get("type"), str) for p in value):
         return value
     if result:
-        return dumps(value)
+        return dump_json(value)
     raise RowError(Code.BAD_ROW, f"the content is {type(value).__name__}, neither text nor a list of parts")
 
 
-def pair(messages: list[Message]) -> None:
+def pair_results(messages: list[Message]) -> None:
     """Make the ids that a dialect does not have: call_1, call_2, …; results answer the last calls in order."""
     taken = {call.id for message in messages for call in message.calls if call.id}
     number = 0
@@ -270,17 +270,17 @@ def lacks_ids(messages: list[Message]) -> bool:
     return any(m.call_id == "" or any(not call.id for call in m.calls) for m in messages)
 
 
-def habit_of(memo: Mapping[str, Any]) -> Habit:
+def read_remembered_habit(memo: Mapping[str, Any]) -> HeadHabit:
     """The habit that a reader noted. A row of ours that someone else wrote may hold anything: then there is none."""
     try:
-        return Habit.model_validate(memo.get("habit", {}))
+        return HeadHabit.model_validate(memo.get("habit", {}))
     except ValidationError:
-        return Habit()
+        return HeadHabit()
 
 
-def plain(head: Head) -> dict[str, Any]:
+def dump_head(head: RowHead) -> dict[str, Any]:
     return {"turns": head.turns, "fields": head.fields}
 
 
-def dump(tools: list[ToolSpec]) -> list[dict[str, Any]]:
+def dump_tools(tools: list[ToolSpec]) -> list[dict[str, Any]]:
     return [tool.model_dump(exclude={"identifiers"}) for tool in tools]

@@ -24,7 +24,7 @@ from typing import Any
 import orjson
 import yaml
 
-from simia.authoring.pack_draft import drafted
+from simia.authoring.pack_draft import draft_pack
 from simia.envs.environment import Environment
 from simia.envs.opening import open_environment
 from simia.errors import UserError
@@ -98,11 +98,11 @@ def import_problems(
         raise UserError(f"a shell's machine needs {PYTHON} (Debian: apt-get install python3)")
     taken = Taken()
     for path in problems:
-        read(path, scripts, "train" if train else "test", taken)
+        read_problems(path, scripts, "train" if train else "test", taken)
     if not taken.tasks:
         raise UserError(f"no problem could be taken: {next(iter(taken.refused.values()), 'the files are empty')}")
-    with drafted(out) as draft:
-        write(draft, out.name, taken.tasks, train, licence)
+    with draft_pack(out) as draft:
+        write_agentbench_pack(draft, out.name, taken.tasks, train, licence)
     say(f"{out}: {len(taken.tasks)} tasks" + ("" if train else ", for evaluation only (--train: they are your own)"))
     for reason, count in Counter(taken.refused.values()).most_common():
         first = next(name for name, why in taken.refused.items() if why == reason)
@@ -110,7 +110,7 @@ def import_problems(
     return out
 
 
-def read(path: Path, scripts: Path | None, split: str, taken: Taken) -> None:
+def read_problems(path: Path, scripts: Path | None, split: str, taken: Taken) -> None:
     """The problems of a file: a JSON list, one object, or JSON lines."""
     try:
         body = path.read_bytes()
@@ -128,12 +128,12 @@ def read(path: Path, scripts: Path | None, split: str, taken: Taken) -> None:
     for number, row in enumerate(rows if isinstance(rows, list) else [rows]):
         name = f"{stem}-{number}"
         try:
-            taken.tasks.append(task_of(name, row, scripts, split))
+            taken.tasks.append(problem_to_task(name, row, scripts, split))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             taken.refused[name] = str(error) if type(error) is ValueError else "it does not have a problem's form"
 
 
-def task_of(name: str, row: dict[str, Any], scripts: Path | None, split: str) -> dict[str, Any]:
+def problem_to_task(name: str, row: dict[str, Any], scripts: Path | None, split: str) -> dict[str, Any]:
     """A row of tasks.jsonl. Raises `ValueError` with the reason for a problem that has no form here."""
     create, evaluation = row.get("create") or {}, row["evaluation"]
     if isinstance(create, list):
@@ -141,9 +141,9 @@ def task_of(name: str, row: dict[str, Any], scripts: Path | None, split: str) ->
     image = create.get("local", "default")
     if image != "default":
         raise ValueError(f"it wants the container image {image!r}")
-    init = [script_of(each, scripts) for each in listed(create.get("init")) if each]
-    start = script_of(row["start"], scripts) if row.get("start") else None
-    example = script_of(evaluation["example"], scripts) if evaluation.get("example") else None
+    init = [read_script(each, scripts) for each in ensure_list(create.get("init")) if each]
+    start = read_script(row["start"], scripts) if row.get("start") else None
+    example = read_script(evaluation["example"], scripts) if evaluation.get("example") else None
     reference: list[dict[str, Any]] = []
     if "match" in evaluation:
         match = evaluation["match"]
@@ -152,14 +152,14 @@ def task_of(name: str, row: dict[str, Any], scripts: Path | None, split: str) ->
         if "answer" in wanted:
             reference = [{"name": "answer_action", "arguments": {"answer": wanted["answer"]}}]
         elif example:
-            reference = [{"name": "bash_action", "arguments": {"script": typed(example)}}]
+            reference = [{"name": "bash_action", "arguments": {"script": script_to_command(example)}}]
     elif "check" in evaluation:
-        checks = [script_of(each, scripts) if each else None for each in listed(evaluation["check"])]
+        checks = [read_script(each, scripts) if each else None for each in ensure_list(evaluation["check"])]
         if None in checks and example is None:
             raise ValueError("its check compares with an example, and there is none")
         check = {"name": "scripts", "arguments": {"scripts": checks, **({"example": example} if example else {})}}
         if example:
-            reference = [{"name": "bash_action", "arguments": {"script": typed(example)}}]
+            reference = [{"name": "bash_action", "arguments": {"script": script_to_command(example)}}]
             reference += [{"name": "finish_action", "arguments": {}}] if None not in checks else []
     else:
         raise ValueError("its evaluation has neither match nor check")
@@ -178,11 +178,11 @@ def task_of(name: str, row: dict[str, Any], scripts: Path | None, split: str) ->
     return task
 
 
-def listed(value: Any) -> list[Any]:
+def ensure_list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [] if value is None else [value]
 
 
-def script_of(value: Any, scripts: Path | None) -> dict[str, str]:
+def read_script(value: Any, scripts: Path | None) -> dict[str, str]:
     """`{"language", "code"}` from text, code or a file. Raises `ValueError`."""
     if isinstance(value, str):
         return {"language": "bash", "code": value}
@@ -199,13 +199,13 @@ def script_of(value: Any, scripts: Path | None) -> dict[str, str]:
     return {"language": language, "code": path.read_text(encoding="utf-8")}
 
 
-def typed(script: dict[str, str]) -> str:
+def script_to_command(script: dict[str, str]) -> str:
     """A script as one types it into a shell."""
     code = script["code"]
     return code if script["language"] != "python" else f"python3 - <<'END_OF_SCRIPT'\n{code}\nEND_OF_SCRIPT"
 
 
-def write(folder: Path, name: str, tasks: list[dict[str, Any]], train: bool, licence: str) -> None:
+def write_agentbench_pack(folder: Path, name: str, tasks: list[dict[str, Any]], train: bool, licence: str) -> None:
     head = {
         "format": 1,
         "name": name,
@@ -237,7 +237,7 @@ async def find_answers(folder: Path, say: Say = lambda line: None) -> int:
     async with await open_environment(str(folder), user="none") as environment:
         for row in rows:
             if [action["name"] for action in row["reference"]] == ["bash_action"]:
-                printed = await prints(environment, Task.model_validate(row))
+                printed = await record_first_output(environment, Task.model_validate(row))
                 if printed is None:
                     say(f"{row['id']}: its example does not run here, so it has no solution to be checked with")
                     row["reference"] = []
@@ -248,7 +248,7 @@ async def find_answers(folder: Path, say: Say = lambda line: None) -> int:
     return found
 
 
-async def prints(environment: Environment, task: Task) -> str | None:
+async def record_first_output(environment: Environment, task: Task) -> str | None:
     """What the first action of the reference prints; None where the task cannot be set up."""
     try:
         world = await environment.backend.open(task, seed=0, group=None)

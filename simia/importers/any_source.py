@@ -19,12 +19,12 @@ import yaml
 
 from simia import formats
 from simia.authoring import tool_lists as toolforms
-from simia.authoring.inferred_tools import MARK, inferred, union
-from simia.authoring.pack_draft import drafted
+from simia.authoring.inferred_tools import MARK, infer_tools, merge_seed_tools
+from simia.authoring.pack_draft import draft_pack
 from simia.errors import UserError
 from simia.pack import Pack
 from simia.quality.check import Checks
-from simia.quality.seed_filter import prefilter, storable
+from simia.quality.seed_filter import filter_seeds, filter_storable
 from simia.tool import ToolSpec
 from simia.trajectory import Trajectory
 
@@ -47,7 +47,7 @@ class Gap:
 
 
 @dataclass(slots=True)
-class Material:
+class PackMaterial:
     """What a source gave: tools, seeds, system text; lines about what was left out."""
 
     tools: list[ToolSpec] = field(default_factory=list)
@@ -56,10 +56,10 @@ class Material:
     lines: list[str] = field(default_factory=list)
 
 
-def start(folder: Path, source: str, *, dialect: str | None = None, say: Say = lambda line: None) -> list[Gap]:
+def start_pack(folder: Path, source: str, *, dialect: str | None = None, say: Say = lambda line: None) -> list[Gap]:
     """Write a pack from a source. Raises `UserError` for a folder that is not empty and for an unusable source."""
-    kind, rest = kind_of(source)
-    vacant(folder)
+    kind, rest = detect_kind(source)
+    require_vacant(folder)
     if kind == "mcp":
         from simia.importers.mcp import import_server
 
@@ -69,15 +69,15 @@ def start(folder: Path, source: str, *, dialect: str | None = None, say: Say = l
 
         import_api(rest, folder, say=say)
     else:
-        found = from_tools(Path(rest)) if kind == "tools" else from_trajectories(Path(rest), dialect)
+        found = read_tool_list(Path(rest)) if kind == "tools" else read_seed_file(Path(rest), dialect)
         for line in found.lines:
             say(line)
-        write(folder, found)
+        write_pack(folder, found)
         say(f"{folder}: {len(found.tools)} tools, {len(found.seeds)} seeds")
-    return gaps(Pack.load(folder))
+    return find_gaps(Pack.load(folder))
 
 
-def kind_of(source: str) -> tuple[str, str]:
+def detect_kind(source: str) -> tuple[str, str]:
     """Return (kind, location): as the prefix states (`openapi:FILE`), else by the file's content."""
     head, colon, rest = source.partition(":")
     if colon and head in KINDS and rest:
@@ -90,21 +90,21 @@ def kind_of(source: str) -> tuple[str, str]:
     if not path.is_file():
         forms = ", ".join(["a file", *(f"{each}:…" for each in KINDS)])
         raise UserError(f"{source} does not exist: --from takes {forms}")
-    value = first_value(path)
+    value = read_first_value(path)
     if isinstance(value, dict) and ("openapi" in value or "swagger" in value):
         return "openapi", str(path)
-    return ("tools" if toolforms.tools_in(value) else "trajectories"), str(path)
+    return ("tools" if toolforms.read_tool_list(value) else "trajectories"), str(path)
 
 
-def first_value(path: Path) -> Any:
+def read_first_value(path: Path) -> Any:
     """Read a whole JSON or YAML file, or the first row of JSON lines; None for anything else."""
     if path.suffix.lower() == ".jsonl":
-        with readable(path), path.open("rb") as file:
+        with report_unreadable(path), path.open("rb") as file:
             line = next((line for line in iter(lambda: file.readline(LARGEST), b"") if line.strip()), b"")
         with contextlib.suppress(orjson.JSONDecodeError):
             return orjson.loads(line.removeprefix(b"\xef\xbb\xbf"))
         return None
-    with readable(path):
+    with report_unreadable(path):
         if path.stat().st_size > LARGEST:
             return None
         body = path.read_bytes().removeprefix(b"\xef\xbb\xbf")
@@ -117,38 +117,38 @@ def first_value(path: Path) -> Any:
 
 
 @contextlib.contextmanager
-def readable(path: Path) -> Iterator[None]:
+def report_unreadable(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror or error}") from None
 
 
-def from_tools(path: Path) -> Material:
+def read_tool_list(path: Path) -> PackMaterial:
     """Read a list of tools: JSON, YAML, or one tool a line."""
     value: Any = None
     if path.suffix.lower() == ".jsonl":
-        with readable(path):
+        with report_unreadable(path):
             lines = [line for line in path.read_bytes().splitlines() if line.strip()]
         with contextlib.suppress(orjson.JSONDecodeError):
             value = [orjson.loads(line) for line in lines]
     else:
-        value = first_value(path)
-    rows = toolforms.tools_in(value)
+        value = read_first_value(path)
+    rows = toolforms.read_tool_list(value)
     if rows is None:
         raise UserError(
             f"{path} is no list of tools: it takes names with JSON Schemas, as ours, OpenAI's, Anthropic's or MCP's"
         )
-    specs, lines_of = toolforms.specs(rows)
+    specs, lines_of = toolforms.make_tool_specs(rows)
     if not specs:
         raise UserError(f"{path}: none of its {len(rows)} tools can be used; {lines_of[0]}")
-    return Material(tools=specs, lines=lines_of)
+    return PackMaterial(tools=specs, lines=lines_of)
 
 
-def from_trajectories(path: Path, dialect: str | None) -> Material:
+def read_seed_file(path: Path, dialect: str | None) -> PackMaterial:
     """Seeds in any dialect; tools as they list them, or inferred from their calls; the commonest system text as policy."""
-    found = Material()
-    refused: list[formats.Refused] = []
+    found = PackMaterial()
+    refused: list[formats.RefusedRow] = []
     read: list[Trajectory] = []
     for row in formats.read(path, dialect):
         if isinstance(row, Trajectory):
@@ -159,7 +159,7 @@ def from_trajectories(path: Path, dialect: str | None) -> Material:
         found.lines.append(f"line {bad.line} is left out: {bad.detail}")
     if len(refused) > SHOWN:
         found.lines.append(f"and {len(refused) - SHOWN} more rows are left out")
-    read, unkept = storable(read)
+    read, unkept = filter_storable(read)
     found.lines += [f"{seed.task_id or 'a row'} is left out: {issues[0].detail}" for seed, issues in unkept]
     if not read:
         why = f": {refused[0].detail}" if refused else ""
@@ -168,24 +168,26 @@ def from_trajectories(path: Path, dialect: str | None) -> Material:
     if idle and len(idle) < len(read):
         found.lines.append(f"{len(idle)} conversations without tools or calls are left out")
         read = [seed for seed in read if seed.tools or any(seed.calls())]
-    listed, differ = union(read)
-    usable, lines = toolforms.specs([spec.model_dump(exclude={"identifiers"}) for spec in listed])
+    listed, differ = merge_seed_tools(read)
+    usable, lines = toolforms.make_tool_specs([spec.model_dump(exclude={"identifiers"}) for spec in listed])
     names = {spec.name: spec for spec in listed}
     found.lines += lines
     if differ:
-        found.lines.append(f"seeds give several schemas of {few(differ)}: tools.json has the first, seeds keep theirs")
-    found.tools = [names[spec.name] for spec in usable] + inferred(read, known=names)
+        found.lines.append(
+            f"seeds give several schemas of {join_few(differ)}: tools.json has the first, seeds keep theirs"
+        )
+    found.tools = [names[spec.name] for spec in usable] + infer_tools(read, known=names)
     texts = Counter(seed.system.strip() for seed in read if seed.system and seed.system.strip())
     if texts:
         found.policy = texts.most_common(1)[0][0]
     if len(texts) > 1:
         others = sum(texts.values()) - texts[found.policy or ""]
         found.lines.append(f"{others} seeds have another system text than the commonest, and keep it")
-    found.seeds = [own(seed, number, path.stem, found) for number, seed in enumerate(read, start=1)]
+    found.seeds = [strip_shared(seed, number, path.stem, found) for number, seed in enumerate(read, start=1)]
     return found
 
 
-def own(seed: Trajectory, number: int, stem: str, found: Material) -> Trajectory:
+def strip_shared(seed: Trajectory, number: int, stem: str, found: PackMaterial) -> Trajectory:
     """Return the seed without what its pack already states."""
     changes: dict[str, Any] = {"pack": None, "task_id": seed.task_id or f"{stem}-{number}"}
     if (seed.system or "").strip() == (found.policy or ""):
@@ -195,7 +197,7 @@ def own(seed: Trajectory, number: int, stem: str, found: Material) -> Trajectory
     return seed.model_copy(update=changes)
 
 
-def write(folder: Path, found: Material) -> None:
+def write_pack(folder: Path, found: PackMaterial) -> None:
     """Write the pack's files, under a temporary name until they are complete."""
     head: dict[str, Any] = {"format": 1, "name": folder.resolve().name, "description": "", "licence": "unknown"}
     head |= {"policy": "policy.md"} if found.policy else {}
@@ -203,7 +205,7 @@ def write(folder: Path, found: Material) -> None:
     head |= {"seeds": "seeds.jsonl"} if found.seeds else {}
     head |= {"tasks": "tasks.jsonl"}  # empty: the author's to fill
     tools = [spec.model_dump(mode="json", exclude_defaults=True) for spec in found.tools]
-    with drafted(folder) as draft:
+    with draft_pack(folder) as draft:
         (draft / "pack.yaml").write_text(yaml.safe_dump(head, sort_keys=False, allow_unicode=True), encoding="utf-8")
         (draft / "tools.json").write_bytes(orjson.dumps(tools, option=orjson.OPT_INDENT_2) + b"\n")
         (draft / "tasks.jsonl").touch()
@@ -214,18 +216,18 @@ def write(folder: Path, found: Material) -> None:
             (draft / "seeds.jsonl").write_bytes(b"".join(row + b"\n" for row in rows))
 
 
-def vacant(folder: Path) -> None:
+def require_vacant(folder: Path) -> None:
     if folder.is_symlink() or (folder.exists() and (not folder.is_dir() or any(folder.iterdir()))):
         raise UserError(f"{folder} exists and is not empty: choose another folder")
 
 
-def gaps(pack: Pack) -> list[Gap]:
+def find_gaps(pack: Pack) -> list[Gap]:
     """List what the pack lacks, and what each gap prevents."""
     guessed = [tool.name for tool in pack.tools if tool.description.startswith(MARK)]
     bare = [tool.name for tool in pack.tools if not tool.description.strip()]
     called = {call.name for seed in pack.seeds for _, _, call in seed.calls()}
     unused = [tool.name for tool in pack.tools if tool.name not in called]
-    _, refused = prefilter(pack.seeds, Checks())
+    _, refused = filter_seeds(pack.seeds, Checks())
     reasons = Counter(str(issues[0].code) for _, issues in refused).most_common(SHOWN)
     why = ", ".join(f"{count} {code}" for code, count in reasons)
     simulated = pack.executable is None
@@ -233,17 +235,17 @@ def gaps(pack: Pack) -> list[Gap]:
         (not pack.tools, "no tools (tools.json)", "there is nothing that an agent could call"),
         (
             guessed,
-            f"inferred schemas of {few(guessed)}",
+            f"inferred schemas of {join_few(guessed)}",
             "arguments never seen are missing, types are guesses: correct them",
         ),
-        (bare, f"no description of {few(bare)}", "a model has only the name to go by"),
+        (bare, f"no description of {join_few(bare)}", "a model has only the name to go by"),
         (
             not pack.policy,
             "no policy (policy.md)",
             "agent and simulator are told no rules, so none can be kept or broken",
         ),
         (not pack.seeds, "no seeds (seeds.jsonl)", "`simia amplify` has no example to start from"),
-        (pack.seeds and unused, f"no seed that calls {few(unused)}", "what is amplified will seldom use them"),
+        (pack.seeds and unused, f"no seed that calls {join_few(unused)}", "what is amplified will seldom use them"),
         (refused, f"no use of {len(refused)} of {len(pack.seeds)} seeds", f"the pre-filter refuses them ({why})"),
         (not pack.tasks, "no tasks (tasks.jsonl)", "`simia rollout` and `simia pack gate` have nothing to play"),
         (
@@ -260,6 +262,6 @@ def gaps(pack: Pack) -> list[Gap]:
     return [Gap(what, prevents) for missing, what, prevents in candidates if missing]
 
 
-def few(names: Sequence[str]) -> str:
+def join_few(names: Sequence[str]) -> str:
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     return ", ".join(names[:SHOWN]) + more

@@ -23,12 +23,12 @@ import orjson
 import yaml
 
 from simia import event_loop
-from simia.authoring.pack_draft import drafted, write_json
+from simia.authoring.pack_draft import draft_pack, write_json
 from simia.envs.worlds.executable import ExecutableBackend
-from simia.envs.worlds.pack_requests import option_words, requested_paths
+from simia.envs.worlds.pack_requests import list_requested_paths, option_words
 from simia.errors import Aborted, UserError
 from simia.pack import Pack
-from simia.sandbox.limits import Limits
+from simia.sandbox.limits import WorkerLimits
 from simia.task import Task
 from simia.trajectory import ToolCall
 from simia.venvs import ensure_packages
@@ -91,20 +91,20 @@ def import_environment(
         gym = [] if any(re.match(r"gymnasium\b", each) for each in pip) else [GYMNASIUM]
         made = ensure_packages("gymnasium", pip=[*gym, *pip], say=say)
         wanted = Wanted(env_id, made.parent.parent.name, **more)
-    check(wanted)
+    check_wanted(wanted)
     out = out or Path(wanted.name)
     if out.exists() or out.is_symlink():
         raise UserError(f"{out} exists already: remove it or give another folder with --out")
-    with drafted(out) as draft:
-        found, how = probed(draft, wanted, say)
-        write(draft, wanted, found, how)
+    with draft_pack(out) as draft:
+        found, how = probe_environment(draft, wanted, say)
+        write_gymnasium_pack(draft, wanted, found, how)
     say(f"{out}: {wanted.tasks} tasks of {env_id}, isolation: {how['isolation']}")
     if options := option_words(Pack.load(out.absolute())):
         say(f"open it with {options}: a pack grants itself nothing")
     return out
 
 
-def json_object(text: str, option: str) -> dict[str, Any]:
+def parse_json_option(text: str, option: str) -> dict[str, Any]:
     """What a user typed as JSON. Raises `UserError` for what is no object."""
     try:
         value = orjson.loads(text)
@@ -115,7 +115,7 @@ def json_object(text: str, option: str) -> dict[str, Any]:
     return value
 
 
-def check(wanted: Wanted) -> None:
+def check_wanted(wanted: Wanted) -> None:
     if wanted.low >= wanted.high:
         raise UserError(f"the lowest reward, {wanted.low:g}, is to be less than the highest, {wanted.high:g}")
     if wanted.tasks < 1:
@@ -131,23 +131,23 @@ def check(wanted: Wanted) -> None:
 # -- looking at it ------------------------------------------------------------------------------------------------
 
 
-def probed(draft: Path, wanted: Wanted, say: Say) -> tuple[dict[str, Any], dict[str, Any]]:
+def probe_environment(draft: Path, wanted: Wanted, say: Say) -> tuple[dict[str, Any], dict[str, Any]]:
     """What the environment says of itself, and how it is run."""
     how = {"isolation": "process", "repeatable": True}
     try:
         write_driver(draft, wanted, how, probe=True)
-        found = event_loop.run_command(described(draft, wanted))
+        found = event_loop.run_command(describe_draft(draft, wanted))
     except Failed as first:
         how["isolation"] = "sandbox"
         write_driver(draft, wanted, how, probe=True)
         try:
-            found = event_loop.run_command(described(draft, wanted))
+            found = event_loop.run_command(describe_draft(draft, wanted))
         except Failed as error:
             raise UserError(f"{wanted.id}: {error}") from None
         say(f"{wanted.id} needs a sandbox for each episode ({first})")
     if found.get("unfit"):
         raise UserError(f"{wanted.id} cannot be played by text: {found['unfit']}")
-    again = event_loop.run_command(begun_again(draft, min(COMPARED, wanted.tasks)))
+    again = event_loop.run_command(repeat_resets(draft, min(COMPARED, wanted.tasks)))
     if again != found["starts"][: len(again)]:
         how["repeatable"] = False
         say(f"{wanted.id} does not repeat itself: with one seed it begins or goes on otherwise; repeatable: false")
@@ -158,14 +158,14 @@ class Failed(Exception):  # noqa: N818 - a finding
     """The environment does not load or play; the message is one line."""
 
 
-async def described(draft: Path, wanted: Wanted) -> dict[str, Any]:
+async def describe_draft(draft: Path, wanted: Wanted) -> dict[str, Any]:
     """The driver's description with the beginnings of all seeds."""
     found: dict[str, Any] = {}
-    backend = opened(draft)
+    backend = open_draft(draft)
     try:
         for first in range(0, wanted.tasks, AT_ONCE):
             count = min(AT_ONCE, wanted.tasks - first)
-            part = await asked(backend, first, "describe", {"first": first, "count": count})
+            part = await call_draft(backend, first, "describe", {"first": first, "count": count})
             if "unfit" in part:
                 return part
             part["starts"] = [*found.get("starts", []), *part["starts"]]
@@ -175,23 +175,23 @@ async def described(draft: Path, wanted: Wanted) -> dict[str, Any]:
     return found
 
 
-async def begun_again(draft: Path, seeds: int) -> list[Any]:
+async def repeat_resets(draft: Path, seeds: int) -> list[Any]:
     """The beginnings of the first seeds, in a sandbox started anew and an episode each."""
-    backend = opened(draft)
+    backend = open_draft(draft)
     try:
-        return [await asked(backend, seed, "look", {}) for seed in range(seeds)]
+        return [await call_draft(backend, seed, "look", {}) for seed in range(seeds)]
     finally:
         await backend.close()
 
 
-def opened(draft: Path) -> ExecutableBackend:
+def open_draft(draft: Path) -> ExecutableBackend:
     """The draft's back end; the interpreter that the importing user named is granted with that."""
     pack = Pack.load(draft)
-    read = list(requested_paths(pack.executable)) if pack.executable else []
-    return ExecutableBackend(pack, limits=Limits(wall=SECONDS, start=SECONDS), read=read)
+    read = list(list_requested_paths(pack.executable)) if pack.executable else []
+    return ExecutableBackend(pack, limits=WorkerLimits(wall=SECONDS, start=SECONDS), read=read)
 
 
-async def asked(backend: ExecutableBackend, seed: int, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
+async def call_draft(backend: ExecutableBackend, seed: int, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
     try:
         world = await backend.open(Task(id=str(seed), initial={"seed": seed}))
         try:
@@ -199,17 +199,17 @@ async def asked(backend: ExecutableBackend, seed: int, tool: str, arguments: dic
         finally:
             await world.close()
     except Aborted as error:
-        raise Failed(told(error.detail or str(error))) from None
+        raise Failed(shorten_error(error.detail or str(error))) from None
     except UserError as error:
         if "no sandbox" in str(error) or "simia doctor" in str(error):
             raise
-        raise Failed(told(LOADING.sub("", str(error)))) from None
+        raise Failed(shorten_error(LOADING.sub("", str(error)))) from None
     if result.error is not None or not isinstance(result.data, dict):
-        raise Failed(told(result.detail or result.content))
+        raise Failed(shorten_error(result.detail or result.content))
     return result.data
 
 
-def told(words: str) -> str:
+def shorten_error(words: str) -> str:
     """One line, without colours and the names of exceptions that say nothing to a user."""
     plain = re.sub(r"\x1b\[[0-9;]*m", "", " ".join(words.split()))
     return re.sub(r"^.*?an episode cannot be set up: |^Unfit: |^DeprecatedEnv: |^NameNotFound: ", "", plain)[:400]
@@ -233,17 +233,17 @@ def write_driver(folder: Path, wanted: Wanted, how: dict[str, Any], *, probe: bo
     write_json(folder / "gymnasium.json", {**given, **({"probe": True} if probe else {})})
     if probe:
         write_json(folder / "tools.json", [{"name": name, "parameters": ANY} for name in ("act", "describe", "look")])
-        (folder / "pack.yaml").write_text(yaml.safe_dump(head(wanted, how)), encoding="utf-8")
+        (folder / "pack.yaml").write_text(yaml.safe_dump(make_pack_head(wanted, how)), encoding="utf-8")
 
 
-def head(wanted: Wanted, how: dict[str, Any]) -> dict[str, Any]:
+def make_pack_head(wanted: Wanted, how: dict[str, Any]) -> dict[str, Any]:
     executable = {"code": "tools.py", "object": "World", "isolation": how["isolation"], "python": wanted.python}
     if not how["repeatable"]:
         executable["repeatable"] = False
     return {"format": 1, "name": wanted.name, "tools": "tools.json", "executable": executable}
 
 
-def write(folder: Path, wanted: Wanted, found: dict[str, Any], how: dict[str, Any]) -> None:
+def write_gymnasium_pack(folder: Path, wanted: Wanted, found: dict[str, Any], how: dict[str, Any]) -> None:
     write_driver(folder, wanted, how, packages=found["packages"])
     description = f"{wanted.id}, an environment with Gymnasium's methods, run by its own code."
     limit = f" It ends after {found['limit']} actions at the latest." if found["limit"] else ""
@@ -259,11 +259,11 @@ def write(folder: Path, wanted: Wanted, found: dict[str, Any], how: dict[str, An
     if found["about"]:
         policy += f"\nWhat its author says of it:\n\n{found['about']}\n"
     (folder / "policy.md").write_text(policy, encoding="utf-8")
-    rows = [task_row(wanted, seed, start) for seed, start in enumerate(found["starts"])]
+    rows = [make_seed_task(wanted, seed, start) for seed, start in enumerate(found["starts"])]
     (folder / "tasks.jsonl").write_bytes(b"".join(orjson.dumps(row) + b"\n" for row in rows))
     if not any((folder / "modules").iterdir()):
         (folder / "modules").rmdir()
-    yaml_head = head(wanted, how) | {
+    yaml_head = make_pack_head(wanted, how) | {
         "description": description + limit, "licence": wanted.licence, "policy": "policy.md", "tasks": "tasks.jsonl",
     }  # fmt: skip
     (folder / "pack.yaml").write_text(
@@ -271,7 +271,7 @@ def write(folder: Path, wanted: Wanted, found: dict[str, Any], how: dict[str, An
     )
 
 
-def task_row(wanted: Wanted, seed: int, start: dict[str, Any]) -> dict[str, Any]:
+def make_seed_task(wanted: Wanted, seed: int, start: dict[str, Any]) -> dict[str, Any]:
     seen = start["observation"]
     shown = [seen if isinstance(seen, str) else f"Observation: {orjson.dumps(seen).decode()}"]
     shown += [start["screen"]] if start.get("screen") else []

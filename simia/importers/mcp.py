@@ -19,13 +19,13 @@ import orjson
 import yaml
 
 from simia import event_loop
-from simia.authoring.pack_draft import drafted, write_json
+from simia.authoring.pack_draft import draft_pack, write_json
 from simia.envs.worlds.pack_requests import option_words
 from simia.errors import Aborted, UserError
-from simia.importers.mcp_packages import Program, program_of
+from simia.importers.mcp_packages import Program, find_program
 from simia.pack import Pack
 from simia.sandbox.grants import is_shown
-from simia.sandbox.limits import MB, Limits
+from simia.sandbox.limits import MB, WorkerLimits
 from simia.task import Task
 from simia.tool import SchemaError, compile_schema
 from simia.trajectory import ToolCall
@@ -77,14 +77,14 @@ def import_server(
         raise UserError("say which server: either a command (or --pip, --npm), or --url")
     if url and not network:
         raise UserError("a server at a URL needs the network: add --network")
-    program = None if url else program_of(list(command), list(pip), npm, say)
-    out = out or Path(called(url, program))
+    program = None if url else find_program(list(command), list(pip), npm, say)
+    out = out or Path(name_folder(url, program))
     if out.is_symlink() or (out.exists() and not (out.is_dir() and not any(out.iterdir()))):
         raise UserError(f"{out} exists already: remove it or give another folder with --out")
     for missing in [each for each in needs if not each.is_dir()]:
         raise UserError(f"{missing} is no folder that could be readable inside")
     # What the command line names is granted for the import; whoever opens the pack grants it anew.
-    read = [] if program is None else [each for each in host_folders(program, needs) if not is_shown(each)]
+    read = [] if program is None else [each for each in list_host_folders(program, needs) if not is_shown(each)]
     how: dict[str, Any] = {"transport": "http" if url else "stdio"}
     if program is not None:
         how |= {"command": program.command, "within": program.within, "environment": dict(environment or {})}
@@ -92,29 +92,29 @@ def import_server(
             say(f"readable for the server: {each}")
     else:
         how |= {"url": url, "headers": dict(headers or {})}
-    variables = granted(how, variables)
+    variables = list_variables(how, variables)
     how |= {"variables": variables}
     if start is not None:
         how["start"] = start
     if reset is not None:
         how["reset"] = {"tool": reset[0], "arguments": reset[1]}
-    with drafted(out) as draft:
+    with draft_pack(out) as draft:
         if folder is not None:
             if not folder.is_dir():
                 raise UserError(f"{folder} is no folder of files to start from")
             shutil.copytree(folder, draft / "files", symlinks=True)
             how["files"] = "files"
-        head = head_of(out.name, program, needs, how, network=network)
+        head = make_mcp_head(out.name, program, needs, how, network=network)
         write_draft(draft, head, how)
         found = event_loop.run_command(
-            listed(Pack.load(draft), network=network, unsafe=unsafe, variables=variables, read=read)
+            list_server_tools(Pack.load(draft), network=network, unsafe=unsafe, variables=variables, read=read)
         )
-        fill(draft, head, how, found, program, say)
-    say_what(out, found, say)
+        write_mcp_pack(draft, head, how, found, program, say)
+    report_import(out, found, say)
     return out
 
 
-def pairs(words: Sequence[str] | None, sign: str, option: str) -> dict[str, str]:
+def parse_pairs(words: Sequence[str] | None, sign: str, option: str) -> dict[str, str]:
     """Names and values as they stand on a command line. Raises `UserError` for a word without the sign."""
     found = {}
     for word in words or []:
@@ -125,7 +125,7 @@ def pairs(words: Sequence[str] | None, sign: str, option: str) -> dict[str, str]
     return found
 
 
-def reset_of(text: str | None) -> tuple[str, dict[str, Any]] | None:
+def parse_reset(text: str | None) -> tuple[str, dict[str, Any]] | None:
     """A tool and its arguments: `clear {"all": true}`."""
     if text is None:
         return None
@@ -139,7 +139,7 @@ def reset_of(text: str | None) -> tuple[str, dict[str, Any]] | None:
     return name, value
 
 
-def granted(how: dict[str, Any], given: Sequence[str]) -> list[str]:
+def list_variables(how: dict[str, Any], given: Sequence[str]) -> list[str]:
     """Variables that the server gets: those given by name, and those that its command line, variables or headers use. Raises
     `UserError` for a secret that would stand in the pack."""
     for option, values in (("--env", how.get("environment")), ("--header", how.get("headers"))):
@@ -158,23 +158,23 @@ def granted(how: dict[str, Any], given: Sequence[str]) -> list[str]:
     return list(dict.fromkeys([*given, *used]))
 
 
-def called(url: str | None, program: Program | None) -> str:
+def name_folder(url: str | None, program: Program | None) -> str:
     """A folder's name for want of another: the server's, without what every server is called."""
     word = Path(next((w for w in reversed(program.command) if "/" in w), "server")).stem if program else "server"
     word = re.sub(r"[^a-z0-9]+", "_", word.lower()).strip("_")
     return f"mcp_{word}" if word not in ("index", "main", "server", "") else "mcp_server"
 
 
-def host_folders(program: Program, needs: Sequence[Path]) -> list[str]:
+def list_host_folders(program: Program, needs: Sequence[Path]) -> list[str]:
     """Folders of the host that a server reads: those of its program, and those that were named besides."""
     return list(dict.fromkeys(os.path.abspath(each) for each in [*program.needs, *map(str, needs)]))
 
 
-def head_of(
+def make_mcp_head(
     name: str, program: Program | None, needs: Sequence[Path], how: Mapping[str, Any], *, network: bool
 ) -> dict[str, Any]:
     inside = [program.within] if program and program.within else []
-    inside += host_folders(program, needs) if program else []
+    inside += list_host_folders(program, needs) if program else []
     return {
         "format": 1,
         "name": re.sub(r"[^A-Za-z0-9_.-]+", "_", name),
@@ -204,11 +204,13 @@ def write_draft(folder: Path, head: dict[str, Any], how: dict[str, Any]) -> None
     (folder / "pack.yaml").write_text(yaml.safe_dump(head, sort_keys=False), encoding="utf-8")
 
 
-async def listed(pack: Pack, *, network: bool, unsafe: bool, variables: list[str], read: list[str]) -> dict[str, Any]:
+async def list_server_tools(
+    pack: Pack, *, network: bool, unsafe: bool, variables: list[str], read: list[str]
+) -> dict[str, Any]:
     """What the server says of itself, asked in the sandbox."""
     from simia.envs.worlds.executable import ExecutableBackend
 
-    limits = Limits(wall=20.0, output=16 * MB)
+    limits = WorkerLimits(wall=20.0, output=16 * MB)
     backend = ExecutableBackend(pack, limits=limits, unsafe=unsafe, network=network, variables=variables, read=read)
     try:
         world = await backend.open(Task(id="list"))
@@ -226,11 +228,11 @@ async def listed(pack: Pack, *, network: bool, unsafe: bool, variables: list[str
     return done.data
 
 
-def fill(
+def write_mcp_pack(
     folder: Path, head: dict[str, Any], how: dict[str, Any], found: dict[str, Any], program: Program | None, say: Say
 ) -> None:
     """The whole pack, of what the server said."""
-    tools, writes = tools_of(found["tools"], say)
+    tools, writes = convert_tools(found["tools"], say)
     if not tools:
         raise UserError(
             f"the server has no tools{' that can be used' if found['tools'] else ''}: there is nothing to import"
@@ -244,8 +246,8 @@ def fill(
     for kind, key in (("Resources", "resources"), ("Prompts", "prompts")):
         if found[kind.lower()]:
             names = ", ".join(str(each.get(key and "name")) for each in found[key])
-            described.append(f"{kind} that no tool reaches: {clean(names)[:300]}.")
-    tasks = examples(tools, writes, remote=program is None)
+            described.append(f"{kind} that no tool reaches: {remove_control_characters(names)[:300]}.")
+    tasks = make_example_tasks(tools, writes, remote=program is None)
     whole = {
         "format": 1,
         "name": head["name"],
@@ -260,7 +262,9 @@ def fill(
         "executable": head["executable"],
     }
     if found["instructions"]:
-        (folder / "policy.md").write_text(clean(found["instructions"], lines=True) + "\n", encoding="utf-8")
+        (folder / "policy.md").write_text(
+            remove_control_characters(found["instructions"], lines=True) + "\n", encoding="utf-8"
+        )
     write_json(folder / "tools.json", tools)
     kept = {key: found[key] for key in ("server", "protocol", "resources", "resource_templates", "prompts")}
     write_json(folder / "mcp.json", {**how, "tools": writes, **kept, "packages": program.packages if program else []})
@@ -270,7 +274,7 @@ def fill(
     (folder / "pack.yaml").write_text(text, encoding="utf-8")
 
 
-def tools_of(rows: list[dict[str, Any]], say: Say) -> tuple[list[dict[str, Any]], dict[str, bool]]:
+def convert_tools(rows: list[dict[str, Any]], say: Say) -> tuple[list[dict[str, Any]], dict[str, bool]]:
     """Tools as a pack has them, and which of them write. What cannot be used is left out, with a line."""
     tools: list[dict[str, Any]] = []
     writes: dict[str, bool] = {}
@@ -278,7 +282,7 @@ def tools_of(rows: list[dict[str, Any]], say: Say) -> tuple[list[dict[str, Any]]
         name = row["name"]
         if not NAME.fullmatch(name) or name in writes:
             why = "stands there twice" if name in writes else "has a name that cannot be written in a call"
-            say(f"left out: the tool {clean(name)[:80]!r} {why}")
+            say(f"left out: the tool {remove_control_characters(name)[:80]!r} {why}")
             continue
         if (row.get("execution") or {}).get("taskSupport") == "required":
             say(f"left out: the tool {name}: it runs as a task in the background, and calls here wait for their result")
@@ -289,16 +293,16 @@ def tools_of(rows: list[dict[str, Any]], say: Say) -> tuple[list[dict[str, Any]]
                 raise SchemaError("its arguments are no object")
             compile_schema(schema)
         except SchemaError as error:
-            say(f"left out: the tool {name}: {clean(str(error))[:200]}")
+            say(f"left out: the tool {name}: {remove_control_characters(str(error))[:200]}")
             continue
         extra = {key: row[key] for key in ("title", "annotations", "outputSchema") if key in row}
-        described = clean(row.get("description") or row.get("title") or "", lines=True)
+        described = remove_control_characters(row.get("description") or row.get("title") or "", lines=True)
         tools.append({"name": name, "description": described, "parameters": schema, "extra": extra})
         writes[name] = (row.get("annotations") or {}).get("readOnlyHint") is not True
     return tools, writes
 
 
-def examples(tools: list[dict[str, Any]], writes: dict[str, bool], *, remote: bool) -> list[dict[str, Any]]:
+def make_example_tasks(tools: list[dict[str, Any]], writes: dict[str, bool], *, remote: bool) -> list[dict[str, Any]]:
     """A task for each tool that only reads and needs nothing to be told: small, to be replaced by real ones."""
     simple = [t for t in tools if not writes[t["name"]] and not t["parameters"].get("required")][:EXAMPLES]
     return [
@@ -314,7 +318,7 @@ def examples(tools: list[dict[str, Any]], writes: dict[str, bool], *, remote: bo
     ]
 
 
-def say_what(out: Path, found: dict[str, Any], say: Say) -> None:
+def report_import(out: Path, found: dict[str, Any], say: Say) -> None:
     pack = Pack.load(out.absolute())
     parts = [f"{len(pack.tools)} tools", f"{len(pack.tasks)} example tasks"]
     parts += [f"{len(found[key])} {key} (see mcp.json)" for key in ("resources", "prompts") if found[key]]
@@ -327,6 +331,6 @@ def say_what(out: Path, found: dict[str, Any], say: Say) -> None:
     )
 
 
-def clean(text: str, *, lines: bool = False) -> str:
+def remove_control_characters(text: str, *, lines: bool = False) -> str:
     """Without what a terminal would obey."""
     return "".join(c if c.isprintable() or (lines and c in "\n\t") else " " for c in text).strip()

@@ -22,8 +22,8 @@ from pathlib import Path
 
 from simia.errors import UserError
 from simia.resources import cache_root
-from simia.sandbox.grants import broad, is_shown
-from simia.venvs import ensure_packages, locked
+from simia.sandbox.grants import explain_broad, is_shown
+from simia.venvs import ensure_packages, lock_file
 
 Say = Callable[[str], None]
 REQUIREMENT = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)(\[[^\]]*\])?\s*(.*)")
@@ -43,31 +43,34 @@ class Program:
     licence: str = "unknown"
 
 
-def from_pip(requirements: list[str], words: list[str], say: Say) -> Program:
+def install_from_pip(requirements: list[str], words: list[str], say: Say) -> Program:
     """A server of the Python index: the first requirement is its package. `words`: its program and arguments, if given."""
     found = REQUIREMENT.fullmatch(requirements[0].strip())
     if found is None:
         raise UserError(f"{requirements[0]!r} is no package: give a name as pip does, such as mcp-server-time")
     name, extras, version = found.groups()
-    exact = version.strip() or f"=={latest(name)}"
+    exact = version.strip() or f"=={find_latest_version(name)}"
     wanted = [f"{name}{extras or ''}{exact}", *requirements[1:]]
     python = ensure_packages("mcp_server", pip=wanted, say=say)
     home = python.parent.parent
-    installed = {normal(info.name.split("-")[0]): info for info in home.glob("lib/python*/site-packages/*.dist-info")}
-    info = installed.get(normal(name))
+    installed = {
+        normalize_package_name(info.name.split("-")[0]): info
+        for info in home.glob("lib/python*/site-packages/*.dist-info")
+    }
+    info = installed.get(normalize_package_name(name))
     if info is None:
         raise UserError(f"{name} is not in its own environment {home}: remove that folder and import again")
-    program, *arguments = words or [script_of(name, info)]
+    program, *arguments = words or [find_script(name, info)]
     if not (home / "bin" / program).exists():
-        raise UserError(f"{name} has no program {program!r}; it has: {', '.join(scripts_of(info)) or 'none'}")
+        raise UserError(f"{name} has no program {program!r}; it has: {', '.join(list_scripts(info)) or 'none'}")
     packages = sorted("==".join(each.name.removesuffix(".dist-info").split("-")[:2]) for each in installed.values())
     # The environment's own tools are none of the server's.
     packages = [each for each in packages if each.split("==")[0] not in ("pip", "setuptools")]
-    return Program([f"{SERVER}/bin/{program}", *arguments], home.name, [], packages, licence_of(info))
+    return Program([f"{SERVER}/bin/{program}", *arguments], home.name, [], packages, find_licence(info))
 
 
-def latest(name: str) -> str:
-    said = run(
+def find_latest_version(name: str) -> str:
+    said = run_command(
         [sys.executable, "-P", "-m", "pip", "index", "versions", "--disable-pip-version-check", name],
         f"pip knows no {name}",
     )
@@ -77,19 +80,19 @@ def latest(name: str) -> str:
     return found[1]
 
 
-def script_of(name: str, info: Path) -> str:
+def find_script(name: str, info: Path) -> str:
     """The package's one program, or the one of its name."""
-    scripts = scripts_of(info)
+    scripts = list_scripts(info)
     if len(scripts) == 1:
         return scripts[0]
-    same = next((each for each in scripts if normal(each) == normal(name)), None)
+    same = next((each for each in scripts if normalize_package_name(each) == normalize_package_name(name)), None)
     if same is None:
         what = f"several programs ({', '.join(scripts)})" if scripts else "no program"
         raise UserError(f"{name} has {what}: give the command too, as simia import mcp 'PROGRAM …' --pip {name}")
     return same
 
 
-def scripts_of(info: Path) -> list[str]:
+def list_scripts(info: Path) -> list[str]:
     parser = configparser.ConfigParser(delimiters=("=",), strict=False, interpolation=None)
     parser.optionxform = str  # type: ignore[assignment,method-assign]
     path = info / "entry_points.txt"
@@ -99,7 +102,7 @@ def scripts_of(info: Path) -> list[str]:
     return list(parser["console_scripts"]) if parser.has_section("console_scripts") else []
 
 
-def licence_of(info: Path) -> str:
+def find_licence(info: Path) -> str:
     with contextlib.suppress(OSError):
         head = HeaderParser().parsestr((info / "METADATA").read_text(encoding="utf-8", errors="replace"))
         for value in (head["License-Expression"], head["License"]):
@@ -111,14 +114,14 @@ def licence_of(info: Path) -> str:
     return "unknown"
 
 
-def normal(name: str) -> str:
+def normalize_package_name(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
 # -- npm ----------------------------------------------------------------------------------------------------------
 
 
-def from_npm(package: str, words: list[str], say: Say) -> Program:
+def install_from_npm(package: str, words: list[str], say: Say) -> Program:
     """A server of the npm registry."""
     found = NPM.fullmatch(package.strip())
     if found is None:
@@ -130,7 +133,8 @@ def from_npm(package: str, words: list[str], say: Say) -> Program:
         raise UserError("a server from npm needs Node.js and npm: install them (Debian: apt-get install nodejs npm)")
     name, asked = found.groups()
     versions = json.loads(
-        run([npm, "view", f"{name}@{asked or 'latest'}", "version", "--json"], f"npm knows no {package}") or '""'
+        run_command([npm, "view", f"{name}@{asked or 'latest'}", "version", "--json"], f"npm knows no {package}")
+        or '""'
     )
     version = versions[-1] if isinstance(versions, list) else versions
     if not version:
@@ -140,7 +144,7 @@ def from_npm(package: str, words: list[str], say: Say) -> Program:
     programs = manifest.get("bin") or {}
     if isinstance(programs, str):
         programs = {name.rpartition("/")[2]: programs}
-    program, *arguments = words or [only(name, list(programs))]
+    program, *arguments = words or [require_one_program(name, list(programs))]
     if program not in programs:
         raise UserError(f"{name} has no program {program!r}; it has: {', '.join(programs) or 'none'}")
     script = f"{SERVER}/node_modules/{name}/{Path(programs[program])}"
@@ -158,7 +162,7 @@ def from_npm(package: str, words: list[str], say: Say) -> Program:
     )
 
 
-def only(name: str, programs: list[str]) -> str:
+def require_one_program(name: str, programs: list[str]) -> str:
     same = [each for each in programs if each == name.rpartition("/")[2]]
     chosen = programs if len(programs) == 1 else same
     if not chosen:
@@ -175,7 +179,7 @@ def ensure_npm(npm: str, name: str, version: str, say: Say) -> Path:
     if home.is_dir():
         return home
     root.mkdir(parents=True, exist_ok=True)
-    with locked(root / f"{key}.lock"):
+    with lock_file(root / f"{key}.lock"):
         if home.is_dir():
             return home
         for leftover in root.glob(f".{key}.*"):
@@ -184,13 +188,13 @@ def ensure_npm(npm: str, name: str, version: str, say: Say) -> Path:
         draft.mkdir()
         say(f"npm install {name}@{version}")
         flags = ["--ignore-scripts", "--no-audit", "--no-fund", "--omit=dev", "--prefix", str(draft)]
-        run([npm, "install", *flags, f"{name}@{version}"], f"npm cannot install {name}@{version}", cwd=draft)
+        run_command([npm, "install", *flags, f"{name}@{version}"], f"npm cannot install {name}@{version}", cwd=draft)
         draft.rename(home)
     say(f"built {home}")
     return home
 
 
-def run(command: list[str], fails: str, cwd: Path | None = None) -> str:
+def run_command(command: list[str], fails: str, cwd: Path | None = None) -> str:
     """What a program prints. Raises `UserError` with what it complains of."""
     try:
         done = subprocess.run(
@@ -205,13 +209,13 @@ def run(command: list[str], fails: str, cwd: Path | None = None) -> str:
     return done.stdout
 
 
-def local(words: list[str]) -> Program:
+def find_local_program(words: list[str]) -> Program:
     """A command of this machine: its program and the files that it names by path, readable inside where they lie."""
     program = shutil.which(words[0])
     if program is None:
         raise UserError(f"there is no program {words[0]!r}: give its path, or install the server with --pip or --npm")
     path = Path(os.path.abspath(program))
-    needs = program_folders(path)
+    needs = list_program_folders(path)
     command = [str(path)]
     for word in words[1:]:
         file = Path(word).expanduser()
@@ -222,41 +226,41 @@ def local(words: list[str]) -> Program:
         command.append(word)
     folders = [each for each in dict.fromkeys(needs) if not is_shown(each)]
     for each in folders:
-        if broad(os.path.realpath(each)):
+        if explain_broad(os.path.realpath(each)):
             raise UserError(f"the server could read all of {each}: put its files into a folder of their own")
     return Program(command, None, folders)
 
 
-def program_folders(path: Path) -> list[str]:
+def list_program_folders(path: Path) -> list[str]:
     """What a program needs to be run: its folder, and for one of a virtual environment that and its interpreter."""
-    from simia.sandbox.bubblewrap import interpreter_paths
+    from simia.sandbox.bubblewrap import list_interpreter_paths
 
     home = path.parent.parent
     if (home / "pyvenv.cfg").is_file():
-        return [str(home), *interpreter_paths(str(home / "bin" / "python"))]
+        return [str(home), *list_interpreter_paths(str(home / "bin" / "python"))]
     if path.name.startswith("python"):
-        return interpreter_paths(str(path))
+        return list_interpreter_paths(str(path))
     return [str(path.parent), str(path.resolve().parent)]
 
 
-def program_of(words: list[str], pip: list[str], npm: str | None, say: Say) -> Program:
+def find_program(words: list[str], pip: list[str], npm: str | None, say: Say) -> Program:
     """The server's program, installed if it is of an index; `npx …` and `uvx …` say that it is."""
     if pip:
-        return from_pip(pip, words, say)
+        return install_from_pip(pip, words, say)
     if npm:
-        return from_npm(npm, words, say)
+        return install_from_npm(npm, words, say)
     if words and Path(words[0]).name in ("npx", "uvx"):
-        package, program, arguments = runner(words)
+        package, program, arguments = parse_runner(words)
         if Path(words[0]).name == "uvx":
-            return from_pip([package.replace("@", "==").removesuffix("==latest")], [*program, *arguments], say)
-        found = from_npm(package, program, say)
+            return install_from_pip([package.replace("@", "==").removesuffix("==latest")], [*program, *arguments], say)
+        found = install_from_npm(package, program, say)
         return Program([*found.command, *arguments], found.within, found.needs, found.packages, found.licence)
     if not words:
         raise UserError("say which server: a command, --url, --pip or --npm")
-    return local(words)
+    return find_local_program(words)
 
 
-def runner(words: list[str]) -> tuple[str, list[str], list[str]]:
+def parse_runner(words: list[str]) -> tuple[str, list[str], list[str]]:
     """(package, its program if it is named apart, arguments) of `npx -y PACKAGE …` and `uvx --from PACKAGE PROGRAM …`."""
     package, rest = None, words[1:]
     while rest and rest[0].startswith("-"):

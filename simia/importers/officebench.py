@@ -22,9 +22,9 @@ import orjson
 import yaml
 from pydantic import ValidationError
 
-from simia.authoring.pack_draft import drafted
+from simia.authoring.pack_draft import draft_pack
 from simia.errors import UserError
-from simia.formats.actions import text, tool
+from simia.formats.actions import make_tool, text_schema
 from simia.formats.officebench import APPS, SWITCH, TOOLS
 from simia.task import Task
 from simia.tool import ToolSpec
@@ -76,21 +76,21 @@ def import_tasks(
     out = out or Path(NAME)
     if out.exists() or out.is_symlink():
         raise UserError(f"{out} exists already: remove it or give another folder with --out")
-    groups = groups_of(folder)
-    known = tools()
+    groups = list_task_groups(folder)
+    known = list_officebench_tools()
     played = read_solutions(solutions, {spec.name for spec in known}) if solutions else {}
-    rows = [row_of(group, path, played) for group in groups for path in subtasks_of(group)]
+    rows = [subtask_to_row(group, path, played) for group in groups for path in list_subtasks(group)]
     ids = {row["id"] for row in rows}
     if strange := sorted(played.keys() - ids):
         raise UserError(f"{solutions}: there is no subtask {strange[0]!r} in {folder}")
-    with drafted(out) as draft:
-        write(draft, groups, known, rows)
+    with draft_pack(out) as draft:
+        write_officebench_pack(draft, groups, known, rows)
     apart = sum("evaluation" in row["tags"] for row in rows)
     say(f"{out}: {len(rows)} tasks ({len(rows) - apart} for training, {apart} for evaluation only), {len(known)} tools")
     return out
 
 
-def groups_of(folder: Path) -> list[Path]:
+def list_task_groups(folder: Path) -> list[Path]:
     """The task folders, in their numbers' order."""
     if not folder.is_dir():
         raise UserError(f"{folder} is no folder: give the one that holds OfficeBench's tasks (1-1, 1-2, …)")
@@ -100,22 +100,24 @@ def groups_of(folder: Path) -> list[Path]:
     return sorted(found, key=lambda path: tuple(map(int, path.name.split("-"))))
 
 
-def subtasks_of(group: Path) -> list[Path]:
+def list_subtasks(group: Path) -> list[Path]:
     found = [path for path in (group / "subtasks").iterdir() if SUBTASK.fullmatch(path.name)]
     return sorted(found, key=lambda path: int(path.stem))
 
 
-def tools() -> list[ToolSpec]:
+def list_officebench_tools() -> list[ToolSpec]:
     """The dialect's tools but the model's, some of which take a list too, since OfficeBench has words for it."""
     apps = [app for app in APPS if app != UNBUILT]
     found = [
-        tool(SWITCH.name, SWITCH.description, target_app={"type": "string", "enum": apps, "description": "The app."})
+        make_tool(
+            SWITCH.name, SWITCH.description, target_app={"type": "string", "enum": apps, "description": "The app."}
+        )
     ]
-    found += [listing(spec) for spec in TOOLS if not spec.name.startswith(f"{UNBUILT}.")]
-    answer = text("The answer, where the task is a question; else None.", default="None")
+    found += [allow_lists(spec) for spec in TOOLS if not spec.name.startswith(f"{UNBUILT}.")]
+    answer = text_schema("The answer, where the task is a question; else None.", default="None")
     answer["type"] = ["string", "number", "boolean", "null", "array"]
     answer.pop("minLength")
-    finish = tool("system.finish_task", "End the task, with the answer where it is a question.", answer=answer)
+    finish = make_tool("system.finish_task", "End the task, with the answer where it is a question.", answer=answer)
     return [*found, finish.model_copy(update={"parameters": {**finish.parameters, "required": []}})]
 
 
@@ -128,7 +130,7 @@ LISTS = {
 }
 
 
-def listing(spec: ToolSpec) -> ToolSpec:
+def allow_lists(spec: ToolSpec) -> ToolSpec:
     name = LISTS.get(spec.name)
     if name is None:
         return spec
@@ -137,7 +139,7 @@ def listing(spec: ToolSpec) -> ToolSpec:
     return spec.model_copy(update={"parameters": {**spec.parameters, "properties": properties}})
 
 
-def row_of(group: Path, path: Path, played: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
+def subtask_to_row(group: Path, path: Path, played: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
     """A row of tasks.jsonl from one subtask."""
     number = f"{group.name}/{path.stem}"
     try:
@@ -150,10 +152,10 @@ def row_of(group: Path, path: Path, played: dict[str, list[dict[str, Any]]]) -> 
     row = {
         "id": number,
         "split": "train" if apps == 1 else "test",
-        "instruction": instruction(subtask),
-        "initial": {"folder": f"testbeds/{group.name}"} if files_of(group / "testbed") else {},
+        "instruction": write_instruction(subtask),
+        "initial": {"folder": f"testbeds/{group.name}"} if list_regular_files(group / "testbed") else {},
         **({"reference": played[number]} if number in played else {}),
-        "reward": {"parts": [{"kind": "checklist", "calls": list(calls_of(group, path, subtask))}]},
+        "reward": {"parts": [{"kind": "checklist", "calls": list(convert_checks(group, path, subtask))}]},
         "tags": ["officebench", f"{apps}_app{'s' * (apps > 1)}", *(["evaluation"] if apps > 1 else [])],
         "extra": {"evaluation": apps > 1, **{key: subtask[key] for key in FACTS if key != "task"}},
     }
@@ -164,7 +166,7 @@ def row_of(group: Path, path: Path, played: dict[str, list[dict[str, Any]]]) -> 
     return row
 
 
-def instruction(subtask: dict[str, Any]) -> str:
+def write_instruction(subtask: dict[str, Any]) -> str:
     """What OfficeBench's system text says of the moment and the person stands with the task, since it differs between tasks."""
     return (
         f"Today is {subtask['date']} ({subtask['weekday']}), and it is {subtask['time']}. You work for {subtask['username']}.\n"
@@ -172,7 +174,7 @@ def instruction(subtask: dict[str, Any]) -> str:
     )
 
 
-def calls_of(group: Path, path: Path, subtask: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def convert_checks(group: Path, path: Path, subtask: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """The checks as calls of the world's. Raises `UserError` for one that the world does not have."""
     evaluation = subtask.get("evaluation")
     if not isinstance(evaluation, list) or not evaluation:
@@ -191,14 +193,14 @@ def calls_of(group: Path, path: Path, subtask: dict[str, Any]) -> Iterator[dict[
             raise UserError(f"{path}: {name} has the arguments {', '.join(arguments)}, not {', '.join(sorted(needed))}")
         for key in ("input_file", "expected_file"):
             if key in arguments:
-                arguments[key] = brought(group.name, arguments[key])
+                arguments[key] = map_path(group.name, arguments[key])
         if name == f"{PREFIX}excel_cell_comparator":
             for match in arguments["matches"]:
-                one_lambda(path, match.get("comparator"))
+                check_comparator(path, match.get("comparator"))
         yield {"name": name.removeprefix(PREFIX), "arguments": arguments, "expect": True}
 
 
-def brought(group: str, name: str) -> str:
+def map_path(group: str, name: str) -> str:
     """Where a path that leaves the testbed leads in the pack: to the initial files, or to the task's references."""
     found = LEAVES.fullmatch(name)
     if found is None:
@@ -206,7 +208,7 @@ def brought(group: str, name: str) -> str:
     return f"references/{group}/{found[2]}" if found[1] else f"before/{found[2]}"
 
 
-def one_lambda(path: Path, source: object) -> None:
+def check_comparator(path: Path, source: object) -> None:
     """A comparator is run in the sandbox; that it is one function is all that is asked here."""
     try:
         one = isinstance(source, str) and isinstance(ast.parse(source, mode="eval").body, ast.Lambda)
@@ -242,7 +244,7 @@ def read_solutions(path: Path, known: set[str]) -> dict[str, list[dict[str, Any]
     return found
 
 
-def write(pack: Path, groups: list[Path], known: list[ToolSpec], rows: list[dict[str, Any]]) -> None:
+def write_officebench_pack(pack: Path, groups: list[Path], known: list[ToolSpec], rows: list[dict[str, Any]]) -> None:
     head: dict[str, Any] = {
         "format": 1,
         "name": NAME,
@@ -257,7 +259,7 @@ def write(pack: Path, groups: list[Path], known: list[ToolSpec], rows: list[dict
         "match": {"files.*.base64": "exempt"},
         "executable": {
             "code": "tools.py", "object": "OfficeBench", "isolation": "sandbox", "root": "/testbed", "python": "office", "clock": CLOCK,
-            **({"hidden": ["references"]} if any(files_of(group / "reference") for group in groups) else {}),
+            **({"hidden": ["references"]} if any(list_regular_files(group / "reference") for group in groups) else {}),
             **({"needs": settings} if (settings := libreoffice_settings()) else {}),
         },
         "user": "none",
@@ -278,13 +280,13 @@ def write(pack: Path, groups: list[Path], known: list[ToolSpec], rows: list[dict
             (world / module.name).write_bytes(module.read_bytes())
     for group in groups:
         for source, target in (("testbed", "testbeds"), ("reference", "references")):
-            for path in files_of(group / source):
+            for path in list_regular_files(group / source):
                 place = pack / target / group.name / path.relative_to(group / source)
                 place.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(path, place)
 
 
-def files_of(folder: Path) -> list[Path]:
+def list_regular_files(folder: Path) -> list[Path]:
     """Its files; no links, which may lead out of it."""
     return [path for path in sorted(folder.rglob("*")) if path.is_file() and not path.is_symlink()]
 

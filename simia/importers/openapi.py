@@ -21,10 +21,10 @@ from urllib.parse import urlsplit
 import orjson
 import yaml
 
-from simia.authoring.pack_draft import drafted, write_json
+from simia.authoring.pack_draft import draft_pack, write_json
 from simia.errors import UserError
 from simia.importers.openapi_schema import Document
-from simia.importers.openapi_tools import Found, operations
+from simia.importers.openapi_tools import FoundOperations, find_operations
 
 Say = Callable[[str], None]
 LARGEST = 64 << 20
@@ -54,30 +54,30 @@ def import_api(
     `only`: patterns of operations; `auth`: headers (`Name: value`) or query parameters (`name=value`) with `${VARIABLE}` for
     what is secret. Raises `UserError` for what is no such document, has no operation, or would write a secret into the pack.
     """
-    value = read(source)
+    value = read_document(source)
     title = text_at(value, "title") or "the API"
-    credentials = [credential(each) for each in auth]
+    credentials = [parse_credential(each) for each in auth]
     address = checked_address(base_url) if base_url else None
     if credentials and address is None:
         raise UserError("--auth is for calls of the real API: give its address with --base-url")
-    found = operations(Document(value), only)
+    found = find_operations(Document(value), only)
     if not found.operations:
-        raise UserError(f"{source} has no operation{nothing(value, found, only)}")
+        raise UserError(f"{source} has no operation{explain_no_tools(value, found, only)}")
     out = out or Path(re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-") or "api")
     if out.is_symlink() or (out.exists() and (not out.is_dir() or any(out.iterdir()))):
         raise UserError(f"{out} exists already: remove it or give another folder with --out")
-    with drafted(out) as draft:
-        write(draft, out.resolve().name, value, found, address, credentials)
+    with draft_pack(out) as draft:
+        write_openapi_pack(draft, out.resolve().name, value, found, address, credentials)
         if out.is_dir():
             out.rmdir()
-    report(out, found, address, credentials, say)
-    server = servers(value)
+    report_operations(out, found, address, credentials, say)
+    server = find_server_address(value)
     if server and address is None:
         say(f"to play it against the real API, import it with --base-url {server}")
     return out
 
 
-def nothing(value: dict[str, Any], found: Found, only: Sequence[str]) -> str:
+def explain_no_tools(value: dict[str, Any], found: FoundOperations, only: Sequence[str]) -> str:
     """Why a document gives no tool."""
     if only:
         return f" that fits {', '.join(only)}"
@@ -88,7 +88,9 @@ def nothing(value: dict[str, Any], found: Found, only: Sequence[str]) -> str:
     return ": its `paths` are empty"
 
 
-def report(out: Path, found: Found, address: str | None, credentials: Sequence[dict[str, str]], say: Say) -> None:
+def report_operations(
+    out: Path, found: FoundOperations, address: str | None, credentials: Sequence[dict[str, str]], say: Say
+) -> None:
     for line in found.lines[:SHOWN]:
         say(line)
     if len(found.lines) > SHOWN:
@@ -96,12 +98,12 @@ def report(out: Path, found: Found, address: str | None, credentials: Sequence[d
     if found.schemes:
         say(f"it asks who calls ({'; '.join(found.schemes)}); no tool has an argument for that")
     if address:
-        grants = ["--network", *(f"--variable {name}" for name in variables_of(credentials))]
+        grants = ["--network", *(f"--variable {name}" for name in list_credential_variables(credentials))]
         say(f"calls go to {address} where the network is granted: simia rollout {out} {' '.join(grants)}")
     say(f"{out}: {len(found.operations)} tools")
 
 
-def variables_of(credentials: Sequence[dict[str, str]]) -> list[str]:
+def list_credential_variables(credentials: Sequence[dict[str, str]]) -> list[str]:
     """Environment variables that hold the credentials."""
     return sorted({name for each in credentials for name in VARIABLE.findall(each["value"])})
 
@@ -109,14 +111,14 @@ def variables_of(credentials: Sequence[dict[str, str]]) -> list[str]:
 # -- reading ------------------------------------------------------------------------------------------------------
 
 
-def read(source: str) -> dict[str, Any]:
+def read_document(source: str) -> dict[str, Any]:
     """The document. Raises `UserError` in one line for what is none."""
-    body = fetched(source) if source.startswith(("http://", "https://")) else from_file(source)
+    body = fetch_document(source) if source.startswith(("http://", "https://")) else read_document_file(source)
     try:
         value = orjson.loads(body.removeprefix(b"\xef\xbb\xbf"))
     except orjson.JSONDecodeError:
         try:
-            value = jsonable(yaml.load(body, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
+            value = yaml_to_json(yaml.load(body, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
         except (yaml.YAMLError, UnicodeDecodeError, RecursionError, ValueError) as error:
             raise UserError(f"{source} is neither JSON nor YAML: {str(error).splitlines()[0]}") from None
     if isinstance(value, dict) and "swagger" in value:
@@ -128,33 +130,33 @@ def read(source: str) -> dict[str, Any]:
     return value
 
 
-def fetched(address: str) -> bytes:
+def fetch_document(address: str) -> bytes:
     try:
         with urllib.request.urlopen(address, timeout=SECONDS) as answer:
             body: bytes = answer.read(LARGEST + 1)
     except (OSError, ValueError, urllib.error.URLError) as error:
         raise UserError(f"{address} cannot be fetched: {getattr(error, 'reason', error)}") from None
-    return small(body, address)
+    return refuse_large_document(body, address)
 
 
-def from_file(source: str) -> bytes:
+def read_document_file(source: str) -> bytes:
     path = Path(source).expanduser()
     if not path.is_file():
         raise UserError(f"{source} is no file: give an OpenAPI document, or its address")
     try:
         with path.open("rb") as file:
-            return small(file.read(LARGEST + 1), source)
+            return refuse_large_document(file.read(LARGEST + 1), source)
     except OSError as error:
         raise UserError(f"{source} cannot be read: {error.strerror or error}") from None
 
 
-def small(body: bytes, source: str) -> bytes:
+def refuse_large_document(body: bytes, source: str) -> bytes:
     if len(body) > LARGEST:
         raise UserError(f"{source} is larger than {LARGEST >> 20} MB")
     return body
 
 
-def jsonable(value: Any) -> Any:
+def yaml_to_json(value: Any) -> Any:
     """YAML as JSON: keys become text, and so do dates. Raises `ValueError` for what nests deep, or grows by its aliases."""
     left = MOST_NODES
 
@@ -182,7 +184,7 @@ def key_text(key: Any) -> str:
     return "" if key is None else str(key)
 
 
-def servers(value: dict[str, Any]) -> str | None:
+def find_server_address(value: dict[str, Any]) -> str | None:
     """The first address that the document gives, if it is one by itself."""
     given = value.get("servers")
     first = given[0].get("url") if isinstance(given, list) and given and isinstance(given[0], dict) else None
@@ -209,7 +211,7 @@ def checked_address(address: str) -> str:
     return address.rstrip("/")
 
 
-def credential(text: str) -> dict[str, str]:
+def parse_credential(text: str) -> dict[str, str]:
     """A header or query parameter whose secret is named, not written."""
     header, query = HEADER.fullmatch(text), QUERY.fullmatch(text)
     if header is None and query is None:
@@ -227,11 +229,11 @@ def credential(text: str) -> dict[str, str]:
 # -- writing ------------------------------------------------------------------------------------------------------
 
 
-def write(
+def write_openapi_pack(
     folder: Path,
     name: str,
     value: dict[str, Any],
-    found: Found,
+    found: FoundOperations,
     address: str | None,
     credentials: Sequence[dict[str, str]],
 ) -> None:
@@ -250,7 +252,7 @@ def write(
     if address:
         head["executable"] = {
             "code": "tools.py", "object": "World", "isolation": "sandbox", "repeatable": False, "network": True,
-            **({"variables": names} if (names := variables_of(credentials)) else {}),
+            **({"variables": names} if (names := list_credential_variables(credentials)) else {}),
         }  # fmt: skip
         write_json(folder / "api.json", {"base_url": address, "auth": list(credentials), "tools": plans})
         (folder / "tools.py").write_bytes((files("simia.drivers") / "openapi_world.py").read_bytes())

@@ -104,7 +104,7 @@ class Document:
         if isinstance(reference, str):
             target = self.at(reference)
             if not isinstance(target, dict) or reference in seen or len(seen) >= depth:
-                return cut(reference, target)
+                return make_reference_stub(reference, target)
             made = self._schema(target, (*seen, reference), depth, sent)
             beside = {key: each for key, each in value.items() if key in ("description", "title", "default")}
             return {**made, **beside}
@@ -125,16 +125,16 @@ class Document:
                 made[key] = self._schema(each, seen, depth, sent)
             elif key not in ("readOnly", "writeOnly", *PLACES, *LISTS) and (key not in INNER or isinstance(each, bool)):
                 made[key] = each
-        return mended(made, unsent)
+        return convert_schema(made, unsent)
 
 
-def cut(reference: str, target: JSON) -> dict[str, JSON]:
+def make_reference_stub(reference: str, target: JSON) -> dict[str, JSON]:
     """In place of a reference that is not followed: what kind of value it is, and its name."""
     kind = target.get("type") if isinstance(target, dict) else None
     return {**({"type": kind} if isinstance(kind, str) else {}), "description": f"see {reference.rsplit('/', 1)[-1]}"}
 
 
-def mended(schema: dict[str, JSON], unsent: Collection[str] = ()) -> dict[str, JSON]:
+def convert_schema(schema: dict[str, JSON], unsent: Collection[str] = ()) -> dict[str, JSON]:
     """A 3.0 schema as 2020-12 wants it, and one `allOf` of objects as one object. `unsent`: properties that were left out."""
     for name, edge in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
         if isinstance(schema.get(name), bool) and schema.pop(name) and edge in schema:
@@ -155,10 +155,10 @@ def mended(schema: dict[str, JSON], unsent: Collection[str] = ()) -> dict[str, J
             del schema["required"]
     elif "required" in schema:
         del schema["required"]  # true, as some write it on a property
-    return joined(schema)
+    return join_objects(schema)
 
 
-def joined(schema: dict[str, JSON]) -> dict[str, JSON]:
+def join_objects(schema: dict[str, JSON]) -> dict[str, JSON]:
     """Objects that must all hold are one object with the properties of all."""
     parts = schema.get("allOf")
     if not isinstance(parts, list) or not parts:
@@ -181,43 +181,43 @@ def joined(schema: dict[str, JSON]) -> dict[str, JSON]:
     return {key: value for key, value in made.items() if value != []}
 
 
-def usable(schema: dict[str, JSON]) -> dict[str, JSON]:
+def make_compilable(schema: dict[str, JSON]) -> dict[str, JSON]:
     """The schema if it can be compiled, else without its patterns (an engine with linear time lacks some). Raises `SchemaError`."""
     try:
         compile_schema(schema)
     except SchemaError:
-        schema = unpatterned(schema)
+        schema = remove_patterns(schema)
         compile_schema(schema)
     return schema
 
 
-def unpatterned(value: JSON, *, names: bool = False) -> JSON:
+def remove_patterns(value: JSON, *, names: bool = False) -> JSON:
     """Without patterns. `names`: the keys are properties' names, and one of them may be called so."""
     if isinstance(value, list):
-        return [unpatterned(each) for each in value]
+        return [remove_patterns(each) for each in value]
     if not isinstance(value, dict):
         return value
     return {
-        key: unpatterned(each, names=key in PLACES and not names)
+        key: remove_patterns(each, names=key in PLACES and not names)
         for key, each in value.items()
         if names or key not in ("pattern", "patternProperties")
     }
 
 
-def brief(schema: JSON, depth: int = 3) -> str:
+def summarize_schema(schema: JSON, depth: int = 3) -> str:
     """A schema in a few words, as `{id: integer, tags: [string]}`."""
     if not isinstance(schema, dict):
         return "anything"
     kind = schema.get("type")
     for several in ("oneOf", "anyOf", "allOf"):
         if isinstance(schema.get(several), list):
-            return " or ".join(dict.fromkeys(brief(each, depth) for each in schema[several][:4]))
+            return " or ".join(dict.fromkeys(summarize_schema(each, depth) for each in schema[several][:4]))
     if isinstance(kind, list):
         kind = next((each for each in kind if each != "null"), None)
     if kind == "array" or "items" in schema:
-        return f"[{brief(schema.get('items'), depth)}]"
+        return f"[{summarize_schema(schema.get('items'), depth)}]"
     properties = schema.get("properties")
     if isinstance(properties, dict) and properties and depth:
-        shown = [f"{name}: {brief(each, depth - 1)}" for name, each in list(properties.items())[:12]]
+        shown = [f"{name}: {summarize_schema(each, depth - 1)}" for name, each in list(properties.items())[:12]]
         return "{" + ", ".join(shown) + (", …" if len(properties) > 12 else "") + "}"
     return str(kind or "anything")

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from simia.importers.openapi_schema import JSON, Document, brief, usable
+from simia.importers.openapi_schema import JSON, Document, make_compilable, summarize_schema
 from simia.tool import SchemaError, ToolSpec
 
 METHODS = ("get", "head", "post", "put", "patch", "delete")
@@ -32,31 +32,31 @@ class Operation:
 
 
 @dataclass(slots=True)
-class Found:
+class FoundOperations:
     operations: list[Operation] = field(default_factory=list)
     schemes: list[str] = field(default_factory=list)
     """The document's ways to say who one is, in words."""
     lines: list[str] = field(default_factory=list)
 
 
-def operations(document: Document, only: Sequence[str] = ()) -> Found:
+def find_operations(document: Document, only: Sequence[str] = ()) -> FoundOperations:
     """Every operation that can be a tool; a line for each that cannot. `only`: patterns of names, or of `GET /path`."""
-    found = Found()
-    secret, found.schemes = schemes(document)
+    found = FoundOperations()
+    secret, found.schemes = find_credential_parameters(document)
     names: set[str] = set()
-    for path, method, operation, shared in listed(document):
-        name = named(operation.get("operationId"), method, path)
+    for path, method, operation, shared in iterate_operations(document):
+        name = name_operation(operation.get("operationId"), method, path)
         if only and not any(
             fnmatch.fnmatchcase(text, each) for each in only for text in (name, f"{method.upper()} {path}")
         ):
             continue
-        name = unique(name, names)
+        name = make_unique(name, names)
         try:
             if "$ref" in operation:
                 raise SchemaError(
                     f"it is described elsewhere ({operation['$ref']}): bundle the document into one file first"
                 )
-            found.operations.append(one(document, name, method, path, operation, shared, secret))
+            found.operations.append(make_operation(document, name, method, path, operation, shared, secret))
         except SchemaError as error:
             found.lines.append(f"{method.upper()} {path} is left out: {error}")
             continue
@@ -64,7 +64,7 @@ def operations(document: Document, only: Sequence[str] = ()) -> Found:
     return found
 
 
-def listed(document: Document) -> Iterator[tuple[str, str, dict[str, JSON], list[JSON]]]:
+def iterate_operations(document: Document) -> Iterator[tuple[str, str, dict[str, JSON], list[JSON]]]:
     paths = document.value.get("paths")
     for path, item in (paths if isinstance(paths, dict) else {}).items():
         item = document.direct(item)
@@ -75,7 +75,7 @@ def listed(document: Document) -> Iterator[tuple[str, str, dict[str, JSON], list
                 yield str(path), method, operation, shared if isinstance(shared, list) else []
 
 
-def schemes(document: Document) -> tuple[set[tuple[str, str]], list[str]]:
+def find_credential_parameters(document: Document) -> tuple[set[tuple[str, str]], list[str]]:
     """Parameters that carry a credential, as (where, name), and all schemes in words."""
     components = document.value.get("components")
     given = components.get("securitySchemes") if isinstance(components, dict) else None
@@ -94,12 +94,12 @@ def schemes(document: Document) -> tuple[set[tuple[str, str]], list[str]]:
     return secret, told
 
 
-def named(given: JSON, method: str, path: str) -> str:
+def name_operation(given: JSON, method: str, path: str) -> str:
     text = given if isinstance(given, str) and UNFIT.sub("", given) else f"{method} {path}"
     return UNFIT.sub("_", text).strip("_")[:MOST] or method
 
 
-def unique(name: str, taken: set[str]) -> str:
+def make_unique(name: str, taken: set[str]) -> str:
     found, number = name, 1
     while found in taken:
         number += 1
@@ -107,7 +107,7 @@ def unique(name: str, taken: set[str]) -> str:
     return found
 
 
-def one(
+def make_operation(
     document: Document, name: str, method: str, path: str, operation: dict[str, JSON], shared: list[JSON],
     secret: set[tuple[str, str]],
 ) -> Operation:  # fmt: skip
@@ -118,13 +118,13 @@ def one(
 
     def add(argument: str, where: str, schema: dict[str, JSON], place: dict[str, JSON], *, must: bool) -> None:
         safe = UNFIT.sub("_", argument).strip("_")[:MOST] or where
-        safe = safe if safe not in places else unique(f"{where}_{safe}"[:MOST], set(places))
+        safe = safe if safe not in places else make_unique(f"{where}_{safe}"[:MOST], set(places))
         places[safe] = place
         properties[safe] = schema
         if must:
             required.append(safe)
 
-    for parameter in parameters(document, operation, shared):
+    for parameter in merge_parameters(document, operation, shared):
         where, key = str(parameter["in"]), str(parameter["name"])
         if (where, key.lower() if where == "header" else key) in secret or (
             where == "header" and key.lower() in NOT_OURS
@@ -138,11 +138,11 @@ def one(
         add(key, where, schema, place, must=where == "path" or parameter.get("required") is True)
 
     body = document.direct(operation.get("requestBody"))
-    media = media_of(body.get("content"))
+    media = select_media_type(body.get("content"))
     if media:
         schema = document.schema(as_dict(body["content"][media]).get("schema"))
         needed = body.get("required") is True
-        if fields(schema):
+        if has_plain_fields(schema):
             for key, inner in schema["properties"].items():
                 must = needed and key in schema.get("required", [])
                 add(str(key), "body", inner, {"in": "body", "name": str(key)}, must=must)
@@ -156,11 +156,11 @@ def one(
             )
     taken: dict[str, JSON] = {"type": "object", "properties": properties}
     taken |= {"required": required} if required else {}
-    parameters_of = usable({**taken, "additionalProperties": False})
-    returns = returned(document, operation)
+    parameters_of = make_compilable({**taken, "additionalProperties": False})
+    returns = find_return_schema(document, operation)
     tool = ToolSpec(
         name=name,
-        description=described(method, path, operation, returns),
+        description=describe_operation(method, path, operation, returns),
         parameters=parameters_of,
         extra={"returns": returns} if returns else {},
     )
@@ -170,7 +170,7 @@ def one(
     )
 
 
-def parameters(document: Document, operation: dict[str, JSON], shared: list[JSON]) -> list[dict[str, JSON]]:
+def merge_parameters(document: Document, operation: dict[str, JSON], shared: list[JSON]) -> list[dict[str, JSON]]:
     """Those of the operation, which take the place of the path's of the same name."""
     own = operation.get("parameters")
     found: dict[tuple[str, str], dict[str, JSON]] = {}
@@ -193,7 +193,7 @@ def parameter_schema(document: Document, parameter: dict[str, JSON]) -> tuple[di
     return schema, text
 
 
-def media_of(content: JSON) -> str | None:
+def select_media_type(content: JSON) -> str | None:
     """The media type that we send: JSON where it is taken."""
     types = [str(each) for each in content] if isinstance(content, dict) else []
     json = next((each for each in types if each.split(";")[0].strip().endswith("+json")), None)
@@ -203,14 +203,14 @@ def media_of(content: JSON) -> str | None:
     )
 
 
-def fields(schema: dict[str, JSON]) -> bool:
+def has_plain_fields(schema: dict[str, JSON]) -> bool:
     """Whether a body is an object whose properties can stand among the arguments."""
     beside = schema.keys() & {"oneOf", "anyOf", "allOf", "not", "if", "patternProperties"}
     open_end = isinstance(schema.get("additionalProperties"), dict)
     return bool(schema.get("properties")) and schema.get("type", "object") == "object" and not beside and not open_end
 
 
-def returned(document: Document, operation: dict[str, JSON]) -> dict[str, JSON]:
+def find_return_schema(document: Document, operation: dict[str, JSON]) -> dict[str, JSON]:
     """The schema of what a call that goes well returns."""
     responses = as_dict(operation.get("responses"))
     good = [*sorted(code for code in map(str, responses) if code.startswith("2")), "default"]
@@ -224,12 +224,12 @@ def returned(document: Document, operation: dict[str, JSON]) -> dict[str, JSON]:
     return {}
 
 
-def described(method: str, path: str, operation: dict[str, JSON], returns: dict[str, JSON]) -> str:
+def describe_operation(method: str, path: str, operation: dict[str, JSON], returns: dict[str, JSON]) -> str:
     words = [str(operation.get(each) or "").strip() for each in ("summary", "description")]
     words = [words[0]] if words[1].startswith(words[0]) and words[1] == words[0] else words
     text = "\n".join(each for each in words if each)[:DESCRIPTION] or f"{method.upper()} {path}"
     text += "\nDeprecated." if operation.get("deprecated") is True else ""
-    return text + (f"\nReturns: {brief(returns)[:RETURNS]}" if returns else "")
+    return text + (f"\nReturns: {summarize_schema(returns)[:RETURNS]}" if returns else "")
 
 
 def as_dict(value: JSON) -> dict[str, Any]:

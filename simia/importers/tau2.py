@@ -33,10 +33,10 @@ import orjson
 import yaml
 from pydantic import ValidationError
 
-from simia.authoring.pack_draft import drafted, write_json
+from simia.authoring.pack_draft import draft_pack, write_json
 from simia.errors import UserError
 from simia.task import Task
-from simia.venvs import ensure
+from simia.venvs import ensure_environment
 
 Say = Callable[[str], None]
 DOMAINS = ("retail", "airline", "telecom")
@@ -57,20 +57,20 @@ def import_domain(domain: str, out: Path | None = None, say: Say = lambda line: 
     out = out or Path(f"tau2-{domain}")
     if out.exists() or out.is_symlink():
         raise UserError(f"{out} exists already: remove it or give another folder with --out")
-    python = ensure("tau2", say)
-    found = export(python, domain)
-    with drafted(out) as draft:
-        write(draft, domain, found)
+    python = ensure_environment("tau2", say)
+    found = run_export(python, domain)
+    with draft_pack(out) as draft:
+        write_tau2_pack(draft, domain, found)
     say(f"{out}: {len(found['tasks'])} tasks, {len(found['tools'])} tools")
     return out
 
 
-def driver() -> bytes:
+def read_driver() -> bytes:
     """The source of the driver, which a pack gets as its `tools.py`."""
     return (files("simia.drivers") / "tau2_world.py").read_bytes()
 
 
-def export(python: Path, domain: str) -> dict[str, Any]:
+def run_export(python: Path, domain: str) -> dict[str, Any]:
     """What the driver prints of a domain. -P: its folder holds this module, which has the name of the package that it imports."""
     command = [str(python), "-s", "-P", "-B", str(files("simia.drivers") / "tau2_world.py"), "export", domain]
     environment = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")}
@@ -87,7 +87,7 @@ def export(python: Path, domain: str) -> dict[str, Any]:
     return read
 
 
-def write(folder: Path, domain: str, found: dict[str, Any]) -> None:
+def write_tau2_pack(folder: Path, domain: str, found: dict[str, Any]) -> None:
     head: dict[str, Any] = {
         "format": 1,
         "name": f"tau2-{domain}",
@@ -109,19 +109,19 @@ def write(folder: Path, domain: str, found: dict[str, Any]) -> None:
         write_json(folder / "user_tools.json", found["user_tools"])
     write_json(folder / "tools.json", found["tools"])
     write_json(folder / "tau2.json", {"domain": domain, "version": found["version"]})
-    where = {task: [name for name, ids in found["splits"].items() if task in ids] for task in ids_of(found)}
-    rows = [task_row(task, where[task["id"]]) for task in found["tasks"]]
+    where = {task: [name for name, ids in found["splits"].items() if task in ids] for task in list_task_ids(found)}
+    rows = [convert_task(task, where[task["id"]]) for task in found["tasks"]]
     (folder / "tasks.jsonl").write_bytes(b"".join(orjson.dumps(row) + b"\n" for row in rows))
     (folder / "policy.md").write_text(found["policy"], encoding="utf-8")
     (folder / "user.md").write_text(found["guidelines"], encoding="utf-8")
-    (folder / "tools.py").write_bytes(driver())
+    (folder / "tools.py").write_bytes(read_driver())
     (folder / "LICENSE").write_text(licence_note(found), encoding="utf-8")
     (folder / "pack.yaml").write_text(
         yaml.safe_dump(head, sort_keys=False, allow_unicode=True, width=1000), encoding="utf-8"
     )
 
 
-def ids_of(found: dict[str, Any]) -> list[str]:
+def list_task_ids(found: dict[str, Any]) -> list[str]:
     return [task["id"] for task in found["tasks"]]
 
 
@@ -134,16 +134,16 @@ def licence_note(found: dict[str, Any]) -> str:
     )
 
 
-def task_row(task: dict[str, Any], splits: list[str]) -> dict[str, Any]:
+def convert_task(task: dict[str, Any], splits: list[str]) -> dict[str, Any]:
     """A row of tasks.jsonl from a task as tau2 dumps it, with what of it simia does not judge or play in `extra`."""
     criteria = task["evaluation_criteria"] or {}
     actions = criteria.get("actions") or []
-    reward = reward_of(criteria)
+    reward = convert_reward(criteria)
     row: dict[str, Any] = {
         "id": task["id"],
         "split": next((name for name in SPLITS if name in splits), splits[0] if splits else "full"),
         "instruction": task["instruction"],
-        "initial": initial_of(task["initial_state"] or {}),
+        "initial": convert_initial_state(task["initial_state"] or {}),
         "reference": [
             {"by": BY[action["requestor"]], "name": action["name"], "arguments": action["arguments"]}
             for action in actions
@@ -170,14 +170,14 @@ def task_row(task: dict[str, Any], splits: list[str]) -> dict[str, Any]:
     return row
 
 
-def initial_of(state: dict[str, Any]) -> dict[str, Any]:
+def convert_initial_state(state: dict[str, Any]) -> dict[str, Any]:
     """tau2's initial state without what is empty in it, so that a task that starts from the domain's data has none at all."""
     found = {name: value for name, value in state.items() if value}
     data = {side: value for side, value in (found.pop("initialization_data", None) or {}).items() if value}
     return {**found, **({"initialization_data": data} if data else {})}
 
 
-def reward_of(criteria: dict[str, Any]) -> dict[str, Any]:
+def convert_reward(criteria: dict[str, Any]) -> dict[str, Any]:
     """The parts that `reward_basis` names. What a basis finds nothing to compare in is 1 in tau2, so it is no part here."""
     basis = criteria.get("reward_basis") or []
     actions, assertions = criteria.get("actions"), criteria.get("env_assertions")
@@ -199,7 +199,7 @@ def reward_of(criteria: dict[str, Any]) -> dict[str, Any]:
     if "COMMUNICATE" in basis and criteria.get("communicate_info"):
         parts.append({"kind": "answer", "match": "contains", "expect": criteria["communicate_info"]})
     if "ACTION" in basis and actions:
-        mask, odd = masks(actions)
+        mask, odd = find_argument_masks(actions)
         parts.append({"kind": "trace", **({"mask": mask} if mask else {})})
         unjudged += odd
     if "NL_ASSERTION" in basis:
@@ -207,7 +207,7 @@ def reward_of(criteria: dict[str, Any]) -> dict[str, Any]:
     return {"parts": parts, "combine": "product", **({"unjudged": unjudged} if unjudged else {})}
 
 
-def masks(actions: list[dict[str, Any]]) -> tuple[dict[str, list[str]], list[str]]:
+def find_argument_masks(actions: list[dict[str, Any]]) -> tuple[dict[str, list[str]], list[str]]:
     """Tool → arguments of its reference calls that tau2 does not compare, and what such a mask cannot say, in words."""
     found: dict[str, list[str]] = {}
     odd: list[str] = []

@@ -1,8 +1,8 @@
 """The durable work ledger: runs that lose nothing when they die, and can be resumed, listed and checked again."""
 
-from simia.jobs.ledger import FAILED, HEAD, OPEN, PASSED, REJECTED, Item, Ledger, seeds_of
+from simia.jobs.ledger import FAILED, HEAD, OPEN, PASSED, REJECTED, Item, Ledger, read_seeds
 from simia.jobs.reply_store import Store
-from simia.jobs.run import Run, folders, locate, refuse_partial
+from simia.jobs.run import Run, find_run, folders, refuse_partial
 
 __all__ = [
     "FAILED",
@@ -14,8 +14,8 @@ __all__ = [
     "Ledger",
     "Run",
     "Store",
+    "find_run",
     "folders",
-    "locate",
+    "read_seeds",
     "refuse_partial",
-    "seeds_of",
 ]

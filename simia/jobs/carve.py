@@ -19,7 +19,7 @@ LONGEST_CHAIN = 1 << 18  # pages of one row, which is a gigabyte
 INTEGERS = {1: 1, 2: 2, 3: 3, 4: 4, 5: 6, 6: 8}
 
 
-def carve(path: Path) -> Iterator[tuple[Any, ...]]:
+def recover_rows(path: Path) -> Iterator[tuple[Any, ...]]:
     """Every row that can be read of the file and of its write-ahead log; rows that were removed or replaced may be among them."""
     main = path.read_bytes() if path.is_file() else b""
     log = log_of(path).read_bytes() if log_of(path).is_file() else b""

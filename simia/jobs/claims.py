@@ -16,7 +16,7 @@ from pathlib import Path
 FIRST, LONGEST = 0.01, 0.25  # seconds between looks
 
 
-class Claims:
+class RequestClaims:
     """Claims are the process's: two of one process do not keep each other out. Use one event loop."""
 
     def __init__(self, path: Path) -> None:

@@ -19,7 +19,7 @@ from typing import IO
 
 from simia.errors import UserError
 from simia.jobs.database import Database, connect
-from simia.jobs.integrity import FREED, refuse_mixed, verify
+from simia.jobs.integrity import FREED, refuse_mixed, verify_files
 from simia.jobs.ledger import Ledger
 from simia.jobs.run import FILES, folders, last_use, saved_config, take_lock
 from simia.jobs.tables import PUT, READ_ERRORS, Damaged, checksum, is_disk_full, refuse_empty
@@ -185,7 +185,7 @@ def refuse_damaged(folder: Path) -> None:
     try:
         ledger = Ledger(database)
         refuse_mixed(folder, ledger)
-        found = verify(folder, ledger, saved_config(folder), locked=True)
+        found = verify_files(folder, ledger, saved_config(folder), locked=True)
         if found.findings:
             raise UserError(f"not cleaned: {found}")
     finally:

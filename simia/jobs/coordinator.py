@@ -21,7 +21,7 @@ from simia.jobs.progress import Progress
 from simia.jobs.run import Run
 from simia.jobs.work import InOrder, Stop, StopSettings, Work
 from simia.llm.engine import BudgetReached, Engine
-from simia.llm.types import Deferred, LLMFault
+from simia.llm.types import DeferredBackend, LLMFault
 from simia.trajectory import Usage
 
 GRACE = 10.0  # seconds that work in flight gets after a stop
@@ -239,7 +239,7 @@ class Coordinator(Generic[R, O]):
         """Replies to a batch come after the session."""
         for engine in self._engines:
             backend: object = engine.backend
-            if isinstance(backend, Deferred) and (self.progress.pending or backend.pending):
+            if isinstance(backend, DeferredBackend) and (self.progress.pending or backend.pending):
                 count = self.progress.pending or backend.pending
                 return Stop("batch", f"{count:,} questions wait in {backend.place}")
         return None

@@ -57,7 +57,7 @@ class Packed:
 
 
 @dataclass(slots=True, frozen=True)
-class Job:
+class WriteJob:
     """Statements of one writer, and who is told: a future of an event loop, one of a thread, or nobody."""
 
     statements: tuple[Statement, ...]
@@ -129,7 +129,7 @@ class Database:
             if isinstance(error, UnicodeDecodeError) or is_damage(error):
                 raise damaged(folder, file, error) from None
             raise UserError(f"cannot open the run in {folder}: {error}") from None
-        self._queue: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[WriteJob | None] = queue.SimpleQueue()
         self._pack = zstandard.ZstdCompressor(level=LEVEL)
         self.failure: Exception | None = None
         self._held: Literal["no", "open", "broken"] = "no"  # the state of a `transaction`
@@ -138,30 +138,30 @@ class Database:
 
     def put(self, file: File, sql: str, values: Sequence[Any] = ()) -> None:
         """Nobody waits for this one; a refusal of the disk shows in `failure`."""
-        self._queue.put(Job(((file, sql, values),)))
+        self._queue.put(WriteJob(((file, sql, values),)))
 
     def put_all(self, *statements: Statement) -> None:
         """As `put`, several in one commit."""
-        self._queue.put(Job(statements))
+        self._queue.put(WriteJob(statements))
 
     def write(self, file: File, sql: str, values: Sequence[Any] = ()) -> Future[None]:
         """For threads: the future resolves after the commit."""
         future: Future[None] = Future()
-        self._queue.put(Job(((file, sql, values),), future=future))
+        self._queue.put(WriteJob(((file, sql, values),), future=future))
         return future
 
     async def commit(self, *statements: Statement) -> None:
         """For coroutines: handed over at once, before anything can be cancelled; returns after the commit."""
         loop = asyncio.get_running_loop()
         waiter: asyncio.Future[None] = loop.create_future()
-        self._queue.put(Job(statements, loop=loop, waiter=waiter))
+        self._queue.put(WriteJob(statements, loop=loop, waiter=waiter))
         await waiter
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
         """All writes to the ledger in this block are kept together, or none of them when it raises or the process dies. For one thread:
         what others write meanwhile belongs to it too."""
-        self._queue.put(Job((BEGIN,)))
+        self._queue.put(WriteJob((BEGIN,)))
         try:
             yield
         except BaseException:
@@ -171,7 +171,7 @@ class Database:
 
     def _end(self, how: Statement) -> Future[None]:
         future: Future[None] = Future()
-        self._queue.put(Job((how,), future=future))
+        self._queue.put(WriteJob((how,), future=future))
         return future
 
     def close(self) -> None:
@@ -200,7 +200,7 @@ class Database:
                 batch.append(more)
             self._commit(batch)
 
-    def _commit(self, batch: list[Job]) -> None:
+    def _commit(self, batch: list[WriteJob]) -> None:
         try:
             if not (self.folder / "replies.db").exists():
                 raise sqlite3.OperationalError("its files are gone")  # SQLite would write on into nowhere
@@ -220,7 +220,7 @@ class Database:
         except Exception as error:  # a value that no column takes: without the thread, all who wait would wait for ever
             what = f"{type(error).__name__}: {error}".splitlines()[0]
             self.failure = UserError(f"cannot write the run in {self.folder}: {what}; please report this")
-        tell(batch, self.failure)
+        wake_waiters(batch, self.failure)
 
     def _ready(self, sql: str, values: Sequence[Any]) -> tuple[str, list[Any]]:
         """Compressed, and with the checksum of the row where it is a whole one."""
@@ -259,7 +259,7 @@ class Database:
             raise
 
 
-def tell(batch: list[Job], failure: Exception | None) -> None:
+def wake_waiters(batch: list[WriteJob], failure: Exception | None) -> None:
     """Wake everyone who waits for this batch: once for each event loop."""
     loops: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = defaultdict(list)
     for job in batch:
@@ -269,12 +269,12 @@ def tell(batch: list[Job], failure: Exception | None) -> None:
             job.future.set_exception(failure) if failure else job.future.set_result(None)
     for loop, waiters in loops.items():
         try:
-            loop.call_soon_threadsafe(resolve, waiters, failure)
+            loop.call_soon_threadsafe(resolve_waiters, waiters, failure)
         except RuntimeError:  # the loop was closed meanwhile: its rows are written, nobody is left to hear of it
             continue
 
 
-def resolve(waiters: list[asyncio.Future[None]], failure: Exception | None) -> None:
+def resolve_waiters(waiters: list[asyncio.Future[None]], failure: Exception | None) -> None:
     for waiter in waiters:
         if waiter.done():  # cancelled (Ctrl-C); its row is written all the same
             continue

@@ -41,7 +41,7 @@ class Change(BaseModel):
     right: Any = None
 
 
-class Side(BaseModel):
+class RunSummary(BaseModel):
     """One run's figures."""
 
     run: str
@@ -84,8 +84,8 @@ class Turned(BaseModel):
 class Difference(BaseModel):
     """All that `simia runs diff` shows."""
 
-    left: Side
-    right: Side
+    left: RunSummary
+    right: RunSummary
     identity: list[Change] = Field(default_factory=list)
     operational: list[Change] = Field(default_factory=list)
     facts: list[Change] = Field(default_factory=list)
@@ -98,7 +98,7 @@ class Difference(BaseModel):
     examples: list[Turned] = Field(default_factory=list)
 
 
-def diff(left: Run, right: Run, diversity: Callable[[Run], dict[str, float]] | None = None) -> Difference:
+def compare_runs(left: Run, right: Run, diversity: Callable[[Run], dict[str, float]] | None = None) -> Difference:
     """Compare two runs. `diversity`: a function from a run to named figures, for callers that want them beside."""
     found = Difference(left=side(left), right=side(right))
     if diversity is not None:
@@ -119,13 +119,13 @@ def diff(left: Run, right: Run, diversity: Callable[[Run], dict[str, float]] | N
     return found
 
 
-def side(run: Run) -> Side:
+def side(run: Run) -> RunSummary:
     ledger = run.ledger
     connection = ledger.db.ledger
     counts, about = ledger.counts(), ledger.meta("facts") or {}
     replies, prompt, completion, cached, cost, priced = connection.execute(FIGURES).fetchone()
     reasons = "SELECT reason, COUNT(*) FROM item WHERE status = ? GROUP BY reason ORDER BY 2 DESC, 1"
-    return Side(
+    return RunSummary(
         run=run.id,
         model=str(about.get("model", "unknown")),
         planned=sum(counts.values()),

@@ -82,7 +82,7 @@ class Condition:
         return f"{done}, {state}: finish it with simia runs resume {self.run}"
 
 
-def condition(folder: Path, ledger: Ledger, config: dict[str, Any], *, locked: bool) -> Condition:
+def read_condition(folder: Path, ledger: Ledger, config: dict[str, Any], *, locked: bool) -> Condition:
     """Where the run stands, by counting; what is inconsistent is found by `verify`. `locked`: it is this process that works on the run.
     Raises `Damaged`."""
     rollout = config.get("kind") == "rollout"
@@ -99,18 +99,18 @@ def condition(folder: Path, ledger: Ledger, config: dict[str, Any], *, locked: b
     return Condition(folder.name, rollout, not locked and is_worked_on(folder), stopped, done, wanted)
 
 
-def verify(folder: Path, ledger: Ledger, config: dict[str, Any], *, locked: bool) -> Condition:
+def verify_files(folder: Path, ledger: Ledger, config: dict[str, Any], *, locked: bool) -> Condition:
     """Read both files against their checksums, then compare them. Raises `Damaged` for a row or page that has changed; what is merely
     missing stands in the findings of the condition."""
-    with closing(sqlite3.connect(uri(folder, "ledger"), uri=True, timeout=30, isolation_level=None)) as connection:
+    with closing(sqlite3.connect(make_uri(folder, "ledger"), uri=True, timeout=30, isolation_level=None)) as connection:
         try:
-            connection.execute("ATTACH ? AS kept", (uri(folder, "replies"),))
+            connection.execute("ATTACH ? AS kept", (make_uri(folder, "replies"),))
             connection.execute("BEGIN")
             for file in FILES:
                 verify_file(connection, folder, file)
-            found = condition(folder, ledger, config, locked=locked)
+            found = read_condition(folder, ledger, config, locked=locked)
             if not found.working:  # else the two files are not of one moment
-                found.findings = compare(connection, found)
+                found.findings = find_inconsistencies(connection, found)
         except READ_ERRORS as error:
             raise damaged(folder, "ledger", error) from None
     missing = [name for name in ("identity", "facts") if ledger.meta(name) is None]
@@ -122,21 +122,21 @@ def verify(folder: Path, ledger: Ledger, config: dict[str, Any], *, locked: bool
 def refuse_mixed(folder: Path, ledger: Ledger) -> None:
     """Raise `UserError` where the two files are of different runs, whose rows may look alike."""
     if are_mixed(ledger.meta(RUN), ledger.meta(RUN, "replies")):
-        raise mixed(folder)
+        raise mixed_files_error(folder)
 
 
 def are_mixed(one: object, other: object) -> bool:
     return one is not None and other is not None and one != other
 
 
-def mixed(folder: Path) -> UserError:
+def mixed_files_error(folder: Path) -> UserError:
     return UserError(
         f"{folder}: ledger.db and replies.db are of different runs; put back the one that is of this run, or move ledger.db away and make"
         f" it again from the replies: simia runs rebuild {folder}"
     )
 
 
-def uri(folder: Path, file: File) -> str:
+def make_uri(folder: Path, file: File) -> str:
     return f"{(folder / f'{file}.db').resolve().as_uri()}?mode=ro"
 
 
@@ -154,7 +154,7 @@ def verify_file(connection: sqlite3.Connection, folder: Path, file: File) -> Non
         raise damaged(folder, file, error) from None
 
 
-def compare(connection: sqlite3.Connection, found: Condition) -> list[str]:
+def find_inconsistencies(connection: sqlite3.Connection, found: Condition) -> list[str]:
     """What is missing, by what the other rows and the other file say."""
 
     def count(query: str) -> int:
@@ -190,14 +190,14 @@ def refuse_lost_replies(folder: Path) -> None:
         return
     for file in FILES:
         refuse_empty(folder / f"{file}.db", file)
-    with closing(sqlite3.connect(uri(folder, "ledger"), uri=True, timeout=30)) as connection:
+    with closing(sqlite3.connect(make_uri(folder, "ledger"), uri=True, timeout=30)) as connection:
         try:
             if not connection.execute("SELECT 1 FROM attempt WHERE status = 'got' LIMIT 1").fetchone():
                 return
         except READ_ERRORS:  # killed before it held anything, or damaged, which is found on opening
             return
         try:
-            connection.execute("ATTACH ? AS kept", (uri(folder, "replies"),))
+            connection.execute("ATTACH ? AS kept", (make_uri(folder, "replies"),))
             (lost,) = connection.execute(LOST).fetchone()
         except READ_ERRORS as error:
             raise damaged(folder, "replies", error) from None

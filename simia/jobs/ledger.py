@@ -19,7 +19,7 @@ from simia.errors import Code
 from simia.jobs.database import Database, Packed, Statement
 from simia.jobs.tables import COST, KEEP, PUT, READ_ERRORS, File, damaged, is_sound, tokens, unpack
 from simia.llm.types import LLMFault, Reply, Request
-from simia.sandbox.inside.frames import pack as pack_json
+from simia.sandbox.inside.frames import pack_json as pack_json
 from simia.trajectory import Trajectory, Usage, digest
 
 SHARED = 512  # characters from which on a system text is stored once
@@ -44,7 +44,7 @@ class Item:
     detail: str | None = None
 
 
-def attempt(
+def attempt_row(
     item: str,
     n: int,
     key: str,
@@ -65,7 +65,7 @@ def status_of(item: Item) -> Statement:
     return "ledger", PUT["ledger", "item"], (item.id, STAGE, item.ord, spec, item.status, item.reason, item.detail)
 
 
-def seeds_of(connection: sqlite3.Connection) -> Iterator[tuple[str, Trajectory]]:
+def read_seeds(connection: sqlite3.Connection) -> Iterator[tuple[str, Trajectory]]:
     heads: dict[str, Trajectory] = {}
     for hashed, packed in connection.execute("SELECT hash, body FROM head WHERE hash IN (SELECT head FROM seed)"):
         heads[hashed] = Trajectory.from_row(orjson.loads(unpack(packed)))
@@ -104,7 +104,7 @@ class Ledger:
         n = self._attempts[item] = self._attempts.get(item, -1) + 1
         now = time.time()
         self._pending[key] = (draw, request, n, now)
-        await self.db.commit(attempt(item, n, key, "sent", now))
+        await self.db.commit(attempt_row(item, n, key, "sent", now))
 
     async def answered(self, key: str, item: str, reply: Reply) -> None:
         draw, request, n, sent = self._pending.pop(key)
@@ -114,7 +114,7 @@ class Ledger:
         await self.db.commit(
             *texts,
             ("replies", KEEP["replies", "reply"], (key, draw, asked, body, now)),
-            attempt(item, n, key, "got", sent, now, usage=reply.usage),
+            attempt_row(item, n, key, "got", sent, now, usage=reply.usage),
         )
 
     async def failed(self, key: str, item: str, fault: LLMFault) -> None:
@@ -122,7 +122,7 @@ class Ledger:
         if fault.code is Code.PENDING:  # written down for a batch: no attempt was made
             await self.db.commit(("ledger", "DELETE FROM attempt WHERE item = ? AND n = ?", (item, n)))
             return
-        await self.db.commit(attempt(item, n, key, "failed", sent, time.time(), code=str(fault.code)))
+        await self.db.commit(attempt_row(item, n, key, "failed", sent, time.time(), code=str(fault.code)))
 
     def _shared(self, request: dict[str, Any]) -> tuple[Packed, list[Statement]]:
         """The request as it is stored, and what it shares with others and must be stored with it."""
@@ -258,7 +258,7 @@ class Ledger:
 
     def seeds(self) -> Iterator[tuple[str, Trajectory]]:
         """The run's seeds; those with the same tools share them as objects."""
-        yield from seeds_of(self.db.ledger)
+        yield from read_seeds(self.db.ledger)
 
     def accept(self, item: Item, content_hash: str) -> None:
         self.db.put("ledger", KEEP["ledger", "accepted"], (item.ord, item.id, content_hash))

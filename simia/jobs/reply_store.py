@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO
 
 from simia.errors import UserError
-from simia.jobs.claims import Claims
+from simia.jobs.claims import RequestClaims
 from simia.jobs.database import Database
 from simia.jobs.integrity import refuse_lost_replies
 from simia.jobs.ledger import Ledger
@@ -25,7 +25,7 @@ from simia.llm.types import LLMFault, Reply, Request
 class Store:
     """An engine's journal. Use `open`, and `close` at the end."""
 
-    def __init__(self, folder: Path, lock: IO[str], claims: Claims) -> None:
+    def __init__(self, folder: Path, lock: IO[str], claims: RequestClaims) -> None:
         self.folder = folder
         self._lock = lock
         refuse_lost_replies(folder)
@@ -43,7 +43,7 @@ class Store:
             try:
                 folder.mkdir(parents=True, exist_ok=True)
                 lock = take_lock(folder)
-                claims = Claims(root / "0" / "claims")  # folder 0 is there before any other
+                claims = RequestClaims(root / "0" / "claims")  # folder 0 is there before any other
             except InUse:
                 continue
             except OSError as error:

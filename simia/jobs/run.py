@@ -22,7 +22,7 @@ from typing import IO, Any
 
 import yaml
 
-from simia.config import Config, differences, identity, load_yaml
+from simia.config import Config, list_differences, load_yaml, select_identity
 from simia.errors import UserError
 from simia.jobs import integrity as check
 from simia.jobs.database import Database
@@ -32,10 +32,10 @@ from simia.jobs.tables import is_disk_full
 
 FILES = ("ledger.db", "replies.db")
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
-OPENED: deque[Path] = deque(
+RECENT_RUNS: deque[Path] = deque(
     maxlen=2
 )  # the runs that this process opened last, for a message about a file that cannot be read
-LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times faster, where it is there
+YAML_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times faster, where it is there
 
 
 class InUse(UserError):  # noqa: N818 - a state, not a mistake
@@ -51,8 +51,8 @@ class Run:
         self.found: Condition | None = None
         """How the run was found by `open`."""
         self._lock = lock
-        if folder not in OPENED:
-            OPENED.append(folder)
+        if folder not in RECENT_RUNS:
+            RECENT_RUNS.append(folder)
         self._db = Database(folder, create=create, read_only=read_only)
         try:
             self.ledger = Ledger(self._db)
@@ -68,11 +68,11 @@ class Run:
 
     def verify(self) -> Condition:
         """Where the run stands, after both files were read against their checksums. Raises `Damaged`."""
-        return check.verify(self.folder, self.ledger, self.saved_config(), locked=self._lock is not None)
+        return check.verify_files(self.folder, self.ledger, self.saved_config(), locked=self._lock is not None)
 
     def condition(self) -> Condition:
         """Where the run stands, by a few counts. Raises `Damaged`."""
-        return check.condition(self.folder, self.ledger, self.saved_config(), locked=self._lock is not None)
+        return check.read_condition(self.folder, self.ledger, self.saved_config(), locked=self._lock is not None)
 
     @property
     def is_locked(self) -> bool:
@@ -82,7 +82,7 @@ class Run:
     @classmethod
     def create(cls, root: Path, config: Config, *, name: str | None = None, facts: dict[str, Any]) -> Run:
         """Make the run's folder and files. Raises `UserError` for a name that a run cannot have, or that there is."""
-        run_id = new_id() if name is None else checked_name(name)
+        run_id = new_id() if name is None else check_name(name)
         folder = root / run_id
         try:
             folder.mkdir(parents=True, exist_ok=False)
@@ -101,7 +101,7 @@ class Run:
             lock.close()
             raise
         run.ledger.set_meta(check.RUN, secrets.token_hex(8), twice=True)
-        for fact, value in (("identity", identity(config)), ("facts", facts), ("created", time.time())):
+        for fact, value in (("identity", select_identity(config)), ("facts", facts), ("created", time.time())):
             run.ledger.set_meta(fact, value, twice=True)
         return run
 
@@ -109,7 +109,7 @@ class Run:
     def open(cls, root: Path, run_id: str, *, verify: bool = True) -> Run:
         """To work on. Raises `Damaged` unless every row is as it was written, and `InUse`; `UserError` where replies are lost that may still
         be in the log of a killed process."""
-        folder = locate(root, run_id)
+        folder = find_run(root, run_id)
         lock = take_lock(folder)
         run = cls(folder, lock, read_only=verify)
         if verify:
@@ -129,7 +129,7 @@ class Run:
     @classmethod
     def read_only(cls, root: Path, run_id: str) -> Run:
         """For reports and exports, also while another process works on the run."""
-        return cls(locate(root, run_id), None, read_only=True)
+        return cls(find_run(root, run_id), None, read_only=True)
 
     def saved_config(self) -> dict[str, Any]:
         return saved_config(self.folder)
@@ -148,18 +148,18 @@ class Run:
     def refuse_other_identity(self, config: Config, facts: dict[str, Any]) -> None:
         """A resume may change what is operational; anything else would mix two data sets in one."""
         known: dict[str, Any] = {}
-        for name, given in (("identity", identity(config)), ("facts", facts)):
+        for name, given in (("identity", select_identity(config)), ("facts", facts)):
             known[name] = self.ledger.meta(name)
             if known[name] is None and self.is_locked:  # a rebuilt ledger that nobody has written this to before
                 self.ledger.set_meta(name, given, twice=True)
                 known[name] = given
-        changed = differences(known["identity"], identity(config))
+        changed = list_differences(known["identity"], select_identity(config))
         changed = [
             line
             for line in changed
             if not line.startswith(tuple(f"{name}{end}" for name in config.retired for end in ":."))
         ]
-        changed += differences(known["facts"], facts)
+        changed += list_differences(known["facts"], facts)
         if changed:
             raise UserError(
                 f"run {self.id} was made with another {changed[0]}: start a new run for that, or change it back"
@@ -175,7 +175,7 @@ def saved_config(folder: Path) -> dict[str, Any]:
     """The config that the run was made with. Raises `UserError`."""
     path = folder / "config.yaml"
     try:
-        data = load_yaml(path.read_text(encoding="utf-8"), path, LOADER)
+        data = load_yaml(path.read_text(encoding="utf-8"), path, YAML_LOADER)
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}; a run needs the config that it was made with") from None
     except UnicodeDecodeError as error:
@@ -189,7 +189,7 @@ def new_id() -> str:
     return time.strftime("%Y%m%d-%H%M%S-") + "".join(random.choices("abcdefghjkmnpqrstuvwxyz", k=3))
 
 
-def checked_name(name: str) -> str:
+def check_name(name: str) -> str:
     """The name for a new run. Raises `UserError` for one that is a path, that a command line would read otherwise, or `last`."""
     if not NAME.fullmatch(name) or name == "last":
         raise UserError(
@@ -240,7 +240,7 @@ def take_lock(folder: Path) -> IO[str]:
     return handle
 
 
-def locate(root: Path, run_id: str) -> Path:
+def find_run(root: Path, run_id: str) -> Path:
     """A run by path, by id, by a unique beginning of it, or `last`."""
     given = Path(run_id)
     if is_run(given):

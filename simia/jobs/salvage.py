@@ -20,9 +20,9 @@ from typing import Any
 import orjson
 
 from simia.errors import UserError
-from simia.jobs.carve import carve
-from simia.jobs.integrity import FREED, REBUILT, RUN, are_mixed, mixed, uri
-from simia.jobs.run import FILES, locate, saved_config, take_lock
+from simia.jobs.carve import recover_rows
+from simia.jobs.integrity import FREED, REBUILT, RUN, are_mixed, make_uri, mixed_files_error
+from simia.jobs.run import FILES, find_run, saved_config, take_lock
 from simia.jobs.tables import (
     COLUMNS,
     MOST,
@@ -70,7 +70,7 @@ class Salvaged:
 
 def salvage(root: Path, name: str) -> Salvaged:
     """Replace both files by new ones with all that can be read. Raises `UserError` where the run is in use or the disk refuses."""
-    folder = locate(root, name)
+    folder = find_run(root, name)
     if not (folder / "config.yaml").is_file():
         raise UserError(f"{folder / 'config.yaml'} is missing: without the run's configuration nothing can be derived")
     lock = take_lock(folder)
@@ -82,7 +82,7 @@ def salvage(root: Path, name: str) -> Salvaged:
         one, other = (tables["meta"].get((RUN,), (RUN, None))[1] for tables in (ledger, replies))
         if are_mixed(one, other):
             shutil.rmtree(copies[-1])  # else a later attempt would read it too
-            raise mixed(folder)
+            raise mixed_files_error(folder)
         found.rollout = saved_config(folder).get("kind") == "rollout"
         found.replies = len(replies["reply"])
         complete(ledger, replies, found)
@@ -162,7 +162,7 @@ def by_query(place: Path, file: File, table: str) -> Iterator[tuple[Any, ...]]:
         return
     order = "item {0}, n {0}" if table == "attempt" else "rowid {0}"
     try:
-        with closing(sqlite3.connect(uri(place, file), uri=True)) as connection:
+        with closing(sqlite3.connect(make_uri(place, file), uri=True)) as connection:
             for direction in ("ASC", "DESC"):
                 try:
                     yield from connection.execute(f"SELECT * FROM {table} ORDER BY {order.format(direction)}")
@@ -176,7 +176,7 @@ def by_query(place: Path, file: File, table: str) -> Iterator[tuple[Any, ...]]:
 def by_page(path: Path, table: str) -> Iterator[tuple[Any, ...]]:
     """From the pages themselves; of a table only what its checksums say, or in files without them what looks like its rows."""
     count = width("replies", table)
-    for row in carve(path):
+    for row in recover_rows(path):
         summed = len(row) == count + 1 and isinstance(row[-1], int) and checksum(table, row[:-1]) == row[-1]
         old = table == "reply" and (len(row) == count or (len(row) == count + 1 and row[-1] is None))
         if summed or (old and isinstance(row[2], bytes) and isinstance(row[3], bytes) and is_readable(table, row)):

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from simia.errors import UserError
 from simia.jobs.tables import COST, refuse_empty, tokens
-from simia.llm.budget import Tally
+from simia.llm.budget import Spending
 
 PATIENCE = 10.0  # seconds for another process's turn, which takes a tenth of a millisecond
 BEFORE, NOW = 0, 1
@@ -31,7 +31,7 @@ WRITE = f"UPDATE spent SET {', '.join(f'{name} = ?' for name in COLUMNS)} WHERE 
 
 
 class Spent:
-    """One process's place at the till of a store. A `simia.llm.budget.Till`."""
+    """One process's place at the till of a store. A `simia.llm.budget.SharedBudget`."""
 
     def __init__(self, root: Path, folder: str) -> None:
         """`folder`: the numbered one whose lock this process holds. Raises `UserError` where nothing can be read or written."""
@@ -54,7 +54,7 @@ class Spent:
         except (sqlite3.Error, OSError) as error:
             raise self._refused(error) from None
 
-    def turn(self, mine: Callable[[Tally], Tally | None]) -> None:
+    def turn(self, mine: Callable[[Spending], Spending | None]) -> None:
         """See `Till`. Between the look and the write nobody else has a turn."""
         try:
             if os.stat(self._path).st_ino != self._file:
@@ -62,7 +62,7 @@ class Spent:
             self._db.execute("BEGIN IMMEDIATE")
             try:
                 asked = f"SELECT {SUMS} FROM spent WHERE NOT (folder = ? AND now = ?)"
-                tally = mine(Tally(*self._db.execute(asked, (self._folder, NOW)).fetchone()))
+                tally = mine(Spending(*self._db.execute(asked, (self._folder, NOW)).fetchone()))
                 if tally is not None:
                     self._write(self._folder, NOW, tally)
                 self._db.execute("COMMIT")
@@ -76,13 +76,13 @@ class Spent:
     def close(self) -> None:
         self._db.close()
 
-    def _begin(self, known: dict[str, Tally]) -> None:
+    def _begin(self, known: dict[str, Spending]) -> None:
         """Our folder's last process is dead, or we had not its lock: what it spent and held is what was before us."""
         past = self._sum("folder = ?", self._folder)
         for now in (BEFORE, NOW):
             self._db.execute("INSERT OR IGNORE INTO spent (folder, now) VALUES (?, ?)", (self._folder, now))
         self._write(self._folder, BEFORE, past)
-        self._write(self._folder, NOW, Tally())
+        self._write(self._folder, NOW, Spending())
         for folder, ledger in known.items():
             rows = self._sum("folder = ?", folder)
             beyond = [max(0, getattr(ledger, name) - getattr(rows, name)) for name in COLUMNS]
@@ -90,10 +90,10 @@ class Spent:
             added = ", ".join(f"{name} = {name} + ?" for name in COLUMNS)
             self._db.execute(f"UPDATE spent SET {added} WHERE folder = ? AND now = ?", (*beyond, folder, BEFORE))
 
-    def _sum(self, where: str, *values: str) -> Tally:
-        return Tally(*self._db.execute(f"SELECT {SUMS} FROM spent WHERE {where}", values).fetchone())
+    def _sum(self, where: str, *values: str) -> Spending:
+        return Spending(*self._db.execute(f"SELECT {SUMS} FROM spent WHERE {where}", values).fetchone())
 
-    def _write(self, folder: str, now: int, tally: Tally) -> None:
+    def _write(self, folder: str, now: int, tally: Spending) -> None:
         self._db.execute(WRITE, (*(getattr(tally, name) for name in COLUMNS), folder, now))
 
     def _refused(self, error: Exception) -> UserError:
@@ -104,18 +104,18 @@ class Spent:
         )
 
 
-def in_ledger(path: Path) -> Tally:
+def in_ledger(path: Path) -> Spending:
     """What a folder's own ledger knows to be sent and spent. Raises `UserError` for one that cannot be read."""
     refuse_empty(path, "ledger")
     try:
         with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=PATIENCE)) as ledger:
             if not ledger.execute("SELECT 1 FROM sqlite_master WHERE name = 'attempt'").fetchone():
-                return Tally()  # killed before it held anything
+                return Spending()  # killed before it held anything
             row = ledger.execute(
                 "SELECT COUNT(*), COUNT(CASE WHEN status = 'got' THEN 1 END),"
                 f" {tokens('prompt')} + {tokens('completion')}, COALESCE({COST}, 0) FROM attempt"
             ).fetchone()
-            return Tally(*row)
+            return Spending(*row)
     except sqlite3.Error as error:
         raise UserError(
             f"cannot read what {path.parent} has spent ({error}), so no cap can hold: mend or remove that folder"

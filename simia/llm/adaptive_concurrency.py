@@ -18,7 +18,7 @@ QUICK, USUAL = 1 / 20, 1 / 400  # weights of the newest latency in the two runni
 WARM = 50  # answers before latency says anything
 
 
-class Pace:
+class AdaptiveConcurrency:
     """The limit for one endpoint. `sent` gives a mark to hand back with the outcome of that call."""
 
     def __init__(self, start: int, most: int) -> None:

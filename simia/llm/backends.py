@@ -14,9 +14,9 @@ from simia.llm.embedded import EmbeddedBackend, EmbeddedSettings
 from simia.llm.failover import PoolBackend, PoolSettings
 from simia.llm.openai import OpenAIBackend, OpenAISettings
 from simia.llm.openai_client import OpenAIClientBackend
-from simia.llm.prices import FREE, Price, price_of
+from simia.llm.prices import FREE, Price, look_up_price
 from simia.llm.replay import ReplayBackend, ReplaySettings
-from simia.llm.types import Backend
+from simia.llm.types import ModelBackend
 from simia.llm.vllm import VLLMBackend, VLLMSettings
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def attach_client(settings: LLMSettings, llm: Any) -> None:
     settings._client = llm
 
 
-def open_backend(settings: LLMSettings, *, say: Callable[[str], None] | None = None) -> Backend:
+def open_backend(settings: LLMSettings, *, say: Callable[[str], None] | None = None) -> ModelBackend:
     """The back end, not started. `say` gets the lines a user should see while it starts (a download, a warning)."""
     if isinstance(settings, OpenAISettings):
         return OpenAIClientBackend(settings, settings._client) if settings._client else OpenAIBackend(settings)
@@ -81,13 +81,13 @@ def open_backend(settings: LLMSettings, *, say: Callable[[str], None] | None = N
     return ReplayBackend(settings)
 
 
-def price_for(settings: LLMSettings) -> Price | None:
+def find_price(settings: LLMSettings) -> Price | None:
     """What its replies cost; None if nobody knows."""
     if isinstance(settings, OpenAISettings):
-        return settings.price or price_of(settings.model)
+        return settings.price or look_up_price(settings.model)
     if isinstance(settings, PoolSettings):
         first = settings.endpoints[0]
-        return first.price or price_of(first.model)
+        return first.price or look_up_price(first.model)
     if isinstance(settings, BatchSettings):
         return settings.batch_price()
     return FREE

@@ -28,8 +28,8 @@ from simia.config import OPERATIONAL, Config
 from simia.errors import Code, UserError
 from simia.llm.openai import OpenAIBackend, read_body
 from simia.llm.openai_settings import DEFAULT_KEY_ENV, OpenAISettings
-from simia.llm.prices import Price, price_of
-from simia.llm.types import LLMFault, Reply, Request, reply_key
+from simia.llm.prices import Price, look_up_price
+from simia.llm.types import LLMFault, Reply, Request, make_reply_key
 from simia.masking import MASK, hide, mask_bytes
 
 Say = Callable[[str], None]
@@ -78,14 +78,14 @@ class BatchSettings(Config):
     )
 
     def batch_price(self) -> Price | None:
-        whole = self.price or price_of(self.model)
+        whole = self.price or look_up_price(self.model)
         if whole is None:
             return None
         return Price(**{name: value * self.discount for name, value in whole.model_dump().items()})
 
 
 @dataclass(slots=True)
-class Answers:
+class BatchAnswers:
     """Where each answer stands, not the answers: ninety thousand of them are more than memory should hold."""
 
     places: dict[str, tuple[Path, int, int]] = field(default_factory=dict)
@@ -109,7 +109,7 @@ class Answers:
                     name = None
                 if not isinstance(name, str):
                     self.unreadable += 1
-                elif reply_of(row) is None:
+                elif read_reply(row) is None:
                     self.failed[name] += 1
                 elif name in self.places:
                     self.repeated += 1  # the first answer stays the answer
@@ -123,7 +123,7 @@ class Answers:
         with path.open("rb") as lines:
             lines.seek(start)
             line = mask_bytes(lines.read(length))
-        return Reply(text=line.decode(), finish="stop") if line == MASK else reply_of(orjson.loads(line))
+        return Reply(text=line.decode(), finish="stop") if line == MASK else read_reply(orjson.loads(line))
 
 
 class BatchBackend:
@@ -144,7 +144,7 @@ class BatchBackend:
         self._body = OpenAIBackend(endpoint).body
         self._folder = settings.folder.expanduser()
         self._say = say or (lambda _: None)
-        self._answers = Answers()
+        self._answers = BatchAnswers()
         self._asked: Counter[str] = Counter()  # by custom_id: how often it was written down
         self._file: IO[bytes] | None = None
         self._written: list[Path] = []
@@ -163,7 +163,7 @@ class BatchBackend:
             results.mkdir(parents=True, exist_ok=True)
             for path in sorted(results.glob("*.jsonl")):
                 self._answers.read(path)
-            for path in question_files(self._folder):
+            for path in list_question_files(self._folder):
                 self._known(path)
         except OSError as error:
             raise UserError(f"cannot use the batch's folder {self._folder}: {error.strerror}") from None
@@ -206,7 +206,7 @@ class BatchBackend:
             raise UserError(f"cannot write the batch in {self._folder}: {error.strerror}") from None
 
     async def complete(self, request: Request, *, draw: str) -> Reply:
-        name = f"simia-{reply_key(self.alias, self.model, request, draw)}"
+        name = f"simia-{make_reply_key(self.alias, self.model, request, draw)}"
         reply = self._answers.get(name)
         if reply is not None:
             return reply
@@ -236,7 +236,7 @@ class BatchBackend:
     def _open_next(self) -> None:
         """A new file for each session, since an earlier one may have been sent already."""
         self._finish_file()
-        last = max((int(path.stem.rpartition("-")[2]) for path in question_files(self._folder)), default=0)
+        last = max((int(path.stem.rpartition("-")[2]) for path in list_question_files(self._folder)), default=0)
         path = self._folder / f"requests-{last + 1:04}.jsonl"
         self._file = path.open("xb")
         self._written.append(path)
@@ -250,12 +250,12 @@ class BatchBackend:
                 os.fsync(file.fileno())
 
 
-def question_files(folder: Path) -> list[Path]:
+def list_question_files(folder: Path) -> list[Path]:
     """Ours, in their order; a file that a person laid beside them is none."""
     return sorted(path for path in folder.glob("requests-*.jsonl") if path.stem.rpartition("-")[2].isdecimal())
 
 
-def reply_of(row: dict[str, Any]) -> Reply | None:
+def read_reply(row: dict[str, Any]) -> Reply | None:
     """The reply in a line of results; None if the line says that there is none."""
     if isinstance(row.get("text"), str):
         return Reply(text=row["text"], finish="stop")

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from simia.errors import Code, UserError
-from simia.llm.concurrency import Gate
-from simia.llm.limits import Cap, Limits
+from simia.llm.concurrency import ConcurrencyLimiter
+from simia.llm.limits import Cap, EngineLimits
 from simia.trajectory import Usage
 
 LATENCIES_KEPT = 10_000
@@ -40,7 +40,7 @@ class BudgetReached(Exception):  # noqa: N818 - an ending, not a mistake
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
+class Spending:
     """What somebody has sent and spent; dollars and tokens. `held_…`: what the calls in flight are taken to cost beside that, all
     but the `blind` ones, which were sent when nobody knew yet what a reply costs."""
 
@@ -60,7 +60,7 @@ class Tally:
 
 
 @dataclass
-class Stats:
+class EngineStats:
     """What an engine did since it was made. Preset `usage`, `answered` and `sent` to let a budget span a resumed run."""
 
     asked: int = 0  # keys that went to the endpoint
@@ -86,48 +86,48 @@ class Stats:
         return {"p50": ordered[last // 2], "p95": ordered[round(last * 0.95)], "max": ordered[-1]}
 
 
-class Spender(Protocol):
+class BudgetedEngine(Protocol):
     """What a budget reads of an engine, and `out`, which it counts: calls that it let go and that are not back."""
 
-    limits: Limits
-    stats: Stats
-    gate: Gate
-    purse: Purse
+    limits: EngineLimits
+    stats: EngineStats
+    gate: ConcurrencyLimiter
+    purse: Budget
     out: int
 
 
-class Till(Protocol):
+class SharedBudget(Protocol):
     """Where processes that share a budget read what the others spend, and write what they spend themselves."""
 
     name: str
 
-    def turn(self, mine: Callable[[Tally], Tally | None]) -> None:
+    def turn(self, mine: Callable[[Spending], Spending | None]) -> None:
         """Nobody else has a turn meanwhile. `mine` is given the sum of all others and returns our own tally, which is written in
         place of the last one; nothing is written where it returns None or raises. Raises `UserError` where the till cannot be
         read or written."""
 
 
 @dataclass
-class Purse:
+class Budget:
     """One budget: of the engines that share it, of what was spent `before` they were made, in so many requests and answers, and
     of what others have sent and spent, as of our last look into the till."""
 
-    engines: list[Spender]
+    engines: list[BudgetedEngine]
     before: Usage = field(default_factory=Usage)
     sent_before: int = 0
     answered_before: int = 0
-    till: Till | None = None
-    others: Tally = field(default_factory=Tally)
+    till: SharedBudget | None = None
+    others: Spending = field(default_factory=Spending)
 
     def spent(self, cap: Cap) -> float:
-        known = cost_in(cap, self.before) + self.others.spent(cap)
-        return known + sum(cost_in(cap, engine.stats.usage) for engine in self.engines)
+        known = read_cost(cap, self.before) + self.others.spent(cap)
+        return known + sum(read_cost(cap, engine.stats.usage) for engine in self.engines)
 
     def held(self, cap: Cap) -> float:
         """What the others' calls in flight will cost, as far as one can know; or may have cost, where a kill cut them off."""
         return self.others.held(cap) + self.others.blind * self.mean(cap)
 
-    def under_way(self, cap: Cap) -> float:
+    def in_flight_cost(self, cap: Cap) -> float:
         """The same of our own, those included that have a place at a gate and are about to be sent."""
         return sum(engine.gate.in_flight * self.mean(cap, engine) for engine in self.engines)
 
@@ -135,10 +135,10 @@ class Purse:
         """The same of our own that were sent."""
         return sum(engine.out * self.mean(cap, engine) for engine in self.engines)
 
-    def mean(self, cap: Cap, engine: Spender | None = None) -> float:
+    def mean(self, cap: Cap, engine: BudgetedEngine | None = None) -> float:
         """What one reply costs: of this engine's so far, or else of all that share the budget; 0 before the first."""
         if engine is not None and (own := engine.stats.answered):
-            return cost_in(cap, engine.stats.usage) / own
+            return read_cost(cap, engine.stats.usage) / own
         return self.spent(cap) / self.answered if self.answered else 0.0
 
     @property
@@ -149,7 +149,7 @@ class Purse:
     def sent(self) -> int:
         return self.sent_before + self.others.sent + sum(engine.stats.sent for engine in self.engines)
 
-    def has_room(self, engine: Spender) -> bool:
+    def has_room(self, engine: BudgetedEngine) -> bool:
         """Whether one more call fits beside those in flight, each taken to cost the mean of the replies so far: what a gate asks.
 
         Without this, a full set of calls would be on its way when a cap is reached. Before the first reply there is no mean, so under a
@@ -161,20 +161,20 @@ class Purse:
         return all(
             self.answered > 0
             and self.spent(cap) < limit
-            and self.spent(cap) + self.held(cap) + self.under_way(cap) + self.mean(cap, engine) <= limit * ROUNDING
+            and self.spent(cap) + self.held(cap) + self.in_flight_cost(cap) + self.mean(cap, engine) <= limit * ROUNDING
             for cap, limit in engine.limits.caps()
         )
 
-    def take(self, engine: Spender) -> bool:
+    def take(self, engine: BudgetedEngine) -> bool:
         """Count one more call of this engine as sent, if there is money for it. False: not before those in flight are back. Raises
         `BudgetReached` where there is none at all, and `UserError` where the till cannot be used; nothing is counted then."""
         fits = True
 
-        def mine(others: Tally) -> Tally | None:
+        def mine(others: Spending) -> Spending | None:
             nonlocal fits
             self.others = others
             fits = self.fits(engine)
-            return self.tally(also=engine) if fits else None
+            return self.own_spending(also=engine) if fits else None
 
         if self.till is None:
             fits = self.fits(engine)
@@ -185,7 +185,7 @@ class Purse:
             engine.out += 1
         return fits
 
-    def fits(self, engine: Spender) -> bool:
+    def fits(self, engine: BudgetedEngine) -> bool:
         """What others hold for their calls is as good as spent: to wait for it would mean to ask again and again."""
         who = f" by all that share {self.till.name}" if self.till else ""
         most, sent = engine.limits.max_requests, self.sent
@@ -199,7 +199,7 @@ class Purse:
                 raise BudgetReached(cap, limit, spent, held, who)
         return True
 
-    def give_back(self, engine: Spender) -> None:
+    def settle_call(self, engine: BudgetedEngine) -> None:
         """A call is over: what it cost, if anything, is in the engine's figures. Never raises, for a paid reply is in the caller's
         hands: where the till cannot be written, it goes on holding what it held until our next turn, which says so."""
         engine.out -= 1
@@ -207,51 +207,51 @@ class Purse:
             with contextlib.suppress(UserError):
                 self.till.turn(self._look)
 
-    def tally(self, also: Spender | None = None) -> Tally:
+    def own_spending(self, also: BudgetedEngine | None = None) -> Spending:
         """Our own, with one more call of `also`. What was spent before is the ledger's, and no part of it."""
         out = [(engine, engine.out + (engine is also)) for engine in self.engines]
         stats = [engine.stats for engine in self.engines]
-        return Tally(
+        return Spending(
             sent=sum(each.sent for each in stats) + (also is not None),
             answered=sum(each.answered for each in stats),
-            tokens=sum(cost_in("max_tokens", each.usage) for each in stats),
-            cost=sum(cost_in("max_cost", each.usage) for each in stats),
+            tokens=sum(read_cost("max_tokens", each.usage) for each in stats),
+            cost=sum(read_cost("max_cost", each.usage) for each in stats),
             held_tokens=sum(n * self.mean("max_tokens", engine) for engine, n in out),
             held_cost=sum(n * self.mean("max_cost", engine) for engine, n in out),
             blind=0 if self.answered else sum(n for _, n in out),
         )
 
-    def look_again(self, left: Spender) -> None:
+    def look_again(self, left: BudgetedEngine) -> None:
         """A call of one engine is over: there may be room for those that wait at the others."""
         for engine in self.engines:
             if engine is not left:
                 engine.gate.look_again()
 
-    def _look(self, others: Tally) -> Tally:
+    def _look(self, others: Spending) -> Spending:
         self.others = others
-        return self.tally()
+        return self.own_spending()
 
-    def open(self) -> Purse:
+    def open(self) -> Budget:
         """Our first look into the till."""
         if self.till is not None:
             self.till.turn(self._look)
         return self
 
 
-def cost_in(cap: Cap, usage: Usage) -> float:
+def read_cost(cap: Cap, usage: Usage) -> float:
     return usage.prompt + usage.completion if cap == "max_tokens" else usage.cost or 0.0
 
 
 def share_budget(
-    engines: Sequence[Spender],
+    engines: Sequence[BudgetedEngine],
     before: Usage | None = None,
     *,
     sent: int = 0,
     answered: int = 0,
-    till: Till | None = None,
+    till: SharedBudget | None = None,
 ) -> None:
     """Let the caps hold for all of them together, for what an earlier session spent, and for all who have this till. Raises
     `UserError` where the till cannot be used."""
-    purse = Purse(list(engines), before or Usage(), sent, answered, till).open()
+    purse = Budget(list(engines), before or Usage(), sent, answered, till).open()
     for engine in engines:
         engine.purse = purse

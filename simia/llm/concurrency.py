@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 
 
-class Gate:
+class ConcurrencyLimiter:
     def __init__(self, limit: int, room: Callable[[int], bool]) -> None:
         """`room` is asked with the number of calls in flight; it must say yes when that is 0, or nobody would ever move again."""
         self.limit = limit

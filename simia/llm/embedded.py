@@ -78,7 +78,7 @@ class EmbeddedBackend:
     async def start(self) -> None:
         if self._client is not None:
             return
-        path, self.model = await asyncio.to_thread(_weights, self.settings.model, self._say)
+        path, self.model = await asyncio.to_thread(_find_weights, self.settings.model, self._say)
         self._server = EmbeddedServer(
             path,
             threads=self.settings.threads,
@@ -106,13 +106,13 @@ class EmbeddedBackend:
             if client is None:
                 raise RuntimeError("EmbeddedBackend.start() was not awaited")
             try:
-                return await client.complete(self._placed(request), draw=draw)
+                return await client.complete(self._place_in_slot(request), draw=draw)
             except LLMFault as fault:
                 if fault.code is Code.CONNECTION:
-                    await self._revive(client)
+                    await self._restart_server(client)
                 raise
 
-    def _placed(self, request: Request) -> Request:
+    def _place_in_slot(self, request: Request) -> Request:
         """The request sent to the slot that holds its static part: whatever precedes the last message.
 
         Left alone, the server takes the slot with the longest common beginning, which two packs with the same rules share,
@@ -137,7 +137,7 @@ class EmbeddedBackend:
         await client.start()
         self._client = client
 
-    async def _revive(self, broken: OpenAIBackend) -> None:
+    async def _restart_server(self, broken: OpenAIBackend) -> None:
         """Start the child again, once for all the calls that its death broke."""
         async with self._reviving:
             server = self._server
@@ -149,7 +149,7 @@ class EmbeddedBackend:
                 await asyncio.sleep(LOOK_SECONDS)
             else:
                 return  # it lives: the connection alone broke
-            last = server.last_log_line()
+            last = server.read_last_log_line()
             if self.restarts >= self.settings.restarts:
                 raise LLMFault(
                     Code.CONNECTION,
@@ -168,12 +168,12 @@ class EmbeddedBackend:
             await broken.close()
 
 
-def _weights(name: str, say: Callable[[str], None]) -> tuple[Path, str]:
+def _find_weights(name: str, say: Callable[[str], None]) -> tuple[Path, str]:
     """The file, and the model's identity: its name and a short hash of the bytes."""
     if name == models.DEFAULT:
-        path, known = models.fetch_best(say)
+        path, known = models.fetch_best_model(say)
         return path, f"{known.name}@{known.sha256[:HASH_SHOWN]}"
-    path = models.fetch(name, say=say)
+    path = models.fetch_model(name, say=say)
     by_name = models.KNOWN.get(name)
     if by_name is not None and not Path(name).expanduser().is_file():
         return path, f"{by_name.name}@{by_name.sha256[:HASH_SHOWN]}"

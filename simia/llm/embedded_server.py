@@ -48,7 +48,7 @@ class EmbeddedServer:
         start_seconds: float = START_SECONDS,
     ) -> None:
         self.model_path = Path(model_path)
-        self.threads = threads or available_cores()
+        self.threads = threads or count_cores()
         self.context = context  # tokens that one slot can hold: prompt and answer together
         self.slots = slots
         self.log = log
@@ -156,15 +156,15 @@ class EmbeddedServer:
         return self.log.open("ab+")
 
     def _failure(self, what: str) -> str:
-        lines = self._log_tail(self._log_start)
+        lines = self._read_log_tail(self._log_start)
         errors = [line for line in lines if " E " in line]  # the first names the cause, a traceback follows at the end
         said = (errors or lines[-1:] or ["it wrote no log"])[0]
         return f"the embedded model server {what}: {said}" + (f" (log: {self.log})" if self.log else "")
 
-    def last_log_line(self) -> str:
-        return (self._log_tail() or [""])[-1]
+    def read_last_log_line(self) -> str:
+        return (self._read_log_tail() or [""])[-1]
 
-    def _log_tail(self, start: int = 0) -> list[str]:
+    def _read_log_tail(self, start: int = 0) -> list[str]:
         """Read by position: the child shares our file offset, and moving it would make it write over its own log."""
         if self._log_file is None:
             return []
@@ -175,7 +175,7 @@ class EmbeddedServer:
         return [line.strip() for line in tail.splitlines() if line.strip()]
 
 
-def available_cores() -> int:
+def count_cores() -> int:
     """The cores that this process may use: a container's share, and not the machine's count."""
     affinity = getattr(os, "sched_getaffinity", None)  # not everywhere
     return len(affinity(0)) if affinity else os.cpu_count() or 1

@@ -16,13 +16,13 @@ import time
 from typing import Protocol, runtime_checkable
 
 from simia.errors import Code, UserError
-from simia.llm.adaptive_concurrency import Pace
+from simia.llm.adaptive_concurrency import AdaptiveConcurrency
+from simia.llm.budget import Budget, EngineStats
 from simia.llm.budget import BudgetReached as BudgetReached
-from simia.llm.budget import Purse, Stats
-from simia.llm.concurrency import Gate
-from simia.llm.limits import Limits as Limits
+from simia.llm.concurrency import ConcurrencyLimiter
+from simia.llm.limits import EngineLimits as EngineLimits
 from simia.llm.prices import Price
-from simia.llm.types import Backend, LLMFault, Metered, Reply, Request, reply_key
+from simia.llm.types import LLMFault, ModelBackend, RateLimitedBackend, Reply, Request, make_reply_key
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ BUSY = {503, 529}  # a server error that means "too much at once"
 STALL_EVERY, STALL_LEAST = 64, 60.0
 
 
-class Journal(Protocol):
+class ReplyJournal(Protocol):
     """The durable record of what was asked and answered; the run's ledger is one.
 
     `answered` must hand its reply over before it first suspends, so that a cancelled asker cannot lose a paid reply.
@@ -50,7 +50,7 @@ class Journal(Protocol):
 
 
 @runtime_checkable
-class Claiming(Protocol):
+class ClaimingJournal(Protocol):
     """A journal that several processes share: one of them asks for a key at a time, and the others find its reply."""
 
     async def claim(self, key: str) -> None:
@@ -97,23 +97,27 @@ class Engine:
     """`async with Engine(...) as engine: reply = await engine.ask(request, item=..., draw=...)`. One event loop, any number of tasks."""
 
     def __init__(
-        self, backend: Backend, journal: Journal | None = None, limits: Limits | None = None, price: Price | None = None
+        self,
+        backend: ModelBackend,
+        journal: ReplyJournal | None = None,
+        limits: EngineLimits | None = None,
+        price: Price | None = None,
     ) -> None:
         self.backend = backend
-        self.journal: Journal = journal if journal is not None else MemoryJournal()
-        self.limits = limits or Limits()
+        self.journal: ReplyJournal = journal if journal is not None else MemoryJournal()
+        self.limits = limits or EngineLimits()
         self.price = price
         if self.limits.max_cost is not None and price is None:
             raise UserError(
                 f"max_cost needs a price and none is known for {backend.model}: set price in the model's config, or use max_tokens"
             )
         self._capped = self.limits.max_tokens is not None or self.limits.max_cost is not None
-        self.stats = Stats()
-        self.purse = Purse([self])
+        self.stats = EngineStats()
+        self.purse = Budget([self])
         self.out = 0  # calls that the budget let go and that are not back
-        self.pace = Pace(self.limits.start, self.limits.concurrency)
-        self.gate = Gate(int(self.pace.limit), lambda _: self.purse.has_room(self))
-        self._rates = backend.rates if isinstance(backend, Metered) else None
+        self.pace = AdaptiveConcurrency(self.limits.start, self.limits.concurrency)
+        self.gate = ConcurrencyLimiter(int(self.pace.limit), lambda _: self.purse.has_room(self))
+        self._rates = backend.rates if isinstance(backend, RateLimitedBackend) else None
         self._patience: float | None = None  # seconds; known once there is a distribution of latencies
         self._sharing: dict[str, list[asyncio.Future[Reply | None]]] = {}
         self._random = random.Random()  # timing only: no result depends on it
@@ -137,7 +141,7 @@ class Engine:
 
         `key`: the sample's reply key, where the caller has made it already.
         """
-        key = key or reply_key(self.backend.alias, self.backend.model, request, draw)
+        key = key or make_reply_key(self.backend.alias, self.backend.model, request, draw)
         while True:
             known = self.journal.recall(key)
             if known is not None:
@@ -156,7 +160,7 @@ class Engine:
         reply: Reply | None = None
         failure: Exception | None = None
         try:
-            reply = await self._claimed(key, request, item, draw)
+            reply = await self._call_claimed(key, request, item, draw)
         except Exception as error:
             failure = error
             raise
@@ -171,10 +175,10 @@ class Engine:
                     place.set_result(reply)
         return reply
 
-    async def _claimed(self, key: str, request: Request, item: str, draw: str) -> Reply:
+    async def _call_claimed(self, key: str, request: Request, item: str, draw: str) -> Reply:
         """Our call, or the reply that another process got while we waited for our turn. Waiting takes no place at the gate."""
         journal = self.journal
-        if not isinstance(journal, Claiming):
+        if not isinstance(journal, ClaimingJournal):
             return await self._call(key, request, item, draw)
         await journal.claim(key)
         try:
@@ -208,7 +212,7 @@ class Engine:
                     reply = await self._attempt(request, draw)
                 finally:
                     stats.in_flight -= 1
-                self._account(reply)
+                self._account_reply(reply)
                 self._note(reply, time.perf_counter() - started)
                 break
             except LLMFault as error:
@@ -220,9 +224,9 @@ class Engine:
                 ):
                     self.pace.refused(mark, self.gate.in_flight - 1)
                     self.gate.resize(int(self.pace.limit))
-                delay = self._delay(fault, tries)
+                delay = self._choose_delay(fault, tries)
             finally:
-                self.purse.give_back(self)
+                self.purse.settle_call(self)
                 self._leave()
             if delay is None:
                 if fault.code is Code.PENDING:
@@ -284,7 +288,7 @@ class Engine:
             if wait > 0:
                 self.gate.pause(wait)
 
-    def _delay(self, fault: LLMFault, tries: int) -> float | None:
+    def _choose_delay(self, fault: LLMFault, tries: int) -> float | None:
         """Seconds until the next try; None: there is none. Called inside the gate, so that a pause holds before the place is free."""
         asked_for = fault.retry_after or 0.0
         if fault.elsewhere and fault.retry and tries < self.limits.retries:
@@ -298,7 +302,7 @@ class Engine:
             self.gate.pause(asked_for)  # it said when: nobody asks before
         return asked_for + jitter
 
-    def _account(self, reply: Reply) -> None:
+    def _account_reply(self, reply: Reply) -> None:
         usage, total = reply.usage, self.stats.usage
         if self._capped and not usage.prompt and not usage.completion:
             self._capped = False  # once is enough

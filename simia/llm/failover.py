@@ -18,7 +18,7 @@ from pydantic import Field, model_validator
 from simia.config import OPERATIONAL, Config
 from simia.errors import Code, UserError
 from simia.llm.openai import OpenAIBackend, OpenAISettings
-from simia.llm.prices import Price, price_of
+from simia.llm.prices import Price, look_up_price
 from simia.llm.types import LLMFault, Reply, Request
 
 log = logging.getLogger(__name__)
@@ -54,7 +54,7 @@ class PoolSettings(Config):
 
 
 @dataclass(slots=True)
-class Member:
+class PoolMember:
     """One endpoint and how it is."""
 
     backend: OpenAIBackend
@@ -71,7 +71,7 @@ class PoolBackend:
         self.alias = settings.alias or ""
         self.model = settings.model
         self.members = [
-            Member(OpenAIBackend(endpoint), endpoint.price or price_of(endpoint.model))
+            PoolMember(OpenAIBackend(endpoint), endpoint.price or look_up_price(endpoint.model))
             for endpoint in settings.endpoints
         ]
         self.structured = self.members[0].backend.structured
@@ -101,12 +101,12 @@ class PoolBackend:
             member.well_at = time.monotonic() + wait
         return reply
 
-    def _choose(self) -> Member:
+    def _choose(self) -> PoolMember:
         now = time.monotonic()
         well = (member for member in self.members if member.well_at <= now)
         return next(well, None) or min(self.members, key=lambda member: member.well_at)
 
-    def _rest(self, member: Member, fault: LLMFault) -> None:
+    def _rest(self, member: PoolMember, fault: LLMFault) -> None:
         member.failures += 1
         now = time.monotonic()
         rest = fault.retry_after or min(LONGEST_REST, REST * 2 ** (member.failures - 1))

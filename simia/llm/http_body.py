@@ -25,19 +25,19 @@ class BodyRefused(Exception):  # noqa: N818 - the endpoint's mistake
         self.code = code
 
 
-async def receive(response: aiohttp.ClientResponse, limit: int) -> bytes:
+async def receive_body(response: aiohttp.ClientResponse, limit: int) -> bytes:
     """The body of a response of a session with `auto_decompress=False`: `limit` bytes at most, also after decompression.
 
     Raises `BodyRefused`, having closed the connection, so that the rest is never read.
     """
     try:
         if (response.content_length or 0) > limit:
-            raise too_large(limit)
+            raise refuse_large_body(limit)
         chunks, size = [], 0
         async for chunk in response.content.iter_any():
             size += len(chunk)
             if size > limit:
-                raise too_large(limit)
+                raise refuse_large_body(limit)
             chunks.append(chunk)
         return decompress(b"".join(chunks), response.headers.get("Content-Encoding", ""), limit)
     except BodyRefused:
@@ -60,11 +60,11 @@ def decompress(raw: bytes, encoding: str, limit: int) -> bytes:
     except zlib.error:
         raise BodyRefused(Code.BAD_REPLY_BODY, f"the body is not {encoding}, as its header says") from None
     if len(body) > limit:
-        raise too_large(limit)
+        raise refuse_large_body(limit)
     if not unpacker.eof or unpacker.unused_data:
         raise BodyRefused(Code.BAD_REPLY_BODY, f"the body's {encoding} data is not whole, or more follows it")
     return body
 
 
-def too_large(limit: int) -> BodyRefused:
+def refuse_large_body(limit: int) -> BodyRefused:
     return BodyRefused(Code.TOO_LARGE, f"the reply is larger than {limit:,} bytes: raise max_reply_bytes to accept it")

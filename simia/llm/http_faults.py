@@ -18,16 +18,16 @@ FILTERED = {"content_filter", "content_policy_violation", "responsibleaipolicyvi
 OUT_OF_QUOTA = {"insufficient_quota", "billing_hard_limit_reached", "billing_not_active"}
 
 
-def fault_of(status: int, headers: Mapping[str, str], raw: bytes, clean: Callable[[str], str]) -> LLMFault:
+def read_fault(status: int, headers: Mapping[str, str], raw: bytes, clean: Callable[[str], str]) -> LLMFault:
     """`clean` makes one line of a text and takes secrets out of it."""
-    error = _error(raw)
+    error = _read_error(raw)
     if status == 200 and error is not None:  # routers hide an upstream's failure in a 200
         inner = error.get("code")
         status = inner if isinstance(inner, int) and 400 <= inner < 600 else 200
-    words = _words(error)
+    words = _read_error_names(error)
     message = str((error or {}).get("message") or "") or raw[:65536].decode(errors="replace")
     detail = f"HTTP {status}: {clean(message) or 'no message'}"[:MAX_DETAIL]
-    wait = retry_after(headers)
+    wait = read_retry_after(headers)
 
     def fault(code: Code, retry: bool) -> LLMFault:
         return LLMFault(code, detail, retry=retry, retry_after=wait, status=status)
@@ -55,7 +55,7 @@ def fault_of(status: int, headers: Mapping[str, str], raw: bytes, clean: Callabl
     return fault(Code.CONTENT_FILTER if words & FILTERED else Code.BAD_REQUEST, False)
 
 
-def retry_after(headers: Mapping[str, str]) -> float | None:
+def read_retry_after(headers: Mapping[str, str]) -> float | None:
     """Seconds to wait, from `retry-after-ms` or `Retry-After` (seconds or a date, counted from the endpoint's own clock)."""
     try:
         return max(0.0, float(headers["retry-after-ms"]) / 1000)
@@ -74,22 +74,22 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
     return max(0.0, then - now)
 
 
-def prune(value: Any, levels: int = DEEPEST) -> Any:
+def prune_json(value: Any, levels: int = DEEPEST) -> Any:
     """The JSON value with null in place of every list and object that is nested deeper."""
     if isinstance(value, dict):
-        return {name: prune(each, levels - 1) for name, each in value.items()} if levels else None
+        return {name: prune_json(each, levels - 1) for name, each in value.items()} if levels else None
     if isinstance(value, list):
-        return [prune(each, levels - 1) for each in value] if levels else None
+        return [prune_json(each, levels - 1) for each in value] if levels else None
     return value
 
 
 def read_json(raw: bytes) -> Any:
     """The JSON value of a body, pruned where it may be too deep. Raises `ValueError`."""
     body = orjson.loads(raw)
-    return prune(body) if raw.count(b"[") + raw.count(b"{") > DEEPEST else body
+    return prune_json(body) if raw.count(b"[") + raw.count(b"{") > DEEPEST else body
 
 
-def _error(raw: bytes) -> dict[str, Any] | None:
+def _read_error(raw: bytes) -> dict[str, Any] | None:
     """The error object of a body: OpenAI's `{"error": {…}}`, a bare message, or the bodies of other servers."""
     try:
         body = read_json(raw)
@@ -103,7 +103,7 @@ def _error(raw: bytes) -> dict[str, Any] | None:
     return error if isinstance(error, dict) else {"message": str(error)}
 
 
-def _words(error: dict[str, Any] | None) -> set[str]:
+def _read_error_names(error: dict[str, Any] | None) -> set[str]:
     """The machine-readable names an error goes by."""
     error = error or {}
     inner = error.get("innererror")

@@ -12,7 +12,7 @@ from simia.config import Config
 Cap = Literal["max_tokens", "max_cost"]
 
 
-class Limits(Config):
+class EngineLimits(Config):
     """How hard to push an endpoint, how patient to be with it, and how much to spend. All operational: a resume may change them."""
 
     concurrency: int = Field(

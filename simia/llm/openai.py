@@ -21,11 +21,11 @@ import orjson
 from yarl import URL
 
 from simia.errors import Code, UserError
-from simia.llm.http_body import BodyRefused, receive
-from simia.llm.http_faults import fault_of, read_json
+from simia.llm.http_body import BodyRefused, receive_body
+from simia.llm.http_faults import read_fault, read_json
 from simia.llm.http_usage import read_usage
 from simia.llm.openai_settings import DEFAULT_KEY_ENV, OpenAISettings
-from simia.llm.rate_limits import Rates
+from simia.llm.rate_limits import RateLimits
 from simia.llm.types import LLMFault, Reply, Request
 from simia.masking import hide, mask, mask_bytes
 from simia.terminal import one_line
@@ -51,7 +51,7 @@ class OpenAIBackend:
         self._key = key
         self._session: aiohttp.ClientSession | None = None
         self._told: set[str] = set()
-        self.rates = Rates()
+        self.rates = RateLimits()
 
     def __repr__(self) -> str:
         return f"OpenAIBackend({self.alias}, {self.model})"
@@ -61,7 +61,7 @@ class OpenAIBackend:
             return
         headers = {"Content-Type": "application/json", "User-Agent": "simia", "Accept-Encoding": "gzip"}
         for name, template in self.settings.headers.items():
-            headers[name] = value = _from_environment(name, template)
+            headers[name] = value = _read_header(name, template)
             if value != template:
                 hide(value.rpartition(" ")[2])  # "Bearer …" may come back without its first word
         key = self._key or ""
@@ -76,7 +76,7 @@ class OpenAIBackend:
             raise UserError(
                 f"no key for {self.settings.host}: export {self.settings.key_env}=… (or name another in key_env)"
             )
-        proxy = _proxy(self._url)
+        proxy = _find_proxy(self._url)
         hide((URL(proxy).password or "") if proxy else "")
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0),  # how many at once is the engine's decision
@@ -102,14 +102,14 @@ class OpenAIBackend:
                 self._session.post(self._url, data=orjson.dumps(self.body(request)), allow_redirects=False) as response,
             ):
                 status, headers = response.status, response.headers
-                raw = await receive(response, self.settings.max_reply_bytes)
+                raw = await receive_body(response, self.settings.max_reply_bytes)
         # The faults are raised below, outside of these blocks, because aiohttp's exceptions carry the request's headers.
         except TimeoutError:
             fault = LLMFault(Code.TIMEOUT, f"no answer within {self.settings.timeout:g} s", retry=True)
         except aiohttp.ClientConnectorCertificateError as error:
-            fault = LLMFault(Code.CONNECTION, clean(f"certificate refused: {error}"), retry=False)
+            fault = LLMFault(Code.CONNECTION, clean_text(f"certificate refused: {error}"), retry=False)
         except (aiohttp.ClientError, OSError) as error:
-            fault = LLMFault(Code.CONNECTION, clean(_reason(error)), retry=True)
+            fault = LLMFault(Code.CONNECTION, clean_text(_explain_error(error)), retry=True)
         except BodyRefused as error:
             fault = LLMFault(
                 error.code, f"HTTP {status}: {error}", retry=error.code is not Code.TOO_LARGE, status=status
@@ -127,7 +127,7 @@ class OpenAIBackend:
         self.rates.note(headers)
         reply = read_body(raw) if status == 200 else None
         if reply is None:
-            return fault_of(status, headers, raw, clean)
+            return read_fault(status, headers, raw, clean_text)
         if reply.body.get("usage") and not (reply.usage.prompt or reply.usage.completion):
             self._tell_once("usage", f"{self.alias} reports token usage that is no count: counted as unknown")
         return reply
@@ -158,7 +158,7 @@ class OpenAIBackend:
             log.warning("%s", message)
 
 
-def clean(text: str) -> str:
+def clean_text(text: str) -> str:
     """An endpoint's words as one line without keys."""
     return one_line(mask(text))
 
@@ -186,7 +186,7 @@ def read_body(raw: bytes) -> Reply | None:
         return None
 
 
-def _reason(error: BaseException) -> str:
+def _explain_error(error: BaseException) -> str:
     if isinstance(error, aiohttp.ServerDisconnectedError):
         return "the endpoint closed the connection without an answer"
     if isinstance(error, aiohttp.ClientPayloadError):
@@ -197,7 +197,7 @@ def _reason(error: BaseException) -> str:
     return str(error) or type(error).__name__
 
 
-def _from_environment(name: str, template: str) -> str:
+def _read_header(name: str, template: str) -> str:
     try:
         value = Template(template).substitute(os.environ)
         refuse_unprintable(value, f"header {name}")
@@ -216,7 +216,7 @@ def refuse_unprintable(value: str, where: str) -> None:
         )
 
 
-def _proxy(url: URL) -> str | None:
+def _find_proxy(url: URL) -> str | None:
     """The user's proxy, looked up once: aiohttp's own look-up would run for every request, and read ~/.netrc too."""
     host = url.host or ""
     if host in ("localhost", "127.0.0.1", "::1") or proxy_bypass(host):

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from simia.config_secrets import has_secret_name, is_secret
 from simia.errors import Code
-from simia.llm.http_body import BodyRefused, too_large
-from simia.llm.openai import OpenAIBackend, clean
+from simia.llm.http_body import BodyRefused, refuse_large_body
+from simia.llm.openai import OpenAIBackend, clean_text
 from simia.llm.openai_settings import OpenAISettings
 from simia.llm.types import LLMFault, Reply, Request
 from simia.masking import hide
@@ -58,9 +58,9 @@ class OpenAIClientBackend(OpenAIBackend):
             )
         except openai.APIConnectionError as error:
             self._hide_key()
-            found = LLMFault(Code.CONNECTION, clean(str(error.__cause__ or error)), retry=True)
+            found = LLMFault(Code.CONNECTION, clean_text(str(error.__cause__ or error)), retry=True)
         except openai.OpenAIError as error:  # no key, or none to be had
-            found = LLMFault(Code.AUTH, clean(str(error)), retry=False)
+            found = LLMFault(Code.AUTH, clean_text(str(error)), retry=False)
         except BodyRefused as error:
             found = LLMFault(error.code, str(error), retry=error.code is not Code.TOO_LARGE)
         if isinstance(found, LLMFault):
@@ -79,9 +79,9 @@ async def read_bounded(response: Any, limit: int) -> bytes:
         async for chunk in response.iter_bytes():
             raw += chunk
             if len(raw) > limit:
-                raise too_large(limit)
+                raise refuse_large_body(limit)
     except (BodyRefused, TimeoutError):
         raise
     except Exception as error:  # the transport's own kinds, which depend on the client
-        raise BodyRefused(Code.CONNECTION, clean(f"the endpoint's body was cut off: {error}")) from None
+        raise BodyRefused(Code.CONNECTION, clean_text(f"the endpoint's body was cut off: {error}")) from None
     return bytes(raw)

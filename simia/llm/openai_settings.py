@@ -118,7 +118,7 @@ class OpenAISettings(Config):
     @field_validator("base_url")
     @classmethod
     def _an_address(cls, value: str) -> str:
-        url = _url(value)
+        url = _parse_url(value)
         if url is None or url.scheme not in ("http", "https") or not url.host:
             raise UserError("base_url must be an address such as https://api.openai.com/v1")
         if url.user or url.password or url.query_string:
@@ -188,7 +188,7 @@ class OpenAISettings(Config):
         return self.token_parameter
 
 
-def _url(value: str) -> URL | None:
+def _parse_url(value: str) -> URL | None:
     try:
         return URL(value)
     except ValueError:

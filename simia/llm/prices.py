@@ -11,7 +11,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from simia.errors import UserError
-from simia.resources import find
+from simia.resources import find_resource
 from simia.trajectory import Usage
 
 PER = 1_000_000
@@ -46,9 +46,9 @@ class PriceList(BaseModel):
     """Model → price."""
 
 
-def price_of(model: str) -> Price | None:
+def look_up_price(model: str) -> Price | None:
     """The price of a model, of its family for a dated snapshot (`gpt-4o-2024-11-20`), or None if nobody wrote it down."""
-    path = find("configs", "prices.yaml")
+    path = find_resource("configs", "prices.yaml")
     try:
         models = PriceList.model_validate(yaml.safe_load(path.read_text())).models
     except (yaml.YAMLError, ValidationError) as error:

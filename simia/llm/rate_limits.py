@@ -35,19 +35,19 @@ class Allowance:
 
 
 @dataclass(slots=True)
-class Rates:
+class RateLimits:
     """The latest word of one endpoint."""
 
     allowances: dict[str, Allowance] = field(default_factory=dict)
 
     def note(self, headers: Mapping[str, str]) -> None:
         for kind in ("requests", "tokens"):
-            left = number(headers.get(f"x-ratelimit-remaining-{kind}"))
+            left = parse_number(headers.get(f"x-ratelimit-remaining-{kind}"))
             if left is not None:
                 self.allowances[kind] = Allowance(
                     left,
-                    number(headers.get(f"x-ratelimit-limit-{kind}")),
-                    seconds(headers.get(f"x-ratelimit-reset-{kind}")),
+                    parse_number(headers.get(f"x-ratelimit-limit-{kind}")),
+                    parse_seconds(headers.get(f"x-ratelimit-reset-{kind}")),
                 )
 
     def wait(self, tokens: float) -> float:
@@ -57,14 +57,14 @@ class Rates:
         return max((allowance.wait(needs[kind]) for kind, allowance in told.items()), default=0.0)
 
 
-def number(text: str | None) -> float | None:
+def parse_number(text: str | None) -> float | None:
     try:
         return max(0.0, float(text)) if text is not None else None
     except ValueError:
         return None
 
 
-def seconds(text: str | None) -> float | None:
+def parse_seconds(text: str | None) -> float | None:
     """`6m0s`, `1.5s`, `20ms`, or plain seconds."""
     if text is None or not (parts := DURATION.findall(text)) or "".join(map("".join, parts)) != text.strip():
         return None

@@ -38,7 +38,7 @@ class ReplaySettings(Config):
     alias: str | None = Field(None, description="The endpoint's name in the replies' keys; `replay` if unset.")
 
 
-class Recorded(BaseModel):
+class RecordedReply(BaseModel):
     """One row of a recording."""
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
@@ -75,16 +75,16 @@ class ReplayBackend:
 
     def __init__(self, settings: ReplaySettings) -> None:
         self.path = settings.path.expanduser()
-        self._rows = [row for row in read(self.path) if row.request is not None]
+        self._rows = [row for row in read_recording(self.path) if row.request is not None]
         if not self._rows:
             raise UserError(f"{self.path} holds no recorded requests")
         names = {row.model for row in self._rows if row.model}
         self.alias = settings.alias or "replay"
         self.model = settings.model or (names.pop() if len(names) == 1 else "recorded")
-        self._drawn: dict[tuple[str, str], Recorded] = {}
-        self._undrawn: dict[str, list[Recorded]] = defaultdict(list)
+        self._drawn: dict[tuple[str, str], RecordedReply] = {}
+        self._undrawn: dict[str, list[RecordedReply]] = defaultdict(list)
         for row in self._rows:
-            prompt = _prompt_hash(row.request)
+            prompt = _hash_prompt(row.request)
             if row.draw is None:
                 self._undrawn[prompt].append(row)
             else:
@@ -99,7 +99,7 @@ class ReplayBackend:
     async def close(self) -> None: ...
 
     async def complete(self, request: Request, *, draw: str) -> Reply:
-        prompt = _prompt_hash(request)
+        prompt = _hash_prompt(request)
         row = self._drawn.get((prompt, draw))
         if row is None:
             queue, used = self._undrawn[prompt], self._served[prompt]
@@ -121,11 +121,13 @@ class ReplayBackend:
         draws = sorted(known for hashed, known in self._drawn if hashed == prompt)
         if draws:
             return f"the prompt is recorded for draw {', '.join(draws[:5])}, not for draw {draw}"
-        nearest = max(self._rows, key=lambda row: (row.draw == draw, *_agreement(row.request, request)))
-        return f"no such prompt; against the nearest recorded one, {first_difference(nearest.request, request)}"
+        nearest = max(self._rows, key=lambda row: (row.draw == draw, *_measure_agreement(row.request, request)))
+        return (
+            f"no such prompt; against the nearest recorded one, {describe_first_difference(nearest.request, request)}"
+        )
 
 
-def read(path: Path) -> Iterator[Recorded]:
+def read_recording(path: Path) -> Iterator[RecordedReply]:
     try:
         lines = path.read_bytes().splitlines()
     except OSError as error:
@@ -133,21 +135,21 @@ def read(path: Path) -> Iterator[Recorded]:
     for number, line in enumerate(lines, 1):
         if line.strip():
             try:
-                yield Recorded.model_validate(orjson.loads(line))
+                yield RecordedReply.model_validate(orjson.loads(line))
             except (orjson.JSONDecodeError, ValidationError) as error:
                 raise UserError(
                     f"{path}:{number} is not a recorded completion: {' '.join(str(error).split())[:300]}"
                 ) from error
 
 
-def record(rows: Iterable[Recorded], path: Path) -> int:
+def append_recording(rows: Iterable[RecordedReply], path: Path) -> int:
     """Append rows to a recording; how many."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("ab") as file:
         return sum(1 for row in rows if file.write(orjson.dumps(row.row(), option=orjson.OPT_APPEND_NEWLINE)))
 
 
-def first_difference(recorded: Request | None, asked: Request) -> str:
+def describe_first_difference(recorded: Request | None, asked: Request) -> str:
     """Where two prompts part, in words: the message and its first differing line, or the parameter."""
     old, new = (recorded.canonical() if recorded else {"messages": []}), asked.canonical()
     for index, (was, now) in enumerate(zip_longest(old["messages"], new["messages"])):
@@ -158,23 +160,23 @@ def first_difference(recorded: Request | None, asked: Request) -> str:
             return f"{where} is {'new' if was is None else 'gone'}"
         if was.get("role") != now.get("role"):
             return f"{where} had the role {was.get('role')}"
-        for line, (before, after) in enumerate(zip_longest(_lines(was), _lines(now)), 1):
+        for line, (before, after) in enumerate(zip_longest(_split_lines(was), _split_lines(now)), 1):
             if before != after:
-                return f"{where} differs at line {line}: recorded {_shown(before)}, asked {_shown(after)}"
+                return f"{where} differs at line {line}: recorded {_quote_value(before)}, asked {_quote_value(after)}"
         return f"{where} differs in other fields than its content"
     for name in sorted(old.keys() | new.keys()):
         if old.get(name) != new.get(name):
-            return f"{name} differs: recorded {_shown(old.get(name))}, asked {_shown(new.get(name))}"
+            return f"{name} differs: recorded {_quote_value(old.get(name))}, asked {_quote_value(new.get(name))}"
     return "nothing differs"
 
 
-def _agreement(recorded: Request | None, asked: Request) -> tuple[int, int]:
+def _measure_agreement(recorded: Request | None, asked: Request) -> tuple[int, int]:
     """How far two prompts run alike: whole messages, then lines of the first message that differs."""
     messages = 0
     for was, now in zip(recorded.messages if recorded else [], asked.messages, strict=False):
         if was != now:
             same = 0
-            for before, after in zip(_lines(was), _lines(now), strict=False):
+            for before, after in zip(_split_lines(was), _split_lines(now), strict=False):
                 if before != after:
                     break
                 same += 1
@@ -183,19 +185,19 @@ def _agreement(recorded: Request | None, asked: Request) -> tuple[int, int]:
     return messages, 0
 
 
-def _lines(message: dict[str, Any]) -> list[str]:
+def _split_lines(message: dict[str, Any]) -> list[str]:
     content = message.get("content")
     return (content if isinstance(content, str) else orjson.dumps(content, option=orjson.OPT_INDENT_2).decode()).split(
         "\n"
     )
 
 
-def _shown(value: Any) -> str:
+def _quote_value(value: Any) -> str:
     if value is None:
         return "nothing"
     text = value if isinstance(value, str) else orjson.dumps(value).decode()
     return repr(text if len(text) <= SHOWN else text[:SHOWN] + "…")
 
 
-def _prompt_hash(request: Request | None) -> str:
+def _hash_prompt(request: Request | None) -> str:
     return digest(request.canonical()) if request is not None else ""

@@ -10,7 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 from pydantic import BaseModel, ConfigDict, Field
 
 from simia.errors import Code
-from simia.llm.rate_limits import Rates
+from simia.llm.rate_limits import RateLimits
 from simia.trajectory import Usage, digest
 
 
@@ -43,7 +43,7 @@ class Request(BaseModel):
         return {name: value for name, value in self.__dict__.items() if value is not None and value != {}}
 
 
-def reply_key(alias: str, model: str, request: Request, draw: str) -> str:
+def make_reply_key(alias: str, model: str, request: Request, draw: str) -> str:
     """Law 2: (endpoint alias, model, canonical request, draw). The draw names the sample, not the try."""
     return digest([alias, model, request.canonical(), draw])
 
@@ -89,7 +89,7 @@ class LLMFault(Exception):  # noqa: N818
         self.elsewhere = False
 
 
-class Backend(Protocol):
+class ModelBackend(Protocol):
     """One way to reach a model."""
 
     alias: str
@@ -106,14 +106,14 @@ class Backend(Protocol):
 
 
 @runtime_checkable
-class Metered(Protocol):
+class RateLimitedBackend(Protocol):
     """A back end whose endpoint tells its rate limits."""
 
-    rates: Rates
+    rates: RateLimits
 
 
 @runtime_checkable
-class Deferred(Protocol):
+class DeferredBackend(Protocol):
     """A back end whose answers come in another session: it writes questions down and raises `Code.PENDING`."""
 
     pending: int

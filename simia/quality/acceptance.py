@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from simia.errors import Code
 from simia.jobs.work import Verdict
-from simia.quality.selection.near_duplicates import NearIndex
+from simia.quality.selection.near_duplicates import NearDuplicateIndex
 
 
 @dataclass(slots=True)
@@ -37,7 +37,7 @@ class Acceptance:
     """Accepts up to n results, one call of `decide` for each item in plan order."""
 
     n: int
-    near: NearIndex | None = None
+    near: NearDuplicateIndex | None = None
     accepted: int = 0
     _decided: int = 0
     _seen: set[str] = field(default_factory=set)

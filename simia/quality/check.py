@@ -13,13 +13,13 @@ from pydantic import Field
 
 from simia.config import Config
 from simia.errors import Code, Issue
-from simia.quality.exact_duplicates import normal_arguments, normal_text
-from simia.quality.fast_tokens import byte_tokens as byte_tokens
-from simia.quality.fast_tokens import most_tokens
-from simia.quality.grounding import Identifiers, infer, ungrounded
-from simia.quality.leaks import LEAK_MARKERS, leaks
+from simia.quality.exact_duplicates import normalize_arguments, normalize_text
+from simia.quality.fast_tokens import bound_tokens
+from simia.quality.fast_tokens import estimate_byte_tokens as estimate_byte_tokens
+from simia.quality.grounding import Identifiers, find_ungrounded, infer_identifiers
+from simia.quality.leaks import LEAK_MARKERS, find_leaks
 from simia.quality.toolset import Toolset
-from simia.quality.view import View
+from simia.quality.view import TrajectoryView
 from simia.tool import CompiledSchema, SchemaError
 from simia.trajectory import Message, Trajectory
 
@@ -52,29 +52,29 @@ class Checks(Config):
     """Words that give away the prompt or the format; letter-case does not matter. Placeholders are found as well."""
 
 
-def check(
+def check_trajectory(
     t: Trajectory,
     checks: Checks,
     *,
     ids: Identifiers | None = None,
     seed: Trajectory | None = None,
     count: Callable[[Trajectory], int] | None = None,
-    view: View | None = None,
+    view: TrajectoryView | None = None,
 ) -> list[Issue]:
     """Return all findings. `ids`: the pack's identifiers (default: inferred from the tools); `count`: a real tokenizer's count."""
-    view = View(t) if view is None else view
-    issues = [*structure(t), *tool_use(t, checks), *leaks(view, checks.leak_markers)]
+    view = TrajectoryView(t) if view is None else view
+    issues = [*check_structure(t), *check_calls(t, checks), *find_leaks(view, checks.leak_markers)]
     if checks.refusals:
-        issues += out_of_role(view)
+        issues += find_role_break(view)
     if checks.identifiers:
-        issues += ungrounded(view, infer(t.tools) if ids is None else ids)
-    issues += size(view, checks, count)
-    if seed is not None and same_story(t, seed):
+        issues += find_ungrounded(view, infer_identifiers(t.tools) if ids is None else ids)
+    issues += check_size(view, checks, count)
+    if seed is not None and is_seed_copy(t, seed):
         issues.append(Issue(code=Code.SEED_COPY, detail="same user turns and same calls as the seed"))
     return issues
 
 
-def structure(t: Trajectory) -> Iterator[Issue]:
+def check_structure(t: Trajectory) -> Iterator[Issue]:
     """Check for truncation, the order of roles, pairing of calls and results, the ending, and empty turns."""
     if t.end.kind == "truncated":
         yield Issue(code=Code.TRUNCATED, detail=f"the episode was cut: {t.end.code}" if t.end.code else "")
@@ -92,8 +92,8 @@ def structure(t: Trajectory) -> Iterator[Issue]:
             before = message
             continue
         if waiting:
-            yield from left_open(waiting)
-        if problem := out_of_order(before, message):
+            yield from report_open_calls(waiting)
+        if problem := describe_role_error(before, message):
             yield Issue(code=Code.ROLE_ORDER, where=f"messages[{i}]", detail=problem)
         if not message.calls and not message.text.strip():
             yield Issue(code=Code.EMPTY_TURN, where=f"messages[{i}]")
@@ -104,37 +104,37 @@ def structure(t: Trajectory) -> Iterator[Issue]:
             used.add(call.id)
             waiting[call.id] = where
         before = message
-    yield from left_open(waiting)
+    yield from report_open_calls(waiting)
     i, last = turns[-1]
     if last.role != "assistant" or last.calls:
-        yield Issue(code=Code.BAD_ENDING, where=f"messages[{i}]", detail=f"it ends with {kind(last)}")
+        yield Issue(code=Code.BAD_ENDING, where=f"messages[{i}]", detail=f"it ends with {describe_turn(last)}")
 
 
-def left_open(waiting: dict[str, str]) -> Iterator[Issue]:
+def report_open_calls(waiting: dict[str, str]) -> Iterator[Issue]:
     for where in waiting.values():
         yield Issue(code=Code.UNPAIRED_CALL, where=where, detail="no result follows at once")
     waiting.clear()
 
 
-def out_of_order(before: Message | None, message: Message) -> str | None:
+def describe_role_error(before: Message | None, message: Message) -> str | None:
     if message.role == "system":
         return "a system turn within the conversation"
     if message.calls and message.role != "assistant":
         return "only the assistant calls tools"
     if before is None:
-        return None if message.role == "user" else f"it starts with {kind(message)}"
+        return None if message.role == "user" else f"it starts with {describe_turn(message)}"
     if message.role == "user":
-        return None if before.role == "assistant" and not before.calls else f"a user turn after {kind(before)}"
+        return None if before.role == "assistant" and not before.calls else f"a user turn after {describe_turn(before)}"
     fine = before.role in ("user", "tool") or (before.role == "assistant" and before.calls)
-    return None if fine else f"{kind(message)} after {kind(before)}"
+    return None if fine else f"{describe_turn(message)} after {describe_turn(before)}"
 
 
-def kind(message: Message) -> str:
+def describe_turn(message: Message) -> str:
     names = {"user": "a user turn", "tool": "a tool result", "system": "a system turn"}
     return names.get(message.role) or ("an assistant turn with calls" if message.calls else "an assistant text")
 
 
-def tool_use(t: Trajectory, checks: Checks) -> Iterator[Issue]:
+def check_calls(t: Trajectory, checks: Checks) -> Iterator[Issue]:
     """Check that every call names a listed tool and satisfies its schema, enums and nested objects included."""
     schemas = Toolset.of(t).schemas
     called = False
@@ -158,7 +158,7 @@ def tool_use(t: Trajectory, checks: Checks) -> Iterator[Issue]:
         yield Issue(code=Code.NO_TOOL_USE)
 
 
-def out_of_role(view: View) -> list[Issue]:
+def find_role_break(view: TrajectoryView) -> list[Issue]:
     """Find an ending in which the assistant says that, being a machine, it cannot."""
     if not view.t.messages or view.t.messages[-1].role != "assistant":
         return []
@@ -168,22 +168,22 @@ def out_of_role(view: View) -> list[Issue]:
     return [Issue(code=Code.REFUSAL, where=where, detail=found[0][:120])] if found else []
 
 
-def size(view: View, checks: Checks, count: Callable[[Trajectory], int] | None) -> Iterator[Issue]:
+def check_size(view: TrajectoryView, checks: Checks, count: Callable[[Trajectory], int] | None) -> Iterator[Issue]:
     t = view.t
     if len(t.messages) > checks.max_messages:
         detail = f"{len(t.messages)} messages, at most {checks.max_messages}"
         yield Issue(code=Code.OVER_BUDGET, detail=detail)
-    tokens = count(t) if count else estimate(view, enough=checks.max_tokens)
+    tokens = count(t) if count else estimate_view_tokens(view, enough=checks.max_tokens)
     if tokens > checks.max_tokens:
         yield Issue(code=Code.OVER_BUDGET, detail=f"{tokens} tokens, at most {checks.max_tokens}")
 
 
-def estimate_tokens(t: Trajectory) -> int:
+def estimate_trajectory_tokens(t: Trajectory) -> int:
     """Estimate the tokens that the trajectory takes in training, a little on the high side."""
-    return estimate(View(t))
+    return estimate_view_tokens(TrajectoryView(t))
 
 
-def estimate(view: View, *, enough: int = 0) -> int:
+def estimate_view_tokens(view: TrajectoryView, *, enough: int = 0) -> int:
     """Estimate tokens; a total that is surely below `enough` may be returned as an upper bound, which costs less."""
     t = view.t
     markup = Toolset.of(t).tokens + CALL_TOKENS * len(t.tools) + TURN_TOKENS * len(t.messages)
@@ -193,11 +193,11 @@ def estimate(view: View, *, enough: int = 0) -> int:
         if message.reasoning:
             markup += TURN_TOKENS
             raw += message.reasoning.encode()
-    most = markup + most_tokens(raw)
-    return most if most < enough else markup + byte_tokens(raw)
+    most = markup + bound_tokens(raw)
+    return most if most < enough else markup + estimate_byte_tokens(raw)
 
 
-def same_story(t: Trajectory, seed: Trajectory) -> bool:
+def is_seed_copy(t: Trajectory, seed: Trajectory) -> bool:
     """Return whether it repeats the seed: the same user turns and calls, whatever the assistant says."""
     texts, seed_texts = ([message.text for message in each.messages if message.role == "user"] for each in (t, seed))
     if len(texts) != len(seed_texts):
@@ -205,9 +205,9 @@ def same_story(t: Trajectory, seed: Trajectory) -> bool:
     calls, seed_calls = ([call for _, _, call in each.calls()] for each in (t, seed))
     return (
         [call.name for call in calls] == [call.name for call in seed_calls]
-        and list(map(normal_text, texts)) == list(map(normal_text, seed_texts))
+        and list(map(normalize_text, texts)) == list(map(normalize_text, seed_texts))
         and all(
-            normal_arguments(call.arguments) == normal_arguments(other.arguments)
+            normalize_arguments(call.arguments) == normalize_arguments(other.arguments)
             for call, other in zip(calls, seed_calls, strict=True)
         )
     )

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from simia.quotation import escape_unprintable, quote_label
-from simia.trajectory import compact
+from simia.trajectory import write_compact_json
 
 Scalar = str | int | float | bool | None
 READS = re.compile(
@@ -48,7 +48,7 @@ class Entity(NamedTuple):
 
 
 @dataclass
-class Ledger:
+class EntityLedger:
     """Tables of entities: table → key → field → value. `closed`: tables that are known in whole (`knowledge: state`)."""
 
     tables: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)
@@ -61,23 +61,23 @@ class Ledger:
     """Entities that answers spoke of, in the order in which they last did."""
 
     @classmethod
-    def of_state(cls, state: Any) -> Ledger:
+    def from_state(cls, state: Any) -> EntityLedger:
         """Take all tables of a pack's state: objects of objects."""
         made = cls()
         names = []
         for name, rows in state.items() if isinstance(state, dict) else ():
             if isinstance(rows, dict) and rows and all(isinstance(row, dict) for row in rows.values()):
-                names.append(singular(name))
-                made.tables[singular(name)] = {str(key): dict(row) for key, row in rows.items()}
+                names.append(to_singular(name))
+                made.tables[to_singular(name)] = {str(key): dict(row) for key, row in rows.items()}
         made.closed = frozenset(names)
         return made
 
-    def copy(self) -> Ledger:
+    def copy(self) -> EntityLedger:
         return copy.deepcopy(self)
 
     def put(self, table: str, key: str, fields: dict[str, Any]) -> None:
         row = self.tables.setdefault(table, {}).setdefault(key, {})
-        row.update(flat(fields))
+        row.update(flatten_fields(fields))
         self.touched.pop((table, key), None)
         self.touched[table, key] = None
         self.gone.discard((table, key))
@@ -86,7 +86,7 @@ class Ledger:
     def apply(self, changes: list[dict[str, Any]]) -> None:
         """Apply keyed upserts; `set: null` removes the entity."""
         for change in changes:
-            table, key, fields = singular(change["table"]), change["key"], change["set"]
+            table, key, fields = to_singular(change["table"]), change["key"], change["set"]
             if fields is None:
                 self.tables.get(table, {}).pop(key, None)
                 self.touched.pop((table, key), None)
@@ -100,22 +100,22 @@ class Ledger:
         """Record an answer: what it contains is true from now on."""
         self.apply(changes)
         if failed:
-            text = content if isinstance(content, str) else compact(content)
+            text = content if isinstance(content, str) else write_compact_json(content)
             if MISSING.search(text):
-                said = {value for value in scalars(arguments) if isinstance(value, str) and value in text}
+                said = {value for value in iterate_scalars(arguments) if isinstance(value, str) and value in text}
                 self.missing |= {value for value in said if LIKE_A_KEY.match(value)}
             return
         reads = READS.match(name) is not None
-        for each in self._spoken_of(name, content):
+        for each in self._find_entities(name, content):
             self.put(each.table, each.key, each.fields)
             if each.names is not None and not reads:
                 self._doubt(*each.names, each.fields)
 
-    def _spoken_of(self, tool: str, content: Any) -> Iterator[Entity]:
+    def _find_entities(self, tool: str, content: Any) -> Iterator[Entity]:
         """The result's entities. What was done to one under another noun, and says nothing beyond that one's fields, is that one:
         `change_address` of an order shows the order."""
         reads = READS.match(tool) is not None
-        for each in entities(content, noun(tool)):
+        for each in iterate_entities(content, extract_noun(tool)):
             known = self.tables.get(each.names[0], {}).get(each.names[1], {}) if each.names and not reads else {}
             said = {name for name in each.fields if not KEY.search(name)}
             yield Entity(*each.names, each.fields) if each.names and said <= known.keys() else each
@@ -124,10 +124,10 @@ class Ledger:
         """Something was done under another noun and may have changed this: what it says otherwise is not known any more."""
         row = self.tables.get(table, {}).get(key, {})
         for name, value in fields.items():
-            if name in row and not agree(row[name], value):
+            if name in row and not are_compatible(row[name], value):
                 del row[name]
 
-    def contradictions(
+    def find_contradictions(
         self, name: str, arguments: dict[str, Any], content: Any, *, failed: bool, changes: list[dict[str, Any]]
     ) -> list[str]:
         """Describe where an answer contradicts earlier ones, for the model that is asked again; empty if nowhere."""
@@ -135,7 +135,7 @@ class Ledger:
         if failed:
             return found
         made = {change["key"] for change in changes if change["set"] is not None}
-        for value in scalars(arguments):
+        for value in iterate_scalars(arguments):
             if not isinstance(value, str) or value in made:
                 continue
             if value in self.missing:
@@ -143,22 +143,35 @@ class Ledger:
         for each, value in arguments.items():
             if each.endswith("_id") and (each[:-3], value) in self.gone and value not in made:
                 found.append(f"{name} succeeded for {each} {value!r}, which was taken away before")
-        found += self._unknown(name, arguments, made)
+        found += self._find_unknown(name, arguments, made)
         for each, value in arguments.items():
             told = content.get(each) if isinstance(content, dict) else None
-            if KEY.search(each) and plain(value) and told is not None and plain(told) and str(told) != str(value):
+            if (
+                KEY.search(each)
+                and is_scalar(value)
+                and told is not None
+                and is_scalar(told)
+                and str(told) != str(value)
+            ):
                 found.append(f"{name} was asked about {each} {value!r}, and the answer is about {told!r}")
         reads = READS.match(name) is not None
-        wanted = () if reads else list(scalars(arguments))  # what a change was asked to make so is no contradiction
+        wanted = (
+            () if reads else list(iterate_scalars(arguments))
+        )  # what a change was asked to make so is no contradiction
         changed = {(change["key"], each) for change in changes for each in change["set"] or ()}
-        for table, key, row, _ in self._spoken_of(name, content):
+        for table, key, row, _ in self._find_entities(name, content):
             if (table, key) in self.gone and key not in made:
                 found.append(f"the answer shows {key!r}, which was taken away before")
                 continue
             known = self.tables.get(table, {}).get(key)
             for each, value in row.items() if known else ():
                 was = known.get(each, value) if known else value
-                if agree(was, value) or VOLATILE.search(each) or value in wanted or self._said(key, each, value):
+                if (
+                    are_compatible(was, value)
+                    or VOLATILE.search(each)
+                    or value in wanted
+                    or self._said(key, each, value)
+                ):
                     continue
                 if reads or (key, each.partition(".")[0]) not in changed:
                     found.append(f"{each} of {key!r} was {was!r} before and is {value!r} in this answer")
@@ -171,7 +184,7 @@ class Ledger:
         )
         return any(row.get(name) == value for row in rows)
 
-    def _unknown(self, name: str, arguments: dict[str, Any], made: set[str]) -> list[str]:
+    def _find_unknown(self, name: str, arguments: dict[str, Any], made: set[str]) -> list[str]:
         """Find arguments that name an entity missing from a table that is known in full."""
         found = []
         for argument, value in arguments.items():
@@ -186,7 +199,7 @@ class Ledger:
         """Write one line for each entity, the last touched first, up to `room` characters."""
         lines: list[str] = []
         for table, key in reversed(self.touched):
-            row = escape_unprintable(compact(self.tables[table][key]))
+            row = escape_unprintable(write_compact_json(self.tables[table][key]))
             line = f"{quote_label(table)} {quote_label(key)}: {row}"
             room -= len(line) + 1
             if room < 0:
@@ -204,7 +217,7 @@ class Ledger:
         }  # fmt: skip
 
     @classmethod
-    def load(cls, data: dict[str, Any]) -> Ledger:
+    def load(cls, data: dict[str, Any]) -> EntityLedger:
         touched: dict[tuple[str, str], None] = dict.fromkeys((table, key) for table, key in data["touched"])
         return cls(
             data["tables"],
@@ -215,11 +228,11 @@ class Ledger:
         )
 
 
-def entities(value: Any, name: str = "item", holder: str = "") -> Iterator[Entity]:
+def iterate_entities(value: Any, name: str = "item", holder: str = "") -> Iterator[Entity]:
     """Yield the objects of a result that identify an entity. `name`: the field that holds them; `holder`: the key of their parent."""
     if isinstance(value, list):
         for each in value:
-            yield from entities(each, singular(name), holder)
+            yield from iterate_entities(each, to_singular(name), holder)
         return
     if not isinstance(value, dict):
         return
@@ -229,9 +242,9 @@ def entities(value: Any, name: str = "item", holder: str = "") -> Iterator[Entit
         if KEY.search(each) and isinstance(held, str | int) and not isinstance(held, bool)
     ]
     if keys:
-        under, fields = singular(name), flat(value)
+        under, fields = to_singular(name), flatten_fields(value)
         own = keys[0].lower() in ("id", "uuid")
-        table = "+".join(sorted(keys)) if len(keys) > 1 else under if own else singular(keys[0][:-3])
+        table = "+".join(sorted(keys)) if len(keys) > 1 else under if own else to_singular(keys[0][:-3])
         key = "|".join(str(value[each]) for each in sorted(keys))
         named = (table, key)
         if len(keys) == 1 and not own and under not in GENERIC and table not in under.split("_"):
@@ -248,32 +261,36 @@ def entities(value: Any, name: str = "item", holder: str = "") -> Iterator[Entit
         ):
             for key, row in held.items():
                 if not any(KEY.search(inner) for inner in row):
-                    yield Entity(singular(each), str(key), flat(row))
-                yield from entities(row, singular(each), holder)
+                    yield Entity(to_singular(each), str(key), flatten_fields(row))
+                yield from iterate_entities(row, to_singular(each), holder)
         elif isinstance(held, dict | list):
-            yield from entities(held, each, holder)
+            yield from iterate_entities(held, each, holder)
 
 
-def flat(row: dict[str, Any]) -> dict[str, Any]:
+def flatten_fields(row: dict[str, Any]) -> dict[str, Any]:
     """Return plain fields, `address.city` for those of a nested object without an identifier, and short lists without entities."""
     found: dict[str, Any] = {}
     for name, held in row.items():
-        if plain(held):
+        if is_scalar(held):
             found[name] = held
-        elif isinstance(held, dict) and not any(KEY.search(inner) for inner in held) and all(map(plain, held.values())):
+        elif (
+            isinstance(held, dict)
+            and not any(KEY.search(inner) for inner in held)
+            and all(map(is_scalar, held.values()))
+        ):
             found |= {f"{name}.{inner}": value for inner, value in held.items()}
         elif (
             isinstance(held, list)
             and not any(isinstance(each, dict) and any(KEY.search(inner) for inner in each) for each in held)
-            and len(compact(held)) <= MOST_NESTED
+            and len(write_compact_json(held)) <= MOST_NESTED
         ):
             found[name] = held
     return found
 
 
-def agree(was: Any, value: Any) -> bool:
+def are_compatible(was: Any, value: Any) -> bool:
     """Return whether two values of a field can both be true: equal, a day and a time on it, or not comparable."""
-    if was == value or not (plain(was) and plain(value)):
+    if was == value or not (is_scalar(was) and is_scalar(value)):
         return True
     if isinstance(was, str) and isinstance(value, str):
         short, long = sorted((was, value), key=len)
@@ -281,27 +298,27 @@ def agree(was: Any, value: Any) -> bool:
     return False
 
 
-def noun(tool: str) -> str:
+def extract_noun(tool: str) -> str:
     """Return the noun in a tool's name: `get_refund` → refund; `item` for a name of one word."""
     words = tool.split("_", 1)
-    return singular(words[1]) if len(words) == 2 and words[1] else "item"
+    return to_singular(words[1]) if len(words) == 2 and words[1] else "item"
 
 
-def singular(name: str) -> str:
+def to_singular(name: str) -> str:
     return name[:-1] if name.endswith("s") and not name.endswith("ss") else name
 
 
-def plain(value: Any) -> bool:
+def is_scalar(value: Any) -> bool:
     return value is None or isinstance(value, str | int | float | bool)
 
 
-def scalars(value: Any) -> Iterator[Scalar]:
+def iterate_scalars(value: Any) -> Iterator[Scalar]:
     """Yield every plain value within."""
     if isinstance(value, dict):
         for each in value.values():
-            yield from scalars(each)
+            yield from iterate_scalars(each)
     elif isinstance(value, list):
         for each in value:
-            yield from scalars(each)
-    elif plain(value):
+            yield from iterate_scalars(each)
+    elif is_scalar(value):
         yield value

@@ -7,24 +7,24 @@ from typing import Any
 
 import orjson
 
-from simia.quality.view import View
+from simia.quality.view import TrajectoryView
 from simia.trajectory import Trajectory
 
 SPACES = b" \t\r\n"
 LOWER = bytes(range(256)).lower()
 
 
-def content_hash(t: Trajectory, view: View | None = None) -> str:
+def hash_content(t: Trajectory, view: TrajectoryView | None = None) -> str:
     """Hash messages and calls. Reasoning, system text and tools do not make a conversation a different one."""
-    said = (view or View(t)).raw.translate(LOWER, SPACES)
+    said = (view or TrajectoryView(t)).raw.translate(LOWER, SPACES)
     return hashlib.blake2b(said, digest_size=16).hexdigest()
 
 
-def normal_text(text: str) -> str:
+def normalize_text(text: str) -> str:
     return " ".join(text.lower().split())
 
 
-def normal_arguments(arguments: dict[str, Any] | None) -> str:
+def normalize_arguments(arguments: dict[str, Any] | None) -> str:
     if arguments is None:
         return ""
-    return normal_text(orjson.dumps(arguments, option=orjson.OPT_SORT_KEYS).decode().replace("\\n", " "))
+    return normalize_text(orjson.dumps(arguments, option=orjson.OPT_SORT_KEYS).decode().replace("\\n", " "))

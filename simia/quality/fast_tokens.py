@@ -11,12 +11,12 @@ SPACES = b" \t\r\n"
 ASCII = bytes(range(128))
 
 
-def text_tokens(text: str) -> int:
+def estimate_text_tokens(text: str) -> int:
     """Return the estimated number of tokens of a text."""
-    return byte_tokens(text.encode())
+    return estimate_byte_tokens(text.encode())
 
 
-def byte_tokens(raw: bytes) -> int:
+def estimate_byte_tokens(raw: bytes) -> int:
     """Return the estimate for UTF-8 text, fitted to Qwen's tokenizer: a token for a digit, one or two for a word, half for a mark."""
     length = len(raw)
     digits = length - len(raw.translate(None, DIGITS))
@@ -27,7 +27,7 @@ def byte_tokens(raw: bytes) -> int:
     return int(digits + 0.26 * letters + 0.12 * spaces + 0.6 * marks + 0.3 * other) + 1
 
 
-def most_tokens(raw: bytes) -> int:
+def bound_tokens(raw: bytes) -> int:
     """Return an upper bound of `byte_tokens` at a quarter of its cost: every letter counts as a mark."""
     digits = len(raw) - len(raw.translate(None, DIGITS))
     return digits + int(0.6 * (len(raw) - digits)) + 1

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from simia.errors import Code, Issue
-from simia.quality.mentions import Said
+from simia.quality.mentions import Mentions
 from simia.quality.toolset import Toolset
-from simia.quality.view import View
+from simia.quality.view import TrajectoryView
 from simia.tool import ToolSpec
 from simia.trajectory import Message, Trajectory
 
@@ -48,34 +48,36 @@ class Identifiers:
     def of(self, tool: str, arguments: dict[str, Any]) -> Iterator[tuple[str, Any]]:
         """Yield (where, value) for each identifier in the arguments."""
         for path in self.paths.get(tool, ()):
-            yield from scalars(arguments, path, "")
+            yield from iterate_scalars_at(arguments, path, "")
 
 
-def scalars(value: Any, path: Path | None, where: str) -> Iterator[tuple[str, Any]]:
+def iterate_scalars_at(value: Any, path: Path | None, where: str) -> Iterator[tuple[str, Any]]:
     """Yield the strings and numbers at a path, or (path None) anywhere below."""
     if isinstance(value, list):
         for i, item in enumerate(value):
-            yield from scalars(item, path, f"{where}[{i}]")
+            yield from iterate_scalars_at(item, path, f"{where}[{i}]")
     elif isinstance(value, dict):
         keys = value if not path else path[:1]
         for key in keys:
             if key in value:
-                yield from scalars(value[key], path[1:] if path else None, f"{where}.{key}" if where else key)
+                yield from iterate_scalars_at(
+                    value[key], path[1:] if path else None, f"{where}.{key}" if where else key
+                )
     elif not path and value is not None and not isinstance(value, bool):
         yield where, value
 
 
-def ungrounded(view: View, ids: Identifiers) -> list[Issue]:
+def find_ungrounded(view: TrajectoryView, ids: Identifiers) -> list[Issue]:
     """Report each identifier in a call that no message before the call contains."""
     issues = []
-    said = Said()
-    said.add_plain(Toolset.of(view.t).system)
+    said = Mentions()
+    said.add_normalized(Toolset.of(view.t).system)
     for i, message in enumerate(view.t.messages):
         for j, call in enumerate(message.calls):
             if not call.arguments or call.name not in ids.paths:
                 continue
             for where, value in ids.of(call.name, call.arguments):
-                if not said.holds(value):
+                if not said.contains(value):
                     detail = f"{where}: {str(value)[:80]!r} was not said before"
                     issues.append(Issue(code=Code.UNGROUNDED_ID, where=f"messages[{i}].calls[{j}]", detail=detail))
         if message.role != "assistant":
@@ -83,21 +85,21 @@ def ungrounded(view: View, ids: Identifiers) -> list[Issue]:
     return issues
 
 
-def hear(said: Said, message: Message) -> None:
+def add_grounding_text(said: Mentions, message: Message) -> None:
     """Add a message that can ground identifiers; the assistant's own text cannot, it may have invented them."""
     if message.role != "assistant":
         said.add(message.text, by_user=message.role == "user")
 
 
-def infer(tools: Sequence[ToolSpec], seeds: Sequence[Trajectory] = ()) -> Identifiers:
+def infer_identifiers(tools: Sequence[ToolSpec], seeds: Sequence[Trajectory] = ()) -> Identifiers:
     """Return the identifiers: as declared by a tool, else inferred from its schema and from how the seeds use each argument."""
-    uses = observe(seeds) if any(tool.identifiers is None for tool in tools) else {}
+    uses = observe_uses(seeds) if any(tool.identifiers is None for tool in tools) else {}
     paths: dict[str, tuple[Path, ...]] = {}
     for tool in tools:
         if tool.identifiers is not None:
             found = [tuple(name.split(".")) for name in tool.identifiers]
         else:
-            leaves = list(schema_leaves(tool.parameters, tool.parameters))
+            leaves = list(iterate_schema_leaves(tool.parameters, tool.parameters))
             found = [path for path, schema in leaves if is_identifier(path, schema, uses.get((tool.name, path)))]
         if found:
             paths[tool.name] = tuple(dict.fromkeys(found))
@@ -105,7 +107,7 @@ def infer(tools: Sequence[ToolSpec], seeds: Sequence[Trajectory] = ()) -> Identi
 
 
 @dataclass(slots=True)
-class Use:
+class ArgumentUse:
     """How the seeds use one argument: how often set, said before, copied from a result; and whether it looks a code."""
 
     set: int = 0
@@ -115,21 +117,21 @@ class Use:
     values: Counter[str] = field(default_factory=Counter)
 
 
-def observe(seeds: Sequence[Trajectory]) -> dict[tuple[str, Path], Use]:
-    uses: dict[tuple[str, Path], Use] = defaultdict(Use)
+def observe_uses(seeds: Sequence[Trajectory]) -> dict[tuple[str, Path], ArgumentUse]:
+    uses: dict[tuple[str, Path], ArgumentUse] = defaultdict(ArgumentUse)
     for seed in seeds:
-        said, results = Said(seed.system), Said(None)
+        said, results = Mentions(seed.system), Mentions(None)
         for message in seed.messages:
             for call in message.calls:
-                for where, value in scalars(call.arguments or {}, None, ""):
+                for where, value in iterate_scalars_at(call.arguments or {}, None, ""):
                     path = tuple(re.sub(r"\[\d+\]", "", where).split("."))
                     use = uses[call.name, path]
                     use.set += 1
                     use.values[str(value)] += 1
-                    use.said += said.holds(value)
-                    use.copied += results.holds(value)
+                    use.said += said.contains(value)
+                    use.copied += results.contains(value)
                     use.codes += looks_like_code(value)
-            hear(said, message)
+            add_grounding_text(said, message)
             if message.role == "tool":
                 results.add(message.text)
     return uses
@@ -144,19 +146,19 @@ def looks_like_code(value: Any) -> bool:
     )
 
 
-def is_identifier(path: Path, schema: dict[str, Any], use: Use | None) -> bool:
+def is_identifier(path: Path, schema: dict[str, Any], use: ArgumentUse | None) -> bool:
     if "enum" in schema or "const" in schema or schema.get("format") in NEVER_FORMATS:
         return False
     kinds = schema.get("type", "string")
     if not {"string", "integer", "number"} & set(kinds if isinstance(kinds, list) else [kinds]):
         return False
-    if named_or_shaped(path[-1], schema):
+    if looks_like_identifier(path[-1], schema):
         # Set again and again and never said by anybody: the agent writes it freely, whatever it is called.
         return not (use and use.set >= ENOUGH and not use.said and len(use.values) > 1)
     return bool(use and use.set >= ENOUGH and use.copied == use.codes == use.set and len(use.values) > 1)
 
 
-def named_or_shaped(name: str, schema: dict[str, Any]) -> bool:
+def looks_like_identifier(name: str, schema: dict[str, Any]) -> bool:
     if schema.get("format") in FORMATS:
         return True
     pattern = schema.get("pattern")
@@ -168,7 +170,7 @@ def named_or_shaped(name: str, schema: dict[str, Any]) -> bool:
     return bool((NAME.search(name) and not NOT_A_NAME.search(name)) or EMAIL_NAME.search(name))
 
 
-def schema_leaves(schema: Any, root: dict[str, Any]) -> Iterator[tuple[Path, dict[str, Any]]]:
+def iterate_schema_leaves(schema: Any, root: dict[str, Any]) -> Iterator[tuple[Path, dict[str, Any]]]:
     """Every place for a scalar in a schema, with the innermost schema that describes it. References can make a small schema
     endless: it is followed a dozen levels, and `MOST_PARTS` parts of it in all."""
     waiting: list[tuple[Any, Path, int]] = [(schema, (), 0)]

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 
 from simia.errors import Code, Issue
-from simia.quality.view import View
+from simia.quality.view import TrajectoryView
 
 # Markup that ends or starts a turn when a trainer renders it: wrong in any text, also a result's.
 TEMPLATE_MARKERS = ("<|im_start|>", "<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|start_header_id|>", "<|assistant|>")
@@ -48,28 +48,28 @@ MAYBE_PLACEHOLDER = re.compile(r"<[a-z]+[a-z_ -]*>|\[[a-z][a-z '’_]*\]|\{\{")
 WRITTEN_CALL = re.compile(r'[\s>`*:#-]*\{\s*"name"\s*:\s*"[^"]+"\s*,\s*"(arguments|parameters)"\s*:')
 
 
-def leaks(view: View, markers: Sequence[str]) -> Iterator[Issue]:
+def find_leaks(view: TrajectoryView, markers: Sequence[str]) -> Iterator[Issue]:
     """Report at most one finding a turn: the first marker in it, or a call that was written as text instead of made."""
     t = view.t
     if '"name"' in view.style:
         for i, (message, text) in enumerate(zip(t.messages, view.texts, strict=True)):
             if message.role == "assistant" and WRITTEN_CALL.match(text):
                 yield Issue(code=Code.LEAK, where=f"messages[{i}]", detail="a call stands there as text")
-    if not words(view.style, markers) and not placeholder(view.style, MAYBE_PLACEHOLDER):
+    if not find_marker(view.style, markers) and not find_placeholder(view.style, MAYBE_PLACEHOLDER):
         return
     for i, (message, text) in enumerate(zip(t.messages, view.texts, strict=True)):
         if message.role == "tool":
-            found = words(view.lows[i], TEMPLATE_MARKERS)
+            found = find_marker(view.lows[i], TEMPLATE_MARKERS)
         elif message.role != "system":
             whole = "\n".join([text, message.reasoning or "", *(given.decode() for given in view.arguments[i])])
-            found = words(whole.lower(), markers) or placeholder(whole)
+            found = find_marker(whole.lower(), markers) or find_placeholder(whole)
         else:
             found = None
         if found:
             yield Issue(code=Code.LEAK, where=f"messages[{i}]", detail=f"it shows {found[:60]!r}")
 
 
-def stands_in(marker: str, text: str) -> bool:
+def contains_words(marker: str, text: str) -> bool:
     """Return whether the marker occurs as whole words: "exemplary" contains no "exemplar"."""
     at = text.find(marker)
     while at >= 0:
@@ -81,19 +81,19 @@ def stands_in(marker: str, text: str) -> bool:
     return False
 
 
-def words(low: str, markers: Sequence[str]) -> str | None:
+def find_marker(low: str, markers: Sequence[str]) -> str | None:
     """Return the first marker in a lower-case text."""
-    for first, group in grouped(tuple(markers)):
+    for first, group in group_markers(tuple(markers)):
         if first and first not in low:
             continue  # half of the markers are markup: none of them can be where no such bracket is
         for word, marker in group:
-            if word in low and stands_in(word, low):
+            if word in low and contains_words(word, low):
                 return marker
     return None
 
 
 @cache
-def grouped(markers: tuple[str, ...]) -> list[tuple[str, list[tuple[str, str]]]]:
+def group_markers(markers: tuple[str, ...]) -> list[tuple[str, list[tuple[str, str]]]]:
     """Group markers by their first bracket ("" for none): [(bracket, [(in lower case, as given)])]."""
     groups: dict[str, list[tuple[str, str]]] = {"<": [], "[": [], "": []}
     for marker in markers:
@@ -101,7 +101,7 @@ def grouped(markers: tuple[str, ...]) -> list[tuple[str, list[tuple[str, str]]]]
     return list(groups.items())
 
 
-def placeholder(text: str, pattern: re.Pattern[str] = PLACEHOLDER) -> str | None:
+def find_placeholder(text: str, pattern: re.Pattern[str] = PLACEHOLDER) -> str | None:
     """Return the first placeholder. Only brackets are tried: matching at every character would be slow."""
     for bracket in ("<", "[", "{{"):
         at = text.find(bracket)

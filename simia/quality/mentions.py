@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from simia.formats.reply.json_repair import strings
+from simia.formats.reply.json_repair import iterate_strings
 
 # Models like to set typographic hyphens and spaces; nobody means them.
 PLAIN = (*((char, "-") for char in "‐‑‒–—−"), *((char, " ") for char in "\u00a0\u202f\u2007\u2009"))
@@ -21,7 +21,7 @@ PREFIXED_NUMBER = re.compile(r"#?[a-z]{1,6}[-_ #]?(\d{4,})")
 PARTS = re.compile(r"[,;\s]+")
 
 
-class Said:
+class Mentions:
     """Texts, lowered. `holds` looks for the value as it is first; only if that fails for its looser forms."""
 
     __slots__ = ("_escaped", "_texts", "_user")
@@ -35,45 +35,45 @@ class Said:
 
     def add(self, text: str, *, by_user: bool = False, low: str | None = None) -> None:
         """Add a text. `low`: the text in lower case, if the caller has it already."""
-        plain = normal(text) if low is None or not text.isascii() else low
+        plain = normalize_mention(text) if low is None or not text.isascii() else low
         self._texts.append(plain)
         if by_user:
             self._user.append(plain)
         elif "\\" in text and text[:1] in ("{", "["):
             self._escaped.append(text)
 
-    def add_plain(self, plain: str) -> None:
+    def add_normalized(self, plain: str) -> None:
         """Add a text that `normal` has processed already."""
         if plain:
             self._texts.append(plain)
 
-    def holds(self, value: Any) -> bool:
+    def contains(self, value: Any) -> bool:
         if isinstance(value, float) and value.is_integer():
             value = int(value)
-        needle = normal(str(value))
+        needle = normalize_mention(str(value))
         if needle and not (needle[0].isalnum() and needle[-1].isalnum()):
             needle = EDGES.sub("", needle)
-        if not needle or self._exactly(needle):
+        if not needle or self._contains_exactly(needle):
             return True
         if self._escaped:  # escapes hide a value from the text search: look at the decoded values too
-            self._texts += [normal(value) for text in self._escaped for value in decoded(text)]
+            self._texts += [normalize_mention(value) for text in self._escaped for value in decode_strings(text)]
             self._escaped.clear()
-            if self._exactly(needle):
+            if self._contains_exactly(needle):
                 return True
-        if self._loosely(needle):
+        if self._contains_loosely(needle):
             return True
         parts = [part for part in PARTS.split(needle) if part]
         # Several identifiers in one string, as tools that take "A1, B2" want them.
-        return len(parts) > 1 and "," in needle and all(self.holds(part) for part in parts)
+        return len(parts) > 1 and "," in needle and all(self.contains(part) for part in parts)
 
-    def _exactly(self, needle: str) -> bool:
+    def _contains_exactly(self, needle: str) -> bool:
         # The newest text first: most identifiers come from the last result.
         for text in reversed(self._texts):  # noqa: SIM110 - a generator costs more than the search
-            if needle in text and stands_in(needle, text):
+            if needle in text and contains_token(needle, text):
                 return True
         return False
 
-    def _loosely(self, needle: str) -> bool:
+    def _contains_loosely(self, needle: str) -> bool:
         if "@" in needle:
             return False
         if number := PREFIXED_NUMBER.fullmatch(needle):
@@ -88,14 +88,14 @@ class Said:
         return any(loose.search(text) for text in reversed(self._texts))
 
 
-def normal(text: str) -> str:
+def normalize_mention(text: str) -> str:
     if not text.isascii():
         for char, plain in PLAIN:
             text = text.replace(char, plain)
     return text.lower()
 
 
-def stands_in(needle: str, text: str) -> bool:
+def contains_token(needle: str, text: str) -> bool:
     """Return whether the needle is in the text with token borders on both sides."""
     at = text.find(needle)
     while at >= 0:
@@ -135,9 +135,9 @@ def is_word(char: str) -> bool:
     return char.isalnum() or char == "_"
 
 
-def decoded(text: str) -> list[str]:
+def decode_strings(text: str) -> list[str]:
     """Return every string of a JSON text, escapes read; none where it is not JSON."""
     try:
-        return list(strings(orjson.loads(text)))
+        return list(iterate_strings(orjson.loads(text)))
     except orjson.JSONDecodeError:
         return []

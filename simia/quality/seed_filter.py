@@ -10,16 +10,16 @@ from collections.abc import Sequence
 import orjson
 
 from simia.errors import Code, Issue
-from simia.quality.check import Checks, check
-from simia.quality.exact_duplicates import content_hash
-from simia.quality.grounding import Identifiers, infer
+from simia.quality.check import Checks, check_trajectory
+from simia.quality.exact_duplicates import hash_content
+from simia.quality.grounding import Identifiers, infer_identifiers
 from simia.trajectory import Trajectory, digest
 
-Filtered = tuple[list[Trajectory], list[tuple[Trajectory, list[Issue]]]]
+FilteredSeeds = tuple[list[Trajectory], list[tuple[Trajectory, list[Issue]]]]
 """Kept seeds, and refused ones with their findings; both in the seeds' order."""
 
 
-def storable(seeds: Sequence[Trajectory]) -> Filtered:
+def filter_storable(seeds: Sequence[Trajectory]) -> FilteredSeeds:
     """Refuse seeds that neither a prompt nor a ledger can hold: integers beyond 64 bits are read, but cannot be written."""
     kept: list[Trajectory] = []
     refused: list[tuple[Trajectory, list[Issue]]] = []
@@ -33,16 +33,16 @@ def storable(seeds: Sequence[Trajectory]) -> Filtered:
     return kept, refused
 
 
-def prefilter(seeds: Sequence[Trajectory], checks: Checks) -> Filtered:
+def filter_seeds(seeds: Sequence[Trajectory], checks: Checks) -> FilteredSeeds:
     """Refuse seeds that break a rule or repeat an earlier one."""
-    known = identifiers_of(seeds) if checks.identifiers else {}
+    known = infer_identifiers_by_tools(seeds) if checks.identifiers else {}
     kept: list[Trajectory] = []
     refused: list[tuple[Trajectory, list[Issue]]] = []
     seen: set[str] = set()
     for seed in seeds:
-        issues = check(seed, checks, ids=known.get(toolset(seed)))
+        issues = check_trajectory(seed, checks, ids=known.get(hash_tools(seed)))
         if not issues:
-            content = content_hash(seed)
+            content = hash_content(seed)
             if content not in seen:
                 seen.add(content)
                 kept.append(seed)
@@ -52,13 +52,13 @@ def prefilter(seeds: Sequence[Trajectory], checks: Checks) -> Filtered:
     return kept, refused
 
 
-def identifiers_of(seeds: Sequence[Trajectory]) -> dict[str, Identifiers]:
+def infer_identifiers_by_tools(seeds: Sequence[Trajectory]) -> dict[str, Identifiers]:
     """Infer which arguments are identifiers, for each set of tools, from the seeds that use it."""
     groups: dict[str, list[Trajectory]] = defaultdict(list)
     for seed in seeds:
-        groups[toolset(seed)].append(seed)
-    return {key: infer(group[0].tools, group) for key, group in groups.items()}
+        groups[hash_tools(seed)].append(seed)
+    return {key: infer_identifiers(group[0].tools, group) for key, group in groups.items()}
 
 
-def toolset(seed: Trajectory) -> str:
+def hash_tools(seed: Trajectory) -> str:
     return digest([tool.model_dump(exclude_defaults=True) for tool in seed.tools])

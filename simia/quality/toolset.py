@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 import orjson
 
-from simia.quality.fast_tokens import byte_tokens
-from simia.quality.mentions import normal
+from simia.quality.fast_tokens import estimate_byte_tokens
+from simia.quality.mentions import normalize_mention
 from simia.tool import CompiledSchema, SchemaError, ToolSpec, compile_schema
 from simia.trajectory import Trajectory
 
@@ -35,12 +35,15 @@ class Toolset:
                 _KNOWN.clear()
             raw = b"".join([(t.system or "").encode(), *(orjson.dumps(tool.flat()) for tool in t.tools)])
             known = _KNOWN[key] = cls(
-                list(t.tools), byte_tokens(raw), normal(t.system or ""), {tool.name: compiled(tool) for tool in t.tools}
+                list(t.tools),
+                estimate_byte_tokens(raw),
+                normalize_mention(t.system or ""),
+                {tool.name: try_compile(tool) for tool in t.tools},
             )
         return known
 
 
-def compiled(tool: ToolSpec) -> CompiledSchema | SchemaError:
+def try_compile(tool: ToolSpec) -> CompiledSchema | SchemaError:
     try:
         return compile_schema(tool.parameters)
     except SchemaError as error:

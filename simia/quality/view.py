@@ -12,7 +12,7 @@ import orjson
 from simia.trajectory import ToolCall, Trajectory
 
 
-class View:
+class TrajectoryView:
     """Made for one check of an unchanged trajectory, and thrown away.
 
     `texts`, `lows` and `arguments` (JSON, keys sorted) are parallel to `t.messages`. `raw` is all that is said and called, as
@@ -38,7 +38,7 @@ class View:
             low = text.lower()
             texts.append(text)
             lows.append(low)
-            arguments.append([arguments_text(call) for call in calls] if calls else NONE)
+            arguments.append([encode_arguments(call) for call in calls] if calls else NONE)
             if role == "system":
                 continue
             said.append(role)
@@ -64,7 +64,7 @@ NONE: list[bytes] = []
 SEPARATOR = "\x1f"  # stands in no text that a person or a model writes
 
 
-def arguments_text(call: ToolCall) -> bytes:
+def encode_arguments(call: ToolCall) -> bytes:
     """Return a call's arguments as JSON with sorted keys, or its raw text where they could not be read."""
     if call.arguments is None:
         return (call.raw or "").encode("utf-8", "replace")

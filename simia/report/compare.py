@@ -9,9 +9,9 @@ from rich.text import Text
 
 from simia.jobs import Run
 from simia.jobs.cleanup import Findings
-from simia.jobs.diff import Change, Difference, Side
+from simia.jobs.diff import Change, Difference, RunSummary
 from simia.report.console import plain
-from simia.report.facts import gather
+from simia.report.facts import gather_facts
 from simia.report.text import columns
 
 MOST_VALUE = 60
@@ -34,7 +34,7 @@ ROWS = (
 
 def diversity(run: Run) -> dict[str, float]:
     """How various the accepted ones are, from the report's figures."""
-    facts = gather(run)
+    facts = gather_facts(run)
     same, accepted = facts.overlap, max(facts.compared, 1)
     return {
         "distinct sequences of tools": same.sequences,
@@ -96,7 +96,7 @@ def figures(found: Difference) -> Table:
     return table
 
 
-def cells(side: Side) -> tuple[str, ...]:
+def cells(side: RunSummary) -> tuple[str, ...]:
     return (
         f"{side.accepted:,}",
         "" if side.rate is None else f"{side.rate:.1%}",

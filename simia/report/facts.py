@@ -15,11 +15,11 @@ from simia.jobs import Run
 from simia.jobs.integrity import is_worked_on
 from simia.report import calls
 from simia.report.figures import RunFacts, SeedsFacts, meaning
-from simia.report.part import read_together
-from simia.report.tally import every_of, fill, width_of
+from simia.report.part import read_parts
+from simia.report.tally import fill_facts, sample_interval, stretch_width
 from simia.report.variety import variety
 
-__all__ = ["RunFacts", "gather", "meaning"]
+__all__ = ["RunFacts", "gather_facts", "meaning"]
 
 EXAMPLES = 10
 MANY = 10_000  # items from which on a second process is worth its start
@@ -31,7 +31,7 @@ AND (NOT ? OR EXISTS (SELECT 1 FROM attempt AS later WHERE later.item = this.ite
 """
 
 
-def gather(run: Run) -> RunFacts:
+def gather_facts(run: Run) -> RunFacts:
     """Read a run's figures, all of them at one moment, also while another process writes."""
     connection = run.ledger.db.ledger
     connection.execute("BEGIN")
@@ -57,10 +57,10 @@ def _gather(run: Run) -> RunFacts:
         alias=str(about.get("alias", "unknown")),
         n=run.saved_config().get("n", 0),
         attempts=attempts,
-        possibly_paid_twice=unanswered(run, working=working),
+        possibly_paid_twice=count_unanswered(run, working=working),
         usage=usage,
         unpriced=connection.execute("SELECT COUNT(*) FROM attempt WHERE status = 'got' AND cost IS NULL").fetchone()[0],
-        seeds=seeds_facts(seeds),
+        seeds=summarize_seeds(seeds),
         prompts=about.get("prompts", {}),
         licences=sorted({str(seed.get("licence") or "unknown") for seed in used}),
     )
@@ -68,17 +68,17 @@ def _gather(run: Run) -> RunFacts:
     by_seed, served = calls.spend(run, facts)
     known = dict(ledger.seeds())
     (most,) = connection.execute("SELECT COALESCE(MAX(ord), 0) FROM item").fetchone()
-    width = width_of(most)
+    width = stretch_width(most)
     # While a process works on the run, one transaction gives one moment, and the other cores are wanted elsewhere.
     several = 1 if working or most < MANY else min(MOST_PROCESSES, os.cpu_count() or 1)
-    sums = read_together(connection, run.folder, most + 1, width, every_of(most), several)
-    fill(facts, sums, known, width, by_seed)
+    sums = read_parts(connection, run.folder, most + 1, width, sample_interval(most), several)
+    fill_facts(facts, sums, known, width, by_seed)
     facts.static = calls.prefixes(ledger, served)
     facts.variety = variety(ledger, list(known.values()))
     return facts
 
 
-def unanswered(run: Run, *, working: bool) -> int:
+def count_unanswered(run: Run, *, working: bool) -> int:
     """Calls that a dead process had sent and whose reply nobody received: the endpoint may charge for them twice.
 
     A reply counts as received when it is stored, even if the process died before the attempt was marked. A later
@@ -93,7 +93,7 @@ def unanswered(run: Run, *, working: bool) -> int:
     return count
 
 
-def seeds_facts(seeds: dict[str, Any]) -> SeedsFacts:
+def summarize_seeds(seeds: dict[str, Any]) -> SeedsFacts:
     refused = seeds.get("refused", [])
     reasons = Counter(first_code(issue) for seed in refused for issue in seed["issues"][:1])
     return SeedsFacts(

@@ -85,4 +85,4 @@ def settings(run: Run) -> str:
 
 def part(name: str) -> str:
     """One of the page's files."""
-    return resources.find("prompts", f"report/{name}").read_text(encoding="utf-8").strip()
+    return resources.find_resource("prompts", f"report/{name}").read_text(encoding="utf-8").strip()

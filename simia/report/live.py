@@ -72,10 +72,10 @@ class LivePanel:
         self.console.file.flush()
 
     def _picture(self) -> RenderableType:
-        return Text("") if self._copied is None else picture(self._copied)
+        return Text("") if self._copied is None else render_panel(self._copied)
 
 
-def picture(progress: Progress) -> Panel:
+def render_panel(progress: Progress) -> Panel:
     """The panel of one moment."""
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="dim", no_wrap=True)
@@ -98,15 +98,15 @@ def picture(progress: Progress) -> Panel:
     usage = progress.usage
     cached = f" ({usage.cached / usage.prompt:.0%} cached)" if usage.prompt else ""
     grid.add_row("tokens", f"{usage.prompt:,} in{cached}, {usage.completion:,} out")
-    grid.add_row("cost", cost(progress))
+    grid.add_row("cost", format_cost(progress))
     elapsed, eta = time.monotonic() - progress.started, progress.eta()
-    pace = rate(progress.accepted - progress.accepted_before, elapsed)
-    grid.add_row("time", f"{clock(elapsed)}{pace}{'' if eta is None else f', {clock(eta)} to go'}")
+    pace = format_rate(progress.accepted - progress.accepted_before, elapsed)
+    grid.add_row("time", f"{format_duration(elapsed)}{pace}{'' if eta is None else f', {format_duration(eta)} to go'}")
     ending = f"stopping: {progress.stopping}" if progress.stopping else "Ctrl-C stops, nothing is lost"
     return Panel(grid, title=Text(f"simia · {progress.run}"), subtitle=Text(ending), width=WIDTH)
 
 
-def cost(progress: Progress) -> str:
+def format_cost(progress: Progress) -> str:
     if progress.usage.cost is None:
         return "unknown"
     whole = progress.projected_cost
@@ -116,7 +116,7 @@ def cost(progress: Progress) -> str:
     )
 
 
-def rate(made: int, seconds: float) -> str:
+def format_rate(made: int, seconds: float) -> str:
     """Acceptances a minute of this session; nothing before the first one."""
     if made <= 0 or seconds <= 0:
         return ""
@@ -124,7 +124,7 @@ def rate(made: int, seconds: float) -> str:
     return f", {pace:,.0f} a minute" if pace >= 10 else f", {pace:.1f} a minute"
 
 
-def clock(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from simia.quality.grounding import infer, scalars
-from simia.quality.mentions import decoded
+from simia.quality.grounding import infer_identifiers, iterate_scalars_at
+from simia.quality.mentions import decode_strings
 from simia.report.rows import Head, Story, walk
 from simia.trajectory import Trajectory
 
@@ -49,7 +49,8 @@ class SeedIndex:
         self._sequences = {seed_id: story.sequence for seed_id, story in said.items()}
         self._values = {pack: {value for seed in group for value in values(seed)} for pack, group in groups.items()}
         self._identifiers = {
-            pack: infer([tool for seed in group for tool in seed.tools], group).paths for pack, group in groups.items()
+            pack: infer_identifiers([tool for seed in group for tool in seed.tools], group).paths
+            for pack, group in groups.items()
         }
 
     def compare(self, story: Story, head: Head, seed_id: str) -> Likeness:
@@ -76,7 +77,7 @@ class SeedIndex:
                 if type(value) is str and len(path) == 1:  # nearly all are so
                     found.add(value.strip().lower())
                 elif value is not None:
-                    found.update(plain(each) for _, each in scalars(arguments, path, ""))
+                    found.update(plain(each) for _, each in iterate_scalars_at(arguments, path, ""))
         return {value for value in found if value not in head.system}
 
 
@@ -93,8 +94,11 @@ def grams(users: list[str]) -> set[int]:
 def values(seed: Trajectory) -> Iterator[str]:
     """Every value in a seed's calls and results."""
     for message in seed.messages:
-        found: Sequence[Any] = decoded(message.text) if message.role == "tool" else []
-        for value in (*found, *(value for call in message.calls for _, value in scalars(call.arguments, None, ""))):
+        found: Sequence[Any] = decode_strings(message.text) if message.role == "tool" else []
+        for value in (
+            *found,
+            *(value for call in message.calls for _, value in iterate_scalars_at(call.arguments, None, "")),
+        ):
             yield plain(value)
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import orjson
 
-from simia.jobs import seeds_of
+from simia.jobs import read_seeds
 from simia.jobs.tables import unpack
 from simia.report.sums import Sums
 from simia.report.tally import Tally
@@ -31,10 +31,10 @@ WHERE item.stage = 'amplify' AND item.ord >= ? AND item.ord < ? ORDER BY item.or
 """
 
 
-def read(connection: sqlite3.Connection, first: int, end: int, width: int, every: int) -> Sums:
+def read_part(connection: sqlite3.Connection, first: int, end: int, width: int, every: int) -> Sums:
     """The sums of the items from `first` until before `end`."""
     heads = {name: orjson.loads(unpack(body)) for name, body in connection.execute("SELECT hash, body FROM head")}
-    tally = Tally(dict(seeds_of(connection)), width, every, heads)
+    tally = Tally(dict(read_seeds(connection)), width, every, heads)
     for id_, ord_, packed, verdict, reason, detail, body in connection.execute(ITEMS, (first, end)):
         spec = orjson.loads(packed)
         tally.item(id_, ord_, spec, verdict, reason, detail)
@@ -43,9 +43,7 @@ def read(connection: sqlite3.Connection, first: int, end: int, width: int, every
     return tally.sums
 
 
-def read_together(
-    connection: sqlite3.Connection, folder: Path, end: int, width: int, every: int, processes: int
-) -> Sums:
+def read_parts(connection: sqlite3.Connection, folder: Path, end: int, width: int, every: int, processes: int) -> Sums:
     """The whole run in equal parts: the first one here, each other in a process."""
     ends = [end * i // processes for i in range(processes + 1)]
     command = [sys.executable, "-P", "-m", __name__, str(folder)]  # -P: import nothing from the current folder
@@ -54,11 +52,11 @@ def read_together(
         for first, last in pairwise(ends[1:])
     ]
     try:
-        sums = read(connection, ends[0], ends[1], width, every)
+        sums = read_part(connection, ends[0], ends[1], width, every)
         for other, first, last in zip(others, ends[1:], ends[2:], strict=False):
             out, _ = other.communicate()
             # A process that the system ended (for its memory, say) costs time and no figure.
-            sums.add(pickle.loads(out) if other.returncode == 0 else read(connection, first, last, width, every))
+            sums.add(pickle.loads(out) if other.returncode == 0 else read_part(connection, first, last, width, every))
     finally:
         for other in others:  # those that are still at work when an error has stopped us
             other.kill()
@@ -69,7 +67,7 @@ def read_together(
 def main() -> None:
     folder, *numbers = sys.argv[1:]
     connection = sqlite3.connect(f"{(Path(folder) / 'ledger.db').resolve().as_uri()}?mode=ro", uri=True)
-    sys.stdout.buffer.write(pickle.dumps(read(connection, *map(int, numbers))))
+    sys.stdout.buffer.write(pickle.dumps(read_part(connection, *map(int, numbers))))
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from simia.jobs import Run
 from simia.report.console import plain
-from simia.statistics import Scores, figures
+from simia.statistics import RolloutStatistics, summarize_rewards
 
 SHOWN = 20
 
@@ -21,7 +21,7 @@ class RolloutFacts:
     """What a run's episodes say. `parts`: each part of the rewards → its mean."""
 
     run_id: str
-    scores: Scores
+    scores: RolloutStatistics
     rewards: dict[str, list[float | None]] = field(default_factory=lambda: defaultdict(list))
     ends: Counter[str] = field(default_factory=Counter)
     errors: Counter[str] = field(default_factory=Counter)
@@ -31,9 +31,9 @@ class RolloutFacts:
     accepted: int = 0
 
 
-def gather(run: Run) -> RolloutFacts:
+def gather_rollout(run: Run) -> RolloutFacts:
     """Read every episode once."""
-    facts = RolloutFacts(run.id, figures({}))
+    facts = RolloutFacts(run.id, summarize_rewards({}))
     parts: dict[str, list[float]] = defaultdict(list)
     for item in run.ledger.items():
         body = run.ledger.result(item.id)
@@ -50,7 +50,7 @@ def gather(run: Run) -> RolloutFacts:
             facts.calls += len(message.get("calls", []))
             if message.get("error"):
                 facts.errors[message["error"]] += 1
-    facts.scores = figures(facts.rewards)
+    facts.scores = summarize_rewards(facts.rewards)
     facts.parts = {name: sum(values) / len(values) for name, values in parts.items()}
     facts.accepted = run.ledger.accepted_count()
     return facts
@@ -60,20 +60,20 @@ def print_report(facts: RolloutFacts, to: Console) -> None:
     print_scores(facts.scores, facts.run_id, facts.accepted, to, facts.parts)
     if facts.scores.mean is None:
         return
-    counted(to, "ended", facts.ends)
+    print_counts(to, "ended", facts.ends)
     calls = facts.calls or 1
-    counted(to, f"of {facts.calls:,} calls and {facts.turns:,} turns, errors", facts.errors, calls)
-    hardest = sorted(facts.rewards.items(), key=lambda pair: (mean(pair[1]), pair[0]))
+    print_counts(to, f"of {facts.calls:,} calls and {facts.turns:,} turns, errors", facts.errors, calls)
+    hardest = sorted(facts.rewards.items(), key=lambda pair: (mean_reward(pair[1]), pair[0]))
     table = Table("task", "tries", "mean reward", title="hardest first", title_justify="left")
     for task, values in hardest[:SHOWN]:
-        table.add_row(plain(task), str(len(values)), f"{mean(values):.2f}")
+        table.add_row(plain(task), str(len(values)), f"{mean_reward(values):.2f}")
     to.print(table)
     if len(hardest) > SHOWN:
         to.print(f"and {len(hardest) - SHOWN} more tasks", highlight=False)
 
 
 def print_scores(
-    scores: Scores, run_id: str, accepted: int, to: Console, parts: Mapping[str, float] | None = None
+    scores: RolloutStatistics, run_id: str, accepted: int, to: Console, parts: Mapping[str, float] | None = None
 ) -> None:
     """How many episodes there were, and what they earned; `parts`: means of the rewards' parts."""
     to.print(
@@ -92,13 +92,13 @@ def print_scores(
     to.print(table)
 
 
-def counted(to: Console, what: str, counts: Counter[str], whole: int | None = None) -> None:
+def print_counts(to: Console, what: str, counts: Counter[str], whole: int | None = None) -> None:
     if counts:
         total = whole or sum(counts.values())
         told = ", ".join(f"{name} {count:,} ({count / total:.0%})" for name, count in counts.most_common())
         to.print(f"{what}: {told}", markup=False, highlight=False, soft_wrap=True)
 
 
-def mean(values: list[float | None]) -> float:
+def mean_reward(values: list[float | None]) -> float:
     known = [value for value in values if value is not None]
     return sum(known) / len(known) if known else 0.0

@@ -12,9 +12,9 @@ from typing import Any
 import orjson
 
 from simia.quality.check import CALL_TOKENS, TURN_TOKENS
-from simia.quality.fast_tokens import byte_tokens
+from simia.quality.fast_tokens import estimate_byte_tokens
 from simia.tool import ToolSpec
-from simia.trajectory import upgrade
+from simia.trajectory import upgrade_row
 
 Row = dict[str, Any]
 
@@ -37,7 +37,7 @@ class Head:
             pack=row.get("pack") or "",
             system=system.lower(),
             tools=frozenset(tool["name"] for tool in tools),
-            tokens=CALL_TOKENS * len(tools) + byte_tokens(b"".join([system.encode(), *flat])),
+            tokens=CALL_TOKENS * len(tools) + estimate_byte_tokens(b"".join([system.encode(), *flat])),
         )
 
 
@@ -56,7 +56,7 @@ class Story:
 
 def walk(row: Row) -> Story:
     """Recovered: a tool answered with an error, and a call of a later turn succeeded."""
-    messages = upgrade(row).get("messages", [])
+    messages = upgrade_row(row).get("messages", [])
     story = Story(len(messages))
     turn, failed_in = 0, None
     for message in messages:
@@ -88,7 +88,7 @@ def tokens(row: Row, story: Story) -> int:
     texts += story.sequence
     texts += [call.get("raw") or "" for call in story.calls]
     arguments = [orjson.dumps(call["arguments"]) for call in story.calls if call.get("arguments") is not None]
-    return markup + byte_tokens(b"".join(["".join(texts).encode(), *arguments]))
+    return markup + estimate_byte_tokens(b"".join(["".join(texts).encode(), *arguments]))
 
 
 def text_of(content: Any) -> str:

@@ -12,10 +12,10 @@ from typing import Any
 
 from rich.console import Console
 
-from simia.evaluation.fidelity import kind, leaves
+from simia.evaluation.fidelity import iterate_leaves, json_kind
 from simia.jobs import Run
 from simia.report.console import plain
-from simia.trajectory import compact
+from simia.trajectory import write_compact_json
 
 Row = Mapping[str, Any]
 LONGEST = 200  # characters of an error
@@ -48,7 +48,7 @@ def alike(row: Row) -> bool:
     if real["failed"] or simulated["failed"]:
         return bool(real["failed"] == simulated["failed"])
     one, two = real["content"], simulated["content"]
-    return kind(one) == kind(two) and Counter(leaves(one)) == Counter(leaves(two))
+    return json_kind(one) == json_kind(two) and Counter(iterate_leaves(one)) == Counter(iterate_leaves(two))
 
 
 def print_differences(rows: Sequence[Row], to: Console) -> None:
@@ -58,7 +58,7 @@ def print_differences(rows: Sequence[Row], to: Console) -> None:
     to.print("beside the real world, the simulated one:", highlight=False)
     for row in rows:
         fate = "lost" if "lost" in row else "agrees" if alike(row) else "differs"
-        lines = [f"{row['step']}. {row['name']} {compact(row['arguments'])}: {fate}"]
+        lines = [f"{row['step']}. {row['name']} {write_compact_json(row['arguments'])}: {fate}"]
         if "lost" in row:
             lines.append(f"     {row['lost']}")
         elif fate == "differs":
@@ -70,4 +70,4 @@ def print_differences(rows: Sequence[Row], to: Console) -> None:
 
 
 def answer(said: Row) -> str:
-    return f"{'refuses: ' if said['failed'] else ''}{compact(said['content'])}"
+    return f"{'refuses: ' if said['failed'] else ''}{write_compact_json(said['content'])}"

@@ -24,7 +24,7 @@ class Sums:
     fates: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     names: dict[str, tuple[str, str]] = field(default_factory=dict)  # of a seed: its name and its pack
     stretches: Counter[tuple[int, str]] = field(default_factory=Counter)
-    details: dict[str, Frequent] = field(default_factory=lambda: defaultdict(small))
+    details: dict[str, Frequent] = field(default_factory=lambda: defaultdict(make_small_frequent))
     examples: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     repairs: Counter[str] = field(default_factory=Counter)
     figures: Counter[str] = field(default_factory=Counter)
@@ -65,5 +65,5 @@ class Sums:
         return Overlap(**counted | {"sequences": len(self.first_seen)})
 
 
-def small() -> Frequent:
+def make_small_frequent() -> Frequent:
     return Frequent(1_000)

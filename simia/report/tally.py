@@ -58,7 +58,7 @@ class Tally:
         sums.stretches[stretch, verdict] += 1
         if verdict == "rejected":
             sums.stretches[stretch, "repeats"] += why in REPEATS
-            sums.details[why].add([alike(detail or "", why)])
+            sums.details[why].add([strip_values(detail or "", why)])
             if len(sums.examples[why]) < EXAMPLES:
                 sums.examples[why].append(id_)
 
@@ -92,7 +92,7 @@ class Tally:
         figures["with_errors"] += story.failed
         figures["recovered"] += story.recovered
         called = " → ".join(story.sequence)
-        sums.first_seen.setdefault(stable(called), stretch)
+        sums.first_seen.setdefault(stable_hash(called), stretch)
         sums.frequent["sequences"].add([called])
         first = story.users[0] if story.users else ""
         sums.frequent["openings"].add([" ".join(first[:200].lower().split()[:OPENING])])
@@ -122,7 +122,7 @@ class Tally:
         return self._heads[pack, key]
 
 
-def fill(facts: RunFacts, sums: Sums, seeds: dict[str, Trajectory], width: int, spent: dict[str, Spent]) -> None:
+def fill_facts(facts: RunFacts, sums: Sums, seeds: dict[str, Trajectory], width: int, spent: dict[str, Spent]) -> None:
     """Set the figures that follow from the sums."""
     per_seed = {
         id_: SeedFacts(name=seed.task_id or id_, pack=seed.pack or "", licence=seed.provenance.licence or "unknown")
@@ -137,18 +137,21 @@ def fill(facts: RunFacts, sums: Sums, seeds: dict[str, Trajectory], width: int, 
         if id_ in per_seed:
             per_seed[id_].spent = paid
     facts.per_seed = sorted(per_seed.values(), key=lambda seed: (seed.pack, seed.name))
-    totals = sums.fates.total(), *(sum(count_of(sums, verdict).values()) for verdict in ("accepted", "surplus", "open"))
+    totals = (
+        sums.fates.total(),
+        *(sum(count_verdict(sums, verdict).values()) for verdict in ("accepted", "surplus", "open")),
+    )
     facts.planned, facts.accepted, facts.surplus, facts.open = totals
-    facts.rejected, facts.failed = count_of(sums, "rejected"), count_of(sums, "failed")
+    facts.rejected, facts.failed = count_verdict(sums, "rejected"), count_verdict(sums, "failed")
     facts.reasons = [
         Reason(code=code, count=count, details=sums.details[code].top(EXAMPLES, least=1), examples=sums.examples[code])
         for code, count in facts.rejected.items()
     ]
-    facts.timeline = timeline(sums, width)
+    facts.timeline = make_timeline(sums, width)
     facts.repairs, facts.invented, facts.versions = (
         dict(counts.most_common()) for counts in (sums.repairs, sums.invented, sums.versions)
     )
-    facts.tools = tools(sums, seeds)
+    facts.tools = count_tools(sums, seeds)
     for name in ("repaired", "parallel", "parallel_turns", "with_errors", "recovered"):
         setattr(facts, name, sums.figures[name])
     facts.compared = sums.figures["compared"]
@@ -158,7 +161,7 @@ def fill(facts: RunFacts, sums: Sums, seeds: dict[str, Trajectory], width: int, 
     facts.frequent = {name: sums.frequent[name].top(TOP) for name in ("sequences", "openings", "identifiers")}
 
 
-def count_of(sums: Sums, verdict: str) -> dict[str, int]:
+def count_verdict(sums: Sums, verdict: str) -> dict[str, int]:
     """Items of a verdict by reason, the most frequent first; of equals, the one that came first."""
     found: dict[str, int] = {}
     for (_, kind, reason), count in sums.fates.items():
@@ -167,7 +170,7 @@ def count_of(sums: Sums, verdict: str) -> dict[str, int]:
     return dict(sorted(found.items(), key=lambda pair: -pair[1]))
 
 
-def tools(sums: Sums, seeds: dict[str, Trajectory]) -> list[ToolFacts]:
+def count_tools(sums: Sums, seeds: dict[str, Trajectory]) -> list[ToolFacts]:
     """Every tool that a seed or a result lists, once for each pack."""
     found: dict[tuple[str, str], ToolFacts] = {}
     for seed in seeds.values():
@@ -183,7 +186,7 @@ def tools(sums: Sums, seeds: dict[str, Trajectory]) -> list[ToolFacts]:
     return sorted(found.values(), key=lambda tool: (tool.pack, -tool.accepted, tool.name))
 
 
-def timeline(sums: Sums, width: int) -> list[Stretch]:
+def make_timeline(sums: Sums, width: int) -> list[Stretch]:
     stretches: dict[int, Stretch] = {}
     for (stretch, what), count in sorted(sums.stretches.items()):
         at = stretches.setdefault(stretch, Stretch(first=stretch * width))
@@ -196,20 +199,20 @@ def timeline(sums: Sums, width: int) -> list[Stretch]:
     return list(stretches.values())
 
 
-def width_of(most_ord: int) -> int:
+def stretch_width(most_ord: int) -> int:
     return most_ord // STRETCHES + 1
 
 
-def every_of(most_ord: int) -> int:
+def sample_interval(most_ord: int) -> int:
     return most_ord // COMPARED + 1
 
 
-def stable(text: str) -> int:
+def stable_hash(text: str) -> int:
     """A hash that is the same in every process."""
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest())
 
 
-def alike(detail: str, reason: str) -> str:
+def strip_values(detail: str, reason: str) -> str:
     """A finding without its place and its values, so that the same mistake counts as one."""
     said = detail.partition(": ")[2] if detail.startswith(reason) else detail
     return DIGITS.sub("#", QUOTED.sub("…", said))[:160] or "no detail"

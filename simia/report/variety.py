@@ -11,7 +11,7 @@ from typing import Any
 
 from simia.jobs import Ledger
 from simia.quality.selection.diversity import Diversity
-from simia.quality.selection.frequent_values import grown
+from simia.quality.selection.frequent_values import find_grown_values
 from simia.report.figures import RunFacts
 from simia.trajectory import Trajectory
 
@@ -75,7 +75,7 @@ def lines(facts: RunFacts) -> list[tuple[str, str]]:
             f"{percent(new, 'parallel')}, {percent(new, 'declined')} ({percent(old, 'parallel')}, {percent(old, 'declined')})",
         )
     )
-    liked = grown(new["favourites"], old["favourites"])[:LIKED]
+    liked = find_grown_values(new["favourites"], old["favourites"])[:LIKED]
     if liked:
         shown = (
             f"{row['tool']}.{row['argument']} {row['value']} in {row['share']:.0%} ({row['was']:.0%})" for row in liked

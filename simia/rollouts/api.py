@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from simia.config import assign, merge, parse, read
+from simia.config import assign_setting, merge_sections, parse_config, read_config_file
 from simia.rollouts import session
 from simia.rollouts.session import OnProgress, RolloutResult
 from simia.rollouts.settings import RolloutConfig
@@ -36,7 +36,7 @@ async def rollout(
         UserError: the caller must change something; any other reason to stop is in the result's `stop`.
     """
     resolved = resolve_config(config, settings or {})
-    return await session.rollout(resolved, runs=Path(runs), name=name, on_progress=on_progress)
+    return await session.start_rollout(resolved, runs=Path(runs), name=name, on_progress=on_progress)
 
 
 def resolve_config(
@@ -47,9 +47,9 @@ def resolve_config(
     if isinstance(config, RolloutConfig):
         data = config.model_dump(mode="json")
     elif isinstance(config, Mapping):
-        data = merge(read("rollout/default"), dict(config))
+        data = merge_sections(read_config_file("rollout/default"), dict(config))
     else:
-        data, where = read(config), str(config)
+        data, where = read_config_file(config), str(config)
     for dotted, value in settings.items():
-        assign(data, dotted.split("."), value)
-    return parse(RolloutConfig, data, where=where)
+        assign_setting(data, dotted.split("."), value)
+    return parse_config(RolloutConfig, data, where=where)

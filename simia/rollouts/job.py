@@ -18,7 +18,7 @@ from simia.errors import Aborted, Code, UserError
 from simia.jobs import FAILED, PASSED, REJECTED, Item, Run
 from simia.jobs.work import Stop, Verdict
 from simia.llm.engine import BudgetReached, Engine
-from simia.quality.exact_duplicates import content_hash
+from simia.quality.exact_duplicates import hash_content
 from simia.rollouts.progress import RolloutProgress
 from simia.rollouts.settings import RolloutConfig
 from simia.task import Task
@@ -111,7 +111,7 @@ class RolloutWork:
         head: dict[str, Any] = {name: row.pop(name) for name in ("system", "tools", "user_tools") if name in row}
         issues = [issue.model_dump(mode="json") for issue in trajectory.issues]
         body = {"trajectory": row, "head": ledger.head(digest(head), lambda: head), "issues": issues}
-        hashed = content_hash(trajectory)
+        hashed = hash_content(trajectory)
         ledger.conclude(item, hashed, body, tools=sorted({call.name for _, _, call in trajectory.calls()}))
         self._count(task.id, value)
         return hashed

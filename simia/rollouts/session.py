@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from simia.config import assign, parse
+from simia.config import assign_setting, parse_config
 from simia.envs.opening import PreparedEnvironment, prepare_environment
 from simia.jobs import Run, refuse_partial
 from simia.jobs.coordinator import Coordinator, stop_on_signals
@@ -17,7 +17,7 @@ from simia.jobs.work import Stop, StopSettings
 from simia.rollouts.job import RolloutWork
 from simia.rollouts.progress import RolloutProgress
 from simia.rollouts.settings import RolloutConfig
-from simia.statistics import Scores, figures
+from simia.statistics import RolloutStatistics, summarize_rewards
 from simia.trajectory import Trajectory, digest
 
 OnProgress = Callable[[RolloutProgress], None]
@@ -29,7 +29,7 @@ class RolloutResult:
 
     folder: Path
     stop: Stop
-    scores: Scores
+    scores: RolloutStatistics
     """Mean reward, pass@k and pass^k over the episodes of all sessions, with intervals."""
     accepted: int
 
@@ -61,7 +61,7 @@ class RolloutResult:
             run.close()
 
 
-async def rollout(
+async def start_rollout(
     config: RolloutConfig,
     *,
     runs: Path = Path("runs"),
@@ -73,12 +73,12 @@ async def rollout(
     """Start a run and play every episode."""
     async with contextlib.AsyncExitStack() as stack:
         prepared = await prepare_environment(config, stack, say=say)
-        run = Run.create(runs, config, name=name, facts=facts_of(config, prepared))
+        run = Run.create(runs, config, name=name, facts=collect_rollout_facts(config, prepared))
         stack.callback(run.close)
-        return await work_on(run, config, prepared, on_progress, handle_signals)
+        return await work_on_rollout(run, config, prepared, on_progress, handle_signals)
 
 
-async def resume(
+async def resume_rollout(
     run_id: str,
     *,
     runs: Path = Path("runs"),
@@ -95,15 +95,15 @@ async def resume(
             say(f"note: {run.found}")
         data = run.saved_config()
         for dotted, value in (changes or {}).items():
-            assign(data, dotted.split("."), value)
-        config = parse(RolloutConfig, data, where=f"run {run.id}")
+            assign_setting(data, dotted.split("."), value)
+        config = parse_config(RolloutConfig, data, where=f"run {run.id}")
         prepared = await prepare_environment(config, stack, say=say)
-        run.refuse_other_identity(config, facts_of(config, prepared))
+        run.refuse_other_identity(config, collect_rollout_facts(config, prepared))
         save_config(run.folder, config)
-        return await work_on(run, config, prepared, on_progress, handle_signals)
+        return await work_on_rollout(run, config, prepared, on_progress, handle_signals)
 
 
-def facts_of(config: RolloutConfig, prepared: PreparedEnvironment) -> dict[str, Any]:
+def collect_rollout_facts(config: RolloutConfig, prepared: PreparedEnvironment) -> dict[str, Any]:
     """Return what identifies a run beyond its config: the models that were found, the pack's contents."""
     pack, tasks, models = prepared.pack, prepared.tasks, prepared.models
     backend = models.model("agent")
@@ -122,7 +122,7 @@ def facts_of(config: RolloutConfig, prepared: PreparedEnvironment) -> dict[str, 
     }
 
 
-async def work_on(
+async def work_on_rollout(
     run: Run,
     config: RolloutConfig,
     prepared: PreparedEnvironment,
@@ -150,4 +150,4 @@ async def work_on(
             stop = await job.run()
     finally:
         models.close()
-    return RolloutResult(run.folder, stop, figures(work.progress.rewards), run.ledger.accepted_count())
+    return RolloutResult(run.folder, stop, summarize_rewards(work.progress.rewards), run.ledger.accepted_count())

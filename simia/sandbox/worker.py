@@ -13,9 +13,9 @@ import signal
 from typing import Any, cast
 
 from simia.errors import Aborted, Code
-from simia.sandbox.inside.frames import HEAD, frame, unpack_bounded
+from simia.sandbox.inside.frames import HEAD, make_frame, unpack_bounded
 from simia.sandbox.inside.main import MEMORY_EXIT
-from simia.sandbox.zygote import Zygote
+from simia.sandbox.zygote import ForkServer
 
 Answer = list[Any]
 MOST_A_FRAME = 512
@@ -23,7 +23,7 @@ OVERHEAD = 1 << 16  # bytes of a frame beside a result: numbers, an error's word
 PATIENCE = 20.0  # seconds at most for what is no call: an episode set up, a state written out, checks
 
 
-class Lost(Exception):  # noqa: N818 - a state of the worker
+class WorkerLost(Exception):  # noqa: N818 - a state of the worker
     """The worker is gone. `code`: timed out, or crashed; `alone`: no other request was in the frame; `detail` in words."""
 
     def __init__(self, code: Code, detail: str, *, alone: bool, sure: bool = False, outside: bool = False) -> None:
@@ -38,7 +38,7 @@ class Lost(Exception):  # noqa: N818 - a state of the worker
 class Worker(asyncio.Protocol):
     """One live process. `ask` any number at once."""
 
-    def __init__(self, zygote: Zygote, number: int, wall: float) -> None:
+    def __init__(self, zygote: ForkServer, number: int, wall: float) -> None:
         self._zygote, self._number, self._wall = zygote, number, wall
         self._transport: asyncio.Transport | None = None
         self._queue: list[tuple[list[Any], asyncio.Future[Answer], bool]] = []
@@ -53,7 +53,7 @@ class Worker(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
 
     @classmethod
-    async def start(cls, zygote: Zygote, *, isolated: bool) -> Worker:
+    async def start(cls, zygote: ForkServer, *, isolated: bool) -> Worker:
         await zygote.start()
         number, channel = await zygote.fork(isolated=isolated)
         channel.setblocking(False)
@@ -65,7 +65,7 @@ class Worker(asyncio.Protocol):
         """The future of `[status, value]`; it fails with `Lost`."""
         future: asyncio.Future[Answer] = self._loop.create_future()
         if self.lost:
-            future.set_exception(Lost(Code.WORKER_LOST, "the worker had ended before", alone=False))
+            future.set_exception(WorkerLost(Code.WORKER_LOST, "the worker had ended before", alone=False))
             return future
         self._queue.append(([next(self._ids), what, session, detail], future, alone))
         if not self._scheduled and not self._flight:
@@ -87,7 +87,7 @@ class Worker(asyncio.Protocol):
         self._flight = {request[0]: future for request, future, _ in batch}
         limits, self._together = self._zygote.limits, count
         self._most = OVERHEAD + (limits.output if calls else max(limits.state, limits.output))
-        self._transport.write(frame([request for request, _, _ in batch]))
+        self._transport.write(make_frame([request for request, _, _ in batch]))
         # The limit of a call is for calls. Setting up and exporting a state is work of ours, and may wait for a busy machine.
         patience = self._wall if calls else max(self._wall, min(PATIENCE, self._zygote.limits.start))
         self._timer = self._loop.call_later(patience, self._too_long, patience)
@@ -110,7 +110,7 @@ class Worker(asyncio.Protocol):
             body = bytes(memoryview(held)[HEAD.size : HEAD.size + size])
             del held[: HEAD.size + size]
             try:
-                answers = dict(fit(answer) for answer in unpack_bounded(body, self._zygote.limits.values))
+                answers = dict(check_answer(answer) for answer in unpack_bounded(body, self._zygote.limits.values))
                 if not answers or not answers.keys() <= self._flight.keys():
                     raise ValueError
             except (ValueError, TypeError, KeyError, RecursionError):
@@ -142,9 +142,9 @@ class Worker(asyncio.Protocol):
             self._timer.cancel()
         if self._transport is not None:
             self._transport.abort()
-        self._ending = self._loop.create_task(self._bury(code, detail))
+        self._ending = self._loop.create_task(self._finish_lost(code, detail))
 
-    async def _bury(self, code: Code, detail: str) -> None:
+    async def _finish_lost(self, code: Code, detail: str) -> None:
         flight, queue = self._flight, self._queue
         self._flight, self._queue = {}, []
         try:
@@ -162,10 +162,10 @@ class Worker(asyncio.Protocol):
         alone = self._together == 1
         for future in flight.values():
             if not future.done():
-                future.set_exception(Lost(code, detail, alone=alone, sure=sure, outside=outside))
+                future.set_exception(WorkerLost(code, detail, alone=alone, sure=sure, outside=outside))
         for _, future, _ in queue:
             if not future.done():
-                future.set_exception(Lost(Code.WORKER_LOST, "another request ended the worker", alone=False))
+                future.set_exception(WorkerLost(Code.WORKER_LOST, "another request ended the worker", alone=False))
 
     async def close(self) -> None:
         if self.lost:
@@ -183,7 +183,7 @@ class Worker(asyncio.Protocol):
         await self._zygote.end(self._number)
 
 
-def fit(answer: Any) -> tuple[int, Answer]:
+def check_answer(answer: Any) -> tuple[int, Answer]:
     """A request's number and `[status, value]`; the code on the other side may send anything. Raises `ValueError`."""
     number, (status, value) = answer
     if type(number) is not int or status not in (0, 1, 2, 3) or type(status) is not int:
@@ -193,10 +193,10 @@ def fit(answer: Any) -> tuple[int, Answer]:
     return number, [status, value]
 
 
-class Slot:
+class WorkerSlot:
     """A place for a worker: when one is lost the next takes it, under a higher generation, and its episodes are built again."""
 
-    def __init__(self, zygote: Zygote, *, isolated: bool, own: bool = False) -> None:
+    def __init__(self, zygote: ForkServer, *, isolated: bool, own: bool = False) -> None:
         """`own`: the sandbox is this slot's alone, ends with its worker, and is made anew for the next."""
         self._zygote, self._isolated, self._own = zygote, isolated, own
         self._worker: Worker | None = None

@@ -24,28 +24,36 @@ from typing import Any
 
 from simia.errors import Aborted, Code, UserError
 from simia.sandbox import capabilities as probe
-from simia.sandbox.bounds import SharedBounds, is_introduction, open_filter
+from simia.sandbox.bounds import SharedBounds, is_introduction, open_syscall_filter
 from simia.sandbox.bubblewrap import (
     ENVIRONMENT,
     NAMES,
-    Jail,
-    Room,
-    empty_places,
-    interpreter_paths,
-    outermost,
-    system_binds,
+    BubblewrapSandbox,
+    PrivateFolder,
+    keep_outermost,
+    list_empty_places,
+    list_interpreter_paths,
+    list_system_binds,
 )
-from simia.sandbox.copies import copy_pack, extra_packages, for_all, holds_leftovers, is_ordinary, library, parts_of
-from simia.sandbox.grants import Bind, broad, is_shown
-from simia.sandbox.inside.frames import Closed, Reader, frame
-from simia.sandbox.limits import Limits
-from simia.sandbox.supervisor import Watch, supervisor
+from simia.sandbox.copies import (
+    copy_pack,
+    find_extra_packages,
+    find_parts,
+    holds_leftovers,
+    is_ordinary,
+    is_readable_by_all,
+    make_library,
+)
+from simia.sandbox.grants import Bind, explain_broad, is_shown
+from simia.sandbox.inside.frames import ChannelClosed, FrameReader, make_frame
+from simia.sandbox.limits import WorkerLimits
+from simia.sandbox.supervisor import WatchedSandbox, supervisor
 from simia.sandbox.temporary import make_private
 
 PACK, LIB, MAIN = "/pack", "/simia", "simia/sandbox/inside/main.py"
 
 
-class Zygote:
+class ForkServer:
     """One sandbox of one pack. `fork` gives the channel of a new worker process."""
 
     def __init__(
@@ -53,10 +61,10 @@ class Zygote:
         pack: Path,
         spec: dict[str, Any],
         *,
-        limits: Limits,
+        limits: WorkerLimits,
         python: str | None = None,
         unsafe: bool = False,
-        room: Room | None = None,
+        room: PrivateFolder | None = None,
         needs: tuple[str, ...] = (),
         granted: tuple[Bind, ...] = (),
         variables: dict[str, str] | None = None,
@@ -76,13 +84,13 @@ class Zygote:
         self._process: subprocess.Popen[bytes] | None = None
         self._cancelled = False
         self._control: socket.socket | None = None
-        self._reader: Reader | None = None
+        self._reader: FrameReader | None = None
         self._numbers = itertools.count(1)
         self._folder: str | None = None
         self._shown: dict[bool, str] = {}
         self._copies: list[str] = []  # what this one made, and takes away
         self._guard = asyncio.Lock()
-        self._watch: Watch | None = None
+        self._watch: WatchedSandbox | None = None
         self._bounds: SharedBounds | None = None
         self._parents: list[str] = []  # file systems that an episode may write to beside its root
 
@@ -91,15 +99,15 @@ class Zygote:
         """Why the supervisor ended the sandbox, in words; empty where it did not."""
         return self._watch.exceeded if self._watch else ""
 
-    def twin(self, *, checks: bool = False) -> Zygote:
+    def make_twin(self, *, checks: bool = False) -> ForkServer:
         """Another sandbox of the same pack, for an episode of its own, or for the checks of one. This one must outlive it."""
-        made = Zygote(
+        made = ForkServer(
             self.pack, self.spec, limits=self.limits, python=self.python, unsafe=self.unsafe, room=self.room,
             needs=self.needs, granted=self.granted, variables=self.variables, hides=self.hides, veils=self.veils,
         )  # fmt: skip
         made.unveiled, made.tools = checks, self.tools
         if not self.unsafe:
-            made._shown[checks] = self._readable(checks)
+            made._shown[checks] = self._make_readable_pack(checks)
         return made
 
     async def start(self) -> None:
@@ -129,8 +137,8 @@ class Zygote:
         ours, theirs = socket.socketpair()
         try:
             if not self.unsafe:
-                program = open_filter(alone=self.room is not None, unix=self.sees_nothing_of_the_host)
-            command, environment = self._command(theirs.fileno(), program)
+                program = open_syscall_filter(alone=self.room is not None, unix=self.sees_nothing_of_the_host)
+            command, environment = self._build_command(theirs.fileno(), program)
             self._process = subprocess.Popen(
                 command, pass_fds=[theirs.fileno(), *([] if program is None else [program])], env=environment,
                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True, cwd="/",
@@ -153,7 +161,7 @@ class Zygote:
             self.kill()
             raise Aborted(Code.WORKER_LOST, "cancelled")
         self._control = ours
-        self._reader = Reader(ours, most=MOST_CONTROL, values=MOST_VALUES, accepts=MOST_FOLDERS)
+        self._reader = FrameReader(ours, most=MOST_CONTROL, values=MOST_VALUES, accepts=MOST_FOLDERS)
         deadline = time.monotonic() + self.limits.start
         ours.settimeout(self.limits.start)
         inside = str(self.pack) if self.unsafe else PACK
@@ -163,13 +171,13 @@ class Zygote:
             order = {
                 "pack": inside, "spec": spec, "seal": not self.unsafe, "memory": self.limits.load, "size": size,
                 "cpu": self.limits.cpu + math.ceil(self.limits.start), "variables": self.variables,
-                "folders": [] if self.unsafe else self._writable(),
+                "folders": [] if self.unsafe else self._list_writable(),
             }  # fmt: skip
-            ours.sendall(frame(order))
-            self._watch = self._supervised(self._reader)
+            ours.sendall(make_frame(order))
+            self._watch = self._start_supervision(self._reader)
             word = self._reader.next(deadline - time.monotonic())
-        except (Closed, OSError, ValueError) as error:
-            said = self._last_words()
+        except (ChannelClosed, OSError, ValueError) as error:
+            said = self._read_last_words()
             self.kill()
             if self.exceeded:
                 raise UserError(f"{self.pack.name}: loading {self.spec['code']}: {self.exceeded}") from None
@@ -191,26 +199,26 @@ class Zygote:
         self.declared, self.by_convention = word["declared"], word["by_convention"]
         ours.settimeout(PATIENCE)
         if self._watch is not None:
-            self._hold_to_episode(self._watch)
+            self._apply_episode_limits(self._watch)
 
-    def _writable(self) -> list[str]:
+    def _list_writable(self) -> list[str]:
         """The file systems that an episode may write to."""
         if self.room is None:
             return []
         return [self.room.root, *self._parents, "/tmp", "/dev/shm"]
 
-    def _supervised(self, reader: Reader) -> Watch | None:
+    def _start_supervision(self, reader: FrameReader) -> WatchedSandbox | None:
         """Take the descriptors of the writable file systems and have the sandbox watched while it loads the pack's code."""
         reader.next(self.limits.start)
         reader.accepts = 0
         folders, reader.descriptors = reader.descriptors, []
         if self.unsafe or self._process is None:
             return None
-        watch = Watch(self._process.pid, folders, memory=self.limits.resident, inodes=self.limits.inodes)
+        watch = WatchedSandbox(self._process.pid, folders, memory=self.limits.resident, inodes=self.limits.inodes)
         supervisor.add(watch)
         return watch
 
-    def _hold_to_episode(self, watch: Watch) -> None:
+    def _apply_episode_limits(self, watch: WatchedSandbox) -> None:
         """From here on the limits of an episode hold, or those of all workers together where they share a sandbox."""
         if self.room is None:
             self._bounds = SharedBounds(watch, self.limits)
@@ -218,25 +226,25 @@ class Zygote:
             watch.settle()
             watch.memory = self.limits.total
 
-    def _command(self, descriptor: int, program: int | None) -> tuple[list[str], dict[str, str]]:
-        lib, python = library(), self.python
-        packages = extra_packages() if python == sys.executable else None
+    def _build_command(self, descriptor: int, program: int | None) -> tuple[list[str], dict[str, str]]:
+        lib, python = make_library(), self.python
+        packages = find_extra_packages() if python == sys.executable else None
         environment = {**ENVIRONMENT, **({"PYTHONPATH": packages} if packages else {})}
         if self.unsafe:
             return [python, "-s", "-P", "-B", f"{lib}/{MAIN}", str(descriptor)], environment
-        walls = probe.require()
-        needed = [*interpreter_paths(python), str(Path(python).parent.parent), *([packages] if packages else [])]
+        walls = probe.require_isolation()
+        needed = [*list_interpreter_paths(python), str(Path(python).parent.parent), *([packages] if packages else [])]
         for path in () if self.tools else (*needed, str(self.pack)):  # a twin shows what was checked already
-            if not is_shown(path) and (reason := broad(os.path.realpath(path))):
+            if not is_shown(path) and (reason := explain_broad(os.path.realpath(path))):
                 raise UserError(f"{self.pack.name}: the sandbox would show {path}: {reason}")
-        system = [path for path, _ in system_binds(walls.bwrap or "")]
+        system = [path for path, _ in list_system_binds(walls.bwrap or "")]
         names = [name for name in NAMES if self.room and self.room.network and os.path.exists(name)]
         outside = {path: path for path in map(os.path.normpath, [*system, *needed, *self.needs, *names])}
         outside |= {inside: path for path, inside in self.granted if inside not in outside}
-        binds = [(outside[path], path) for path in outermost(outside)]
-        binds += [(self._readable(self.unveiled), PACK), (lib, LIB)]
+        binds = [(outside[path], path) for path in keep_outermost(outside)]
+        binds += [(self._make_readable_pack(self.unveiled), PACK), (lib, LIB)]
         if self.room and self.room.root == "/":
-            files, folders = empty_places()
+            files, folders = list_empty_places()
             binds += [
                 (f"{lib}/simia/__init__.py", path)
                 for path in files
@@ -245,7 +253,7 @@ class Zygote:
             binds += [(f"{lib}/empty", path) for path in folders]
         if self.room:
             environment |= {"HOME": "/root" if self.room.root == "/" else self.room.root}
-        jail = Jail(walls, tuple(binds), environment, self.room)
+        jail = BubblewrapSandbox(walls, tuple(binds), environment, self.room)
         self._parents = jail.parents()
         # Not -I, which would ignore PYTHONHASHSEED; the environment inside is ours alone, so -s -P isolate as much.
         return jail.command([python, "-s", "-P", "-B", f"{LIB}/{MAIN}", str(descriptor)], program), {}
@@ -264,15 +272,15 @@ class Zygote:
             self._folder = str(make_private("episode"))
         return self._folder
 
-    def _readable(self, checks: bool) -> str:
+    def _make_readable_pack(self, checks: bool) -> str:
         """The pack's folder as the sandbox sees it: itself, or a copy where parts are hidden or not everything can be shown.
 
         A room's is always a copy: programs there may use Unix sockets, and one that is put into the folder later must not be reached.
         """
         if checks in self._shown:
             return self._shown[checks]
-        gone = parts_of(self.pack, {*self.hides, *(() if checks else self.veils)})
-        fit = for_all if probe.require().outer else is_ordinary
+        gone = find_parts(self.pack, {*self.hides, *(() if checks else self.veils)})
+        fit = is_readable_by_all if probe.require_isolation().outer else is_ordinary
         whole = not gone and self.room is None and not holds_leftovers(self.pack)
         if whole and all(fit(path) for path in [self.pack, *self.pack.rglob("*")] if path.exists()):
             self._shown[checks] = str(self.pack)
@@ -323,7 +331,7 @@ class Zygote:
             self._bounds.add(number)
         try:
             assert self._control is not None
-            socket.send_fds(self._control, [frame(order)], [theirs.fileno()])
+            socket.send_fds(self._control, [make_frame(order)], [theirs.fileno()])
         except OSError:
             ours.close()
             raise
@@ -340,18 +348,18 @@ class Zygote:
         if self._control is None or self._reader is None:
             return None
         try:
-            self._control.sendall(frame({"do": "kill", "id": number}))
-            self._control.sendall(frame({"do": "status", "id": number}))
+            self._control.sendall(make_frame({"do": "kill", "id": number}))
+            self._control.sendall(make_frame({"do": "status", "id": number}))
             found = self._reader.next(PATIENCE).get("exit")
             self._control.settimeout(PATIENCE)
             if self._bounds is not None:
                 self._bounds.remove(number, confirmed=isinstance(found, int))
             return found if isinstance(found, int) else None
-        except (Closed, OSError, ValueError, AttributeError):
+        except (ChannelClosed, OSError, ValueError, AttributeError):
             self.kill()  # it does not do what it is told: the whole sandbox goes
             return None
 
-    def _last_words(self) -> str:
+    def _read_last_words(self) -> str:
         if self._process is None or self._process.stderr is None:
             return "no word"
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -391,10 +399,10 @@ TRIES = 4
 PATIENCE = 10.0  # seconds that an order to a sandbox, or its answer, may take
 MOST_CONTROL, MOST_VALUES, MOST_FOLDERS = 8 << 20, 200_000, 64  # of what comes over the control socket
 PROGRAM_FILES = 1024  # open files of an episode that may start programs
-_living: weakref.WeakSet[Zygote] = weakref.WeakSet()
+_living: weakref.WeakSet[ForkServer] = weakref.WeakSet()
 
 
 @atexit.register
-def _bury() -> None:
+def _kill_all() -> None:
     for zygote in list(_living):
         zygote.kill()

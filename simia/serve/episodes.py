@@ -25,7 +25,7 @@ from simia.trajectory import Message, ToolCall, Trajectory
 T = TypeVar("T")
 
 
-class Record:
+class TrajectoryFile:
     """A file of trajectories, one per line, written before the reward is sent. Several servers may share one.
 
     It holds expected results, so a new file is readable by its owner only.
@@ -57,7 +57,7 @@ def open_private(path: str, flags: int) -> int:
     return os.open(path, flags, mode=0o600)
 
 
-class Seat:
+class ServedEpisode:
     """One client's episode of one task. Its methods may be called at once: they take their turns."""
 
     def __init__(
@@ -127,12 +127,12 @@ class Seat:
     async def _call(self, name: str, arguments: dict[str, Any]) -> tuple[list[str], bool]:
         episode = await self._begun()
         if episode.end is not None:
-            return [why(episode)], True
+            return [explain_end(episode)], True
         self._calls += 1
         call = ToolCall(id=f"call_{self._calls}", name=name, arguments=arguments)
         step = await episode.step(Message(role="assistant", calls=[call]))
         await self._settle()
-        ended = [] if step.end is None else [why(episode)]
+        ended = [] if step.end is None else [explain_end(episode)]
         for message in step.messages:
             if message.role == "tool":
                 return [message.text, *ended], message.error is not None
@@ -145,7 +145,7 @@ class Seat:
         if episode.end is None:  # the user would go on, and the client has left
             await episode.stop(Code.ANSWERED)
         await self._settle()
-        return verdict(episode)
+        return summarize_end(episode)
 
     async def _state(self) -> Any:
         episode = await self._begun()
@@ -165,7 +165,7 @@ class Seat:
             await self._add(episode.trajectory)
 
 
-def why(episode: Episode) -> str:
+def explain_end(episode: Episode) -> str:
     """What a client is told of an episode that has ended. The client is the agent, so the issues' details, which may quote checks
     and expected results, go to the file only."""
     assert episode.end is not None
@@ -175,7 +175,7 @@ def why(episode: Episode) -> str:
     return f"the episode has ended{code}: finish_episode says what it earned; another one is a new session"
 
 
-def verdict(episode: Episode) -> dict[str, Any]:
+def summarize_end(episode: Episode) -> dict[str, Any]:
     """How an episode ended and its score, as JSON. The client is the agent: the reward's parts and rationale, which say what was
     checked and what was expected, are in the trajectory's line of the file."""
     assert episode.end is not None

@@ -52,7 +52,7 @@ def until_signal() -> Iterator[asyncio.Event]:
             loop.remove_signal_handler(number)
 
 
-class Quiet(uvicorn.Server):
+class QuietServer(uvicorn.Server):
     """Leaves signals to us: its own handler would raise them again after a clean end."""
 
     @contextlib.contextmanager
@@ -67,20 +67,20 @@ def is_loopback(host: str | None) -> bool:
         return False
 
 
-class Door:
+class LoopbackOnly:
     """ASGI: lets in what names the loopback as its host and, where it comes from a page, a page of the loopback."""
 
     def __init__(self, app: Asgi) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] in ("http", "websocket") and not admitted(dict(scope["headers"])):
-            await refuse(scope["type"], receive, send)
+        if scope["type"] in ("http", "websocket") and not is_admitted(dict(scope["headers"])):
+            await refuse_request(scope["type"], receive, send)
         else:
             await self._app(scope, receive, send)
 
 
-def admitted(headers: dict[bytes, bytes]) -> bool:
+def is_admitted(headers: dict[bytes, bytes]) -> bool:
     origin = headers.get(b"origin")
     addresses = [f"//{headers.get(b'host', b'').decode('latin-1')}"]
     addresses += [] if origin is None else [origin.decode("latin-1")]
@@ -90,7 +90,7 @@ def admitted(headers: dict[bytes, bytes]) -> bool:
         return False
 
 
-async def refuse(kind: str, receive: Receive, send: Send) -> None:
+async def refuse_request(kind: str, receive: Receive, send: Send) -> None:
     if kind == "websocket":
         await receive()
         await send({"type": "websocket.close", "code": 1008})  # before it is accepted: the client sees a 403

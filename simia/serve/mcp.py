@@ -24,8 +24,8 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from simia.envs.environment import Environment
 from simia.errors import UserError
 from simia.serve.deadlines import Deadlines
-from simia.serve.episodes import Record, Seat
-from simia.serve.loopback import Asgi, Quiet, Receive, Scope, Send, listen, until_signal
+from simia.serve.episodes import ServedEpisode, TrajectoryFile
+from simia.serve.loopback import Asgi, QuietServer, Receive, Scope, Send, listen, until_signal
 from simia.task import Task
 from simia.version import __version__
 
@@ -41,11 +41,11 @@ class Service:
     """The environment and the episodes of its clients."""
 
     environment: Environment
-    record: Record
+    record: TrajectoryFile
     task: Task
     seed: int = 0
     show_state: bool = False
-    seats: dict[str, Seat] = field(default_factory=dict)
+    seats: dict[str, ServedEpisode] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Raises `UserError` for a pack with a tool of the name that is ours."""
@@ -55,7 +55,7 @@ class Service:
                 f"pack {pack.name} has a tool {FINISH}, which is the name of the one that ends an episode here"
             )
 
-    def seat(self, context: Context) -> Seat:
+    def seat(self, context: Context) -> ServedEpisode:
         """The seat of the session that a request came in."""
         key, task = STDIO, self.task
         if (request := context.request) is not None:
@@ -63,7 +63,7 @@ class Service:
             if name := request.query_params.get("task"):
                 task = self.environment.pack.task(name)
         if key not in self.seats:
-            self.seats[key] = Seat(self.environment, task, self.seed, self.record.add)
+            self.seats[key] = ServedEpisode(self.environment, task, self.seed, self.record.add)
         return self.seats[key]
 
     async def leave(self, key: str) -> None:
@@ -87,7 +87,7 @@ class Service:
             )
             for tool in self.environment.pack.tools
         ]
-        return wire.ListToolsResult(tools=[*tools, finish_tool()])
+        return wire.ListToolsResult(tools=[*tools, make_finish_tool()])
 
     async def call_tool(self, context: Context, params: wire.CallToolRequestParams) -> wire.CallToolResult:
         arguments = params.arguments or {}
@@ -96,11 +96,11 @@ class Service:
             if params.name == FINISH:
                 answer = arguments.get("answer", "Done.")
                 if not isinstance(answer, str) or arguments.keys() - {"answer"}:
-                    return result(["finish_episode takes answer, a text"], True)
-                return result([orjson.dumps(await seat.finish(answer)).decode()], False)
-            return result(*await seat.call(params.name, arguments))
+                    return make_call_result(["finish_episode takes answer, a text"], True)
+                return make_call_result([orjson.dumps(await seat.finish(answer)).decode()], False)
+            return make_call_result(*await seat.call(params.name, arguments))
         except UserError as error:
-            return result([str(error)], True)
+            return make_call_result([str(error)], True)
 
     async def list_resources(
         self, context: Context, params: wire.PaginatedRequestParams | None
@@ -115,7 +115,7 @@ class Service:
 
     async def read_resource(self, context: Context, params: wire.ReadResourceRequestParams) -> wire.ReadResourceResult:
         policy = self.environment.pack.policy
-        with as_protocol():
+        with raise_as_protocol_error():
             if params.uri == TASK:
                 text, kind = await self._task(context), "text/plain"
             elif params.uri == POLICY and policy:
@@ -137,7 +137,7 @@ class Service:
             raise MCPError(
                 code=wire.INVALID_PARAMS, message=f"there is no prompt {params.name[:80]!r}; there is: {PROMPT}"
             )
-        with as_protocol():
+        with raise_as_protocol_error():
             task = await self._task(context)
         text = "\n\n".join(part for part in (self.environment.pack.policy, task) if part)
         message = wire.PromptMessage(role="user", content=wire.TextContent(text=text))
@@ -151,7 +151,7 @@ class Service:
 
 
 @contextlib.contextmanager
-def as_protocol() -> Iterator[None]:
+def raise_as_protocol_error() -> Iterator[None]:
     """The user's mistake, such as a task that is none, as an error of the protocol."""
     try:
         yield
@@ -159,11 +159,11 @@ def as_protocol() -> Iterator[None]:
         raise MCPError(code=wire.INVALID_PARAMS, message=str(error)) from None
 
 
-def result(texts: list[str], error: bool) -> wire.CallToolResult:
+def make_call_result(texts: list[str], error: bool) -> wire.CallToolResult:
     return wire.CallToolResult(content=[wire.TextContent(text=text) for text in texts], is_error=error)
 
 
-def finish_tool() -> wire.Tool:
+def make_finish_tool() -> wire.Tool:
     answer = {"type": "string", "description": "Your last words to the user.", "default": "Done."}
     return wire.Tool(
         name=FINISH,
@@ -172,7 +172,7 @@ def finish_tool() -> wire.Tool:
     )
 
 
-def server_of(service: Service) -> Server[Any]:
+def make_mcp_server(service: Service) -> Server[Any]:
     pack = service.environment.pack
     told = f"Read {TASK} for what is to be done; call {FINISH} when it is done."
     return Server(
@@ -194,7 +194,7 @@ def server_of(service: Service) -> Server[Any]:
 async def over_stdio(service: Service) -> bool:
     """Serve the one client at the other end of stdin until it goes, or a signal comes. Whether it was a signal: a thread still
     reads stdin then, which nothing but the end of the process ends."""
-    server = server_of(service)
+    server = make_mcp_server(service)
 
     async def serve() -> None:
         async with stdio_server() as (read, write):
@@ -216,9 +216,9 @@ async def over_http(service: Service, port: int, *, idle: float, say: Callable[[
     """Serve any number of clients at http://127.0.0.1:PORT/mcp until a signal comes. A session of which nothing was heard for
     `idle` seconds has ended. Raises `UserError` for a port that is taken."""
     listening = listen("127.0.0.1", port)
-    app = server_of(service).streamable_http_app(session_idle_timeout=idle)
-    doorman = Doorman(app, service, idle)
-    server = Quiet(Deadlines().config(doorman, ws="none"))
+    app = make_mcp_server(service).streamable_http_app(session_idle_timeout=idle)
+    doorman = SessionWatcher(app, service, idle)
+    server = QuietServer(Deadlines().config(doorman, ws="none"))
     with until_signal() as stop:
         serving = asyncio.ensure_future(server.serve([listening]))
         waiting = asyncio.ensure_future(stop.wait())
@@ -230,7 +230,7 @@ async def over_http(service: Service, port: int, *, idle: float, say: Callable[[
         await serving
 
 
-class Doorman:
+class SessionWatcher:
     """ASGI: sees sessions end. A client says goodbye (DELETE), or nothing is heard of it any more: no request, no open stream."""
 
     def __init__(self, app: Asgi, service: Service, idle: float) -> None:
@@ -248,7 +248,7 @@ class Doorman:
         headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
         version = headers.get(b"mcp-protocol-version")
         if version is not None and version not in HANDSHAKE_PROTOCOL_VERSIONS:
-            await refuse(version, send)
+            await refuse_without_session(version, send)
             return
         key = headers.get(b"mcp-session-id", "")
         status = 0
@@ -303,7 +303,7 @@ class Doorman:
             task.cancel()
 
 
-async def refuse(version: str, send: Send) -> None:
+async def refuse_without_session(version: str, send: Send) -> None:
     """To a request of an era without sessions: which versions there are."""
     data = wire.UnsupportedProtocolVersionErrorData(supported=list(HANDSHAKE_PROTOCOL_VERSIONS), requested=version)
     error = wire.ErrorData(

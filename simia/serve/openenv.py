@@ -34,10 +34,10 @@ from openenv.core.env_server.types import EnvironmentMetadata  # type: ignore[im
 from pydantic import BaseModel, Field
 
 from simia import event_loop
-from simia.config import Config, parse
-from simia.envs.text_episode import Heard, Keep, Lease, Session, on_portal
+from simia.config import Config, parse_config
+from simia.envs.text_episode import EnvironmentLease, Keep, TextEpisodes, TextStep, await_on_portal
 from simia.serve.deadlines import Deadlines
-from simia.serve.loopback import Asgi, Door, Quiet, is_loopback, listen, until_signal
+from simia.serve.loopback import Asgi, LoopbackOnly, QuietServer, is_loopback, listen, until_signal
 from simia.trajectory import Message, ToolCall
 from simia.version import __version__
 
@@ -94,11 +94,11 @@ class PackEnvironment(Environment):  # type: ignore[misc,unused-ignore]
 
     SUPPORTS_CONCURRENT_SESSIONS = True
 
-    def __init__(self, seats: Seats) -> None:
+    def __init__(self, seats: OpenEnvSessions) -> None:
         super().__init__()
         self._seats = seats
-        self._session: Session = seats.lease.session(seats.keep)
-        self._heard: Heard | None = None
+        self._session: TextEpisodes = seats.lease.session(seats.keep)
+        self._heard: TextStep | None = None
         self._episode_id: str | None = None
         seats.taken.add(self)
 
@@ -109,12 +109,12 @@ class PackEnvironment(Environment):  # type: ignore[misc,unused-ignore]
         **options: Any,
     ) -> ToolObservation:
         """Reset the session. Raises `UserError` for an unknown option, which is sent to the client."""
-        how = parse(Reset, {"seed": seed, "episode_id": episode_id, **options}, where="reset")
+        how = parse_config(Reset, {"seed": seed, "episode_id": episode_id, **options}, where="reset")
         task = how.task
         if task is None and (how.split is not None or how.index is not None):
             task = self.get_task(how.split, how.index or 0)["id"]
         self._episode_id = how.episode_id
-        heard = await on_portal(self._session.reset(task, seed=how.seed, group=how.group))
+        heard = await await_on_portal(self._session.reset(task, seed=how.seed, group=how.group))
         return self._observed(heard, opening=True)
 
     async def step_async(self, action: ToolAction, timeout_s: float | None = None) -> ToolObservation:
@@ -122,7 +122,7 @@ class PackEnvironment(Environment):  # type: ignore[misc,unused-ignore]
         if action.calls:
             calls = [ToolCall(id=str(i), name=c.name, arguments=c.arguments) for i, c in enumerate(action.calls)]
             said = Message(role="assistant", content=action.message or None, calls=calls)
-        return self._observed(await on_portal(self._session.act(said)))
+        return self._observed(await await_on_portal(self._session.act(said)))
 
     def reset(self, seed: int | None = None, episode_id: str | None = None, **options: Any) -> ToolObservation:
         return asyncio.run(self.reset_async(seed, episode_id, **options))
@@ -177,7 +177,7 @@ class PackEnvironment(Environment):  # type: ignore[misc,unused-ignore]
     def get_task_range(self, split: str, start: int | None = None, stop: int | None = None) -> list[dict[str, Any]]:
         return self.list_tasks(split)[start:stop]
 
-    def _observed(self, heard: Heard, *, opening: bool = False) -> ToolObservation:
+    def _observed(self, heard: TextStep, *, opening: bool = False) -> ToolObservation:
         self._heard = heard
         episode = self._session.episode
         assert episode is not None
@@ -194,11 +194,11 @@ class PackEnvironment(Environment):  # type: ignore[misc,unused-ignore]
         )
 
 
-class Seats:
+class OpenEnvSessions:
     """All sessions on one environment."""
 
     def __init__(
-        self, lease: Lease, keep: Keep | None = None, most: int = 256, deadlines: Deadlines | None = None
+        self, lease: EnvironmentLease, keep: Keep | None = None, most: int = 256, deadlines: Deadlines | None = None
     ) -> None:
         """`most`: sessions at once; one more is refused. `deadlines`: what a client may take; `idle` is the lease of its seat."""
         self.lease, self.keep, self.most = lease, keep, most
@@ -232,7 +232,7 @@ class Seats:
 
     async def close(self) -> None:
         """Everybody leaves; what had begun is scored and kept, unless its models take longer than there is time."""
-        leaving = [on_portal(seat.leave()) for seat in list(self.taken)]
+        leaving = [await_on_portal(seat.leave()) for seat in list(self.taken)]
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(asyncio.gather(*leaving), PATIENCE)
 
@@ -248,11 +248,13 @@ async def answer_mcp(request: Request) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": number, "error": error}
 
 
-async def serve(seats: Seats, host: str, port: int, *, kept: Path, say: Callable[[str], None]) -> None:
+async def serve_openenv_sessions(
+    seats: OpenEnvSessions, host: str, port: int, *, kept: Path, say: Callable[[str], None]
+) -> None:
     """Serve until a signal comes. `kept`: where what is played goes, which is said. Raises `UserError` for an address that cannot be had."""
     listening = listen(host, port)
-    app = Door(seats.app()) if is_loopback(host) else seats.app()
-    server = Quiet(seats.config(app))
+    app = LoopbackOnly(seats.app()) if is_loopback(host) else seats.app()
+    server = QuietServer(seats.config(app))
     with until_signal() as stop:
         serving = asyncio.ensure_future(server.serve([listening]))
         waiting = asyncio.ensure_future(stop.wait())

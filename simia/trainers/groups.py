@@ -15,7 +15,7 @@ import math
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Literal
 
-from simia.statistics import SUCCESS, all_of, at_least_one, steps
+from simia.statistics import SUCCESS, estimate_pass_at_k, estimate_pass_hat_k, list_pass_ks
 
 Norm = Literal["mean", "mean_std", "leave_one_out"]
 EPS = 1e-6
@@ -24,7 +24,7 @@ EPS = 1e-6
 def advantages(rewards: Sequence[float | None], norm: Norm = "mean_std", *, eps: float = EPS) -> list[float]:
     """The advantages of one group, in its order. Raises `ValueError` for a reward that is no finite number."""
     baseline = [[] if reward is None else [reward] for reward in rewards]
-    return [each[0] if each else 0.0 for each in relative(baseline, norm, eps)]
+    return [each[0] if each else 0.0 for each in normalize_rewards(baseline, norm, eps)]
 
 
 def batch_advantages(
@@ -34,7 +34,7 @@ def batch_advantages(
     if len(rewards) != len(groups):
         raise ValueError(f"{len(rewards)} rewards and {len(groups)} groups")
     found = [0.0] * len(rewards)
-    for places in together(groups):
+    for places in group_places(groups):
         for at, value in zip(places, advantages([rewards[i] for i in places], norm, eps=eps), strict=True):
             found[at] = value
     return found
@@ -48,10 +48,10 @@ def step_advantages(
     Turns' rewards become returns (`returns`), and these are normalised over all turns of the group; with `leave_one_out` against
     those of the other episodes. None, of an aborted episode, gives an empty list.
     """
-    return relative([[] if each is None else returns(each, gamma) for each in rewards], norm, eps)
+    return normalize_rewards([[] if each is None else compute_returns(each, gamma) for each in rewards], norm, eps)
 
 
-def returns(rewards: Sequence[float], gamma: float = 1.0) -> list[float]:
+def compute_returns(rewards: Sequence[float], gamma: float = 1.0) -> list[float]:
     """What each turn and those after it earn: G[t] = r[t] + gamma * G[t + 1]."""
     found, after = list[float](), 0.0
     for reward in reversed(rewards):
@@ -60,7 +60,7 @@ def returns(rewards: Sequence[float], gamma: float = 1.0) -> list[float]:
     return found[::-1]
 
 
-def relative(values: Sequence[Sequence[float]], norm: Norm, eps: float) -> list[list[float]]:
+def normalize_rewards(values: Sequence[Sequence[float]], norm: Norm, eps: float) -> list[list[float]]:
     """Each episode's values against its group's; an episode without values is left out and stays empty."""
     flat = [value for each in values for value in each]
     if not all(math.isfinite(value) for value in flat):
@@ -95,7 +95,7 @@ def overlong(length: int, limit: int, margin: int) -> float:
 def statistics(rewards: Sequence[float | None], groups: Sequence[Hashable]) -> dict[str, float]:
     """Figures of a step, for a trainer's log. Of the groups: the share in which nothing can be learnt because all earned the
     same (`groups/flat`), and pass@k and pass^k, averaged, for k up to the smallest group's known episodes."""
-    members = [[rewards[i] for i in places] for places in together(groups)]
+    members = [[rewards[i] for i in places] for places in group_places(groups)]
     known = [[r for r in group if r is not None] for group in members]
     known = [group for group in known if group]
     scored = [r for group in known for r in group]
@@ -105,14 +105,14 @@ def statistics(rewards: Sequence[float | None], groups: Sequence[Hashable]) -> d
     found["reward/mean"] = math.fsum(scored) / len(scored)
     found["groups/flat"] = sum(min(group) == max(group) for group in known) / len(known)
     wins = [(len(group), sum(r >= SUCCESS for r in group)) for group in known]
-    for k in steps(min(len(group) for group in known)):
-        found[f"pass@{k}"] = sum(at_least_one(n, c, k) for n, c in wins) / len(wins)
+    for k in list_pass_ks(min(len(group) for group in known)):
+        found[f"pass@{k}"] = sum(estimate_pass_at_k(n, c, k) for n, c in wins) / len(wins)
         if k > 1:
-            found[f"pass^{k}"] = sum(all_of(n, c, k) for n, c in wins) / len(wins)
+            found[f"pass^{k}"] = sum(estimate_pass_hat_k(n, c, k) for n, c in wins) / len(wins)
     return found
 
 
-def together(groups: Sequence[Hashable]) -> Iterable[list[int]]:
+def group_places(groups: Sequence[Hashable]) -> Iterable[list[int]]:
     """The places of each group's members."""
     found: dict[Hashable, list[int]] = {}
     for at, group in enumerate(groups):

@@ -24,7 +24,7 @@ from gymnasium import spaces  # type: ignore[import-not-found,unused-ignore]
 
 from simia import event_loop
 from simia.envs.environment import Environment
-from simia.envs.text_episode import Heard, Keep, Session, Stage, as_text, share
+from simia.envs.text_episode import Keep, Stage, TextEpisodes, TextStep, messages_to_text, share_environment
 from simia.errors import UserError
 
 MOST_CHARACTERS = 1 << 20
@@ -69,8 +69,8 @@ class ToolEnv(gymnasium.Env):  # type: ignore[misc,unused-ignore]
         settings that cannot be opened."""
         if render_mode not in (None, "ansi"):
             raise UserError(f"render_mode is {render_mode!r}: a pack is rendered as text, ansi")
-        self._lease = share(stage, store=Path(store) if store else None)
-        self._session: Session = self._lease.session(keep)
+        self._lease = share_environment(stage, store=Path(store) if store else None)
+        self._session: TextEpisodes = self._lease.session(keep)
         self.render_mode, self._most = render_mode, max_characters
         self.observation_space, self.action_space = AnyText(max_characters), AnyText(max_characters)
 
@@ -82,7 +82,7 @@ class ToolEnv(gymnasium.Env):  # type: ignore[misc,unused-ignore]
         drawn = int(self.np_random.integers(1 << 31)) if seed is None else seed
         task, group = options.get("task"), options.get("group")
         if group is None and seed is not None:
-            group = f"seed {seed}/{task or self._session.task_of(seed)}"
+            group = f"seed {seed}/{task or self._session.select_task(seed)}"
         heard = event_loop.run(self._session.reset(task, seed=drawn, group=group))
         episode = self._session.episode
         assert episode is not None
@@ -99,14 +99,14 @@ class ToolEnv(gymnasium.Env):  # type: ignore[misc,unused-ignore]
         episode = self._session.episode
         if self.render_mode is None or episode is None:
             return None
-        return "\n\n".join(f"{m.role}: {as_text([m]) or calls_of(m)}" for m in episode.view.messages)
+        return "\n\n".join(f"{m.role}: {messages_to_text([m]) or format_calls(m)}" for m in episode.view.messages)
 
     def close(self) -> None:
         if self._lease.open:
             event_loop.run(self._session.leave())
             self._lease.close()
 
-    def _info(self, heard: Heard) -> dict[str, Any]:
+    def _info(self, heard: TextStep) -> dict[str, Any]:
         assert self._session.episode is not None
         info: dict[str, Any] = {
             "task": self._session.episode.task.id,
@@ -126,7 +126,7 @@ class ToolEnv(gymnasium.Env):  # type: ignore[misc,unused-ignore]
         return f"{text[:half]}\n[…]\n{text[len(text) - half :]}"[: self._most]
 
 
-def calls_of(message: Any) -> str:
+def format_calls(message: Any) -> str:
     return ", ".join(f"{call.name}({call.arguments})" for call in message.calls)
 
 

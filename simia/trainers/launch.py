@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from simia.config import Written, scalar
+from simia.config import CommandLineValue, parse_scalar
 from simia.envs.config import EnvironmentConfig
 from simia.envs.opening import make_backend
 from simia.envs.role_models import judges_by_model, simulates_tools, user_kind
@@ -45,12 +45,12 @@ class Launch:
         self.env.setdefault("PYTHONSAFEPATH", "1")
 
 
-def as_setting(value: Any) -> str:
+def format_setting(value: Any) -> str:
     """A value as `--set` reads it back."""
-    return value.text if isinstance(value, Written) else json.dumps(value, default=str, separators=(",", ":"))
+    return value.text if isinstance(value, CommandLineValue) else json.dumps(value, default=str, separators=(",", ":"))
 
 
-def misfit(value: Any, known: Any) -> str | None:
+def explain_misfit(value: Any, known: Any) -> str | None:
     """What a setting takes, if this value is of another type than the trainer's own: sections, switches and numbers. Text of either
     kind may stand for more than it says, as `${a.b}` does, and what is null there says nothing."""
     if value is None or known is None or any(isinstance(one, str) and "${" in one for one in (value, known)):
@@ -60,12 +60,12 @@ def misfit(value: Any, known: Any) -> str | None:
     if isinstance(known, bool):
         return None if isinstance(value, bool) else "true or false"
     if isinstance(known, int | float):
-        number = scalar(value) if isinstance(value, str) else value
+        number = parse_scalar(value) if isinstance(value, str) else value
         return None if isinstance(number, int | float) and not isinstance(number, bool) else "a number"
     return None
 
 
-def writable(folder: Path, setting: str) -> None:
+def check_writable(folder: Path, setting: str) -> None:
     """Raises `UserError` where a trainer could not write its checkpoints, hours later. Makes nothing."""
     there = folder.expanduser().absolute()
     while not there.exists() and there != there.parent:
@@ -76,7 +76,7 @@ def writable(folder: Path, setting: str) -> None:
         raise UserError(f"{setting}: {folder} cannot be written, for {there} is not writable: name another folder")
 
 
-def folder_there(model: Any, setting: str) -> None:
+def check_folder(model: Any, setting: str) -> None:
     """Raises `UserError` for a path of a model where nothing is; a name of the hub is not asked for."""
     if str(model).startswith(("/", ".", "~")) and not Path(str(model)).expanduser().is_dir():
         raise UserError(f"{setting}: there is no folder {model}")
@@ -91,7 +91,7 @@ def look_up(config: Any, name: str, default: Any = None) -> Any:
     return config
 
 
-def tasks_of_split(pack: Pack, tasks: Sequence[Task], split: str | None, wanted: str = "") -> list[Task]:
+def select_split(pack: Pack, tasks: Sequence[Task], split: str | None, wanted: str = "") -> list[Task]:
     """Those of the tasks that are of this split (None: all). Raises `UserError` where there are none; `wanted`: what for."""
     found = [task for task in tasks if split in (None, task.split)]
     if not found:

@@ -18,13 +18,13 @@ import yaml
 from pydantic import Field, RootModel, ValidationError
 
 from simia import resources
-from simia.config import Config, explain, scalar
+from simia.config import Config, explain_validation_error, parse_scalar
 from simia.errors import UserError
 from simia.exporting import Segment
-from simia.exporting.llamafactory import Model
-from simia.jobs import Run, locate, refuse_partial
-from simia.trainers.launch import Launch, as_setting, writable
-from simia.trainers.versions import installed, interpreter
+from simia.exporting.llamafactory import ModelEntry
+from simia.jobs import Run, find_run, refuse_partial
+from simia.trainers.launch import Launch, check_writable, format_setting
+from simia.trainers.versions import interpreter, list_installed
 
 TRAIN = "train.yaml"
 DATA = "data.jsonl"
@@ -53,73 +53,75 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None)
     """
     folder = config.parent if config.name == TRAIN else config
     if (folder / TRAIN).is_file():
-        return exported(folder, changes, python)
+        return launch_exported(folder, changes, python)
     if config.suffix in (".yaml", ".yml"):
         problem = f"is not the {TRAIN} of an exported folder" if config.is_file() else "does not exist"
         raise UserError(
-            f"{config} {problem}: simia export RUN --to llamafactory --out FOLDER, or a run of {', '.join(named())}"
+            f"{config} {problem}: simia export RUN --to llamafactory --out FOLDER, or a run of {', '.join(read_named_runs())}"
         )
-    return joint(str(config), changes, python)
+    return launch_named_run(str(config), changes, python)
 
 
-def exported(folder: Path, changes: dict[str, Any], python: Path | None) -> Launch:
+def launch_exported(folder: Path, changes: dict[str, Any], python: Path | None) -> Launch:
     """Train on a folder that `simia export` wrote."""
     changes = dict(changes)
     name = changes.pop("model", None)
     others = [key for key in OURS if key in changes]
     if others:
         raise UserError(f"{folder} is exported already: {', '.join(others)} belong to a named run or to simia export")
-    given = mapping(folder / TRAIN)
+    given = read_mapping(folder / TRAIN)
     if name:
-        changes = {"model_name_or_path": Model.named(str(name)).path, **changes}
+        changes = {"model_name_or_path": ModelEntry.named(str(name)).path, **changes}
     if "model_name_or_path" in changes and Path(str(changes["model_name_or_path"])).is_dir():
         # The trainer starts in the folder.
         changes["model_name_or_path"] = os.path.abspath(str(changes["model_name_or_path"]))
     whole = {**given, **changes}
-    arguments = arguments_of(changes)
+    arguments = format_arguments(changes)
     check_template(folder, whole)
     check_data(folder, whole)
     if isinstance(settings := whole.get("deepspeed"), str) and not (folder / settings).is_file():
         raise UserError(f"deepspeed: there is no file {folder / settings}; or --set deepspeed=null")
-    writable(folder / str(whole.get("output_dir") or "."), "output_dir")
-    python = where(python)
+    check_writable(folder / str(whole.get("output_dir") or "."), "output_dir")
+    python = find_interpreter(python)
     notes, env = check_extras(whole, python)
     command = [str(python), "-m", "llamafactory.cli", "train", TRAIN, *arguments]
     asked = [str(python), "-I", str(CHECK), TRAIN, *arguments]
     return Launch(
-        command, cwd=folder, env={**environment(python), **env}, notes=notes, check=asked, check_at_start=True
+        command, cwd=folder, env={**make_environment(python), **env}, notes=notes, check=asked, check_at_start=True
     )
 
 
-def joint(name: str, changes: dict[str, Any], python: Path | None) -> Launch:
+def launch_named_run(name: str, changes: dict[str, Any], python: Path | None) -> Launch:
     """A named run: export its data for its model, then train in that folder."""
-    run = named().get(name)
+    run = read_named_runs().get(name)
     if run is None:
-        raise UserError(f"no folder with a {TRAIN} and no run is named {name!r}; there are: {', '.join(named())}")
+        raise UserError(
+            f"no folder with a {TRAIN} and no run is named {name!r}; there are: {', '.join(read_named_runs())}"
+        )
     ours = {key: changes[key] for key in OURS if key in changes}
     theirs = {key: value for key, value in changes.items() if key not in OURS}
     model = str(ours.get("model") or (run.models[0] if len(run.models) == 1 else ""))
     if not model:
         raise UserError(f"{name} is run with several models: add --model, one of {', '.join(run.models)}")
-    found = Model.named(model)
+    found = ModelEntry.named(model)
     if (segment := ours.get("segment", "whole")) not in get_args(Segment):
         raise UserError(f"segment is {segment!r}: it is one of {', '.join(get_args(Segment))}")
-    reasoning = flag(ours, "reasoning")
+    reasoning = read_flag(ours, "reasoning")
     out = Path(str(ours.get("out", f"data/{name}-{model}")))
-    if (out / TRAIN).is_file() and not nothing(out / DATA):
-        made = exported(out, theirs, python)
+    if (out / TRAIN).is_file() and not is_empty(out / DATA):
+        made = launch_exported(out, theirs, python)
         made.notes.insert(0, f"{name}: {out} is there already and is trained on (remove it to export anew)")
         return made
     runs = Path(str(ours.get("runs", "runs")))
-    data = sources(name, run, ours.get("data"), runs)
-    partial = flag(ours, "partial")
+    data = find_sources(name, run, ours.get("data"), runs)
+    partial = read_flag(ours, "partial")
     unfinished = refuse_unfinished(data, runs, partial=partial)
-    writable(out, "out")
-    recipe = resources.find("configs", "llamafactory/sft.yaml").absolute()
-    whole = {**mapping(recipe), "model_name_or_path": found.path, "template": found.template, **theirs}
+    check_writable(out, "out")
+    recipe = resources.find_resource("configs", "llamafactory/sft.yaml").absolute()
+    whole = {**read_mapping(recipe), "model_name_or_path": found.path, "template": found.template, **theirs}
     check_template(Path(), whole)
-    arguments = arguments_of(theirs)
-    python = where(python)
+    arguments = format_arguments(theirs)
+    python = find_interpreter(python)
     notes, _ = check_extras(whole, python)
     export = ["export", *data, "--to", "llamafactory", "--model", model, "--out", str(out), "--runs", str(runs)]
     export += ["--segment", str(segment), *(["--reasoning"] if reasoning else []), *(["--partial"] if partial else [])]
@@ -128,27 +130,27 @@ def joint(name: str, changes: dict[str, Any], python: Path | None) -> Launch:
         train += ["--set", setting]
     # Asked of the recipe, which the export is going to copy. Where it writes nothing lies yet that could be gone on from.
     whole_run = {"model_name_or_path": found.path, "template": found.template, **theirs, "output_dir": os.devnull}
-    asked = [str(python), "-I", str(CHECK), str(recipe), *arguments_of(whole_run)]
+    asked = [str(python), "-I", str(CHECK), str(recipe), *format_arguments(whole_run)]
     note = f"{name}: {', '.join(data)} are exported for {model} ({found.path}, template {found.template}) to {out}, then trained on"
     return Launch(train, notes=[note, *unfinished, *notes], before=export, check=asked, check_at_start=True)
 
 
-def flag(ours: dict[str, Any], name: str) -> bool:
+def read_flag(ours: dict[str, Any], name: str) -> bool:
     if not isinstance(value := ours.get(name, False), bool):
         raise UserError(f"{name} is {value!r}: it is true or false")
     return value
 
 
-def where(python: Path | None) -> Path:
+def find_interpreter(python: Path | None) -> Path:
     """LLaMA-Factory's interpreter. What only it could have been asked is said where there is none."""
-    installed(python)  # raises for what is no interpreter at all
+    list_installed(python)  # raises for what is no interpreter at all
     try:
         return interpreter("llamafactory", python)
     except UserError as error:
         raise UserError(f"names and types of the arguments are not checked yet, for {error}") from None
 
 
-def mapping(file: Path) -> dict[str, Any]:
+def read_mapping(file: Path) -> dict[str, Any]:
     """LLaMA-Factory's arguments as a file has them."""
     try:
         found = yaml.safe_load(file.read_text(encoding="utf-8"))
@@ -161,31 +163,31 @@ def mapping(file: Path) -> dict[str, Any]:
     return found
 
 
-def arguments_of(changes: dict[str, Any]) -> list[str]:
+def format_arguments(changes: dict[str, Any]) -> list[str]:
     """Settings as LLaMA-Factory's command reads them back, with text still text. Raises for a blank: it splits there what it gives
     to torchrun, which it starts by itself where there are several GPUs."""
     found = []
     for key, value in changes.items():
-        plain = isinstance(value, str) and scalar(value, yaml.SafeLoader) == value
-        text = f"{key}={value if plain else as_setting(value)}"
+        plain = isinstance(value, str) and parse_scalar(value, yaml.SafeLoader) == value
+        text = f"{key}={value if plain else format_setting(value)}"
         if any(letter.isspace() for letter in text):
             raise UserError(f"--set {text}: LLaMA-Factory would split it at the blank: write {key} into {TRAIN}")
         found.append(text)
     return found
 
 
-def named() -> dict[str, NamedRun]:
+def read_named_runs() -> dict[str, NamedRun]:
     """The runs of configs/llamafactory/runs.yaml, ours or the user's file in its place."""
-    file = resources.find("configs", "llamafactory/runs.yaml")
+    file = resources.find_resource("configs", "llamafactory/runs.yaml")
     try:
         return NamedRuns.model_validate(yaml.safe_load(file.read_text(encoding="utf-8"))).root
     except yaml.YAMLError as error:
         raise UserError(f"{file} is not YAML: {str(error).splitlines()[0]}") from None
     except ValidationError as error:
-        raise UserError(f"{file}: {explain(NamedRuns, error)}") from None
+        raise UserError(f"{file}: {explain_validation_error(NamedRuns, error)}") from None
 
 
-def sources(name: str, run: NamedRun, given: Any, runs: Path) -> list[str]:
+def find_sources(name: str, run: NamedRun, given: Any, runs: Path) -> list[str]:
     """What is exported: the run's own data or those given in their place, each of which is there."""
     wanted = (
         run.data
@@ -197,7 +199,7 @@ def sources(name: str, run: NamedRun, given: Any, runs: Path) -> list[str]:
         if Path(one).exists():
             continue
         try:
-            locate(runs, one)
+            find_run(runs, one)
         except UserError as error:
             if "several" in str(error):
                 raise
@@ -241,8 +243,8 @@ def check_template(folder: Path, whole: dict[str, Any]) -> None:
     model, template = str(whole.get("model_name_or_path", "")), str(whole.get("template", ""))
     if model.startswith(("/", ".", "~")) and not (folder / Path(model).expanduser()).is_dir():
         raise UserError(f"model_name_or_path: there is no folder {model}")
-    for name in mapping(resources.find("configs", "llamafactory/models.yaml")):
-        own = Model.named(str(name))
+    for name in read_mapping(resources.find_resource("configs", "llamafactory/models.yaml")):
+        own = ModelEntry.named(str(name))
         if own.path == model and template not in (own.template, f"{own.template}_nothink"):
             raise UserError(
                 f"{model} wants template {own.template}, and the data are rendered with {template!r}: "
@@ -272,19 +274,19 @@ def check_data(folder: Path, whole: dict[str, Any]) -> None:
                 raise UserError(
                     f"{argument} {name!r} is not in {place / 'dataset_info.json'}; there are: {', '.join(info)}"
                 )
-            if "file_name" in info[name] and nothing(file := place / str(info[name]["file_name"])):
+            if "file_name" in info[name] and is_empty(file := place / str(info[name]["file_name"])):
                 what = "empty" if file.exists() else "not there"
                 raise UserError(f"{file} is {what}: nothing to train on; export again")
 
 
-def nothing(file: Path) -> bool:
+def is_empty(file: Path) -> bool:
     """Whether no row can stand there; LLaMA-Factory reads all files of a folder, too."""
     return not any(file.iterdir()) if file.is_dir() else not file.is_file() or file.stat().st_size == 0
 
 
 def check_extras(whole: dict[str, Any], python: Path) -> tuple[list[str], dict[str, str]]:
     """What the settings need beside LLaMA-Factory: raises for DeepSpeed, without which it stops; notes and variables."""
-    versions, env = installed(python), dict[str, str]()
+    versions, env = list_installed(python), dict[str, str]()
     notes = [f"LLaMA-Factory {versions['llamafactory']} with transformers {versions['transformers']} ({python})"]
     if whole.get("deepspeed"):
         if "deepspeed" not in versions:
@@ -297,7 +299,7 @@ def check_extras(whole: dict[str, Any], python: Path) -> tuple[list[str], dict[s
     return notes, env
 
 
-def environment(python: Path) -> dict[str, str]:
+def make_environment(python: Path) -> dict[str, str]:
     """Its `bin` comes first, for torchrun; our packages stay out of another environment."""
     path = {"PATH": os.pathsep.join([str(python.parent), os.environ.get("PATH", "")])}
     return path if str(python) == sys.executable else {**path, "PYTHONPATH": ""}

@@ -31,11 +31,11 @@ def main() -> str | None:
         from llamafactory.hparams import parser  # type: ignore[import-not-found,unused-ignore]
         from transformers import integrations  # type: ignore[import-not-found,unused-ignore]
     except Exception as error:
-        return f"LLaMA-Factory does not start in {sys.prefix}: {plain(error)}"
+        return f"LLaMA-Factory does not start in {sys.prefix}: {format_error(error)}"
     try:
         given = parser.read_args()
     except Exception as error:
-        return f"LLaMA-Factory cannot read its arguments: {plain(error)}"
+        return f"LLaMA-Factory cannot read its arguments: {format_error(error)}"
     if not isinstance(given, Mapping):
         return f"{sys.argv[1]} is no mapping of arguments"
     hints: dict[str, Any] = {}
@@ -44,9 +44,9 @@ def main() -> str | None:
     if not parser.is_env_enabled("ALLOW_EXTRA_ARGS"):
         for name in given:
             if name not in hints:
-                return f"LLaMA-Factory has no argument {name}{nearest(str(name), hints)}"
+                return f"LLaMA-Factory has no argument {name}{suggest_nearest(str(name), hints)}"
     for name, value in given.items():
-        if name in hints and (wanted := takes(value, hints[name])):
+        if name in hints and (wanted := explain_wanted(value, hints[name])):
             return f"{name} is {value!r}: LLaMA-Factory takes {wanted}"
     if isinstance(start := given.get("resume_from_checkpoint"), str) and not Path(start).expanduser().is_dir():
         return f"resume_from_checkpoint: there is no folder {start}; leave it out to go on from the last checkpoint"
@@ -58,34 +58,34 @@ def main() -> str | None:
     try:
         parser.get_train_args({**given, **{name: value for name, value in ELSEWHERE.items() if name in given}})
     except Exception as error:
-        return f"LLaMA-Factory refuses: {plain(error)}"
+        return f"LLaMA-Factory refuses: {format_error(error)}"
     return None
 
 
-def nearest(name: str, known: Mapping[str, Any]) -> str:
+def suggest_nearest(name: str, known: Mapping[str, Any]) -> str:
     near = difflib.get_close_matches(name, known, n=1)
     return f"; did you mean {near[0]}?" if near else ""
 
 
-def takes(value: Any, hint: Any) -> str | None:
+def explain_wanted(value: Any, hint: Any) -> str | None:
     """What the argument takes, if this value is none of it: numbers, switches and words of a list. Text, lists and mappings are
     LLaMA-Factory's to judge, which splits and parses them."""
     members = set(get_args(hint)) if get_origin(hint) in (Union, types.UnionType) else {hint}
     kinds = members - {type(None)}
     if value is None and (type(None) in members or not kinds <= NUMBERS):
         return None
-    words = choices(kinds)
+    words = list_choices(kinds)
     if words:
-        return None if value in words else f"one of {listed(words)}{meant(value, words)}"
+        return None if value in words else f"one of {join_words(words)}{suggest_meant(value, words)}"
     if kinds <= NUMBERS:
         right = isinstance(value, int if kinds == {int} else int | float) and not isinstance(value, bool)
-        return None if right else f"a {'whole ' if kinds == {int} else ''}number{quoted(value)}"
+        return None if right else f"a {'whole ' if kinds == {int} else ''}number{explain_quoted_number(value)}"
     if kinds == {bool}:
         return None if isinstance(value, bool) or value in (0, 1) else "true or false"
     return None
 
 
-def choices(kinds: set[Any]) -> list[Any]:
+def list_choices(kinds: set[Any]) -> list[Any]:
     """The words of an enumeration, also where its type allows plain text beside it: then that text is one of them."""
     found: list[Any] = []
     for kind in kinds:
@@ -98,11 +98,11 @@ def choices(kinds: set[Any]) -> list[Any]:
     return found
 
 
-def listed(words: list[Any]) -> str:
+def join_words(words: list[Any]) -> str:
     return ", ".join(map(str, words[:8])) + (f" and {len(words) - 8} more" if len(words) > 8 else "")
 
 
-def quoted(value: Any) -> str:
+def explain_quoted_number(value: Any) -> str:
     """A number in quotes is text."""
     try:
         float(value if isinstance(value, str) else "")
@@ -111,7 +111,7 @@ def quoted(value: Any) -> str:
     return "; write it without quotes"
 
 
-def meant(value: Any, words: list[Any]) -> str:
+def suggest_meant(value: Any, words: list[Any]) -> str:
     """YAML makes a truth value of `no` and `off`."""
     if isinstance(value, bool):
         text = next((word for word in (("on", "yes") if value else ("off", "no")) if word in words), None)
@@ -121,7 +121,7 @@ def meant(value: Any, words: list[Any]) -> str:
     return f"; did you mean {near[0]}?" if near else ""
 
 
-def plain(error: Exception) -> str:
+def format_error(error: Exception) -> str:
     """An exception as one line."""
     return " ".join(str(error).split())[:400] or type(error).__name__
 

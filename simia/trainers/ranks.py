@@ -21,22 +21,22 @@ class Stopped(UserError):  # noqa: N818 - of all ranks, by one's mistake
     """Raised by all ranks alike; the first one says it."""
 
 
-def group() -> Any:
+def find_process_group() -> Any:
     """torch.distributed where there are ranks that can talk; else None."""
     torch = sys.modules.get("torch")
     found = getattr(torch, "distributed", None)
     return found if found is not None and found.is_available() and found.is_initialized() else None
 
 
-def rank() -> int:
+def find_rank() -> int:
     """This rank's number; before ranks can talk, as the launcher gave it."""
-    found = group()
+    found = find_process_group()
     return int(found.get_rank() if found is not None else os.environ.get("RANK", "0"))
 
 
-def everywhere(value: T) -> list[T]:
+def gather_values(value: T) -> list[T]:
     """Every rank's value, in their order. All ranks must call it."""
-    found = group()
+    found = find_process_group()
     if found is None:
         return [value]
     values: list[Any] = [None] * found.get_world_size()
@@ -44,10 +44,10 @@ def everywhere(value: T) -> list[T]:
     return values
 
 
-def agreed(work: Callable[[], T]) -> T:
+def run_on_all_ranks(work: Callable[[], T]) -> T:
     """What this rank's work returns. Where it raises on any rank, all raise: `Stopped`, with the first such rank's words, or what is
     no `UserError` as it is. All ranks must call it, and the work must not wait for other ranks."""
-    if group() is None:
+    if find_process_group() is None:
         return work()
     fault: Exception | None = None
     try:
@@ -57,7 +57,7 @@ def agreed(work: Callable[[], T]) -> T:
     words = (
         None if fault is None else str(fault) if isinstance(fault, UserError) else f"{type(fault).__name__}: {fault}"
     )
-    said = everywhere(words)
+    said = gather_values(words)
     if fault is not None and not isinstance(fault, UserError):
         raise fault
     for number, each in enumerate(said):

@@ -23,11 +23,11 @@ import skyrl_gym  # type: ignore[import-not-found,unused-ignore]
 from skyrl_gym.envs.base_text_env import BaseTextEnv  # type: ignore[import-not-found,unused-ignore]
 
 from simia import event_loop
-from simia.envs.text_episode import Heard, Lease, Stage, share
+from simia.envs.text_episode import EnvironmentLease, Stage, TextStep, share_environment
 from simia.errors import Code, UserError
 
 NAME = "simia"
-_kept: list[Lease] = []
+_kept: list[EnvironmentLease] = []
 
 
 class PackEnv(BaseTextEnv):  # type: ignore[misc,unused-ignore]
@@ -50,9 +50,9 @@ class PackEnv(BaseTextEnv):  # type: ignore[misc,unused-ignore]
         self._task, self._seed, self._group = task, extras.get("seed"), extras.get("group")
         self._playing: str | None = None
         self.max_turns = int(extras.get("max_turns") or 0)
-        self._lease = share(stage if stage is not None else env_config or {}, store=store)
+        self._lease = share_environment(stage if stage is not None else env_config or {}, store=store)
         self._session = self._lease.session()
-        self._heard: Heard | None = None
+        self._heard: TextStep | None = None
 
     def init(self, prompt: Any = None) -> tuple[list[dict[str, str]], dict[str, Any]]:
         """The prompt is the episode's opening, with the tools in its system turn, whatever the row said."""
@@ -94,7 +94,7 @@ class PackEnv(BaseTextEnv):  # type: ignore[misc,unused-ignore]
             _groups.leave(playing)
 
 
-class Groups:
+class TaskGroups:
     """Who is under way together, by task."""
 
     def __init__(self) -> None:
@@ -118,20 +118,20 @@ class Groups:
                 del self._now[group.partition("/")[2]]
 
 
-_groups = Groups()
+_groups = TaskGroups()
 
 
 def register(stage: Stage, name: str = NAME, *, store: str | Path | None = None) -> None:
     """Rows whose `env_class` is this name play this stage; the environment stays open until the process ends. `store`: a folder
     of paid replies, as `open_environment` takes it."""
     kept = Path(store) if store else None
-    _kept.append(share(stage, store=kept))  # between two episodes nobody else may hold it
+    _kept.append(share_environment(stage, store=kept))  # between two episodes nobody else may hold it
     skyrl_gym.register(id=name, entry_point="simia.trainers.skyrl:PackEnv", kwargs={"stage": stage, "store": kept})
 
 
 def task_rows(stage: Stage, name: str = NAME, *, store: str | Path | None = None) -> list[dict[str, Any]]:
     """Rows for SkyRL's data set, one a task. The prompt is a stand-in of the right kind: the episode's opening replaces it."""
-    lease = share(stage, store=Path(store) if store else None)
+    lease = share_environment(stage, store=Path(store) if store else None)
     try:
         return [
             {"prompt": [{"role": "user", "content": task.id}], "env_class": name, "task": task.id}

@@ -22,7 +22,7 @@ Heard = Callable[[Sequence[Message]], Sequence[Message]]
 
 
 @dataclass(slots=True)
-class Row:
+class TokenRow:
     """One episode as ids. `pending`: the environment's tokens that the policy has not answered yet; they count when it does,
     so that a completion ends with what was sampled."""
 
@@ -54,7 +54,7 @@ class Row:
         return reward.value
 
 
-class Text:
+class ChatText:
     """Between messages and ids, by the tokenizer's chat template; the policy's calls are read as Hermes text."""
 
     def __init__(
@@ -85,7 +85,7 @@ class Text:
         return self._ids(text)
 
     async def act(
-        self, row: Row, ids: list[int], logprobs: Sequence[float] | None = None, heard: Heard = list
+        self, row: TokenRow, ids: list[int], logprobs: Sequence[float] | None = None, heard: Heard = list
     ) -> Sequence[Message]:
         """One reply of the policy as it was sampled, end token included, and what the environment says to it, which waits in the row
         for the next. A reply that was cut ends the episode, scored: half a message is nothing to act on.
@@ -162,13 +162,13 @@ class Text:
         return list(self._tokenizer(text, add_special_tokens=False)["input_ids"])
 
 
-def until_end(ids: Sequence[int], ends: Sequence[int]) -> list[int]:
+def cut_after_end(ids: Sequence[int], ends: Sequence[int]) -> list[int]:
     """One reply without the padding behind its first end token."""
     length = next((i + 1 for i, token in enumerate(ids) if token in ends), len(ids))
     return list(ids[:length])
 
 
-def end_ids(tokenizer: Any) -> list[int]:
+def find_end_ids(tokenizer: Any) -> list[int]:
     """What generation stops at: the tokenizer's end token, and those that the checkpoint's generation config names."""
     from transformers import GenerationConfig  # type: ignore[import-not-found,unused-ignore]
 

@@ -27,10 +27,10 @@ from typing import Any
 from simia import event_loop
 from simia.envs.environment import Environment, Episode
 from simia.errors import Code, UserError
-from simia.trainers.aborted import tell_lost
-from simia.trainers.launch import tasks_of_split
-from simia.trainers.ranks import agreed
-from simia.trainers.tokens import Row, Text, until_end
+from simia.trainers.aborted import log_aborted
+from simia.trainers.launch import select_split
+from simia.trainers.ranks import run_on_all_ranks
+from simia.trainers.tokens import ChatText, TokenRow, cut_after_end
 from simia.trajectory import Trajectory
 
 Sampled = tuple[list[int], list[float]]
@@ -42,7 +42,7 @@ RolloutFunc = Callable[[list[str], Any], dict[str, list[Any]]]
 
 def task_rows(environment: Environment, split: str | None = None) -> list[dict[str, str]]:
     """Rows for the trainer's data set: a task's id as the prompt. `split` None: all tasks."""
-    return [{"prompt": task.id} for task in tasks_of_split(environment.pack, environment.tasks, split)]
+    return [{"prompt": task.id} for task in select_split(environment.pack, environment.tasks, split)]
 
 
 def environment_reward(*, reward: Sequence[float | None], **_: Any) -> list[float | None]:
@@ -80,21 +80,21 @@ def rollout_func(
             )
         rollout = Rollout(environment, trainer, sample or sample_with_model, seed, max_turn_tokens)
 
-        def play() -> list[Row]:
+        def play() -> list[TokenRow]:
             rows = rollout.run(prompts, at_once or len(prompts))
             if on_trajectory is not None:
                 for row in rows:
                     on_trajectory(row.episode.trajectory)
             return rows
 
-        rows = agreed(play)
-        tell_lost([row.episode for row in rows], trainer.state.global_step + 1, learns=trainer.model.training)
-        return columns(rows, rollout.text.end_ids[0])
+        rows = run_on_all_ranks(play)
+        log_aborted([row.episode for row in rows], trainer.state.global_step + 1, learns=trainer.model.training)
+        return make_columns(rows, rollout.text.end_ids[0])
 
     return roll
 
 
-def columns(rows: list[Row], filler: int) -> dict[str, list[Any]]:
+def make_columns(rows: list[TokenRow], filler: int) -> dict[str, list[Any]]:
     """TRL's form. It reads the last id of every row: an episode that ended before the policy spoke gets one that is not trained."""
     found: dict[str, list[Any]] = {
         name: [] for name in ("prompt_ids", "completion_ids", "logprobs", "env_mask", "reward", "task_id")
@@ -119,18 +119,18 @@ class Rollout:
         self._environment, self._trainer, self._sample, self._seed = environment, trainer, sample, seed
         self._most = int(trainer.args.max_completion_length)
         self._most_a_turn = max_turn_tokens or self._most
-        self.text = text_of(trainer)
+        self.text = make_text(trainer)
 
-    def run(self, prompts: list[str], at_once: int) -> list[Row]:
+    def run(self, prompts: list[str], at_once: int) -> list[TokenRow]:
         tasks = [self._environment.pack.task(prompt) for prompt in prompts]  # a wrong one before anything is opened
-        waiting, live, rows = deque(task.id for task in tasks), list[Row](), list[Row]()
+        waiting, live, rows = deque(task.id for task in tasks), list[TokenRow](), list[TokenRow]()
         episodes: list[Episode] = []
         try:
             while waiting or live:
                 fresh = [waiting.popleft() for _ in range(min(len(waiting), at_once - len(live)))]
                 started = event_loop.run(self._open(fresh, len(rows)))
                 episodes += started
-                opened = [Row(episode, self._prompt(episode)) for episode in started]
+                opened = [TokenRow(episode, self._prompt(episode)) for episode in started]
                 rows += opened
                 live += opened
                 live = self._round([row for row in live if row.episode.end is None])
@@ -141,7 +141,7 @@ class Rollout:
     async def _open(self, tasks: list[str], first: int) -> list[Episode]:
         """Episodes of one task in one step of the trainer are a group: they share what is drawn by simulation."""
         trainer, reset = self._trainer, self._environment.reset
-        step = step_of(trainer)
+        step = name_step(trainer)
         rank = trainer.accelerator.process_index  # ranks may share one store of replies
         starting = [
             reset(task, seed=self._seed, group=f"{step}/{task}", name=f"{step}/{rank}.{number}")
@@ -159,7 +159,7 @@ class Rollout:
         view = episode.view
         return self.text.opening(view.system, view.messages, view.tools)
 
-    def _round(self, live: list[Row]) -> list[Row]:
+    def _round(self, live: list[TokenRow]) -> list[TokenRow]:
         """One reply of each, and what the environment says to it. Returns those that go on."""
         rooms = {id(row): self._most - len(row.completion_ids) - len(row.pending) for row in live}
         speaking = [row for row in live if rooms[id(row)] > 0]
@@ -179,15 +179,15 @@ class Rollout:
         await asyncio.gather(*(episode.close() for episode in episodes))
 
 
-def step_of(trainer: Any) -> str:
+def name_step(trainer: Any) -> str:
     """The trainer's step, the same when a run goes on from a checkpoint; evaluation's episodes are others than training's."""
     return f"{'' if trainer.model.training else 'eval-'}{trainer.state.global_step}"
 
 
-def text_of(trainer: Any) -> Text:
+def make_text(trainer: Any) -> ChatText:
     processing = trainer.processing_class
     tokenizer = getattr(processing, "tokenizer", processing)
-    return Text(tokenizer, trainer.eos_token_ids, getattr(trainer, "chat_template_kwargs", None))
+    return ChatText(tokenizer, trainer.eos_token_ids, getattr(trainer, "chat_template_kwargs", None))
 
 
 def sample_with_model(trainer: Any, contexts: list[list[int]], most: int) -> list[Sampled]:
@@ -209,5 +209,5 @@ def sample_with_model(trainer: Any, contexts: list[list[int]], most: int) -> lis
         out = model.generate(input_ids=ids, attention_mask=seen, generation_config=config)
     drawn = out.sequences[:, width:]
     each = [s.log_softmax(-1).gather(1, drawn[:, i : i + 1]) for i, s in enumerate(out.scores)]
-    replies = [until_end(ids, trainer.eos_token_ids) for ids in drawn.tolist()]
+    replies = [cut_after_end(ids, trainer.eos_token_ids) for ids in drawn.tolist()]
     return [(ids, row[: len(ids)]) for ids, row in zip(replies, torch.cat(each, dim=1).tolist(), strict=True)]

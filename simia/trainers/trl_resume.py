@@ -17,12 +17,12 @@ from simia.errors import UserError
 CHECKPOINT = re.compile(r"checkpoint-(\d+)")
 
 
-def last_checkpoint(out: Path, say: Callable[[str], None]) -> Path | None:
+def find_last_checkpoint(out: Path, say: Callable[[str], None]) -> Path | None:
     """The last whole one: a kill may come while one is written, whose state is what is written last."""
     found = {int(match[1]): path for path in out.glob("checkpoint-*") if (match := CHECKPOINT.fullmatch(path.name))}
     for _, path in sorted(found.items(), reverse=True):
         try:
-            state_of(path)
+            read_trainer_state(path)
         except (OSError, ValueError):
             say(f"{path} was not written to its end, and is passed over")
         else:
@@ -30,13 +30,13 @@ def last_checkpoint(out: Path, say: Callable[[str], None]) -> Path | None:
     return None
 
 
-def state_of(checkpoint: Path) -> Any:
+def read_trainer_state(checkpoint: Path) -> Any:
     return json.loads((checkpoint / "trainer_state.json").read_text())
 
 
-def finished(last: Path, arguments: Any) -> int | None:
+def find_final_step(last: Path, arguments: Any) -> int | None:
     """The step at which all that was asked for is done; None: there is more to do. The trainer itself would do one step too many."""
-    state = state_of(last)
+    state = read_trainer_state(last)
     if arguments.max_steps > 0:
         done = state["global_step"] >= arguments.max_steps
     else:
@@ -44,7 +44,7 @@ def finished(last: Path, arguments: Any) -> int | None:
     return int(state["global_step"]) if done else None
 
 
-def enough(arguments: Any, tasks: int) -> None:
+def check_task_count(arguments: Any, tasks: int) -> None:
     """Raises `UserError` where no batch could be filled with different tasks: the trainer would stop at step 0 as if all were done."""
     groups = arguments.generation_batch_size // arguments.num_generations
     if groups > tasks:
@@ -54,7 +54,7 @@ def enough(arguments: Any, tasks: int) -> None:
         )
 
 
-def same_order() -> Any:
+def make_order_callback() -> Any:
     """A callback: the tasks' order in an epoch follows from the seed and the epoch's number. The sampler's own comes from a generator
     that no checkpoint holds: a run that goes on would play the first epoch's order again, other tasks than were paid for."""
     from transformers import TrainerCallback  # type: ignore[import-not-found,unused-ignore]

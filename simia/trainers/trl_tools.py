@@ -26,9 +26,9 @@ from simia import event_loop
 from simia.envs.environment import Environment, Episode
 from simia.errors import Code, UserError
 from simia.tool import ToolSpec
-from simia.trainers.aborted import tell_lost
-from simia.trainers.ranks import agreed
-from simia.trainers.trl import step_of, task_rows
+from simia.trainers.aborted import log_aborted
+from simia.trainers.ranks import run_on_all_ranks
+from simia.trainers.trl import name_step, task_rows
 from simia.trajectory import Message, ToolCall, Trajectory
 
 PLAIN: dict[str, Any] = {"string": str, "integer": int, "number": float, "boolean": bool, "null": type(None)}
@@ -55,8 +55,10 @@ def tools_reward(
     """
 
     said = zip(environments, completions, strict=True)
-    episodes = agreed(lambda: event_loop.run_together(tools._finish(completion) for tools, completion in said))
-    tell_lost(episodes, trainer_state.global_step + 1 if trainer_state is not None else 0)
+    episodes = run_on_all_ranks(
+        lambda: event_loop.run_together(tools._finish(completion) for tools, completion in said)
+    )
+    log_aborted(episodes, trainer_state.global_step + 1 if trainer_state is not None else 0)
     return [episode.reward.value if episode.reward else None for episode in episodes]
 
 
@@ -80,7 +82,7 @@ def environment_factory(
     batch = ""
 
     def opens() -> str:
-        step = "" if trainer is None else step_of(trainer())
+        step = "" if trainer is None else name_step(trainer())
         batches[step] += 1
         if not step:
             return f"{name}{batches[step]}"
@@ -99,7 +101,7 @@ def environment_factory(
 
     Opened.__name__ = Opened.__qualname__ = re.sub(r"\W", "_", environment.pack.name)
     for tool in environment.pack.tools:
-        setattr(Opened, tool.name, method_of(tool))
+        setattr(Opened, tool.name, make_method(tool))
 
     def factory() -> Tools:
         made.append(Opened(environment, seed, on_trajectory))
@@ -163,20 +165,20 @@ class Tools:
         return self._episode
 
 
-def method_of(tool: ToolSpec) -> Callable[..., str]:
+def make_method(tool: ToolSpec) -> Callable[..., str]:
     """A method whose signature and docstring give TRL the tool's schema. Raises `UserError` where none can."""
     if tool.name in TAKEN or tool.name.startswith("_"):
         raise UserError(f"tool {tool.name!r}: TRL's environment_factory uses that name itself; train with rollout_func")
     properties: dict[str, Any] = tool.parameters.get("properties", {})
     required = tool.parameters.get("required", [])
     parameters = [inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)]
-    hints, lines = dict[str, Any](), [one_line(tool.description, keep=True), "", "Args:"]
+    hints, lines = dict[str, Any](), [escape_sections(tool.description, keep=True), "", "Args:"]
     for name, schema in properties.items():
         if name == "self":  # which the method has already
             raise UserError(
                 f"tool {tool.name!r}: no method can have an argument {name!r} beside its own; train with rollout_func"
             )
-        hints[name], told = typed(schema)
+        hints[name], told = make_type_hint(schema)
         default = inspect.Parameter.empty if name in required else None
         try:
             kind = inspect.Parameter.KEYWORD_ONLY
@@ -186,7 +188,7 @@ def method_of(tool: ToolSpec) -> Callable[..., str]:
                 f"tool {tool.name!r}: its argument {name!r} is no Python name, and TRL's environment_factory reads signatures; "
                 "train with rollout_func"
             ) from None
-        lines.append(f"    {name}: {described(name, schema, told)}")
+        lines.append(f"    {name}: {describe_argument(name, schema, told)}")
 
     def method(self: Tools, /, **arguments: Any) -> str:
         return self._call(tool.name, arguments)
@@ -198,22 +200,22 @@ def method_of(tool: ToolSpec) -> Callable[..., str]:
     return method
 
 
-def described(name: str, schema: Any, told: dict[str, Any]) -> str:
+def describe_argument(name: str, schema: Any, told: dict[str, Any]) -> str:
     """An argument's description on one line, never empty; with what its type hint does not say of the schema."""
     schema = schema if isinstance(schema, dict) else {}
-    words = one_line(schema.get("description") or name.replace("_", " "))
+    words = escape_sections(schema.get("description") or name.replace("_", " "))
     left = {k: v for k, v in schema.items() if k not in ("description", "title") and told.get(k) != v}
     if not left:
         return words
-    return f"{words.rstrip('.')}. JSON Schema: {one_line(json.dumps(left, ensure_ascii=False))}"
+    return f"{words.rstrip('.')}. JSON Schema: {escape_sections(json.dumps(left, ensure_ascii=False))}"
 
 
-def one_line(text: str, *, keep: bool = False) -> str:
+def escape_sections(text: str, *, keep: bool = False) -> str:
     """Text that the docstring's parser reads as text; `keep`: with its line breaks."""
     return SECTION.sub(r"\1 :", text if keep else " ".join(text.split()))
 
 
-def typed(schema: Any) -> tuple[Any, Any]:
+def make_type_hint(schema: Any) -> tuple[Any, Any]:
     """A type hint, and the JSON Schema that TRL will make of it."""
     if not isinstance(schema, dict):
         return Any, {}
@@ -229,7 +231,7 @@ def typed(schema: Any) -> tuple[Any, Any]:
     container: Any = {"array": list, "object": dict}.get(str(kind))
     if container is not None:
         of = "items" if container is list else "additionalProperties"
-        inner, told = typed(schema.get(of))
+        inner, told = make_type_hint(schema.get(of))
         if inner is Any:
             return container, {"type": kind}
         return container[inner] if container is list else container[str, inner], {"type": kind, of: told}

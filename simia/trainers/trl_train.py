@@ -24,17 +24,17 @@ from typing import Any, Literal
 from pydantic import Field
 
 from simia import event_loop, terminal
-from simia.config import Config, assign, find_config, load, parse, read
+from simia.config import Config, assign_setting, find_config, load_config, parse_config, read_config_file
 from simia.envs.config import EnvironmentConfig
 from simia.envs.environment import Environment
 from simia.envs.opening import open_environment, select_tasks
 from simia.errors import UserError
 from simia.pack import Pack
 from simia.trainers import ranks
-from simia.trainers.launch import Launch, as_setting, check_stage, folder_there, tasks_of_split, writable
-from simia.trainers.trl_resume import enough, finished, last_checkpoint, same_order
+from simia.trainers.launch import Launch, check_folder, check_stage, check_writable, format_setting, select_split
+from simia.trainers.trl_resume import check_task_count, find_final_step, find_last_checkpoint, make_order_callback
 from simia.trainers.versions import interpreter
-from simia.venvs import python_path
+from simia.venvs import make_python_path
 
 EXPONENT = re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+")
 MODULE = "simia.trainers.trl_train"
@@ -60,26 +60,26 @@ class TrlConfig(Config):
 def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None) -> Launch:
     """Check config, pack and versions. `python`: an interpreter with TRL (unset: this one if it fits, else simia's own for TRL).
     Raises `UserError` with one line for what must be changed first."""
-    data = read(config)
+    data = read_config_file(config)
     for name, value in changes.items():
-        assign(data, name.split("."), value)
-    settings = parse(TrlConfig, data, where=str(config))
+        assign_setting(data, name.split("."), value)
+    settings = parse_config(TrlConfig, data, where=str(config))
     pack = Pack.load(settings.stage.pack)
     tasks = select_tasks(pack, settings.stage)
     if settings.through == "rollout_func" and settings.grpo.get("use_vllm"):
         raise UserError(
             "rollout_func samples with the trainer's own model: set grpo.use_vllm=false, or through=environment_factory"
         )
-    folder_there(settings.model, "model")
+    check_folder(settings.model, "model")
     if settings.evaluate is not None:
-        tasks_of_split(pack, pack.tasks, settings.evaluate, " to evaluate on")
+        select_split(pack, pack.tasks, settings.evaluate, " to evaluate on")
     check_stage(settings.stage, pack)
     if isinstance(out := settings.grpo.get("output_dir"), str):
-        writable(Path(out), "grpo.output_dir")
+        check_writable(Path(out), "grpo.output_dir")
     python = interpreter("trl", python)
     command = [str(python), "-m", MODULE, str(find_config(config).absolute())]
     for name, value in changes.items():
-        command += ["--set", f"{name}={as_setting(value)}"]
+        command += ["--set", f"{name}={format_setting(value)}"]
     backend = settings.stage.backend if isinstance(settings.stage.backend, str) else "mixed"
     which = f"{len(tasks)} tasks of {pack.name}" + (f", split {settings.stage.split}" if settings.stage.split else "")
     notes = [f"GRPO of {settings.model} on {which} ({backend}), through TRL's {settings.through} ({python})"]
@@ -87,7 +87,7 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None)
         notes.append(
             "the small local model plays the tools and judges, which shows how it works and not how well: name one under stage.llm"
         )
-    env = {"PYTHONPATH": python_path(python), "TRL_EXPERIMENTAL_SILENCE": "1"}
+    env = {"PYTHONPATH": make_python_path(python), "TRL_EXPERIMENTAL_SILENCE": "1"}
     return Launch(command, env=env, notes=notes, check=[*command, "--check"])
 
 
@@ -96,25 +96,27 @@ def train(config: TrlConfig) -> None:
     from datasets import Dataset  # type: ignore[import-not-found,unused-ignore]
     from trl import GRPOConfig, GRPOTrainer  # type: ignore[import-not-found,unused-ignore]
 
-    arguments = one_device(arguments_of(config, GRPOConfig))
+    arguments = limit_to_one_device(make_arguments(config, GRPOConfig))
     out = Path(arguments.output_dir)
-    last = last_checkpoint(out, say) if config.resume else None
-    if last is not None and (step := finished(last, arguments)) is not None:
+    last = find_last_checkpoint(out, say_once) if config.resume else None
+    if last is not None and (step := find_final_step(last, arguments)) is not None:
         name = "max_steps" if arguments.max_steps > 0 else "num_train_epochs"
-        return say(f"finished at step {step}, see {last}; raise grpo.{name} to go on")
-    environment = ranks.agreed(lambda: event_loop.run(open_environment(config.stage, store=replies_of(out), say=say)))
+        return say_once(f"finished at step {step}, see {last}; raise grpo.{name} to go on")
+    environment = ranks.run_on_all_ranks(
+        lambda: event_loop.run(open_environment(config.stage, store=find_reply_folder(out), say=say_once))
+    )
     try:
-        plays = way_in(config, environment, lambda: trainer)
-        learns = Dataset.from_list(rows(config, environment, None))
-        enough(arguments, len(learns))
-        judged = Dataset.from_list(rows(config, environment, config.evaluate)) if config.evaluate else None
+        plays = choose_rollout(config, environment, lambda: trainer)
+        learns = Dataset.from_list(make_rows(config, environment, None))
+        check_task_count(arguments, len(learns))
+        judged = Dataset.from_list(make_rows(config, environment, config.evaluate)) if config.evaluate else None
         try:
             trainer = GRPOTrainer(
                 model=config.model,
                 args=arguments,
                 train_dataset=learns,
                 eval_dataset=judged,
-                callbacks=[same_order()],
+                callbacks=[make_order_callback()],
                 **plays,
             )
         except (ValueError, OSError) as error:  # no such model, a chat template whose calls TRL cannot read
@@ -122,39 +124,39 @@ def train(config: TrlConfig) -> None:
         trainer.train(resume_from_checkpoint=str(last) if last else None)
         trainer.save_model()
     except UserError as error:
-        tell(error)  # before anything is closed: another rank that ends meanwhile has this one ended
+        report_error(error)  # before anything is closed: another rank that ends meanwhile has this one ended
         raise SystemExit(2) from None
     finally:
         event_loop.run(environment.close())
-    if (group := ranks.group()) is not None:
+    if (group := ranks.find_process_group()) is not None:
         group.destroy_process_group()
 
 
-def say(text: str) -> None:
+def say_once(text: str) -> None:
     """What all ranks would say, once."""
-    if ranks.rank() == 0:
+    if ranks.find_rank() == 0:
         terminal.say(text)
 
 
-def replies_of(out: Path) -> Path:
+def find_reply_folder(out: Path) -> Path:
     """Where this rank finds and keeps replies. Of several machines each has its own: they are SQLite files, which hosts must not share."""
     many = os.environ.get("WORLD_SIZE", "1") != os.environ.get("LOCAL_WORLD_SIZE", os.environ.get("WORLD_SIZE", "1"))
     return out / (f"replies-{os.environ.get('GROUP_RANK', '0')}" if many else "replies")
 
 
-def one_device(arguments: Any) -> Any:
+def limit_to_one_device(arguments: Any) -> Any:
     """A process trains on one GPU. Alone among several it would spread its batches over all of them (DataParallel), which TRL's groups
     do not reckon with."""
     if arguments.n_gpu > 1:
-        say(f"one of {arguments.n_gpu} GPUs is used; set processes={arguments.n_gpu} for all")
+        say_once(f"one of {arguments.n_gpu} GPUs is used; set processes={arguments.n_gpu} for all")
         arguments._n_gpu = 1
     return arguments
 
 
-def arguments_of(config: TrlConfig, made: Any) -> Any:
+def make_arguments(config: TrlConfig, made: Any) -> Any:
     """TRL's configuration. Raises `UserError` for a name or a value that it does not take."""
     kinds = {field.name: str(field.type) for field in dataclasses.fields(made)}
-    given = fields(config.grpo, list(kinds))
+    given = check_fields(config.grpo, list(kinds))
     for name, value in given.items():
         if isinstance(value, str) and not re.search(r"\b(str|Any|dict|list|Strategy|Type)", kinds[name]):
             kind = re.sub(r"<class '(\w+)'>", r"\1", kinds[name])
@@ -168,7 +170,7 @@ def arguments_of(config: TrlConfig, made: Any) -> Any:
         raise UserError(f"grpo: {' '.join(str(error).split())}") from None
 
 
-def check(config: TrlConfig) -> None:
+def check_arguments(config: TrlConfig) -> None:
     """What a dry run asks of TRL's environment. It may be asked on a machine without the GPU that is trained on."""
     from trl import GRPOConfig  # type: ignore[import-not-found,unused-ignore]
 
@@ -177,10 +179,10 @@ def check(config: TrlConfig) -> None:
     for name in ("per_device_train_batch_size", "per_device_eval_batch_size"):
         size = config.grpo.get(name, 8)
         elsewhere[name] = size * config.processes if isinstance(size, int) else size
-    arguments_of(config.model_copy(update={"grpo": {**config.grpo, **elsewhere}}), GRPOConfig)
+    make_arguments(config.model_copy(update={"grpo": {**config.grpo, **elsewhere}}), GRPOConfig)
 
 
-def rows(config: TrlConfig, environment: Environment, split: str | None) -> list[dict[str, Any]]:
+def make_rows(config: TrlConfig, environment: Environment, split: str | None) -> list[dict[str, Any]]:
     """The tasks of the stage; `split`: those of the pack's split, for evaluation."""
     from simia.trainers.trl import task_rows
     from simia.trainers.trl_tools import tool_rows
@@ -195,7 +197,7 @@ def rows(config: TrlConfig, environment: Environment, split: str | None) -> list
         environment.tasks = chosen_here
 
 
-def way_in(config: TrlConfig, environment: Environment, trainer: Callable[[], Any]) -> dict[str, Any]:
+def choose_rollout(config: TrlConfig, environment: Environment, trainer: Callable[[], Any]) -> dict[str, Any]:
     from simia.trainers.trl import environment_reward, rollout_func
     from simia.trainers.trl_tools import environment_factory, tools_reward
 
@@ -207,7 +209,7 @@ def way_in(config: TrlConfig, environment: Environment, trainer: Callable[[], An
     return {"rollout_func": roll, "reward_funcs": [environment_reward]}
 
 
-def fields(given: dict[str, Any], known: list[str]) -> dict[str, Any]:
+def check_fields(given: dict[str, Any], known: list[str]) -> dict[str, Any]:
     """TRL's fields, checked by name. YAML reads `1e-6` as text, and 2026-11-21 as a date; neither is what is meant."""
     for name in given:
         if name not in known:
@@ -217,10 +219,10 @@ def fields(given: dict[str, Any], known: list[str]) -> dict[str, Any]:
             )
     if "output_dir" not in given:
         raise UserError("grpo.output_dir is not set: name the folder for checkpoints")
-    return {name: meant(value) for name, value in given.items()}
+    return {name: convert_value(value) for name, value in given.items()}
 
 
-def meant(value: Any) -> Any:
+def convert_value(value: Any) -> Any:
     """Text that is written as a number on purpose ("64") stays text."""
     if isinstance(value, date):
         return str(value)
@@ -234,26 +236,26 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--check", action="store_true", help="only whether TRL takes the configuration")
     given = parser.parse_args(arguments)
     try:
-        config = load(TrlConfig, given.config, given.settings)
+        config = load_config(TrlConfig, given.config, given.settings)
         if given.check:
-            check(config)
+            check_arguments(config)
         elif config.processes > 1 and "RANK" not in os.environ:
-            return several(config, arguments)
+            return launch_processes(config, arguments)
         else:
             train(config)
     except KeyboardInterrupt:
-        if ranks.rank() == 0:
+        if ranks.find_rank() == 0:
             terminal.say_error("simia: stopped; the same command goes on from the last checkpoint")
         return 130
     except UserError as error:
-        tell(error)
+        report_error(error)
         return 2
     return 0
 
 
-def tell(error: UserError) -> None:
+def report_error(error: UserError) -> None:
     """One line, whether one rank stops or all do for the same reason: the others wait until the first has spoken."""
-    rank = ranks.rank()
+    rank = ranks.find_rank()
     if rank:
         time.sleep(AFTER_FIRST)
         if isinstance(error, ranks.Stopped):
@@ -261,7 +263,7 @@ def tell(error: UserError) -> None:
     terminal.say_error(f"simia: rank {rank}: {error}" if rank else f"simia: {error}")
 
 
-def several(config: TrlConfig, arguments: list[str]) -> int:
+def launch_processes(config: TrlConfig, arguments: list[str]) -> int:
     """This command in so many processes, by torch's launcher, which ends all where one ends badly. Returns the first bad exit code.
     Raises `UserError` where there are fewer GPUs."""
     import torch  # type: ignore[import-not-found,unused-ignore]

@@ -16,7 +16,7 @@ import yaml
 
 from simia.errors import UserError
 from simia.resources import cache_root
-from simia.venvs import RECIPES, distributions_of, plain
+from simia.venvs import RECIPES, list_distributions, normalize_name
 
 NEEDS: dict[str, dict[str, str]] = yaml.safe_load(Path(__file__).with_name("versions.yaml").read_text("utf-8"))
 """Trainer → distribution → range, as pip writes ranges; an empty one: any version."""
@@ -25,7 +25,7 @@ RAGEN_CLONE = f"git clone https://github.com/RAGEN-AI/RAGEN && cd RAGEN && git c
 
 
 @dataclass(frozen=True)
-class Fit:
+class VersionFit:
     """How an environment compares with what a trainer needs: what is not there, and what is in a version that it does not bear."""
 
     missing: tuple[str, ...]
@@ -41,25 +41,25 @@ class Fit:
         return "; ".join(parts) or "fits"
 
 
-def installed(python: Path | None = None) -> dict[str, str]:
+def list_installed(python: Path | None = None) -> dict[str, str]:
     """Distributions with their versions, of that interpreter's environment (None: of this one)."""
     if python is None or str(python) == sys.executable:
         # The first on the path counts.
         found = {one.name: one.version for one in reversed(list(distributions())) if one.name}
     else:
-        found = distributions_of(python)
-    return {plain(name): version for name, version in found.items()}
+        found = list_distributions(python)
+    return {normalize_name(name): version for name, version in found.items()}
 
 
-def compare(trainer: str, versions: Mapping[str, str]) -> Fit:
+def compare_versions(trainer: str, versions: Mapping[str, str]) -> VersionFit:
     missing, clashing = [], []
     for name, wanted in NEEDS[trainer].items():
-        version = versions.get(plain(name))
+        version = versions.get(normalize_name(name))
         if version is None:
             missing.append(name)
-        elif not satisfies(version, wanted):
+        elif not is_in_range(version, wanted):
             clashing.append(f"{name} {version} ({trainer} needs {wanted})")
-    return Fit(tuple(missing), tuple(clashing))
+    return VersionFit(tuple(missing), tuple(clashing))
 
 
 def interpreter(trainer: str, python: Path | None) -> Path:
@@ -67,16 +67,18 @@ def interpreter(trainer: str, python: Path | None) -> Path:
 
     Raises `UserError` with one line that says what clashes there and which command makes a clean environment.
     """
-    fit = compare(trainer, installed(python))
+    fit = compare_versions(trainer, list_installed(python))
     if fit.fits:
         return python or Path(sys.executable)
-    own = home_of(trainer)
+    own = find_own_interpreter(trainer)
     if python is None and own is not None:
         return own
-    raise UserError(f"{python or sys.executable} cannot run {trainer}: {fit}; a clean environment: {clean(trainer)}")
+    raise UserError(
+        f"{python or sys.executable} cannot run {trainer}: {fit}; a clean environment: {format_build_command(trainer)}"
+    )
 
 
-def home_of(trainer: str) -> Path | None:
+def find_own_interpreter(trainer: str) -> Path | None:
     """The interpreter of the trainer's own environment, if that is built."""
     # That recipe is for its environments alone, not to train.
     recipe = RECIPES.get(trainer) if trainer != "ragen" else None
@@ -84,19 +86,19 @@ def home_of(trainer: str) -> Path | None:
     return python if python is not None and python.exists() else None
 
 
-def clean(trainer: str) -> str:
+def format_build_command(trainer: str) -> str:
     """The command that makes a clean environment for that trainer."""
     if trainer == "ragen":  # on a machine with GPUs, by RAGEN's own script: its package on the index is another one
         return f"{RAGEN_CLONE} && bash scripts/setup_ragen.sh"
     return f"{sys.executable} -P -m simia.venvs {trainer}"
 
 
-def satisfies(version: str, wanted: str) -> bool:
+def is_in_range(version: str, wanted: str) -> bool:
     """Whether the release numbers lie in the range; what follows them (`+cpu`, `.post1`, `rc1`) is not looked at."""
-    have = release(version)
+    have = parse_release(version)
     for part in filter(None, wanted.split(",")):
         sign, number = re.match(r"([<>=!]=|[<>])(.+)", part).groups()  # type: ignore[union-attr] # NEEDS is ours
-        bound = release(number)
+        bound = parse_release(number)
         order = (have > bound) - (have < bound)
         if not {"==": order == 0, "!=": order != 0, ">=": order >= 0, "<=": order <= 0, ">": order > 0, "<": order < 0}[
             sign
@@ -105,7 +107,7 @@ def satisfies(version: str, wanted: str) -> bool:
     return True
 
 
-def release(version: str) -> tuple[int, ...]:
+def parse_release(version: str) -> tuple[int, ...]:
     """`5.6.0+cpu` → (5, 6): zeros at the end say nothing."""
     found = re.match(r"\d+(\.\d+)*", version)
     numbers = [int(n) for n in found.group().split(".")] if found else []

@@ -5,19 +5,19 @@ dependency of simia. A recipe is a list of pip steps; its hash names the environ
 `python -m simia.venvs llamafactory` builds it where it is not there yet and prints the path of its interpreter.
 """
 
-from simia.venvs.build import Say, ensure, ensure_packages, locked
-from simia.venvs.python_path import distributions_of, python_path
-from simia.venvs.requirements import FOR_PACKS, RECIPES, Recipe, plain
+from simia.venvs.build import Say, ensure_environment, ensure_packages, lock_file
+from simia.venvs.import_path import list_distributions, make_python_path
+from simia.venvs.requirements import FOR_PACKS, RECIPES, Recipe, normalize_name
 
 __all__ = [
     "FOR_PACKS",
     "RECIPES",
     "Recipe",
     "Say",
-    "distributions_of",
-    "ensure",
+    "ensure_environment",
     "ensure_packages",
-    "locked",
-    "plain",
-    "python_path",
+    "list_distributions",
+    "lock_file",
+    "make_python_path",
+    "normalize_name",
 ]

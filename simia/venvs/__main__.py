@@ -6,7 +6,7 @@ import sys
 
 from simia.errors import UserError
 from simia.terminal import say, say_error
-from simia.venvs import RECIPES, ensure
+from simia.venvs import RECIPES, ensure_environment
 
 
 def main(arguments: list[str]) -> int:
@@ -14,7 +14,7 @@ def main(arguments: list[str]) -> int:
         say_error(f"usage: python -m simia.venvs {{{'|'.join(RECIPES)}}}")
         return 2
     try:
-        say(ensure(arguments[0], say=say_error))
+        say(ensure_environment(arguments[0], say=say_error))
     except UserError as error:
         say_error(f"simia: {error}")
         return 1

@@ -23,7 +23,7 @@ Say = Callable[[str], None]
 MADE = re.compile(r"[a-z][a-z0-9_]*-[0-9a-f]{12}")
 
 
-def ensure(name: str, say: Say = lambda line: None) -> Path:
+def ensure_environment(name: str, say: Say = lambda line: None) -> Path:
     """The interpreter of that trainer's environment, which is built when it is not there yet.
 
     A name that `ensure_packages` gave is found where it was built on this machine; to build it again is for who knows the
@@ -57,13 +57,13 @@ def ensure_recipe(recipe: Recipe, say: Say = lambda line: None) -> Path:
     home = root / recipe.key
     if not home.is_dir():
         root.mkdir(parents=True, exist_ok=True)
-        with locked(root / f"{recipe.key}.lock"):
+        with lock_file(root / f"{recipe.key}.lock"):
             if not home.is_dir():  # another process may have built it while this one waited
-                build(recipe, home, say)
+                build_environment(recipe, home, say)
     return home / "bin" / "python"
 
 
-def build(recipe: Recipe, home: Path, say: Say) -> None:
+def build_environment(recipe: Recipe, home: Path, say: Say) -> None:
     """Build under a temporary name, probe, rename. The caller holds the lock, so leftovers here are of killed builds."""
     log = home.parent / f"{recipe.key}.log"
     say(f"building the {recipe.name} environment ({recipe.size}); log: {log}")
@@ -74,7 +74,7 @@ def build(recipe: Recipe, home: Path, say: Say) -> None:
     # What a user names is code of others: to build it, or to start its interpreter, would run it outside of the sandbox.
     wheels = () if recipe.name in RECIPES else ("--only-binary", ":all:")
     with log.open("wb") as out:
-        step(recipe, [sys.executable, "-P", "-m", "venv", str(draft)], log, out.fileno())
+        run_step(recipe, [sys.executable, "-P", "-m", "venv", str(draft)], log, out.fileno())
         for pins in recipe.steps:
             say(f"  pip install {' '.join(pins)}")
             pip = [
@@ -88,21 +88,21 @@ def build(recipe: Recipe, home: Path, say: Say) -> None:
                 *wheels,
                 *pins,
             ]
-            step(recipe, pip, log, out.fileno())
+            run_step(recipe, pip, log, out.fileno())
         if recipe.without:
             pip = [str(python), "-P", "-m", "pip", "uninstall", "--disable-pip-version-check", "-y", *recipe.without]
-            step(recipe, pip, log, out.fileno())
+            run_step(recipe, pip, log, out.fileno())
         packages = next(draft.glob("lib/python*/site-packages"))
         for stub in recipe.stubs:
             (packages / f"{stub}.py").write_text('"""Empty on purpose: imported, never used."""\n')
         if recipe.probe:
-            step(recipe, [str(python), "-P", "-c", recipe.probe], log, out.fileno())
-    relocate(draft / "bin", draft, home)
+            run_step(recipe, [str(python), "-P", "-c", recipe.probe], log, out.fileno())
+    relocate_scripts(draft / "bin", draft, home)
     draft.rename(home)
     say(f"built {home}")
 
 
-def step(recipe: Recipe, command: list[str], log: Path, out: int) -> None:
+def run_step(recipe: Recipe, command: list[str], log: Path, out: int) -> None:
     """Run one command into the log. Commands have -P: nothing is imported from the current folder. The environment of simia's own interpreter must not leak into the trainer's."""
     env = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")}
     os.write(out, f"$ {' '.join(command)}\n".encode())
@@ -112,7 +112,7 @@ def step(recipe: Recipe, command: list[str], log: Path, out: int) -> None:
         raise UserError(f"the {recipe.name} environment could not be built: {lines[-1][:200]} (log: {log})")
 
 
-def relocate(scripts: Path, old: Path, new: Path) -> None:
+def relocate_scripts(scripts: Path, old: Path, new: Path) -> None:
     """Console scripts carry the absolute path of their interpreter: let them name the final one."""
     for script in scripts.iterdir():
         if script.is_symlink() or not script.is_file():
@@ -123,7 +123,7 @@ def relocate(scripts: Path, old: Path, new: Path) -> None:
 
 
 @contextmanager
-def locked(path: Path) -> Iterator[None]:
+def lock_file(path: Path) -> Iterator[None]:
     """One builder at a time on this machine; the kernel lets go of the lock when a builder is killed."""
     with path.open("w") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)

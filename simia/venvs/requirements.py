@@ -35,7 +35,7 @@ class Recipe:
         return f"{self.name}-{hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:12]}"
 
 
-def plain(name: str) -> str:
+def normalize_name(name: str) -> str:
     """A distribution's name as indexes compare it."""
     return re.sub(r"[-_.]+", "-", name).lower()
 

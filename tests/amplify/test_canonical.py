@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simia.amplification.prompt import exemplar
+from simia.amplification.prompt import render_exemplar
 from simia.formats.reply import parse
 from simia.formats.reply.canonical import read_canonical
-from simia.formats.reply.parse import Parsed, parse_reply
+from simia.formats.reply.parse import ParsedReply, parse_reply
 from simia.pack import Pack
 from simia.trajectory import Message, Trajectory
 from tests.properties import examples
@@ -21,7 +21,7 @@ from tests.properties import examples
 RECORDINGS = Path(__file__).parent.parent / "recordings"
 
 
-def by_the_dialects(text: str, monkeypatch: pytest.MonkeyPatch) -> Parsed:
+def by_the_dialects(text: str, monkeypatch: pytest.MonkeyPatch) -> ParsedReply:
     with monkeypatch.context() as patch:
         patch.setattr(parse, "read_canonical", lambda _: None)
         return parse_reply(text)
@@ -45,7 +45,7 @@ def same(text: str, monkeypatch: pytest.MonkeyPatch) -> bool:
 @pytest.mark.parametrize("pack", ["customer_service", "office"])
 def test_every_seed_goes_the_short_way(pack: str, form: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     for seed in Pack.load(pack).seeds:
-        assert same(exemplar(seed, form), monkeypatch), seed.task_id
+        assert same(render_exemplar(seed, form), monkeypatch), seed.task_id
 
 
 def test_recorded_replies_read_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,7 +186,7 @@ def test_text_parts_are_left_to_the_dialects(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_message_with_a_call_and_its_result() -> None:
     seed = Trajectory(messages=[Message(role="user", content="hi")])
-    assert read_canonical(exemplar(seed, "json")) == (
+    assert read_canonical(render_exemplar(seed, "json")) == (
         [Message(role="user", content="hi")],
         [{"role": "user", "content": "hi"}],
         [],
@@ -202,7 +202,7 @@ SLIPS = st.lists(
 @examples(500)
 @given(slips=SLIPS, seed=st.integers(0, 15), cut=st.integers(0, 4))
 def test_slips_anywhere(slips: list[tuple[str, int, bool]], seed: int, cut: int) -> None:
-    text = exemplar(Pack.load("office").seeds[seed], "json")
+    text = render_exemplar(Pack.load("office").seeds[seed], "json")
     for piece, at, instead in slips:
         at = at % len(text)
         text = text[:at] + piece + text[at + instead :]

@@ -9,8 +9,8 @@ from pydantic import ValidationError
 
 from simia.errors import Code
 from simia.pack import Pack
-from simia.quality.check import Checks, check, estimate_tokens
-from simia.quality.fast_tokens import text_tokens
+from simia.quality.check import Checks, check_trajectory, estimate_trajectory_tokens
+from simia.quality.fast_tokens import estimate_text_tokens
 from simia.tool import ToolSpec
 from simia.trajectory import End, Message, ToolCall, Trajectory
 
@@ -59,7 +59,7 @@ GOOD = trajectory(user(), asks(), result(), says())
 
 
 def codes(t: Trajectory, **more: Any) -> list[Code]:
-    return [issue.code for issue in check(t, Checks(**more.pop("checks", {})), **more)]
+    return [issue.code for issue in check_trajectory(t, Checks(**more.pop("checks", {})), **more)]
 
 
 RIGHT = [
@@ -86,7 +86,7 @@ RIGHT = [
 
 @pytest.mark.parametrize("t", [c[1] for c in RIGHT], ids=[c[0] for c in RIGHT])
 def test_a_right_trajectory_passes(t: Trajectory) -> None:
-    assert check(t, Checks(), seed=trajectory(user("Another story"), asks(), result(), says())) == []
+    assert check_trajectory(t, Checks(), seed=trajectory(user("Another story"), asks(), result(), says())) == []
 
 
 def with_arguments(**arguments: Any) -> Trajectory:
@@ -155,14 +155,17 @@ def test_leaks_are_seen_wherever_the_model_writes(text: str) -> None:
         "messages[3]": trajectory(user(), asks(), result(), says(f"Here: {text}")),
     }
     for where, t in places.items():
-        assert (Code.LEAK, where) in [(i.code, i.where) for i in check(t, Checks())]
+        assert (Code.LEAK, where) in [(i.code, i.where) for i in check_trajectory(t, Checks())]
     in_arguments = trajectory(user(), asks(arguments={"order_id": text}), result(), says())
     assert Code.LEAK in codes(in_arguments)
 
 
 def test_a_call_written_as_text_is_a_leak() -> None:
     written = '{"name": "get_order", "arguments": {"order_id": "ORD-20417"}}'
-    codes = [issue.code for issue in check(trajectory(user("Where is ORD-20417?"), says(written)), Checks(), ids=None)]
+    codes = [
+        issue.code
+        for issue in check_trajectory(trajectory(user("Where is ORD-20417?"), says(written)), Checks(), ids=None)
+    ]
     assert Code.LEAK in codes
 
 
@@ -177,7 +180,7 @@ def test_own_markers_replace_ours() -> None:
 
 
 def test_findings_name_the_place_and_the_path() -> None:
-    issue = check(with_arguments(filter={"tags": ["a", 1]}), Checks())[0]
+    issue = check_trajectory(with_arguments(filter={"tags": ["a", 1]}), Checks())[0]
     assert issue.where == "messages[1].calls[0]"
     assert "filter.tags[1]" in issue.detail
 
@@ -229,7 +232,7 @@ COUNTED = [
 def test_the_estimate_is_on_the_safe_side_and_near(text: str, tokens: int) -> None:
     many = 50
     grown = trajectory(user(text * many), says()), trajectory(user(""), says())
-    estimate = (estimate_tokens(grown[0]) - estimate_tokens(grown[1])) / many
+    estimate = (estimate_trajectory_tokens(grown[0]) - estimate_trajectory_tokens(grown[1])) / many
     assert 0.95 * tokens <= estimate <= 1.7 * tokens
 
 
@@ -241,10 +244,12 @@ def test_unknown_settings_are_refused() -> None:
 @pytest.mark.parametrize("pack", ["customer_service", "office"])
 def test_no_seed_of_ours_is_refused(pack: str) -> None:
     for seed in Pack.load(pack).seeds:
-        assert check(seed, Checks()) == []
+        assert check_trajectory(seed, Checks()) == []
 
 
 @pytest.mark.parametrize("text", ["", "Where is my order?", "Zoë 🎉"])
 def test_one_text_is_counted_as_within_a_trajectory(text: str) -> None:
-    difference = estimate_tokens(trajectory(user(text), says())) - estimate_tokens(trajectory(user(""), says()))
-    assert abs(text_tokens(text) - 1 - difference) <= 1
+    difference = estimate_trajectory_tokens(trajectory(user(text), says())) - estimate_trajectory_tokens(
+        trajectory(user(""), says())
+    )
+    assert abs(estimate_text_tokens(text) - 1 - difference) <= 1

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simia import resources
-from simia.amplification.prompt import exemplar
-from simia.formats.reply.continuation import LEAST_LETTERS, continuation, cut, joined, spliced
-from simia.formats.reply.parse import Parsed, parse_reply
+from simia.amplification.prompt import render_exemplar
+from simia.formats.reply.continuation import LEAST_LETTERS, build_continuation, can_continue, join_replies, splice
+from simia.formats.reply.parse import ParsedReply, parse_reply
 from simia.llm.types import Reply, Request
 from simia.pack import Pack
 from simia.trajectory import Message, ToolCall, Trajectory, Usage
@@ -26,7 +26,7 @@ def recorded(name: str) -> list[str]:
 
 
 def seeds() -> list[Trajectory]:
-    packs = (Pack.load(resources.find("seeds", name)) for name in ("customer_service", "office"))
+    packs = (Pack.load(resources.find_resource("seeds", name)) for name in ("customer_service", "office"))
     return [seed for pack in packs for seed in pack.seeds]
 
 
@@ -47,9 +47,9 @@ def with_code() -> Trajectory:
     )
 
 
-JSON = [exemplar(seed, "json") for seed in [*seeds(), with_code()]]
+JSON = [render_exemplar(seed, "json") for seed in [*seeds(), with_code()]]
 PRETTY = [json.dumps(json.loads(text), indent=2, ensure_ascii=False) for text in JSON]
-TAGGED = [exemplar(seed, "tagged") for seed in [*seeds(), with_code()]]
+TAGGED = [render_exemplar(seed, "tagged") for seed in [*seeds(), with_code()]]
 REAL = [
     text
     for name in ("strong-json", "blind-json", "strong-tagged", "blind-tagged", "quickstart")
@@ -59,13 +59,13 @@ FENCED = [f"```json\n{text}\n```" for text in PRETTY] + [f"```xml\n{text}\n```" 
 VALID = [text for text in [*JSON, *PRETTY, *TAGGED, *FENCED, *REAL] if not parse_reply(text).issues]
 
 
-def told(parsed: Parsed) -> object:
+def told(parsed: ParsedReply) -> object:
     """What was read; not how: a fence that was mended is mended either way."""
     return [message.model_dump() for message in parsed.messages], [str(issue) for issue in parsed.issues]
 
 
 def after(first: str, second: str) -> object:
-    whole = joined(Reply(text=first, finish="length"), Reply(text=second, finish="stop"))
+    whole = join_replies(Reply(text=first, finish="length"), Reply(text=second, finish="stop"))
     return told(parse_reply(whole.text, whole.reasoning))
 
 
@@ -84,7 +84,7 @@ def test_there_are_valid_replies_of_every_form() -> None:
 @given(halves())
 def test_the_exact_rest(case: tuple[str, str, str]) -> None:
     text, first, second = case
-    assert spliced(first, second)[0] == text
+    assert splice(first, second)[0] == text
 
 
 @given(halves(), st.integers(20, 400))
@@ -119,8 +119,8 @@ def test_a_fence_opened_again(case: tuple[str, str, str], language: str, closed:
 @given(halves())
 def test_joining_is_never_an_error_and_never_loses_the_first_half(case: tuple[str, str, str]) -> None:
     text, first, second = case
-    assert spliced(first, second[::-1])[0].startswith(first)
-    assert spliced(first, text)[0] == text or len(first) < 20 or len(set(first[:20])) < LEAST_LETTERS
+    assert splice(first, second[::-1])[0].startswith(first)
+    assert splice(first, text)[0] == text or len(first) < 20 or len(set(first[:20])) < LEAST_LETTERS
 
 
 @pytest.mark.parametrize(
@@ -129,27 +129,27 @@ def test_joining_is_never_an_error_and_never_loses_the_first_half(case: tuple[st
 def test_a_plain_preamble_goes_and_is_named(words: str) -> None:
     text = TAGGED[7]
     first, second = text[:300], text[300:]
-    whole = joined(Reply(text=first), Reply(text=f"{words}\n\n{first[-30:]}{second}"))
+    whole = join_replies(Reply(text=first), Reply(text=f"{words}\n\n{first[-30:]}{second}"))
     assert whole.text == text
     assert whole.body == {"seam": ["preamble", "overlap of 30"]}
-    assert spliced(JSON[7][:300], f"{words}\n{JSON[7][300:]}") == (JSON[7], ["preamble"])
-    assert spliced(first, f"{words}\n```xml\n{second}\n```") == (text, ["preamble", "fence"])
+    assert splice(JSON[7][:300], f"{words}\n{JSON[7][300:]}") == (JSON[7], ["preamble"])
+    assert splice(first, f"{words}\n```xml\n{second}\n```") == (text, ["preamble", "fence"])
 
 
 def test_a_line_of_apology_that_may_be_a_turn_stays() -> None:
     first = "<user>\nWhere is it?\n</user>\n<assistant>\n"
     second = "I'm sorry about the delay.\nIt left on Monday.\n</assistant>"
-    assert spliced(first, second) == (first + second, [])
+    assert splice(first, second) == (first + second, [])
     assert after(first, second) == told(parse_reply(first + second))
     quoted = '{"messages": [{"role": "user", "content": "'
     rest = 'Sorry, where is it?"},\n{"role": "assistant", "content": "Here."}]}'
-    assert spliced(quoted, rest) == (quoted + rest, [])
+    assert splice(quoted, rest) == (quoted + rest, [])
 
 
 def test_what_repeats_itself_is_no_overlap() -> None:
     rule = "-" * 60
-    assert spliced(f"<assistant>\n{rule}", f"{rule}\nDone.")[0] == f"<assistant>\n{rule}{rule}\nDone."
-    assert spliced("It was sent", "was sent by post")[0] == "It was sentwas sent by post"  # too short to be sure
+    assert splice(f"<assistant>\n{rule}", f"{rule}\nDone.")[0] == f"<assistant>\n{rule}{rule}\nDone."
+    assert splice("It was sent", "was sent by post")[0] == "It was sentwas sent by post"  # too short to be sure
 
 
 def test_the_continuation_shows_what_was_written_and_frees_the_form() -> None:
@@ -159,7 +159,7 @@ def test_the_continuation_shows_what_was_written_and_frees_the_form() -> None:
         max_tokens=50,
         response_format={"type": "json_schema", "json_schema": {"name": "t", "schema": {}}},
     )
-    more = continuation(request, Reply(text='{"messages": [', finish="length"))
+    more = build_continuation(request, Reply(text='{"messages": [', finish="length"))
     assert [message["role"] for message in more.messages] == ["user", "assistant", "user"]
     assert more.messages[1]["content"] == '{"messages": ['
     assert (more.temperature, more.max_tokens, more.response_format) == (1.0, 50, None)
@@ -170,12 +170,12 @@ def test_the_continuation_shows_what_was_written_and_frees_the_form() -> None:
 def test_usage_is_summed_and_the_ending_is_the_second_ones() -> None:
     first = Reply(text="a", finish="length", usage=Usage(prompt=10, completion=5, cost=0.5), model="m", reasoning="one")
     second = Reply(text="b", finish="length", usage=Usage(prompt=20, completion=7, cached=9), reasoning="two")
-    whole = joined(first, second)
+    whole = join_replies(first, second)
     assert whole.usage == Usage(prompt=30, completion=12, cached=9, cost=0.5)
     assert (whole.text, whole.truncated, whole.model, whole.reasoning) == ("ab", True, "m", "one\ntwo")
 
 
 def test_only_a_cut_text_is_continued() -> None:
-    assert cut(Reply(text="{", finish="length"))
-    assert not cut(Reply(text=" \n", reasoning="long", finish="length"))
-    assert not cut(Reply(text="{}", finish="stop"))
+    assert can_continue(Reply(text="{", finish="length"))
+    assert not can_continue(Reply(text=" \n", reasoning="long", finish="length"))
+    assert not can_continue(Reply(text="{}", finish="stop"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from simia.quality.exact_duplicates import content_hash
+from simia.quality.exact_duplicates import hash_content
 from simia.trajectory import Message, ToolCall, Trajectory
 
 
@@ -31,7 +31,7 @@ def conversation(
     ],
 )
 def test_the_same_conversation(other: Trajectory) -> None:
-    assert content_hash(other) == content_hash(conversation())
+    assert hash_content(other) == hash_content(conversation())
 
 
 @pytest.mark.parametrize(
@@ -44,17 +44,17 @@ def test_the_same_conversation(other: Trajectory) -> None:
     ],
 )
 def test_another_conversation(other: Trajectory) -> None:
-    assert content_hash(other) != content_hash(conversation())
+    assert hash_content(other) != hash_content(conversation())
 
 
 def test_the_order_of_arguments_is_nothing() -> None:
     other = conversation()
     other.messages[1].calls[0].arguments = {"y": 2, "x": "A-1"}
-    assert content_hash(other) == content_hash(conversation())
+    assert hash_content(other) == hash_content(conversation())
 
 
 def test_unparsable_arguments_count() -> None:
     one, two = conversation(), conversation()
     one.messages[1].calls[0] = ToolCall(id="c", name="f", raw="{a")
     two.messages[1].calls[0] = ToolCall(id="c", name="f", raw="{b")
-    assert content_hash(one) != content_hash(two)
+    assert hash_content(one) != hash_content(two)

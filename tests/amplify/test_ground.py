@@ -8,8 +8,8 @@ import pytest
 
 from simia.errors import Code
 from simia.pack import Pack
-from simia.quality.grounding import Identifiers, infer, ungrounded
-from simia.quality.view import View
+from simia.quality.grounding import Identifiers, find_ungrounded, infer_identifiers
+from simia.quality.view import TrajectoryView
 from simia.tool import ToolSpec
 from simia.trajectory import Message, ToolCall, Trajectory
 
@@ -19,7 +19,7 @@ def tool(name: str = "f", identifiers: list[str] | None = None, **properties: An
 
 
 def inferred(*tools: ToolSpec, seeds: list[Trajectory] | None = None) -> dict[str, list[str]]:
-    return {name: [".".join(p) for p in paths] for name, paths in infer(tools, seeds or []).paths.items()}
+    return {name: [".".join(p) for p in paths] for name, paths in infer_identifiers(tools, seeds or []).paths.items()}
 
 
 STRING = {"type": "string"}
@@ -119,7 +119,7 @@ IDS = Identifiers({"f": (("id",), ("list",), ("deep", "id"))})
 
 
 def flagged(*parts: tuple[str, Any], system: str | None = None) -> list[str]:
-    return [issue.detail.split(":")[0] for issue in ungrounded(View(story(*parts, system=system)), IDS)]
+    return [issue.detail.split(":")[0] for issue in find_ungrounded(TrajectoryView(story(*parts, system=system)), IDS)]
 
 
 SAID = [
@@ -206,7 +206,7 @@ def test_nothing_given_is_nothing_to_ground() -> None:
 
 
 def test_the_finding_says_where_and_what() -> None:
-    (issue,) = ungrounded(View(story(("user", "go"), ("call", {"id": "ORD-9"}))), IDS)
+    (issue,) = find_ungrounded(TrajectoryView(story(("user", "go"), ("call", {"id": "ORD-9"}))), IDS)
     assert (issue.code, issue.where) == (Code.UNGROUNDED_ID, "messages[1].calls[0]")
     assert "ORD-9" in issue.detail
 
@@ -215,17 +215,17 @@ def test_the_finding_says_where_and_what() -> None:
 def test_our_packs(name: str) -> None:
     """No seed is refused, and each identifier in them is one: changed by a digit, it is missed."""
     pack = Pack.load(name)
-    ids = infer(pack.tools, pack.seeds)
+    ids = infer_identifiers(pack.tools, pack.seeds)
     changed = 0
     for seed in pack.seeds:
-        assert ungrounded(View(seed), ids) == []
+        assert find_ungrounded(TrajectoryView(seed), ids) == []
         for _, _, call in seed.calls():
             for where, value in ids.of(call.name, call.arguments or {}):
                 if "." in where or "[" in where:
                     continue
                 assert call.arguments is not None
                 call.arguments[where] = f"{value}7" if "@" not in str(value) else f"x{value}"
-                assert len(ungrounded(View(seed), ids)) == 1
+                assert len(find_ungrounded(TrajectoryView(seed), ids)) == 1
                 call.arguments[where] = value
                 changed += 1
     assert changed > 20

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from simia.amplification.recheck import recheck
-from simia.amplification.session import Amplified, amplify, load_seeds, resume
+from simia.amplification.recheck import recheck_items
+from simia.amplification.session import Amplified, load_seeds, resume_amplification, start_amplification
 from simia.amplification.settings import AmplifyConfig
-from simia.config import load
+from simia.config import load_config
 from simia.errors import UserError
 from simia.jobs import Run
 from tests.fake_endpoint import FakeEndpoint
@@ -25,7 +25,7 @@ def endpoint() -> Any:
 
 def config(endpoint: FakeEndpoint, *settings: str) -> AmplifyConfig:
     endpoint.plan()
-    return load(
+    return load_config(
         AmplifyConfig,
         "amplify/default",
         [
@@ -41,7 +41,7 @@ def config(endpoint: FakeEndpoint, *settings: str) -> AmplifyConfig:
 
 
 async def start(conf: AmplifyConfig, runs: Path) -> Amplified:
-    return await amplify(conf, runs=runs, name="r", say=lambda _: None)
+    return await start_amplification(conf, runs=runs, name="r", say=lambda _: None)
 
 
 async def test_exactly_n_and_every_rejection_has_a_reason(endpoint: FakeEndpoint, tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ async def test_a_budget_stops_cleanly_and_goes_on_when_raised(endpoint: FakeEndp
     assert made.stop.kind == "budget"
     assert "raise max_requests" in made.stop.detail
     assert endpoint.log()["count"] == 12
-    more = await resume("r", runs=tmp_path, changes={"limits.max_requests": None}, say=lambda _: None)
+    more = await resume_amplification("r", runs=tmp_path, changes={"limits.max_requests": None}, say=lambda _: None)
     assert (more.stop.kind, more.progress.accepted) == ("complete", 30)
     prompts = [str(r["body"]["messages"]) for r in endpoint.requests]
     assert len(prompts) == len(set(prompts)), "nothing was asked twice"
@@ -98,7 +98,7 @@ async def test_a_budget_stops_cleanly_and_goes_on_when_raised(endpoint: FakeEndp
 
 async def test_a_raised_n_goes_on(endpoint: FakeEndpoint, tmp_path: Path) -> None:
     await start(config(endpoint, "n=5"), tmp_path)
-    more = await resume("r", runs=tmp_path, changes={"n": 9}, say=lambda _: None)
+    more = await resume_amplification("r", runs=tmp_path, changes={"n": 9}, say=lambda _: None)
     assert len(list(more.trajectories())) == 9
 
 
@@ -109,7 +109,7 @@ async def test_an_outage_stops_and_the_run_goes_on_later(endpoint: FakeEndpoint,
     assert made.stop.kind == "endpoint"
     assert "server_error" in made.stop.detail
     endpoint.plan()
-    more = await resume("r", runs=tmp_path, say=lambda _: None)
+    more = await resume_amplification("r", runs=tmp_path, say=lambda _: None)
     assert (more.stop.kind, more.progress.accepted) == ("complete", 20)
 
 
@@ -152,7 +152,7 @@ async def test_attempts_are_a_stated_stop(endpoint: FakeEndpoint, tmp_path: Path
 async def test_a_resume_refuses_another_identity(endpoint: FakeEndpoint, tmp_path: Path) -> None:
     await start(config(endpoint, "n=3"), tmp_path)
     with pytest.raises(UserError, match=r"another sampling.temperature: 1.0 → 0.2"):
-        await resume("r", runs=tmp_path, changes={"sampling.temperature": 0.2}, say=lambda _: None)
+        await resume_amplification("r", runs=tmp_path, changes={"sampling.temperature": 0.2}, say=lambda _: None)
 
 
 async def test_recheck_derives_the_same_and_sees_a_changed_check(endpoint: FakeEndpoint, tmp_path: Path) -> None:
@@ -162,10 +162,10 @@ async def test_recheck_derives_the_same_and_sees_a_changed_check(endpoint: FakeE
     run = Run.open(tmp_path, "r")
     facts = run.ledger.meta("facts")
     seeds = load_seeds(conf, None)
-    same = recheck(run, conf, seeds, model=facts["model"], alias=facts["alias"], structured=True)
+    same = recheck_items(run, conf, seeds, model=facts["model"], alias=facts["alias"], structured=True)
     assert all(before == after for before, after in same.values()), same
     lax = conf.model_copy(update={"checks": conf.checks.model_copy(update={"identifiers": False})})
-    looser = recheck(run, lax, seeds, model=facts["model"], alias=facts["alias"], structured=True)
+    looser = recheck_items(run, lax, seeds, model=facts["model"], alias=facts["alias"], structured=True)
     assert looser["passed"][1] > looser["passed"][0]
     assert looser["accepted"][1] == 60
     run.close()

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simia.errors import Code
-from simia.formats.reply.parse import Parsed, parse_reply
+from simia.formats.reply.parse import ParsedReply, parse_reply
 from simia.pack import Pack
 from simia.trajectory import Message, ToolCall
 
@@ -332,7 +332,7 @@ def test_repairs_are_named_in_order() -> None:
 def test_seeds_come_back_as_they_were(pack: str, form: str) -> None:
     for seed in Pack.load(pack).seeds:
         parsed = parse_reply(written(seed.messages, form))
-        assert parsed == Parsed(seed.messages, [], [])
+        assert parsed == ParsedReply(seed.messages, [], [])
 
 
 # Any conversation at all: what is written in either form is read back.

@@ -10,7 +10,7 @@ import pytest
 from simia.errors import Code
 from simia.pack import Pack
 from simia.quality.check import Checks
-from simia.quality.seed_filter import prefilter
+from simia.quality.seed_filter import filter_seeds
 from simia.tool import ToolSpec
 from simia.trajectory import Message, ToolCall, Trajectory
 
@@ -30,7 +30,7 @@ def seed(text: str, *, order: str = "ORD-1", calls: bool = True, **more: Any) ->
 
 
 def refused(seeds: list[Trajectory], **checks: Any) -> list[tuple[str | None, Code]]:
-    return [(t.task_id, issues[0].code) for t, issues in prefilter(seeds, Checks(**checks))[1]]
+    return [(t.task_id, issues[0].code) for t, issues in filter_seeds(seeds, Checks(**checks))[1]]
 
 
 def test_each_is_refused_for_its_own_reason() -> None:
@@ -42,7 +42,7 @@ def test_each_is_refused_for_its_own_reason() -> None:
         seed("Where is ORD-1? {{name}}", task_id="placeholder"),
         seed("And ORD-2?", order="ORD-2", task_id="good too"),
     ]
-    kept, _ = prefilter(seeds, Checks())
+    kept, _ = filter_seeds(seeds, Checks())
     assert [t.task_id for t in kept] == ["good", "good too"]
     assert refused(seeds) == [
         ("ungrounded", Code.UNGROUNDED_ID),
@@ -55,7 +55,7 @@ def test_each_is_refused_for_its_own_reason() -> None:
 def test_a_bad_seed_does_not_make_its_good_twin_a_duplicate() -> None:
     bad = seed("Where is ORD-1?", task_id="bad")
     bad.messages[2].call_id = "other"
-    kept, _ = prefilter([bad, seed("Where is ORD-1?", task_id="good")], Checks())
+    kept, _ = filter_seeds([bad, seed("Where is ORD-1?", task_id="good")], Checks())
     assert [t.task_id for t in kept] == ["good"]
 
 
@@ -72,11 +72,11 @@ def test_identifiers_are_learned_from_all_seeds_with_the_same_tools() -> None:
 @pytest.mark.parametrize("name", ["customer_service", "office"])
 def test_our_packs_pass(name: str) -> None:
     pack = Pack.load(name)
-    kept, out = prefilter(pack.seeds, Checks())
+    kept, out = filter_seeds(pack.seeds, Checks())
     assert (kept, out) == (pack.seeds, [])
 
 
 def test_a_pack_with_itself_is_half_duplicates() -> None:
     seeds = Pack.load("office").seeds
-    _, out = prefilter([*seeds, *seeds], Checks())
+    _, out = filter_seeds([*seeds, *seeds], Checks())
     assert Counter(issues[0].code for _, issues in out) == {Code.DUPLICATE: len(seeds)}

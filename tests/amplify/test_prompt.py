@@ -7,8 +7,8 @@ from pathlib import Path
 import orjson
 import pytest
 
-from simia.amplification.fresh_values import fresh_values, hint
-from simia.amplification.prompt import PromptSettings, Renderer, exemplar
+from simia.amplification.fresh_values import choose_fresh_values, render_fresh_values
+from simia.amplification.prompt import PromptRenderer, PromptSettings, render_exemplar
 from simia.errors import UserError
 from simia.formats.reply.parse import parse_reply
 from simia.pack import Pack
@@ -31,12 +31,13 @@ def common(one: str, other: str) -> str:
 def test_two_prompts_of_a_pack_share_everything_up_to_the_exemplar(name: str, form: str) -> None:
     pack = Pack.load(name)
     first, second = (
-        Renderer(PromptSettings(), form).render(seed, hint=hint(seed, i)) for i, seed in enumerate(pack.seeds[:2])
+        PromptRenderer(PromptSettings(), form).render(seed, hint=render_fresh_values(seed, i))
+        for i, seed in enumerate(pack.seeds[:2])
     )  # type: ignore[arg-type]
     shared = common(flat(first.messages), flat(second.messages))
     assert shared.startswith(flat(first.messages[:1])), "the whole system turn is static"
     own = flat(first.messages).removeprefix(shared)
-    assert len(own) < len(exemplar(pack.seeds[0], form)) + 600  # type: ignore[arg-type]
+    assert len(own) < len(render_exemplar(pack.seeds[0], form)) + 600  # type: ignore[arg-type]
     for tool in pack.tools:
         assert orjson.dumps(tool.parameters).decode() in shared, "full parameter schemas"
     assert pack.policy is not None
@@ -46,7 +47,7 @@ def test_two_prompts_of_a_pack_share_everything_up_to_the_exemplar(name: str, fo
 def test_further_shots_are_static_and_stand_before_the_exemplar() -> None:
     pack = Pack.load("office")
     settings = PromptSettings(shots=3)
-    prompts = [Renderer(settings, "json").render(seed, fixed=pack.seeds[:3]) for seed in pack.seeds[5:7]]
+    prompts = [PromptRenderer(settings, "json").render(seed, fixed=pack.seeds[:3]) for seed in pack.seeds[5:7]]
     assert [m["role"] for m in prompts[0].messages] == ["system", "user", "assistant", "user", "assistant", "user"]
     assert prompts[0].messages[:-1] == prompts[1].messages[:-1]
 
@@ -56,7 +57,7 @@ def test_further_shots_are_static_and_stand_before_the_exemplar() -> None:
 def test_every_exemplar_reads_back_as_its_seed(name: str, form: str) -> None:
     """What we show is what we ask for: our parser must read it without a repair."""
     for seed in Pack.load(name).seeds:
-        parsed = parse_reply(exemplar(seed, form))  # type: ignore[arg-type]
+        parsed = parse_reply(render_exemplar(seed, form))  # type: ignore[arg-type]
         assert parsed.issues == []
         assert parsed.repairs == []
         assert [m.role for m in parsed.messages] == [m.role for m in seed.messages]
@@ -76,21 +77,21 @@ def test_a_users_prompt_of_the_same_name_overrides_ours(tmp_path: Path, monkeypa
     theirs.mkdir(parents=True)
     (theirs / "request.j2").write_text("MINE {{ exemplar }}")
     monkeypatch.setenv("SIMIA_PATH", str(tmp_path))
-    prompt.template.cache_clear()
-    prompt.text_of.cache_clear()
+    prompt.load_template.cache_clear()
+    prompt.read_prompt.cache_clear()
     try:
-        rendered = Renderer(PromptSettings(), "json").render(Pack.load("office").seeds[0])
+        rendered = PromptRenderer(PromptSettings(), "json").render(Pack.load("office").seeds[0])
         assert rendered.messages[-1]["content"].startswith("MINE ")
         ours = Path(prompt.__file__).parents[2] / "prompts/amplify/request.j2"
         assert rendered.files["amplify/request.j2"] != __import__("hashlib").sha256(ours.read_bytes()).hexdigest()[:16]
     finally:
-        prompt.template.cache_clear()
-        prompt.text_of.cache_clear()
+        prompt.load_template.cache_clear()
+        prompt.read_prompt.cache_clear()
 
 
 def test_a_missing_prompt_is_one_clear_line() -> None:
     with pytest.raises(UserError, match=r"no prompt named 'amplify/nope\.j2'"):
-        Renderer(PromptSettings(system="amplify/nope.j2"), "json")
+        PromptRenderer(PromptSettings(system="amplify/nope.j2"), "json")
 
 
 def test_fresh_values_have_the_seeds_shape_and_obey_the_schema() -> None:
@@ -98,9 +99,9 @@ def test_fresh_values_have_the_seeds_shape_and_obey_the_schema() -> None:
 
     pack = Pack.load("customer_service")
     seed = next(s for s in pack.seeds if s.task_id == "cs-001")
-    values = fresh_values(seed, random.Random(3), "Zoë O'Brien")
+    values = choose_fresh_values(seed, random.Random(3), "Zoë O'Brien")
     assert values["email"] == "zoe.o.brien@example.com"
     assert values["order_id"].startswith("ORD-")
     assert values["order_id"] != "ORD-20417"
-    assert hint(seed, 3) == hint(seed, 3), "an item's hint is its own"
-    assert hint(seed, 3) != hint(seed, 4)
+    assert render_fresh_values(seed, 3) == render_fresh_values(seed, 3), "an item's hint is its own"
+    assert render_fresh_values(seed, 3) != render_fresh_values(seed, 4)

@@ -10,9 +10,9 @@ import pytest
 import yaml
 
 from simia.amplification.recheck import recheck_run
-from simia.amplification.session import amplify, resume
+from simia.amplification.session import resume_amplification, start_amplification
 from simia.amplification.settings import TURNWISE, AmplifyConfig
-from simia.config import load, parse
+from simia.config import load_config, parse_config
 from simia.errors import UserError
 from simia.jobs import Run
 from tests.fake_endpoint import FakeEndpoint
@@ -43,33 +43,33 @@ async def test_run_of_0_1_0_resumes_and_is_rechecked(tmp_path: Path) -> None:
         "seeds.packs=[customer_service]",
     ]
     try:
-        conf = load(AmplifyConfig, "amplify/default", [*settings, "n=5"])
-        await amplify(conf, runs=tmp_path, name="r", say=lambda _: None)
+        conf = load_config(AmplifyConfig, "amplify/default", [*settings, "n=5"])
+        await start_amplification(conf, runs=tmp_path, name="r", say=lambda _: None)
         age(tmp_path / "r")
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            more = await resume("r", runs=tmp_path, changes={"n": 8}, say=lambda _: None)
+            more = await resume_amplification("r", runs=tmp_path, changes={"n": 8}, say=lambda _: None)
             assert (more.stop.kind, len(list(more.trajectories()))) == ("complete", 8)
             age(tmp_path / "r")
             assert recheck_run(tmp_path, "r", print)[1]["accepted"] == (8, 8)
         age(tmp_path / "r", suite="tau_retail")
         with pytest.raises(UserError, match="made with another suite"):
-            await resume("r", runs=tmp_path, say=lambda _: None)
+            await resume_amplification("r", runs=tmp_path, say=lambda _: None)
     finally:
         endpoint.stop()
 
 
 def test_retired_setting_that_was_changed_is_named() -> None:
     with pytest.warns(FutureWarning, match="checkers was removed in simia 0.2.0"):
-        parse(AmplifyConfig, {"checkers": 2}, where="c.yaml")
+        parse_config(AmplifyConfig, {"checkers": 2}, where="c.yaml")
     with pytest.warns(FutureWarning, match="turnwise was removed in simia 0.2.0"):
-        parse(AmplifyConfig, {"turnwise": {"shape": "free"}}, where="c.yaml")
+        parse_config(AmplifyConfig, {"turnwise": {"shape": "free"}}, where="c.yaml")
 
 
 def test_turn_by_turn_replies_are_refused_in_one_line() -> None:
     with pytest.raises(
         UserError, match=r"reply\.mode: turn-by-turn replies were removed in simia 0\.2\.0; leave it out"
     ) as refused:
-        load(AmplifyConfig, "amplify/default", ["reply.mode=turns"])
+        load_config(AmplifyConfig, "amplify/default", ["reply.mode=turns"])
     assert "\n" not in str(refused.value)
-    assert "mode" not in load(AmplifyConfig, "amplify/default", ["reply.mode=whole"]).model_dump()["reply"]
+    assert "mode" not in load_config(AmplifyConfig, "amplify/default", ["reply.mode=whole"]).model_dump()["reply"]

@@ -6,14 +6,22 @@ import pickle
 from collections import Counter
 
 from simia import resources
-from simia.amplification.scenario import Counts, Coverage, Graph, Scenario, files, line, plan
+from simia.amplification.scenario import (
+    AcceptedCoverage,
+    CallGraph,
+    Scenario,
+    ToolCounts,
+    hash_scenario_files,
+    plan_scenario,
+    render_scenario,
+)
 from simia.pack import Pack
 from simia.prompts import read_lines
 from simia.tool import ToolSpec
 from simia.trajectory import Message, ToolCall, Trajectory
 
-SHOP = Pack.load(resources.find("seeds", "customer_service")).seeds
-GRAPH = Graph(SHOP)
+SHOP = Pack.load(resources.find_resource("seeds", "customer_service")).seeds
+GRAPH = CallGraph(SHOP)
 
 
 def tool(name: str, *arguments: str) -> ToolSpec:
@@ -37,9 +45,11 @@ def seed(*calls: tuple[str, str]) -> Trajectory:
 
 
 def test_the_same_number_and_counts_give_the_same_plan() -> None:
-    counts = Coverage().snapshot()
-    first = [plan(SHOP[0], counts, number, GRAPH) for number in range(50)]
-    again = [plan(SHOP[0], pickle.loads(pickle.dumps(counts)), number, Graph(SHOP)) for number in range(50)]
+    counts = AcceptedCoverage().snapshot()
+    first = [plan_scenario(SHOP[0], counts, number, GRAPH) for number in range(50)]
+    again = [
+        plan_scenario(SHOP[0], pickle.loads(pickle.dumps(counts)), number, CallGraph(SHOP)) for number in range(50)
+    ]
     assert first == again
     assert len({scenario.persona for scenario in first}) > 25
     assert len({scenario.tools for scenario in first}) > 10
@@ -49,7 +59,7 @@ def test_the_same_number_and_counts_give_the_same_plan() -> None:
 
 def test_a_combination_grows_from_a_first_call_along_the_graph() -> None:
     story = seed(("search", '{"hits": [{"ticket_id": "T-1"}]}'), ("read", "text"))
-    sets = {frozenset(names) for names in Graph([story]).combinations(tuple(t.name for t in story.tools))}
+    sets = {frozenset(names) for names in CallGraph([story]).combinations(tuple(t.name for t in story.tools))}
     assert {"search"} in sets
     assert {"search", "read"} in sets  # seen one after another
     assert {"search", "drop"} in sets  # its result holds what the other takes
@@ -65,33 +75,33 @@ def test_every_tool_is_planned_first_after_what_it_needs() -> None:
     for names in GRAPH.combinations(tuple(t.name for t in SHOP[0].tools)):
         for at, name in enumerate(names[1:], start=1):
             assert any(name in GRAPH.after[one] for one in names[:at]), names
-    assert {name for number in range(400) for name in plan(SHOP[0], Counts(), number, GRAPH).tools} == {
+    assert {name for number in range(400) for name in plan_scenario(SHOP[0], ToolCounts(), number, GRAPH).tools} == {
         t.name for t in SHOP[0].tools
     }
 
 
 def test_what_was_accepted_often_is_planned_less_often() -> None:
     common = ("find_customer", "list_orders")
-    coverage = Coverage()
+    coverage = AcceptedCoverage()
     for _ in range(60):
         coverage.note([*common, "list_orders"])
     counts = coverage.snapshot()
     assert (counts.accepted, counts.sets[common], counts.pairs[common]) == (60, 60, 60)
 
-    def planned(given: Counts) -> Counter[frozenset[str]]:
-        return Counter(frozenset(plan(SHOP[0], given, number, GRAPH).tools) for number in range(4000))
+    def planned(given: ToolCounts) -> Counter[frozenset[str]]:
+        return Counter(frozenset(plan_scenario(SHOP[0], given, number, GRAPH).tools) for number in range(4000))
 
-    before, after = planned(Counts()), planned(counts)
+    before, after = planned(ToolCounts()), planned(counts)
     assert before[frozenset(common)] > 10 * after[frozenset(common)]
     assert len(after) > 50
 
 
 def test_following_the_plans_evens_out_the_tools() -> None:
-    coverage = Coverage()
+    coverage = AcceptedCoverage()
     for number in range(600):
         if number % 50 == 0:
             counts = coverage.snapshot()
-        coverage.note(plan(SHOP[number % len(SHOP)], counts, number, GRAPH).tools)
+        coverage.note(plan_scenario(SHOP[number % len(SHOP)], counts, number, GRAPH).tools)
     used = coverage.snapshot().tools
     assert used.keys() == {t.name for t in SHOP[0].tools}
     assert min(used.values()) > 30
@@ -101,28 +111,28 @@ def test_large_sets_of_tools_stay_small_plans() -> None:
     names = [f"t{i}" for i in range(80)]
     chain = [(name, '{"ticket_id": "T-1"}') for name in names]
     story = seed(*chain).model_copy(update={"tools": [tool(name, "ticket_id") for name in names]})
-    found = Graph([story]).combinations(tuple(names))
+    found = CallGraph([story]).combinations(tuple(names))
     assert Counter(map(len, found))[1] == 1
     assert len(found) <= 4 * 1500
-    assert plan(story, Counts(), 7).tools == plan(story, Counts(), 7).tools != ()
+    assert plan_scenario(story, ToolCounts(), 7).tools == plan_scenario(story, ToolCounts(), 7).tools != ()
 
 
 def test_trajectories_without_tools_have_a_scenario_too() -> None:
     bare = Trajectory(messages=[Message(role="user", content="Hi")])
-    scenario = plan(bare, Counts(), 3)
+    scenario = plan_scenario(bare, ToolCounts(), 3)
     assert scenario.tools == ()
     assert scenario.persona
-    coverage = Coverage()
+    coverage = AcceptedCoverage()
     coverage.note([])
-    assert coverage.snapshot() == Counts(accepted=1)
+    assert coverage.snapshot() == ToolCounts(accepted=1)
 
 
 def test_the_line_is_short_and_tells_the_user_side_nothing_of_tools() -> None:
     scenario = Scenario("is in a hurry", ("search", "read"), "The result is empty.")
-    assert line(scenario) == (
+    assert render_scenario(scenario) == (
         "The user is in a hurry. Calls, in whatever order fits: search, read. The result is empty."
     )
-    assert line(Scenario("is in a hurry", (), "")) == "The user is in a hurry."
+    assert render_scenario(Scenario("is in a hurry", (), "")) == "The user is in a hurry."
 
 
 def test_personas_are_many_different_and_fit_the_line() -> None:
@@ -130,4 +140,4 @@ def test_personas_are_many_different_and_fit_the_line() -> None:
     assert len(personas) == len(set(personas)) >= 60
     assert all(len(persona) < 100 and persona[0].islower() and not persona.endswith(".") for persona in personas)
     assert all(twist.endswith(".") for twist in read_lines("scenario/twists.txt"))
-    assert files().keys() == {"scenario/personas.txt", "scenario/twists.txt"}
+    assert hash_scenario_files().keys() == {"scenario/personas.txt", "scenario/twists.txt"}

@@ -9,11 +9,11 @@ from typing import Any
 import orjson
 import pytest
 
-from simia.amplification.judged_seeds import kept
-from simia.amplification.recheck import recheck
-from simia.amplification.session import Amplified, amplify, load_seeds, resume
+from simia.amplification.judged_seeds import keep_judged_seeds
+from simia.amplification.recheck import recheck_items
+from simia.amplification.session import Amplified, load_seeds, resume_amplification, start_amplification
 from simia.amplification.settings import AmplifyConfig
-from simia.config import load
+from simia.config import load_config
 from simia.errors import UserError
 from simia.jobs import Run
 from tests.fake_endpoint import FakeEndpoint
@@ -47,11 +47,11 @@ def endpoint() -> Any:
 def config(endpoint: FakeEndpoint, *settings: str) -> AmplifyConfig:
     endpoint.plan()
     own = ["llm.model=fake", "llm.structured=true", "seeds.packs=[customer_service]", "limits.backoff=0.01"]
-    return load(AmplifyConfig, "amplify/default", [f"llm.base_url={endpoint.url}", *own, *settings])
+    return load_config(AmplifyConfig, "amplify/default", [f"llm.base_url={endpoint.url}", *own, *settings])
 
 
 async def start(conf: AmplifyConfig, runs: Path, name: str = "r") -> Amplified:
-    return await amplify(conf, runs=runs, name=name, say=lambda _: None)
+    return await start_amplification(conf, runs=runs, name=name, say=lambda _: None)
 
 
 def reasons(runs: Path) -> dict[str, int]:
@@ -66,7 +66,7 @@ async def test_near_copies_are_refused_in_order_and_a_resume_agrees(endpoint: Fa
     settings = ["n=12", "stop.attempts=60", "stop.min_yield=0", "select.near=0.4", "limits.max_requests=30"]
     first = await start(config(endpoint, *settings), tmp_path)
     assert first.stop.kind == "budget"
-    await resume("r", runs=tmp_path, changes={"limits.max_requests": None}, say=lambda _: None)
+    await resume_amplification("r", runs=tmp_path, changes={"limits.max_requests": None}, say=lambda _: None)
     assert reasons(tmp_path)["near_duplicate"] > 0
     calm = await start(config(endpoint, *settings[:-1]), tmp_path / "calm")
     assert [t.messages for t in first.trajectories(partial=True)] == [
@@ -75,7 +75,7 @@ async def test_near_copies_are_refused_in_order_and_a_resume_agrees(endpoint: Fa
     run = Run.open(tmp_path, "r")
     conf = config(endpoint, *settings)
     before = run.ledger.accepted_count()
-    figures = recheck(run, conf, load_seeds(conf, None), model="fake", structured=True, alias="127.0.0.1")
+    figures = recheck_items(run, conf, load_seeds(conf, None), model="fake", structured=True, alias="127.0.0.1")
     detail = next(item.detail for item in run.ledger.items() if item.reason == "near_duplicate")
     run.close()
     assert figures["accepted"] == (before, before)
@@ -114,7 +114,7 @@ async def test_scenarios_are_planned_from_what_was_accepted_and_a_resume_plans_t
     calm = await start(config(endpoint, *settings), tmp_path / "calm")
     cut = await start(config(endpoint, *settings, "limits.max_requests=23"), tmp_path)
     assert cut.stop.kind == "budget"
-    await resume("r", runs=tmp_path, changes={"limits.max_requests": None}, say=lambda _: None)
+    await resume_amplification("r", runs=tmp_path, changes={"limits.max_requests": None}, say=lambda _: None)
 
     def plans(runs: Path) -> list[Any]:
         run = Run.read_only(runs, "r")
@@ -167,10 +167,10 @@ async def test_seeds_are_judged_once_and_a_resume_keeps_the_same_ones(endpoint: 
     assert refused
     assert seeds["refused"][0]["issues"] == ["judged_bad at logic: it contradicts itself"]
     assert {seed["id"] for seed in seeds["used"]} == verdicts.keys() - set(refused)
-    assert len(kept(run, load_seeds(conf, None)).order) == 6 - len(refused)
+    assert len(keep_judged_seeds(run, load_seeds(conf, None)).order) == 6 - len(refused)
     run.close()
     before = endpoint.log()["count"]
-    more = await resume("r", runs=tmp_path, changes={"limits.max_requests": None}, say=lambda _: None)
+    more = await resume_amplification("r", runs=tmp_path, changes={"limits.max_requests": None}, say=lambda _: None)
     assert more.stop.kind == "complete"
     asked = [json.dumps(request["body"]["messages"]) for request in endpoint.requests[before:]]
     assert not any("completeness" in prompt for prompt in asked), "a verdict is paid once"

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from simia import formats
-from simia.amplification.prompt import Form, exemplar
+from simia.amplification.prompt import Form, render_exemplar
 from simia.errors import Code, Issue, UserError
 from simia.formats.agentinstruct import STYLES
 from simia.formats.reply.parse import parse_reply
 from simia.pack import Pack
 from simia.quality import suites
-from simia.quality.check import Checks, check
+from simia.quality.check import Checks, check_trajectory
 from simia.quality.suites import office
 from simia.tool import ToolSpec
 from simia.trajectory import Message, ToolCall, Trajectory
@@ -30,31 +30,31 @@ ALL = [seed for seeds in SEEDS.values() for seed in seeds]
 
 
 def seed(name: str) -> Trajectory:
-    return next(s for s in ALL if suites.suite_of(s).name == name).model_copy(deep=True)
+    return next(s for s in ALL if suites.detect_suite(s).name == name).model_copy(deep=True)
 
 
 def found(t: Trajectory, of: Trajectory | None = None) -> list[Issue]:
-    return list(suites.suite_of(t).check(t, of))
+    return list(suites.detect_suite(t).check(t, of))
 
 
 @pytest.mark.parametrize("t", ALL, ids=lambda t: str(t.task_id))
 def test_seeds_belong_to_their_suite_and_keep_its_rules(t: Trajectory) -> None:
-    assert suites.suite_of(t).name != "generic"
+    assert suites.detect_suite(t).name != "generic"
     assert found(t) == []
-    assert check(t, Checks()) == []
-    assert formats.get(suites.suite_of(t).dialect).write(t)
+    assert check_trajectory(t, Checks()) == []
+    assert formats.get(suites.detect_suite(t).dialect).write(t)
 
 
 @pytest.mark.parametrize("form", ["json", "tagged"])
 @pytest.mark.parametrize("t", ALL, ids=lambda t: str(t.task_id))
 def test_a_reply_in_the_exemplars_form_becomes_a_row(t: Trajectory, form: Form) -> None:
     """The whole way: the seed as the prompt shows it, read as a model's reply, is training data of the suite again."""
-    parsed = parse_reply(exemplar(t, form), None, form="auto")
+    parsed = parse_reply(render_exemplar(t, form), None, form="auto")
     assert parsed.issues == []
     reply = Trajectory(pack="x", system=t.system, tools=t.tools, messages=parsed.messages)
     assert found(reply) == []
-    assert check(reply, Checks()) == []
-    assert formats.get(suites.suite_of(t).dialect).write(reply)
+    assert check_trajectory(reply, Checks()) == []
+    assert formats.get(suites.detect_suite(t).dialect).write(reply)
 
 
 def test_every_suite_has_rules_and_a_dialect() -> None:
@@ -68,44 +68,44 @@ def test_every_suite_has_rules_and_a_dialect() -> None:
 
 
 def test_a_wrong_name_is_corrected() -> None:
-    assert suites.get("os").name == "os"
+    assert suites.get_suite("os").name == "os"
     with pytest.raises(UserError, match="did you mean 'webshop'"):
-        suites.get("webshp")
+        suites.get_suite("webshp")
     with pytest.raises(UserError, match="officebench"):
-        suites.get("zzz")
+        suites.get_suite("zzz")
 
 
 def test_other_worlds_are_generic() -> None:
     for name in ("office", "customer_service"):
         for t in Pack.load(name).seeds:
-            assert suites.suite_of(t).name == "generic"
+            assert suites.detect_suite(t).name == "generic"
             assert found(t) == []
-    assert suites.suite_of(Trajectory(pack="tau2-retail")).name == "tau_retail"
-    assert suites.suite_of(Trajectory(pack="tau_telecom")).name == "tau_telecom"
-    assert suites.suite_of(Trajectory(pack="statue_retail")).name == "generic"
-    assert suites.suite_of(Trajectory(tools=[ToolSpec(name="bash"), ToolSpec(name="browse")])).name == "generic"
+    assert suites.detect_suite(Trajectory(pack="tau2-retail")).name == "tau_retail"
+    assert suites.detect_suite(Trajectory(pack="tau_telecom")).name == "tau_telecom"
+    assert suites.detect_suite(Trajectory(pack="statue_retail")).name == "generic"
+    assert suites.detect_suite(Trajectory(tools=[ToolSpec(name="bash"), ToolSpec(name="browse")])).name == "generic"
 
 
 def test_hints_are_the_items_own() -> None:
     for name in ("os", "webshop", "mind2web", "officebench"):
-        s, hint = seed(name), suites.get(name).hint
+        s, hint = seed(name), suites.get_suite(name).hint
         lines = [hint(s, 1_000_003 * 7 + n) for n in range(12)]
         assert lines == [hint(s, 1_000_003 * 7 + n) for n in range(12)]
         assert len(set(lines)) > 6
         assert all(line.startswith("Target: ") and "\n" not in line for line in lines)
-    assert suites.get("generic").hint(seed("os"), 1) == ""
+    assert suites.get_suite("generic").hint(seed("os"), 1) == ""
 
 
 def test_office_hints_ask_for_what_the_check_asks() -> None:
     s = SEEDS["officebench"][1]
     own = 0
     for number in range(200):
-        named = [app for app in office.APPS if app in office.hint(s, number).partition(": a task")[2]]
+        named = [app for app in office.APPS if app in office.choose_apps(s, number).partition(": a task")[2]]
         assert office.MIN_APPS <= len(named) <= office.MAX_APPS
         own += "excel" in named
     assert own > 120, "most offspring stay near their seed"
     one, two = SEEDS["officebench"][1], SEEDS["officebench"][2]
-    assert office.apps_used(two) == ["calendar", "email"]
+    assert office.list_used_apps(two) == ["calendar", "email"]
     assert [i.detail for i in found(one, s)] == ["it uses 1 app (excel), at least 2 were asked for"]
     assert found(two, s) == []
 
@@ -236,7 +236,7 @@ ASK = ("Cancel #W1.", look("pending"), "It will be refunded. Shall I?")
 )
 def test_retail(turns: tuple[Any, ...], said: str | None) -> None:
     t = dialogue(RETAIL, *turns)
-    assert suites.suite_of(t).name == "tau_retail"
+    assert suites.detect_suite(t).name == "tau_retail"
     assert [said in i.detail if said else i for i in found(t)] == ([True] if said else [])
 
 
@@ -262,7 +262,7 @@ def test_airline(old: dict[str, Any], new: dict[str, Any], broken: bool) -> None
         ("update_reservation_flights", new, new),
         "Done.",
     )
-    assert suites.suite_of(t).name == "tau_airline"
+    assert suites.detect_suite(t).name == "tau_airline"
     assert bool(found(t)) is broken
 
 

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from simia.cli import build
 from simia.cli.config import MODELS, find_model, find_names, load_model
-from simia.config import load
+from simia.config import load_config
 from simia.config_listing import list_settings
 from simia.errors import UserError
 
@@ -67,7 +67,7 @@ def test_kinds_are_listed_once(show: Show) -> None:
 
 @pytest.mark.parametrize("name", find_names())
 def test_no_setting_is_left_out(name: str) -> None:
-    config = load(find_model(name), name)
+    config = load_config(find_model(name), name)
     listed = {each.name: each for each in list_settings(type(config), config)}
     assert {key for key, each in listed.items() if each.value is not None} == leaves(config).keys()
     assert [each.name for each in listed.values() if not each.description and "." not in each.name] == []

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from simia.cli import build
 from simia.errors import UserError
-from simia.trainers.versions import NEEDS, satisfies
+from simia.trainers.versions import NEEDS, is_in_range
 from simia.venvs import RECIPES
 from tests.cli.conftest import Install
 
@@ -94,4 +94,4 @@ def test_an_unknown_trainer(cache: Path) -> None:
     ],
 )
 def test_ranges_compare_numbers(version: str, wanted: str, fits: bool) -> None:
-    assert satisfies(version, wanted) is fits
+    assert is_in_range(version, wanted) is fits

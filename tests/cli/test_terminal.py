@@ -20,10 +20,10 @@ from rich.text import Text
 
 import simia
 from simia.amplification.seeds import Seeds
-from simia.amplification.session import note_seeds
+from simia.amplification.session import store_seeds
 from simia.amplification.settings import AmplifyConfig
 from simia.cli import main
-from simia.config import load
+from simia.config import load_config
 from simia.errors import Code, Issue
 from simia.jobs import PASSED, REJECTED, Item, Run
 from simia.jobs.progress import Progress
@@ -80,7 +80,7 @@ def hostile_pack(folder: Path) -> Path:
 
 def hostile_run(runs: Path) -> None:
     facts = {"model": STEER, "alias": STEER, "prompts": {STEER: "0"}}
-    run = Run.create(runs, load(AmplifyConfig, "amplify/default", ["n=2"]), name="r", facts=facts)
+    run = Run.create(runs, load_config(AmplifyConfig, "amplify/default", ["n=2"]), name="r", facts=facts)
     story = Trajectory(
         pack=STEER,
         task_id=STEER,
@@ -91,7 +91,7 @@ def hostile_run(runs: Path) -> None:
             Message(role="tool", call_id="c", name=STEER, content=STEER),
         ],
     )
-    note_seeds(run, Seeds(order=[story], refused=[], read=1))
+    store_seeds(run, Seeds(order=[story], refused=[], read=1))
     run.ledger.set_meta("stopped", {"kind": STEER, "detail": STEER})
     for number, status in enumerate((PASSED, REJECTED)):
         item = Item(f"i{number}", number, {"seed": story.id, "task": STEER, "pack": STEER, "pass": 0}, status, STEER)

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from simia.amplification.settings import AmplifyConfig
 from simia.cli import build, train
-from simia.config import load
+from simia.config import load_config
 from simia.errors import UserError
 from simia.exporting import CardFacts, export
 from simia.jobs import Run
@@ -26,13 +26,13 @@ from tests.cli.test_doctor import LLAMAFACTORY
 
 TRL = {"trl": "1.16.0", "torch": "2.13.0", "transformers": "5.23.0", "datasets": "5.2.0", "accelerate": "1.15.0"}
 PLAIN = ("--set", "deepspeed=null")
-ask = train.asked  # the real one, which the fixture below replaces
+ask = train.check_with_trainer  # the real one, which the fixture below replaces
 
 
 @pytest.fixture(autouse=True)
 def _unasked(monkeypatch: pytest.MonkeyPatch) -> None:
     """A made-up trainer can be asked nothing; tests/trainers and tests/e2e ask the real ones."""
-    monkeypatch.setattr(train, "asked", lambda launch: None)
+    monkeypatch.setattr(train, "check_with_trainer", lambda launch: None)
 
 
 def dry(*arguments: str | Path) -> tuple[list[str], str]:
@@ -231,7 +231,7 @@ def test_a_start_asks_where_the_trainer_would_say_it_late(
     """Before anything is exported, above all."""
     install(**LLAMAFACTORY)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(train, "asked", ask)
+    monkeypatch.setattr(train, "check_with_trainer", ask)
     pack = str(Pack.load("office").root)
     for config, more in ((folder, []), ("simia-joint", ["--model", "qwen3-8b", "--set", f"data=[{pack}]"])):
         words = ["train", "llamafactory", str(config), *more, *PLAIN]
@@ -246,7 +246,7 @@ def test_a_named_run_is_exported_in_this_process_and_then_started(
     install(**LLAMAFACTORY)
     monkeypatch.chdir(tmp_path)
     became: list[Launch] = []
-    monkeypatch.setattr(train, "become", became.append)
+    monkeypatch.setattr(train, "exec_trainer", became.append)
     words = ["train", "llamafactory", "simia-joint", "--model", "qwen3-8b", *PLAIN, "--set"]
     pack = str(Pack.load("office").root)
     CliRunner().invoke(build(), [*words, f"data=[{pack}]"], catch_exceptions=False)
@@ -267,7 +267,7 @@ def test_runs_that_are_not_finished(
 ) -> None:
     install(**LLAMAFACTORY)
     monkeypatch.chdir(tmp_path)
-    run = Run.create(tmp_path / "runs", load(AmplifyConfig, "amplify/default", ["n=3"]), name="mine", facts={})
+    run = Run.create(tmp_path / "runs", load_config(AmplifyConfig, "amplify/default", ["n=3"]), name="mine", facts={})
     words = ("llamafactory", "simia-joint", "--model", "qwen3-8b", *PLAIN, "--set", "data=mine")
     try:
         with pytest.raises(UserError, match=r"run mine has accepted nothing yet, .*: simia report mine"):
@@ -358,4 +358,4 @@ except KeyboardInterrupt:
 
 def test_a_command_that_is_not_there_is_said(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"nothing-here cannot be started: No such file"):
-        train.become(Launch([str(tmp_path / "nothing-here")]))
+        train.exec_trainer(Launch([str(tmp_path / "nothing-here")]))

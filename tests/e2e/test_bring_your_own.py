@@ -14,7 +14,7 @@ import pytest
 from aiohttp import web
 
 from simia.pack import Pack
-from simia.sandbox.capabilities import probe
+from simia.sandbox.capabilities import probe_isolation
 from tests.command import run_simia
 from tests.fake_endpoint import FakeEndpoint
 
@@ -94,7 +94,7 @@ def played(title: str, folder: Path, *, port: int = 0, endpoint: str | None = No
     return printed
 
 
-walls = pytest.mark.skipif(probe().bwrap is None, reason="this machine has no sandbox: see simia doctor")
+walls = pytest.mark.skipif(probe_isolation().bwrap is None, reason="this machine has no sandbox: see simia doctor")
 
 
 def test_every_section_is_played_here() -> None:

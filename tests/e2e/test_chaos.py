@@ -17,7 +17,7 @@ import pytest
 
 from simia.envs.worlds.executable import ExecutableBackend
 from simia.envs.worlds.executable_world import ExecutableWorld
-from simia.sandbox.limits import Limits
+from simia.sandbox.limits import WorkerLimits
 from tests.sandbox.making import TASK, ask, gone, notes_pack, processes
 
 EPISODES, ABREAST, CALLS = 200, 32, 8
@@ -96,7 +96,7 @@ async def run(folder: Path, isolation: str, chaos: bool) -> tuple[list[Any], Cha
     pack = notes_pack(folder, isolation=isolation)
     marker = str(pack.root)
     striker = Chaos(marker, seed=7, every=11, whole=397) if chaos else None
-    backend = ExecutableBackend(pack, limits=Limits(wall=20.0), workers=2)
+    backend = ExecutableBackend(pack, limits=WorkerLimits(wall=20.0), workers=2)
     places = asyncio.Semaphore(ABREAST)
 
     async def one(seed: int) -> list[Any]:

@@ -14,7 +14,7 @@ import pytest
 
 from simia.pack import Pack
 from simia.resources import cache_root
-from simia.venvs import python_path
+from simia.venvs import make_python_path
 
 ROOT = Path(__file__).parents[2]
 LOOP = ROOT / "eval" / "loop"
@@ -89,7 +89,7 @@ def test_what_is_taught_is_what_is_played(looped: tuple[Path, str], python: Path
     work, _ = looped
     lines = [(work / "data" / name / "data.jsonl").read_text() for name in ("reference", "seeds")]
     (tmp_path / "rows.jsonl").write_text("".join(lines))
-    env = {"PYTHONPATH": python_path(python), "SIMIA_CACHE": str(cache_root()), "CUDA_VISIBLE_DEVICES": ""}
+    env = {"PYTHONPATH": make_python_path(python), "SIMIA_CACHE": str(cache_root()), "CUDA_VISIBLE_DEVICES": ""}
     run(python, LOOP / "check.py", model, work / "pack", tmp_path / "rows.jsonl", tmp_path / "out.json", **env)
     told = json.loads((tmp_path / "out.json").read_text())
     assert told["losses"]["loss"] < 1e-5

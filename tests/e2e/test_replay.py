@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from simia.amplification.session import amplify
+from simia.amplification.session import start_amplification
 from simia.amplification.settings import AmplifyConfig
-from simia.config import load
+from simia.config import load_config
 from simia.jobs import Run
 
 RECORDINGS = Path(__file__).parents[1] / "recordings"
@@ -35,8 +35,10 @@ async def test_every_recorded_reply_gets_its_verdict(name: str, tmp_path: Path) 
     expected = json.loads((RECORDINGS / f"{name}.expected.json").read_text())
     settings = ["llm.kind=replay", f"llm.path={RECORDINGS / f'{name}.jsonl'}", *expected["settings"]]
     verdicts = expected["verdicts"]
-    config = load(AmplifyConfig, expected["config"], settings, n=max(1, sum(v == "passed" for v in verdicts.values())))
-    made = await amplify(config, runs=tmp_path, name="r", say=lambda _: None)
+    config = load_config(
+        AmplifyConfig, expected["config"], settings, n=max(1, sum(v == "passed" for v in verdicts.values()))
+    )
+    made = await start_amplification(config, runs=tmp_path, name="r", say=lambda _: None)
     run = Run.read_only(tmp_path, "r")
     got = {item.id: item.reason or item.status for item in run.ledger.items()}
     details = {item.id: item.detail for item in run.ledger.items() if item.detail}
@@ -47,8 +49,8 @@ async def test_every_recorded_reply_gets_its_verdict(name: str, tmp_path: Path) 
 
 async def test_a_changed_prompt_is_a_clear_miss(tmp_path: Path) -> None:
     settings = ["llm.kind=replay", f"llm.path={RECORDINGS / 'quickstart.jsonl'}", "prompt.shots=1", "stop.attempts=1"]
-    config = load(AmplifyConfig, "amplify/quickstart", settings, n=1)
-    await amplify(config, runs=tmp_path, name="r", say=lambda _: None)
+    config = load_config(AmplifyConfig, "amplify/quickstart", settings, n=1)
+    await start_amplification(config, runs=tmp_path, name="r", say=lambda _: None)
     run = Run.read_only(tmp_path, "r")
     (item,) = run.ledger.items()
     run.close()

@@ -11,7 +11,7 @@ import yaml
 
 from simia.errors import Code, UserError
 from simia.exporting import CardFacts, ExportReport, export
-from simia.exporting.llamafactory import with_values
+from simia.exporting.llamafactory import set_recipe_values
 from simia.pack import Pack
 from simia.trajectory import ToolCall, Trajectory
 
@@ -205,4 +205,4 @@ def test_a_recipe_of_the_users_own_keeps_its_other_lines(tmp_path: Path, monkeyp
 
 
 def test_values_are_replaced_at_the_top_level_only() -> None:
-    assert with_values("a: 1 # one\nb:\n  a: 2\n", {"a": "3"}) == "a: 3 # one\nb:\n  a: 2\n"
+    assert set_recipe_values("a: 1 # one\nb:\n  a: 2\n", {"a": "3"}) == "a: 3 # one\nb:\n  a: 2\n"

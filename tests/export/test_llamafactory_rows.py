@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from simia.errors import Code
-from simia.formats.llamafactory import Unfit, conversation, ends, write
+from simia.formats.llamafactory import UntrainableError, convert_conversation, list_segment_ends, write
 from simia.tool import ToolSpec
 from simia.trajectory import Message, ToolCall, Trajectory
 
@@ -96,17 +96,17 @@ def test_what_the_agent_never_saw_is_left_out() -> None:
 
 def test_a_turn_that_must_not_be_trained_is_history_only() -> None:
     t = talk(user("a"), agent("no", train=False), user("b"), agent("yes"), user("c"), agent("and", train=True))
-    c = conversation(t)
-    assert ends(c) == [4, 6]
+    c = convert_conversation(t)
+    assert list_segment_ends(c) == [4, 6]
     assert [turn["value"] for turn in c.row(4)["conversations"]] == ["a", "no", "b", "yes"]
-    with pytest.raises(Unfit, match="segment=turns"):
+    with pytest.raises(UntrainableError, match="segment=turns"):
         write(t)
 
 
 def test_a_trailing_turn_of_the_environment_spoils_whole_rows_only() -> None:
     t = talk(user("a"), agent("b"), user("c"))
-    assert ends(conversation(t)) == [2]
-    with pytest.raises(Unfit) as refused:
+    assert list_segment_ends(convert_conversation(t)) == [2]
+    with pytest.raises(UntrainableError) as refused:
         write(t)
     assert refused.value.issue.code == Code.BAD_ENDING
 
@@ -152,8 +152,8 @@ REFUSED = {
 @pytest.mark.parametrize("case", REFUSED)
 def test_refused(case: str) -> None:
     t, code, where = REFUSED[case]
-    with pytest.raises(Unfit) as refused:
-        conversation(t, reasoning=True)
+    with pytest.raises(UntrainableError) as refused:
+        convert_conversation(t, reasoning=True)
     assert (refused.value.issue.code, refused.value.issue.where) == (code, where)
     assert refused.value.issue.detail
 

@@ -17,9 +17,9 @@ from simia import formats
 from simia.cli import build
 from simia.errors import UserError
 from simia.exporting import CardFacts, export
-from simia.exporting.llamafactory import Model
-from simia.exporting.parquet import from_row, read_parquet, to_row
-from simia.exporting.sources import Once, mixed, shares_of, trajectories, with_system
+from simia.exporting.llamafactory import ModelEntry
+from simia.exporting.parquet import from_table_row, read_parquet, to_table_row
+from simia.exporting.sources import ExactDuplicateFilter, iterate_trajectories, mix_packs, parse_shares, set_system
 from simia.formats.base import RowError
 from simia.pack import Pack
 from simia.resources import data_root
@@ -75,7 +75,7 @@ def test_any_foreign_row_survives_parquet(row: dict[str, Any]) -> None:
         t = formats.get("openai").read(row)
     except RowError:
         return
-    assert from_row(to_row(t)) == t
+    assert from_table_row(to_table_row(t)) == t
 
 
 def test_trl_whole_rows_hold_role_and_text_alone(tmp_path: Path) -> None:
@@ -116,17 +116,17 @@ def test_a_suites_rows_go_out_as_they_came_in(name: str, tmp_path: Path) -> None
 
 
 def test_models_of_the_tables_fill_in_weights_and_template(tmp_path: Path) -> None:
-    write(SEEDS[:3], tmp_path, "llamafactory", model=Model.named("llama-3.1-8b"))
+    write(SEEDS[:3], tmp_path, "llamafactory", model=ModelEntry.named("llama-3.1-8b"))
     train = yaml.safe_load((tmp_path / "train.yaml").read_text())
     assert (train["model_name_or_path"], train["template"]) == ("meta-llama/Llama-3.1-8B-Instruct", "llama3")
     assert (train["learning_rate"], train["num_train_epochs"], train["cutoff_len"]) == (5.0e-6, 2.0, 12000)
     with pytest.raises(UserError, match="no model is named 'qwen9'"):
-        Model.named("qwen9")
+        ModelEntry.named("qwen9")
     runs = yaml.safe_load((data_root() / "configs" / "llamafactory" / "runs.yaml").read_text())
     assert len(runs) == 7
     for run in runs.values():
         assert run["data"]
-        assert all(Model.named(model) for model in run["models"])
+        assert all(ModelEntry.named(model) for model in run["models"])
 
 
 SHOP, OFFICE = (len(Pack.load(name).seeds) for name in ("customer_service", "office"))
@@ -141,37 +141,37 @@ def files(tmp_path: Path) -> list[str]:
 
 def test_several_sources_are_joined_and_copies_dropped(tmp_path: Path) -> None:
     names = files(tmp_path)
-    once = Once()
-    rows = list(once(trajectories([*names, names[0]], tmp_path)))
+    once = ExactDuplicateFilter()
+    rows = list(once(iterate_trajectories([*names, names[0]], tmp_path)))
     assert len(rows) == SHOP + OFFICE
     assert once.dropped == SHOP
 
 
 def test_a_mix_keeps_its_shares_and_is_the_same_every_time(tmp_path: Path) -> None:
     names = files(tmp_path)
-    rows = list(mixed(names, tmp_path, {"customer_service": 0.75, "office": 0.25}, 16))
+    rows = list(mix_packs(names, tmp_path, {"customer_service": 0.75, "office": 0.25}, 16))
     packs = [t.pack for t in rows]
     assert (packs.count("customer_service"), packs.count("office")) == (12, 4)
     assert packs != sorted(packs, key=str), "interleaved"
-    assert rows == list(mixed(names, tmp_path, {"customer_service": 0.75, "office": 0.25}, 16))
-    whole = list(mixed(names, tmp_path, {"customer_service": 0.5, "office": 0.5}, None))
+    assert rows == list(mix_packs(names, tmp_path, {"customer_service": 0.75, "office": 0.25}, 16))
+    whole = list(mix_packs(names, tmp_path, {"customer_service": 0.5, "office": 0.5}, None))
     assert len(whole) == 2 * min(SHOP, OFFICE), "as many as the scarcer pack allows"
     with pytest.raises(UserError, match=f"office has {OFFICE} of 100 wanted"):
-        list(mixed(names, tmp_path, {"office": 1}, 100))
+        list(mix_packs(names, tmp_path, {"office": 1}, 100))
     with pytest.raises(UserError, match="write it as pack=share"):
-        shares_of(["office"])
+        parse_shares(["office"])
 
 
 def test_the_system_text_of_the_deployment(tmp_path: Path) -> None:
     (tmp_path / "shop.txt").write_text("You are Pip.\n")
     (tmp_path / "by_pack.yaml").write_text("customer_service: shop.txt\n")
     shop, work = Pack.load("customer_service").seeds[:1], SEEDS[:1]
-    assert [t.system for t in with_system([*shop, *work], str(tmp_path / "shop.txt"))] == ["You are Pip."] * 2
-    assert next(with_system(shop, str(tmp_path / "by_pack.yaml"))).system == "You are Pip."
+    assert [t.system for t in set_system([*shop, *work], str(tmp_path / "shop.txt"))] == ["You are Pip."] * 2
+    assert next(set_system(shop, str(tmp_path / "by_pack.yaml"))).system == "You are Pip."
     with pytest.raises(UserError, match="no system text for pack 'office'"):
-        list(with_system(work, str(tmp_path / "by_pack.yaml")))
+        list(set_system(work, str(tmp_path / "by_pack.yaml")))
     with pytest.raises(UserError, match="cannot read the system text"):
-        list(with_system(shop, str(tmp_path / "gone.txt")))
+        list(set_system(shop, str(tmp_path / "gone.txt")))
 
 
 def test_the_command_takes_files_and_says_what_it_left_out(tmp_path: Path) -> None:

@@ -16,8 +16,8 @@ from simia import formats
 from simia.errors import Code
 from simia.formats.agentinstruct import FINISHED, RECORDED, STYLES
 from simia.formats.base import MEMO, RowError
-from simia.formats.llamafactory import Unfit
-from simia.quality.check import Checks, check
+from simia.formats.llamafactory import UntrainableError
+from simia.quality.check import Checks, check_trajectory
 from simia.trajectory import Message, ToolCall, Trajectory
 from tests.formats.strategies import TEXT, UNKNOWN
 from tests.properties import examples
@@ -43,7 +43,7 @@ def test_rows_are_seeds_and_come_back_as_they_were(row: dict[str, Any]) -> None:
     before = exact(row)
     assert DIALECT.sniff(row)
     read = DIALECT.read(row)
-    assert check(read, Checks()) == []
+    assert check_trajectory(read, Checks()) == []
     assert exact(DIALECT.write(read)) == before
     stored = Trajectory.from_row(json.loads(json.dumps(read.to_row())))
     assert exact(DIALECT.write(stored)) == before, "the memory of a row survives our own file format"
@@ -159,7 +159,7 @@ def test_what_a_row_cannot_say_is_not_written() -> None:
     result = broken("mind2web")
     result.messages[2].content = "The list shows two adults."
     for t in (two, beside, foreign, edited, fence, prose, result, broken("os", tools=[])):
-        with pytest.raises(Unfit) as error:
+        with pytest.raises(UntrainableError) as error:
             DIALECT.write(t)
         assert error.value.issue.code is Code.UNEXPRESSIBLE
 
@@ -219,7 +219,7 @@ def test_a_task_after_a_demonstration_is_read_whole() -> None:
     edited.messages[0].content = "z"
     assert DIALECT.write(edited)["conversations"][2]["value"] == "Now, my problem is:\n\nz"
     edited.messages[0].content = "w\n\nNow, my problem is:\n\nz"
-    with pytest.raises(Unfit, match="cannot say this turn"):
+    with pytest.raises(UntrainableError, match="cannot say this turn"):
         DIALECT.write(edited)
 
 
@@ -296,7 +296,7 @@ def test_hostile_words_are_written_faithfully_or_refused(t: Trajectory, data: st
         message.content = data.draw(st.one_of(AGENT, HUMAN))
     try:
         row = DIALECT.write(t)
-    except Unfit:
+    except UntrainableError:
         return
     again = DIALECT.read(row)
     mine, theirs = ([[m.role, m.content, m.reasoning or None] for m in x.messages] for x in (t, again))

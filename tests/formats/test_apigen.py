@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from simia import formats
-from simia.formats import Refused, RowError
+from simia.formats import RefusedRow, RowError
 from simia.trajectory import Message, Trajectory
 
 ROOT = Path(__file__).parents[2]
@@ -19,13 +19,13 @@ OURS = Path(__file__).parent / "data" / "defects.json"
 APIGEN = formats.get("apigen")
 
 
-def defects(path: Path) -> tuple[Counter[str], list[Trajectory | Refused]]:
+def defects(path: Path) -> tuple[Counter[str], list[Trajectory | RefusedRow]]:
     """What is wrong with the rows of a file, by the eyes of a reader who knows the dialect."""
     rows = list(formats.read(path))
     found: Counter[str] = Counter()
     ids = set()
     for row in rows:
-        if isinstance(row, Refused):
+        if isinstance(row, RefusedRow):
             found[f"refused {row.code}"] += 1
             continue
         tools = {tool.name: tool for tool in row.tools}

@@ -10,7 +10,7 @@ import pytest
 
 from simia import formats
 from simia.errors import Code, UserError
-from simia.formats import Limits, Refused
+from simia.formats import RefusedRow, RowLimits
 from simia.pack import Pack
 from simia.trajectory import Trajectory
 
@@ -39,12 +39,12 @@ BAD: list[tuple[bytes, Code, str]] = [
     (b"[]", Code.BAD_ROW, "list"),
     (b"17", Code.BAD_ROW, "int"),
 ]
-LIMITS = Limits(row_bytes=500_000)
+LIMITS = RowLimits(row_bytes=500_000)
 IDS = [f"{n}-{code}" for n, (_, code, _) in enumerate(BAD)]
 
 
-def refused(rows: list[Trajectory | Refused]) -> list[Refused]:
-    return [row for row in rows if isinstance(row, Refused)]
+def refused(rows: list[Trajectory | RefusedRow]) -> list[RefusedRow]:
+    return [row for row in rows if isinstance(row, RefusedRow)]
 
 
 @pytest.mark.parametrize(("bad", "code", "said"), BAD, ids=IDS)
@@ -54,7 +54,7 @@ def test_a_bad_line_costs_no_other_line(tmp_path: Path, bad: bytes, code: Code, 
     good = GOOD_TEXT.encode()
     path.write_bytes(mark + good + b"\n\n" + bad + b"\r\n" + good + b"\n" + bad)
     rows = list(formats.read(path, limits=LIMITS))
-    assert [type(row) for row in rows] == [Trajectory, Refused, Trajectory, Refused]
+    assert [type(row) for row in rows] == [Trajectory, RefusedRow, Trajectory, RefusedRow]
     assert [(row.line, row.index, row.code) for row in refused(rows)] == [(3, 2, code), (5, 4, code)]
     assert said in refused(rows)[0].detail
     assert all(len(row.row) <= 200 for row in refused(rows))
@@ -71,7 +71,7 @@ def test_a_bad_row_of_a_list_costs_no_other_row(tmp_path: Path, bad: bytes, code
     good = GOOD_TEXT.encode()
     path.write_bytes(mark + b"\n[" + good + b",\n\n  " + bad + b"\n, " + good + b",\n" + bad + b"]\n")
     rows = list(formats.read(path, limits=LIMITS))
-    assert [type(row) for row in rows] == [Trajectory, Refused, Trajectory, Refused]
+    assert [type(row) for row in rows] == [Trajectory, RefusedRow, Trajectory, RefusedRow]
     assert [(row.line, row.index, row.code) for row in refused(rows)] == [(4, 2, code), (6, 4, code)]
     assert said in refused(rows)[0].detail
 
@@ -81,15 +81,15 @@ def test_the_deepest_row_that_is_read(tmp_path: Path) -> None:
     path.write_text(f"{deep(100)}\n{deep(101)}\n", encoding="utf-8")
     deepest, deeper = formats.read(path, "apigen")
     assert isinstance(deepest, Trajectory)
-    assert isinstance(deeper, Refused)
+    assert isinstance(deeper, RefusedRow)
     assert Trajectory.from_row(deepest.to_row()) == deepest
 
 
 def test_the_largest_line_that_is_read(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_text(f"{GOOD_TEXT}\n{GOOD_TEXT} \n{GOOD_TEXT}\n", encoding="utf-8")
-    rows = list(formats.read(path, limits=Limits(row_bytes=len(GOOD_TEXT.encode()))))
-    assert [type(row) for row in rows] == [Trajectory, Refused, Trajectory]
+    rows = list(formats.read(path, limits=RowLimits(row_bytes=len(GOOD_TEXT.encode()))))
+    assert [type(row) for row in rows] == [Trajectory, RefusedRow, Trajectory]
 
 
 def test_rows_say_where_they_came_from(tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_a_list_that_breaks_is_read_up_to_there(tmp_path: Path, tail: str, line:
     path = tmp_path / "rows.json"
     path.write_text(f"[{GOOD_TEXT},\n{GOOD_TEXT},\n{tail}", encoding="utf-8")
     rows = list(formats.read(path))
-    assert [type(row) for row in rows] == [Trajectory, Trajectory, Refused]
+    assert [type(row) for row in rows] == [Trajectory, Trajectory, RefusedRow]
     (last,) = refused(rows)
     assert (last.line, last.index, last.code) == (line, 3, Code.BAD_JSON)
     assert said in last.detail
@@ -122,7 +122,7 @@ def test_a_missing_comma_is_told(tmp_path: Path) -> None:
     path = tmp_path / "rows.json"
     path.write_text(f"[{GOOD_TEXT}\n{GOOD_TEXT}]", encoding="utf-8")
     rows = list(formats.read(path))
-    assert [type(row) for row in rows] == [Trajectory, Refused]
+    assert [type(row) for row in rows] == [Trajectory, RefusedRow]
     assert (refused(rows)[0].line, refused(rows)[0].index) == (2, 2)
     assert "comma" in refused(rows)[0].detail
 

@@ -59,5 +59,5 @@ def test_a_row_with_a_version_that_is_none_is_refused_for_that(version: object, 
     path = tmp_path / "rows.jsonl"
     path.write_text(json.dumps({"version": version, "messages": [{"role": "user", "content": "hi"}]}) + "\n")
     (row,) = formats.read(path)
-    assert isinstance(row, formats.Refused)
+    assert isinstance(row, formats.RefusedRow)
     assert "is no version of a simia row" in str(row)

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from simia import formats
 from simia.errors import Code
 from simia.formats.base import MEMO, RowError
-from simia.formats.llamafactory import Unfit
+from simia.formats.llamafactory import UntrainableError
 from simia.formats.officebench import APPS, NOTHING, OFFICE, SWITCH, TOOLS
-from simia.quality.check import Checks, check
+from simia.quality.check import Checks, check_trajectory
 from simia.trajectory import Message, ToolCall, Trajectory
 from tests.formats.strategies import JSON, OBJECTS, TEXT, UNKNOWN
 from tests.properties import examples
@@ -40,7 +40,7 @@ def test_rows_are_seeds_and_come_back_as_they_were(row: dict[str, Any]) -> None:
     before = exact(row)
     assert DIALECT.sniff(row)
     read = DIALECT.read(row)
-    assert check(read, Checks()) == []
+    assert check_trajectory(read, Checks()) == []
     assert exact(DIALECT.write(read)) == before
     stored = Trajectory.from_row(json.loads(json.dumps(read.to_row())))
     assert exact(DIALECT.write(stored)) == before
@@ -144,7 +144,7 @@ def test_what_a_row_cannot_say_is_not_written() -> None:
     foreign.tools = foreign.tools[1:]
     ends.messages[1].reasoning = "so </think>\n<answer> {} </answer>"
     for t in (two, beside, own, foreign, ends):
-        with pytest.raises(Unfit):
+        with pytest.raises(UntrainableError):
             DIALECT.write(t)
 
 

@@ -8,7 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simia.formats.reply.json_repair import ReadCall, RepairError, arguments, calls, letters, loads, values
+from simia.formats.reply.json_repair import (
+    ReadCall,
+    RepairError,
+    extract_letters,
+    load_json,
+    load_json_values,
+    read_arguments,
+    read_call_text,
+)
 
 MENDED = [
     ("strict", '{"a": 1}', {"a": 1}, []),
@@ -89,7 +97,7 @@ REFUSED = [
 
 @pytest.mark.parametrize(("text", "value", "repairs"), [c[1:] for c in MENDED], ids=[c[0] for c in MENDED])
 def test_a_slip_is_mended_as_it_was_meant(text: str, value: object, repairs: list[str] | None) -> None:
-    read, named = loads(text)
+    read, named = load_json(text)
     assert read == value
     if repairs is not None:
         assert named == repairs
@@ -102,25 +110,25 @@ def test_a_slip_is_mended_as_it_was_meant(text: str, value: object, repairs: lis
 def test_text_survives_a_repair(text: str, ascii_only: bool) -> None:
     written = json.dumps({"key": text, "list": [text]}, ensure_ascii=ascii_only)
     broken = written[:-1] + ",}"
-    assert loads(broken) == ({"key": text, "list": [text]}, ["trailing_comma"])
+    assert load_json(broken) == ({"key": text, "list": [text]}, ["trailing_comma"])
 
 
 @pytest.mark.parametrize("text", [c[1] for c in REFUSED], ids=[c[0] for c in REFUSED])
 def test_what_has_two_readings_or_none_is_refused(text: str) -> None:
     with pytest.raises(RepairError):
-        loads(text)
+        load_json(text)
 
 
 def test_exact_leaves_nothing_out() -> None:
-    assert loads('{"a": 1,}', exact=True)[0] == {"a": 1}
+    assert load_json('{"a": 1,}', exact=True)[0] == {"a": 1}
     for text in ('{"a": 1} done', 'see {"a": 1}', "[INFO] started"):
         with pytest.raises(RepairError):
-            loads(text, exact=True)
+            load_json(text, exact=True)
 
 
 def test_values_reads_several_in_a_row() -> None:
-    assert values('{"a": 1}\n{"b": 2}')[0] == [{"a": 1}, {"b": 2}]
-    assert values('{"a": 1}, {"b": 2}')[0] == [{"a": 1}, {"b": 2}]
+    assert load_json_values('{"a": 1}\n{"b": 2}')[0] == [{"a": 1}, {"b": 2}]
+    assert load_json_values('{"a": 1}, {"b": 2}')[0] == [{"a": 1}, {"b": 2}]
 
 
 ARGUMENTS = [
@@ -135,13 +143,13 @@ ARGUMENTS = [
 
 @pytest.mark.parametrize(("given", "expected"), [c[1:] for c in ARGUMENTS], ids=[c[0] for c in ARGUMENTS])
 def test_arguments(given: object, expected: dict[str, object]) -> None:
-    read, raw, _ = arguments(given)
+    read, raw, _ = read_arguments(given)
     assert (read, raw) == (expected, None)
 
 
 @pytest.mark.parametrize("given", ["not json", "[1, 2]", [1, 2], 5, '{"a": "cut', {"a": 1.5e30}])
 def test_arguments_that_are_none_stay_raw(given: object) -> None:
-    read, raw, _ = arguments(given)
+    read, raw, _ = read_arguments(given)
     assert read is None
     assert raw
 
@@ -173,19 +181,19 @@ CALLS = [
 
 @pytest.mark.parametrize(("text", "expected"), [c[1:] for c in CALLS], ids=[c[0] for c in CALLS])
 def test_calls(text: str, expected: list[tuple[str, object]]) -> None:
-    read, _ = calls(text)
+    read, _ = read_call_text(text)
     assert [(call.name, call.arguments) for call in read] == expected
     assert all((call.raw is None) == (call.arguments is not None) for call in read)
 
 
 def test_a_call_keeps_the_id_that_the_model_gave_it() -> None:
-    assert calls('{"id": "c9", "name": "f", "arguments": {}}')[0] == [ReadCall("f", {}, None, "c9")]
+    assert read_call_text('{"id": "c9", "name": "f", "arguments": {}}')[0] == [ReadCall("f", {}, None, "c9")]
 
 
 @pytest.mark.parametrize("text", ["[]", '{"arguments": {}}', "5", '<tool_call>{"name": "f"}</tool_call> and more'])
 def test_calls_that_are_none(text: str) -> None:
     with pytest.raises(RepairError):
-        calls(text)
+        read_call_text(text)
 
 
 JSON = st.recursive(
@@ -198,7 +206,7 @@ JSON = st.recursive(
 @given(st.dictionaries(st.text(max_size=8), JSON, min_size=1, max_size=4))
 def test_the_tolerant_reader_agrees_with_the_strict_one(value: dict[str, object]) -> None:
     """Broken by a trailing comma only, any JSON object reads as itself."""
-    assert loads(json.dumps(value)[:-1] + ",}") == (value, ["trailing_comma"])
+    assert load_json(json.dumps(value)[:-1] + ",}") == (value, ["trailing_comma"])
 
 
 @given(st.dictionaries(st.text("ab", max_size=3), JSON, min_size=1, max_size=3), st.data())
@@ -207,7 +215,7 @@ def test_a_cut_text_is_never_read_as_something_else(value: dict[str, object], da
     written = json.dumps(value, ensure_ascii=False)
     cut = written[: data.draw(st.integers(1, len(written)))]
     try:
-        read, _ = loads(cut)
+        read, _ = load_json(cut)
     except RepairError:
         return
-    assert letters(json.dumps(read, ensure_ascii=False)) == letters(cut)
+    assert extract_letters(json.dumps(read, ensure_ascii=False)) == extract_letters(cut)

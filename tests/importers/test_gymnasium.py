@@ -11,20 +11,20 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from simia.authoring.validate import validate
+from simia.authoring.validate import validate_pack
 from simia.envs.environment import Episode
 from simia.envs.opening import open_environment
-from simia.envs.worlds.executable import open_backend
-from simia.envs.worlds.pack_requests import grant_options, requested_paths
+from simia.envs.worlds.executable import make_executable_backend
+from simia.envs.worlds.pack_requests import grant_options, list_requested_paths
 from simia.errors import Code, UserError
 from simia.importers.gymnasium import import_environment
 from simia.pack import Pack
-from simia.sandbox.capabilities import probe
+from simia.sandbox.capabilities import probe_isolation
 from simia.trajectory import End, Message, ToolCall
 
 OURS = str(Path(__file__).parent / "words_env.py")
 pytestmark = [
-    pytest.mark.skipif(probe().bwrap is None, reason="this machine has no sandbox: see simia doctor"),
+    pytest.mark.skipif(probe_isolation().bwrap is None, reason="this machine has no sandbox: see simia doctor"),
     pytest.mark.usefixtures("environments"),
 ]
 
@@ -129,7 +129,7 @@ async def test_arguments_are_checked_before(guess: Pack) -> None:
 
 
 async def test_the_pack_is_valid(guess: Pack) -> None:
-    findings, _ = await validate(guess)
+    findings, _ = await validate_pack(guess)
     assert not [finding for finding in findings if finding.refuses]
 
 
@@ -244,12 +244,12 @@ def test_an_interpreter_of_the_users_own(tmp_path: Path) -> None:
     pack, lines = imported(tmp_path, "Guess-v0", python=str(python), tasks=1)
     assert pack.executable is not None
     assert pack.executable.python == os.path.abspath(python)
-    folders = list(requested_paths(pack.executable))
+    folders = list(list_requested_paths(pack.executable))
     assert os.path.abspath(python.parent.parent) in folders
     assert lines[-1] == f"open it with {grant_options(folders)}: a pack grants itself nothing"
     with pytest.raises(UserError, match="--grant-read"):
-        open_backend(pack)
-    assert open_backend(pack, read=folders)
+        make_executable_backend(pack)
+    assert make_executable_backend(pack, read=folders)
 
 
 TOYS = [

@@ -18,10 +18,10 @@ import pytest
 
 from simia.envs.environment import Environment, Episode
 from simia.envs.opening import open_environment
-from simia.envs.worlds.pack_requests import requested_paths
+from simia.envs.worlds.pack_requests import list_requested_paths
 from simia.errors import Code, UserError
-from simia.importers.mcp import import_server, pairs, reset_of
-from simia.importers.mcp_packages import program_of, runner
+from simia.importers.mcp import import_server, parse_pairs, parse_reset
+from simia.importers.mcp_packages import find_program, parse_runner
 from simia.jobs import Run
 from simia.pack import Pack
 from simia.task import Task
@@ -58,7 +58,7 @@ def asked(pack: Path) -> list[str]:
     """What the pack asks to read: the server's folder."""
     how = Pack.load(pack).executable
     assert how is not None
-    return list(requested_paths(how))
+    return list(list_requested_paths(how))
 
 
 def granted(pack: Path) -> list[str]:
@@ -323,9 +323,9 @@ def test_mistakes_are_one_line(script: Path, tmp_path: Path, monkeypatch: pytest
         with pytest.raises(UserError, match=r"could read all of .*: put its files into a folder of their own$"):
             import_server([PYTHON, str(at_home)], out=out)
     with pytest.raises(UserError, match=r"^--env takes NAME=VALUE, not 'X'$"):
-        pairs(["X"], "=", "--env")
+        parse_pairs(["X"], "=", "--env")
     with pytest.raises(UserError, match=r"^--reset clear: its arguments are no JSON object"):
-        reset_of("clear [1]")
+        parse_reset("clear [1]")
     (out / "mine").mkdir(parents=True)
     with pytest.raises(UserError, match=r"exists already: remove it or give another folder with --out$"):
         import_server(good, out=out)
@@ -336,16 +336,16 @@ def test_mistakes_are_one_line(script: Path, tmp_path: Path, monkeypatch: pytest
 
 
 def test_commands_as_readmes_give_them() -> None:
-    assert runner(["npx", "-y", "@scope/server", "/data"]) == ("@scope/server", [], ["/data"])
-    assert runner(["npx", "-p", "@scope/pack", "tool", "x"]) == ("@scope/pack", ["tool"], ["x"])
-    assert runner(["uvx", "mcp-server-git", "--repository", "x"]) == (
+    assert parse_runner(["npx", "-y", "@scope/server", "/data"]) == ("@scope/server", [], ["/data"])
+    assert parse_runner(["npx", "-p", "@scope/pack", "tool", "x"]) == ("@scope/pack", ["tool"], ["x"])
+    assert parse_runner(["uvx", "mcp-server-git", "--repository", "x"]) == (
         "mcp-server-git", ["mcp-server-git"], ["--repository", "x"],
     )  # fmt: skip
-    assert runner(["uvx", "--from=pack", "tool"]) == ("pack", ["tool"], [])
+    assert parse_runner(["uvx", "--from=pack", "tool"]) == ("pack", ["tool"], [])
     with pytest.raises(UserError, match=r"^npx --call is not understood: install the server with --pip or --npm$"):
-        runner(["npx", "--call", "x"])
+        parse_runner(["npx", "--call", "x"])
     with pytest.raises(UserError, match=r"^say which server"):
-        program_of([], [], None, print)
+        find_program([], [], None, print)
 
 
 # -- elsewhere ----------------------------------------------------------------------------------------------------

@@ -15,16 +15,16 @@ from aiohttp import web
 from simia.envs.environment import Environment
 from simia.envs.opening import open_environment
 from simia.errors import Code, UserError
-from simia.importers.any_source import gaps, kind_of, start
-from simia.importers.openapi import credential, import_api, jsonable
-from simia.importers.openapi_schema import Document, brief, mended, usable
+from simia.importers.any_source import detect_kind, find_gaps, start_pack
+from simia.importers.openapi import import_api, parse_credential, yaml_to_json
+from simia.importers.openapi_schema import Document, convert_schema, make_compilable, summarize_schema
 from simia.pack import Pack
-from simia.sandbox.capabilities import probe
+from simia.sandbox.capabilities import probe_isolation
 from simia.tool import compile_schema
 from simia.trajectory import Message, ToolCall
 
 SECRET = "s3cr3t/and+value"
-walls = pytest.mark.skipif(probe().bwrap is None, reason="this machine has no sandbox: see simia doctor")
+walls = pytest.mark.skipif(probe_isolation().bwrap is None, reason="this machine has no sandbox: see simia doctor")
 
 DOCUMENT: dict[str, Any] = {
     "openapi": "3.0.3",
@@ -168,11 +168,11 @@ def test_only_some_operations_are_asked_for(document: Path) -> None:
 
 
 def test_pack_new_makes_out_a_document_by_its_content(document: Path, tmp_path: Path) -> None:
-    assert kind_of(str(document)) == ("openapi", str(document))
+    assert detect_kind(str(document)) == ("openapi", str(document))
     plain = tmp_path / "api.json"
     plain.write_text(json.dumps({**DOCUMENT, "openapi": "3.1.0"}))
-    assert kind_of(str(plain)) == ("openapi", str(plain))
-    missing = start(tmp_path / "made", f"openapi:{plain}")
+    assert detect_kind(str(plain)) == ("openapi", str(plain))
+    missing = start_pack(tmp_path / "made", f"openapi:{plain}")
     assert [gap.what.split(" (")[0] for gap in missing] == ["no seeds", "no tasks", "no state", "no executable"]
     assert len(Pack.load(tmp_path / "made").tools) == 10
 
@@ -219,7 +219,7 @@ def test_a_document_that_cannot_be_fetched_is_one_line(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_what_three_says_otherwise_is_put_right(given: dict[str, Any], expected: dict[str, Any]) -> None:
-    assert mended(given) == expected
+    assert convert_schema(given) == expected
 
 
 def test_a_schema_that_grows_when_it_is_written_out_stays_small() -> None:
@@ -233,14 +233,16 @@ def test_a_schema_that_grows_when_it_is_written_out_stays_small() -> None:
     assert made["type"] == "object"
     assert Document({"a": {"$ref": "#/b"}, "b": {"$ref": "#/a"}}).schema({"$ref": "#/a"}) == {"description": "see a"}
     assert (
-        brief({"type": "array", "items": {"type": "object", "properties": {"a": {"type": ["string", "null"]}}}})
+        summarize_schema(
+            {"type": "array", "items": {"type": "object", "properties": {"a": {"type": ["string", "null"]}}}}
+        )
         == "[{a: string}]"
     )
 
 
 def test_a_property_called_pattern_stays() -> None:
     schema = {"type": "object", "properties": {"pattern": {"type": "string", "pattern": "(?=x)"}}}
-    assert usable(schema) == {"type": "object", "properties": {"pattern": {"type": "string"}}}
+    assert make_compilable(schema) == {"type": "object", "properties": {"pattern": {"type": "string"}}}
 
 
 def test_what_is_needed_stays_needed_wherever_its_property_stands() -> None:
@@ -284,7 +286,7 @@ def test_a_broken_document_is_a_document_or_one_line(tmp_path: Path, junk: Any) 
 
 def test_yaml_becomes_json() -> None:
     value = yaml.safe_load("{200: a, true: b, null: c, day: 2025-01-01, inf: .inf}")
-    assert jsonable(value) == {"200": "a", "true": "b", "": "c", "day": "2025-01-01", "inf": None}
+    assert yaml_to_json(value) == {"200": "a", "true": "b", "": "c", "day": "2025-01-01", "inf": None}
 
 
 @pytest.mark.parametrize(
@@ -297,7 +299,7 @@ def test_yaml_becomes_json() -> None:
 )
 def test_a_secret_is_named_and_never_written(text: str, words: str) -> None:
     with pytest.raises(UserError, match=words) as error:
-        credential(text)
+        parse_credential(text)
     assert "abcdef" not in str(error.value)
 
 
@@ -379,7 +381,7 @@ async def test_calls_reach_the_real_api_and_what_it_says_comes_back(
 ) -> None:
     monkeypatch.setenv("LIBRARY_KEY", SECRET)
     pack = playable(document, library.url)
-    assert [gap.what for gap in gaps(pack)] == ["no seeds (seeds.jsonl)"]
+    assert [gap.what for gap in find_gaps(pack)] == ["no seeds (seeds.jsonl)"]
     async with await open_environment(pack, network=True, variables=["LIBRARY_KEY"]) as environment:
         messages, state = await told(
             environment,

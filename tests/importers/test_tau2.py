@@ -15,7 +15,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from simia.authoring.verification_gate import played, value, without, writes_of
+from simia.authoring.verification_gate import find_writes, play_task, remove_action, reward_or_zero
 from simia.envs.opening import open_environment
 from simia.envs.play.baseline_agents import ReferenceAgent
 from simia.envs.users import ScriptedUser
@@ -23,7 +23,7 @@ from simia.envs.worlds.executable import ExecutableBackend
 from simia.errors import UserError
 from simia.importers import tau2
 from simia.pack import Pack
-from simia.sandbox.capabilities import probe
+from simia.sandbox.capabilities import probe_isolation
 from simia.trajectory import ToolCall
 from simia.venvs import RECIPES, Recipe
 
@@ -86,7 +86,7 @@ def test_a_reward_is_what_the_basis_names() -> None:
         "nl_assertions": ["The agent is kind."],
         "reward_basis": ["DB", "ENV_ASSERTION", "COMMUNICATE", "ACTION", "NL_ASSERTION"],
     }
-    assert tau2.reward_of(criteria) == {
+    assert tau2.convert_reward(criteria) == {
         "parts": [
             {"kind": "state"},
             {"kind": "checklist", "calls": [{"name": "on", "by": "user", "arguments": {"n": 1}, "expect": False}]},
@@ -97,18 +97,18 @@ def test_a_reward_is_what_the_basis_names() -> None:
         "unjudged": ["The agent is kind."],
     }
     # What the basis does not name is no part, and what it finds nothing to compare in is none either.
-    assert tau2.reward_of({**criteria, "reward_basis": ["ACTION"]})["parts"] == [
+    assert tau2.convert_reward({**criteria, "reward_basis": ["ACTION"]})["parts"] == [
         {"kind": "trace", "mask": {"note": ["text"]}}
     ]
     empty = {**criteria, "communicate_info": [], "reward_basis": ["DB", "COMMUNICATE"]}
-    assert tau2.reward_of(empty) == {"parts": [{"kind": "state"}], "combine": "product"}
+    assert tau2.convert_reward(empty) == {"parts": [{"kind": "state"}], "combine": "product"}
     nothing = {**criteria, "actions": None, "env_assertions": None, "reward_basis": ["DB"]}
-    assert tau2.reward_of(nothing)["parts"] == []
+    assert tau2.convert_reward(nothing)["parts"] == []
 
 
 def test_masks_that_differ_are_named_as_not_judged() -> None:
     action = {"requestor": "assistant", "name": "note", "arguments": {"id": "1", "text": "x"}}
-    mask, odd = tau2.masks([{**action, "compare_args": ["id"]}, {**action, "compare_args": []}])
+    mask, odd = tau2.find_argument_masks([{**action, "compare_args": ["id"]}, {**action, "compare_args": []}])
     assert mask == {"note": ["text"]}
     assert odd == ["the arguments that count differ between the reference's calls of note"]
 
@@ -123,7 +123,7 @@ def test_a_task_that_has_nothing_to_judge_is_named() -> None:
         "evaluation_criteria": None,
     }
     with pytest.raises(UserError, match=r"^task '7' of tau2 has no form here: reward.parts: "):
-        tau2.task_row(task, [])
+        tau2.convert_task(task, [])
 
 
 @DOMAINS
@@ -193,7 +193,7 @@ def test_the_driver_is_tau2(environments: Callable[[str], Path], packs: dict[str
 @DOMAINS
 async def test_it_runs_in_the_sandbox(packs: dict[str, Path], domain: str) -> None:
     pack = Pack.load(packs[domain])
-    backend = ExecutableBackend(pack, unsafe=not probe().works)
+    backend = ExecutableBackend(pack, unsafe=not probe_isolation().works)
     try:
         task = next(task for task in pack.tasks if any(backend_writes(action.name) for action in task.actions))
         world = await backend.open(task)
@@ -237,15 +237,17 @@ async def test_references_score_and_less_does_not(packs: dict[str, Path], domain
     """A sample of what eval/bench/tau2.py does with every task."""
     async with await open_environment(str(packs[domain]), user="none") as environment:
         assert isinstance(environment.backend, ExecutableBackend)
-        await environment.backend.zygote()
+        await environment.backend.start_zygote()
         tasks = environment.tasks[:: len(environment.tasks) // 8][:8]
         short = 0
         for task in tasks:
-            full = await played(environment, task, ReferenceAgent(task), ScriptedUser(task))
-            assert value(full) == 1, (task.id, full.reward)
-            last = next(iter(writes_of(environment, task, full)), None)
+            full = await play_task(environment, task, ReferenceAgent(task), ScriptedUser(task))
+            assert reward_or_zero(full) == 1, (task.id, full.reward)
+            last = next(iter(find_writes(environment, task, full)), None)
             if last is not None and (full.evidence or {})["changes"]:
-                less = without(task, last)
-                assert value(await played(environment, task, ReferenceAgent(less), ScriptedUser(less))) == 0, task.id
+                less = remove_action(task, last)
+                assert (
+                    reward_or_zero(await play_task(environment, task, ReferenceAgent(less), ScriptedUser(less))) == 0
+                ), task.id
                 short += 1
         assert short >= 3

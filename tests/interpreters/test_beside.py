@@ -11,7 +11,13 @@ import pytest
 
 import simia
 from simia.errors import UserError
-from simia.venvs.python_path import beside, needed, plain, python_path, simia_path
+from simia.venvs.import_path import (
+    ensure_missing_packages,
+    list_needed,
+    make_python_path,
+    make_simia_path,
+    normalize_name,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -20,31 +26,31 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_is_needed_is_what_the_package_says_and_its_needs() -> None:
-    own = {plain(line.split(">")[0]) for line in requires("simia") or () if "extra ==" not in line}
-    assert own <= needed().keys()
-    assert {"yarl", "referencing", "pydantic-core"} <= needed().keys(), "needs of needs"
-    assert not {"simia", "pytest", "vllm", "pyarrow"} & needed().keys(), "no extra, nothing for development"
+    own = {normalize_name(line.split(">")[0]) for line in requires("simia") or () if "extra ==" not in line}
+    assert own <= list_needed().keys()
+    assert {"yarl", "referencing", "pydantic-core"} <= list_needed().keys(), "needs of needs"
+    assert not {"simia", "pytest", "vllm", "pyarrow"} & list_needed().keys(), "no extra, nothing for development"
 
 
 def test_an_environment_that_lacks_nothing_gets_nothing() -> None:
-    folder = beside(Path(sys.executable))
+    folder = ensure_missing_packages(Path(sys.executable))
     assert list(folder.iterdir()) == []
-    assert beside(Path(sys.executable)) == folder
+    assert ensure_missing_packages(Path(sys.executable)) == folder
 
 
 def test_a_path_that_is_no_interpreter_is_said(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="is no Python interpreter that runs"):
-        beside(tmp_path / "python")
+        ensure_missing_packages(tmp_path / "python")
 
 
 def test_the_link_exposes_simia_alone_and_its_packs_are_found(tmp_path: Path) -> None:
-    assert [entry.name for entry in simia_path().iterdir()] == ["simia"]
+    assert [entry.name for entry in make_simia_path().iterdir()] == ["simia"]
     code = "import json, simia; from simia.resources import names; print(json.dumps([simia.__file__, names('seeds')]))"
-    env = {**os.environ, "PYTHONPATH": python_path(Path(sys.executable))}
+    env = {**os.environ, "PYTHONPATH": make_python_path(Path(sys.executable))}
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=tmp_path, env=env, capture_output=True, text=True, check=True
     )
     file, packs = json.loads(done.stdout)
-    assert Path(file) == simia_path() / "simia" / "__init__.py"
+    assert Path(file) == make_simia_path() / "simia" / "__init__.py"
     assert Path(file).resolve() == Path(simia.__file__).resolve()
     assert "customer_service" in packs

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from simia.errors import UserError
-from simia.venvs import RECIPES, Recipe, ensure
+from simia.venvs import RECIPES, Recipe, ensure_environment
 from simia.venvs.__main__ import main
 
 
@@ -34,7 +34,7 @@ def recipe(monkeypatch: pytest.MonkeyPatch, **changes: object) -> Recipe:
 def test_builds_once_and_works_where_it_ends_up(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
     made = recipe(monkeypatch)
     said: list[str] = []
-    python = ensure("toy", said.append)
+    python = ensure_environment("toy", said.append)
     assert python == cache / made.key / "bin" / "python"
     subprocess.run([python, "-c", "import toy_stub"], check=True)
     # Console scripts name their interpreter by path: it must be the final one.
@@ -42,7 +42,7 @@ def test_builds_once_and_works_where_it_ends_up(monkeypatch: pytest.MonkeyPatch,
     assert str(cache / made.key) in version.stdout
     assert said
     said.clear()
-    assert ensure("toy", said.append) == python
+    assert ensure_environment("toy", said.append) == python
     assert said == []
 
 
@@ -52,7 +52,7 @@ def test_a_killed_build_never_counts(monkeypatch: pytest.MonkeyPatch, cache: Pat
     leftover = cache / f".{made.key}.99999"
     leftover.mkdir(parents=True)
     (leftover / "half").write_text("a wheel")
-    assert ensure("toy").is_file()
+    assert ensure_environment("toy").is_file()
     assert not leftover.exists()
 
 
@@ -60,7 +60,7 @@ def test_a_killed_build_never_counts(monkeypatch: pytest.MonkeyPatch, cache: Pat
 def test_a_failing_step_gives_one_line_and_the_log(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
     made = recipe(monkeypatch, steps=(("--no-index", "--find-links=/nowhere", "no-such-thing-as-this==1"),))
     with pytest.raises(UserError) as caught:
-        ensure("toy")
+        ensure_environment("toy")
     log = cache / f"{made.key}.log"
     assert "\n" not in str(caught.value)
     assert str(log) in str(caught.value)
@@ -72,7 +72,7 @@ def test_a_failing_step_gives_one_line_and_the_log(monkeypatch: pytest.MonkeyPat
 def test_an_environment_that_does_not_import_is_not_kept(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
     made = recipe(monkeypatch, probe="import not_there_at_all")
     with pytest.raises(UserError, match="not_there_at_all"):
-        ensure("toy")
+        ensure_environment("toy")
     assert not (cache / made.key).exists()
 
 
@@ -80,7 +80,7 @@ def test_an_environment_that_does_not_import_is_not_kept(monkeypatch: pytest.Mon
 def test_two_at_once_build_it_once(monkeypatch: pytest.MonkeyPatch) -> None:
     recipe(monkeypatch)
     said: list[str] = []
-    threads = [threading.Thread(target=ensure, args=("toy", said.append)) for _ in range(3)]
+    threads = [threading.Thread(target=ensure_environment, args=("toy", said.append)) for _ in range(3)]
     for thread in threads:
         thread.start()
     for thread in threads:

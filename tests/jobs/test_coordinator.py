@@ -14,7 +14,7 @@ import pytest
 
 from simia.jobs import OPEN, Run
 from simia.jobs.work import InOrder, Stop
-from simia.llm.engine import Limits
+from simia.llm.engine import EngineLimits
 from tests.jobs.toy import Model, ToyConfig, ToyWork, coordinate
 
 N = 24
@@ -23,7 +23,7 @@ N = 24
 async def session(runs: Path, model: Model, *, new: bool = False, **limits: int) -> tuple[Stop, ToyWork]:
     run = Run.create(runs, ToyConfig(n=N), name="toy", facts={"planned": N}) if new else Run.open(runs, "toy")
     try:
-        coordinator, work = coordinate(run, model, N, Limits(**limits))
+        coordinator, work = coordinate(run, model, N, EngineLimits(**limits))
         return await coordinator.run(), work
     finally:
         run.close()

@@ -21,7 +21,7 @@ from simia.jobs.coordinator import Coordinator, stop_on_signals
 from simia.jobs.progress import Progress
 from simia.jobs.work import Stop, StopSettings, Verdict
 from simia.llm.budget import share_budget
-from simia.llm.engine import Engine, Limits
+from simia.llm.engine import Engine, EngineLimits
 from simia.llm.types import Reply, Request
 from simia.trajectory import Usage, digest
 
@@ -110,7 +110,7 @@ class ToyWork:
         return Stop("complete") if len(self.decided) == self.n else Stop("aborted", "items failed")
 
 
-def coordinate(run: Run, model: Model, n: int, limits: Limits) -> tuple[Coordinator[str, str], ToyWork]:
+def coordinate(run: Run, model: Model, n: int, limits: EngineLimits) -> tuple[Coordinator[str, str], ToyWork]:
     engine = Engine(model, run.ledger, limits)
     spent, attempts = run.ledger.spent()
     share_budget([engine], spent, sent=sum(attempts.values()), answered=run.ledger.answered_count())
@@ -123,7 +123,7 @@ async def main(runs: Path, n: int, seconds: float, grace: float) -> None:
     config = ToyConfig(n=n)
     run = Run.create(runs, config, name="toy", facts={"planned": n})
     try:
-        coordinator, _ = coordinate(run, Model(seconds, lambda line: print(line, flush=True)), n, Limits())
+        coordinator, _ = coordinate(run, Model(seconds, lambda line: print(line, flush=True)), n, EngineLimits())
         with stop_on_signals(coordinator):
             stop = await coordinator.run(grace=grace)
         print(stop.kind, flush=True)

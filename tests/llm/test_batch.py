@@ -9,15 +9,15 @@ from typing import Any
 import orjson
 import pytest
 
-from simia.amplification.session import amplify, resume
+from simia.amplification.session import resume_amplification, start_amplification
 from simia.amplification.settings import AmplifyConfig
-from simia.config import load
+from simia.config import load_config
 from simia.errors import Code, UserError
 from simia.jobs import Run
-from simia.llm.backends import price_for
+from simia.llm.backends import find_price
 from simia.llm.batch import BatchBackend, BatchSettings
 from simia.llm.prices import Price
-from simia.llm.types import Deferred, LLMFault, Reply, Request
+from simia.llm.types import DeferredBackend, LLMFault, Reply, Request
 from tests.key_forms import FORMS, holds
 from tests.replies import trajectory
 
@@ -184,7 +184,7 @@ async def test_a_status_that_is_no_success_is_no_answer(tmp_path: Path) -> None:
         tmp_path, "r.jsonl", {"custom_id": name, "response": {"status_code": 500, "body": {"error": {"message": "no"}}}}
     )
     assert await session(tmp_path, 1) == [None]
-    assert isinstance(BatchBackend(settings(tmp_path)), Deferred)
+    assert isinstance(BatchBackend(settings(tmp_path)), DeferredBackend)
 
 
 @pytest.mark.attack("an endpoint repeats the key in a reply, to have it stored and shown")
@@ -202,7 +202,7 @@ async def test_a_key_in_an_answer_is_masked(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_it_costs_half() -> None:
-    found = price_for(settings(Path("x"), price=Price(input=2, cached=1, output=8)))
+    found = find_price(settings(Path("x"), price=Price(input=2, cached=1, output=8)))
     assert found == Price(input=1, cached=0.5, output=4)
 
 
@@ -216,15 +216,15 @@ async def test_a_whole_run_in_sessions(tmp_path: Path) -> None:
         "seeds.packs=[customer_service]",
         "reply.form=json",
     ]
-    conf = load(AmplifyConfig, "amplify/default", [*own, "llm.price={input: 1, cached: 1, output: 1}"], n=20)
-    made = await amplify(conf, runs=tmp_path, name="r", say=lambda _: None)
+    conf = load_config(AmplifyConfig, "amplify/default", [*own, "llm.price={input: 1, cached: 1, output: 1}"], n=20)
+    made = await start_amplification(conf, runs=tmp_path, name="r", say=lambda _: None)
     sessions = 1
     while made.stop.kind == "batch":
         assert f"requests-{sessions:04}.jsonl" in made.stop.detail
         asked = [row for name, row in lines(folder) if name == f"requests-{sessions:04}.jsonl"]
         assert len(asked) == 20 - made.progress.accepted - made.progress.waiting, "not one more than can be used"
         put(folder, f"{sessions}.jsonl", *(answered(row["custom_id"], trajectory(row["body"])) for row in asked))
-        made = await resume("r", runs=tmp_path, say=lambda _: None)
+        made = await resume_amplification("r", runs=tmp_path, say=lambda _: None)
         sessions += 1
     assert (made.stop.kind, made.progress.accepted) == ("complete", 20)
     assert sessions > 2, "some were refused, and asked for anew"

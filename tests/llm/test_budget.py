@@ -10,7 +10,7 @@ import pytest
 
 from simia.jobs import Store
 from simia.llm.budget import share_budget
-from simia.llm.engine import BudgetReached, Engine, Limits, PassingJournal
+from simia.llm.engine import BudgetReached, Engine, EngineLimits, PassingJournal
 from simia.llm.types import Reply
 from tests.runs.spender import PRICE, Spender, ask, engine
 
@@ -123,7 +123,7 @@ async def test_a_cancelled_call_holds_nothing(stores: list[Store]) -> None:
 async def test_roles_that_share_a_purse_share_the_till(stores: list[Store]) -> None:
     """A dear model and a cheap one: each is held at what it costs itself."""
     dear, cheap = Spender(costs=[45]), Spender(costs=[5])
-    engines = [Engine(each, PassingJournal(), Limits(max_cost=0.2), PRICE) for each in (dear, cheap)]
+    engines = [Engine(each, PassingJournal(), EngineLimits(max_cost=0.2), PRICE) for each in (dear, cheap)]
     share_budget(engines, till=stores[0].till())
     assert replies(await ask(engines[0], 1, "dear")) + replies(await ask(engines[1], 1, "cheap")) == 2
     dear.open = asyncio.Event()

@@ -15,9 +15,9 @@ from pydantic import TypeAdapter
 
 from simia.errors import Code, UserError
 from simia.llm import local_models as models
-from simia.llm.backends import LLMSettings, open_backend, price_for
+from simia.llm.backends import LLMSettings, find_price, open_backend
 from simia.llm.embedded import EmbeddedBackend, EmbeddedSettings
-from simia.llm.engine import Engine, Limits
+from simia.llm.engine import Engine, EngineLimits
 from simia.llm.prices import FREE
 from simia.llm.types import LLMFault, Request
 
@@ -42,7 +42,7 @@ real_model = pytest.mark.usefixtures("weights")
 @pytest.fixture
 async def engine() -> AsyncIterator[Engine]:
     backend = EmbeddedBackend(EmbeddedSettings(**SETTINGS, restarts=1), say=lambda _: None)
-    async with Engine(backend, limits=Limits(backoff=0.05), price=FREE) as opened:
+    async with Engine(backend, limits=EngineLimits(backoff=0.05), price=FREE) as opened:
         yield opened
 
 
@@ -91,7 +91,7 @@ async def test_a_killed_child_is_started_again_and_the_retry_succeeds(engine: En
 @real_model
 async def test_calls_broken_by_one_death_cost_one_restart() -> None:
     backend = EmbeddedBackend(EmbeddedSettings(**SETTINGS, parallel=4, restarts=1), say=lambda _: None)
-    async with Engine(backend, limits=Limits(backoff=0.05), price=FREE) as engine:
+    async with Engine(backend, limits=EngineLimits(backoff=0.05), price=FREE) as engine:
         kill_child(backend)
         replies = await asyncio.gather(*(engine.ask(CITY, item="i", draw=str(n)) for n in range(4)))
     assert all(json.loads(reply.text)["city"] in ("Rome", "Oslo") for reply in replies)
@@ -130,7 +130,7 @@ async def test_the_small_model_stands_in_with_a_warning(tmp_path: Path, monkeypa
         return weights, SMALL
 
     said: list[str] = []
-    monkeypatch.setattr(models, "fetch_best", fetch_best)
+    monkeypatch.setattr(models, "fetch_best_model", fetch_best)
     backend = EmbeddedBackend(EmbeddedSettings(), say=said.append)
     assert backend.model.startswith(f"{models.DEFAULT}@")
     with pytest.raises(UserError):  # the library refuses the file, and no child stays behind
@@ -151,8 +151,8 @@ def test_a_config_chooses_by_kind() -> None:
     assert isinstance(settings, EmbeddedSettings)
     assert settings.model == models.DEFAULT
     assert isinstance(open_backend(settings), EmbeddedBackend)
-    assert price_for(settings) == FREE
+    assert find_price(settings) == FREE
     remote = adapter.validate_python({"kind": "openai", "model": "gpt-4o"})
-    price = price_for(remote)
+    price = find_price(remote)
     assert price is not None
     assert price.output == 10

@@ -10,12 +10,12 @@ import pytest
 
 from simia.errors import Code, UserError
 from simia.llm.budget import share_budget
-from simia.llm.concurrency import Gate
-from simia.llm.engine import BudgetReached, Engine, Limits, MemoryJournal, PassingJournal
+from simia.llm.concurrency import ConcurrencyLimiter
+from simia.llm.engine import BudgetReached, Engine, EngineLimits, MemoryJournal, PassingJournal
 from simia.llm.openai import OpenAIBackend, OpenAISettings
-from simia.llm.prices import FREE, Price, price_of
-from simia.llm.rate_limits import Rates
-from simia.llm.types import LLMFault, Reply, Request, reply_key
+from simia.llm.prices import FREE, Price, look_up_price
+from simia.llm.rate_limits import RateLimits
+from simia.llm.types import LLMFault, Reply, Request, make_reply_key
 from simia.trajectory import Usage
 
 if TYPE_CHECKING:  # pytest loads it as a plugin, below
@@ -86,7 +86,7 @@ def over_http(
     endpoint: FakeEndpoint, journal: MemoryJournal | None = None, *, timeout: float = 30, **limits: Any
 ) -> Engine:
     settings = OpenAISettings(model="m", base_url=endpoint.url, timeout=timeout)
-    return Engine(OpenAIBackend(settings), journal, Limits(**QUICK | limits), FREE)
+    return Engine(OpenAIBackend(settings), journal, EngineLimits(**QUICK | limits), FREE)
 
 
 async def ask_all(engine: Engine, n: int) -> list[Reply | BaseException]:
@@ -186,7 +186,7 @@ async def test_asked_is_durable_before_sending_and_answered_before_use() -> None
         journal.events.append("sent")
 
     backend.before = look
-    await Engine(backend, journal, Limits(**QUICK)).ask(prompt("a"), item="i", draw="0")
+    await Engine(backend, journal, EngineLimits(**QUICK)).ask(prompt("a"), item="i", draw="0")
     assert journal.events == ["asked", "sent", "sent", "answered"], "one entry for the sample, whatever the tries"
     assert next(iter(journal.requests.values())) == ("i", "0", prompt("a"))
 
@@ -200,7 +200,7 @@ async def test_a_known_reply_costs_nothing_and_another_draw_is_another_reply() -
     assert (backend.calls, second.stats.recalled, second.stats.usage.prompt) == (1, 1, 0)
     await second.ask(prompt("a"), item="i", draw="1")
     assert backend.calls == 2
-    assert set(journal.replies) == {reply_key("scripted", "m", prompt("a"), draw) for draw in "01"}
+    assert set(journal.replies) == {make_reply_key("scripted", "m", prompt("a"), draw) for draw in "01"}
 
 
 async def test_an_answered_reply_is_kept_even_if_its_asker_is_cancelled_meanwhile() -> None:
@@ -263,7 +263,7 @@ async def test_a_cancelled_asker_does_not_take_the_others_with_it() -> None:
 
 async def test_cancellation_leaves_nothing_behind() -> None:
     backend, journal = Scripted(closed=True), Journal()
-    engine = Engine(backend, journal, Limits(concurrency=3))
+    engine = Engine(backend, journal, EngineLimits(concurrency=3))
     tasks = [asyncio.create_task(engine.ask(prompt(f"q{n}"), item="i", draw="0")) for n in range(10)]
     await settled()
     for task in tasks:
@@ -318,7 +318,7 @@ async def test_caps_hold_although_many_are_in_flight(caps: dict[str, Any], price
     backend = Scripted()
     backend.before = settled  # so that calls overlap
     journal = Journal()
-    engine = Engine(backend, journal, Limits(concurrency=50, **caps), price)
+    engine = Engine(backend, journal, EngineLimits(concurrency=50, **caps), price)
     outcomes = await ask_all(engine, 50)
     assert sum(isinstance(outcome, Reply) for outcome in outcomes) == answered
     assert sum(isinstance(outcome, BudgetReached) for outcome in outcomes) == 50 - answered
@@ -331,7 +331,7 @@ async def test_caps_hold_although_many_are_in_flight(caps: dict[str, Any], price
 
 
 async def test_recalled_replies_are_free_when_the_budget_is_gone() -> None:
-    engine = Engine(Scripted(), limits=Limits(max_requests=1))
+    engine = Engine(Scripted(), limits=EngineLimits(max_requests=1))
     await engine.ask(prompt("a"), item="i", draw="0")
     assert (await engine.ask(prompt("a"), item="i", draw="0")).text == "echo: a"
     with pytest.raises(BudgetReached, match="max_requests is 1 and 1 is spent"):
@@ -342,13 +342,13 @@ async def test_a_budget_that_ends_between_two_tries_records_the_fault() -> None:
     backend = Scripted([LLMFault(Code.SERVER_ERROR, retry=True)])
     journal = Journal()
     with pytest.raises(BudgetReached):
-        await Engine(backend, journal, Limits(max_requests=1, **QUICK)).ask(prompt("a"), item="i", draw="0")
+        await Engine(backend, journal, EngineLimits(max_requests=1, **QUICK)).ask(prompt("a"), item="i", draw="0")
     assert journal.events == ["asked", "failed"]
 
 
 def test_a_cost_cap_without_a_price_is_refused() -> None:
     with pytest.raises(UserError, match="max_cost needs a price"):
-        Engine(Scripted(), limits=Limits(max_cost=1))
+        Engine(Scripted(), limits=EngineLimits(max_cost=1))
 
 
 async def test_an_endpoint_without_usage_is_told_to_break_the_caps(
@@ -380,17 +380,17 @@ async def test_cost_is_the_endpoints_word_or_the_price_or_unknown() -> None:
 
 
 def test_prices() -> None:
-    assert price_of("openai/gpt-4o-2024-11-20") == price_of("gpt-4o")
-    assert price_of("gpt-4o-2024-05-13") != price_of("gpt-4o")
-    assert price_of("gpt-4o-mini") != price_of("gpt-4o")
-    assert price_of("llama-99") is None
+    assert look_up_price("openai/gpt-4o-2024-11-20") == look_up_price("gpt-4o")
+    assert look_up_price("gpt-4o-2024-05-13") != look_up_price("gpt-4o")
+    assert look_up_price("gpt-4o-mini") != look_up_price("gpt-4o")
+    assert look_up_price("llama-99") is None
 
 
 # --- the gate ---------------------------------------------------------------------------------------------------------
 
 
 async def test_the_gate_serves_in_order_and_tried_calls_first() -> None:
-    gate = Gate(1, lambda _: True)
+    gate = ConcurrencyLimiter(1, lambda _: True)
     await gate.enter()
     order: list[str] = []
 
@@ -410,7 +410,7 @@ async def test_the_gate_serves_in_order_and_tried_calls_first() -> None:
 
 
 async def test_a_place_given_to_a_cancelled_caller_is_passed_on() -> None:
-    gate = Gate(1, lambda _: True)
+    gate = ConcurrencyLimiter(1, lambda _: True)
     await gate.enter()
     first, second = asyncio.create_task(gate.enter()), asyncio.create_task(gate.enter())
     await settled()
@@ -424,7 +424,7 @@ async def test_a_place_given_to_a_cancelled_caller_is_passed_on() -> None:
 
 
 async def test_a_longer_limit_lets_more_in_and_a_pause_lets_in_nobody() -> None:
-    gate = Gate(1, lambda _: True)
+    gate = ConcurrencyLimiter(1, lambda _: True)
     loop = asyncio.get_running_loop()
     until = loop.time() + 0.05
     gate.pause(0.05)
@@ -439,7 +439,7 @@ async def test_a_longer_limit_lets_more_in_and_a_pause_lets_in_nobody() -> None:
 async def test_a_call_that_takes_far_longer_than_the_others_is_cut_short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("simia.llm.engine.STALL_LEAST", 0.05)
     backend = Scripted()
-    engine = Engine(backend, limits=Limits(**QUICK, concurrency=4, start=4))
+    engine = Engine(backend, limits=EngineLimits(**QUICK, concurrency=4, start=4))
     for i in range(64):
         await engine.ask(prompt(f"{i}"), item=f"i{i}", draw="0")
     backend.open.clear()  # the next one would never end
@@ -472,7 +472,7 @@ async def test_nobody_sends_while_the_rate_limit_has_nothing_left() -> None:
     class Told(Scripted):
         def __init__(self) -> None:
             super().__init__()
-            self.rates = Rates()
+            self.rates = RateLimits()
             self.times: list[float] = []
 
         async def complete(self, request: Request, *, draw: str) -> Reply:
@@ -482,7 +482,7 @@ async def test_nobody_sends_while_the_rate_limit_has_nothing_left() -> None:
             return await super().complete(request, draw=draw)
 
     backend = Told()
-    engine = Engine(backend, limits=Limits(concurrency=1, start=1))
+    engine = Engine(backend, limits=EngineLimits(concurrency=1, start=1))
     await asyncio.gather(*(engine.ask(prompt(f"{i}"), item=f"i{i}", draw="0") for i in range(3)))
     assert backend.times[1] - backend.times[0] >= 0.19
     engine.gate.close()
@@ -490,7 +490,7 @@ async def test_nobody_sends_while_the_rate_limit_has_nothing_left() -> None:
 
 async def test_who_waits_at_a_shut_gate_is_sent_away() -> None:
     backend = Scripted(closed=True)
-    engine = Engine(backend, limits=Limits(concurrency=1, start=1))
+    engine = Engine(backend, limits=EngineLimits(concurrency=1, start=1))
     first, second = (asyncio.create_task(engine.ask(prompt(f"{i}"), item=f"i{i}", draw="0")) for i in range(2))
     await asyncio.sleep(0.01)
     engine.gate.shut()
@@ -508,7 +508,7 @@ async def test_a_shared_cap_is_not_passed_by_as_many_replies_as_there_are_engine
             await asyncio.sleep(0.02)
             return Reply(text="x", usage=Usage(prompt=90, completion=10))
 
-    several = [Engine(Slow(), PassingJournal(), Limits(max_tokens=1000)) for _ in range(engines)]
+    several = [Engine(Slow(), PassingJournal(), EngineLimits(max_tokens=1000)) for _ in range(engines)]
     share_budget(several)
 
     async def ask(engine: Engine, n: int) -> bool:
@@ -520,6 +520,6 @@ async def test_a_shared_cap_is_not_passed_by_as_many_replies_as_there_are_engine
 
     got = await asyncio.gather(*(ask(engine, n) for engine in several for n in range(30)))
     assert sum(got) == 10
-    later = Engine(Slow(), PassingJournal(), Limits(max_tokens=1000))
+    later = Engine(Slow(), PassingJournal(), EngineLimits(max_tokens=1000))
     share_budget([later], Usage(prompt=950), sent=9, answered=9)
     assert not await ask(later, 0), "a reply costs a tenth, as it did before, and a twentieth is left"

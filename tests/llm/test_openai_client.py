@@ -9,11 +9,11 @@ import openai
 import pytest
 
 import simia
-from simia.config import kinds_of, models_in
+from simia.config import find_models_in, list_kinds
 from simia.errors import Code, UserError
 from simia.llm.backends import KINDS, LLMSettings, attach_client, open_backend, read_llm
 from simia.llm.openai_settings import OpenAISettings
-from simia.llm.types import Backend, LLMFault, Request
+from simia.llm.types import LLMFault, ModelBackend, Request
 
 if TYPE_CHECKING:  # pytest loads it as a plugin, below
     from tests.fake_endpoint import FakeEndpoint
@@ -30,7 +30,7 @@ def client(fake_endpoint: FakeEndpoint, monkeypatch: pytest.MonkeyPatch) -> open
     return openai.AsyncOpenAI(api_key=KEY, base_url=fake_endpoint.url, default_headers={"X-Team": "research"})
 
 
-async def open_through(client: openai.AsyncOpenAI, **settings: Any) -> Backend:
+async def open_through(client: openai.AsyncOpenAI, **settings: Any) -> ModelBackend:
     given = OpenAISettings(**{"model": "m"} | read_llm(client) | settings)
     attach_client(given, client)
     backend = open_backend(given)
@@ -127,7 +127,7 @@ async def test_amplify_asks_through_a_client_and_keeps_no_key(tmp_path: Path, mo
 
 
 def test_other_forms_of_llm() -> None:
-    assert [kinds_of(model)[0] for model in models_in(LLMSettings)] == list(KINDS)
+    assert [list_kinds(model)[0] for model in find_models_in(LLMSettings)] == list(KINDS)
     assert read_llm(None) == {}
     assert [read_llm(kind) for kind in KINDS] == [{"kind": kind} for kind in KINDS]
     assert read_llm("gpt-5-mini") == {"kind": "openai", "model": "gpt-5-mini"}

@@ -6,10 +6,10 @@ import random
 
 import pytest
 
-from simia.llm.adaptive_concurrency import Pace
+from simia.llm.adaptive_concurrency import AdaptiveConcurrency
 
 
-def run(pace: Pace, capacity: int, rounds: int) -> list[int]:
+def run(pace: AdaptiveConcurrency, capacity: int, rounds: int) -> list[int]:
     """A server that takes `capacity` at once and refuses the rest: the limit after each round trip."""
     seen = []
     for _ in range(rounds):
@@ -23,19 +23,19 @@ def run(pace: Pace, capacity: int, rounds: int) -> list[int]:
 
 
 def test_it_doubles_until_the_ceiling() -> None:
-    assert run(Pace(16, 200), 10_000, 5) == [32, 64, 128, 200, 200]
+    assert run(AdaptiveConcurrency(16, 200), 10_000, 5) == [32, 64, 128, 200, 200]
 
 
 @pytest.mark.parametrize("capacity", [1, 7, 128, 900])
 def test_it_settles_near_the_capacity(capacity: int) -> None:
-    limits = run(Pace(16, 1024), capacity, 300)[100:]
+    limits = run(AdaptiveConcurrency(16, 1024), capacity, 300)[100:]
     assert min(limits) >= 0.7 * capacity
     assert max(limits) <= 1.2 * capacity + 2
     assert sum(min(limit, capacity) for limit in limits) / len(limits) >= 0.9 * capacity
 
 
 def test_many_refusals_of_one_round_count_once() -> None:
-    pace = Pace(100, 100)
+    pace = AdaptiveConcurrency(100, 100)
     mark = pace.sent()
     for _ in range(60):
         pace.refused(mark, 90)
@@ -43,14 +43,14 @@ def test_many_refusals_of_one_round_count_once() -> None:
 
 
 def test_it_does_not_grow_where_nobody_waits() -> None:
-    pace = Pace(16, 200)
+    pace = AdaptiveConcurrency(16, 200)
     for _ in range(100):
         pace.answered(1.0, waiting=False)
     assert pace.limit == 16
 
 
 def test_it_gives_way_when_answers_take_far_longer_and_keeps_a_floor() -> None:
-    pace = Pace(64, 64)
+    pace = AdaptiveConcurrency(64, 64)
     for _ in range(500):
         pace.answered(1.0, waiting=True)
     for _ in range(70):
@@ -62,7 +62,7 @@ def test_it_gives_way_when_answers_take_far_longer_and_keeps_a_floor() -> None:
 
 
 def test_longer_answers_of_a_fuller_batch_are_no_reason() -> None:
-    pace = Pace(16, 256)
+    pace = AdaptiveConcurrency(16, 256)
     for _ in range(5000):
         pace.answered(1.0 + pace.limit / 256, waiting=True)
     assert pace.limit == 256
@@ -70,7 +70,7 @@ def test_longer_answers_of_a_fuller_batch_are_no_reason() -> None:
 
 def test_refusals_at_random_do_not_bring_it_down_to_nothing() -> None:
     """Three of ten calls are refused, however few there are at once: slower, not stuck."""
-    dice, pace, limits = random.Random(3), Pace(16, 64), []
+    dice, pace, limits = random.Random(3), AdaptiveConcurrency(16, 64), []
     for _ in range(400):
         mark, calls = pace.sent(), int(pace.limit)
         refused = sum(dice.random() < 0.3 for _ in range(calls))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from simia.errors import Code, UserError
-from simia.llm.engine import Engine, Limits
+from simia.llm.engine import Engine, EngineLimits
 from simia.llm.failover import PoolBackend, PoolSettings
 from simia.llm.types import LLMFault, Request
 from tests.fake_endpoint import FakeEndpoint
@@ -46,7 +46,7 @@ def prompt(i: int) -> Request:
 
 
 async def ask_all(backend: PoolBackend, n: int, **limits: Any) -> list[Any]:
-    async with Engine(backend, limits=Limits(**QUICK | limits)) as engine:
+    async with Engine(backend, limits=EngineLimits(**QUICK | limits)) as engine:
         return await asyncio.gather(*(engine.ask(prompt(i), item=f"i{i}", draw=f"i{i}.0") for i in range(n)))
 
 

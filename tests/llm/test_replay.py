@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from simia.errors import Code, UserError
-from simia.llm.backends import open_backend, price_for
+from simia.llm.backends import find_price, open_backend
 from simia.llm.prices import FREE
-from simia.llm.replay import Recorded, ReplayBackend, ReplaySettings, read, record
+from simia.llm.replay import RecordedReply, ReplayBackend, ReplaySettings, append_recording, read_recording
 from simia.llm.types import LLMFault, Reply, Request
 from simia.trajectory import Usage
 
@@ -47,10 +47,10 @@ async def test_serves_what_was_recorded(tmp_path: Path) -> None:
     path = tmp_path / "recorded.jsonl"
     full = Reply(text="yes", reasoning="hm", finish="stop", usage=Usage(prompt=3, completion=1), body={"big": 1})
     rows = [
-        Recorded(request=ask("a", temperature=1.0), draw="0", reply=full, model="gpt-x"),
-        Recorded(request=ask("a", temperature=1.0), draw="1", reply=Reply(text="no"), model="gpt-x"),
+        RecordedReply(request=ask("a", temperature=1.0), draw="0", reply=full, model="gpt-x"),
+        RecordedReply(request=ask("a", temperature=1.0), draw="1", reply=Reply(text="no"), model="gpt-x"),
     ]
-    assert record(rows, path) == 2
+    assert append_recording(rows, path) == 2
     replay = backend(path)
     assert (replay.alias, replay.model) == ("replay", "gpt-x")
     reply = await replay.complete(ask("a", temperature=1.0), draw="0")
@@ -69,8 +69,9 @@ async def test_rows_without_a_draw_are_served_in_order_and_each_draw_keeps_its_o
 
 async def test_a_miss_shows_the_first_line_that_differs(tmp_path: Path) -> None:
     path = tmp_path / "r.jsonl"
-    record(
-        [Recorded(request=ask(text, temperature=1.0), draw="0", reply=Reply(text="t")) for text in ("a", "b\nc")], path
+    append_recording(
+        [RecordedReply(request=ask(text, temperature=1.0), draw="0", reply=Reply(text="t")) for text in ("a", "b\nc")],
+        path,
     )
     replay = backend(path)
     changed = await miss(replay, ask("a", SYSTEM.replace("Rule two", "Rule 2"), temperature=1.0))
@@ -88,8 +89,8 @@ async def test_a_miss_shows_the_first_line_that_differs(tmp_path: Path) -> None:
 
 async def test_from_open_questions_to_answers(tmp_path: Path) -> None:
     path = tmp_path / "recording.jsonl"
-    questions = [Recorded(request=ask("a"), draw="0"), Recorded(request=ask("b", max_tokens=5), draw="0")]
-    assert record(questions, path) == 2
+    questions = [RecordedReply(request=ask("a"), draw="0"), RecordedReply(request=ask("b", max_tokens=5), draw="0")]
+    assert append_recording(questions, path) == 2
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     assert [row["reply"] for row in rows] == [None, None]
     assert rows[1]["request"] == {"messages": ask("b").messages, "max_tokens": 5}
@@ -104,8 +105,10 @@ async def test_from_open_questions_to_answers(tmp_path: Path) -> None:
 
 async def test_a_later_answer_replaces_an_earlier_one(tmp_path: Path) -> None:
     path = tmp_path / "r.jsonl"
-    record([Recorded(request=ask("a"), draw="0", reply=Reply(text=text)) for text in ("old", "new")], path)
-    record([Recorded(request=ask("a"), draw="0")], path)
+    append_recording(
+        [RecordedReply(request=ask("a"), draw="0", reply=Reply(text=text)) for text in ("old", "new")], path
+    )
+    append_recording([RecordedReply(request=ask("a"), draw="0")], path)
     assert await text_of(backend(path), ask("a"), "0") == "new"
 
 
@@ -131,9 +134,9 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 
 def test_opened_from_settings_and_free(tmp_path: Path) -> None:
     path = tmp_path / "r.jsonl"
-    record([Recorded(request=ask("a"), draw="0", reply=Reply(text="t"))], path)
+    append_recording([RecordedReply(request=ask("a"), draw="0", reply=Reply(text="t"))], path)
     settings = ReplaySettings(path=path, model="m", alias="api.openai.com")
     opened = open_backend(settings)
     assert (opened.alias, opened.model) == ("api.openai.com", "m")
-    assert price_for(settings) == FREE
-    assert len(list(read(path))) == 1
+    assert find_price(settings) == FREE
+    assert len(list(read_recording(path))) == 1

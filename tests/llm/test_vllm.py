@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 
-from simia.amplification.session import amplify, resume
+from simia.amplification.session import resume_amplification, start_amplification
 from simia.amplification.settings import AmplifyConfig
-from simia.config import load
+from simia.config import load_config
 from simia.errors import UserError
 from simia.jobs import Run
 from simia.llm.batch import BatchBackend, BatchSettings
@@ -149,8 +149,8 @@ def settings(*more: str) -> list[str]:
 
 @pytest.mark.all
 async def test_the_documented_server_line_serves_a_run(server: str, tmp_path: Path) -> None:
-    conf = load(AmplifyConfig, "amplify/default", settings("llm.model=simulator", f"llm.base_url={server}"), n=1)
-    await amplify(conf, runs=tmp_path, name="r", say=lambda _: None)
+    conf = load_config(AmplifyConfig, "amplify/default", settings("llm.model=simulator", f"llm.base_url={server}"), n=1)
+    await start_amplification(conf, runs=tmp_path, name="r", say=lambda _: None)
     run = Run.read_only(tmp_path, "r")
     usage, attempts = run.ledger.spent()
     texts = [row["reply"].get("text", "") for row in run.ledger.replies()]
@@ -191,8 +191,8 @@ def test_in_process(python: Path, model: Path) -> None:
 async def test_run_batch_takes_our_file_and_we_take_its_answers(python: Path, model: Path, tmp_path: Path) -> None:
     folder = tmp_path / "batch"
     own = settings("llm.kind=batch", "llm.model=simulator", f"llm.folder={folder}", "stop.attempts=2")
-    conf = load(AmplifyConfig, "amplify/default", own, n=2)
-    made = await amplify(conf, runs=tmp_path, name="r", say=lambda _: None)
+    conf = load_config(AmplifyConfig, "amplify/default", own, n=2)
+    made = await start_amplification(conf, runs=tmp_path, name="r", say=lambda _: None)
     assert made.stop.kind == "batch"
     assert "`python -m vllm.entrypoints.openai.run_batch`, with the same arguments" in DOCS
     line = ["python", "-m", "vllm.entrypoints.openai.run_batch", *documented("vllm run-batch", model)[2:]]
@@ -211,7 +211,7 @@ async def test_run_batch_takes_our_file_and_we_take_its_answers(python: Path, mo
     await backend.start()
     await backend.close()
     assert said == [f"2 answers in 1 files of {folder / 'results'}"]
-    more = await resume("r", runs=tmp_path, say=lambda _: None)
+    more = await resume_amplification("r", runs=tmp_path, say=lambda _: None)
     run = Run.read_only(tmp_path, "r")
     statuses = [item.status for item in run.ledger.items()]
     run.close()

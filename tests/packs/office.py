@@ -17,9 +17,9 @@ from typing import Any
 
 from simia.kit import ToolError
 from simia.pack import Pack
-from simia.sandbox.inside.files import files_in, raw
+from simia.sandbox.inside.files import read_entry, read_files
 from simia.task import Action
-from simia.venvs import ensure
+from simia.venvs import ensure_environment
 
 JSON = Any
 PACK = Pack.load("office")
@@ -40,7 +40,7 @@ APPS = {
 
 def python() -> Path:
     """The interpreter that the pack's code runs with."""
-    return ensure("office", say=lambda line: print(line, file=sys.stderr))
+    return ensure_environment("office", say=lambda line: print(line, file=sys.stderr))
 
 
 @contextmanager
@@ -83,7 +83,7 @@ def opened(cls: Any, root: Path, initial: dict[str, Any] | None = None) -> Any:
         path.unlink(missing_ok=True)
         if entry is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(raw(entry)[2])
+            path.write_bytes(read_entry(entry)[2])
     world = cls(root)
     world._said = READ
     world._seed, world._start = "0", PACK.executable.clock
@@ -104,7 +104,7 @@ def call(world: Any, action: Action, index: int) -> tuple[JSON, str | None]:
 def said(world: Any) -> JSON:
     """What the state match compares: what the files say, without their bytes."""
     found = {}
-    for name in files_in(world.root, modes=False):
+    for name in read_files(world.root, modes=False):
         path = world.root / name
         found[name] = world.describe(path) if path.is_file() else None
     return json.loads(json.dumps({"files": found, "memory": world.memory}))

@@ -7,13 +7,13 @@ from typing import Any
 
 import orjson
 
-from simia.authoring.scaffold import scaffold
+from simia.authoring.scaffold import scaffold_pack
 from simia.pack import Pack
 
 
 def small(folder: Path, **files: Any) -> Pack:
     """`files`: name with `_` for the dot → text, or rows for a JSONL file; None removes it from the folder."""
-    scaffold(folder)
+    scaffold_pack(folder)
     for name, content in files.items():
         path = folder / ".".join(name.rsplit("_", 1))
         if isinstance(content, list):

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
-from simia.state import diff
+from simia.state import diff_states
 from simia.task import Action, ToolTest
 from simia.tool import compile_schema
 from tests.packs.shop import BASE, MARKS, PACK, SHOP, SPECS, call, dangling, dump, opened
@@ -79,7 +79,7 @@ def test_a_row_of_tests_jsonl(row: ToolTest) -> None:
     assert SPECS[row.call.name].argument_errors(row.call.arguments) == []
     before = dump(shop)
     result, refusal = call(shop, row.call, len(row.before))
-    changes = {".".join(change["path"]): change.get("new") for change in diff(before, dump(shop))}
+    changes = {".".join(change["path"]): change.get("new") for change in diff_states(before, dump(shop))}
     if row.expect.outcome == "refusal":
         assert row.expect.error
         assert row.expect.error in (refusal or "")

@@ -13,7 +13,7 @@ from collections import Counter
 
 import pytest
 
-from simia.state import diff
+from simia.state import diff_states
 from simia.task import Action, AnswerSpec, StateSpec, Task, TraceSpec
 from simia.tool import compile_schema
 from tests.packs.shop import BASE, JSON, MARKS, PACK, SPECS, SYSTEM, TASKS, call, dangling, dump, opened
@@ -89,7 +89,7 @@ def says(part: AnswerSpec, words: str) -> bool:
 def left(final: JSON) -> list[str]:
     """What a solution changed, without what does not count; the ids of new rows are all alike."""
     changes = []
-    for change in diff(BASE, final):
+    for change in diff_states(BASE, final):
         table, key = change["path"][:2]
         for pattern, policy in PACK.match.items():
             where, _, name = pattern.split(".")

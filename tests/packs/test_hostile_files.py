@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from simia import pack_files
-from simia.authoring.code_lint import lint
+from simia.authoring.code_lint import lint_code
 from simia.cli.pack import app
 from simia.errors import UserError
 from simia.pack import Pack
@@ -174,8 +174,8 @@ def test_a_pack_that_is_too_large_is_not_copied(tmp_path: Path, monkeypatch: pyt
 def test_lints_know_what_a_sandbox_allows(tmp_path: Path) -> None:
     path = tmp_path / "tools.py"
     path.write_text("import subprocess, shutil, time\nopen('x')\n")
-    assert [finding.fault.value for finding in lint(path, isolation="sandbox")] == ["clock"]
-    assert len(lint(path)) > 1
+    assert [finding.fault.value for finding in lint_code(path, isolation="sandbox")] == ["clock"]
+    assert len(lint_code(path)) > 1
 
 
 @pytest.mark.parametrize(
@@ -184,4 +184,4 @@ def test_lints_know_what_a_sandbox_allows(tmp_path: Path) -> None:
 def test_code_that_cannot_be_parsed_is_a_finding(tmp_path: Path, code: str) -> None:
     path = tmp_path / "tools.py"
     path.write_text(code)
-    assert [finding.fault.value for finding in lint(path)] == ["not_python"]
+    assert [finding.fault.value for finding in lint_code(path)] == ["not_python"]

@@ -19,9 +19,9 @@ from typing import Any
 
 import pytest
 
-from simia.authoring.tool_tests import lacking
+from simia.authoring.tool_tests import find_missing_value
 from simia.envs.play.random_arguments import Sampler
-from simia.sandbox.inside.files import files_in
+from simia.sandbox.inside.files import read_files
 from simia.task import Action, ToolTest
 from tests.packs.office import PACK, ROOT, SPECS, call, marks, office, opened, python, said
 
@@ -48,10 +48,10 @@ def do(world: Any, name: str, index: int = 0, /, **arguments: Any) -> Any:
 
 
 def refused(world: Any, name: str, /, **arguments: Any) -> str:
-    before = files_in(world.root)
+    before = read_files(world.root)
     refusal = call(world, Action(name=name, arguments=arguments), 0)[1]
     assert refusal
-    assert files_in(world.root) == before, "a refusal leaves the files alone"
+    assert read_files(world.root) == before, "a refusal leaves the files alone"
     return refusal
 
 
@@ -62,7 +62,7 @@ def refused(world: Any, name: str, /, **arguments: Any) -> str:
 def test_the_firm_is_what_its_tables_say(tmp_path: Path) -> None:
     """`start/` is the generator's, to the byte, and small."""
     subprocess.run([python(), ROOT / "firm.py", tmp_path], check=True, capture_output=True)
-    made, kept = files_in(tmp_path, modes=False), files_in(ROOT / "start", modes=False)
+    made, kept = read_files(tmp_path, modes=False), read_files(ROOT / "start", modes=False)
     assert made.keys() == kept.keys()
     assert [name for name in made if made[name] != kept[name]] == []
     assert sum(len(data) for _, _, data in kept.values()) < 300_000
@@ -138,18 +138,18 @@ def test_a_row_of_tests_jsonl(row: ToolTest, cls: Any, tmp_path: Path) -> None:
     if wrong:
         assert row.expect.outcome == "refusal"
         return
-    before = files_in(world.root)
+    before = read_files(world.root)
     result, refusal = call(world, row.call, len(row.before))
     if row.expect.outcome == "refusal":
         assert row.expect.error
         assert row.expect.error in (refusal or "")
     else:
         assert refusal is None
-        assert row.expect.result is None or lacking(row.expect.result, result) is None
+        assert row.expect.result is None or find_missing_value(row.expect.result, result) is None
     if refusal or not marks(cls)[row.call.name][1]:
-        assert files_in(world.root) == before
+        assert read_files(world.root) == before
     else:
-        assert files_in(world.root) != before, "a write shows"
+        assert read_files(world.root) != before, "a write shows"
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -172,9 +172,9 @@ def test_any_calls_that_fit_the_schemas(seed: int, cls: Any, world: Any, tmp_pat
         arguments |= {key: source.choice(known[key]) for key in arguments if key in known and source.random() < 0.8}
         if SPECS[name].argument_errors(arguments):
             continue
-        action, before = Action(name=name, arguments=arguments), files_in(world.root)
+        action, before = Action(name=name, arguments=arguments), read_files(world.root)
         _, refusal = call(world, action, index)
-        after = files_in(world.root)
+        after = read_files(world.root)
         if refusal is not None:
             assert refusal == refusal.strip() != ""
             assert after == before, action
@@ -208,7 +208,7 @@ def test_the_same_calls_give_the_same_bytes(cls: Any, tmp_path: Path) -> None:
     for world in worlds:
         for index, (name, arguments) in enumerate(WRITES):
             do(world, name, index, **arguments)
-    assert files_in(worlds[0].root) == files_in(worlds[1].root)
+    assert read_files(worlds[0].root) == read_files(worlds[1].root)
     assert filecmp.dircmp(worlds[0].root, ROOT / "start").diff_files == []
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from simia.authoring.verification_gate import Verdict, gate
+from simia.authoring.verification_gate import TaskVerdict, verify_tasks
 from simia.envs.opening import open_environment
 from simia.task import Action, AnswerSpec, StateSpec, Task
 from simia.tool import compile_schema
@@ -174,9 +174,9 @@ def test_the_expressions_run_in_linear_time() -> None:
 # -- in the sandbox ----------------------------------------------------------------------------------------------------
 
 
-async def judged(tasks: Sequence[Task]) -> list[Verdict]:
+async def judged(tasks: Sequence[Task]) -> list[TaskVerdict]:
     async with await open_environment(PACK, user="none") as environment:
-        return await gate(environment, tasks, concurrency=2)
+        return await verify_tasks(environment, tasks, concurrency=2)
 
 
 @pytest.mark.usefixtures("environments")

@@ -15,7 +15,7 @@ import pytest_asyncio
 
 from simia.envs.worlds.executable import ExecutableBackend
 from simia.envs.worlds.executable_world import ExecutableWorld
-from simia.sandbox.limits import MB, Limits
+from simia.sandbox.limits import MB, WorkerLimits
 from tests.redteam import hostile
 from tests.sandbox.making import ANY, TASK, ask, gone, make_pack
 
@@ -111,7 +111,7 @@ async def arena(tmp_path_factory: pytest.TempPathFactory, listeners: Listeners, 
         n: ANY for n in dir(hostile.Hostile) if hasattr(getattr(hostile.Hostile, n), "__simia_tool__")
     }
     pack = make_pack(outside / "hostile", SOURCE, tools, object="Hostile", isolation=isolation)
-    backend = ExecutableBackend(pack, limits=Limits(wall=WALL, memory=96 * MB), workers=1)
+    backend = ExecutableBackend(pack, limits=WorkerLimits(wall=WALL, memory=96 * MB), workers=1)
     for seed in (1, 2):
         world = await backend.open(TASK, seed=seed)
         IDS[seed - 1] = [(await ask(world, "note", text=text)).data["note_id"] for text in ("a", "b")]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from simia.pack import Pack
-from simia.sandbox.limits import MB, Limits
+from simia.sandbox.limits import MB, WorkerLimits
 from tests.sandbox.making import ANY, TASK, ask, make_pack, opened
 
 # Writes an answer for every request number on every descriptor that it has, and says which of these are sockets.
@@ -86,7 +86,7 @@ def channel_pack(folder: Path) -> Pack:
 @pytest.mark.attack("answer in the worker's place from a child process", where="sandbox")
 @pytest.mark.parametrize("way", WAYS)
 async def test_child_process_has_no_channel_to_the_parent(tmp_path: Path, way: str) -> None:
-    async with opened(channel_pack(tmp_path / "room"), limits=Limits(wall=20, folder=8 * MB)) as backend:
+    async with opened(channel_pack(tmp_path / "room"), limits=WorkerLimits(wall=20, folder=8 * MB)) as backend:
         world = await backend.open(TASK)
         assert (await ask(world, way)).content == "[]"
         assert (await ask(world, "note")).content == "honest"

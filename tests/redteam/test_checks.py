@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from simia.errors import Aborted, Code
-from simia.sandbox.limits import Limits
+from simia.sandbox.limits import WorkerLimits
 from simia.task import ChecklistSpec, RewardSpec, Task
 from tests.sandbox.making import ANY, HEAD, TASK, ask, gone, make_pack, notes_pack, opened
 
-LIMITS = Limits(wall=1.0, start=2.0)
+LIMITS = WorkerLimits(wall=1.0, start=2.0)
 
 
 def checked(code: dict[str, str]) -> Task:
@@ -136,7 +136,7 @@ async def test_who_stops_waiting_leaves_the_state_as_the_journal_says(tmp_path: 
         "    @write\n    def slow(self, seconds: float) -> int:\n        self.state.x += 1\n        time.sleep(seconds)\n        return self.state.x\n"
     )
     pack = make_pack(tmp_path / "n", code, {"slow": ANY}, isolation=isolation)
-    async with opened(pack, limits=Limits(wall=40.0)) as backend:
+    async with opened(pack, limits=WorkerLimits(wall=40.0)) as backend:
         world = await backend.open(TASK)
         assert (await ask(world, "slow", seconds=0)).data == 1
         with pytest.raises(TimeoutError):

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from simia.sandbox.bounds import open_filter
-from simia.sandbox.bubblewrap import Jail, Room, system_binds
-from simia.sandbox.capabilities import Walls, find, tried
+from simia.sandbox.bounds import open_syscall_filter
+from simia.sandbox.bubblewrap import BubblewrapSandbox, PrivateFolder, list_system_binds
+from simia.sandbox.capabilities import Isolation, find_bubblewrap, try_sandbox
 from simia.sandbox.inside.confine import FILTER
-from simia.sandbox.supervisor import descendants
+from simia.sandbox.supervisor import list_descendants
 
 # Memory of processes that can be opened for writing, threads included; the shell's own shows that this would tell.
 OPEN_MEMORY = """
@@ -35,14 +35,16 @@ def ordinary_user() -> list[str]:
 
 @pytest.mark.attack("write code into process 1 of the sandbox", where="sandbox")
 def test_process_1_is_confined_and_out_of_reach(monkeypatch: pytest.MonkeyPatch) -> None:
-    bwrap = find()
+    bwrap = find_bubblewrap()
     assert bwrap is not None
-    jail = Jail(Walls(True, bwrap, "", outer=False), system_binds(bwrap), room=Room("/scratch", 1 << 20))
-    plain = Jail.command
-    monkeypatch.setattr(Jail, "command", lambda *given: [*ordinary_user(), *plain(*given)])
-    if tried(jail):
+    jail = BubblewrapSandbox(
+        Isolation(True, bwrap, "", outer=False), list_system_binds(bwrap), room=PrivateFolder("/scratch", 1 << 20)
+    )
+    plain = BubblewrapSandbox.command
+    monkeypatch.setattr(BubblewrapSandbox, "command", lambda *given: [*ordinary_user(), *plain(*given)])
+    if try_sandbox(jail):
         pytest.skip("an ordinary user gets no /proc in a sandbox on this machine")
-    program = open_filter(alone=True, unix=False)
+    program = open_syscall_filter(alone=True, unix=False)
     process = subprocess.Popen(
         jail.command(["/bin/sh", "-c", OPEN_MEMORY], program),
         pass_fds=[program], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, start_new_session=True,
@@ -59,7 +61,9 @@ def test_process_1_is_confined_and_out_of_reach(monkeypatch: pytest.MonkeyPatch)
         opened = [line.split("/")[2] for line in lines if line.startswith("/proc/")]
         assert own in opened
         assert "1" not in opened
-        inside = [status for pid in descendants(process.pid) if len((status := status_of(pid))["NSpid"].split()) > 1]
+        inside = [
+            status for pid in list_descendants(process.pid) if len((status := status_of(pid))["NSpid"].split()) > 1
+        ]
         assert "1" in {status["NSpid"].split()[-1] for status in inside}
         assert {status["Seccomp"] for status in inside} == {str(FILTER)}
     finally:

@@ -294,7 +294,7 @@ def test_special_files_refuse_the_grant(host: Path, monkeypatch: pytest.MonkeyPa
     (host / "deep" / "er" / "pipe").unlink()
     assert grants.check_grant(host)[1] == str(host)
     points = [("/", "ext4"), (str(host / "deep"), "proc")]
-    monkeypatch.setattr(grants, "mounts", lambda: points)
+    monkeypatch.setattr(grants, "list_mounts", lambda: points)
     with pytest.raises(UserError, match=r"another file system is mounted in it at .*deep"):
         grants.check_grant(host)
     with pytest.raises(UserError, match=r"file system of the kernel \(proc\)"):
@@ -302,9 +302,9 @@ def test_special_files_refuse_the_grant(host: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_the_mounts_of_this_machine_are_read() -> None:
-    assert {("/", "proc")} & {(os.path.dirname(point), kind) for point, kind in grants.mounts()}
+    assert {("/", "proc")} & {(os.path.dirname(point), kind) for point, kind in grants.list_mounts()}
     if os.path.ismount("/dev/shm"):
-        assert grants.mounted_below("/dev")
+        assert grants.explain_mount_below("/dev")
 
 
 @pytest.mark.attack("name a cached environment that lies elsewhere", where="outside")

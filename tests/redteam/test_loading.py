@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from simia.errors import Code, UserError
-from simia.sandbox.limits import MB, Limits
+from simia.sandbox.limits import MB, WorkerLimits
 from tests.redteam.conftest import Listeners
 from tests.sandbox.making import ANY, HEAD, NOTES, TASK, ask, gone, make_pack, notes_pack, opened
 
-LIMITS = Limits(start=3.0, wall=2.0, load=256 * MB)
+LIMITS = WorkerLimits(start=3.0, wall=2.0, load=256 * MB)
 CONTROL = """
 import os, struct, json
 def tell(body, head=None):
@@ -88,7 +88,7 @@ async def test_a_fork_bomb_at_import_ends_in_time(tmp_path: Path) -> None:
         tmp_path / "bad", "import os\nwhile True:\n    try:\n        os.fork()\n    except OSError: pass", {}
     )
     start = time.monotonic()
-    async with opened(pack, limits=Limits(start=1.0)) as backend:
+    async with opened(pack, limits=WorkerLimits(start=1.0)) as backend:
         with pytest.raises(UserError, match="took more than 1 s"):
             await backend.open(TASK)
     assert await gone(str(pack.root), 160) == []
@@ -122,7 +122,7 @@ async def test_bytes_now_and_then_do_not_prolong_loading(tmp_path: Path) -> None
         CONTROL + "import time\ntell(b'', b'\\0\\x70\\0\\0')\nwhile True:\n    time.sleep(0.2)\n    tell(b'', b' ')\n"
     )
     pack = make_pack(tmp_path / "bad", drip, {})
-    async with opened(pack, limits=Limits(start=2.0)) as backend:
+    async with opened(pack, limits=WorkerLimits(start=2.0)) as backend:
         with pytest.raises(UserError, match="took more than 2 s"):
             await asyncio.wait_for(backend.open(TASK), 240)
     assert await gone(str(pack.root), 160) == []
@@ -183,7 +183,7 @@ async def test_what_loading_leaves_is_bounded(tmp_path: Path, isolation: str, na
     tool, bomb = BOMBS[name]
     code = HEAD + "\nimport time\n" + bomb + BOMB_TOOLS
     pack = make_pack(tmp_path / "bad", code, dict.fromkeys(("grow", "wait"), ANY), isolation=isolation, state={})
-    limits = Limits(wall=60.0, memory=32 * MB, resident=128 * MB)
+    limits = WorkerLimits(wall=60.0, memory=32 * MB, resident=128 * MB)
     async with opened(pack, limits=limits) as backend:
         world = await backend.open(TASK)
         result = await ask(world, tool)

@@ -16,12 +16,12 @@ from simia.envs.worlds.executable import ExecutableBackend
 from simia.errors import Aborted, Code, UserError
 from simia.pack import Pack
 from simia.sandbox.inside.frames import count_values, unpack_bounded
-from simia.sandbox.limits import MB, Limits
-from simia.sandbox.supervisor import INTERVAL, LONGEST, SHARE, Watch, pause_after
+from simia.sandbox.limits import MB, WorkerLimits
+from simia.sandbox.supervisor import INTERVAL, LONGEST, SHARE, WatchedSandbox, choose_pause
 from simia.trajectory import Message, ToolCall
 from tests.sandbox.making import ANY, HEAD, TASK, ask, gone, make_pack, opened
 
-LIMITS = Limits(wall=60, folder=16 * MB, memory=128 * MB, total=200 * MB, inodes=3000)
+LIMITS = WorkerLimits(wall=60, folder=16 * MB, memory=128 * MB, total=200 * MB, inodes=3000)
 CODE = """
 import subprocess
 from simia.kit import FileTools, write
@@ -92,14 +92,14 @@ async def test_supervisor_ends_an_episode_beyond_its_limits(tmp_path: Path, name
 
 @pytest.mark.attack("make a look of the supervisor expensive, so that it looks seldom", where="outside")
 def test_costly_look_is_soon_followed_by_the_next() -> None:
-    assert pause_after(0.0) == INTERVAL
-    assert pause_after(0.02) == pytest.approx(0.02 / SHARE)
-    assert pause_after(60.0) == LONGEST <= 2
+    assert choose_pause(0.0) == INTERVAL
+    assert choose_pause(0.02) == pytest.approx(0.02 / SHARE)
+    assert choose_pause(60.0) == LONGEST <= 2
 
 
 @pytest.mark.attack("make a look of the supervisor expensive, so that it looks seldom", where="outside")
 def test_look_that_takes_too_long_is_given_up() -> None:
-    watch = Watch(os.getpid(), memory=1)
+    watch = WatchedSandbox(os.getpid(), memory=1)
     with patch("simia.sandbox.supervisor.COST", -1.0):  # whatever it takes is too much
         assert "takes too long" in watch.look()
     with patch("simia.sandbox.supervisor.MOST_MAPS", 100):
@@ -159,7 +159,7 @@ async def test_memory_of_no_process_cannot_be_had(tmp_path: Path) -> None:
 async def test_memory_while_loading_is_limited(tmp_path: Path, isolation: str) -> None:
     code = HEAD + "held = bytearray(b'x') * (400 << 20)\nimport time\ntime.sleep(600)\n"
     pack = make_pack(tmp_path / "bad", code, {}, isolation=isolation)
-    async with opened(pack, limits=Limits(resident=128 * MB)) as backend:
+    async with opened(pack, limits=WorkerLimits(resident=128 * MB)) as backend:
         with pytest.raises(UserError, match=r"loading tools\.py: the sandbox uses \d+ MB of memory"):
             await backend.open(TASK)
 
@@ -173,7 +173,7 @@ LARGE = HEAD + (
 )
 
 
-def large(folder: Path, isolation: str, limits: Limits | None = None) -> ExecutableBackend:
+def large(folder: Path, isolation: str, limits: WorkerLimits | None = None) -> ExecutableBackend:
     pack = make_pack(folder, LARGE, dict.fromkeys(("fill", "lie", "give"), ANY), isolation=isolation)
     return ExecutableBackend(pack, limits=limits)
 
@@ -181,7 +181,7 @@ def large(folder: Path, isolation: str, limits: Limits | None = None) -> Executa
 @pytest.mark.attack("send a reply that takes much memory once it is read")
 @pytest.mark.parametrize("isolation", ["shared", "process"])
 async def test_reply_of_many_values_is_not_parsed(tmp_path: Path, isolation: str) -> None:
-    backend = large(tmp_path / "w", isolation, Limits(wall=60))
+    backend = large(tmp_path / "w", isolation, WorkerLimits(wall=60))
     world = await backend.open(TASK)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     assert (await ask(world, "lie")).error is None
@@ -195,7 +195,7 @@ async def test_reply_of_many_values_is_not_parsed(tmp_path: Path, isolation: str
 @pytest.mark.attack("send a reply that takes much memory once it is read")
 @pytest.mark.parametrize("isolation", ["shared", "process"])
 async def test_state_beyond_its_limit_is_an_error_and_the_worker_goes_on(tmp_path: Path, isolation: str) -> None:
-    backend = large(tmp_path / "w", isolation, Limits(state=100_000, output=50_000))
+    backend = large(tmp_path / "w", isolation, WorkerLimits(state=100_000, output=50_000))
     world, other = await backend.open(TASK), await backend.open(TASK)
     await ask(world, "fill", size=200_000)
     await ask(other, "fill", size=90_000)

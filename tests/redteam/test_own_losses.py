@@ -11,7 +11,7 @@ from simia.envs.environment import Environment
 from simia.envs.episode import Episode
 from simia.envs.opening import open_environment
 from simia.errors import Code
-from simia.sandbox.limits import MB, Limits
+from simia.sandbox.limits import MB, WorkerLimits
 from simia.trajectory import Message, ToolCall
 from tests.sandbox.making import ANY, HEAD, make_pack
 
@@ -59,7 +59,7 @@ def written(folder: Path, code: str = CODE) -> str:
 
 
 async def played(environment: Environment, *calls: tuple[str, dict[str, object]], kill: bool = False) -> Episode:
-    environment.backend.limits = Limits(state=4 * MB)  # type: ignore[attr-defined]
+    environment.backend.limits = WorkerLimits(state=4 * MB)  # type: ignore[attr-defined]
     episode = await environment.reset("t")
     for number, (name, arguments) in enumerate(calls):
         call = ToolCall(id=str(number), name=name, arguments=arguments)

@@ -20,7 +20,7 @@ from simia.envs.worlds.executable import ExecutableBackend
 from simia.envs.worlds.executable_world import ExecutableWorld
 from simia.errors import Code
 from simia.pack import Pack
-from simia.sandbox.limits import MB, Limits
+from simia.sandbox.limits import MB, WorkerLimits
 from simia.task import RewardSpec
 from tests.redteam.conftest import SECRET, Listeners
 from tests.sandbox.making import ANY, TASK, ask, gone, make_pack, opened
@@ -72,7 +72,7 @@ async def rooms(
     )
     assert pack.executable is not None
     pack.executable.root = request.param
-    limits = Limits(wall=4, folder=8 * MB, memory=128 * MB)
+    limits = WorkerLimits(wall=4, folder=8 * MB, memory=128 * MB)
     backend = ExecutableBackend(pack, limits=limits)
     neighbour = await backend.open(TASK, seed=1)
     assert (await ask(neighbour, "note", text="before ")).content == "before "

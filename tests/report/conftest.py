@@ -10,9 +10,9 @@ import orjson
 import pytest
 
 from simia.amplification.seeds import RefusedSeed, Seeds
-from simia.amplification.session import note_seeds
+from simia.amplification.session import store_seeds
 from simia.amplification.settings import AmplifyConfig
-from simia.config import load
+from simia.config import load_config
 from simia.errors import Code, Issue
 from simia.jobs import FAILED, OPEN, PASSED, REJECTED, Item, Run
 from simia.jobs.database import Packed
@@ -87,12 +87,12 @@ ITEMS: list[tuple[int, str, Code | None, Trajectory | None, list[str]]] = [
 
 @pytest.fixture
 async def run(tmp_path: Path) -> Any:
-    config = load(AmplifyConfig, "amplify/default", ["n=3"])
+    config = load_config(AmplifyConfig, "amplify/default", ["n=3"])
     run = Run.create(
         tmp_path, config, name="r", facts={"model": "m", "alias": "here", "prompts": {"p.j2": "0123456789"}}
     )
     refused = [RefusedSeed("s3", [Issue(code=Code.BAD_ARGUMENTS, where="messages[1].calls[0]", detail="no order")])]
-    note_seeds(run, Seeds(order=SEEDS, refused=refused, read=4))
+    store_seeds(run, Seeds(order=SEEDS, refused=refused, read=4))
     run.ledger.set_meta("stopped", {"kind": "complete", "detail": ""})
     for ord_, (seed, status, reason, made, repairs) in enumerate(ITEMS):
         spec = {"seed": SEEDS[seed].id, "task": SEEDS[seed].task_id, "pack": "shop", "pass": 0}

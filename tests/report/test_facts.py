@@ -7,9 +7,9 @@ from collections import Counter
 import pytest
 
 from simia.jobs import Run
-from simia.quality.check import estimate_tokens
+from simia.quality.check import estimate_trajectory_tokens
 from simia.report import variety
-from simia.report.facts import gather
+from simia.report.facts import gather_facts
 from simia.report.figures import ToolFacts, meaning
 from simia.report.rows import walk
 from simia.report.spread import Spread
@@ -17,7 +17,7 @@ from tests.report.conftest import GIVES_UP, HOSTILE, LIKE_ITS_SEED, PARALLEL, st
 
 
 async def test_items(run: Run) -> None:
-    facts = gather(run)
+    facts = gather_facts(run)
     assert (facts.run, facts.n, facts.model, facts.alias) == ("r", 3, "m", "here")
     assert (facts.planned, facts.accepted, facts.surplus, facts.open) == (9, 3, 1, 1)
     assert facts.rejected == {"unknown_tool": 1, "duplicate": 1, "unparsable": 1}
@@ -29,7 +29,7 @@ async def test_items(run: Run) -> None:
 
 
 async def test_money(run: Run) -> None:
-    facts = gather(run)
+    facts = gather_facts(run)
     assert facts.attempts == {"got": 6, "sent": 3, "failed": 1}
     assert (facts.usage.prompt, facts.usage.completion, facts.usage.cached) == (600, 60, 240)
     assert (facts.usage.cost, facts.unpriced, facts.cached_share) == (1.25, 1, 0.4)
@@ -37,26 +37,26 @@ async def test_money(run: Run) -> None:
 
 async def test_what_may_be_paid_twice(run: Run) -> None:
     """While a process works, only what was asked a second time is known to be lost; a stored reply never is."""
-    at_work = gather(run)
+    at_work = gather_facts(run)
     assert (at_work.working, at_work.possibly_paid_twice) == (True, 1)
     assert at_work.state == "being worked on"
     run.close()
     later = Run.read_only(run.folder.parent, "r")
-    dead = gather(later)
+    dead = gather_facts(later)
     later.close()
     assert (dead.working, dead.possibly_paid_twice) == (False, 2)
     assert dead.state == "complete"
 
 
 async def test_a_complete_run_that_wants_more_is_not_finished(run: Run) -> None:
-    facts = gather(run).model_copy(update={"working": False})
+    facts = gather_facts(run).model_copy(update={"working": False})
     assert facts.model_copy(update={"n": 4}).state.startswith("not finished")
     assert facts.model_copy(update={"stop": None}).state.startswith("not finished")
     assert facts.model_copy(update={"stop": "budget", "stop_detail": "raise it"}).state == "budget: raise it"
 
 
 async def test_tools(run: Run) -> None:
-    facts = gather(run)
+    facts = gather_facts(run)
     assert facts.tools == [
         ToolFacts(pack="shop", name="find_order", accepted=4, rejected=2, seeds=2),
         ToolFacts(pack="shop", name="cancel", accepted=2, rejected=0, seeds=1),
@@ -67,7 +67,7 @@ async def test_tools(run: Run) -> None:
 
 
 async def test_packs_and_seeds(run: Run) -> None:
-    facts = gather(run)
+    facts = gather_facts(run)
     assert list(facts.packs) == ["shop"]
     assert (facts.packs["shop"].planned, facts.packs["shop"].accepted, facts.packs["shop"].refused) == (9, 3, 3)
     first, second = facts.per_seed
@@ -80,8 +80,8 @@ async def test_packs_and_seeds(run: Run) -> None:
 
 
 async def test_lengths(run: Run) -> None:
-    facts = gather(run)
-    least, median, most = sorted(estimate_tokens(t) for t in (LIKE_ITS_SEED, PARALLEL, GIVES_UP))
+    facts = gather_facts(run)
+    least, median, most = sorted(estimate_trajectory_tokens(t) for t in (LIKE_ITS_SEED, PARALLEL, GIVES_UP))
     assert facts.messages == Spread(least=4, median=6, most=7)
     assert facts.calls == Spread(least=1, median=2, most=3)
     # Two estimates of one thing, of which the check's may round what it joins.
@@ -89,14 +89,14 @@ async def test_lengths(run: Run) -> None:
 
 
 async def test_overlap_with_the_seeds(run: Run) -> None:
-    same = gather(run).overlap
+    same = gather_facts(run).overlap
     assert (same.grams, same.grams_in_seeds, same.some, same.half) == (11, 3, 1, 1)
     assert (same.sequences, same.same_sequence) == (3, 2)
     assert (same.identifiers, same.identifiers_in_seeds, same.copiers) == (3, 1, 1)
 
 
 async def test_errors_parallel_calls_and_repairs(run: Run) -> None:
-    facts = gather(run)
+    facts = gather_facts(run)
     assert (facts.with_errors, facts.recovered) == (2, 1)
     assert (facts.parallel, facts.parallel_turns) == (1, 1)
     assert facts.repairs == {"code_fence": 2, "trailing_comma": 1}
@@ -104,15 +104,15 @@ async def test_errors_parallel_calls_and_repairs(run: Run) -> None:
 
 
 async def test_the_figures_are_of_one_moment_and_nothing_is_written(run: Run) -> None:
-    before = gather(run)
+    before = gather_facts(run)
     run.ledger.set_meta("stopped", {"kind": "budget", "detail": "x"})  # the read transaction has ended
-    after = gather(run)
+    after = gather_facts(run)
     assert before.model_copy(update={"stop": "budget", "stop_detail": "x"}) == after
 
 
 async def test_a_run_without_seed_facts_has_figures_too(run: Run) -> None:
     run.ledger.set_meta("seeds", None)
-    facts = gather(run)
+    facts = gather_facts(run)
     assert (facts.accepted, facts.seeds.used) == (3, 0)
     assert {tool.name: tool.accepted for tool in facts.tools} == {"find_order": 4, "cancel": 2, "never": 0}
 
@@ -143,7 +143,7 @@ def test_a_success_beside_a_failure_is_no_recovery() -> None:
 
 
 def test_variety_stands_beside_the_seeds_own(run: Run) -> None:
-    facts = gather(run)
+    facts = gather_facts(run)
     told = dict(variety.lines(facts))
     assert facts.variety["accepted"]["trajectories"] == facts.accepted
     assert set(facts.variety) == {"accepted", "seeds"}

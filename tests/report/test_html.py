@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from simia.jobs import Run
-from simia.report.facts import gather
+from simia.report.facts import gather_facts
 from simia.report.html import write_html
 from simia.report.sample import in_turn, laid_out, pretty, sample
 from tests.report.conftest import HOSTILE, SCRIPT
@@ -44,7 +44,7 @@ class Reader(HTMLParser):
 @pytest.fixture
 async def page(run: Run, tmp_path: Path) -> str:
     path = tmp_path / "out" / "page.html"
-    write_html(run, gather(run), path)
+    write_html(run, gather_facts(run), path)
     return path.read_text(encoding="utf-8")
 
 
@@ -114,7 +114,7 @@ async def test_a_users_own_template_is_taken(run: Run, tmp_path: Path, monkeypat
     mine.mkdir(parents=True)
     (mine / "page.css").write_text("body{color:teal}")
     monkeypatch.setenv("SIMIA_PATH", str(tmp_path))
-    write_html(run, gather(run), tmp_path / "p.html")
+    write_html(run, gather_facts(run), tmp_path / "p.html")
     assert "<style>body{color:teal}</style>" in (tmp_path / "p.html").read_text()
 
 
@@ -122,5 +122,5 @@ async def test_a_run_that_has_nothing_yet_has_a_page(run: Run, tmp_path: Path) -
     for table in ("item", "result", "accepted", "attempt"):
         run.ledger.db.write("ledger", f"DELETE FROM {table}")
     run.ledger.flush()
-    write_html(run, gather(run), tmp_path / "p.html")
+    write_html(run, gather_facts(run), tmp_path / "p.html")
     assert "0 of 0 accepted" in (tmp_path / "p.html").read_text()

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from simia.jobs.progress import Progress
 from simia.report import live
-from simia.report.live import LivePanel, clock, picture, rate
+from simia.report.live import LivePanel, format_duration, format_rate, render_panel
 from simia.trajectory import Usage
 
 
@@ -97,7 +97,7 @@ def test_the_picture_tells_the_figures() -> None:
     progress.unpriced = 2
     progress.stopping = "budget"
     out = io.StringIO()
-    Console(file=out, width=80).print(picture(progress))
+    Console(file=out, width=80).print(render_panel(progress))
     text = out.getvalue()
     assert max(map(len, text.splitlines())) <= 80
     shown = (
@@ -114,10 +114,15 @@ def test_the_picture_tells_the_figures() -> None:
 
 def test_an_unknown_cost_is_not_nothing() -> None:
     out = io.StringIO()
-    Console(file=out, width=80).print(picture(Progress("r", 10)))
+    Console(file=out, width=80).print(render_panel(Progress("r", 10)))
     assert "unknown" in out.getvalue()
 
 
 def test_rates_and_clocks() -> None:
-    assert [clock(s) for s in (0, 59.6, 3600, 86_399)] == ["0:00", "1:00", "1:00:00", "23:59:59"]
-    assert [rate(0, 5), rate(5, 0), rate(1, 60), rate(100, 60)] == ["", "", ", 1.0 a minute", ", 100 a minute"]
+    assert [format_duration(s) for s in (0, 59.6, 3600, 86_399)] == ["0:00", "1:00", "1:00:00", "23:59:59"]
+    assert [format_rate(0, 5), format_rate(5, 0), format_rate(1, 60), format_rate(100, 60)] == [
+        "",
+        "",
+        ", 1.0 a minute",
+        ", 100 a minute",
+    ]

@@ -10,18 +10,18 @@ from typing import Any
 
 import pytest
 
-from simia.jobs import Run, seeds_of
+from simia.jobs import Run, read_seeds
 from simia.report import part, sections
-from simia.report.facts import gather
+from simia.report.facts import gather_facts
 from simia.report.figures import RunFacts
 from simia.report.frequent import Frequent
 from simia.report.spread import Histogram
-from simia.report.tally import alike, fill
+from simia.report.tally import fill_facts, strip_values
 
 
 def figures(connection: sqlite3.Connection, run: Run, processes: int) -> dict[str, Any]:
     facts = RunFacts(run="r")
-    fill(facts, part.read_together(connection, run.folder, 9, 1, 1, processes), dict(seeds_of(connection)), 1, {})
+    fill_facts(facts, part.read_parts(connection, run.folder, 9, 1, 1, processes), dict(read_seeds(connection)), 1, {})
     return facts.model_dump()
 
 
@@ -29,7 +29,7 @@ async def test_parts_add_up_to_the_whole(run: Run) -> None:
     connection = run.ledger.db.ledger
     whole = figures(connection, run, 1)
     assert whole["planned"] == 9
-    assert whole["overlap"] == gather(run).overlap.model_dump()
+    assert whole["overlap"] == gather_facts(run).overlap.model_dump()
     assert figures(connection, run, 3) == whole
 
 
@@ -50,15 +50,15 @@ async def test_a_part_whose_process_died_is_read_here(run: Run, monkeypatch: pyt
 
 async def test_what_is_drawn_says_of_how_many_it_is(run: Run) -> None:
     connection = run.ledger.db.ledger
-    sums = part.read(connection, 0, 9, 1, 1_000_003)
+    sums = part.read_part(connection, 0, 9, 1, 1_000_003)
     assert sums.figures["compared"] == 0
     assert sums.lengths["messages"].total() == 3
-    facts = gather(run)
+    facts = gather_facts(run)
     assert (facts.compared, facts.accepted) == (3, 3)
 
 
 async def test_yield_over_time_spending_and_prompts(run: Run) -> None:
-    facts = gather(run)
+    facts = gather_facts(run)
     assert [(s.first, s.accepted, s.rejected, s.repeats, s.fresh) for s in facts.timeline][2:5] == [
         (2, 1, 0, 0, 1),
         (3, 0, 1, 0, 0),
@@ -104,10 +104,12 @@ def test_a_histogram_counts_every_value_and_is_not_stretched_by_one() -> None:
 
 
 def test_findings_that_differ_in_values_are_one() -> None:
-    left = alike("ungrounded_id at messages[3].calls[0]: order_id: 'ORD-1' was not said before", "ungrounded_id")
-    right = alike("ungrounded_id at messages[5].calls[2]: order_id: 'ORD-77' was not said before", "ungrounded_id")
+    left = strip_values("ungrounded_id at messages[3].calls[0]: order_id: 'ORD-1' was not said before", "ungrounded_id")
+    right = strip_values(
+        "ungrounded_id at messages[5].calls[2]: order_id: 'ORD-77' was not said before", "ungrounded_id"
+    )
     assert left == right == "order_id: … was not said before"
-    assert alike("", "leak") == "no detail"
+    assert strip_values("", "leak") == "no detail"
 
 
 @pytest.mark.attack("modules of our names in the working directory")

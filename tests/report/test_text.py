@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from simia.jobs import Run
-from simia.report.facts import gather
+from simia.report.facts import gather_facts
 from simia.report.text import cost, print_report, print_trajectory, share
 from simia.trajectory import Message, ToolCall, Trajectory, Usage
 from tests.report.conftest import HOSTILE, PARALLEL
@@ -23,7 +23,7 @@ def printed(what: object, width: int = 80, *, colour: bool = False) -> str:
 
 @pytest.mark.parametrize("width", [80, 100])
 async def test_the_tables_say_what_matters(run: Run, width: int) -> None:
-    text = printed(gather(run), width)
+    text = printed(gather_facts(run), width)
     assert max(map(len, text.splitlines())) <= width
     flat = " ".join(text.split())
     for words in (
@@ -51,7 +51,7 @@ async def test_a_run_that_has_nothing_yet_prints(run: Run) -> None:
     for table in ("item", "result", "accepted", "attempt"):
         run.ledger.db.write("ledger", f"DELETE FROM {table}")
     run.ledger.flush()
-    text = printed(gather(run))
+    text = printed(gather_facts(run))
     assert "0 of 3 wanted" in text
     assert "none sent" in text
     assert "unknown" in text
@@ -99,7 +99,7 @@ def test_shares_never_round_to_all_or_nothing() -> None:
 
 
 async def test_an_unknown_cost_is_not_nothing(run: Run) -> None:
-    facts = gather(run)
+    facts = gather_facts(run)
     assert cost(facts.model_copy(update={"usage": Usage(cost=None)})) == "unknown"
     assert cost(facts.model_copy(update={"usage": Usage(cost=0.0), "unpriced": 0})) == "$0.00"
     assert cost(facts.model_copy(update={"usage": Usage(cost=0.004), "unpriced": 0})) == "under $0.01"

@@ -18,9 +18,9 @@ from simia.envs.environment import Environment
 from simia.envs.opening import open_environment
 from simia.envs.play.baseline_agents import ReferenceAgent
 from simia.envs.play.player import play
-from simia.envs.users import ScriptedUser, View
+from simia.envs.users import EpisodeView, ScriptedUser
 from simia.pack import Pack
-from simia.task import Task, Turn
+from simia.task import ScriptTurn, Task
 from simia.trajectory import Message, ToolCall, Trajectory
 from tests.verify.spoiling import Case, scripted, value
 
@@ -38,7 +38,7 @@ class InjectingAgent:
         self.turns = [turn for turn in turns if "user" not in turn]
         self._numbers = itertools.count(1)
 
-    async def act(self, view: View) -> tuple[Message, None]:
+    async def act(self, view: EpisodeView) -> tuple[Message, None]:
         if self._left:
             self._left -= 1
             return (await self._kept.act(view))[0], None
@@ -81,8 +81,8 @@ async def play_one(environment: Environment, task: Task, row: dict[str, Any]) ->
     return played
 
 
-def spoken(turns: list[dict[str, Any]]) -> list[Turn]:
-    return [Turn(user=turn["user"]) for turn in turns if "user" in turn]
+def spoken(turns: list[dict[str, Any]]) -> list[ScriptTurn]:
+    return [ScriptTurn(user=turn["user"]) for turn in turns if "user" in turn]
 
 
 def plant(played: Trajectory, planted: dict[str, str] | None) -> Trajectory:

@@ -17,9 +17,9 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from simia.envs.rewards.judge import RewardJudge, majority, read
-from simia.evaluation.calibration import Calibration, calibrate
-from simia.llm.engine import Engine, Limits, MemoryJournal
+from simia.envs.rewards.judge import RewardJudge, combine_votes, parse_verdict
+from simia.evaluation.calibration import Calibration, calibrate_judge
+from simia.llm.engine import Engine, EngineLimits, MemoryJournal
 from simia.llm.types import Request
 from simia.pack import Pack
 from simia.trajectory import digest
@@ -55,7 +55,7 @@ class Prompt:
 def render_prompts(batch: str) -> list[Prompt]:
     """The prompt of every episode, in the order of the file."""
     pack = Pack.load(PACK)
-    oracle = BATCHES[batch](Engine(Structured(), MemoryJournal(), Limits(retries=0)), pack)
+    oracle = BATCHES[batch](Engine(Structured(), MemoryJournal(), EngineLimits(retries=0)), pack)
     return [
         Prompt(name, oracle.request(episode, task), value(episode) == 1.0)
         for name, task, episode in load_episodes(pack)
@@ -73,8 +73,11 @@ def calibrate_replies(batch: str) -> Calibration:
     """What the recorded replies say of the episodes; the kind of an episode is its name. Raises `KeyError` for a prompt without a reply."""
     rows = [json.loads(line) for line in RECORDING.read_text(encoding="utf-8").splitlines()]
     replies = {row["prompt"]: row["reply"] for row in rows if row["batch"] == batch}
-    return calibrate(
-        [(each.episode, float(each.solved), majority([read(replies[each.hash])])) for each in render_prompts(batch)]
+    return calibrate_judge(
+        [
+            (each.episode, float(each.solved), combine_votes([parse_verdict(replies[each.hash])]))
+            for each in render_prompts(batch)
+        ]
     )
 
 

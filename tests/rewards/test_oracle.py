@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from simia.envs.rewards.judge import RewardJudge, RewardJudgeSettings, Vote, majority, read
+from simia.envs.rewards.judge import RewardJudge, RewardJudgeSettings, Vote, combine_votes, parse_verdict
 from simia.errors import Code
-from simia.llm.engine import Engine, Limits, MemoryJournal
+from simia.llm.engine import Engine, EngineLimits, MemoryJournal
 from simia.llm.types import LLMFault, Reply, Request
 from simia.pack import Pack
 from simia.task import RewardSpec, Task
@@ -65,14 +65,14 @@ PLAYED = Trajectory(
     ],
 )
 def test_a_verdict_is_right_or_an_error(text: str, solved: bool | None) -> None:
-    vote = read(text)
+    vote = parse_verdict(text)
     assert vote.solved is solved
     assert (vote.error is None) is (solved is not None)
 
 
 async def judged(answer: Any, trajectory: Trajectory = PLAYED, **settings: Any) -> tuple[Any, Scripted]:
     model = Scripted(answer)
-    async with Engine(model, MemoryJournal(), Limits(retries=0)) as engine:
+    async with Engine(model, MemoryJournal(), EngineLimits(retries=0)) as engine:
         return await RewardJudge(engine, PACK, RewardJudgeSettings(**settings)).score(trajectory, TASK), model
 
 
@@ -110,7 +110,7 @@ async def test_the_majority_of_the_readable_votes_decides(
 
 async def test_a_verdict_that_cannot_be_read_is_asked_for_once_more() -> None:
     model, journal = Scripted(replies("I think so.", '{"why": "y", "solved": true}')), MemoryJournal()
-    async with Engine(model, journal, Limits(retries=0)) as engine:
+    async with Engine(model, journal, EngineLimits(retries=0)) as engine:
         oracle = RewardJudge(engine, PACK)
         reward = await oracle.score(PLAYED, TASK)
         assert (reward.value, reward.parts["agreement"]) == (1.0, 1.0)
@@ -131,7 +131,7 @@ async def test_a_verdict_cut_in_its_thoughts_gets_twice_the_room(again: int, cap
             return (await super().complete(request, draw=draw)).model_copy(update={"finish": "length"})
 
     model = Cut(replies(""))
-    async with Engine(model, MemoryJournal(), Limits(retries=0)) as engine:
+    async with Engine(model, MemoryJournal(), EngineLimits(retries=0)) as engine:
         reward = await RewardJudge(engine, PACK, RewardJudgeSettings(again=again)).score(PLAYED, TASK)
     assert (reward.value, reward.error) == (None, Code.UNPARSABLE)
     assert f"cut at {caps[-1]:,} tokens: raise oracle.max_tokens" in reward.rationale
@@ -172,7 +172,7 @@ async def test_the_judge_sees_rules_task_solution_and_history_of_an_unfinished_e
 def test_an_expression_is_shown_in_words() -> None:
     parts = [{"kind": "answer", "match": "regex", "expect": ["(^|[^0-9])16( of)? [Mm]ay|2025-05-16"]}]
     task = TASK.model_copy(update={"reward": RewardSpec.model_validate({"parts": parts})})
-    oracle = RewardJudge(Engine(Scripted(said(True)), MemoryJournal(), Limits(retries=0)), PACK)
+    oracle = RewardJudge(Engine(Scripted(said(True)), MemoryJournal(), EngineLimits(retries=0)), PACK)
     text = str(oracle.request(PLAYED, task).messages[1]["content"])
     assert '- "16 May" or "2025-05-16" (or the same in other words)' in text
     assert "[^0-9]" not in text
@@ -189,7 +189,7 @@ class Counted(Scripted):
 async def test_verdicts_add_up_to_what_they_used_recalled_ones_too() -> None:
     journal = MemoryJournal()
     for _ in range(2):
-        engine = Engine(Counted(said(True, False)), journal, Limits(retries=0))
+        engine = Engine(Counted(said(True, False)), journal, EngineLimits(retries=0))
         oracle = RewardJudge(engine, PACK, RewardJudgeSettings(votes=2))
         await oracle.score(PLAYED, TASK)
         assert (oracle.usage.prompt, oracle.usage.completion, oracle.usage.cost) == (20, 6, 1.0)
@@ -222,7 +222,7 @@ async def test_a_long_episode_is_shortened_to_its_context() -> None:
 
 
 def test_of_no_votes_that_can_be_read_the_first_says_why() -> None:
-    reward = majority([read("nothing"), read("7")])
+    reward = combine_votes([parse_verdict("nothing"), parse_verdict("7")])
     assert reward.value is None
     assert "cannot be read" in reward.rationale
 
@@ -234,6 +234,6 @@ def test_of_no_votes_that_can_be_read_the_first_says_why() -> None:
 def test_votes_that_were_lost_decide_nothing(verdicts: list[bool | None], value: float | None) -> None:
     """None: the endpoint was down. Where that vote could turn it, there is no reward yet."""
     votes = [Vote(each, "x", error=Code.SERVER_ERROR if each is None else None) for each in verdicts]
-    reward = majority(votes)
+    reward = combine_votes(votes)
     assert reward.value == value
     assert reward.error is (Code.SERVER_ERROR if value is None else None)

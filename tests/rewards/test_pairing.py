@@ -11,17 +11,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simia.envs.rewards import score
-from simia.envs.rewards.call_matching import assign, match
-from simia.state import diff
+from simia.envs.rewards import score_trajectory
+from simia.envs.rewards.call_matching import assign_pairs, match_calls
+from simia.state import diff_states
 from simia.task import Match, RewardSpec, StateSpec
 from simia.trajectory import Trajectory
 from tests.properties import examples
 
 
 def told(start: Any, own: Any, want: Any, policies: dict[str, Match] | None = None, partial: bool = False) -> Any:
-    trajectory = Trajectory(evidence={"changes": diff(start, own), "expected": diff(start, want)})
-    return score(trajectory, RewardSpec(parts=[StateSpec(partial=partial)]), policies=policies)
+    trajectory = Trajectory(evidence={"changes": diff_states(start, own), "expected": diff_states(start, want)})
+    return score_trajectory(trajectory, RewardSpec(parts=[StateSpec(partial=partial)]), policies=policies)
 
 
 ROW = {"order": "O-1", "count": 1}
@@ -153,12 +153,12 @@ SMALL = st.integers(1, 5)
 def test_pairs_are_as_many_and_as_cheap_as_can_be(rows: int, columns: int, data: st.DataObject) -> None:
     """Against every way there is."""
     cost = [[data.draw(st.integers(0, 4)) for _ in range(columns)] for _ in range(rows)]
-    found = assign(cost)
+    found = assign_pairs(cost)
     assert len({i for i, _ in found}) == len({j for _, j in found}) == len(found) == min(rows, columns)
     wide = cost if rows <= columns else [list(column) for column in zip(*cost, strict=True)]
     ways = [list(enumerate(way)) for way in itertools.permutations(range(len(wide[0])), len(wide))]
     assert sum(cost[i][j] for i, j in found) == min(sum(wide[i][j] for i, j in way) for way in ways)
-    pairs = match(range(rows), range(columns), lambda i, j: cost[i][j] == 0)
+    pairs = match_calls(range(rows), range(columns), lambda i, j: cost[i][j] == 0)
     assert all(cost[i][j] == 0 for i, j in pairs.items())
     assert len(set(pairs.values())) == len(pairs) == max(sum(wide[i][j] == 0 for i, j in way) for way in ways)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from simia.envs.rewards import score
+from simia.envs.rewards import score_trajectory
 from simia.errors import Code
 from simia.task import Action, AnswerSpec, ChecklistSpec, RewardSpec, StateSpec, TraceSpec
 from simia.trajectory import Message, ToolCall, Trajectory
@@ -28,7 +28,7 @@ def made(*calls: tuple[str, dict[str, Any]], failed: str | None = None, by: str 
 
 
 def value(trajectory: Trajectory, part: Any, reference: list[Action] | None = None) -> float | None:
-    return score(trajectory, RewardSpec(parts=[part]), reference=reference or []).value
+    return score_trajectory(trajectory, RewardSpec(parts=[part]), reference=reference or []).value
 
 
 LOOK, BUY = ("look", {"id": "A", "n": 1}), ("buy", {"price": 9.990000001, "id": "A"})
@@ -72,7 +72,7 @@ def test_long_identifiers_differ_in_their_last_digit() -> None:
 
 
 def test_the_missing_call_is_the_one_that_is_named() -> None:
-    reward = score(made(BUY), RewardSpec(parts=[TraceSpec(ordered=True)]), reference=REFERENCE)
+    reward = score_trajectory(made(BUY), RewardSpec(parts=[TraceSpec(ordered=True)]), reference=REFERENCE)
     assert "missing: look(" in reward.rationale
 
 
@@ -161,22 +161,22 @@ def test_the_checklist() -> None:
 def test_the_worlds_own_checks_are_told_apart_by_their_number() -> None:
     call = {"name": "is_on", "by": "user", "arguments": {}, "expect": True}
     parts = [ChecklistSpec(calls=[call, call], partial=True), ChecklistSpec(calls=[call], partial=True)]
-    reward = score(checked({"0.is_on": True, "1.is_on": False, "2.is_on": True}), RewardSpec(parts=parts))
+    reward = score_trajectory(checked({"0.is_on": True, "1.is_on": False, "2.is_on": True}), RewardSpec(parts=parts))
     assert reward.parts == {"checklist": 0.5, "checklist.2": 1}
-    reward = score(checked({"0.is_on": True, "1.is_on": True}), RewardSpec(parts=parts))
+    reward = score_trajectory(checked({"0.is_on": True, "1.is_on": True}), RewardSpec(parts=parts))
     assert (reward.value, reward.error) == (None, Code.UNSCORED), "a check without a result is no check that holds"
 
 
 def test_a_checklist_names_what_held_from_the_start_and_needs_to_know_it() -> None:
     spec = ChecklistSpec(functions=["a", "b"], partial=True)
-    reward = score(checked({"a": True, "b": True}, {"a": True}), RewardSpec(parts=[spec]))
+    reward = score_trajectory(checked({"a": True, "b": True}, {"a": True}), RewardSpec(parts=[spec]))
     assert "from the start: a" in reward.rationale
     assert value(Trajectory(evidence={"checks": {"a": True, "b": True}}), spec) is None
 
 
 @pytest.mark.parametrize("checks", [{"a": True}, {"a": True, "b": "error: KeyError"}, {"a": True, "b": None}, {}])
 def test_a_check_that_did_not_run_is_no_zero(checks: dict[str, Any]) -> None:
-    reward = score(checked(checks), RewardSpec(parts=[ChecklistSpec(functions=["a", "b"])]))
+    reward = score_trajectory(checked(checks), RewardSpec(parts=[ChecklistSpec(functions=["a", "b"])]))
     assert (reward.value, reward.error) == (None, Code.UNSCORED)
 
 
@@ -185,10 +185,10 @@ def test_parts_are_named_weighted_and_combined() -> None:
         messages=[Message(role="assistant", content="yes")], evidence={"changes": [], "expected": []}
     )
     parts = [StateSpec(weight=3), AnswerSpec(expect=["yes"]), AnswerSpec(expect=["no"])]
-    mean = score(trajectory, RewardSpec(parts=parts, combine="mean"))
+    mean = score_trajectory(trajectory, RewardSpec(parts=parts, combine="mean"))
     assert mean.parts == {"state": 1, "answer": 1, "answer.2": 0}
     assert mean.value == pytest.approx(4 / 5)
-    assert score(trajectory, RewardSpec(parts=parts, combine="min")).value == 0
-    assert score(trajectory, RewardSpec(parts=parts)).value == 0
-    assert score(trajectory, RewardSpec(parts=parts[:2])).value == 1
+    assert score_trajectory(trajectory, RewardSpec(parts=parts, combine="min")).value == 0
+    assert score_trajectory(trajectory, RewardSpec(parts=parts)).value == 0
+    assert score_trajectory(trajectory, RewardSpec(parts=parts[:2])).value == 1
     assert mean.rationale.count("\n") == 2

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simia.envs.rewards import score
+from simia.envs.rewards import score_trajectory
 from simia.errors import Code
-from simia.state import Change, diff
+from simia.state import Change, diff_states
 from simia.task import Match, RewardSpec, StateSpec
 from simia.trajectory import End, Message, ToolCall, Trajectory
 from tests.properties import examples
@@ -26,12 +26,12 @@ POLICIES: dict[str, Match] = {"returns.*.created": "exempt", "returns.*.note": "
 
 
 def told(own: Any, expected: Any, *, messages: list[Message] | None = None, partial: bool = False) -> Any:
-    evidence = {"changes": diff(START, own), "expected": diff(START, expected)}
+    evidence = {"changes": diff_states(START, own), "expected": diff_states(START, expected)}
     trajectory = Trajectory(messages=messages or [], evidence=evidence)
     before = orjson.dumps(evidence)
-    reward = score(trajectory, RewardSpec(parts=[StateSpec(partial=partial)]), policies=POLICIES)
+    reward = score_trajectory(trajectory, RewardSpec(parts=[StateSpec(partial=partial)]), policies=POLICIES)
     assert orjson.dumps(evidence) == before, "scoring changes nothing"
-    assert reward == score(trajectory, RewardSpec(parts=[StateSpec(partial=partial)]), policies=POLICIES)
+    assert reward == score_trajectory(trajectory, RewardSpec(parts=[StateSpec(partial=partial)]), policies=POLICIES)
     return reward
 
 
@@ -136,16 +136,16 @@ def test_which_of_two_rows_is_whose_may_depend_on_their_words_alone() -> None:
 def test_missing_evidence_is_no_zero() -> None:
     cases: list[dict[str, Any] | None] = [None, {}, {"changes": []}]
     for evidence in cases:
-        reward = score(Trajectory(evidence=evidence), RewardSpec())
+        reward = score_trajectory(Trajectory(evidence=evidence), RewardSpec())
         assert (reward.value, reward.error) == (None, Code.UNSCORED)
 
 
 def test_an_aborted_episode_has_no_value_and_a_truncated_one_is_scored() -> None:
     evidence: dict[str, list[Change]] = {"changes": [], "expected": []}
     aborted = Trajectory(end=End(kind="aborted", code=Code.WORKER_LOST), evidence=evidence)
-    assert score(aborted, RewardSpec()).error is Code.WORKER_LOST
-    assert score(aborted, RewardSpec()).value is None
-    assert score(Trajectory(end=End(kind="truncated"), evidence=evidence), RewardSpec()).value == 1
+    assert score_trajectory(aborted, RewardSpec()).error is Code.WORKER_LOST
+    assert score_trajectory(aborted, RewardSpec()).value is None
+    assert score_trajectory(Trajectory(end=End(kind="truncated"), evidence=evidence), RewardSpec()).value == 1
 
 
 ROWS = st.dictionaries(

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from simia.envs.rewards import score
-from simia.envs.rewards.environment_value import paths, picked
+from simia.envs.rewards import score_trajectory
+from simia.envs.rewards.environment_value import list_value_paths, pick_values
 from simia.errors import Code
 from simia.task import AnswerSpec, RewardSpec, StateSpec, ValueSpec
 from simia.trajectory import End, Message, Trajectory
@@ -18,8 +18,8 @@ STATE = {"total_reward": -3.5, "game": {"scores": [1, 7], "name": "x", "won": Tr
 
 def judged(state: Any, **spec: Any) -> tuple[float | None, str]:
     part = ValueSpec(**spec)
-    evidence = {"changes": [], "values": picked(state, paths([part]))}
-    reward = score(Trajectory(evidence=evidence), RewardSpec(parts=[part]))
+    evidence = {"changes": [], "values": pick_values(state, list_value_paths([part]))}
+    reward = score_trajectory(Trajectory(evidence=evidence), RewardSpec(parts=[part]))
     assert (reward.value is None) == (reward.error is Code.UNSCORED)
     return reward.value, reward.rationale
 
@@ -61,7 +61,7 @@ def test_what_is_missing_or_no_number_is_not_judged(path: str, words: str) -> No
 
 @pytest.mark.parametrize("evidence", [None, {"changes": []}, {"values": [1]}])
 def test_without_evidence_nothing_is_judged(evidence: dict[str, Any] | None) -> None:
-    reward = score(Trajectory(evidence=evidence), RewardSpec(parts=[ValueSpec(path="points")]))
+    reward = score_trajectory(Trajectory(evidence=evidence), RewardSpec(parts=[ValueSpec(path="points")]))
     assert reward.value is None
     assert reward.error is Code.UNSCORED
 
@@ -70,12 +70,12 @@ def test_it_is_one_part_among_others_and_knows_the_ends_of_episodes() -> None:
     spec = RewardSpec(parts=[ValueSpec(path="points", high=4), AnswerSpec(expect=["done"])], combine="mean")
     said = [Message(role="assistant", content="Done.")]
     played = Trajectory(evidence={"values": {"points": 2}}, messages=said)
-    assert score(played, spec).parts == {"value": 0.5, "answer": 1.0}
-    assert score(played, spec).value == 0.75
+    assert score_trajectory(played, spec).parts == {"value": 0.5, "answer": 1.0}
+    assert score_trajectory(played, spec).value == 0.75
     cut = played.model_copy(update={"end": End(kind="truncated", code=Code.MAX_TURNS)})
-    assert score(cut, spec).value == 0.75
+    assert score_trajectory(cut, spec).value == 0.75
     aborted = played.model_copy(update={"end": End(kind="aborted", code=Code.WORKER_LOST)})
-    assert score(aborted, spec).value is None
+    assert score_trajectory(aborted, spec).value is None
 
 
 def test_numbers_beyond_all_sense_are_not_judged_and_raise_nothing() -> None:
@@ -85,7 +85,7 @@ def test_numbers_beyond_all_sense_are_not_judged_and_raise_nothing() -> None:
 
 def test_each_path_is_asked_for_once() -> None:
     parts = [ValueSpec(path="a"), StateSpec(), ValueSpec(path="b.c"), ValueSpec(path="a", high=2)]
-    assert paths(parts) == ["a", "b.c"]
+    assert list_value_paths(parts) == ["a", "b.c"]
 
 
 @pytest.mark.parametrize("wrong", [{"path": ""}, {"path": "a", "low": 1}, {"path": "a", "high": float("nan")}, {}])

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from simia.envs.rewards.answer import found
-from simia.envs.rewards.wording import spellings, told
+from simia.envs.rewards.answer import contains_fact
+from simia.envs.rewards.wording import describe_answer_part, list_spellings
 from simia.pack import Pack
 from simia.task import AnswerSpec
 
@@ -33,12 +33,12 @@ from simia.task import AnswerSpec
     ],
 )
 def test_an_expression_in_words(expression: str, texts: list[str]) -> None:
-    assert spellings(expression) == texts
+    assert list_spellings(expression) == texts
 
 
 def test_each_way_of_matching_says_what_it_asks_for() -> None:
     def lines(match: str, *expect: str) -> list[str]:
-        return told(AnswerSpec.model_validate({"match": match, "expect": expect}))
+        return describe_answer_part(AnswerSpec.model_validate({"match": match, "expect": expect}))
 
     assert lines("contains", "12.50", "O-1") == ['"12.50"', '"O-1"']
     assert lines("exact", "yes", "no") == ['as the last words, exactly "yes" or "no"']
@@ -47,10 +47,10 @@ def test_each_way_of_matching_says_what_it_asks_for() -> None:
 
 
 def test_long_choices_are_cut() -> None:
-    assert len(spellings("|".join(f"word{n}" for n in range(50)))) == 8
-    assert len(spellings("(a|b)" * 40)) == 8
-    assert spellings("((a{99}){99}){99999999}") == ["a" * 200]
-    assert spellings("(" * 5_000 + "a" + ")" * 5_000) == ["(" * 5_000 + "a" + ")" * 5_000]
+    assert len(list_spellings("|".join(f"word{n}" for n in range(50)))) == 8
+    assert len(list_spellings("(a|b)" * 40)) == 8
+    assert list_spellings("((a{99}){99}){99999999}") == ["a" * 200]
+    assert list_spellings("(" * 5_000 + "a" + ")" * 5_000) == ["(" * 5_000 + "a" + ")" * 5_000]
 
 
 @pytest.mark.parametrize("name", ["customer_service", "office"])
@@ -60,9 +60,9 @@ def test_what_is_shown_is_what_the_rules_find(name: str) -> None:
     for task in Pack.load(name).tasks:
         for spec in (part for part in task.reward.parts if isinstance(part, AnswerSpec) and part.match == "regex"):
             for expression in spec.expect:
-                for text in spellings(expression):
+                for text in list_spellings(expression):
                     seen += 1
                     assert not set("[](){}|^$?*\\") & set(text), text
                     said = " " + text.replace(" … ", " ") + " "
-                    assert found(expression, said, spec), (task.id, text)
+                    assert contains_fact(expression, said, spec), (task.id, text)
     assert seen > 25

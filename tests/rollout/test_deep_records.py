@@ -12,7 +12,7 @@ from simia.envs.opening import open_environment
 from simia.errors import Code
 from simia.jobs import Run
 from simia.rollouts.job import RolloutWork as Job
-from simia.rollouts.session import rollout
+from simia.rollouts.session import start_rollout
 from simia.rollouts.settings import RolloutConfig
 from simia.sandbox.inside.frames import MOST_LEVELS, nests_deeper, unpack_bounded
 from simia.trajectory import Message, ToolCall, Trajectory
@@ -66,7 +66,7 @@ def rewards_of(runs: Path) -> dict[str, float | None]:
 async def test_state_that_nests_deep_costs_its_episode_alone(tmp_path: Path) -> None:
     folder = written(tmp_path / "pack", (1, 90, 150, 247, 300, 900))
     config = RolloutConfig.model_validate({"pack": str(folder), "agent": "reference"})
-    done = await rollout(config, runs=tmp_path, name="r")
+    done = await start_rollout(config, runs=tmp_path, name="r")
     assert "Recursion" not in done.why
     assert rewards_of(tmp_path) == {
         "levels-1": 1.0, "levels-90": 1.0, **dict.fromkeys(("levels-150", "levels-247", "levels-300", "levels-900"), 0.0),
@@ -88,7 +88,7 @@ async def test_record_that_cannot_be_written_costs_its_episode_alone(tmp_path: P
         return write(self, item, task, trajectory)  # type: ignore[arg-type]
 
     with patch.object(Job, "_conclude", conclude):
-        await rollout(config, runs=tmp_path, name="r")
+        await start_rollout(config, runs=tmp_path, name="r")
     assert rewards_of(tmp_path) == {"levels-1": 1.0, "levels-2": None, "levels-3": 1.0}
     assert "task levels-2: the record cannot be written" in told[0]
 

@@ -7,19 +7,19 @@ import random
 
 import pytest
 
-from simia.statistics import all_of, at_least_one, figures, interval
+from simia.statistics import bootstrap_interval, estimate_pass_at_k, estimate_pass_hat_k, summarize_rewards
 
 
 @pytest.mark.parametrize(("n", "c", "k"), [(4, 1, 2), (4, 2, 3), (6, 3, 1), (5, 0, 2), (5, 5, 5), (6, 4, 4)])
 def test_the_estimates_are_the_share_of_all_draws(n: int, c: int, k: int) -> None:
     tries = [True] * c + [False] * (n - c)
     draws = list(itertools.combinations(tries, k))
-    assert at_least_one(n, c, k) == pytest.approx(sum(any(d) for d in draws) / len(draws))
-    assert all_of(n, c, k) == pytest.approx(sum(all(d) for d in draws) / len(draws))
+    assert estimate_pass_at_k(n, c, k) == pytest.approx(sum(any(d) for d in draws) / len(draws))
+    assert estimate_pass_hat_k(n, c, k) == pytest.approx(sum(all(d) for d in draws) / len(draws))
 
 
 def test_a_table_by_hand() -> None:
-    found = figures({"a": [1, 1, 1, 1], "b": [0, 1, 0, 1], "c": [0, 0, 0, None], "d": [None]})
+    found = summarize_rewards({"a": [1, 1, 1, 1], "b": [0, 1, 0, 1], "c": [0, 0, 0, None], "d": [None]})
     assert (found.episodes, found.scored, found.aborted, found.tasks, found.tries) == (13, 11, 2, 4, 3)
     assert found.mean is not None
     assert found.mean.value == pytest.approx((1 + 0.5 + 0) / 3)
@@ -30,20 +30,22 @@ def test_a_table_by_hand() -> None:
 
 
 def test_a_reward_short_of_one_is_no_success() -> None:
-    assert figures({"a": [0.99, 1.0]}).passes["pass@1"].value == 0.5
+    assert summarize_rewards({"a": [0.99, 1.0]}).passes["pass@1"].value == 0.5
 
 
 def test_nothing_scored_gives_no_figure() -> None:
-    assert figures({"a": [None]}).mean is None
-    assert figures({}).mean is None
+    assert summarize_rewards({"a": [None]}).mean is None
+    assert summarize_rewards({}).mean is None
 
 
 def test_the_interval_covers_the_truth_about_as_often_as_it_says() -> None:
     source, hits = random.Random(1), 0
     for _ in range(120):
         values = [float(source.random() < 0.3) for _ in range(60)]
-        each = interval(values)
+        each = bootstrap_interval(values)
         assert each.low <= each.value <= each.high
         hits += each.low <= 0.3 <= each.high
     assert 0.86 <= hits / 120 <= 1.0
-    assert interval([0.0] * 20).high == pytest.approx(0.161, abs=0.002), "Wilson's, where a bootstrap has no width"
+    assert bootstrap_interval([0.0] * 20).high == pytest.approx(0.161, abs=0.002), (
+        "Wilson's, where a bootstrap has no width"
+    )

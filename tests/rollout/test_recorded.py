@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from simia.config import load
+from simia.config import load_config
 from simia.jobs import Run
-from simia.rollouts.session import rollout
+from simia.rollouts.session import start_rollout
 from simia.rollouts.settings import RolloutConfig
 
 RECORDINGS = Path(__file__).parents[1] / "recordings"
@@ -25,8 +25,8 @@ async def test_a_strong_models_episodes_earn_what_they_earned(tmp_path: Path) ->
         "sampling.bare=false",
         "sampling.temperature=1.0",
     ]
-    config = load(RolloutConfig, "rollout/default", settings, tasks=list(expected))
-    done = await rollout(config, runs=tmp_path, name="r", say=lambda _: None)
+    config = load_config(RolloutConfig, "rollout/default", settings, tasks=list(expected))
+    done = await start_rollout(config, runs=tmp_path, name="r", say=lambda _: None)
     assert done.complete, done.why
     run = Run.read_only(tmp_path, "r")
     got = {}

@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from simia.cli import build
-from simia.config import load
+from simia.config import load_config
 from simia.envs.opening import open_environment
 from simia.envs.play.baseline_agents import AGENTS
 from simia.envs.play.player import play
@@ -24,7 +24,7 @@ from simia.errors import UserError
 from simia.jobs import Run
 from simia.pack import Pack
 from simia.rollouts.session import RolloutResult as RolledOut
-from simia.rollouts.session import resume, rollout
+from simia.rollouts.session import resume_rollout, start_rollout
 from simia.rollouts.settings import RolloutConfig
 from simia.tool import compile_schema
 from simia.trajectory import Trajectory
@@ -32,8 +32,8 @@ from tests.packs.small import small
 
 
 async def rolled(tmp_path: Path, *settings: str, **fields: Any) -> RolledOut:
-    config = load(RolloutConfig, "rollout/default", settings, pack=str(tmp_path / "todos"), **fields)
-    return await rollout(config, runs=tmp_path / "runs", name="r", say=lambda _: None)
+    config = load_config(RolloutConfig, "rollout/default", settings, pack=str(tmp_path / "todos"), **fields)
+    return await start_rollout(config, runs=tmp_path / "runs", name="r", say=lambda _: None)
 
 
 def trajectories(tmp_path: Path) -> list[Trajectory]:
@@ -142,7 +142,7 @@ async def test_a_rollout_that_was_stopped_goes_on_and_ends_like_any_other(
     process.communicate(timeout=240)
     before = progress(tmp_path)
     assert 5 < before < 300
-    done = await resume("r", runs=tmp_path / "runs", say=lambda _: None)
+    done = await resume_rollout("r", runs=tmp_path / "runs", say=lambda _: None)
     assert done.complete
     assert done.scores.mean is not None
     assert (done.scores.episodes, done.scores.mean.value) == (300, 1.0)

@@ -14,7 +14,13 @@ import pytest
 
 from simia import event_loop
 from simia.envs import text_episode as session
-from simia.envs.text_episode import Lease, as_text, on_portal, plain, share
+from simia.envs.text_episode import (
+    EnvironmentLease,
+    await_on_portal,
+    messages_to_text,
+    plain_mapping,
+    share_environment,
+)
 from simia.errors import UserError
 from simia.trajectory import Message, ToolCall, Trajectory
 from tests.packs.small import small
@@ -27,22 +33,22 @@ LOOK = (
 
 @pytest.fixture
 def lease() -> Any:
-    opened = share(STAGE)
+    opened = share_environment(STAGE)
     yield opened
     opened.close()
     assert session._shared == {}
 
 
-def test_the_same_settings_are_one_environment(lease: Lease) -> None:
-    again = share(MappingProxyType(dict(STAGE)))
-    other = share({**STAGE, "seed": 3})
+def test_the_same_settings_are_one_environment(lease: EnvironmentLease) -> None:
+    again = share_environment(MappingProxyType(dict(STAGE)))
+    other = share_environment({**STAGE, "seed": 3})
     assert again.environment is lease.environment is not other.environment
     assert other.seed == 3
     again.close()
     again.close()  # twice: the first one stays open
     assert [shared.users for shared in session._shared.values()] == [1, 1]
     other.close()
-    given = share(lease.environment)
+    given = share_environment(lease.environment)
     given.close()
     played = lease.session()
     assert [row["role"] for row in event_loop.run(played.reset("cs-009")).messages] == ["system", "user"]
@@ -50,8 +56,8 @@ def test_the_same_settings_are_one_environment(lease: Lease) -> None:
 
 
 def test_many_threads_open_it_once() -> None:
-    leases = list[Lease]()
-    threads = [threading.Thread(target=lambda: leases.append(share(STAGE))) for _ in range(8)]
+    leases = list[EnvironmentLease]()
+    threads = [threading.Thread(target=lambda: leases.append(share_environment(STAGE))) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -62,7 +68,7 @@ def test_many_threads_open_it_once() -> None:
     assert session._shared == {}
 
 
-def test_a_seed_chooses_the_task_and_without_one_they_come_in_order(lease: Lease) -> None:
+def test_a_seed_chooses_the_task_and_without_one_they_come_in_order(lease: EnvironmentLease) -> None:
     played, tasks = lease.session(), [task.id for task in lease.environment.tasks]
 
     def begun(**how: Any) -> str:
@@ -80,7 +86,7 @@ def test_a_seed_chooses_the_task_and_without_one_they_come_in_order(lease: Lease
 
 
 def test_none_but_the_chosen_tasks_are_played() -> None:
-    opened = share({**STAGE, "tasks": ["cs-009", "cs-010"]})
+    opened = share_environment({**STAGE, "tasks": ["cs-009", "cs-010"]})
     played = opened.session()
     try:
         assert event_loop.run(played.reset("cs-010")).ended is None
@@ -91,7 +97,7 @@ def test_none_but_the_chosen_tasks_are_played() -> None:
     finally:
         event_loop.run(played.leave())
         opened.close()
-    held_back = share({**STAGE, "split": "train"})
+    held_back = share_environment({**STAGE, "split": "train"})
     try:
         kept = {task.id for task in held_back.environment.pack.tasks} - {t.id for t in held_back.environment.tasks}
         assert kept
@@ -101,7 +107,7 @@ def test_none_but_the_chosen_tasks_are_played() -> None:
         held_back.close()
 
 
-def test_the_ids_of_a_conversation_differ(lease: Lease) -> None:
+def test_the_ids_of_a_conversation_differ(lease: EnvironmentLease) -> None:
     played = lease.session()
     event_loop.run(played.reset("cs-009"))
     arguments = {"order_id": "ORD-00001", "email": "a@example.com"}
@@ -117,7 +123,7 @@ def test_the_ids_of_a_conversation_differ(lease: Lease) -> None:
     event_loop.run(played.leave())
 
 
-def test_what_was_played_is_kept_once(lease: Lease) -> None:
+def test_what_was_played_is_kept_once(lease: EnvironmentLease) -> None:
     kept = list[Trajectory]()
 
     async def keep(trajectory: Trajectory) -> None:
@@ -141,23 +147,23 @@ def test_what_was_played_is_kept_once(lease: Lease) -> None:
     assert told == [("cs-010", "truncated", 0.0), ("cs-003", "terminated", 0.0)]
 
 
-async def test_it_is_played_from_any_loop_and_carried_through(lease: Lease) -> None:
+async def test_it_is_played_from_any_loop_and_carried_through(lease: EnvironmentLease) -> None:
     played = lease.session()
-    heard = await on_portal(played.reset("cs-009"))
+    heard = await await_on_portal(played.reset("cs-009"))
     assert heard.ended is None
-    acting = asyncio.ensure_future(on_portal(played.act(LOOK)))
+    acting = asyncio.ensure_future(await_on_portal(played.act(LOOK)))
     await asyncio.sleep(0)
     acting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await acting
-    await on_portal(played.act(LOOK))  # its turn comes after the one that nobody waited for
+    await await_on_portal(played.act(LOOK))  # its turn comes after the one that nobody waited for
     assert played.episode is not None
     assert [m.role for m in played.episode.messages] == ["user", "assistant", "tool", "assistant", "tool"]
-    await on_portal(played.leave())
+    await await_on_portal(played.leave())
 
 
 def in_a_child(queue: Any) -> None:
-    opened = share(STAGE)
+    opened = share_environment(STAGE)
     played = opened.session()
     queue.put(event_loop.run(played.reset("cs-009")).messages[-1]["content"])
     event_loop.run(played.leave())
@@ -165,7 +171,7 @@ def in_a_child(queue: Any) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_forked_child_opens_its_own(lease: Lease) -> None:
+def test_a_forked_child_opens_its_own(lease: EnvironmentLease) -> None:
     context = multiprocessing.get_context("fork")
     queue = context.Queue()
     child = context.Process(target=in_a_child, args=(queue,))
@@ -182,26 +188,26 @@ def test_results_stand_between_tags_and_words_do_not() -> None:
     results = [Message(role="tool", content=text) for text in ("a", "b")]
     user = Message(role="user", content="c")
     tagged = "<tool_response>\na\n</tool_response>\n<tool_response>\nb\n</tool_response>"
-    assert as_text([*results, user]) == f"{tagged}\nc"
-    assert as_text([]) == ""
+    assert messages_to_text([*results, user]) == f"{tagged}\nc"
+    assert messages_to_text([]) == ""
 
 
 def test_mappings_of_other_kinds_become_plain() -> None:
     inner: Mapping[str, Any] = MappingProxyType({"b": (MappingProxyType({"c": 1}), 2), "d": "text"})
-    assert plain(MappingProxyType({"a": inner})) == {"a": {"b": [{"c": 1}, 2], "d": "text"}}
+    assert plain_mapping(MappingProxyType({"a": inner})) == {"a": {"b": [{"c": 1}, 2], "d": "text"}}
 
 
 def test_a_users_mistakes_are_said_in_a_line(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"^stage: unknown key 'backnd': did you mean 'backend'\?$"):
-        share({"pack": "customer_service", "backnd": "simulated"})
+        share_environment({"pack": "customer_service", "backnd": "simulated"})
     small(tmp_path / "todos")
     (tmp_path / "todos" / "tasks.jsonl").write_text("")
     with pytest.raises(UserError, match="has no tasks"):
-        share({"pack": str(tmp_path / "todos")})
+        share_environment({"pack": str(tmp_path / "todos")})
     assert session._shared == {}
 
 
-def test_what_is_no_text_is_said(lease: Lease) -> None:
+def test_what_is_no_text_is_said(lease: EnvironmentLease) -> None:
     played = lease.session()
     with pytest.raises(UserError, match="task is 3: it is a task's id"):
         event_loop.run(played.reset(3))  # type: ignore[arg-type]

@@ -14,7 +14,7 @@ from typing import Any
 
 from simia.jobs import Store
 from simia.llm.budget import share_budget
-from simia.llm.engine import BudgetReached, Engine, Limits
+from simia.llm.engine import BudgetReached, Engine, EngineLimits
 from simia.llm.prices import Price
 from simia.llm.types import Reply, Request
 from simia.trajectory import Usage
@@ -48,7 +48,7 @@ class Spender:
 
 
 def engine(backend: Spender, store: Store, **caps: Any) -> Engine:
-    made = Engine(backend, store, Limits(concurrency=8, **caps), PRICE)
+    made = Engine(backend, store, EngineLimits(concurrency=8, **caps), PRICE)
     share_budget([made], till=store.till())
     return made
 

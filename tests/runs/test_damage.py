@@ -22,7 +22,7 @@ from simia.amplification.session import Amplified
 from simia.errors import UserError
 from simia.jobs import Run, folders
 from simia.jobs.cleanup import clean, survey
-from simia.jobs.diff import diff
+from simia.jobs.diff import compare_runs
 from simia.jobs.integrity import RUN
 from simia.jobs.shared_spending import in_ledger
 from simia.jobs.tables import COLUMNS, MOST, Damaged, is_disk_full
@@ -460,7 +460,7 @@ def test_figures_of_any_size_are_shown(made: Made, copied: Callable[[str], Path]
         assert (done.code, done.trace) == (0, ""), done
     left, right = (Run.read_only(folder.parent, str(each)) for each in (folder, other))
     try:
-        found = diff(left, right).left
+        found = compare_runs(left, right).left
         assert (found.prompt, found.cached, found.cost) == (MOST, 0, 1e15)
     finally:
         left.close()

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from simia.amplification.settings import AmplifyConfig
-from simia.config import load
+from simia.config import load_config
 from simia.jobs import OPEN, PASSED, REJECTED, Item, Run
-from simia.jobs.diff import diff
+from simia.jobs.diff import compare_runs
 from simia.llm.types import Reply, Request
 from simia.trajectory import Usage
 
@@ -34,7 +34,7 @@ RIGHT: Plan = [
 
 
 async def made(root: Path, name: str, plan: Plan, settings: list[str], facts: dict[str, object]) -> Run:
-    run = Run.create(root, load(AmplifyConfig, "amplify/default", settings), name=name, facts=facts)
+    run = Run.create(root, load_config(AmplifyConfig, "amplify/default", settings), name=name, facts=facts)
     for ord_, (seed, status, reason, content) in enumerate(plan):
         item = Item(f"i{ord_}", ord_, {"seed": seed}, status, reason)
         run.ledger.plan(item)
@@ -59,14 +59,14 @@ async def runs(tmp_path: Path) -> Iterator[tuple[Run, Run]]:
 
 
 async def test_what_makes_the_data_stands_apart_from_what_does_not(runs: tuple[Run, Run]) -> None:
-    found = diff(*runs)
+    found = compare_runs(*runs)
     assert [(c.name, c.left, c.right) for c in found.identity] == [("sampling.temperature", 1.0, 0.5)]
     assert {c.name: c.right for c in found.operational} == {"limits.max_cost": 3.0, "n": 9}
     assert [(c.name, c.left, c.right) for c in found.facts] == [("prompts.a.j2", "11", "33")]
 
 
 async def test_figures_stand_side_by_side(runs: tuple[Run, Run]) -> None:
-    found = diff(*runs, diversity=lambda run: {"name": float(len(run.id))})
+    found = compare_runs(*runs, diversity=lambda run: {"name": float(len(run.id))})
     one, two = found.left, found.right
     assert (one.accepted, two.accepted) == (3, 3)
     assert (one.rejected, two.rejected) == ({"leak": 2}, {"leak": 1, "refusal": 1, "unparsable": 1})
@@ -77,7 +77,7 @@ async def test_figures_stand_side_by_side(runs: tuple[Run, Run]) -> None:
 
 
 async def test_items_are_compared_where_the_plans_agree(runs: tuple[Run, Run]) -> None:
-    found = diff(*runs)
+    found = compare_runs(*runs)
     assert found.shared == 2, "h0, and h1 though another item of the other run holds it"
     assert found.other_plan == 1, "i4 is of another seed there"
     assert found.comparable == 4, "i5 is open in one of them"
@@ -89,6 +89,6 @@ async def test_items_are_compared_where_the_plans_agree(runs: tuple[Run, Run]) -
 
 
 async def test_a_run_beside_itself_is_no_different(runs: tuple[Run, Run]) -> None:
-    found = diff(runs[0], runs[0])
+    found = compare_runs(runs[0], runs[0])
     assert (found.identity, found.operational, found.facts, found.turned) == ([], [], [], {})
     assert (found.shared, found.comparable) == (3, 5)

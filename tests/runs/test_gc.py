@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from simia.amplification.settings import AmplifyConfig
-from simia.config import load
+from simia.config import load_config
 from simia.errors import UserError
 from simia.jobs import OPEN, PASSED, REJECTED, Item, Run
 from simia.jobs.cleanup import clean, look, survey
@@ -20,7 +20,7 @@ BODY = {"trajectory": {"text": "many words " * 400}, "issues": [], "repairs": []
 
 async def made(root: Path, name: str = "r") -> Path:
     """One accepted item, two rejected ones, one open; each was answered. The third shares the first one's reply."""
-    run = Run.create(root, load(AmplifyConfig, "amplify/default"), name=name, facts={"model": "m"})
+    run = Run.create(root, load_config(AmplifyConfig, "amplify/default"), name=name, facts={"model": "m"})
     for ord_, status in enumerate((PASSED, REJECTED, REJECTED, OPEN)):
         item = Item(f"i{ord_}", ord_, {"seed": "s"}, status, "leak" if status == REJECTED else None)
         run.ledger.plan(item)
@@ -101,7 +101,7 @@ async def test_a_run_in_use_is_refused(tmp_path: Path) -> None:
 
 
 def test_an_empty_run_goes_whole_once_it_is_old(tmp_path: Path) -> None:
-    Run.create(tmp_path, load(AmplifyConfig, "amplify/default"), name="young", facts={}).close()
+    Run.create(tmp_path, load_config(AmplifyConfig, "amplify/default"), name="young", facts={}).close()
     old = tmp_path / "old"
     shutil.copytree(tmp_path / "young", old)
     os.utime(old / "lock", (0, 0))
@@ -115,7 +115,7 @@ def test_an_empty_run_goes_whole_once_it_is_old(tmp_path: Path) -> None:
 
 async def test_a_run_whose_reply_nobody_received_is_not_empty_for_long_work(tmp_path: Path) -> None:
     """It was asked just now, though its lock is old: a clock that went wrong must not cost a run."""
-    run = Run.create(tmp_path, load(AmplifyConfig, "amplify/default"), name="r", facts={})
+    run = Run.create(tmp_path, load_config(AmplifyConfig, "amplify/default"), name="r", facts={})
     await run.ledger.asked("k", "i0", "i0.0", Request(messages=[]))
     run.close()
     os.utime(tmp_path / "r" / "lock", (0, 0))

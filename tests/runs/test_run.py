@@ -15,23 +15,23 @@ from typer.testing import CliRunner
 
 from simia.amplification.settings import AmplifyConfig
 from simia.cli import build
-from simia.config import load
+from simia.config import load_config
 from simia.errors import UserError
 from simia.jobs import Item, Run, Store, folders
-from simia.llm.types import Reply, Request, reply_key
+from simia.llm.types import Reply, Request, make_reply_key
 from simia.trajectory import Usage
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
-    return Run.create(tmp_path, load(AmplifyConfig, "amplify/default"), name="r", facts={"model": "m"})
+    return Run.create(tmp_path, load_config(AmplifyConfig, "amplify/default"), name="r", facts={"model": "m"})
 
 
 REQUEST = Request(messages=[{"role": "user", "content": "héllo"}], temperature=1.0)
 
 
 async def test_a_reply_is_on_disk_before_it_is_used(run: Run) -> None:
-    key = reply_key("a", "m", REQUEST, "i0.0")
+    key = make_reply_key("a", "m", REQUEST, "i0.0")
     await run.ledger.asked(key, "i0", "i0.0", REQUEST)
     await run.ledger.answered(key, "i0", Reply(text="yes", usage=Usage(prompt=3, completion=2, cost=0.5)))
     # Another process sees it at once: no close, no flush.
@@ -48,7 +48,7 @@ async def test_a_reply_is_on_disk_before_it_is_used(run: Run) -> None:
 
 async def test_two_draws_of_one_prompt_are_two_replies(run: Run) -> None:
     for draw, text in (("i0.0", "one"), ("i7.0", "two")):
-        key = reply_key("a", "m", REQUEST, draw)
+        key = make_reply_key("a", "m", REQUEST, draw)
         await run.ledger.asked(key, draw[:2], draw, REQUEST)
         await run.ledger.answered(key, draw[:2], Reply(text=text))
     assert [row["reply"]["text"] for row in run.ledger.replies()] == ["one", "two"]
@@ -68,19 +68,19 @@ def test_one_process_works_on_a_run(run: Run) -> None:
 
 def test_a_second_run_of_the_same_name_is_refused(run: Run) -> None:
     with pytest.raises(UserError, match="simia runs resume r"):
-        Run.create(run.folder.parent, load(AmplifyConfig, "amplify/default"), name="r", facts={})
+        Run.create(run.folder.parent, load_config(AmplifyConfig, "amplify/default"), name="r", facts={})
 
 
 def test_a_resume_with_another_identity_names_the_change(run: Run) -> None:
-    other = load(AmplifyConfig, "amplify/default", ["llm.model=other"])
+    other = load_config(AmplifyConfig, "amplify/default", ["llm.model=other"])
     with pytest.raises(UserError, match=r"another llm.model: 'gpt-5-mini' → 'other'"):
         run.refuse_other_identity(other, {"model": "m"})
     with pytest.raises(UserError, match="another model: 'm' → 'n'"):
-        run.refuse_other_identity(load(AmplifyConfig, "amplify/default"), {"model": "n"})
+        run.refuse_other_identity(load_config(AmplifyConfig, "amplify/default"), {"model": "n"})
 
 
 def test_runs_are_found_by_beginning_path_and_last(run: Run, tmp_path: Path) -> None:
-    second = Run.create(tmp_path, load(AmplifyConfig, "amplify/default"), name="s1", facts={})
+    second = Run.create(tmp_path, load_config(AmplifyConfig, "amplify/default"), name="s1", facts={})
     second.close()
     run.close()
     assert [f.name for f in folders(tmp_path)] == ["r", "s1"]
@@ -105,7 +105,7 @@ def test_acceptance_is_kept_once_per_content(run: Run) -> None:
 def test_a_folder_that_cannot_be_written_is_one_clear_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="cannot make the run's folder"):
-        Run.create(tmp_path / "file", load(AmplifyConfig, "amplify/default"), facts={})
+        Run.create(tmp_path / "file", load_config(AmplifyConfig, "amplify/default"), facts={})
 
 
 def test_a_file_system_without_locks_is_one_clear_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,7 +184,7 @@ async def test_a_verdict_and_its_result_are_written_together(run: Run, monkeypat
     ],
 )
 def test_a_name_that_a_run_cannot_have_is_one_line(name: str, tmp_path: Path) -> None:
-    config = load(AmplifyConfig, "amplify/default")
+    config = load_config(AmplifyConfig, "amplify/default")
     with pytest.raises(UserError, match="a run cannot be named") as caught:
         Run.create(tmp_path / "runs", config, name=name, facts={})
     assert str(caught.value).isprintable()
@@ -198,7 +198,7 @@ def test_a_name_that_a_run_cannot_have_is_one_line(name: str, tmp_path: Path) ->
 
 @pytest.mark.parametrize("name", ["a", "0", "_x", "a.b-c_D", "fidelity-20260101-abc", "a" * 100])
 def test_a_name_that_a_run_can_have(name: str, tmp_path: Path) -> None:
-    made = Run.create(tmp_path, load(AmplifyConfig, "amplify/default"), name=name, facts={})
+    made = Run.create(tmp_path, load_config(AmplifyConfig, "amplify/default"), name=name, facts={})
     made.close()
     assert [folder.name for folder in folders(tmp_path)] == [name]
 
@@ -208,4 +208,4 @@ def test_a_folder_that_is_no_run_is_told_so(tmp_path: Path) -> None:
     (tmp_path / "r" / "config.yaml").write_text("a: 1")
     assert not list(folders(tmp_path))
     with pytest.raises(UserError, match="exists: it is no run: remove it, or choose another --name"):
-        Run.create(tmp_path, load(AmplifyConfig, "amplify/default"), name="r", facts={})
+        Run.create(tmp_path, load_config(AmplifyConfig, "amplify/default"), name="r", facts={})

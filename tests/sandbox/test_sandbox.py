@@ -9,8 +9,8 @@ import pytest
 from simia.envs.worlds.executable import ExecutableBackend
 from simia.errors import UserError
 from simia.sandbox import capabilities as probing
-from simia.sandbox.capabilities import Walls
-from simia.sandbox.limits import Limits
+from simia.sandbox.capabilities import Isolation
+from simia.sandbox.limits import WorkerLimits
 from simia.task import Task
 from simia.trajectory import ToolCall
 from tests.worlds.counter import counter
@@ -20,7 +20,7 @@ T = Task(id="t")
 
 def no_walls(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        probing, "probe", lambda: Walls(False, None, "", False, "there is no bubblewrap on this machine")
+        probing, "probe_isolation", lambda: Isolation(False, None, "", False, "there is no bubblewrap on this machine")
     )
 
 
@@ -36,7 +36,7 @@ async def total(backend: ExecutableBackend) -> object:
 
 
 def test_this_machine_has_walls_and_says_so() -> None:
-    walls = probing.probe()
+    walls = probing.probe_isolation()
     assert walls.works, walls.why
     assert "bubblewrap" in dict(walls.lines())["sandbox"]
 
@@ -64,16 +64,16 @@ def test_walls_that_do_not_stand_are_told_with_their_own_words(monkeypatch: pyte
         "#!/bin/sh\n[ \"$1\" = --version ] && echo 'bubblewrap 9' && exit\necho 'No permissions to create new namespace' >&2\nexit 1\n"
     )
     fake.chmod(0o755)
-    monkeypatch.setattr(probing, "find", lambda: str(fake))
-    probing.probe.cache_clear()
+    monkeypatch.setattr(probing, "find_bubblewrap", lambda: str(fake))
+    probing.probe_isolation.cache_clear()
     try:
-        walls = probing.probe()
+        walls = probing.probe_isolation()
         assert not walls.works
         assert "No permissions to create new namespace" in walls.why
         with pytest.raises(UserError, match="No permissions"):
-            probing.require()
+            probing.require_isolation()
     finally:
-        probing.probe.cache_clear()
+        probing.probe_isolation.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ async def test_code_that_does_not_load_is_one_line(tmp_path: Path, code: str, wo
     pack = counter(tmp_path)
     (tmp_path / "tools.py").write_text(code)
     with pytest.raises(UserError) as caught:
-        await total(ExecutableBackend(pack, limits=Limits(start=6 if "while True" in code else 60)))
+        await total(ExecutableBackend(pack, limits=WorkerLimits(start=6 if "while True" in code else 60)))
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
 

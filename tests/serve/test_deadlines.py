@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("uvicorn")
 
 from simia.serve.deadlines import MOST_BODY, DeadlineMiddleware, Deadlines
-from simia.serve.loopback import Quiet, listen
+from simia.serve.loopback import QuietServer, listen
 
 HANGS = 240.0  # seconds after which a test gives up: without deadlines these connections stay for ever
 SHORT = Deadlines(headers=0.3, body=0.3, first=0.3, idle=0.3)
@@ -32,7 +32,7 @@ async def echo(scope: Any, receive: Any, send: Any) -> None:
 @contextlib.asynccontextmanager
 async def served(deadlines: Deadlines = SHORT) -> AsyncIterator[int]:
     listening = listen("127.0.0.1", 0)
-    server = Quiet(deadlines.config(echo, ws="none", lifespan="off"))
+    server = QuietServer(deadlines.config(echo, ws="none", lifespan="off"))
     serving = asyncio.ensure_future(server.serve([listening]))
     try:
         yield listening.getsockname()[1]

@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("uvicorn")
 
 from simia.errors import UserError
-from simia.serve.loopback import Door, admitted, is_loopback, listen
+from simia.serve.loopback import LoopbackOnly, is_admitted, is_loopback, listen
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ from simia.serve.loopback import Door, admitted, is_loopback, listen
 )
 def test_hosts_and_pages(host: str, origin: str | None, let_in: bool) -> None:
     headers = {b"host": host.encode(), **({} if origin is None else {b"origin": origin.encode()})}
-    assert admitted(headers) is let_in
+    assert is_admitted(headers) is let_in
 
 
 @pytest.mark.parametrize("kind", ["http", "websocket"])
@@ -47,7 +47,7 @@ async def test_a_door_opens_and_stays_shut(kind: str) -> None:
     async def send(message: Any) -> None:
         sent.append(message)
 
-    door = Door(app)
+    door = LoopbackOnly(app)
     await door({"type": "lifespan"}, receive, send)
     await door({"type": kind, "headers": [(b"host", b"localhost:1")]}, receive, send)
     assert (inside, sent) == (["lifespan", kind], [])

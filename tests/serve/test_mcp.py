@@ -22,7 +22,7 @@ from simia.envs.episode import Episode
 from simia.envs.opening import open_environment
 from simia.errors import Aborted, Code
 from simia.pack import Pack
-from simia.serve.episodes import verdict, why
+from simia.serve.episodes import explain_end, summarize_end
 from simia.trajectory import Trajectory
 from tests.command import run_simia
 
@@ -153,8 +153,8 @@ async def test_the_agent_gets_the_code_of_an_abort_and_not_its_detail() -> None:
     async with await open_environment("customer_service", user="none") as environment:
         lost = Aborted(Code.UNSCORED, "the check says: expected 50678")
         episode = Episode.aborted(environment, environment.tasks[0], 0, lost)
-    assert why(episode) == f"the episode was aborted ({Code.UNSCORED.meaning})"
-    assert verdict(episode) == {"reward": None, "end": "aborted", "code": Code.UNSCORED}
+    assert explain_end(episode) == f"the episode was aborted ({Code.UNSCORED.meaning})"
+    assert summarize_end(episode) == {"reward": None, "end": "aborted", "code": Code.UNSCORED}
 
 
 async def test_what_a_client_is_shown(tmp_path: Path) -> None:

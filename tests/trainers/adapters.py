@@ -12,9 +12,9 @@ from openenv.core import GenericEnvClient
 
 import simia.trainers.gymnasium
 import simia.trainers.skyrl
-from simia.envs.text_episode import share
+from simia.envs.text_episode import share_environment
 from simia.serve.loopback import listen
-from simia.serve.openenv import Seats
+from simia.serve.openenv import OpenEnvSessions
 from tests.trainers.conformance import rows_as_text
 
 
@@ -48,7 +48,7 @@ class Sky:
 
     def open(self, stage: dict[str, Any]) -> None:
         self.stage, self.env = stage, None
-        self.lease = share(stage)
+        self.lease = share_environment(stage)
 
     def reset(self, task: str) -> str:
         if self.env is not None:
@@ -77,9 +77,9 @@ class Net:
     exact, shares = True, True
 
     def open(self, stage: dict[str, Any], **settings: Any) -> None:
-        self.lease, self.kept = share(stage), list[Any]()
+        self.lease, self.kept = share_environment(stage), list[Any]()
         self.socket = listen("127.0.0.1", 0)
-        self.seats = Seats(self.lease, self.keep, **settings)
+        self.seats = OpenEnvSessions(self.lease, self.keep, **settings)
         self.server = uvicorn.Server(self.seats.config(self.seats.app()))
         self.thread = threading.Thread(target=self.server.run, args=([self.socket],), daemon=True)
         self.thread.start()

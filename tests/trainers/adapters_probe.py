@@ -65,7 +65,7 @@ def gymnasium_takes_it_for_its_own(endpoint: str) -> dict[str, Any]:
     store = Path(tempfile.mkdtemp())
     small = simia.trainers.gymnasium.ToolEnv(STAGE, max_characters=200, store=store)
     cut = small.reset(seed=0)[0]
-    lease = session.share(STAGE)
+    lease = session.share_environment(STAGE)
     simia.trainers.gymnasium.register("simia/Open-v0", lease.environment)
     opened = [gymnasium.make("simia/Open-v0"), gymnasium.make("simia/Open-v0", max_characters=300)]
     known = [each.reset(options={"task": "cs-010"})[1]["task"] for each in opened]
@@ -364,7 +364,7 @@ def skyrl_makes_and_cuts(endpoint: str) -> dict[str, Any]:
         said = ""
     except UserError as error:
         said = str(error)
-    groups = simia.trainers.skyrl.Groups()
+    groups = simia.trainers.skyrl.TaskGroups()
     first_two, other = [groups.join("a/b"), groups.join("a/b")], groups.join("c")
     groups.leave(first_two[0])
     third = groups.join("a/b")

@@ -25,12 +25,12 @@ from simia import event_loop
 from simia.envs.environment import Environment, Episode
 from simia.envs.opening import open_environment
 from simia.envs.play.baseline_agents import NOTHING, ReferenceAgent
-from simia.envs.text_episode import as_text
-from simia.envs.users import View
+from simia.envs.text_episode import messages_to_text
+from simia.envs.users import EpisodeView
 from simia.formats import calls as tagged
 from simia.formats.hermes import join_system
 from simia.pack import Pack
-from simia.trajectory import Message, compact
+from simia.trajectory import Message, write_compact_json
 from tests import replies
 from tests.trainers.outage import break_endpoint, losing, mend_endpoint, plan_endpoint
 
@@ -83,7 +83,7 @@ class Plain:
             return "", self.value, True
         step = event_loop.run(self.episode.step(tagged.read_message(text, f"call_{self.turn}")))
         self.contents = [m.text for m in step.messages]
-        return as_text(step.messages), self.value, step.end is not None
+        return messages_to_text(step.messages), self.value, step.end is not None
 
     @property
     def value(self) -> float | None:
@@ -119,7 +119,7 @@ class Case:
         """What a policy that knows the reference writes."""
         agent, texts = ReferenceAgent(Pack.load(self.pack).task(self.task)), list[str]()
         for _ in agent._messages:
-            message, _ = asyncio.run(agent.act(View(None, (), ())))
+            message, _ = asyncio.run(agent.act(EpisodeView(None, (), ())))
             texts.append(
                 tagged.write_tagged(message.content if isinstance(message.content, str) else None, message.calls) or ""
             )
@@ -357,10 +357,14 @@ def stage(body: dict[str, Any]) -> str | dict[str, Any]:
     wanted, _, happened = last.partition("# A solution that is right")[2].partition("# What happened")
     calls = [line[2:] for line in wanted.partition("\n\n")[0].strip().splitlines()]
     turns = [json.loads(line) for line in happened.splitlines() if line.startswith('{"turn": ')]
-    made = [f"{call['name']} {compact(call.get('arguments'))}" for turn in turns for call in turn.get("calls", [])]
+    made = [
+        f"{call['name']} {write_compact_json(call.get('arguments'))}"
+        for turn in turns
+        for call in turn.get("calls", [])
+    ]
     return json.dumps({"why": "compared", "solved": all(call in made for call in calls)})
 
 
 def rows_as_text(rows: list[dict[str, str]]) -> str:
     """Chat rows in the words of `as_text`, for drivers of interfaces that speak in rows."""
-    return as_text([Message.model_validate({"role": row["role"], "content": row["content"]}) for row in rows])
+    return messages_to_text([Message.model_validate({"role": row["role"], "content": row["content"]}) for row in rows])

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from simia.resources import cache_root, data_root
-from simia.venvs import python_path
+from simia.venvs import make_python_path
 from tests.trainers import lamps as packs
 
 ROOT = Path(__file__).parent.parent.parent
@@ -74,7 +74,7 @@ def errands(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def trl(environments: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Trainer:
     """TRL's environment, with simia on its path."""
     trainer = Trainer(environments("trl"), tmp_path_factory.mktemp("trl"))
-    trainer.env["PYTHONPATH"] = python_path(trainer.python, say=print)
+    trainer.env["PYTHONPATH"] = make_python_path(trainer.python, say=print)
     trainer.env["SIMIA_CACHE"] = str(cache_root())
     return trainer
 

@@ -52,7 +52,7 @@ class Unsteady:
     """A back end of which these worlds, counted from 1 as they are asked for, cannot be had, and those are lost at their first call."""
 
     def __init__(self, backend: Any, *, refused: Collection[int] = (), lost: Collection[int] = ()) -> None:
-        self._backend, self._refused, self._lost, self._numbers = backend, refused, lost, itertools.count(1)
+        self._backend, self._refused, self._abort_unstarted, self._numbers = backend, refused, lost, itertools.count(1)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._backend, name)
@@ -62,7 +62,7 @@ class Unsteady:
         if number in self._refused:
             raise Aborted(Code.WORKER_LOST, "on purpose")
         world = await self._backend.open(task, **how)
-        return Lost(world) if number in self._lost else world
+        return Lost(world) if number in self._abort_unstarted else world
 
 
 class Lost:

@@ -35,8 +35,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer  # noqa: E402
 
 from simia.errors import UserError  # noqa: E402
 from simia.trainers.ragen import register  # noqa: E402
-from simia.trainers.ragen.entry import composed  # noqa: E402
-from simia.trainers.ragen.resume import done_steps  # noqa: E402
+from simia.trainers.ragen.entry import compose_config  # noqa: E402
+from simia.trainers.ragen.resume import count_done_steps  # noqa: E402
 
 register()
 import ragen.env  # noqa: E402
@@ -81,7 +81,7 @@ def validated(values: dict[str, Any]) -> Any:
     """As a run's script composes it, past RAGEN's own validation."""
     file = folder / "config.yaml"
     file.write_text(yaml.safe_dump(values))
-    return train.add_dependency_and_validate_config(composed(file, home))
+    return train.add_dependency_and_validate_config(compose_config(file, home))
 
 
 def configured(at_once: int | None = None, **stage: Any) -> Any:
@@ -187,7 +187,7 @@ def resumed(config: Any) -> list[Any]:
     seed = manager.envs[0]["status"].seed
     manager.get_rollout_states()
     manager.close()
-    return [read, done_steps(config), seed]
+    return [read, count_done_steps(config), seed]
 
 
 def updated(config: Any, batch: Any) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import yaml
 
-from simia.config import assign
+from simia.config import assign_setting
 from simia.trainers.ragen import register
 
 REGISTERED_ENVS: dict[str, Any] = {}
@@ -282,7 +282,7 @@ def write_checkout(folder: Path) -> Path:
         (folder / name).touch()
     base = example_of(SETTINGS["kinds"])
     for name, value in SETTINGS["values"].items():
-        assign(base, name.split("."), value)
+        assign_setting(base, name.split("."), value)
     (folder / "config").mkdir()
     (folder / "config" / "base.yaml").write_text(yaml.safe_dump(base), encoding="utf-8")
     return folder

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from simia.resources import cache_root
-from simia.trainers.ragen.env import SimiaEnv, SimiaEnvConfig, task_of
-from simia.venvs import python_path
+from simia.trainers.ragen.env import SimiaEnv, SimiaEnvConfig, choose_task
+from simia.venvs import make_python_path
 from tests.fake_endpoint import FakeEndpoint
 from tests.trainers.conformance import Plain, cases, check
 from tests.trainers.conftest import ROOT, Trainer
@@ -34,7 +34,7 @@ def told(
 ) -> dict[str, Any]:
     work = tmp_path_factory.mktemp("adapters")
     trainer = Trainer(environments("adapters"), work)
-    trainer.env["PYTHONPATH"] = os.pathsep.join([python_path(trainer.python, print), str(ROOT)])
+    trainer.env["PYTHONPATH"] = os.pathsep.join([make_python_path(trainer.python, print), str(ROOT)])
     trainer.env["SIMIA_CACHE"] = str(cache_root())
     trainer.run(PROBE, endpoint.url, work / "out.json")
     return dict(json.loads((work / "out.json").read_text()))
@@ -61,7 +61,7 @@ class Ragen:
 
     def reset(self, task: str) -> str:
         tasks = self.env.tasks("train")  # a seed is a group, whose answers are kept: so each time another one
-        return self.env.reset(seed=next(s for s in self.seeds if task_of(tasks, s).id == task))
+        return self.env.reset(seed=next(s for s in self.seeds if choose_task(tasks, s).id == task))
 
     def act(self, text: str) -> tuple[str, float | None, bool]:
         observation, reward, done, info = self.env.step(text)

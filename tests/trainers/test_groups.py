@@ -8,8 +8,8 @@ import pytest
 from simia.trainers.groups import (
     advantages,
     batch_advantages,
+    compute_returns,
     overlong,
-    returns,
     statistics,
     step_advantages,
 )
@@ -69,10 +69,10 @@ def test_what_is_no_number_is_refused(wrong: float) -> None:
 
 
 def test_returns_by_hand() -> None:
-    assert returns([0.0, 1.0, 2.0]) == [3.0, 3.0, 2.0]
+    assert compute_returns([0.0, 1.0, 2.0]) == [3.0, 3.0, 2.0]
     # 2; 1 + 0.5 * 2 = 2; 0.25 + 0.5 * 2 = 1.25
-    assert returns([0.25, 1.0, 2.0], gamma=0.5) == [1.25, 2.0, 2.0]
-    assert returns([]) == []
+    assert compute_returns([0.25, 1.0, 2.0], gamma=0.5) == [1.25, 2.0, 2.0]
+    assert compute_returns([]) == []
 
 
 def test_turns_are_compared_over_their_group() -> None:

@@ -8,38 +8,38 @@ from typing import Any
 import pytest
 import yaml
 
-from simia.cli.train import changed
-from simia.config import as_written, parse, scalar
+from simia.cli.train import parse_settings
+from simia.config import parse_config, parse_scalar, read_command_line_value
 from simia.envs.config import EnvironmentConfig
 from simia.errors import UserError
 from simia.exporting import CardFacts, export
 from simia.pack import Pack
 from simia.trainers import llamafactory
-from simia.trainers.launch import as_setting, check_stage, misfit, writable
+from simia.trainers.launch import check_stage, check_writable, explain_misfit, format_setting
 from simia.trainers.trl_train import TrlConfig
 
 
 @pytest.mark.parametrize("text", ["2026-11-21", "2026-11-21 10:00:00", "'64'", "no", "1e-6", "[1, 2026-11-21]", "null"])
 def test_a_setting_is_read_back(text: str) -> None:
-    once = scalar(as_setting(scalar(text)))
-    assert once == (scalar(text) if "2026" not in text else ([1, "2026-11-21"] if "[" in text else text))
-    assert scalar(as_setting(once)) == once
+    once = parse_scalar(format_setting(parse_scalar(text)))
+    assert once == (parse_scalar(text) if "2026" not in text else ([1, "2026-11-21"] if "[" in text else text))
+    assert parse_scalar(format_setting(once)) == once
 
 
 @pytest.mark.parametrize("text", ["2024-10-21", "123", "1e3", "true"])
 def test_a_text_field_of_trls_config_takes_what_is_set_as_it_is_written(text: str) -> None:
     """Here, and in the process that trains, which reads the settings again."""
-    once = changed([f"model={text}"], as_written)["model"]
-    again = as_written(as_setting(once))
-    assert [parse(TrlConfig, {"model": value}, where="test").model for value in (once, again)] == [text, text]
+    once = parse_settings([f"model={text}"], read_command_line_value)["model"]
+    again = read_command_line_value(format_setting(once))
+    assert [parse_config(TrlConfig, {"model": value}, where="test").model for value in (once, again)] == [text, text]
 
 
 def test_a_date_reaches_llamafactory_as_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(llamafactory, "where", lambda python: Path("/there/python"))
+    monkeypatch.setattr(llamafactory, "find_interpreter", lambda python: Path("/there/python"))
     monkeypatch.setattr(llamafactory, "check_extras", lambda whole, python: ([], {}))
     export(Pack.load("office").seeds[:2], tmp_path / "out", to="llamafactory", template="qwen", facts=CardFacts())
-    changes = changed(["run_name=2026-11-21", "max_steps=5"])
+    changes = parse_settings(["run_name=2026-11-21", "max_steps=5"])
     assert llamafactory.launch(tmp_path / "out", changes).command[-2:] == ['run_name="2026-11-21"', "max_steps=5"]
     (tmp_path / "mine.jsonl").touch()
     joint = llamafactory.launch(Path("simia-joint"), {**changes, "model": "qwen3-8b", "data": "mine.jsonl"})
@@ -52,16 +52,16 @@ def test_a_date_reaches_llamafactory_as_text(tmp_path: Path, monkeypatch: pytest
 )
 def test_text_is_still_text_for_llamafactory(value: str) -> None:
     """It reads `name=value` as YAML."""
-    (made,) = llamafactory.arguments_of({"run_name": value})
+    (made,) = llamafactory.format_arguments({"run_name": value})
     assert yaml.safe_load(made.removeprefix("run_name=")) == value
 
 
 def test_what_llamafactory_would_split_is_refused() -> None:
     """It joins its arguments by blanks for torchrun and splits them again."""
-    (made,) = llamafactory.arguments_of({"lr_scheduler_kwargs": {"min_lr": 1e-07, "names": ["a", "b"]}})
+    (made,) = llamafactory.format_arguments({"lr_scheduler_kwargs": {"min_lr": 1e-07, "names": ["a", "b"]}})
     assert yaml.safe_load(made.partition("=")[2])["names"] == ["a", "b"]
     with pytest.raises(UserError, match=r"split it at the blank: write output_dir into train.yaml"):
-        llamafactory.arguments_of({"output_dir": "my runs"})
+        llamafactory.format_arguments({"output_dir": "my runs"})
 
 
 @pytest.mark.parametrize(
@@ -110,18 +110,18 @@ def test_data_sets_as_llamafactory_lists_them(
     ],
 )
 def test_types_as_the_trainers_own_settings_have_them(value: Any, known: Any, said: str | None) -> None:
-    assert misfit(value, known) == said
+    assert explain_misfit(value, known) == said
 
 
 def test_folders_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    writable(tmp_path / "a" / "b", "out")
+    check_writable(tmp_path / "a" / "b", "out")
     assert not (tmp_path / "a").exists()
     (tmp_path / "file").touch()
     with pytest.raises(UserError, match=r"^out: .*file/b cannot be made, for .*/file is a file: name another folder$"):
-        writable(tmp_path / "file" / "b", "out")
+        check_writable(tmp_path / "file" / "b", "out")
     monkeypatch.setattr("os.access", lambda path, mode: False)  # root may write anywhere
     with pytest.raises(UserError, match=r"^out: .* is not writable"):
-        writable(tmp_path / "a", "out")
+        check_writable(tmp_path / "a", "out")
 
 
 REMOTE = {"kind": "openai", "model": "m", "key_env": "NOT_EXPORTED"}

@@ -315,9 +315,9 @@ def counted_parts(t: Trajectory) -> set[str]:
         asked.add(text)
         return 0
 
-    from simia.exporting.llamafactory import Writer
+    from simia.exporting.llamafactory import LLaMAFactoryWriter
 
-    list(Writer("whole", False, "qwen", 12000, note).rows(t))
+    list(LLaMAFactoryWriter("whole", False, "qwen", 12000, note).rows(t))
     return asked
 
 

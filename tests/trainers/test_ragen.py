@@ -19,10 +19,16 @@ from simia import event_loop
 from simia.errors import UserError
 from simia.pack import Pack
 from simia.trainers.ragen import register
-from simia.trainers.ragen.batch import figures, filled, normalised, rows_of, validated
-from simia.trainers.ragen.env import SimiaEnv, SimiaEnvConfig, task_of
-from simia.trainers.ragen.register import Finder
-from simia.trainers.tokens import Text, until_end
+from simia.trainers.ragen.batch import (
+    average_metrics,
+    collect_rows,
+    fill_scores,
+    fill_validation_scores,
+    normalize_scores,
+)
+from simia.trainers.ragen.env import SimiaEnv, SimiaEnvConfig, choose_task
+from simia.trainers.ragen.register import ImportHook
+from simia.trainers.tokens import ChatText, cut_after_end
 from tests.trainers import ragen_standin as standin
 from tests.trainers.ragen_standin import RECORD, call
 
@@ -74,7 +80,7 @@ def test_registered_where_ragen_is_and_when_it_comes(monkeypatch: pytest.MonkeyP
     monkeypatch.syspath_prepend(str(tmp_path))
     register()
     register()
-    assert sum(isinstance(finder, Finder) for finder in sys.meta_path) == 1
+    assert sum(isinstance(finder, ImportHook) for finder in sys.meta_path) == 1
     import ragen.env  # type: ignore[import-not-found]
 
     assert list(ragen.env.REGISTERED_ENVS.items()) == [("game", 1), ("simia", SimiaEnv)]
@@ -111,10 +117,10 @@ def test_one_environment_by_ragens_own_protocol(lamps: Path) -> None:
 
 def test_a_seed_is_a_task_and_a_lap_of_seeds_is_the_split(lamps: Path) -> None:
     tasks = Pack.load(str(lamps)).tasks
-    laps = [[task_of(tasks, lap * len(tasks) + n).id for n in range(len(tasks))] for lap in range(20)]
+    laps = [[choose_task(tasks, lap * len(tasks) + n).id for n in range(len(tasks))] for lap in range(20)]
     assert all(sorted(lap) == sorted(task.id for task in tasks) for lap in laps)
     assert len({tuple(lap) for lap in laps}) > 1
-    assert laps[3][1] == task_of(tasks, 3 * len(tasks) + 1).id
+    assert laps[3][1] == choose_task(tasks, 3 * len(tasks) + 1).id
 
 
 def test_a_validation_plays_each_task_once_wherever_its_seeds_begin(lamps: Path) -> None:
@@ -130,7 +136,7 @@ def test_a_validation_plays_each_task_once_wherever_its_seeds_begin(lamps: Path)
     assert sorted(played) == sorted(task.id for task in tasks)
     for first in range(3 * len(tasks)):
         seeds = range(first, first + len(tasks))
-        assert len({task_of(tasks, seed, "val").id for seed in seeds}) == len(tasks)
+        assert len({choose_task(tasks, seed, "val").id for seed in seeds}) == len(tasks)
 
 
 def test_a_split_of_each_mode() -> None:
@@ -154,7 +160,7 @@ def test_the_row_is_what_was_sampled_and_nothing_else(lamps: Path) -> None:
     env = SimiaEnv(SimiaEnvConfig(stage={"pack": str(lamps), "user": "scripted"}, train=None))
     try:
         env.reset(seed=0)
-        env.opening(Text(tokenizer), 5000)
+        env.opening(ChatText(tokenizer), 5000)
         opening = list(env.row.prompt_ids)
         said = [[*map(ord, text), 2] for text in (call("hall"), "Done.")]
         said[0].insert(0, 0x200B)  # a token that no tokenizer would give back
@@ -162,7 +168,7 @@ def test_the_row_is_what_was_sampled_and_nothing_else(lamps: Path) -> None:
             event_loop.run(env.take(ids))
         event_loop.run(env.take([ord("x")]))  # cut before its end token
         assert env.playing.end.code == "max_tokens"
-        rows = rows_of([env], 0)
+        rows = collect_rows([env], 0)
         trained = [i for i, m in zip(rows.ids[0], rows.mask[0], strict=True) if m]
         assert trained == [*said[0], *said[1], ord("x")]
         assert rows.ids[0][: len(opening)] == opening
@@ -180,16 +186,16 @@ def test_an_episode_without_room_is_cut_and_scored(lamps: Path) -> None:
     env = SimiaEnv(SimiaEnvConfig(stage={"pack": str(lamps), "user": "scripted"}, train=None))
     try:
         env.reset(seed=0)
-        row = env.opening(Text(Letters()), 0)
+        row = env.opening(ChatText(Letters()), 0)
         assert env.overlong.startswith(f"the context has {len(row.prompt_ids)} tokens")
         env.reset(seed=0)
         ids = [*map(ord, call("hall")), 2]
-        length = len(env.opening(Text(Letters()), 10_000).prompt_ids)
-        env.opening(Text(Letters()), length + len(ids))  # no room for what the environment answers
+        length = len(env.opening(ChatText(Letters()), 10_000).prompt_ids)
+        env.opening(ChatText(Letters()), length + len(ids))  # no room for what the environment answers
         event_loop.run(env.take(ids))
         assert (env.playing.end.kind, env.playing.end.code) == ("truncated", "max_tokens")
         assert env.reward == 0.0
-        assert sum(rows_of([env], 0).mask[0]) == len(ids)
+        assert sum(collect_rows([env], 0).mask[0]) == len(ids)
         assert "leave room" in env.playing.issues[-1].detail
     finally:
         env.close()
@@ -197,18 +203,18 @@ def test_an_episode_without_room_is_cut_and_scored(lamps: Path) -> None:
 
 def test_advantages_leave_out_what_has_no_score() -> None:
     scores, groups = [1.0, 0.0, None, 1.0, 0.0, None, None, 1.0], [0] * 4 + [1] * 4
-    normal = normalised(scores, [0.0] * 8, groups, "mean_std")
+    normal = normalize_scores(scores, [0.0] * 8, groups, "mean_std")
     third = 1 / 3
     spread = math.sqrt((2 * third**2 + 4 * third**2) / 2)
     assert normal[:4] == pytest.approx([third / spread, -2 * third / spread, 0, third / spread], abs=1e-5)
     assert normal[4] == pytest.approx(-math.sqrt(0.5), abs=1e-5)
     assert normal[5:7] == [0, 0]
-    assert normalised(scores, [0.5] + [0.0] * 7, groups, "identity")[:3] == [1.5, 0.0, 0.0]
-    assert validated([1.0, 0.0, None, 1.0], [0.0] * 4) == [1, 0, pytest.approx(2 / 3), 1]
-    assert validated([1.0, 0.0], [0.0, -0.1]) == [1, -0.1]
-    assert all(map(math.isnan, validated([None, None], [0.0] * 2))), "an outage is no failure"
-    assert filled(scores, groups) == [1, 0, pytest.approx(2 / 3), 1, 0, 0.5, 0.5, 1]
+    assert normalize_scores(scores, [0.5] + [0.0] * 7, groups, "identity")[:3] == [1.5, 0.0, 0.0]
+    assert fill_validation_scores([1.0, 0.0, None, 1.0], [0.0] * 4) == [1, 0, pytest.approx(2 / 3), 1]
+    assert fill_validation_scores([1.0, 0.0], [0.0, -0.1]) == [1, -0.1]
+    assert all(map(math.isnan, fill_validation_scores([None, None], [0.0] * 2))), "an outage is no failure"
+    assert fill_scores(scores, groups) == [1, 0, pytest.approx(2 / 3), 1, 0, 0.5, 0.5, 1]
     rows = SimpleNamespace(scores=[1.0, None], mask=[[0, 1, 1], [0, 0]])
     metrics = [{"T/success": 1.0, "T/aborted": 0.0}, {"T/success": 0.0, "T/aborted": 1.0}]
-    assert figures(rows, metrics) == {"T/success": 1.0, "T/aborted": 0.5, "response_length": 2.0}
-    assert until_end([5, 6, 2, 0, 0], [2, 3]) == [5, 6, 2]
+    assert average_metrics(rows, metrics) == {"T/success": 1.0, "T/aborted": 0.5, "response_length": 2.0}
+    assert cut_after_end([5, 6, 2, 0, 0], [2, 3]) == [5, 6, 2]

@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
-from simia.envs.users import NoUser, Stop
+from simia.envs.users import NoUser, UserStop
 from simia.errors import Aborted, Code, UserError
 from simia.reward import Reward
-from simia.trainers.ragen.batch import rows_of
-from simia.trainers.ragen.env import Lane, SimiaEnv
-from simia.trainers.ragen.resume import LATEST, done_steps
+from simia.trainers.ragen.batch import collect_rows
+from simia.trainers.ragen.env import SeedLane, SimiaEnv
+from simia.trainers.ragen.resume import LATEST, count_done_steps
 from tests.trainers import ragen_standin as standin
 from tests.trainers.ragen_standin import call, config, inputs, ns
 
@@ -207,7 +207,7 @@ class Slow:
         self, backend: Any, *, never: Any = (), mute: Any = (), stuck: Any = (), refused: Any = (), lost: Any = ()
     ) -> None:
         self._backend, self._numbers = backend, itertools.count(1)
-        self._never, self._mute, self._stuck, self._refused, self._lost = never, mute, stuck, refused, lost
+        self._never, self._mute, self._stuck, self._refused, self._abort_unstarted = never, mute, stuck, refused, lost
 
     async def open(self, task: Any, **how: Any) -> Any:
         number = next(self._numbers)
@@ -220,7 +220,7 @@ class Slow:
             world.call = forever
         if number in self._stuck:
             world.call = world.close = forever
-        if number in self._lost:
+        if number in self._abort_unstarted:
             world.call = gone
         return world
 
@@ -269,7 +269,7 @@ class Gone(NoUser):
     """A user who is off before anybody spoke."""
 
     async def reply(self, view: Any) -> Any:
-        return Stop(Code.USER_STOP)
+        return UserStop(Code.USER_STOP)
 
 
 def test_an_episode_in_which_the_policy_never_spoke_says_nothing_of_the_policy(manager: Any, lamps: Path) -> None:
@@ -279,7 +279,7 @@ def test_an_episode_in_which_the_policy_never_spoke_says_nothing_of_the_policy(m
     try:
         assert envs.reset(seed=0) == []
         assert [entry["env"].playing.end.kind for entry in envs.envs] == ["terminated"] * 8
-        rows = rows_of([entry["env"] for entry in envs.envs], 0)
+        rows = collect_rows([entry["env"] for entry in envs.envs], 0)
         assert rows.scores == [None] * 8
         assert not any(itertools.chain(*rows.mask))
         environment.user = user
@@ -316,11 +316,11 @@ def test_two_tags_go_through_their_tasks_each_without_a_gap(manager: Any, lamps:
 
 
 def test_a_lane_counts_its_tags_groups_in_their_order() -> None:
-    lanes = [Lane(10_000, 16, group, 6, group - 10) for group in range(10, 16)]
+    lanes = [SeedLane(10_000, 16, group, 6, group - 10) for group in range(10, 16)]
     numbers = [lane.number(10_000 + step * 16 + lane.group) for step in range(5) for lane in lanes]
     assert numbers == list(range(10_000, 10_030))
-    assert [Lane().number(seed) for seed in (0, 7, 123)] == [0, 7, 123]
-    alone = [Lane(123, 16, group, 16, group) for group in range(16)]
+    assert [SeedLane().number(seed) for seed in (0, 7, 123)] == [0, 7, 123]
+    alone = [SeedLane(123, 16, group, 16, group) for group in range(16)]
     assert [lane.number(200 + lane.group) for lane in alone] == [123 + 77 // 16 * 16 + lane.group for lane in alone]
 
 
@@ -346,4 +346,6 @@ def test_a_resumed_run_goes_on_with_the_tasks_of_its_step(manager: Any, lamps: P
     named = str(tmp_path / "elsewhere" / "global_step_3")
     assert seeds(1, resume_mode="resume_path", resume_from_path=named) == undisturbed[3:]
     (tmp_path / LATEST).write_text("4")
-    assert done_steps(ns({"trainer": {"default_local_dir": str(tmp_path)}})) == 0, "a checkpoint that is not there"
+    assert count_done_steps(ns({"trainer": {"default_local_dir": str(tmp_path)}})) == 0, (
+        "a checkpoint that is not there"
+    )

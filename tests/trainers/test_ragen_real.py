@@ -17,13 +17,13 @@ from typing import Any
 
 import pytest
 
-from simia.config import read
+from simia.config import read_config_file
 from simia.resources import cache_root, data_root
 from simia.trainers.groups import batch_advantages
 from simia.trainers.launch import look_up
-from simia.trainers.ragen.start import base_of, check_names, checkout
-from simia.trainers.tokens import until_end
-from simia.venvs import python_path
+from simia.trainers.ragen.start import check_setting_names, find_checkout, read_base_config
+from simia.trainers.tokens import cut_after_end
+from simia.venvs import make_python_path
 from tests.fake_endpoint import FakeEndpoint
 from tests.trainers import ragen_standin as standin
 from tests.trainers.conftest import Trainer
@@ -66,13 +66,13 @@ except UserError as error:
 
 @pytest.fixture(scope="module")
 def ragen(environments: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Trainer:
-    home, work = checkout(), tmp_path_factory.mktemp("ragen")
+    home, work = find_checkout(), tmp_path_factory.mktemp("ragen")
     trainer = Trainer(environments("ragen"), work)
     embedded = find_spec("xllamacpp")  # the local model's engine: the same Python runs here and there
     assert embedded is not None
     assert embedded.origin is not None
     (work / "xllamacpp").symlink_to(Path(embedded.origin).parent)
-    path = [str(home), str(home / "verl"), python_path(trainer.python, say=print), str(work)]
+    path = [str(home), str(home / "verl"), make_python_path(trainer.python, say=print), str(work)]
     trainer.env |= {"RAGEN_HOME": str(home), "PYTHONPATH": os.pathsep.join(path), "SIMIA_CACHE": str(cache_root())}
     return trainer
 
@@ -91,14 +91,14 @@ def told(
     work = tmp_path_factory.mktemp("probe")
     texts = [*sorted((data_root() / "seeds").glob("*/seeds.jsonl")), lamps / "tasks.jsonl"]
     ragen.run(HERE / "taught.py", work / "tiny-qwen", *texts, "--", lamps)
-    runs = {name: read(f"ragen/{name}") for name in RUNS}
+    runs = {name: read_config_file(f"ragen/{name}") for name in RUNS}
     (work / "runs.json").write_text(json.dumps(runs))
     ragen.run(HERE / "ragen_probe.py", work / "tiny-qwen", lamps, endpoint.url, work / "out.json", "local", work / "runs.json")  # fmt: skip
     return dict(json.loads((work / "out.json").read_text()))
 
 
 def test_the_recorded_signatures_are_the_sources() -> None:
-    home = checkout()
+    home = find_checkout()
     names = {name: list(methods) for name, methods in standin.signatures(Path(standin.__file__).read_text()).items()}
     found = {name: standin.signatures(standin.source_of(home, name), names)[name] for name in standin.PLACES}
     record = json.loads((HERE / "ragen_signatures.json").read_text())
@@ -106,14 +106,14 @@ def test_the_recorded_signatures_are_the_sources() -> None:
 
 
 def test_the_recorded_settings_are_the_sources() -> None:
-    base = base_of(checkout())
+    base = read_base_config(find_checkout())
     assert standin.kinds_of(base) == standin.SETTINGS["kinds"]
     assert {name: look_up(base, name) for name in standin.SETTINGS["values"]} == standin.SETTINGS["values"]
 
 
 @pytest.mark.parametrize("name", RUNS)
 def test_ragen_knows_every_name_of_our_runs(name: str) -> None:
-    check_names(read(f"ragen/{name}"), base_of(checkout()))
+    check_setting_names(read_config_file(f"ragen/{name}"), read_base_config(find_checkout()))
 
 
 def test_a_ray_worker_knows_us_once_it_imports_ragen_and_loads_nothing_before(ragen: Trainer) -> None:
@@ -136,7 +136,7 @@ def test_registered_without_a_patch(told: dict[str, Any]) -> None:
 @pytest.mark.parametrize("name", ROLLED)
 def test_what_is_trained_is_what_was_sampled(told: dict[str, Any], name: str) -> None:
     rolled = told[name]
-    drawn = [(context, until_end(said, [rolled["end"]])) for context, said in rolled["sampled"]]
+    drawn = [(context, cut_after_end(said, [rolled["end"]])) for context, said in rolled["sampled"]]
     turns = 0
     for i, episode in enumerate(rolled["episodes"]):
         ids, seen, mask = rolled["input_ids"][i], rolled["attention_mask"][i], rolled["loss_mask"][i]

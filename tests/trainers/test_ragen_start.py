@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from simia.config import read
+from simia.config import read_config_file
 from simia.errors import UserError
 from simia.trainers.ragen import launch
-from simia.trainers.ragen.checks import check
-from simia.trainers.ragen.entry import words_of
-from simia.trainers.ragen.start import base_of, check_names, resolved, versions
-from simia.trainers.versions import compare
+from simia.trainers.ragen.checks import check_ragen_config
+from simia.trainers.ragen.entry import format_error
+from simia.trainers.ragen.start import check_setting_names, check_versions, read_base_config, resolve_references
+from simia.trainers.versions import compare_versions
 from tests.trainers.ragen_standin import config, write_checkout
 
 RUNS = ("tau_simulated", "tau_executable", "officebench_simulated", "officebench_executable")
@@ -52,28 +52,28 @@ def test_a_configuration_that_would_not_train_what_it_says_is_refused(
     lamps: Path, path: str, value: Any, line: str
 ) -> None:
     wrong = config(lamps)
-    check(wrong)
+    check_ragen_config(wrong)
     *place, name = path.split(".")
     section = wrong
     for step in place:
         section = section[step]
     section[name] = value
     with pytest.raises(UserError, match=line) as caught:
-        check(wrong)
+        check_ragen_config(wrong)
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("name", RUNS)
 def test_ragen_has_the_settings_of_our_runs(name: str, tmp_path: Path) -> None:
-    check_names(read(f"ragen/{name}"), base_of(write_checkout(tmp_path)))
+    check_setting_names(read_config_file(f"ragen/{name}"), read_base_config(write_checkout(tmp_path)))
     with pytest.raises(UserError, match=r"unknown key 'trainer\.test_frequency' for RAGEN"):
-        check_names({"trainer": {"test_frequency": 1}}, base_of(tmp_path))
+        check_setting_names({"trainer": {"test_frequency": 1}}, read_base_config(tmp_path))
 
 
 @pytest.mark.parametrize("name", RUNS)
 def test_the_papers_runs_are_grpo(name: str) -> None:
-    values = resolved(read(f"ragen/{name}"))
-    check(values)
+    values = resolve_references(read_config_file(f"ragen/{name}"))
+    check_ragen_config(values)
     train = values["es_manager"]["train"]
     assert sum(train["env_configs"]["n_groups"]) == train["env_groups"] == 16
     assert sum(values["es_manager"]["val"]["env_configs"]["n_groups"]) == values["es_manager"]["val"]["env_groups"]
@@ -84,13 +84,13 @@ def test_the_papers_runs_are_grpo(name: str) -> None:
 
 def test_names_that_ragen_does_not_know_are_refused() -> None:
     known = {"agent_proxy": {"max_turn": 5}, "custom_envs": {"Game": {}}, "model_path": "x"}
-    check_names({"agent_proxy": {"max_turn": 1}, "custom_envs": {"Mine": {"any": 1}}}, known)
+    check_setting_names({"agent_proxy": {"max_turn": 1}, "custom_envs": {"Mine": {"any": 1}}}, known)
     with pytest.raises(UserError, match=r"unknown key 'agent_proxy.max_turns' for RAGEN: did you mean 'max_turn'"):
-        check_names({"agent_proxy": {"max_turns": 1}}, known)
+        check_setting_names({"agent_proxy": {"max_turns": 1}}, known)
     with pytest.raises(UserError, match=r"^agent_proxy.max_turn is 'many': RAGEN takes a number$"):
-        check_names({"agent_proxy": {"max_turn": "many"}}, known)
+        check_setting_names({"agent_proxy": {"max_turn": "many"}}, known)
     tree = {"a": {"b": "${c}", "d": "x/${c}/${a.b}"}, "c": 5}
-    assert resolved(tree) == {"a": {"b": 5, "d": "x/5/5"}, "c": 5}
+    assert resolve_references(tree) == {"a": {"b": 5, "d": "x/5/5"}, "c": 5}
 
 
 def test_what_stops_a_run_in_one_of_rays_workers_is_one_line() -> None:
@@ -100,8 +100,8 @@ def test_what_stops_a_run_in_one_of_rays_workers_is_one_line() -> None:
         def __init__(self, cause: UserError) -> None:
             self.cause = cause
 
-    assert words_of(UserError("set a.b")) == "set a.b"
-    assert words_of(AsRayHasItError(UserError("step 3: all is lost"))) == "step 3: all is lost"
+    assert format_error(UserError("set a.b")) == "set a.b"
+    assert format_error(AsRayHasItError(UserError("step 3: all is lost"))) == "step 3: all is lost"
 
 
 def checkout_at(folder: Path) -> Path:
@@ -144,14 +144,14 @@ def python_with(folder: Path, found: dict[str, str]) -> Path:
 def test_the_doctor_and_the_launch_agree(flash: str | None, tmp_path: Path) -> None:
     found = {name: version for name, version in INSTALLED.items() if name != "flash_attn"}
     found |= {"flash-attn": flash} if flash else {}
-    fits = compare("ragen", found).fits
+    fits = compare_versions("ragen", found).fits
     assert fits is (flash is not None and flash.startswith("2.7"))
     python = python_with(tmp_path, found)
     if fits:
-        assert "RAGEN 5eb79b8 with torch 2.6.0" in versions(python)[0]
+        assert "RAGEN 5eb79b8 with torch 2.6.0" in check_versions(python)[0]
         return
     with pytest.raises(UserError, match="flash-attn"):
-        versions(python)
+        check_versions(python)
 
 
 def test_a_launch_checks_and_says_how(lamps: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,18 +170,18 @@ def test_a_launch_checks_and_says_how(lamps: Path, tmp_path: Path, monkeypatch: 
         launch(file, {})
     home = checkout_at(tmp_path / "RAGEN")
     monkeypatch.setenv("RAGEN_HOME", str(home))
-    assert base_of(home)["custom_envs"] == {"Game": {"env_type": "sokoban"}}
+    assert read_base_config(home)["custom_envs"] == {"Game": {"env_type": "sokoban"}}
     with pytest.raises(UserError, match=r"cannot run ragen: .*not installed: .*vllm.*setup_ragen.sh"):
         launch(file, {}, python=Path(sys.executable))
     python = python_with(tmp_path, INSTALLED)
-    monkeypatch.setattr("simia.trainers.ragen.start.python_path", lambda given: f"/beside/{given.name}")
+    monkeypatch.setattr("simia.trainers.ragen.start.make_python_path", lambda given: f"/beside/{given.name}")
     done = launch(file, {"trainer.experiment_name": "mine", "es_manager.train.group_size": 6}, python=python)
     written = tmp_path / "runs" / "mine" / "simia.yaml"
     assert not (tmp_path / "runs").exists(), "who only looks writes nothing"
     assert done.prepare is not None
     done.prepare()
     assert done.command == [str(python), "-m", "simia.trainers.ragen.entry", str(written.relative_to(tmp_path))]
-    assert read(written)["es_manager"]["train"]["group_size"] == 6
+    assert read_config_file(written)["es_manager"]["train"]["group_size"] == 6
     path = f"{home}:{home}/verl:/beside/python"
     assert done.env == {"RAGEN_HOME": str(home), "PYTHONPATH": path, "PYTHONSAFEPATH": "1"}
     assert done.notes[0] == "train: 2 groups of 6 a step on 4 tasks of lamps (executable)"

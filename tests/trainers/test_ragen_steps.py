@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from simia.pack import Pack
-from simia.trainers.ragen.batch import rows_of
+from simia.trainers.ragen.batch import collect_rows
 from simia.trainers.ragen.env import SimiaEnv
 from tests.fake_endpoint import FakeEndpoint
 from tests.trainers import ragen_standin as standin
@@ -145,7 +145,7 @@ def test_an_outage_neither_raises_nor_scores(manager: Any, lamps: Path, stage: F
             assert entry["env"].reward is None
             assert math.isnan(entry["status"].rewards[-1]), "not 0, which would say that the policy failed"
             assert state["metrics"]["Lamps/aborted"] == 1.0
-        rows = rows_of([entry["env"] for entry in envs.envs], 0)
+        rows = collect_rows([entry["env"] for entry in envs.envs], 0)
         assert rows.scores == [None] * 8
         assert not any(itertools.chain(*rows.mask))
         stage.plan()

@@ -15,7 +15,7 @@ from simia.envs.environment import Environment
 from simia.envs.opening import open_environment
 from simia.errors import UserError
 from simia.tool import ToolSpec
-from simia.trainers.tokens import Row, Text, until_end
+from simia.trainers.tokens import ChatText, TokenRow, cut_after_end
 from simia.trajectory import Message
 from tests.trainers import tiny_model
 
@@ -89,28 +89,28 @@ TELLS = "{% for t in tools or [] %}{{ t.function.name }}{% endfor %} by <tool_ca
 )
 def test_a_template_by_which_calls_would_be_lost_is_refused_at_the_start(template: str, said: str) -> None:
     with pytest.raises(UserError) as refused:
-        Text(Letters(template)).opening("You help.", [USER], [SWITCH])
+        ChatText(Letters(template)).opening("You help.", [USER], [SWITCH])
     assert said in str(refused.value)
     assert "\n" not in str(refused.value)
 
 
 def test_templates_of_the_usual_shape_are_taken_and_without_tools_any_is() -> None:
     for template in (tiny_model.CHAT_TEMPLATE, THINKING, TELLS + TURN):
-        assert Text(Letters(template)).opening("You help.", [USER], [SWITCH])
-    assert Text(Letters(TURN)).opening("You talk.", [USER], [])
+        assert ChatText(Letters(template)).opening("You help.", [USER], [SWITCH])
+    assert ChatText(Letters(TURN)).opening("You talk.", [USER], [])
 
 
 def test_what_a_policy_only_thinks_of_is_not_done() -> None:
     drafted = '<tool_call>\n{"name": "switch", "arguments": {"lamp": "hall", "on": true}}\n</tool_call>'
-    message = Text(Letters(THINKING)).read(ids_of(f"perhaps {drafted}? No.\n</think>\n\nWhich lamp?"), 1)
+    message = ChatText(Letters(THINKING)).read(ids_of(f"perhaps {drafted}? No.\n</think>\n\nWhich lamp?"), 1)
     assert (message.content, message.calls) == ("Which lamp?", [])
     assert message.reasoning is not None
     assert drafted in message.reasoning
     for template, text in ((THINKING, f"perhaps {drafted}"), (tiny_model.CHAT_TEMPLATE, f"<think>\nperhaps {drafted}")):
-        never_closed = Text(Letters(template)).read(ids_of(text), 1)
+        never_closed = ChatText(Letters(template)).read(ids_of(text), 1)
         assert (never_closed.content, never_closed.calls) == (None, [])
         assert never_closed.reasoning == f"perhaps {drafted}"
-    done = Text(Letters(THINKING)).read(ids_of(f"yes\n</think>\n\n{drafted}"), 1)
+    done = ChatText(Letters(THINKING)).read(ids_of(f"yes\n</think>\n\n{drafted}"), 1)
     assert [call.name for call in done.calls] == ["switch"]
 
 
@@ -119,18 +119,18 @@ def test_arguments_in_tags_are_typed_by_the_schema() -> None:
         "<tool_call>\n<function=switch>\n<parameter=lamp>\n12\n</parameter>\n<parameter=on>\nTrue\n</parameter>\n"
         '<parameter=level>\nNone\n</parameter>\n<parameter=where>\n{"floor": 2}\n</parameter>\n</function>\n</tool_call>'
     )
-    (call,) = Text(Letters()).read(ids_of(text), 4, [SWITCH]).calls
+    (call,) = ChatText(Letters()).read(ids_of(text), 4, [SWITCH]).calls
     assert (call.id, call.name) == ("call_4_0", "switch")
     assert call.arguments == {"lamp": "12", "on": True, "level": None, "where": {"floor": 2}}
     broken = text.replace("<parameter=on>", "on:")
-    (unread,) = Text(Letters()).read(ids_of(broken), 4, [SWITCH]).calls
+    (unread,) = ChatText(Letters()).read(ids_of(broken), 4, [SWITCH]).calls
     assert unread.arguments is None
     assert unread.raw is not None
 
 
 def test_a_reply_ends_with_its_first_end_token() -> None:
-    assert until_end([5, 6, END, 0, 0], [9, END]) == [5, 6, END]
-    assert until_end([5, 6], [END]) == [5, 6]
+    assert cut_after_end([5, 6, END, 0, 0], [9, END]) == [5, 6, END]
+    assert cut_after_end([5, 6], [END]) == [5, 6]
 
 
 @pytest.fixture
@@ -139,14 +139,14 @@ async def house(lamps: Path) -> AsyncIterator[Environment]:
         yield environment
 
 
-async def opened(house: Environment, text: Text) -> Row:
+async def opened(house: Environment, text: ChatText) -> TokenRow:
     episode = await house.reset(house.tasks[0])
     view = episode.view
-    return Row(episode, text.opening(view.system, view.messages, view.tools))
+    return TokenRow(episode, text.opening(view.system, view.messages, view.tools))
 
 
 async def test_one_turn_is_trained_as_sampled_and_heard_as_answered(house: Environment) -> None:
-    text = Text(Letters())
+    text = ChatText(Letters())
     row = await opened(house, text)
     called = ids_of('<tool_call>\n{"name": "switch", "arguments": {"lamp": "kitchen", "on": true}}\n</tool_call>')
     heard = await text.act(row, called, [-0.5] * len(called))
@@ -167,7 +167,7 @@ async def test_one_turn_is_trained_as_sampled_and_heard_as_answered(house: Envir
 
 
 async def test_half_a_turn_ends_the_episode_and_is_scored(house: Environment) -> None:
-    text = Text(Letters())
+    text = ChatText(Letters())
     row = await opened(house, text)
     assert await text.act(row, [*map(ord, "I will now")]) == ()
     assert row.episode.end is not None
@@ -177,7 +177,7 @@ async def test_half_a_turn_ends_the_episode_and_is_scored(house: Environment) ->
 
 
 async def test_an_episode_in_which_the_policy_never_spoke_has_no_reward(house: Environment) -> None:
-    row = await opened(house, Text(Letters()))
+    row = await opened(house, ChatText(Letters()))
     await row.episode.stop("max_turns")  # type: ignore[arg-type]
     assert row.episode.reward is not None
     assert row.episode.reward.value == 0.0

@@ -19,7 +19,7 @@ import pytest
 import yaml
 
 from simia.trainers.groups import advantages
-from simia.trainers.trl_resume import last_checkpoint
+from simia.trainers.trl_resume import find_last_checkpoint
 from tests.fake_endpoint import FakeEndpoint
 from tests.trainers import lamps as packs
 from tests.trainers.conftest import ROOT, Trainer
@@ -141,7 +141,7 @@ def test_a_rank_is_killed_and_the_run_goes_on_as_if_it_had_not_been(bench: Bench
     steps = {"max_steps": 6, "num_train_epochs": 9}  # four tasks, one a step
     code, said = bench.run("killed", killed_at=5, **steps)
     assert code != 0, said[-2000:]
-    assert last_checkpoint(bench.root / "killed", print) == bench.root / "killed" / "checkpoint-5"
+    assert find_last_checkpoint(bench.root / "killed", print) == bench.root / "killed" / "checkpoint-5"
     halfway = bench.root / "killed" / "checkpoint-6"  # as a kill in the middle of the next one would leave it
     halfway.mkdir()
     (halfway / "trainer_state.json").write_text('{"epoch": 1.')

@@ -16,7 +16,7 @@ from simia.envs.opening import open_environment
 from simia.errors import UserError
 from simia.pack import Pack
 from simia.tool import ToolSpec
-from simia.trainers.trl_tools import environment_factory, method_of, tool_rows, tools_reward
+from simia.trainers.trl_tools import environment_factory, make_method, tool_rows, tools_reward
 from tests.trainers.conftest import Trainer
 
 PROBE = Path(__file__).with_name("tools_probe.py")
@@ -113,20 +113,20 @@ def test_words_that_trls_parser_takes_for_its_own_are_told_apart() -> None:
     tool = ToolSpec(
         name="t", description="Says.\n\nReturns: x", parameters={"type": "object", "properties": properties}
     )
-    doc = method_of(tool).__doc__
+    doc = make_method(tool).__doc__
     assert doc == "Says.\n\nReturns : x\n\nArgs:\n    a: b: c: (choices : one or two)\n    b: b"
 
 
 def test_what_no_method_can_stand_for_is_refused_with_the_way_out() -> None:
     with pytest.raises(UserError, match=r"'reset': .*rollout_func"):
-        method_of(ToolSpec(name="reset"))
+        make_method(ToolSpec(name="reset"))
     with pytest.raises(UserError, match=r"argument 'from' is no Python name.*rollout_func"):
-        method_of(ToolSpec(name="mail", parameters={"type": "object", "properties": {"from": {"type": "string"}}}))
+        make_method(ToolSpec(name="mail", parameters={"type": "object", "properties": {"from": {"type": "string"}}}))
 
 
 def test_an_argument_that_a_method_has_already_is_refused() -> None:
     with pytest.raises(UserError, match=r"'mail': no method can have an argument 'self'.*rollout_func"):
-        method_of(ToolSpec(name="mail", parameters={"type": "object", "properties": {"self": {"type": "string"}}}))
+        make_method(ToolSpec(name="mail", parameters={"type": "object", "properties": {"self": {"type": "string"}}}))
 
 
 def test_a_run_that_goes_on_names_its_groups_as_before(errands: Path) -> None:

@@ -12,14 +12,21 @@ from types import SimpleNamespace
 import pytest
 import yaml
 
-from simia.cli.train import changed
-from simia.config import load
+from simia.cli.train import parse_settings
+from simia.config import load_config
 from simia.envs.environment import Episode
 from simia.envs.opening import open_environment
 from simia.errors import Aborted, Code, UserError
-from simia.trainers.aborted import tell_lost
-from simia.trainers.trl_resume import enough, finished, last_checkpoint
-from simia.trainers.trl_train import TrlConfig, arguments_of, fields, launch, one_device, replies_of
+from simia.trainers.aborted import log_aborted
+from simia.trainers.trl_resume import check_task_count, find_final_step, find_last_checkpoint
+from simia.trainers.trl_train import (
+    TrlConfig,
+    check_fields,
+    find_reply_folder,
+    launch,
+    limit_to_one_device,
+    make_arguments,
+)
 from tests.fake_endpoint import FakeEndpoint
 from tests.trainers.conftest import ROOT, Trainer
 
@@ -84,11 +91,11 @@ def test_a_field_that_trl_does_not_have() -> None:
     with pytest.raises(
         UserError, match=r"grpo.lerning_rate: GRPOConfig has no such field; did you mean 'learning_rate'"
     ):
-        fields({"lerning_rate": 1}, known)
+        check_fields({"lerning_rate": 1}, known)
     with pytest.raises(UserError, match=r"grpo.output_dir is not set"):
-        fields({"beta": 0}, known)
+        check_fields({"beta": 0}, known)
     given = {"output_dir": "no", "learning_rate": "1e-6", "beta": 0}
-    assert fields(given, known) == {"output_dir": "no", "learning_rate": 1e-6, "beta": 0}
+    assert check_fields(given, known) == {"output_dir": "no", "learning_rate": 1e-6, "beta": 0}
 
 
 def test_text_where_a_number_belongs() -> None:
@@ -96,9 +103,9 @@ def test_text_where_a_number_belongs() -> None:
         "GRPO", [("output_dir", str | None, None), ("max_steps", int, 1), ("beta", float | None, None)]
     )
     config = TrlConfig(model="m", grpo={"output_dir": "o", "max_steps": 3, "beta": "1e-3"})
-    assert arguments_of(config, made).beta == 0.001
+    assert make_arguments(config, made).beta == 0.001
     with pytest.raises(UserError, match=r"grpo.max_steps is 'two': it takes int"):
-        arguments_of(TrlConfig(model="m", grpo={"output_dir": "o", "max_steps": "two"}), made)
+        make_arguments(TrlConfig(model="m", grpo={"output_dir": "o", "max_steps": "two"}), made)
 
 
 async def test_a_step_in_which_all_is_lost_ends_the_run(lamps: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -108,27 +115,27 @@ async def test_a_step_in_which_all_is_lost_ends_the_run(lamps: Path, caplog: pyt
         lost = Episode.aborted(environment, task, 0, Aborted(Code.CONNECTION, "nobody listens"))
         fine = await environment.reset(task)
         await fine.stop(Code.MAX_TURNS)
-        tell_lost([lost, fine], 7)
+        log_aborted([lost, fine], 7)
         assert "step 7: 1 of 2 episodes have no reward, mostly: nobody listens" in caplog.text
         with pytest.raises(UserError, match=r"step 8: 2 of 2 .*nobody listens; .*last checkpoint"):
-            tell_lost([lost, lost], 8)
-        tell_lost([fine], 9)
+            log_aborted([lost, lost], 8)
+        log_aborted([fine], 9)
         spent = Episode.aborted(environment, task, 0, Aborted(Code.BUDGET, "max_cost is 1; raise it to go on"))
         with pytest.raises(UserError, match=r"step 9: 1 of 2 .*raise it to go on, from the last checkpoint"):
-            tell_lost([spent, fine], 9)
+            log_aborted([spent, fine], 9)
 
 
 def test_machines_do_not_share_files_of_replies(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK"):
         monkeypatch.delenv(name, raising=False)
-    assert replies_of(Path("out")) == Path("out/replies")
+    assert find_reply_folder(Path("out")) == Path("out/replies")
     monkeypatch.setenv("WORLD_SIZE", "8")
     monkeypatch.setenv("GROUP_RANK", "1")
-    assert replies_of(Path("out")) == Path("out/replies"), "a launcher that does not say how many are here"
+    assert find_reply_folder(Path("out")) == Path("out/replies"), "a launcher that does not say how many are here"
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
-    assert replies_of(Path("out")) == Path("out/replies")
+    assert find_reply_folder(Path("out")) == Path("out/replies")
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
-    assert replies_of(Path("out")) == Path("out/replies-1")
+    assert find_reply_folder(Path("out")) == Path("out/replies-1")
 
 
 def test_one_process_trains_on_one_gpu(capsys: pytest.CaptureFixture[str]) -> None:
@@ -139,48 +146,48 @@ def test_one_process_trains_on_one_gpu(capsys: pytest.CaptureFixture[str]) -> No
         def n_gpu(self) -> int:
             return self._n_gpu
 
-    assert one_device(Arguments()).n_gpu == 1
+    assert limit_to_one_device(Arguments()).n_gpu == 1
     assert capsys.readouterr().out == "one of 4 GPUs is used; set processes=4 for all\n"
-    assert one_device(SimpleNamespace(n_gpu=0)).n_gpu == 0
+    assert limit_to_one_device(SimpleNamespace(n_gpu=0)).n_gpu == 0
 
 
 def test_what_is_finished_and_what_can_be_gone_on_from(tmp_path: Path) -> None:
     said: list[str] = []
-    assert last_checkpoint(tmp_path / "none", said.append) is None
+    assert find_last_checkpoint(tmp_path / "none", said.append) is None
     for step, state in ((9, '{"global_step": 9, "epoch": 2.0}'), (10, '{"global_step": 10, "ep'), (11, "")):
         (tmp_path / f"checkpoint-{step}").mkdir()
         if state:
             (tmp_path / f"checkpoint-{step}" / "trainer_state.json").write_text(state)
     (tmp_path / "checkpoint-best").mkdir()
-    last = last_checkpoint(tmp_path, said.append)
+    last = find_last_checkpoint(tmp_path, said.append)
     assert last == tmp_path / "checkpoint-9", "by number, and whole"
     assert [line.split(" was ")[0][-2:] for line in said] == ["11", "10"]
     for steps, epochs, done in ((9, 3, True), (8, 3, True), (10, 1, False), (-1, 2, True), (-1, 2.5, False)):
         arguments = SimpleNamespace(max_steps=steps, num_train_epochs=epochs)
-        assert finished(last, arguments) == (9 if done else None)
+        assert find_final_step(last, arguments) == (9 if done else None)
 
 
 def test_more_groups_than_tasks() -> None:
     """The trainer itself would find no batch, and end at step 0 as if all were done."""
-    enough(SimpleNamespace(generation_batch_size=32, num_generations=8), 4)
+    check_task_count(SimpleNamespace(generation_batch_size=32, num_generations=8), 4)
     with pytest.raises(UserError, match=r"a step plays 5 groups, each of another task, and there are 4 tasks"):
-        enough(SimpleNamespace(generation_batch_size=40, num_generations=8), 4)
+        check_task_count(SimpleNamespace(generation_batch_size=40, num_generations=8), 4)
 
 
 def test_text_stays_text_and_a_date_becomes_it(monkeypatch: pytest.MonkeyPatch) -> None:
     known = ["output_dir", "run_name", "hub_revision", "epsilon"]
     given = yaml.safe_load("{output_dir: '64', run_name: 2026-11-21, hub_revision: '0x10', epsilon: 2e-1}")
-    assert fields(given, known) == {
+    assert check_fields(given, known) == {
         "output_dir": "64",
         "run_name": "2026-11-21",
         "hub_revision": "0x10",
         "epsilon": 0.2,
     }
     monkeypatch.setattr("simia.trainers.trl_train.interpreter", lambda trainer, python: Path("/there/python"))
-    monkeypatch.setattr("simia.trainers.trl_train.python_path", lambda python: "")
-    changes = changed(["grpo.run_name=2026-11-21", "grpo.output_dir='64'", "grpo.epsilon=0.1"])
+    monkeypatch.setattr("simia.trainers.trl_train.make_python_path", lambda python: "")
+    changes = parse_settings(["grpo.run_name=2026-11-21", "grpo.output_dir='64'", "grpo.epsilon=0.1"])
     settings = launch(Path("trl/grpo"), changes).command[5::2]
-    read_back = load(TrlConfig, "trl/grpo", settings).grpo
+    read_back = load_config(TrlConfig, "trl/grpo", settings).grpo
     assert [read_back[name] for name in ("run_name", "output_dir", "epsilon")] == ["2026-11-21", "64", 0.1]
 
 

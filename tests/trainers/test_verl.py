@@ -15,22 +15,22 @@ import pytest
 import yaml
 
 from simia.cli import train
-from simia.config import parse, read
+from simia.config import parse_config, read_config_file
 from simia.envs.config import EnvironmentConfig
 from simia.envs.environment import Environment, EpisodeLimits
 from simia.envs.opening import open_environment
-from simia.envs.users import NoUser, Stop, User, View
+from simia.envs.users import EpisodeView, NoUser, User, UserStop
 from simia.errors import Aborted, Code, UserError
 from simia.resources import data_root
 from simia.task import Task
 from simia.trainers.groups import statistics
 from simia.trainers.launch import Launch
-from simia.trainers.tokens import Text
+from simia.trainers.tokens import ChatText
 from simia.trainers.verl import start
 from simia.trainers.verl.data import write
-from simia.trainers.verl.environments import close_all, opened, place
-from simia.trainers.verl.groups import Group, Groups, name_of, note
-from simia.trainers.verl.play import GAP, Played, Player, PolicyLostError, Reply, shortened
+from simia.trainers.verl.environments import close_all, get_environment, take_place
+from simia.trainers.verl.groups import EpisodeGroup, OpenGroups, append_note, name_group
+from simia.trainers.verl.play import GAP, PlayedEpisode, PolicyLostError, PolicyPlayer, PolicyReply, shorten_result
 from simia.trainers.verl.settings import PlaySettings, VerlSettings
 from simia.trainers.verl.start import launch
 from simia.trajectory import Message
@@ -79,7 +79,7 @@ class Script:
     def __init__(self, *actions: Any, then: Callable[[int], Any] | None = None) -> None:
         self.actions, self.then, self.said = list(actions), then, list[tuple[list[int], list[int]]]()
 
-    async def __call__(self, context: list[int], most: int) -> Reply:
+    async def __call__(self, context: list[int], most: int) -> PolicyReply:
         number = len(self.said)
         if self.then is not None and (fault := self.then(number)) is not None:
             self.said.append((context, []))
@@ -88,7 +88,7 @@ class Script:
             await asyncio.sleep(fault)
         ids = ids_of(self.actions[min(number, len(self.actions) - 1)])[:most]
         self.said.append((list(context), ids))
-        return Reply(ids, [-0.5] * len(ids))
+        return PolicyReply(ids, [-0.5] * len(ids))
 
 
 @pytest.fixture
@@ -104,8 +104,8 @@ async def play(
     prompt: int = 4000,
     model: int | None = None,
     **settings: Any,
-) -> Played:
-    player = Player(house, TOKENIZER, Text(TOKENIZER), PlaySettings(**settings), prompt, response, model)
+) -> PlayedEpisode:
+    player = PolicyPlayer(house, TOKENIZER, ChatText(TOKENIZER), PlaySettings(**settings), prompt, response, model)
     return await player.play(policy, "lamps-0", seed=0, group="0/lamps-0", name="n")
 
 
@@ -173,8 +173,8 @@ async def test_a_clock_aborts_and_scores_nothing(house: Environment) -> None:
 
 async def test_an_episode_in_which_the_policy_never_spoke_has_no_reward(house: Environment) -> None:
     class Leaving(NoUser):
-        async def reply(self, view: View) -> Message | Stop:
-            return Stop(Code.USER_STOP)
+        async def reply(self, view: EpisodeView) -> Message | UserStop:
+            return UserStop(Code.USER_STOP)
 
     house.user = Leaving
     policy = Script(*RIGHT)
@@ -206,8 +206,8 @@ async def test_a_lost_policy_aborts_and_is_played_anew(house: Environment) -> No
         await play(house, Script(*RIGHT, then=lambda n: UserError("a key is missing")))
 
 
-async def reply(ids: list[int]) -> Reply:
-    return Reply(ids)
+async def reply(ids: list[int]) -> PolicyReply:
+    return PolicyReply(ids)
 
 
 async def test_an_environment_that_fails_aborts(house: Environment, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -246,12 +246,12 @@ async def test_a_world_whose_user_hangs_or_fails_is_closed(house: Environment, m
         return world
 
     class Hanging(NoUser):
-        async def reply(self, view: View) -> Message | Stop:
+        async def reply(self, view: EpisodeView) -> Message | UserStop:
             await asyncio.sleep(30)
             raise AssertionError
 
     class Failing(NoUser):
-        async def reply(self, view: View) -> Message | Stop:
+        async def reply(self, view: EpisodeView) -> Message | UserStop:
             raise ZeroDivisionError
 
     def unmade(task: Task) -> User:
@@ -288,18 +288,18 @@ async def test_an_opening_that_does_not_fit_is_never_cut(house: Environment) -> 
 
 async def test_long_results_are_cut_in_the_middle_for_the_policy_alone(house: Environment) -> None:
     message = Message(role="tool", content="abcdefghij" * 10, call_id="1")
-    short = shortened(message, TOKENIZER, 8)
+    short = shorten_result(message, TOKENIZER, 8)
     assert short.content == f"abcd{GAP}ghij"
     assert message.text == "abcdefghij" * 10
-    assert shortened(message, TOKENIZER, 100) is message
+    assert shorten_result(message, TOKENIZER, 100) is message
     played = await play(house, Script(*RIGHT), result_tokens=8)
     heard = TOKENIZER.decode(played.row.completion_ids)
     assert f'{{"la{GAP}rue}}' in heard
     assert '{"lamp":"kitchen","on":true}' in [m.text for m in played.row.episode.messages]
 
 
-def ended(*rewards: float | None, trains: bool = True, groups: Groups | None = None) -> Group:
-    groups = groups or Groups()
+def ended(*rewards: float | None, trains: bool = True, groups: OpenGroups | None = None) -> EpisodeGroup:
+    groups = groups or OpenGroups()
     found = [groups.join("a", trains=trains) for _ in rewards]
     assert all(group is found[0] for group in found)
     last = [groups.leave("a", found[0], reward, "terminated") for reward in rewards]
@@ -309,7 +309,7 @@ def ended(*rewards: float | None, trains: bool = True, groups: Groups | None = N
 
 
 def test_the_last_of_a_group_knows_that_it_is() -> None:
-    groups = Groups()
+    groups = OpenGroups()
     first, other = groups.join("a"), groups.join("b")
     assert groups.join("a") is first
     assert other is not first
@@ -341,7 +341,7 @@ def test_a_group_with_nothing_to_compare_is_not_trained(
 
 
 def test_groups_lost_one_after_the_other_are_counted() -> None:
-    groups = Groups()
+    groups = OpenGroups()
     ended(None, None, groups=groups)
     ended(None, groups=groups)
     assert groups.lost == 2
@@ -354,7 +354,7 @@ def test_groups_lost_one_after_the_other_are_counted() -> None:
 def test_what_became_of_a_group_is_written_down(tmp_path: Path) -> None:
     """Figures of a step from these lines, for verl has none of what it was not given."""
     for rewards in ([1.0, None, 0.0], [None, None, None]):
-        note(tmp_path / "groups", "4/lamps-1", 4, "lamps-1", ended(*rewards))
+        append_note(tmp_path / "groups", "4/lamps-1", 4, "lamps-1", ended(*rewards))
     (path,) = (tmp_path / "groups").iterdir()
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     assert [line["rewards"] for line in lines] == [[1.0, None, 0.0], [None, None, None]]
@@ -364,8 +364,8 @@ def test_what_became_of_a_group_is_written_down(tmp_path: Path) -> None:
 
 
 async def test_a_worker_has_places_for_so_many_episodes(lamps: Path) -> None:
-    settings = parse(VerlSettings, {"stage": {"pack": str(lamps)}, "play": {"at_once": 2}}, where="here")
-    free = parse(VerlSettings, {"stage": {"pack": str(lamps)}}, where="here")
+    settings = parse_config(VerlSettings, {"stage": {"pack": str(lamps)}, "play": {"at_once": 2}}, where="here")
+    free = parse_config(VerlSettings, {"stage": {"pack": str(lamps)}}, where="here")
     for given, most in ((settings, 2), (free, 5)):
         assert await busiest(given) == most
 
@@ -375,7 +375,7 @@ async def busiest(settings: VerlSettings) -> int:
 
     async def one() -> None:
         nonlocal now
-        async with place(settings):
+        async with take_place(settings):
             now += 1
             seen.append(now)
             await asyncio.sleep(0.01)
@@ -386,15 +386,15 @@ async def busiest(settings: VerlSettings) -> int:
 
 
 async def test_a_worker_opens_its_environment_once(lamps: Path, tmp_path: Path) -> None:
-    settings = parse(VerlSettings, {"stage": {"pack": str(lamps)}}, where="here")
-    found = await asyncio.gather(*(opened(settings) for _ in range(5)))
+    settings = parse_config(VerlSettings, {"stage": {"pack": str(lamps)}}, where="here")
+    found = await asyncio.gather(*(get_environment(settings) for _ in range(5)))
     assert len({id(environment) for environment in found}) == 1
-    other = parse(VerlSettings, {"stage": {"pack": str(tmp_path / "later")}}, where="here")
+    other = parse_config(VerlSettings, {"stage": {"pack": str(tmp_path / "later")}}, where="here")
     for _ in range(2):
         with pytest.raises(UserError, match="later"):
-            await opened(other)
+            await get_environment(other)
     (tmp_path / "later").symlink_to(lamps)
-    assert (await opened(other)).pack.name == "lamps"
+    assert (await get_environment(other)).pack.name == "lamps"
     await close_all()
 
 
@@ -414,11 +414,13 @@ def test_a_data_set_has_a_row_a_group(lamps: Path, tmp_path: Path) -> None:
 def config(lamps: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(start, "interpreter", lambda trainer, python: python or Path("/here/python"))
-    monkeypatch.setattr(start, "installed", lambda python: {"verl": "0.9.1", "vllm": "0.24.0"})
+    monkeypatch.setattr(start, "list_installed", lambda python: {"verl": "0.9.1", "vllm": "0.24.0"})
     monkeypatch.setattr(
-        start, "known", lambda python: {"data": {"train_batch_size": 1}, "actor_rollout_ref": {}, "trainer": {}}
+        start,
+        "read_verl_config",
+        lambda python: {"data": {"train_batch_size": 1}, "actor_rollout_ref": {}, "trainer": {}},
     )
-    monkeypatch.setattr(start, "python_path", lambda python: "/somewhere")
+    monkeypatch.setattr(start, "make_python_path", lambda python: "/somewhere")
     text = {
         "simia": {
             "stage": {
@@ -448,7 +450,7 @@ def test_a_run_is_written_and_named(config: Path, tmp_path: Path) -> None:
     assert told["trainer"]["default_local_dir"] == str(folder.parent)
     (loop,) = yaml.safe_load(Path(told["actor_rollout_ref"]["rollout"]["agent"]["agent_loop_config_path"]).read_text())
     assert (loop["name"], loop["_target_"]) == ("simia", start.LOOP)
-    ours = parse(VerlSettings, read(loop["settings"]), where="written")
+    ours = parse_config(VerlSettings, read_config_file(loop["settings"]), where="written")
     assert ours.play.resample == 2
     assert ours.store == str(folder / "replies")
     assert ours.stage.llm.headers == {"k": "${KEY}"}, "Hydra reads no dollar signs of ours"  # type: ignore[union-attr]
@@ -461,7 +463,7 @@ def test_a_dry_run_writes_nothing_and_a_start_does(
 ) -> None:
     before = sorted(tmp_path.rglob("*"))
     started = list[Launch]()
-    monkeypatch.setattr(train, "become", started.append)
+    monkeypatch.setattr(train, "exec_trainer", started.append)
     train.train("verl", str(config), python=Path(sys.executable), dry_run=True)
     assert sorted(tmp_path.rglob("*")) == before
     assert started == []
@@ -482,9 +484,9 @@ def test_validation_has_groups_of_its_own(lamps: Path, tmp_path: Path) -> None:
     for validates in (False, True):
         path = tmp_path / f"{validates}.parquet"
         write(path, EnvironmentConfig(pack=str(lamps)), validates=validates)
-        names += [name_of(5, row["extra_info"], "uid") for row in pq.read_table(path).to_pylist()]
+        names += [name_group(5, row["extra_info"], "uid") for row in pq.read_table(path).to_pylist()]
     assert names == [f"{mark}5/lamps-{n}" for mark in ("", "val-") for n in range(4)]
-    assert name_of(None, {}, "uid") == "uid"
+    assert name_group(None, {}, "uid") == "uid"
 
 
 def test_what_verl_does_not_know_is_refused(config: Path, tmp_path: Path) -> None:
@@ -497,7 +499,10 @@ def test_what_verl_does_not_know_is_refused(config: Path, tmp_path: Path) -> Non
     found.prepare()
     (written,) = tmp_path.rglob("verl.yaml")
     assert yaml.safe_load(written.read_text())["data"]["mine"] == {"deep": 3}
-    assert start.checked({"+mine": {"deep": 3}, "defaults": []}, {"data": {}}) == {"mine": {"deep": 3}, "defaults": []}
+    assert start.check_settings({"+mine": {"deep": 3}, "defaults": []}, {"data": {}}) == {
+        "mine": {"deep": 3},
+        "defaults": [],
+    }
 
 
 @pytest.mark.parametrize(
@@ -518,7 +523,7 @@ def test_what_a_worker_would_stumble_over(config: Path, name: str, value: Any, s
 
 
 def test_an_engine_that_is_not_there_is_said(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(start, "installed", lambda python: {"verl": "0.9.1"})
+    monkeypatch.setattr(start, "list_installed", lambda python: {"verl": "0.9.1"})
     with pytest.raises(UserError, match=r"by vllm, which /here/python lacks: pip install 'verl\[vllm\]==0\.9\.1'"):
         launch(config, {})
     with pytest.raises(UserError, match="/elsewhere/python lacks"):
@@ -544,6 +549,6 @@ def test_another_interpreter_must_fit() -> None:
 @pytest.mark.parametrize("name", ["simia", "scaleenv", "envscaler", "envfactory", "codegym"])
 def test_the_recipes_open_what_they_name(name: str) -> None:
     text = (data_root() / "configs" / "verl" / f"{name}.yaml").read_text()
-    settings = parse(VerlSettings, read(f"verl/{name}")["simia"], where=name)
+    settings = parse_config(VerlSettings, read_config_file(f"verl/{name}")["simia"], where=name)
     assert (data_root() / "seeds" / settings.stage.pack).is_dir()
     assert "[ours]: " in text, "what the paper does not give is marked"

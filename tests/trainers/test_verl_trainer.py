@@ -22,7 +22,7 @@ from simia.resources import cache_root, data_root
 from simia.trainers.groups import advantages
 from simia.trainers.launch import Launch
 from simia.trainers.verl import launch
-from simia.venvs import python_path
+from simia.venvs import make_python_path
 from tests.fake_endpoint import FakeEndpoint
 from tests.trainers.conftest import Trainer
 
@@ -92,7 +92,7 @@ def verl(environments: Callable[[str], Path], tmp_path_factory: pytest.TempPathF
 def model(verl: Trainer, lamps: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("models") / "taught-qwen"
     texts = [*sorted((data_root() / "seeds").glob("*/seeds.jsonl")), lamps / "tasks.jsonl"]
-    verl.env["PYTHONPATH"] = python_path(verl.python)
+    verl.env["PYTHONPATH"] = make_python_path(verl.python)
     verl.run(HERE / "verl_taught.py", out, *texts, "--", lamps)
     return out
 

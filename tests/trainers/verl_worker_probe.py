@@ -33,7 +33,7 @@ from verl.workers.rollout.replica import TokenOutput
 from verl_probe import Sampler, plain
 
 from simia.resources import data_root
-from simia.trainers.verl.agent_loop import context_of
+from simia.trainers.verl.agent_loop import find_context_length
 from simia.trainers.verl.environments import close_all
 
 STEP = 3
@@ -253,7 +253,7 @@ async def all_of(config: Any, rows: list[dict[str, Any]], url: str, out: str) ->
     shortest = min(len(row["prompt"]) for row in told["episodes"]["rows"])
     tight.actor_rollout_ref.rollout.max_model_len = shortest + 70
     told["tight"] = {**await Rollout(tight, rows[:1]).played(), "room": shortest + 70}
-    told["contexts"] = [context_of(config), context_of(tight)]
+    told["contexts"] = [find_context_length(config), find_context_length(tight)]
 
     def simulated(settings: dict[str, Any]) -> None:
         settings["stage"] |= {"backend": "simulated", "llm": {"kind": "openai", "base_url": url, "model": "m"}}

@@ -9,9 +9,9 @@ import pytest
 
 from simia.envs.episode import MOST_USER_STEPS, Episode
 from simia.envs.opening import open_environment
-from simia.envs.users import LLMUser, Stop, UserSettings
+from simia.envs.users import LLMUser, UserSettings, UserStop
 from simia.errors import Code
-from simia.llm.engine import Engine, Limits, MemoryJournal
+from simia.llm.engine import Engine, EngineLimits, MemoryJournal
 from simia.llm.types import LLMFault, Reply, Request
 from simia.pack import Pack
 from simia.task import Task
@@ -30,7 +30,7 @@ def say(text: str) -> Message:
 
 async def test_it_speaks_until_it_says_the_word() -> None:
     model = Scripted(replies("Hi, no signal here.", "Yes, I am Mara.", "Great, thanks! ###STOP###"))
-    async with Engine(model, MemoryJournal(), Limits(retries=0)) as engine:
+    async with Engine(model, MemoryJournal(), EngineLimits(retries=0)) as engine:
         environment = await open_environment(PACK, backend="simulated", engine=engine, scorer=Never())
         episode = await environment.reset(TASK)
         assert [message.content for message in episode.messages] == ["Hi, no signal here."]
@@ -59,7 +59,7 @@ async def test_its_own_tools_are_called_and_the_agent_does_not_see_it() -> None:
     texts = ["It is dead.", call, json.dumps({"answers": [result({"signal": "good"})]}), "I did: the signal is good."]
     model = Scripted(replies(*texts))
     pack = PACK.model_copy(update={"user_tools": [LINE]})
-    async with Engine(model, MemoryJournal(), Limits(retries=0)) as engine:
+    async with Engine(model, MemoryJournal(), EngineLimits(retries=0)) as engine:
         environment = await open_environment(pack, backend="simulated", engine=engine, scorer=Never())
         episode = await environment.reset(TASK)
         step = await episode.step(say("Please restart it."))
@@ -90,7 +90,7 @@ class Cut(Scripted):
 async def met(model: Scripted, *, pack: Pack = PACK, **settings: Any) -> tuple[Episode, MemoryJournal]:
     """An episode with this user, after one word of the agent if it lives so long."""
     journal = MemoryJournal()
-    async with Engine(model, journal, Limits(retries=0)) as engine:
+    async with Engine(model, journal, EngineLimits(retries=0)) as engine:
         user = lambda task: LLMUser(engine, pack, task, UserSettings(**settings), name="i")  # noqa: E731
         environment = await open_environment(pack, backend="simulated", engine=engine, user=user, scorer=Unasked())
         episode = await environment.reset(TASK)
@@ -159,13 +159,13 @@ async def test_one_that_only_calls_aborts() -> None:
 
 async def test_any_user_can_say_that_it_failed() -> None:
     class Lost:
-        async def reply(self, view: Any) -> Stop:
-            return Stop(Code.USER_FAILED, "the line is dead")
+        async def reply(self, view: Any) -> UserStop:
+            return UserStop(Code.USER_FAILED, "the line is dead")
 
         def fork(self) -> Lost:
             return self
 
-    async with Engine(Scripted(replies("")), MemoryJournal(), Limits(retries=0)) as engine:
+    async with Engine(Scripted(replies("")), MemoryJournal(), EngineLimits(retries=0)) as engine:
         environment = await open_environment(
             PACK, backend="simulated", engine=engine, user=lambda _: Lost(), scorer=Unasked()
         )
@@ -176,7 +176,7 @@ async def test_an_outage_of_the_user_aborts() -> None:
     def down(_: Request) -> str:
         raise LLMFault(Code.TIMEOUT, "", retry=False)
 
-    async with Engine(Scripted(down), MemoryJournal(), Limits(retries=0)) as engine:
+    async with Engine(Scripted(down), MemoryJournal(), EngineLimits(retries=0)) as engine:
         environment = await open_environment(PACK, backend="simulated", engine=engine)
         episode = await environment.reset(TASK)
         assert episode.end is not None
@@ -187,7 +187,7 @@ async def test_an_outage_of_the_user_aborts() -> None:
 
 async def test_a_fork_draws_for_itself() -> None:
     model = Scripted(replies("Hello.", "One.", "Two."))
-    async with Engine(model, MemoryJournal(), Limits(retries=0)) as engine:
+    async with Engine(model, MemoryJournal(), EngineLimits(retries=0)) as engine:
         environment = await open_environment(PACK, backend="simulated", engine=engine, scorer=Never())
         episode = await environment.reset(TASK, name="i1")
         other = await episode.fork()
@@ -197,7 +197,7 @@ async def test_a_fork_draws_for_itself() -> None:
 
 async def test_calls_that_no_tool_of_the_user_serves_say_nothing() -> None:
     model = Scripted(replies('<tool_call>\n{"name": "look", "arguments": {}}\n</tool_call>'))
-    async with Engine(model, MemoryJournal(), Limits(retries=0)) as engine:
+    async with Engine(model, MemoryJournal(), EngineLimits(retries=0)) as engine:
         environment = await open_environment(PACK, backend="simulated", engine=engine, scorer=Never())
         episode = await environment.reset(TASK)
         assert aborted(episode)

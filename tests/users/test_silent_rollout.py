@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from simia.config import load
+from simia.config import load_config
 from simia.jobs import Run
-from simia.rollouts.session import resume, rollout
+from simia.rollouts.session import resume_rollout, start_rollout
 from simia.rollouts.settings import RolloutConfig
 from tests.fake_endpoint import FakeEndpoint
 from tests.packs.small import small
@@ -37,8 +37,8 @@ async def test_it_is_aborted_and_stays_so(
         "agent=nothing",
         *settings,
     ]
-    config = load(RolloutConfig, "rollout/default", words, pack=str(tmp_path / "todos"), limit=1)
-    done = await rollout(config, runs=tmp_path, name="r", say=lambda _: None)
+    config = load_config(RolloutConfig, "rollout/default", words, pack=str(tmp_path / "todos"), limit=1)
+    done = await start_rollout(config, runs=tmp_path, name="r", say=lambda _: None)
     assert done.complete, done.why
     assert (done.scores.episodes, done.scores.scored) == (1, 0)
     run = Run.read_only(tmp_path, "r")
@@ -49,6 +49,6 @@ async def test_it_is_aborted_and_stays_so(
     assert body is not None
     assert body["trajectory"]["end"]["kind"] == "aborted"
     assert [request["body"]["max_completion_tokens"] for request in mute.requests] == caps
-    again = await resume("r", runs=tmp_path, say=lambda _: None)
+    again = await resume_rollout("r", runs=tmp_path, say=lambda _: None)
     assert again.complete
     assert len(mute.requests) == 2, "nothing is asked again"

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from simia.evaluation.calibration import Calibration, calibrate
-from simia.llm.engine import Engine, Limits, MemoryJournal
-from simia.llm.replay import Recorded, ReplayBackend, ReplaySettings, read, record
-from simia.llm.types import reply_key
+from simia.evaluation.calibration import Calibration, calibrate_judge
+from simia.llm.engine import Engine, EngineLimits, MemoryJournal
+from simia.llm.replay import RecordedReply, ReplayBackend, ReplaySettings, append_recording, read_recording
+from simia.llm.types import make_reply_key
 from simia.pack import Pack
 from tests.verify.spoiling import Case, value
 from tests.verify.unquoted import UnquotedRewardJudge
@@ -24,30 +24,32 @@ async def judged(cases: Sequence[Case], pack: Pack, name: str, folder: Path) -> 
     """The oracle's verdicts, replayed. A recording whose prompts hold what is not ours (tau2, OfficeBench) has their keys alone:
     then the prompts are rendered here, and a reply belongs to the one whose key it names. `folder`: for the joined recording."""
     path = RECORDINGS / f"oracle-{name}.jsonl"
-    rows = list(read(path))
+    rows = list(read_recording(path))
     if any(row.request is None for row in rows):
         path = folder / path.name
         path.unlink(missing_ok=True)
-        record(joined(cases, pack, rows), path)
-    async with Engine(ReplayBackend(ReplaySettings(path=path)), MemoryJournal(), Limits(retries=0)) as engine:
+        append_recording(joined(cases, pack, rows), path)
+    async with Engine(ReplayBackend(ReplaySettings(path=path)), MemoryJournal(), EngineLimits(retries=0)) as engine:
         oracle = UnquotedRewardJudge(engine, pack)
-        return calibrate([(kind, value(episode), await oracle.score(episode, task)) for kind, task, episode in cases])
+        return calibrate_judge(
+            [(kind, value(episode), await oracle.score(episode, task)) for kind, task, episode in cases]
+        )
 
 
-def joined(cases: Sequence[Case], pack: Pack, rows: Sequence[Recorded]) -> list[Recorded]:
+def joined(cases: Sequence[Case], pack: Pack, rows: Sequence[RecordedReply]) -> list[RecordedReply]:
     replies = {row.key: row.reply for row in rows}
-    found: list[Recorded] = []
+    found: list[RecordedReply] = []
     for kind, task, episode in cases:
         request = requests(pack).request(episode, task)
-        key = reply_key("replay", MODEL, request, "")
+        key = make_reply_key("replay", MODEL, request, "")
         assert key in replies, f"{kind}, {task.id}: its prompt is not the one that was answered"
-        found.append(Recorded(request=request, reply=replies[key], model=MODEL))
+        found.append(RecordedReply(request=request, reply=replies[key], model=MODEL))
     return found
 
 
 def requests(pack: Pack) -> UnquotedRewardJudge:
     """An oracle that is only asked for its prompts, as a back end that takes a form of reply would get them."""
-    return UnquotedRewardJudge(Engine(Structured(), MemoryJournal(), Limits(retries=0)), pack)
+    return UnquotedRewardJudge(Engine(Structured(), MemoryJournal(), EngineLimits(retries=0)), pack)
 
 
 class Structured:

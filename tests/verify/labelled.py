@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from simia.envs.opening import open_environment
-from simia.task import Action, AnswerSpec, Task, Turn
+from simia.task import Action, AnswerSpec, ScriptTurn, Task
 from tests.verify.spoiling import (
     Case,
     Make,
@@ -63,7 +63,7 @@ async def labelled() -> list[Case]:
         for task in working[7::9][:5]:
             await stage.add("wrongly refused", task, refused(task.script, NO), only=0.0)
         for task in [each for each in refusing if answers(each) and each.script[-1].agent][::2][:4]:
-            await stage.add("an exception promised", task, [*task.script[:-1], Turn(agent=EXCEPTION)], only=0.0)
+            await stage.add("an exception promised", task, [*task.script[:-1], ScriptTurn(agent=EXCEPTION)], only=0.0)
         for task in [each for each in working if unasked(each.script)][2::7][:5]:
             await stage.add(UNSEEN, task, unasked(task.script) or [], only=1.0)
         await stage.idle(working[5::12][:4])
@@ -84,7 +84,7 @@ async def some(stage: Stage, kind: str, tasks: Sequence[Task], most: int) -> Non
             return
 
 
-def too_many(script: Sequence[Turn]) -> Iterator[Sequence[Turn]]:
+def too_many(script: Sequence[ScriptTurn]) -> Iterator[Sequence[ScriptTurn]]:
     """A change that nobody asked for, on what the episode is about, and no word of it."""
     calls = [call for turn in script for call in turn.calls or []]
     for call in calls:
@@ -103,7 +103,7 @@ def too_many(script: Sequence[Turn]) -> Iterator[Sequence[Turn]]:
     yield with_calls(script, [Action(name="transfer_to_person", arguments=hand)])
 
 
-def unasked(script: Sequence[Turn]) -> Sequence[Turn] | None:
+def unasked(script: Sequence[ScriptTurn]) -> Sequence[ScriptTurn] | None:
     """The only change is made at once, without the question before it and the yes; None where there are more, or no question."""
     places = changing(script)
     if len(places) != 1 or places[0] < 2 or script[places[0] - 1].user is None or script[places[0] - 2].agent is None:
@@ -111,12 +111,12 @@ def unasked(script: Sequence[Turn]) -> Sequence[Turn] | None:
     return [*script[: places[0] - 2], *script[places[0] :]]
 
 
-def otherwise(turn: Turn) -> Turn:
+def otherwise(turn: ScriptTurn) -> ScriptTurn:
     """Sums with the word euros, days as ordinals."""
     if turn.agent is None:
         return turn
     text = re.sub(r"€(\d+(?:\.\d\d)?)", r"\1 euros", turn.agent)
-    return Turn(agent=re.sub(r"\b(1?[04-9]|2[04-9]|1[1-3]|30) (May|June|April)( 2025)?", r"\2 \1th", text))
+    return ScriptTurn(agent=re.sub(r"\b(1?[04-9]|2[04-9]|1[1-3]|30) (May|June|April)( 2025)?", r"\2 \1th", text))
 
 
 def answers(task: Task) -> list[str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from simia.envs.opening import open_environment
-from simia.task import Action, Task, Turn
+from simia.task import Action, ScriptTurn, Task
 from tests.verify.spoiling import Case, Stage
 
 UNSEEN = ("a change too many that no check sees",)
@@ -56,8 +56,8 @@ async def labelled_office(pack: Path) -> list[Case]:
 
         async def add(kind: str, number: str, actions: Actions, only: float, words: str | None = None) -> None:
             task = task_of(number)
-            script = [Turn(user=task.instruction), *(Turn(calls=[action]) for action in actions)]
-            await stage.add(kind, task, [*script, *([Turn(agent=words)] if words else [])], only=only)
+            script = [ScriptTurn(user=task.instruction), *(ScriptTurn(calls=[action]) for action in actions)]
+            await stage.add(kind, task, [*script, *([ScriptTurn(agent=words)] if words else [])], only=only)
 
         for number in RIGHT:
             await add("reference", number, task_of(number).actions, 1.0)

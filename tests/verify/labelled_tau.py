@@ -12,7 +12,7 @@ from typing import Any
 
 from simia.envs.episode import EpisodeLimits
 from simia.envs.opening import open_environment
-from simia.task import Action, Task, Turn
+from simia.task import Action, ScriptTurn, Task
 from tests.verify.spoiling import (
     Case,
     Make,
@@ -155,17 +155,17 @@ DIALOGUES: dict[tuple[str, str], list[Part]] = {
 }  # fmt: skip
 
 
-def script_of(key: tuple[str, str], task: Task) -> list[Turn]:
-    found: list[Turn] = []
+def script_of(key: tuple[str, str], task: Task) -> list[ScriptTurn]:
+    found: list[ScriptTurn] = []
     user = True
     for part in DIALOGUES[key]:
         if isinstance(part, Action):
-            found.append(Turn(calls=[part]))
+            found.append(ScriptTurn(calls=[part]))
             continue
-        found.append(Turn(user=part) if user else Turn(agent=part))
+        found.append(ScriptTurn(user=part) if user else ScriptTurn(agent=part))
         user = not user
         if part == YES:
-            found += [Turn(calls=[action]) for action in task.actions if changes(action)]
+            found += [ScriptTurn(calls=[action]) for action in task.actions if changes(action)]
     return found
 
 
@@ -185,7 +185,7 @@ async def labelled_tau(folder: Path, domain: str) -> list[Case]:
                 await stage.first(kind, tasks[number], scripts[number], make)
 
         def granted(action: Action) -> Any:
-            return lambda script: [*script[:-1], Turn(calls=[action]), Turn(agent="All right, it is done.")]
+            return lambda script: [*script[:-1], ScriptTurn(calls=[action]), ScriptTurn(agent="All right, it is done.")]
 
         retail = domain == "retail"
         for number in ["0", "3", "24", "48", "106", "110"] if retail else ["26", "30", "39", "43", "47"]:
@@ -220,7 +220,7 @@ async def labelled_tau(folder: Path, domain: str) -> list[Case]:
         return stage.cases
 
 
-def backwards(script: list[Turn]) -> list[Turn]:
+def backwards(script: list[ScriptTurn]) -> list[ScriptTurn]:
     """The changes in the reverse order."""
     places = [at for at, turn in enumerate(script) if any(map(changes, turn.calls or []))]
     found = list(script)

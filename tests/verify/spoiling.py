@@ -14,14 +14,14 @@ from simia.envs.play.agent import Agent
 from simia.envs.play.baseline_agents import CannedAgent, EchoAgent, NothingAgent, ReferenceAgent
 from simia.envs.play.player import play
 from simia.envs.users import NoUser, ScriptedUser, User
-from simia.task import Action, Task, Turn
+from simia.task import Action, ScriptTurn, Task
 from simia.trajectory import Trajectory
 
 READS = ("get", "find", "list", "search", "track", "check", "read", "calculate")
 IDLE = {"nothing": NothingAgent, "echo": EchoAgent, "canned": CannedAgent}
 AMOUNT, DAY = re.compile(r"\d+\.\d\d(?!\d)"), re.compile(r"\b(\d\d?)(?= (?:May|June|April) )")
 Case = tuple[str, Task, Trajectory]
-Make = Callable[[Sequence[Turn], str], Iterator[Sequence[Turn]]]
+Make = Callable[[Sequence[ScriptTurn], str], Iterator[Sequence[ScriptTurn]]]
 
 
 @dataclass
@@ -31,7 +31,7 @@ class Stage:
     environment: Environment
     cases: list[Case]
 
-    async def add(self, kind: str, task: Task, script: Sequence[Turn], *, only: float | None = None) -> bool:
+    async def add(self, kind: str, task: Task, script: Sequence[ScriptTurn], *, only: float | None = None) -> bool:
         """Play the script in the task's world. False, and no case, where the reward is not the one that was asked for."""
         shown = scripted(task, script)
         trajectory = await self.played(task, ReferenceAgent(shown), ScriptedUser(shown))
@@ -49,7 +49,7 @@ class Stage:
         arena = Environment(own.pack, own.backend, backend_name="executable", user=lambda _: user)
         return await play(await arena.reset(task), agent)
 
-    async def first(self, kind: str, task: Task, script: Sequence[Turn], make: Make) -> bool:
+    async def first(self, kind: str, task: Task, script: Sequence[ScriptTurn], make: Make) -> bool:
         """The first script that `make` yields (of the right one and all words of its episode) that the rules call wrong, and in
         which no call fails that went well before."""
         right = scripted(task, script)
@@ -64,7 +64,7 @@ class Stage:
         return False
 
 
-def scripted(task: Task, script: Sequence[Turn]) -> Task:
+def scripted(task: Task, script: Sequence[ScriptTurn]) -> Task:
     return task.model_copy(update={"script": list(script), "reference": []})
 
 
@@ -80,12 +80,12 @@ def changes(action: Action) -> bool:
     return action.by == "agent" and action.name.rpartition(".")[2].split("_")[0] not in READS
 
 
-def changing(script: Sequence[Turn]) -> list[int]:
+def changing(script: Sequence[ScriptTurn]) -> list[int]:
     """The places of turns in which the agent changes something."""
     return [at for at, turn in enumerate(script) if any(map(changes, turn.calls or []))]
 
 
-def other_ids(script: Sequence[Turn], seen: str, pattern: str) -> Iterator[Sequence[Turn]]:
+def other_ids(script: Sequence[ScriptTurn], seen: str, pattern: str) -> Iterator[Sequence[ScriptTurn]]:
     """One identifier of one change is another one of its kind that stands in the episode (`seen`), the last change first."""
     known = list(dict.fromkeys(re.findall(pattern, seen)))
     for at in reversed(changing(script)):
@@ -107,11 +107,11 @@ def kind_of(name: str) -> str:
     return re.sub(r"\d+", "0", name)
 
 
-def replaced(script: Sequence[Turn], at: int, calls: list[Action]) -> list[Turn]:
-    return [*script[:at], *([Turn(calls=calls)] if calls else []), *script[at + 1 :]]
+def replaced(script: Sequence[ScriptTurn], at: int, calls: list[Action]) -> list[ScriptTurn]:
+    return [*script[:at], *([ScriptTurn(calls=calls)] if calls else []), *script[at + 1 :]]
 
 
-def told_otherwise(script: Sequence[Turn], expected: Sequence[str]) -> Iterator[Sequence[Turn]]:
+def told_otherwise(script: Sequence[ScriptTurn], expected: Sequence[str]) -> Iterator[Sequence[ScriptTurn]]:
     """All is done right, and a sum or a day that was asked for is told wrong wherever it is told."""
     said = " ".join(turn.agent or "" for turn in script)
     for old in dict.fromkeys([*(each for each in expected if each in said), *AMOUNT.findall(said)]):
@@ -122,46 +122,50 @@ def told_otherwise(script: Sequence[Turn], expected: Sequence[str]) -> Iterator[
     for day in dict.fromkeys(DAY.findall(said)):
         later = re.compile(rf"\b{day}(?= (?:May|June|April) )")
         yield [
-            turn if turn.agent is None else Turn(agent=later.sub(str((int(day) + 1) % 29 + 1), turn.agent))
+            turn if turn.agent is None else ScriptTurn(agent=later.sub(str((int(day) + 1) % 29 + 1), turn.agent))
             for turn in script
         ]
 
 
-def reworded(turn: Turn, old: str, new: str) -> Turn:
-    return turn if turn.agent is None else Turn(agent=re.sub(rf"(?<![\d.]){re.escape(old)}(?![\d])", new, turn.agent))
+def reworded(turn: ScriptTurn, old: str, new: str) -> ScriptTurn:
+    return (
+        turn
+        if turn.agent is None
+        else ScriptTurn(agent=re.sub(rf"(?<![\d.]){re.escape(old)}(?![\d])", new, turn.agent))
+    )
 
 
-def left_out(script: Sequence[Turn]) -> Sequence[Turn]:
+def left_out(script: Sequence[ScriptTurn]) -> Sequence[ScriptTurn]:
     """The last change is not made, and the words claim it all the same."""
     at = changing(script)[-1]
     kept = [call for call in script[at].calls or [] if not changes(call)]
     return replaced(script, at, kept)
 
 
-def ended_early(script: Sequence[Turn], words: str = "Thank you. I'll see to that.") -> Sequence[Turn]:
+def ended_early(script: Sequence[ScriptTurn], words: str = "Thank you. I'll see to that.") -> Sequence[ScriptTurn]:
     """The agent takes its leave where the last change should have been made."""
-    return [*script[: changing(script)[-1]], Turn(agent=words)]
+    return [*script[: changing(script)[-1]], ScriptTurn(agent=words)]
 
 
-def refused(script: Sequence[Turn], words: str) -> Sequence[Turn]:
+def refused(script: Sequence[ScriptTurn], words: str) -> Sequence[ScriptTurn]:
     """The first change is refused, for a reason that sounds like a rule."""
     at = changing(script)[0]
     said = max((n for n in range(at) if script[n].agent is not None), default=None)
     before = at if said is None else said
-    return [*script[:before], Turn(agent=words)]
+    return [*script[:before], ScriptTurn(agent=words)]
 
 
-def with_calls(script: Sequence[Turn], calls: Sequence[Action]) -> Sequence[Turn]:
+def with_calls(script: Sequence[ScriptTurn], calls: Sequence[Action]) -> Sequence[ScriptTurn]:
     """More calls before the last words, each in a turn of its own."""
     end = len(script) - 1 if script and script[-1].agent is not None else len(script)
-    return [*script[:end], *(Turn(calls=[call]) for call in calls), *script[end:]]
+    return [*script[:end], *(ScriptTurn(calls=[call]) for call in calls), *script[end:]]
 
 
-def turned(script: Sequence[Turn]) -> Sequence[Turn] | None:
+def turned(script: Sequence[ScriptTurn]) -> Sequence[ScriptTurn] | None:
     """Calls of one turn in the reverse order; None where no turn holds two."""
     if not any(len(turn.calls or []) > 1 for turn in script):
         return None
-    return [turn if turn.calls is None else Turn(calls=turn.calls[::-1]) for turn in script]
+    return [turn if turn.calls is None else ScriptTurn(calls=turn.calls[::-1]) for turn in script]
 
 
 def seen_in(trajectory: Trajectory) -> str:

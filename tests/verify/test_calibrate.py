@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from simia.cli import build
 from simia.errors import Code, UserError
-from simia.evaluation.calibration import calibrate
+from simia.evaluation.calibration import calibrate_judge
 from simia.importers import tau2
 from simia.jobs import Run
 from simia.pack import Pack
@@ -36,7 +36,7 @@ def test_figures_by_hand() -> None:
         + [("idle", 0.0, no)] * 3
         + [("idle", 0.0, yes), ("idle", 0.0, none)]
     )
-    found = calibrate([*rows, ("ref", None, yes)])
+    found = calibrate_judge([*rows, ("ref", None, yes)])
     assert (found.judged, found.errors, found.solved, found.agreed) == (9, 1, 5, 7)
     assert (found.false_passes, found.false_fails) == (Counter(idle=1), Counter(ref=1))
     # Observed 7/9; by chance 5/9 · 5/9 + 4/9 · 4/9 = 41/81.

@@ -12,11 +12,11 @@ import pytest
 from typer.testing import CliRunner
 
 from simia.cli import build
-from simia.cli.fidelity import show
-from simia.envs.worlds.change_distance import distance
+from simia.cli.fidelity import print_fidelity
+from simia.envs.worlds.change_distance import change_distance
 from simia.errors import UserError
-from simia.evaluation.chained_tasks import chain, chained_pack
-from simia.evaluation.fidelity import figures, gain, shape
+from simia.evaluation.chained_tasks import chain_tasks, make_chained_pack
+from simia.evaluation.fidelity import estimate_gain, infer_shape, measure_fidelity
 from simia.pack import Pack
 from simia.report.plot import Dot, Line, Panel, svg
 from simia.task import Action, Task
@@ -42,7 +42,7 @@ def test_values_outcomes_and_shapes_are_counted() -> None:
         row({"id": "D", "n": 4, "tags": []}, lost="server_error: 503"),
         row("done", {"error": "x"}, name="set", failed=(False, True), issue="contradicts"),
     ]
-    found = figures(rows, {})
+    found = measure_fidelity(rows, {})
     get = found.tools["get"]
     assert (get.calls, get.lost, get.agree, get.answered) == (4, 1, 2, 3)
     assert (get.hits, get.real, get.simulated) == (4, 6, 6)
@@ -58,17 +58,17 @@ def test_a_declared_schema_counts_before_the_shape_that_was_seen() -> None:
         name="get", extra={"returns": {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}}
     )
     rows = [row({"n": 1, "m": 2}, {"n": 5}), row({"n": 1, "m": 2}, {"m": 2})]
-    assert figures(rows, {"get": spec}).tools["get"].schema_validity == 0.5
-    assert figures(rows, {}).tools["get"].schema_validity == 0.0
+    assert measure_fidelity(rows, {"get": spec}).tools["get"].schema_validity == 0.5
+    assert measure_fidelity(rows, {}).tools["get"].schema_validity == 0.0
 
 
 def test_shape_of_results() -> None:
-    assert shape([{"a": 1, "b": None}, {"a": 2.5}]) == {
+    assert infer_shape([{"a": 1, "b": None}, {"a": 2.5}]) == {
         "type": "object",
         "required": ["a"],
         "properties": {"a": {"type": "number"}},
     }
-    assert shape([["x"], []]) == {"type": "array", "items": {"type": "string"}}
+    assert infer_shape([["x"], []]) == {"type": "array", "items": {"type": "string"}}
 
 
 PENDING = {"id": "A", "status": "pending", "total": 9, "items": ["x", "y"]}
@@ -86,7 +86,7 @@ CANCELLED = {"id": "A", "status": "cancelled", "total": 9, "items": ["x"]}
 )
 def test_a_look_up_made_again_is_held_to_what_the_history_says(now: Any, kept: int, held: bool) -> None:
     rows = [row(PENDING, {"id": "Q"}), row("ok", "ok", name="cancel"), row(CANCELLED, now)]
-    total = figures(rows, {}).total
+    total = measure_fidelity(rows, {}).total
     assert (total.again, total.past, total.kept, total.held) == (1, 3, kept, held)
     assert total.memory == kept / 3
 
@@ -96,19 +96,22 @@ def test_a_simulator_that_goes_on_from_its_own_answers_is_held_to_these() -> Non
     first = row(PENDING, own, distance=0.0)
     same, other = {**own, "status": "cancelled"}, {**own, "total": 9}  # `total` is the real one now, and not its own
     for now, kept in ((same, 2), (other, 1)):
-        total = figures([first, row(CANCELLED, now, distance=0.0)], {}).total
+        total = measure_fidelity([first, row(CANCELLED, now, distance=0.0)], {}).total
         # Of the items, which have changed for real, nothing says which of its own inventions stay.
         assert (total.past, total.kept, total.held) == (2, kept, kept == 2)
 
 
 def test_what_cannot_be_compared_is_no_second_look_up() -> None:
     gone = row({"error": "none"}, {"id": "A"}, failed=(True, False))
-    assert figures([row(PENDING, PENDING), gone], {}).total.again == 0  # it is refused for real now
-    assert figures([row(PENDING, PENDING), {**row(PENDING, PENDING), "arguments": {"id": 2}}], {}).total.again == 0
+    assert measure_fidelity([row(PENDING, PENDING), gone], {}).total.again == 0  # it is refused for real now
     assert (
-        figures([row(PENDING, PENDING, episode="e"), row(PENDING, PENDING, episode="f")], {}).total.again == 0
+        measure_fidelity([row(PENDING, PENDING), {**row(PENDING, PENDING), "arguments": {"id": 2}}], {}).total.again
+        == 0
+    )
+    assert (
+        measure_fidelity([row(PENDING, PENDING, episode="e"), row(PENDING, PENDING, episode="f")], {}).total.again == 0
     )  # another world
-    refused = figures([row(PENDING, PENDING), row(PENDING, {"error": "none"}, failed=(False, True))], {}).total
+    refused = measure_fidelity([row(PENDING, PENDING), row(PENDING, {"error": "none"}, failed=(False, True))], {}).total
     assert (refused.again, refused.kept, refused.past, refused.held) == (1, 0, 5, 0)
 
 
@@ -120,35 +123,37 @@ def steps(*answers: Any, episode: str = "e") -> list[Any]:
 
 
 def test_intervals_hold_the_value_and_shrink_with_evidence() -> None:
-    few, many = figures(steps(1, 0, 1, 0), {}), figures(steps(*[1, 0] * 50), {})
+    few, many = measure_fidelity(steps(1, 0, 1, 0), {}), measure_fidelity(steps(*[1, 0] * 50), {})
     one, two = few.interval("value_f1"), many.interval("value_f1")
     assert one is not None
     assert two is not None
     assert one.value == two.value == 0.5
     assert one.low < two.low < 0.5 < two.high < one.high
     assert few.interval("memory") is None
-    alike = figures([each for name in "abcdefgh" for each in steps(1, 0, episode=name)], {}).interval("value_f1")
+    alike = measure_fidelity([each for name in "abcdefgh" for each in steps(1, 0, episode=name)], {}).interval(
+        "value_f1"
+    )
     assert alike is not None
     assert alike.low == alike.high == 0.5
 
 
 def test_what_one_way_buys_is_compared_call_by_call() -> None:
-    worse, better = figures(steps(1, 0, 1, 0, 0, 0), {}), figures(steps(1, 0, 1, 1, 1, 0), {})
-    bought = gain(better, worse, "value_f1")
+    worse, better = measure_fidelity(steps(1, 0, 1, 0, 0, 0), {}), measure_fidelity(steps(1, 0, 1, 1, 1, 0), {})
+    bought = estimate_gain(better, worse, "value_f1")
     assert bought is not None
     assert bought.value == pytest.approx(2 / 6)
     assert 0 <= bought.low < bought.value < bought.high  # never worse on any call, so on none of the draws
-    same = gain(worse, worse, "value_f1")
+    same = estimate_gain(worse, worse, "value_f1")
     assert same is not None
     assert (same.low, same.high) == (0, 0)
-    assert gain(better, figures(steps(1, episode="f"), {}), "value_f1") is None
+    assert estimate_gain(better, measure_fidelity(steps(1, episode="f"), {}), "value_f1") is None
 
 
 def test_a_call_that_one_side_lost_is_no_gain_of_the_other() -> None:
-    both = figures([row({"n": 1}, {"n": 1}), row({"n": 1}, {"n": 0}) | {"step": 2}], {})
-    half = figures([row({"n": 1}, {"n": 1}), row({"n": 1}, lost="timeout: none") | {"step": 2}], {})
+    both = measure_fidelity([row({"n": 1}, {"n": 1}), row({"n": 1}, {"n": 0}) | {"step": 2}], {})
+    half = measure_fidelity([row({"n": 1}, {"n": 1}), row({"n": 1}, lost="timeout: none") | {"step": 2}], {})
     for one, other in ((half, both), (both, half)):
-        bought = gain(one, other, "value_f1")
+        bought = estimate_gain(one, other, "value_f1")
         assert bought is not None
         assert bought.value == 0
 
@@ -168,18 +173,18 @@ def test_tasks_are_joined_and_read_back() -> None:
         )
         for name in ("a", "b")
     ]
-    joined = chain(tasks, tools)
+    joined = chain_tasks(tasks, tools)
     assert (joined.id, joined.instruction) == ("a+b", "do a\ndo b")
     assert joined.initial == {"patch": {"notes": {"a": {"text": "old"}, "b": {"text": "old"}}}}
     assert [action.name for action in joined.reference] == ["get_note", "set_note", "get_note"] * 2 + ["get_note"] * 2
     assert [action.arguments["id"] for action in joined.reference[6:]] == ["a", "b"]
     with pytest.raises(ValueError, match="state of their own"):
-        chain([Task(id="c", initial={"state": {}})], tools)
+        chain_tasks([Task(id="c", initial={"state": {}})], tools)
 
 
 def test_a_chained_pack_is_a_copy_whose_tasks_are_long_enough(tmp_path: Path) -> None:
     pack = Pack.load("customer_service")
-    folder = chained_pack(pack, tmp_path / "long", calls=12, split="test")
+    folder = make_chained_pack(pack, tmp_path / "long", calls=12, split="test")
     made = Pack.load(folder)
     assert len(made.tasks) > 1
     for task in made.tasks:
@@ -189,11 +194,11 @@ def test_a_chained_pack_is_a_copy_whose_tasks_are_long_enough(tmp_path: Path) ->
         assert calls >= 12 > calls - len(parts[-1].actions)
         assert len(task.reference) > calls
     before = (folder / "tasks.jsonl").stat().st_mtime_ns
-    assert chained_pack(pack, tmp_path / "long", calls=12, split="test") == folder
+    assert make_chained_pack(pack, tmp_path / "long", calls=12, split="test") == folder
     assert (folder / "tasks.jsonl").stat().st_mtime_ns == before
     assert list((tmp_path / "long").iterdir()) == [folder], "no draft is left"
     with pytest.raises(UserError, match="fewer than 5000 calls"):
-        chained_pack(pack, tmp_path / "longer", calls=5000)
+        make_chained_pack(pack, tmp_path / "longer", calls=5000)
     assert not (tmp_path / "longer").exists()
 
 
@@ -201,10 +206,10 @@ def test_a_chained_pack_is_of_the_pack_as_it_is_now_and_never_half_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pack = small(tmp_path / "todos")
-    first = chained_pack(pack, tmp_path / "long", calls=3)
+    first = make_chained_pack(pack, tmp_path / "long", calls=3)
     (tmp_path / "todos" / "policy.md").write_text("Say please.", encoding="utf-8")
     pack = Pack.load(tmp_path / "todos")
-    second = chained_pack(pack, tmp_path / "long", calls=3)
+    second = make_chained_pack(pack, tmp_path / "long", calls=3)
     assert first != second
     assert Pack.load(second).policy == pack.policy
     assert Pack.load(first).policy != pack.policy, "the runs that name it stay comparable"
@@ -215,11 +220,11 @@ def test_a_chained_pack_is_of_the_pack_as_it_is_now_and_never_half_written(
     with monkeypatch.context() as patch:
         patch.setattr(Path, "write_text", killed)
         with pytest.raises(KeyboardInterrupt):
-            chained_pack(pack, tmp_path / "killed", calls=3)
-    again = Pack.load(chained_pack(pack, tmp_path / "killed", calls=3))
+            make_chained_pack(pack, tmp_path / "killed", calls=3)
+    again = Pack.load(make_chained_pack(pack, tmp_path / "killed", calls=3))
     assert again.tasks == Pack.load(second).tasks != pack.tasks
     with pytest.raises(UserError, match="lies in the pack"):
-        chained_pack(pack, tmp_path / "todos" / "runs" / "fidelity", calls=3)
+        make_chained_pack(pack, tmp_path / "todos" / "runs" / "fidelity", calls=3)
     assert not (tmp_path / "todos" / "runs").exists()
 
 
@@ -233,7 +238,7 @@ def test_a_call_that_ends_the_episode_is_made_last() -> None:
         )
         for name in ("a", "b")
     ]
-    joined = chain(tasks, tools, ["finish"])
+    joined = chain_tasks(tasks, tools, ["finish"])
     assert [action.name for action in joined.reference] == ["get_note"] * 4 + ["finish"]
 
 
@@ -278,8 +283,8 @@ def test_distance_of_changes(named: list[Any], wanted: float) -> None:
         {"path": ["refunds", "R-1"], "new": {"order": "O-1", "amount": 5}},
         {"path": ["carts", "C-1"], "old": {"n": 1}},
     ]
-    assert distance(real, named) == pytest.approx(wanted)
-    assert distance([], []) == 0.0
+    assert change_distance(real, named) == pytest.approx(wanted)
+    assert change_distance([], []) == 0.0
 
 
 def test_the_command_plays_each_kind_once_and_tells_the_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -411,9 +416,9 @@ def test_a_dead_endpoint_is_said_after_the_first_row(tmp_path: Path, monkeypatch
 
 
 def test_the_best_row_is_one_that_was_answered(capsys: pytest.CaptureFixture[str]) -> None:
-    lost = figures([row({"id": 1}, lost="connection: no", name="get_lost")], {})
-    answered = figures([row({"id": 1}, {"id": 2}, name="get_answered")], {})  # F1 is 0 in both
-    show("p", {("schema", True): lost, ("schema", False): answered})
+    lost = measure_fidelity([row({"id": 1}, lost="connection: no", name="get_lost")], {})
+    answered = measure_fidelity([row({"id": 1}, {"id": 2}, name="get_answered")], {})  # F1 is 0 in both
+    print_fidelity("p", {("schema", True): lost, ("schema", False): answered})
     said = capsys.readouterr().out.partition("best row")[2]
     assert "get_answered" in said
     assert "get_lost" not in said

@@ -10,7 +10,7 @@ import pytest
 
 from simia.authoring.findings import Fault
 from simia.authoring.scaffold import TASKS
-from simia.authoring.verification_gate import gate
+from simia.authoring.verification_gate import verify_tasks
 from simia.envs.opening import open_environment
 from tests.packs.small import small
 
@@ -50,7 +50,7 @@ CASES: dict[Fault, dict[str, Any]] = {
 async def faults(folder: Path, *tasks: dict[str, Any], **files: Any) -> dict[str, set[Fault]]:
     pack = small(folder, tasks_jsonl=list(tasks), **files)
     async with await open_environment(pack, user="none") as environment:
-        verdicts = await gate(environment, pack.tasks)
+        verdicts = await verify_tasks(environment, pack.tasks)
     return {verdict.task: {finding.fault for finding in verdict.findings} for verdict in verdicts}
 
 

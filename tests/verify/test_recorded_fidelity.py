@@ -17,11 +17,11 @@ from simia.envs.opening import open_environment
 from simia.envs.play.baseline_agents import ReferenceAgent
 from simia.envs.play.player import play
 from simia.envs.users import ScriptedUser
-from simia.evaluation.fidelity import figures, gain
-from simia.llm.engine import Engine, Limits, MemoryJournal
+from simia.evaluation.fidelity import estimate_gain, measure_fidelity
+from simia.llm.engine import Engine, EngineLimits, MemoryJournal
 from simia.llm.replay import ReplayBackend, ReplaySettings
 from simia.pack import Pack
-from simia.quality.entity_ledger import READS, Ledger
+from simia.quality.entity_ledger import READS, EntityLedger
 
 RECORDINGS = Path(__file__).parents[1] / "recordings"
 DOCS = Path(__file__).parents[2] / "docs"
@@ -45,7 +45,9 @@ LONG = {  # way → with the ledger and without: F1, F1 of look-ups made again, 
 async def test_what_a_strong_model_simulates(knowledge: str, ledger: bool, agreement: float, value_f1: float) -> None:
     recording = RECORDINGS / f"fidelity-{knowledge}-{'ledger' if ledger else 'plain'}.jsonl"
     rows = []
-    async with Engine(ReplayBackend(ReplaySettings(path=recording)), MemoryJournal(), Limits(retries=0)) as engine:
+    async with Engine(
+        ReplayBackend(ReplaySettings(path=recording)), MemoryJournal(), EngineLimits(retries=0)
+    ) as engine:
         settings = {"engine": engine, "knowledge": knowledge, "ledger": ledger, "again": 0}
         environment = await open_environment("customer_service", backend="shadow", user=ScriptedUser, **settings)
         async with environment:
@@ -55,7 +57,7 @@ async def test_what_a_strong_model_simulates(knowledge: str, ledger: bool, agree
                 assert trajectory.reward is not None
                 assert trajectory.reward.value == 1.0  # the shadow changes nothing
                 rows += (trajectory.evidence or {})["differences"]
-    total = figures(rows, specs).total
+    total = measure_fidelity(rows, specs).total
     assert (total.calls, total.lost, total.contradicting) == (28, 0, 0)
     assert total.schema_validity == 1.0
     assert total.agreement == pytest.approx(agreement)
@@ -79,13 +81,13 @@ async def test_what_a_strong_model_remembers_of_a_long_conversation() -> None:
         assert got[0] == pytest.approx(wanted[0], abs=0.001), way
         assert got[1] == pytest.approx(wanted[1], abs=0.001), way
     for way in ("schema", "reference"):  # what was true and is left out of the prompt, the ledger gives back
-        f1, memory = (gain(*found[way], measure) for measure in ("value_f1", "memory"))
+        f1, memory = (estimate_gain(*found[way], measure) for measure in ("value_f1", "memory"))
         assert f1 is not None
         assert memory is not None
         assert f1.value > 0.1
         assert f1.low > 0
         assert memory.low > 0
-    free = gain(*found["reference, free"], "value_f1")
+    free = estimate_gain(*found["reference, free"], "value_f1")
     assert free is not None
     assert free.low < 0 < free.high  # its own inventions, well kept, are hardly nearer to the real world
 
@@ -101,7 +103,7 @@ async def test_how_often_the_ledger_refuses_what_is_true(state: bool, most: int)
     async with await open_environment(pack, backend="executable", user=ScriptedUser) as environment:
         for task in environment.tasks:
             trajectory = await play(await environment.reset(task), ReferenceAgent(task))
-            ledger = Ledger.of_state(tables) if state else Ledger()
+            ledger = EntityLedger.from_state(tables) if state else EntityLedger()
             calls = {call.id: call for message in trajectory.messages for call in message.calls}
             for message in trajectory.messages:
                 if message.role != "tool":
@@ -111,7 +113,7 @@ async def test_how_often_the_ledger_refuses_what_is_true(state: bool, most: int)
                 told = {"failed": failed, "changes": []}
                 if READS.match(call.name):
                     asked += 1
-                    refused += ledger.contradictions(call.name, call.arguments or {}, content, **told)[:1]
+                    refused += ledger.find_contradictions(call.name, call.arguments or {}, content, **told)[:1]
                 ledger.take(call.name, call.arguments or {}, content, **told)
     assert asked == 167
     assert len(refused) <= most, refused

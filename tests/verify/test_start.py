@@ -10,12 +10,12 @@ import pytest
 from typer.testing import CliRunner
 
 from simia import formats
-from simia.amplification.session import preview
+from simia.amplification.session import open_preview
 from simia.amplification.settings import AmplifyConfig, SeedSettings
-from simia.authoring.inferred_tools import MARK, inferred, schema
-from simia.authoring.tool_lists import tools_in
+from simia.authoring.inferred_tools import MARK, infer_tools, infer_value_schema
+from simia.authoring.tool_lists import read_tool_list
 from simia.errors import UserError
-from simia.importers.any_source import gaps, kind_of, start
+from simia.importers.any_source import detect_kind, find_gaps, start_pack
 from simia.pack import Pack
 from simia.tool import compile_schema
 from tests.packs.small import small
@@ -43,8 +43,8 @@ FORMS: dict[str, Any] = {
 def test_tools_of_every_form_become_the_same_pack(tmp_path: Path, form: str) -> None:
     path = tmp_path / "given.json"
     path.write_text(json.dumps(FORMS[form]))
-    assert kind_of(str(path)) == ("tools", str(path))
-    missing = start(tmp_path / "pack", str(path))
+    assert detect_kind(str(path)) == ("tools", str(path))
+    missing = start_pack(tmp_path / "pack", str(path))
     pack = Pack.load(tmp_path / "pack")
     [tool] = pack.tools
     assert tool.name == "weather"
@@ -70,7 +70,7 @@ def test_tools_of_every_form_become_the_same_pack(tmp_path: Path, form: str) -> 
     ],
 )
 def test_what_is_no_list_of_tools_is_not_taken_for_one(value: Any) -> None:
-    assert tools_in(value) is None
+    assert read_tool_list(value) is None
 
 
 def test_a_tool_a_line_is_read_and_unusable_ones_are_named(tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_a_tool_a_line_is_read_and_unusable_ones_are_named(tmp_path: Path) -> No
     path = tmp_path / "tools.jsonl"
     path.write_text("\n".join(json.dumps(row) for row in rows))
     lines: list[str] = []
-    missing = start(tmp_path / "pack", str(path), say=lines.append)
+    missing = start_pack(tmp_path / "pack", str(path), say=lines.append)
     assert [tool.name for tool in Pack.load(tmp_path / "pack").tools] == ["weather", "ping"]
     assert "'odd' is left out" in lines[0]
     assert "'weather' stands there twice" in lines[1]
@@ -122,7 +122,7 @@ def test_tools_are_inferred_where_nobody_lists_them(tmp_path: Path) -> None:
         calls(("get_order", {"id": 19, "with": []}), system="Be kind."),
     )  # fmt: skip
     lines: list[str] = []
-    missing = start(tmp_path / "pack", str(path), say=lines.append)
+    missing = start_pack(tmp_path / "pack", str(path), say=lines.append)
     pack = Pack.load(tmp_path / "pack")
     order, note = pack.tools
     assert order.parameters == {
@@ -161,7 +161,7 @@ def test_tools_that_seeds_list_are_kept_as_they_are_and_others_inferred(tmp_path
         {"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello!"}]},
     )
     lines: list[str] = []
-    missing = start(tmp_path / "pack", str(path), say=lines.append)
+    missing = start_pack(tmp_path / "pack", str(path), say=lines.append)
     pack = Pack.load(tmp_path / "pack")
     assert [tool.name for tool in pack.tools] == ["weather", "forecast", "remind"]
     assert [tool.name for tool in pack.tools if tool.description.startswith(MARK)] == ["remind"]
@@ -177,15 +177,15 @@ def test_every_dialect_is_a_start_and_what_it_makes_can_be_amplified(tmp_path: P
     for dialect in ("simia", "apigen", "openai", "hermes"):
         path = tmp_path / f"{dialect}.jsonl"
         path.write_text("".join(json.dumps(row) + "\n" for row in formats.write(seeds, dialect)))
-        assert kind_of(str(path)) == ("trajectories", str(path))
-        missing = start(tmp_path / dialect, str(path))
+        assert detect_kind(str(path)) == ("trajectories", str(path))
+        missing = start_pack(tmp_path / dialect, str(path))
         pack = Pack.load(tmp_path / dialect)
         assert pack.policy == Pack.load("customer_service").policy
         assert {tool.name for tool in pack.tools} == {tool.name for tool in seeds[0].tools}
         assert [s.messages[0].content for s in pack.seeds] == [s.messages[0].content for s in seeds]
         assert "tools" not in json.loads((tmp_path / dialect / "seeds.jsonl").read_text().splitlines()[0])
         assert not any(gap.what.startswith(("no use", "inferred")) for gap in missing)
-        simulator, kept = preview(AmplifyConfig(seeds=SeedSettings(packs=[str(tmp_path / dialect)])))
+        simulator, kept = open_preview(AmplifyConfig(seeds=SeedSettings(packs=[str(tmp_path / dialect)])))
         assert len(kept.order) == 6
         assert pack.seeds[0].messages[0].text in simulator.prompt(simulator.item(0)).messages[-1]["content"]
 
@@ -194,7 +194,7 @@ def test_bad_rows_are_named_and_the_others_used(tmp_path: Path) -> None:
     path = saved(tmp_path, calls(("weather", {"city": "Rome"})))
     path.write_text(path.read_text() + '{"messages": 7}\n{broken\n')
     lines: list[str] = []
-    start(tmp_path / "pack", str(path), say=lines.append)
+    start_pack(tmp_path / "pack", str(path), say=lines.append)
     assert [line.split(" is left out")[0] for line in lines[:2]] == ["line 2", "line 3"]
     assert len(Pack.load(tmp_path / "pack").seeds) == 1
 
@@ -215,28 +215,28 @@ def test_what_nothing_can_be_made_of_is_one_line_and_no_folder(
 ) -> None:
     (tmp_path / name).write_text(text)
     with pytest.raises(UserError, match=words) as error:
-        start(tmp_path / "pack", str(tmp_path / name))
+        start_pack(tmp_path / "pack", str(tmp_path / name))
     assert "\n" not in str(error.value)
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
 def test_a_source_that_is_not_there_and_a_folder_that_is(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"nothing\.json does not exist: --from takes a file, openapi:…, mcp:…"):
-        start(tmp_path / "pack", str(tmp_path / "nothing.json"))
+        start_pack(tmp_path / "pack", str(tmp_path / "nothing.json"))
     with pytest.raises(UserError, match="is a folder: give a file"):
-        start(tmp_path / "pack", str(tmp_path))
+        start_pack(tmp_path / "pack", str(tmp_path))
     path = saved(tmp_path, calls(("weather", {"city": "Rome"})))
     small(tmp_path / "mine")
     with pytest.raises(UserError, match="exists and is not empty"):
-        start(tmp_path / "mine", str(path))
+        start_pack(tmp_path / "mine", str(path))
     assert Pack.load(tmp_path / "mine").executable is not None
     (tmp_path / "empty").mkdir()
-    start(tmp_path / "empty", str(path))
+    start_pack(tmp_path / "empty", str(path))
     assert Pack.load(tmp_path / "empty").seeds
 
 
 def test_a_whole_pack_lacks_seeds_only(tmp_path: Path) -> None:
-    assert [gap.what for gap in gaps(small(tmp_path / "p"))] == ["no seeds (seeds.jsonl)"]
+    assert [gap.what for gap in find_gaps(small(tmp_path / "p"))] == ["no seeds (seeds.jsonl)"]
 
 
 def test_the_command_tells_what_is_missing_and_what_is_next(tmp_path: Path) -> None:
@@ -263,7 +263,7 @@ def test_the_command_tells_what_is_missing_and_what_is_next(tmp_path: Path) -> N
     ],
 )
 def test_a_type_is_that_of_the_values_seen(values: list[Any], expected: dict[str, Any]) -> None:
-    found = schema(values, 1)
+    found = infer_value_schema(values, 1)
     assert found == expected
     assert all(compile_schema({"type": "object", "properties": {"x": found}}).valid({"x": value}) for value in values)
 
@@ -274,11 +274,11 @@ def test_deep_values_end_somewhere() -> None:
         deep = [{"a": deep}]
     row = formats.get("simia").read({"version": 1, "messages": [
         {"role": "assistant", "calls": [{"id": "1", "name": "deep", "arguments": {"x": deep}}]}]})  # fmt: skip
-    [tool] = inferred([row])
+    [tool] = infer_tools([row])
     assert compile_schema(tool.parameters).valid({"x": deep})
 
 
 def test_a_server_that_is_not_there_is_the_importers_one_line(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"^there is no program 'no-such-server'[^\n]*$"):
-        start(tmp_path / "pack", "mcp:no-such-server --flag")
+        start_pack(tmp_path / "pack", "mcp:no-such-server --flag")
     assert not list(tmp_path.iterdir())

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from simia.authoring.code_lint import lint
+from simia.authoring.code_lint import lint_code
 from simia.authoring.findings import Fault, Finding
 from simia.authoring.scaffold import CODE, TESTS, TOOLS
-from simia.authoring.validate import validate
+from simia.authoring.validate import validate_pack
 from tests.packs.small import small
 
 
 async def found(folder: Path, **files: Any) -> list[Finding]:
-    findings, facts = await validate(small(folder, **files))
+    findings, facts = await validate_pack(small(folder, **files))
     assert facts
     return findings
 
@@ -43,7 +43,7 @@ async def test_the_first_pack_of_a_user_is_valid(tmp_path: Path) -> None:
 def test_lints_name_the_line(tmp_path: Path, source: str, fault: Fault) -> None:
     path = tmp_path / "tools.py"
     path.write_text(source)
-    findings = lint(path)
+    findings = lint_code(path)
     assert [finding.fault for finding in findings] == [fault]
     assert "tools.py" in findings[0].where
 
@@ -53,7 +53,7 @@ def test_the_conventions_own_means_are_no_fault(tmp_path: Path) -> None:
     path.write_text(
         "from datetime import datetime, timedelta\nfrom decimal import Decimal\nx = lambda s: s.now + timedelta(1)\n"
     )
-    assert lint(path) == []
+    assert lint_code(path) == []
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from simia.envs.rewards.judge import RewardJudge
 from simia.envs.rewards.transcript import Transcript
-from simia.trajectory import Message, compact
+from simia.trajectory import Message, write_compact_json
 
 PROMPTS = Path(__file__).parents[1] / "recordings" / "asked" / "oracle"
 LONGEST = 4_000
@@ -41,7 +41,7 @@ def line(message: Message, most: int) -> str:
     who = {"user": "User", "assistant": "Assistant", "tool": "Result"}.get(message.role, message.role)
     by_user = message.visible_to == ["user"]
     calls = "".join(
-        f"\n{'User' if by_user else 'Assistant'} calls {call.name} {compact(call.arguments) if call.arguments is not None else call.raw}"
+        f"\n{'User' if by_user else 'Assistant'} calls {call.name} {write_compact_json(call.arguments) if call.arguments is not None else call.raw}"
         for call in message.calls
     )
     if message.role == "tool":

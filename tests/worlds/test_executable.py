@@ -16,7 +16,7 @@ from simia.envs.worlds.journal import COMPACT
 from simia.envs.worlds.world import ToolResult
 from simia.errors import Aborted, Code, UserError
 from simia.pack import Pack
-from simia.sandbox.limits import MB, Limits
+from simia.sandbox.limits import MB, WorkerLimits
 from simia.task import Task
 from simia.trajectory import ToolCall
 from tests.worlds.counter import counter
@@ -127,7 +127,7 @@ async def test_a_crash_is_its_own_calls_fault_only_when_it_was_alone(tmp_path: P
 
 
 async def test_one_slow_call_among_a_hundred_shared_ones_is_the_only_one_that_fails(tmp_path: Path) -> None:
-    async with opened(tmp_path, limits=Limits(wall=0.8)) as backend:
+    async with opened(tmp_path, limits=WorkerLimits(wall=0.8)) as backend:
         worlds = [await backend.open(T) for _ in range(100)]
         for i, world in enumerate(worlds):
             await do(world, "add", n=i % 5)
@@ -201,7 +201,7 @@ async def test_shared_episodes_have_globals_of_their_own(tmp_path: Path) -> None
 
 async def test_idle_episodes_are_frozen_and_come_back_as_they_were(tmp_path: Path) -> None:
     pack = counter(tmp_path, state={"padding": "x" * 200_000})
-    async with opened(tmp_path, pack, limits=Limits(live=1 * MB)) as backend:
+    async with opened(tmp_path, pack, limits=WorkerLimits(live=1 * MB)) as backend:
         worlds = [await backend.open(T) for _ in range(40)]
         for turn in range(3):
             for i, world in enumerate(worlds):

@@ -15,7 +15,7 @@ from simia.envs.worlds.executable_world import ExecutableWorld
 from simia.envs.worlds.world import ToolResult
 from simia.errors import Aborted, Code, UserError
 from simia.pack import Pack
-from simia.sandbox.limits import MB, Limits
+from simia.sandbox.limits import MB, WorkerLimits
 from simia.task import Task
 from simia.trajectory import Message, ToolCall
 from tests.sandbox.making import ANY, gone, make_pack, opened
@@ -158,7 +158,7 @@ NASTY = {
 @pytest.mark.parametrize("root", ["/scratch", "/"])
 @pytest.mark.parametrize("what", NASTY)
 async def test_nothing_of_a_refused_call_stays_whatever_it_did(tmp_path: Path, root: str, what: str) -> None:
-    async with opened(desk(tmp_path / "desk", root), limits=Limits(output=20_000)) as backend:
+    async with opened(desk(tmp_path / "desk", root), limits=WorkerLimits(output=20_000)) as backend:
         world = await backend.open(Task(id="t"))
         await out(world, "echo a > a.txt; echo b > b.txt; mkdir -p d/f; echo c > d/c; mkfifo p")
         before = await world.state()
@@ -285,7 +285,7 @@ async def test_the_whole_root_can_be_written_to_and_is_the_episodes_alone(tmp_pa
 
 
 async def test_limits_hold_for_the_programs_too(tmp_path: Path) -> None:
-    limits = Limits(wall=5, folder=4 * MB, memory=64 * MB, processes=24)
+    limits = WorkerLimits(wall=5, folder=4 * MB, memory=64 * MB, processes=24)
     async with opened(desk(tmp_path / "desk"), limits=limits) as backend:
         world = await backend.open(Task(id="t"))
         said = await out(world, "head -c 6000000 /dev/zero > big; ls -s big | cut -d' ' -f1; rm big")

@@ -16,7 +16,7 @@ from simia.envs.play.baseline_agents import ReferenceAgent
 from simia.envs.play.player import play
 from simia.envs.users import ScriptedUser
 from simia.errors import Code, UserError
-from simia.llm.engine import Engine, Limits, MemoryJournal
+from simia.llm.engine import Engine, EngineLimits, MemoryJournal
 from simia.llm.types import LLMFault, Request
 from simia.pack import Pack
 from simia.trajectory import Message, ToolCall
@@ -47,7 +47,7 @@ def todos(tmp_path: Path) -> Pack:
 
 @asynccontextmanager
 async def opened(pack: Pack, backend: Any, model: Scripted) -> AsyncIterator[Environment]:
-    async with Engine(model, MemoryJournal(), Limits(retries=0)) as engine:
+    async with Engine(model, MemoryJournal(), EngineLimits(retries=0)) as engine:
         settings = {} if backend == "executable" else {"engine": engine}
         environment = await open_environment(pack, backend=backend, user=ScriptedUser, **settings)
         async with environment:

@@ -15,14 +15,14 @@ from simia.envs.environment import Environment
 from simia.envs.opening import open_environment
 from simia.envs.users import NoUser
 from simia.envs.worlds.simulated import SimulatedBackend
-from simia.envs.worlds.simulated.feedback import Unreadable, read
+from simia.envs.worlds.simulated.feedback import UnreadableAnswer, parse_answers
 from simia.envs.worlds.simulated.world import SimulatedWorld
 from simia.envs.worlds.world import ToolResult
 from simia.errors import Aborted, Code, UserError
-from simia.llm.engine import Engine, Limits, MemoryJournal
+from simia.llm.engine import Engine, EngineLimits, MemoryJournal
 from simia.llm.types import LLMFault, Reply, Request
 from simia.pack import Pack
-from simia.quality.entity_ledger import Ledger, entities
+from simia.quality.entity_ledger import EntityLedger, iterate_entities
 from simia.task import Task
 from simia.tool import ToolSpec
 from simia.trajectory import Message, ToolCall
@@ -76,7 +76,7 @@ async def simulated(
     answer: Answerer, pack: Pack = PACK, **settings: Any
 ) -> AsyncIterator[tuple[SimulatedBackend, Scripted]]:
     model = Scripted(answer)
-    async with Engine(model, MemoryJournal(), Limits(retries=1, backoff=0.01)) as engine:
+    async with Engine(model, MemoryJournal(), EngineLimits(retries=1, backoff=0.01)) as engine:
         yield SimulatedBackend(pack, engine=engine, **settings), model
 
 
@@ -308,7 +308,7 @@ async def test_a_prompt_keeps_within_its_context() -> None:
 async def test_as_many_episodes_as_the_endpoint_takes_run_at_once_over_one_copy_of_the_pack() -> None:
     """The authors' environment ran 16 of 128 at a time, each with a data set of its own."""
     model = Counting()
-    async with Engine(model, MemoryJournal(), Limits(concurrency=128, start=128)) as engine:
+    async with Engine(model, MemoryJournal(), EngineLimits(concurrency=128, start=128)) as engine:
         backend = SimulatedBackend(PACK, engine=engine)
         worlds = [await backend.open(TASK, seed=seed) for seed in range(128)]
         await asyncio.gather(*(do(world, "get_order", order_id="A-1") for world in worlds))
@@ -346,7 +346,7 @@ class Counting(Scripted):
     ],
 )
 def test_slips_of_form_are_read(text: str, content: Any) -> None:
-    assert read(text, 1)[0].content == content
+    assert parse_answers(text, 1)[0].content == content
 
 
 @pytest.mark.parametrize(
@@ -354,8 +354,8 @@ def test_slips_of_form_are_read(text: str, content: Any) -> None:
     ['{"answers": [{"outcome": "maybe", "content": 1}]}', '{"answers": 3}', "null", '[{"call": 1, "outcome": "result", "content": 1}, {"call": 1, "outcome": "result", "content": 2}]', '{"answers": [{"outcome": "result", "content": 1, "changes": [{"set": 3}]}]}'],
 )  # fmt: skip
 def test_what_has_two_readings_is_not(text: str) -> None:
-    with pytest.raises(Unreadable):
-        read(text, 1)
+    with pytest.raises(UnreadableAnswer):
+        parse_answers(text, 1)
 
 
 def test_entities_of_a_result() -> None:
@@ -365,7 +365,7 @@ def test_entities_of_a_result() -> None:
         "lines": [{"order_id": "O-1", "item_id": "I-9", "count": 2}],
         "accounts": {"ACC-1": {"balance": 4}},
     }
-    assert sorted(each[:3] for each in entities(value)) == [
+    assert sorted(each[:3] for each in iterate_entities(value)) == [
         ("account", "ACC-1", {"balance": 4}),
         ("customer", "C-1", {"customer_id": "C-1"}),
         ("item_id+order_id", "I-9|O-1", {"count": 2, "item_id": "I-9", "order_id": "O-1"}),
@@ -376,62 +376,63 @@ def test_entities_of_a_result() -> None:
 def test_what_names_another_entity_is_not_that_one() -> None:
     """A refund has its order's id and a status of its own; what was done to it may have changed the order."""
     fine: dict[str, Any] = {"failed": False, "changes": []}
-    ledger, order = Ledger(), {"order_id": "O-1", "status": "cancelled", "total": 5}
+    ledger, order = EntityLedger(), {"order_id": "O-1", "status": "cancelled", "total": 5}
     ledger.take("get_order", {"order_id": "O-1"}, order, **fine)
     refund = {"order_id": "O-1", "status": "on_its_way"}
-    assert ledger.contradictions("get_refund", {"order_id": "O-1"}, refund, **fine) == []
+    assert ledger.find_contradictions("get_refund", {"order_id": "O-1"}, refund, **fine) == []
     ledger.take("get_refund", {"order_id": "O-1"}, refund, **fine)
-    assert "status of 'O-1'" in ledger.contradictions("get_order", {}, {**order, "status": "pending"}, **fine)[0]
-    assert ledger.contradictions("get_refund", {}, {**refund, "status": "paid"}, **fine)
+    assert "status of 'O-1'" in ledger.find_contradictions("get_order", {}, {**order, "status": "pending"}, **fine)[0]
+    assert ledger.find_contradictions("get_refund", {}, {**refund, "status": "paid"}, **fine)
     ledger.take("apply_voucher", {"order_id": "O-1"}, {"order_id": "O-1", "total": 4}, **fine)
-    assert ledger.contradictions("get_order", {}, {**order, "total": 4}, **fine) == []
-    assert ledger.contradictions("get_order_details", {}, {**order, "status": "pending"}, **fine)
+    assert ledger.find_contradictions("get_order", {}, {**order, "total": 4}, **fine) == []
+    assert ledger.find_contradictions("get_order_details", {}, {**order, "status": "pending"}, **fine)
     ledger.take("get_order", {"order_id": "O-1"}, {**order, "total": 4}, **fine)
     ledger.take("remove_item", {}, {"order_id": "O-1", "item_id": "I-1", "total": 3}, **fine)
-    assert ledger.contradictions("get_order", {}, {**order, "total": 3}, **fine) == []
-    assert ledger.contradictions("get_order", {}, {**order, "total": 2}, **fine)
+    assert ledger.find_contradictions("get_order", {}, {**order, "total": 3}, **fine) == []
+    assert ledger.find_contradictions("get_order", {}, {**order, "total": 2}, **fine)
 
 
 def test_what_is_nested_is_kept_and_compared() -> None:
     fine: dict[str, Any] = {"failed": False, "changes": []}
-    ledger = Ledger()
+    ledger = EntityLedger()
     order = {"order_id": "O-1", "address": {"street": "Elm 1", "city": "Graz"}, "date": "2025-09-15", "tags": ["a"]}
     ledger.take("get_order", {}, order, **fine)
     assert "Elm 1" in ledger.render()
     assert '"a"' in ledger.render()
-    assert ledger.contradictions("get_order", {}, {**order, "date": "2025-09-15T10:00:00"}, **fine) == []
+    assert ledger.find_contradictions("get_order", {}, {**order, "date": "2025-09-15T10:00:00"}, **fine) == []
     moved = {**order, "address": {"street": "Oak 2", "city": "Graz"}}
-    assert ledger.contradictions("get_order", {}, moved, **fine) == [
+    assert ledger.find_contradictions("get_order", {}, moved, **fine) == [
         "address.street of 'O-1' was 'Elm 1' before and is 'Oak 2' in this answer"
     ]
     named = [{"table": "orders", "key": "O-1", "set": {"address": moved["address"]}}]
-    assert ledger.contradictions("change_address", {}, moved, failed=False, changes=named) == []
-    assert ledger.contradictions("change_address", {"street": "Oak 2"}, moved, **fine) == [], "it was asked for"
+    assert ledger.find_contradictions("change_address", {}, moved, failed=False, changes=named) == []
+    assert ledger.find_contradictions("change_address", {"street": "Oak 2"}, moved, **fine) == [], "it was asked for"
     ledger.take("change_address", {}, "done", failed=False, changes=named)
-    assert ledger.contradictions("get_order", {}, moved, **fine) == []
+    assert ledger.find_contradictions("get_order", {}, moved, **fine) == []
 
 
 def test_the_ledger_refuses_what_does_not_exist_or_was_taken_away() -> None:
-    ledger = Ledger.of_state({"orders": {"O-1": {"status": "pending"}}, "flags": {"open": True}})
+    ledger = EntityLedger.from_state({"orders": {"O-1": {"status": "pending"}}, "flags": {"open": True}})
     good = {"order_id": "O-1", "status": "pending"}
     fine: dict[str, Any] = {"failed": False, "changes": []}
-    assert ledger.contradictions("get_order", {"order_id": "O-1"}, good, **fine) == []
+    assert ledger.find_contradictions("get_order", {"order_id": "O-1"}, good, **fine) == []
     assert (
-        "there is none such" in ledger.contradictions("get_order", {"order_id": "O-9"}, {"order_id": "O-9"}, **fine)[0]
+        "there is none such"
+        in ledger.find_contradictions("get_order", {"order_id": "O-9"}, {"order_id": "O-9"}, **fine)[0]
     )
-    assert ledger.contradictions("get_order", {"order_id": "O-9"}, "no such order", failed=True, changes=[]) == []
-    other = ledger.contradictions("get_order", {"order_id": "O-1"}, {"order_id": "O-7"}, **fine)
+    assert ledger.find_contradictions("get_order", {"order_id": "O-9"}, "no such order", failed=True, changes=[]) == []
+    other = ledger.find_contradictions("get_order", {"order_id": "O-1"}, {"order_id": "O-7"}, **fine)
     assert other == ["get_order was asked about order_id 'O-1', and the answer is about 'O-7'"]
     ledger.take("find_customer", {"email": "a1@x"}, {"error": "a1@x not found"}, failed=True, changes=[])
-    assert "does not exist" in ledger.contradictions("find", {"email": "a1@x"}, {"id": "7"}, **fine)[0]
+    assert "does not exist" in ledger.find_contradictions("find", {"email": "a1@x"}, {"id": "7"}, **fine)[0]
     ledger.take("delete_order", {}, "ok", failed=False, changes=[{"table": "orders", "key": "O-1", "set": None}])
-    assert "taken away" in ledger.contradictions("get_order", {"order_id": "O-1"}, good, **fine)[0]
+    assert "taken away" in ledger.find_contradictions("get_order", {"order_id": "O-1"}, good, **fine)[0]
     made = [{"table": "orders", "key": "O-2", "set": {"status": "pending"}}]
     assert (
-        ledger.contradictions("create_order", {"order_id": "O-2"}, {"order_id": "O-2"}, failed=False, changes=made)
+        ledger.find_contradictions("create_order", {"order_id": "O-2"}, {"order_id": "O-2"}, failed=False, changes=made)
         == []
     )
-    assert Ledger.load(json.loads(json.dumps(ledger.dump()))) == ledger
+    assert EntityLedger.load(json.loads(json.dumps(ledger.dump()))) == ledger
 
 
 async def test_known_tables_are_those_that_the_task_begins_with(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from simia.envs.opening import open_environment
 from simia.envs.play.baseline_agents import ReferenceAgent
 from simia.envs.play.player import play
 from simia.envs.users import ScriptedUser
-from simia.llm.engine import Engine, Limits, MemoryJournal
+from simia.llm.engine import Engine, EngineLimits, MemoryJournal
 from simia.llm.types import Request
 from simia.pack import Pack
 from tests.worlds.test_simulated import Scripted, result
@@ -45,7 +45,7 @@ async def play_in(pack: Pack, world: str) -> None:
     """The solution of one task as the agent's script; the world is a word."""
     task = next(task for task in pack.tasks if len(task.actions) >= 2)
     backend: Any = {"*": "executable", task.actions[0].name: "simulated"} if world == "mixed" else world
-    async with Engine(Scripted(stand_in), MemoryJournal(), Limits(retries=0)) as engine:
+    async with Engine(Scripted(stand_in), MemoryJournal(), EngineLimits(retries=0)) as engine:
         more = {} if world == "executable" else {"engine": engine}
         async with await open_environment(pack, backend=backend, user=ScriptedUser, **more) as environment:
             trajectory = await play(await environment.reset(task), ReferenceAgent(task))

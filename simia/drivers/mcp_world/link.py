@@ -27,7 +27,7 @@ MOST_PAGES = 100
 VARIABLE = re.compile(r"\$\{(\w+)\}")
 
 
-class Refusal(Exception):  # noqa: N818 - the server's own word
+class ServerRefusal(Exception):  # noqa: N818 - the server's own word
     """An error that the server answered with, for the agent to act on."""
 
     __simia_refusal__ = True
@@ -88,20 +88,20 @@ class Link:
     async def _transport(self) -> AsyncIterator[Any]:
         how = self._how
         if how["transport"] == "http":
-            headers = {name: filled(value, {}) for name, value in (how.get("headers") or {}).items()}
+            headers = {name: fill_places(value, {}) for name, value in (how.get("headers") or {}).items()}
             timeout = httpx2.Timeout(START, read=300.0)
             async with (
                 httpx2.AsyncClient(headers=headers, timeout=timeout, event_hooks={"response": [self._see]}) as client,
-                streamable_http_client(filled(how["url"], {}), http_client=client) as streams,
+                streamable_http_client(fill_places(how["url"], {}), http_client=client) as streams,
             ):
                 yield streams
             return
         places = {"ROOT": str(self._root)}
         if how.get("within"):  # a cached environment lies beside the one that runs this
             places["SERVER"] = str(Path(sys.prefix).parent / how["within"])
-        self._program, *words = [filled(word, places) for word in how["command"]]
+        self._program, *words = [fill_places(word, places) for word in how["command"]]
         given = {name: os.environ[name] for name in how.get("variables") or [] if name in os.environ}
-        own = {name: filled(value, places) for name, value in (how.get("environment") or {}).items()}
+        own = {name: fill_places(value, places) for name, value in (how.get("environment") or {}).items()}
         # Caches of programs are no state.
         quiet = {"XDG_CACHE_HOME": "/tmp/cache", "npm_config_cache": "/tmp/npm", "PYTHONDONTWRITEBYTECODE": "1"}
         parameters = StdioServerParameters(
@@ -128,7 +128,7 @@ class Link:
         """Something of the server. Raises `Refusal` for its errors, its silence and its end."""
         session = self._session
         if session is None:
-            raise Refusal(self._hidden(f"the server has ended{self._said()}"))
+            raise ServerRefusal(self._hidden(f"the server has ended{self._said()}"))
         self.junk = None
         asking = asyncio.run_coroutine_threadsafe(asyncio.wait_for(what(session), limit), self._loop)
         try:
@@ -136,13 +136,13 @@ class Link:
         except TimeoutError:
             asking.cancel()
             unread = "" if self.junk is None else f"; what it sent is no message that can be read: {self.junk[:100]!r}"
-            raise Refusal(self._hidden(f"the server did not answer within {limit:g} s{unread}")) from None
+            raise ServerRefusal(self._hidden(f"the server did not answer within {limit:g} s{unread}")) from None
         except MCPError as error:
             if error.code == wire.CONNECTION_CLOSED:
-                raise Refusal(self._hidden(f"the server has ended{self._said()}")) from None
-            raise Refusal(self._hidden(f"MCP error {error.code}: {error.message}")) from None
+                raise ServerRefusal(self._hidden(f"the server has ended{self._said()}")) from None
+            raise ServerRefusal(self._hidden(f"MCP error {error.code}: {error.message}")) from None
         except Exception as error:  # a reply that is none
-            raise Refusal(self._hidden(f"the server's reply cannot be read: {one_line(str(error))}")) from None
+            raise ServerRefusal(self._hidden(f"the server's reply cannot be read: {one_line(str(error))}")) from None
 
     def close(self) -> None:
         if self._living is not None:
@@ -157,7 +157,7 @@ class Link:
 
     def _why(self, error: BaseException) -> str:
         """Why a server could not be started, in a line."""
-        error = first(error)
+        error = find_cause(error)
         if isinstance(error, ServerFailed):
             return self._hidden(str(error))
         if self._how["transport"] == "http":
@@ -202,7 +202,7 @@ async def shake_hands(session: ClientSession) -> None:
         await session.discover()
 
 
-async def listing(session: ClientSession) -> JSON:
+async def list_server(session: ClientSession) -> JSON:
     """What the server says of itself."""
     can = session.server_capabilities
     info = session.server_info
@@ -210,7 +210,7 @@ async def listing(session: ClientSession) -> JSON:
         "server": info.model_dump(mode="json", exclude_none=True, exclude={"icons"}) if info else {},
         "protocol": session.protocol_version,
         "instructions": session.instructions,
-        "tools": await paged(session.list_tools, "tools"),
+        "tools": await list_pages(session.list_tools, "tools"),
     }
     for name, ask, has in (
         ("resources", session.list_resources, can and can.resources),
@@ -220,11 +220,11 @@ async def listing(session: ClientSession) -> JSON:
         found[name] = []
         if has:
             with contextlib.suppress(MCPError):  # it says that it has some, and cannot list them
-                found[name] = await paged(ask, name)
+                found[name] = await list_pages(ask, name)
     return found
 
 
-async def paged(ask: Callable[..., Awaitable[Any]], name: str) -> list[JSON]:
+async def list_pages(ask: Callable[..., Awaitable[Any]], name: str) -> list[JSON]:
     rows: list[JSON] = []
     cursor = None
     for _ in range(MOST_PAGES):
@@ -236,7 +236,7 @@ async def paged(ask: Callable[..., Awaitable[Any]], name: str) -> list[JSON]:
     return rows
 
 
-def first(error: BaseException) -> BaseException:
+def find_cause(error: BaseException) -> BaseException:
     """The cause within groups of errors."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
@@ -247,7 +247,7 @@ def one_line(text: str) -> str:
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())[:300]
 
 
-def filled(text: str, places: Mapping[str, str]) -> str:
+def fill_places(text: str, places: Mapping[str, str]) -> str:
     """`${ROOT}` is the private folder, `${SERVER}` the server's environment, any other name a variable that was granted.
 
     Raises `ServerFailed` for one that was not.

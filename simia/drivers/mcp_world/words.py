@@ -18,15 +18,15 @@ MOST_ROWS = 10_000
 SQLITE = b"SQLite format 3\0"
 
 
-def readable(found: wire.CallToolResult) -> str:
+def result_to_text(found: wire.CallToolResult) -> str:
     """A result as text: its text to the letter, a word for what is none; its structure where it says nothing else."""
-    parts = [word_of(part) for part in found.content]
+    parts = [describe_part(part) for part in found.content]
     if not parts and found.structured_content is not None:
         return json.dumps(found.structured_content, ensure_ascii=False)
     return "\n".join(parts)
 
 
-def word_of(part: Any) -> str:
+def describe_part(part: Any) -> str:
     if isinstance(part, wire.TextContent):
         return part.text
     if isinstance(part, wire.ResourceLink):
@@ -35,15 +35,15 @@ def word_of(part: Any) -> str:
         inner = part.resource
         if isinstance(inner, wire.TextResourceContents):
             return inner.text
-        return f"[resource {inner.uri} {inner.mime_type or 'of unknown type'}, {sized(inner.blob)}]"
-    return f"[{part.type} {part.mime_type}, {sized(part.data)}]"
+        return f"[resource {inner.uri} {inner.mime_type or 'of unknown type'}, {format_size(inner.blob)}]"
+    return f"[{part.type} {part.mime_type}, {format_size(part.data)}]"
 
 
-def sized(data: str) -> str:
+def format_size(data: str) -> str:
     return f"{len(data) * 3 // 4 - data[-2:].count('='):,} bytes"
 
 
-def as_json(found: files.Files, folder: Path) -> JSON:
+def files_to_json(found: files.Files, folder: Path) -> JSON:
     """As a world of files has them (docs/packs.md); of a SQLite file also what is in its tables."""
     rows: dict[str, JSON] = {}
     for name, (kind, mode, data) in sorted(found.items()):
@@ -52,24 +52,24 @@ def as_json(found: files.Files, folder: Path) -> JSON:
         elif kind == "link":
             rows[name] = {"link": data.decode(errors="replace")}
         elif kind == "file":
-            rows[name] = {**content(data, folder / name), **({} if mode == files.FILE else {"mode": mode})}
+            rows[name] = {**file_to_json(data, folder / name), **({} if mode == files.FILE else {"mode": mode})}
         else:
             rows[name] = {"other": kind}
     return {"files": rows}
 
 
-def content(data: bytes, path: Path) -> dict[str, JSON]:
+def file_to_json(data: bytes, path: Path) -> dict[str, JSON]:
     if b"\0" not in data:
         with contextlib.suppress(UnicodeDecodeError):
             return {"text": data.decode()}
     found: dict[str, JSON] = {"base64": base64.b64encode(data).decode()}
     if data.startswith(SQLITE):
         with contextlib.suppress(sqlite3.Error):
-            found["content"] = tables(data)
+            found["content"] = read_sqlite_tables(data)
     return found
 
 
-def tables(data: bytes) -> JSON:
+def read_sqlite_tables(data: bytes) -> JSON:
     """Table → its rows, by their number."""
     with contextlib.closing(sqlite3.connect(":memory:")) as base:
         base.deserialize(data)

@@ -20,8 +20,8 @@ from mcp.client.session import ClientSession
 
 from simia.sandbox.inside import files
 
-from .link import START, Link, Refusal, ServerFailed, listing
-from .words import as_json, readable
+from .link import START, Link, ServerFailed, ServerRefusal, list_server
+from .words import files_to_json, result_to_text
 
 JSON = Any
 LISTING = "list_server"  # the importer's one tool: what the server says of itself
@@ -51,26 +51,26 @@ class World:
         if self.how.get("tools") and (again := self.how.get("reset")) is not None:
             try:
                 self._call(again["tool"], again.get("arguments") or {})
-            except Refusal as error:
+            except ServerRefusal as error:
                 raise ServerFailed(f"its reset tool {again['tool']} refused: {error}") from None
-        self._initial = files.files_in(self.root)
+        self._initial = files.read_files(self.root)
 
     def call(self, by: str, name: str, arguments: dict[str, Any], index: int) -> JSON:
         if name == LISTING and not self.how.get("tools"):
-            return self._linked().ask(listing, START)
+            return self._linked().ask(list_server, START)
         return self._call(name, arguments)
 
     def dump(self) -> JSON:
-        return as_json(files.files_in(self.root), self.root)
+        return files_to_json(files.read_files(self.root), self.root)
 
     def initial(self) -> JSON:
-        with files.laid(self._initial) as folder:
-            return as_json(self._initial, folder)
+        with files.write_temporary_files(self._initial) as folder:
+            return files_to_json(self._initial, folder)
 
     def restore(self, state: JSON) -> None:
         """The files as they were, and a server that finds them."""
         self._close()
-        self._lay({name.rstrip("/"): files.raw(entry) for name, entry in state["files"].items()})
+        self._lay({name.rstrip("/"): files.read_entry(entry) for name, entry in state["files"].items()})
         self._open()
 
     def check(self, name: str, by: str, arguments: dict[str, Any]) -> JSON:
@@ -85,17 +85,17 @@ class World:
         wanted: files.Files = {}
         for folder in (self.how.get("files"), initial.get("folder")):
             if folder:
-                wanted |= files.files_in(files.inside(self.pack, folder), modes=False)
+                wanted |= files.read_files(files.resolve_pack_folder(self.pack, folder), modes=False)
         for name, entry in (initial.get("files") or {}).items():
             for gone in [each for each in wanted if each == name or each.startswith(name.rstrip("/") + "/")]:
                 del wanted[gone]
             if entry is not None:
-                wanted[name.rstrip("/")] = files.raw(entry)
+                wanted[name.rstrip("/")] = files.read_entry(entry)
         return wanted
 
     def _lay(self, wanted: files.Files) -> None:
-        files.clear(self.root, wanted)
-        files.lay(self.root, wanted)
+        files.remove_files(self.root, wanted)
+        files.write_files(self.root, wanted)
 
     # -- the server -----------------------------------------------------------------------------------------------
 
@@ -120,7 +120,7 @@ class World:
             return await session.send_request(request, wire.CallToolResult)
 
         found = self._linked().ask(call, self.how.get("call") or CALL)
-        text = readable(found)
+        text = result_to_text(found)
         if found.is_error:
-            raise Refusal(text or "the tool failed without a word")
+            raise ServerRefusal(text or "the tool failed without a word")
         return text

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from simia.envs.environment import Sample
-from simia.envs.users import View
+from simia.envs.users import EpisodeView
 from simia.errors import Code
 from simia.trajectory import Message
 
@@ -21,5 +21,5 @@ class AgentFailed(Exception):  # noqa: N818 - an ending
 class Agent(Protocol):
     """One episode's agent. It sees what an agent sees, and answers with one message."""
 
-    async def act(self, view: View) -> tuple[Message, Sample | None]:
+    async def act(self, view: EpisodeView) -> tuple[Message, Sample | None]:
         """Raises `AgentFailed`."""

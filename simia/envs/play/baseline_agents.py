@@ -9,7 +9,7 @@ from typing import Any
 
 from simia.envs.environment import Sample
 from simia.envs.play.random_arguments import Sampler
-from simia.envs.users import View
+from simia.envs.users import EpisodeView
 from simia.task import Task
 from simia.trajectory import Message, ToolCall
 
@@ -25,17 +25,17 @@ class ReferenceAgent:
         numbers = itertools.count(1)
         self._messages: list[Message] = []
         self._next = 0
-        for turn in task.spoken():
+        for turn in task.make_script():
             if turn.agent is not None:
-                self._messages.append(said(turn.agent))
+                self._messages.append(make_text_message(turn.agent))
             own = [action for action in turn.calls or [] if action.by == "agent"]
             if own:
                 calls = [ToolCall(id=f"call_{next(numbers)}", name=a.name, arguments=a.arguments) for a in own]
                 self._messages.append(Message(role="assistant", calls=calls))
 
-    async def act(self, view: View) -> Act:
+    async def act(self, view: EpisodeView) -> Act:
         if self._next == len(self._messages):
-            return said("Done."), None
+            return make_text_message("Done."), None
         self._next += 1
         return self._messages[self._next - 1], None
 
@@ -46,8 +46,8 @@ class NothingAgent:
     def __init__(self, task: Task, seed: int = 0, words: str = NOTHING) -> None:
         self._words = words
 
-    async def act(self, view: View) -> Act:
-        return said(self._words), None
+    async def act(self, view: EpisodeView) -> Act:
+        return make_text_message(self._words), None
 
 
 class CannedAgent(NothingAgent):
@@ -62,8 +62,8 @@ class EchoAgent:
 
     def __init__(self, task: Task, seed: int = 0) -> None: ...
 
-    async def act(self, view: View) -> Act:
-        return said("\n".join(m.text for m in view.messages if m.role == "user") or "?"), None
+    async def act(self, view: EpisodeView) -> Act:
+        return make_text_message("\n".join(m.text for m in view.messages if m.role == "user") or "?"), None
 
 
 class PolicyAgent:
@@ -71,8 +71,8 @@ class PolicyAgent:
 
     def __init__(self, task: Task, seed: int = 0) -> None: ...
 
-    async def act(self, view: View) -> Act:
-        return said(view.system or "?"), None
+    async def act(self, view: EpisodeView) -> Act:
+        return make_text_message(view.system or "?"), None
 
 
 class RandomAgent:
@@ -83,9 +83,9 @@ class RandomAgent:
         self._left = self._random.randint(1, calls)
         self._number = itertools.count()
 
-    async def act(self, view: View) -> Act:
+    async def act(self, view: EpisodeView) -> Act:
         if self._left == 0 or not view.tools:
-            return said(CANNED), None
+            return make_text_message(CANNED), None
         self._left -= 1
         spec = self._random.choice(list(view.tools))
         arguments: dict[str, Any] = Sampler(self._random).object(spec.parameters)
@@ -93,7 +93,7 @@ class RandomAgent:
         return Message(role="assistant", calls=[call]), None
 
 
-def said(text: str) -> Message:
+def make_text_message(text: str) -> Message:
     return Message(role="assistant", content=text)
 
 

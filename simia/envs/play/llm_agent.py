@@ -17,12 +17,12 @@ from pydantic import Field
 from simia.config import Config
 from simia.envs.environment import Sample
 from simia.envs.play.agent import AgentFailed
-from simia.envs.users import View
+from simia.envs.users import EpisodeView
 from simia.errors import Code
 from simia.formats import calls as tagged
 from simia.formats.hermes import join_system
 from simia.llm.engine import Engine
-from simia.llm.types import LLMFault, Reply, Request, reply_key
+from simia.llm.types import LLMFault, Reply, Request, make_reply_key
 from simia.tool import ToolSpec
 from simia.trajectory import Message, ToolCall
 
@@ -50,14 +50,14 @@ class LLMAgent:
         self._turn = 0
         self.reply_keys: list[str] = []
 
-    async def act(self, view: View) -> tuple[Message, Sample | None]:
+    async def act(self, view: EpisodeView) -> tuple[Message, Sample | None]:
         settings = self._settings
         native = settings.calls == "native"
         extra = dict(settings.extra)
         if native and view.tools:
             extra["tools"] = [{"type": "function", "function": tool.flat()} for tool in view.tools]
         request = Request(
-            messages=chat(view) if native else hermes_chat(view),
+            messages=make_chat(view) if native else make_hermes_chat(view),
             temperature=settings.temperature,
             top_p=settings.top_p,
             max_tokens=settings.max_tokens,
@@ -68,7 +68,7 @@ class LLMAgent:
         self._turn += 1
         try:
             backend = self._engine.backend
-            key = reply_key(backend.alias, backend.model, request, draw)
+            key = make_reply_key(backend.alias, backend.model, request, draw)
             self.reply_keys.append(key)
             reply = await self._engine.ask(request, item=self._item, draw=draw, key=key)
         except LLMFault as fault:
@@ -76,8 +76,8 @@ class LLMAgent:
                 raise AgentFailed(Code.MAX_TOKENS, fault.detail, aborted=False) from None
             raise AgentFailed(fault.code, fault.detail) from None
         if native:
-            return native_message(reply, self._turn), None
-        message = hermes_message(reply, self._turn)
+            return read_native_message(reply, self._turn), None
+        message = read_hermes_message(reply, self._turn)
         if settings.bare and not message.calls:
             names = {tool.name for tool in view.tools}
             calls = [call for call in bare_calls(reply.text) if call.name in names]
@@ -103,7 +103,7 @@ def bare_calls(text: str) -> list[ToolCall]:
     return [call for call in calls if call is not None] if all(calls) else []
 
 
-def chat(view: View) -> list[dict[str, Any]]:
+def make_chat(view: EpisodeView) -> list[dict[str, Any]]:
     """The conversation as OpenAI's messages."""
     found: list[dict[str, Any]] = [{"role": "system", "content": view.system}] if view.system else []
     for m in view.messages:
@@ -123,7 +123,7 @@ def arguments_text(call: ToolCall) -> str:
     return call.raw or "{}" if call.arguments is None else orjson.dumps(call.arguments).decode()
 
 
-def hermes_chat(view: View) -> list[dict[str, Any]]:
+def make_hermes_chat(view: EpisodeView) -> list[dict[str, Any]]:
     """The conversation as plain chat turns, calls and results as text; results of one turn together in a user turn."""
     found: list[dict[str, Any]] = [{"role": "system", "content": system_text(view.system, view.tools)}]
     results: list[str] = []
@@ -146,7 +146,7 @@ def system_text(system: str | None, tools: Any) -> str:
     return join_system(system, specs) or ""
 
 
-def native_message(reply: Reply, turn: int) -> Message:
+def read_native_message(reply: Reply, turn: int) -> Message:
     """Text and `tool_calls` of the reply; ids that are missing or stand twice are made anew."""
     try:
         given = reply.body["choices"][0]["message"].get("tool_calls") or []
@@ -161,6 +161,6 @@ def native_message(reply: Reply, turn: int) -> Message:
     return Message(role="assistant", content=reply.text or None, reasoning=reply.reasoning, calls=calls)
 
 
-def hermes_message(reply: Reply, turn: int) -> Message:
+def read_hermes_message(reply: Reply, turn: int) -> Message:
     message = tagged.read_message(reply.text, f"call_{turn}")
     return message if message.reasoning else message.model_copy(update={"reasoning": reply.reasoning})

@@ -14,7 +14,7 @@ from simia.task import Task
 from simia.trajectory import Trajectory
 
 
-async def record(environment: Environment) -> list[bytes]:
+async def record_seeds(environment: Environment) -> list[bytes]:
     """Rows of the seeds of the tasks marked `seed`. Raises `UserError` for one whose reward is not 1.
 
     `environment` must be opened with the scripted user. What every seed leaves to the pack (system text, tools) is left out.

@@ -7,8 +7,8 @@ import math
 import re
 import unicodedata
 
-from simia.envs.rewards.compare_values import equal
-from simia.envs.rewards.part import Judged
+from simia.envs.rewards.compare_values import values_equal
+from simia.envs.rewards.part import PartResult
 from simia.task import AnswerSpec
 from simia.tool import CompiledSchema, SchemaError, compile_schema
 from simia.trajectory import Trajectory
@@ -20,58 +20,58 @@ SPACES, DASHES = re.compile(r"\s+"), re.compile(r"[\u2010-\u2015\u2212]")
 MARKS = re.compile(r"[*_`€$£¥]")
 
 
-def judge(trajectory: Trajectory, spec: AnswerSpec) -> Judged:
-    broken = next((why for each in spec.expect if (why := unusable(each, spec))), None)
+def judge_answer(trajectory: Trajectory, spec: AnswerSpec) -> PartResult:
+    broken = next((why for each in spec.expect if (why := find_answer_fault(each, spec))), None)
     if broken:
-        return Judged(None, broken)
+        return PartResult(None, broken)
     said = [m.text for m in trajectory.messages if m.role == "assistant" and not m.calls and m.text]
     if not said:
-        return Judged(0.0, "the agent told the user nothing")
+        return PartResult(0.0, "the agent told the user nothing")
     if spec.match == "exact":
-        hits = [any(normal(said[-1]) == normal(each) for each in spec.expect)]
+        hits = [any(normalize_text(said[-1]) == normalize_text(each) for each in spec.expect)]
     else:
         text = "\n".join(said)
-        hits = [found(each, text, spec) for each in spec.expect]
+        hits = [contains_fact(each, text, spec) for each in spec.expect]
     value = sum(hits) / len(hits) if spec.partial else float(all(hits))
     if all(hits):
-        return Judged(value, "the answer is there")
+        return PartResult(value, "the answer is there")
     missing = spec.expect[hits.index(False)]
-    return Judged(value, f"not said: {missing!r}")
+    return PartResult(value, f"not said: {missing!r}")
 
 
-def unusable(expected: str, spec: AnswerSpec) -> str | None:
+def find_answer_fault(expected: str, spec: AnswerSpec) -> str | None:
     """Why nothing that is said could be held against this; such a part is not judged."""
-    if spec.match == "number" and as_number(expected) is None:
+    if spec.match == "number" and parse_number(expected) is None:
         return f"{expected!r} is no number"
-    if spec.match == "regex" and compiled(expected) is None:
+    if spec.match == "regex" and compile_expression(expected) is None:
         return f"{expected!r} is no usable expression"
-    if spec.match in ("contains", "exact") and not normal(expected):
+    if spec.match in ("contains", "exact") and not normalize_text(expected):
         return f"{expected!r} holds no words"
     return None
 
 
-def found(expected: str, text: str, spec: AnswerSpec) -> bool:
+def contains_fact(expected: str, text: str, spec: AnswerSpec) -> bool:
     if spec.match == "number":
-        wanted = as_number(expected)
-        return wanted is not None and any(equal(number, wanted, spec.tolerance) for number in numbers(text))
+        wanted = parse_number(expected)
+        return wanted is not None and any(values_equal(number, wanted, spec.tolerance) for number in find_numbers(text))
     if spec.match == "regex":
-        expression = compiled(expected)
+        expression = compile_expression(expected)
         return expression is not None and expression.valid(text)
     # A space between digits may group them or part two numbers: "1 234.50", but also "2 100 watt bulbs".
     return any(
-        re.search(bounded(normal(expected, spaced=a)), normal(text, spaced=b)) is not None
+        re.search(make_word_pattern(normalize_text(expected, spaced=a)), normalize_text(text, spaced=b)) is not None
         for a, b in itertools.product((True, False), repeat=2)
     )
 
 
-def bounded(text: str) -> str:
+def make_word_pattern(text: str) -> str:
     """An expression that finds the text as whole words and whole numbers."""
     before = r"(?<!\w)(?<!\d[.,])" if text[:1].isalnum() else ""
     after = r"(?!\w)(?![.,]\d)" if text[-1:].isalnum() else ""
     return before + re.escape(text) + after
 
 
-def normal(text: str, *, spaced: bool = True) -> str:
+def normalize_text(text: str, *, spaced: bool = True) -> str:
     """Case, spaces, dashes, emphasis, currency signs and the grouping of digits make no difference; nor do a price's last
     zeros. `spaced`: whether spaces group digits too."""
     text = MARKS.sub("", DASHES.sub("-", unicodedata.normalize("NFKC", text)))
@@ -80,13 +80,13 @@ def normal(text: str, *, spaced: bool = True) -> str:
     return SPACES.sub(" ", text).strip().casefold()
 
 
-def numbers(text: str) -> list[float]:
+def find_numbers(text: str) -> list[float]:
     text = DASHES.sub("-", text)
     pieces = (piece for each in NUMBER.findall(text) for piece in (each, *each.split()))
-    return [number for piece in pieces if (number := as_number(piece)) is not None]
+    return [number for piece in pieces if (number := parse_number(piece)) is not None]
 
 
-def as_number(text: str) -> float | None:
+def parse_number(text: str) -> float | None:
     plain = GROUPED.sub("", MARKS.sub("", DASHES.sub("-", text)).strip()).rstrip(".,")
     try:
         number = float(plain)
@@ -95,7 +95,7 @@ def as_number(text: str) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def compiled(expression: str) -> CompiledSchema | None:
+def compile_expression(expression: str) -> CompiledSchema | None:
     try:
         return compile_schema({"type": "string", "pattern": expression})
     except SchemaError:

@@ -10,7 +10,7 @@ A = TypeVar("A")
 B = TypeVar("B")
 
 
-def match(left: Sequence[A], right: Sequence[B], fits: Callable[[A, B], bool]) -> dict[int, int]:
+def match_calls(left: Sequence[A], right: Sequence[B], fits: Callable[[A, B], bool]) -> dict[int, int]:
     """Index in `left` → index in `right`, each used once; the most pairs that `fits` allows.
 
     `fits` is asked only when the answer is needed, and once for a pair; paths are searched without recursion, since an
@@ -57,12 +57,12 @@ def match(left: Sequence[A], right: Sequence[B], fits: Callable[[A, B], bool]) -
     return {i: j for j, i in holder.items()}
 
 
-def assign(cost: Sequence[Sequence[float]]) -> list[tuple[int, int]]:
+def assign_pairs(cost: Sequence[Sequence[float]]) -> list[tuple[int, int]]:
     """Row and column of each pair, min(rows, columns) of them, so that their sum is least; O(n²m)."""
     if not cost or not cost[0]:
         return []
     if len(cost) > len(cost[0]):
-        return sorted((i, j) for j, i in assign([list(column) for column in zip(*cost, strict=True)]))
+        return sorted((i, j) for j, i in assign_pairs([list(column) for column in zip(*cost, strict=True)]))
     rows, columns = len(cost), len(cost[0])
     row_price, column_price = [0.0] * (rows + 1), [0.0] * (columns + 1)
     owner, way = [0] * (columns + 1), [0] * (columns + 1)  # 0 stands for none; rows and columns count from 1

@@ -4,43 +4,43 @@ from __future__ import annotations
 
 from typing import Any
 
-from simia.envs.rewards.part import Judged
+from simia.envs.rewards.part import PartResult
 from simia.task import ChecklistSpec
 from simia.trajectory import Trajectory
 
 SHOWN = 4
 
 
-def judge(trajectory: Trajectory, spec: ChecklistSpec, first: int = 0) -> Judged:
+def judge_checklist(trajectory: Trajectory, spec: ChecklistSpec, first: int = 0) -> PartResult:
     """All items must hold, or with `partial` the share of those that the agent had to bring about. An item that held at reset
     counts only if it no longer does: then it is harm. `first`: the number of the part's first call among those of all
     checklists of the task, which is how the world names their results."""
     evidence = trajectory.evidence or {}
     results: dict[str, Any] | None = evidence.get("checks")
     if results is None:
-        return Judged(None, "the checks were not run")
+        return PartResult(None, "the checks were not run")
     items = [*spec.functions, *spec.code, *(f"{n}.{call.get('name')}" for n, call in enumerate(spec.calls, first))]
     missing = [item for item in items if item not in results]
     broken = [item for item in items if item in results and not isinstance(results[item], bool)]
     if missing or broken or not items:
         item = (missing or broken or ["no item"])[0]
-        return Judged(None, f"{item}: {results.get(item, 'not run')}"[:300])
+        return PartResult(None, f"{item}: {results.get(item, 'not run')}"[:300])
     before = evidence.get("at_reset")
     if before is None and spec.partial:
-        return Judged(None, "which checks held at reset is not known")
+        return PartResult(None, "which checks held at reset is not known")
     before = before or {}
     free = [item for item in items if before.get(item) is True and results[item] is True]
     counted = [item for item in items if item not in free]
     failed = [item for item in counted if results[item] is not True]
     reason = f"{len(items) - len(failed)} of {len(items)} checks hold"
     if free:
-        reason += f"; from the start: {named(free)}"
+        reason += f"; from the start: {format_items(free)}"
     if failed:
-        reason += f"; fail: {named(failed)}"
+        reason += f"; fail: {format_items(failed)}"
     if not spec.partial:
-        return Judged(float(not failed), reason)
-    return Judged(1.0 if not counted else (len(counted) - len(failed)) / len(counted), reason)
+        return PartResult(float(not failed), reason)
+    return PartResult(1.0 if not counted else (len(counted) - len(failed)) / len(counted), reason)
 
 
-def named(items: list[str]) -> str:
+def format_items(items: list[str]) -> str:
     return ", ".join(items[:SHOWN]) + (f" and {len(items) - SHOWN} more" if len(items) > SHOWN else "")

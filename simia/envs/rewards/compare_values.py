@@ -22,7 +22,7 @@ NOT = re.compile(r"n['\u2019]t\b")
 NEGATIONS = {"no", "not", "never", "none", "nothing", "without", "cannot", "nicht", "kein", "keine", "pas", "non"}
 
 
-def policy_of(path: Sequence[str], policies: Mapping[str, Match]) -> Match:
+def find_policy(path: Sequence[str], policies: Mapping[str, Match]) -> Match:
     """How values at that path are compared; `*` in a pattern stands for one step.
 
     A pattern also holds for all that lies below it: where a change is reported depends on what was there before, how it
@@ -43,29 +43,29 @@ def _steps(pattern: str) -> tuple[str, ...]:
     return tuple(pattern.split("."))
 
 
-def differences(a: Any, b: Any, path: tuple[str, ...], policies: Mapping[str, Match]) -> Iterator[str]:
+def find_value_differences(a: Any, b: Any, path: tuple[str, ...], policies: Mapping[str, Match]) -> Iterator[str]:
     """Where two JSON values differ under the policies: a line each, `a` what is, `b` what is expected.
 
     Lists are compared place by place; what one of them has in addition is absent in the other.
     """
-    policy = policy_of(path, policies)
+    policy = find_policy(path, policies)
     if policy == "exempt":
         return
     if isinstance(a, dict) and isinstance(b, dict):
         for key in [*a, *(key for key in b if key not in a)]:
-            yield from differences(a.get(key, ABSENT), b.get(key, ABSENT), (*path, str(key)), policies)
+            yield from find_value_differences(a.get(key, ABSENT), b.get(key, ABSENT), (*path, str(key)), policies)
     elif isinstance(a, list) and isinstance(b, list):
         for i in range(max(len(a), len(b))):
             x, y = (each[i] if i < len(each) else ABSENT for each in (a, b))
-            yield from differences(x, y, (*path, str(i)), policies)
+            yield from find_value_differences(x, y, (*path, str(i)), policies)
     elif policy == "semantic" and isinstance(a, str) and isinstance(b, str):
-        if not similar(a, b):
-            yield f"{'.'.join(path)}: expected words like {short(b)}, is {short(a)}"
-    elif not equal(a, b):
-        yield f"{'.'.join(path)}: expected {short(b)}, is {short(a)}"
+        if not texts_similar(a, b):
+            yield f"{'.'.join(path)}: expected words like {abbreviate_value(b)}, is {abbreviate_value(a)}"
+    elif not values_equal(a, b):
+        yield f"{'.'.join(path)}: expected {abbreviate_value(b)}, is {abbreviate_value(a)}"
 
 
-def equal(a: Any, b: Any, tolerance: float = CLOSE) -> bool:
+def values_equal(a: Any, b: Any, tolerance: float = CLOSE) -> bool:
     """JSON equality in which 1 is 1.0 and true is not 1; NaN is nothing's equal.
 
     Numbers may differ by `tolerance`, absolute, whole numbers not at all: long identifiers differ in their last digit.
@@ -80,37 +80,37 @@ def equal(a: Any, b: Any, tolerance: float = CLOSE) -> bool:
         except OverflowError:  # an integer that no float can hold
             return False
     if isinstance(a, dict) and isinstance(b, dict):
-        return a.keys() == b.keys() and all(equal(a[key], b[key], tolerance) for key in a)
+        return a.keys() == b.keys() and all(values_equal(a[key], b[key], tolerance) for key in a)
     if isinstance(a, list) and isinstance(b, list):
-        return len(a) == len(b) and all(equal(x, y, tolerance) for x, y in zip(a, b, strict=True))
+        return len(a) == len(b) and all(values_equal(x, y, tolerance) for x, y in zip(a, b, strict=True))
     return type(a) is type(b) and bool(a == b)
 
 
-def similar(a: str, b: str, threshold: float = SIMILAR) -> bool:
+def texts_similar(a: str, b: str, threshold: float = SIMILAR) -> bool:
     """Whether two texts say the same: F1 of their words, the same numbers in both, and as many negations."""
-    one, two = words(a), words(b)
+    one, two = split_words(a), split_words(b)
     if not one or not two:
         return one == two
-    if telling(one) != telling(two):
+    if find_decisive_words(one) != find_decisive_words(two):
         return False
     shared = sum((Counter(one) & Counter(two)).values())
     return 2 * shared / (len(one) + len(two)) >= threshold
 
 
-def telling(said: Sequence[str]) -> tuple[set[str], int]:
+def find_decisive_words(said: Sequence[str]) -> tuple[set[str], int]:
     """What turns the meaning when it changes: words with digits, and how often something is denied."""
     return {word for word in said if any(c.isdigit() for c in word)}, sum(word in NEGATIONS for word in said)
 
 
 @lru_cache(maxsize=8192)
-def words(text: str) -> tuple[str, ...]:
+def split_words(text: str) -> tuple[str, ...]:
     """Words in lower case without accents; "isn't" holds a `not`, and 1,234.50 is 1234.5."""
     plain = unicodedata.normalize("NFKD", text.casefold().replace("\u2212", "-"))
     plain = NOT.sub(" not", "".join(c for c in plain if not unicodedata.combining(c)))
-    return tuple(numeral(word) for word in WORD.findall(plain))
+    return tuple(normalize_numeral(word) for word in WORD.findall(plain))
 
 
-def numeral(word: str) -> str:
+def normalize_numeral(word: str) -> str:
     if not NUMERAL.fullmatch(word):
         return word
     whole, dot, part = word.replace(",", "").partition(".")
@@ -118,6 +118,6 @@ def numeral(word: str) -> str:
     return whole + (dot + part if part else "")
 
 
-def short(value: Any) -> str:
+def abbreviate_value(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 120 else f"{text[:117]}…"

@@ -11,14 +11,14 @@ from collections.abc import Mapping, Sequence
 
 from simia.envs.rewards import answer, checklist, state_match, trace
 from simia.envs.rewards import environment_value as value_of
-from simia.envs.rewards.part import Judged
+from simia.envs.rewards.part import PartResult
 from simia.errors import Code
 from simia.reward import Reward
 from simia.task import Action, AnswerSpec, ChecklistSpec, Match, Part, RewardSpec, StateSpec, ValueSpec
 from simia.trajectory import Trajectory
 
 
-def score(
+def score_trajectory(
     trajectory: Trajectory,
     spec: RewardSpec,
     *,
@@ -39,9 +39,9 @@ def score(
         count[part.kind] += 1
         name = part.kind if count[part.kind] == 1 else f"{part.kind}.{count[part.kind]}"
         try:
-            judged = judge(part, trajectory, reference, policies or {}, first_call)
+            judged = judge_part(part, trajectory, reference, policies or {}, first_call)
         except RecursionError:
-            judged = Judged(None, "the record nests too deeply to be compared")
+            judged = PartResult(None, "the record nests too deeply to be compared")
         first_call += len(part.calls) if isinstance(part, ChecklistSpec) else 0
         reasons.append(f"{name}: {judged.reason}")
         if judged.value is None:
@@ -49,25 +49,25 @@ def score(
             continue
         parts[name] = round(judged.value, 9)
         weighted.append((judged.value, part.weight))
-    value = None if error else combined(weighted, spec.combine)
+    value = None if error else combine_values(weighted, spec.combine)
     return Reward(value=value, parts=parts, rationale="\n".join(reasons), error=error)
 
 
-def judge(
+def judge_part(
     part: Part, trajectory: Trajectory, reference: Sequence[Action], policies: Mapping[str, Match], first_call: int
-) -> Judged:
+) -> PartResult:
     if isinstance(part, StateSpec):
-        return state_match.judge(trajectory, part, {**policies, **part.policies})
+        return state_match.judge_state(trajectory, part, {**policies, **part.policies})
     if isinstance(part, ChecklistSpec):
-        return checklist.judge(trajectory, part, first_call)
+        return checklist.judge_checklist(trajectory, part, first_call)
     if isinstance(part, AnswerSpec):
-        return answer.judge(trajectory, part)
+        return answer.judge_answer(trajectory, part)
     if isinstance(part, ValueSpec):
-        return value_of.judge(trajectory, part)
-    return trace.judge(trajectory, part, reference)
+        return value_of.judge_environment_value(trajectory, part)
+    return trace.judge_trace(trajectory, part, reference)
 
 
-def combined(weighted: Sequence[tuple[float, float]], how: str) -> float:
+def combine_values(weighted: Sequence[tuple[float, float]], how: str) -> float:
     """Product and minimum know no weights; the mean does."""
     if how == "product":
         value = 1.0

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from simia.envs.rewards.part import Judged
+from simia.envs.rewards.part import PartResult
 from simia.task import Part, ValueSpec
 from simia.trajectory import Trajectory
 
@@ -17,19 +17,19 @@ NOTHING: Any = object()
 MOST = 1e300  # what comes of a world may be any number that JSON can say
 
 
-def paths(parts: Iterable[Part]) -> list[str]:
+def list_value_paths(parts: Iterable[Part]) -> list[str]:
     """The paths that the value parts name, each once."""
     return list(dict.fromkeys(part.path for part in parts if isinstance(part, ValueSpec)))
 
 
-def picked(state: Any, wanted: Iterable[str]) -> dict[str, Any]:
+def pick_values(state: Any, wanted: Iterable[str]) -> dict[str, Any]:
     """For the evidence: path → the number that stands there in the state, or `{"kind": …}` of what is none; a path that leads
     nowhere is left out."""
-    found = {path: at(state, path) for path in wanted}
-    return {path: as_evidence(value) for path, value in found.items() if value is not NOTHING}
+    found = {path: value_at_path(state, path) for path in wanted}
+    return {path: value_to_evidence(value) for path, value in found.items() if value is not NOTHING}
 
 
-def at(state: Any, path: str) -> Any:
+def value_at_path(state: Any, path: str) -> Any:
     """What stands at a dotted path (a number is a place in a list), or `NOTHING`."""
     for step in path.split("."):
         if isinstance(state, dict):
@@ -41,7 +41,7 @@ def at(state: Any, path: str) -> Any:
     return state
 
 
-def as_evidence(value: Any) -> Any:
+def value_to_evidence(value: Any) -> Any:
     if not is_number(value):
         return {"kind": type(value).__name__}
     return value if abs(value) < 1 << 53 else float(value)
@@ -51,16 +51,16 @@ def is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and -MOST < value < MOST
 
 
-def judge(trajectory: Trajectory, spec: ValueSpec) -> Judged:
+def judge_environment_value(trajectory: Trajectory, spec: ValueSpec) -> PartResult:
     """Missing, or no number: not judged, which is not 0."""
     values = (trajectory.evidence or {}).get("values")
     if not isinstance(values, dict):
-        return Judged(None, "no evidence of the final state's values")
+        return PartResult(None, "no evidence of the final state's values")
     if spec.path not in values:
-        return Judged(None, f"the final state has no {spec.path}")
+        return PartResult(None, f"the final state has no {spec.path}")
     value = values[spec.path]
     if not is_number(value):
         kind = value.get("kind", "value") if isinstance(value, dict) else type(value).__name__
-        return Judged(None, f"{spec.path} is no number in the final state, but a {kind}")
+        return PartResult(None, f"{spec.path} is no number in the final state, but a {kind}")
     share = min(1.0, max(0.0, (value - spec.low) / (spec.high - spec.low)))
-    return Judged(share, f"{spec.path} is {value:g}, of {spec.low:g} to {spec.high:g}")
+    return PartResult(share, f"{spec.path} is {value:g}, of {spec.low:g} to {spec.high:g}")

@@ -16,16 +16,16 @@ from pydantic import Field
 
 from simia.config import Config
 from simia.envs.rewards.transcript import Transcript, write_transcript
-from simia.envs.rewards.wording import told
+from simia.envs.rewards.wording import describe_answer_part
 from simia.errors import Code
-from simia.formats.reply.json_repair import RepairError, loads, without_thoughts
+from simia.formats.reply.json_repair import RepairError, load_json, strip_reasoning
 from simia.llm.engine import BudgetReached, Engine
-from simia.llm.types import LLMFault, Reply, Request, reply_key
+from simia.llm.types import LLMFault, Reply, Request, make_reply_key
 from simia.pack import Pack
-from simia.prompts import template
+from simia.prompts import load_template
 from simia.reward import Reward
 from simia.task import AnswerSpec, Task
-from simia.trajectory import Message, Trajectory, Usage, compact
+from simia.trajectory import Message, Trajectory, Usage, write_compact_json
 
 CHARS_A_TOKEN = 3.6
 AGAIN, SHOWN = "That does not count: {why}. Judge once more, with one JSON object in the form described.", 2_000
@@ -78,9 +78,9 @@ class RewardJudge:
         self.engine, self.pack, self.settings = engine, pack, settings or RewardJudgeSettings()
         self.usage = Usage(cost=0.0)
         """Usage of all its verdicts, recalled ones included; the cost is None where any price is unknown."""
-        system, _ = template(self.SYSTEM)
-        self._request, _ = template(self.REQUEST)
-        suite = suite_of(pack.name) if self.settings.suite == "auto" else self.settings.suite
+        system, _ = load_template(self.SYSTEM)
+        self._request, _ = load_template(self.REQUEST)
+        suite = guess_suite(pack.name) if self.settings.suite == "auto" else self.settings.suite
         tools = [{"name": tool.name, "description": " ".join(tool.description.split())[:300]} for tool in pack.tools]
         self._system = system.render(suite=suite, steps=self.settings.steps, policy=pack.policy, tools=tools).strip()
 
@@ -90,16 +90,18 @@ class RewardJudge:
             return Reward(error=trajectory.end.code or Code.INTERNAL, rationale="the episode was aborted")
         request = self.request(trajectory, task)
         asks = [self._vote(request, f"{task.id}/{trajectory.id}/{n}") for n in range(self.settings.votes)]
-        return majority(list(await asyncio.gather(*asks)))
+        return combine_votes(list(await asyncio.gather(*asks)))
 
     def request(self, trajectory: Trajectory, task: Task) -> Request:
         settings = self.settings
-        answers = [text for part in task.reward.parts if isinstance(part, AnswerSpec) for text in told(part)]
+        answers = [
+            text for part in task.reward.parts if isinstance(part, AnswerSpec) for text in describe_answer_part(part)
+        ]
         room = int(settings.context * CHARS_A_TOKEN) - len(self._system) - (settings.max_tokens or 2048) * 4 - 4_000
         transcript = self.transcript(trajectory.messages, room)
         text = self._request.render(
             task=task.instruction or task.opening,
-            reference="\n".join(f"- {a.name} {compact(a.arguments)}" for a in task.actions)
+            reference="\n".join(f"- {a.name} {write_compact_json(a.arguments)}" for a in task.actions)
             if settings.reference
             else "",
             known=settings.reference and task.solved,
@@ -131,7 +133,7 @@ class RewardJudge:
                 return Vote(None, str(error), error=Code.BUDGET)
             except LLMFault as fault:
                 return Vote(None, fault.detail or fault.code.meaning, error=fault.code)
-            vote, most = read(reply.text), request.max_tokens
+            vote, most = parse_verdict(reply.text), request.max_tokens
             if vote.error is None:
                 return vote
             said = [
@@ -146,7 +148,7 @@ class RewardJudge:
 
     async def _ask(self, request: Request, item: str, draw: str) -> Reply:
         backend, spent = self.engine.backend, self.usage
-        key = reply_key(backend.alias, backend.model, request, draw)
+        key = make_reply_key(backend.alias, backend.model, request, draw)
         reply = await self.engine.ask(request, item=item, draw=draw, key=key)
         used = reply.usage
         spent.prompt, spent.completion = spent.prompt + used.prompt, spent.completion + used.completion
@@ -154,10 +156,10 @@ class RewardJudge:
         return reply
 
 
-def read(text: str) -> Vote:
+def parse_verdict(text: str) -> Vote:
     """Parse a verdict: `solved` (or a synonym that models use) is true, false, 0 or 1. Anything else is an error."""
     try:
-        value, _ = loads(without_thoughts(text))
+        value, _ = load_json(strip_reasoning(text))
     except RepairError as error:
         return Vote(None, f"the verdict cannot be read: {error}", error=Code.UNPARSABLE)
     if not isinstance(value, dict):
@@ -177,7 +179,7 @@ def read(text: str) -> Vote:
     return Vote(bool(said.pop()), str(value.get("why") or value.get("rationale") or "")[:2000], kept)
 
 
-def majority(votes: Sequence[Vote]) -> Reward:
+def combine_votes(votes: Sequence[Vote]) -> Reward:
     """Combine the parsed votes; a tie is no success. Votes lost to an outage or the budget are asked again by a resume: without them there
     is a reward only where they could not change it."""
     known = [vote for vote in votes if vote.solved is not None]
@@ -196,6 +198,6 @@ def majority(votes: Sequence[Vote]) -> Reward:
     return Reward(value=float(solved), parts=parts, rationale=f"oracle, {yes} of {len(known)} votes for: {told.why}")
 
 
-def suite_of(name: str) -> str:
+def guess_suite(name: str) -> str:
     lower = name.lower()
     return "officebench" if "officebench" in lower else "tau" if lower.startswith("tau") else "generic"

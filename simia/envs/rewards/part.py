@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class PartResult:
     """`value` in 0 to 1, or None where it cannot be judged; `reason` in a line."""
 
     value: float | None

@@ -16,8 +16,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from simia.envs.rewards.call_matching import assign, match
-from simia.envs.rewards.compare_values import differences, policy_of
+from simia.envs.rewards.call_matching import assign_pairs, match_calls
+from simia.envs.rewards.compare_values import find_policy, find_value_differences
 from simia.state import Change
 from simia.task import Match
 from simia.trajectory import Trajectory, digest
@@ -40,7 +40,7 @@ Policies = Mapping[str, Match]
 
 
 @dataclass(slots=True)
-class Row:
+class NewRow:
     """A new row: its table, its key, where it stands (by key, or by place in a list), what it holds."""
 
     table: Path
@@ -49,30 +49,30 @@ class Row:
     value: Any
 
 
-def pair(own: list[Change], expected: list[Change], trajectory: Trajectory, policies: Policies) -> dict[str, str]:
+def pair_rows(own: list[Change], expected: list[Change], trajectory: Trajectory, policies: Policies) -> dict[str, str]:
     """The agent's made-up keys → the reference's; one to one."""
-    ours, theirs = list(new_rows(own)), list(new_rows(expected))
-    made_up = made_by_tools({row.key for row in ours if could_be_made_up(row.key)}, trajectory)
+    ours, theirs = list(find_new_rows(own)), list(find_new_rows(expected))
+    made_up = find_tool_made_keys({row.key for row in ours if could_be_made_up(row.key)}, trajectory)
     given = {row.key for row in ours} - made_up
     ours = [row for row in ours if row.key in made_up]
     theirs = [row for row in theirs if row.key not in given and could_be_made_up(row.key)]
     if not ours or not theirs:
         return {}
-    return Pairing(Graph(ours, own, policies), Graph(theirs, expected, policies), policies).run()
+    return Pairing(MentionGraph(ours, own, policies), MentionGraph(theirs, expected, policies), policies).run()
 
 
-def new_rows(changes: Iterable[Change]) -> Iterator[Row]:
+def find_new_rows(changes: Iterable[Change]) -> Iterator[NewRow]:
     """Objects that stand under a new key, or at the end of a list with an `id`."""
     for change in changes:
         path = tuple(change["path"])
         if isinstance(change.get("new"), dict) and "old" not in change and path:
-            yield Row(path[:-1], path[-1], path, change["new"])
-        for place, value in appended(change):
+            yield NewRow(path[:-1], path[-1], path, change["new"])
+        for place, value in find_appended(change):
             if isinstance(value, dict) and isinstance(value.get("id"), str):
-                yield Row(path, value["id"], place, value)
+                yield NewRow(path, value["id"], place, value)
 
 
-def appended(change: Change) -> Iterator[tuple[Path, Any]]:
+def find_appended(change: Change) -> Iterator[tuple[Path, Any]]:
     """Path and value of what was added at the end of a list; nothing if more of it changed."""
     old, new = change.get("old"), change.get("new")
     if isinstance(old, list) and isinstance(new, list) and len(new) > len(old) and new[: len(old)] == old:
@@ -84,48 +84,48 @@ def could_be_made_up(key: str) -> bool:
     return not FIELD.fullmatch(key) and not TIME.fullmatch(key)
 
 
-def made_by_tools(keys: set[str], trajectory: Trajectory) -> set[str]:
+def find_tool_made_keys(keys: set[str], trajectory: Trajectory) -> set[str]:
     """The keys that no call named before a result showed them: what the agent itself names is meant."""
     open_keys, found = set(keys), set[str]()
     for message in trajectory.messages:
         for call in message.calls:
             text = json.dumps(call.arguments, ensure_ascii=False) if call.arguments else ""
-            open_keys -= {key for key in open_keys if mentions(text, key)}
+            open_keys -= {key for key in open_keys if mentions_key(text, key)}
         if message.role == "tool":
-            shown = {key for key in open_keys if mentions(message.text, key)}
+            shown = {key for key in open_keys if mentions_key(message.text, key)}
             found |= shown
             open_keys -= shown
     return found | open_keys
 
 
-def mentions(text: str, key: str) -> bool:
+def mentions_key(text: str, key: str) -> bool:
     return key in text and re.search(rf"(?<!\w){re.escape(key)}(?!\w)", text) is not None
 
 
-class Graph:
+class MentionGraph:
     """One side's new things and what mentions them."""
 
-    def __init__(self, rows: list[Row], changes: list[Change], policies: Policies) -> None:
-        self.things: dict[str, list[Row]] = defaultdict(list)
+    def __init__(self, rows: list[NewRow], changes: list[Change], policies: Policies) -> None:
+        self.things: dict[str, list[NewRow]] = defaultdict(list)
         for row in sorted(rows, key=lambda row: row.path):
             self.things[row.key].append(row)
         self.decided: dict[str, str] = {}
         self.near: dict[str, set[str]] = defaultdict(set)
         self._held = {
-            key: [(row.table, hard(row.value, (*row.table, "*"), policies)) for row in held]
+            key: [(row.table, strip_uncompared(row.value, (*row.table, "*"), policies)) for row in held]
             for key, held in self.things.items()
         }
         self._uses: dict[str, list[tuple[Path, Any]]] = defaultdict(list)
-        self.sizes = {key: sum(size_of(row.value) for row in held) for key, held in self.things.items()}
+        self.sizes = {key: sum(measure_value(row.value) for row in held) for key, held in self.things.items()}
         self.weight = sum(self.sizes.values())
         keys, places = set(self.things), {row.path: row.key for row in rows}
-        for path, value in pieces(changes):
-            named, whose = mentioned([list(path), value], keys), places.get(path)
+        for path, value in split_changes(changes):
+            named, whose = find_mentioned_keys([list(path), value], keys), places.get(path)
             named.discard(whose or "")
             if not named:
                 continue
-            self.weight += len(named) * size_of(value)
-            use = (path if whose is None else (*path[:-1], whose), hard(value, path, policies))
+            self.weight += len(named) * measure_value(value)
+            use = (path if whose is None else (*path[:-1], whose), strip_uncompared(value, path, policies))
             for key in named:
                 self._uses[key].append(use)
                 if whose is not None:
@@ -150,9 +150,9 @@ class Graph:
             for key, held in self._held.items():
                 if key not in fresh:
                     seen = {**names, key: "self"}
-                    facts = sorted(digest([table, replace(value, seen)]) for table, value in held)
+                    facts = sorted(digest([table, replace_keys(value, seen)]) for table, value in held)
                     around = sorted(
-                        digest([[seen.get(step, step) for step in path], replace(value, seen)])
+                        digest([[seen.get(step, step) for step in path], replace_keys(value, seen)])
                         for path, value in self._uses[key]
                     )
                     fresh[key] = digest([facts, around])
@@ -163,7 +163,7 @@ class Graph:
 class Pairing:
     """The search for the names. `names`: the agent's key → the reference's, as far as it is decided."""
 
-    def __init__(self, left: Graph, right: Graph, policies: Policies) -> None:
+    def __init__(self, left: MentionGraph, right: MentionGraph, policies: Policies) -> None:
         self.left, self.right, self.policies = left, right, policies
         self.names: dict[str, str] = {}
         self._hidden = dict.fromkeys((*left.things, *right.things), "")
@@ -177,7 +177,7 @@ class Pairing:
         for spent in itertools.count(0, self.left.weight + self.right.weight):
             one, two = self.left.signatures(), self.right.signatures()
             ties: list[list[tuple[str, str]]] = []
-            for ours, theirs in alike_in(one, two, self.left.things, self.right.things, self):
+            for ours, theirs in group_by_signature(one, two, self.left.things, self.right.things, self):
                 pairs = self.pairs(ours, theirs)
                 if len(ours) == len(theirs) == 1 or not any(self.left.involved(key) for key, _ in pairs):
                     for ours_key, theirs_key in pairs:
@@ -209,7 +209,7 @@ class Pairing:
             ours, theirs = stack.pop()
             if not self.decide(ours, theirs):
                 continue
-            for a, b in alike_in(one, two, self.left.near[ours], self.right.near[theirs], self):
+            for a, b in group_by_signature(one, two, self.left.near[ours], self.right.near[theirs], self):
                 if rushed or len(a) == len(b) == 1:
                     stack.extend(self.pairs(a, b))
 
@@ -234,13 +234,13 @@ class Pairing:
         return found + more
 
     def matched(self, ours: list[str], theirs: list[str]) -> list[tuple[str, str]]:
-        pairs = match(ours, theirs, lambda a, b: self._compared > MOST_COMPARED or not self.cost(a, b, 1))
+        pairs = match_calls(ours, theirs, lambda a, b: self._compared > MOST_COMPARED or not self.cost(a, b, 1))
         return [(ours[i], theirs[j]) for i, j in pairs.items()]
 
-    def look(self, key: str, graph: Graph) -> str:
+    def look(self, key: str, graph: MentionGraph) -> str:
         known = (graph is self.left, key)
         if known not in self._looks:
-            self._looks[known] = digest([replace(row.value, self._hidden) for row in graph.things[key]])
+            self._looks[known] = digest([replace_keys(row.value, self._hidden) for row in graph.things[key]])
         return self._looks[known]
 
     def cost(self, ours: str, theirs: str, most: int = 50) -> int:
@@ -251,7 +251,9 @@ class Pairing:
         found = (
             line
             for a, b in zip(self.left.things[ours], self.right.things[theirs], strict=False)
-            for line in differences(replace(a.value, known), replace(b.value, target), (*a.table, "*"), self.policies)
+            for line in find_value_differences(
+                replace_keys(a.value, known), replace_keys(b.value, target), (*a.table, "*"), self.policies
+            )
         )
         return sum(1 for _ in itertools.islice(found, most))
 
@@ -271,12 +273,12 @@ class Pairing:
             if max(len(ours), len(theirs)) > MOST_COSTED or self._compared + all_sizes + names > MOST_COMPARED:
                 chosen = list(zip(range(len(ours)), range(len(theirs)), strict=False))
             else:
-                chosen = assign([[self.cost(a, b) for b in theirs] for a in ours])
+                chosen = assign_pairs([[self.cost(a, b) for b in theirs] for a in ours])
             for i, j in chosen:
                 self.decide(ours[i], theirs[j])
 
 
-def alike_in(
+def group_by_signature(
     one: dict[str, str], two: dict[str, str], ours: Iterable[str], theirs: Iterable[str], pairing: Pairing
 ) -> Iterable[tuple[list[str], list[str]]]:
     """Things of both sides with the same signature that are not decided yet."""
@@ -289,14 +291,14 @@ def alike_in(
     return [both for both in found.values() if all(both)]
 
 
-def pieces(changes: Iterable[Change]) -> Iterator[tuple[Path, Any]]:
+def split_changes(changes: Iterable[Change]) -> Iterator[tuple[Path, Any]]:
     """Path and new value of each change, lists that only grew element by element."""
     for change in changes:
-        added = list(appended(change))
+        added = list(find_appended(change))
         yield from added or [(tuple(change["path"]), change.get("new"))]
 
 
-def size_of(value: Any) -> int:
+def measure_value(value: Any) -> int:
     """How many values it holds; a text counts for its length."""
     size, level = 0, [value]
     while level:
@@ -310,36 +312,36 @@ def size_of(value: Any) -> int:
     return size
 
 
-def mentioned(value: Any, keys: set[str]) -> set[str]:
+def find_mentioned_keys(value: Any, keys: set[str]) -> set[str]:
     if isinstance(value, str):
         return {value} & keys
     if isinstance(value, dict):
-        return set().union(*(mentioned(k, keys) | mentioned(v, keys) for k, v in value.items()))
+        return set().union(*(find_mentioned_keys(k, keys) | find_mentioned_keys(v, keys) for k, v in value.items()))
     if isinstance(value, list):
-        return set().union(*(mentioned(each, keys) for each in value))
+        return set().union(*(find_mentioned_keys(each, keys) for each in value))
     return set()
 
 
-def hard(value: Any, path: Path, policies: Policies) -> Any:
+def strip_uncompared(value: Any, path: Path, policies: Policies) -> Any:
     """Without what is not compared, or only by its words; numbers in one form."""
-    if policy_of(path, policies) != "exact":
+    if find_policy(path, policies) != "exact":
         return None
     if isinstance(value, dict):
         below = ((k, (*path, str(k))) for k in value)
-        return {k: hard(value[k], at, policies) for k, at in below if policy_of(at, policies) == "exact"}
+        return {k: strip_uncompared(value[k], at, policies) for k, at in below if find_policy(at, policies) == "exact"}
     if isinstance(value, list):
-        return [hard(v, (*path, str(i)), policies) for i, v in enumerate(value)]
+        return [strip_uncompared(v, (*path, str(i)), policies) for i, v in enumerate(value)]
     if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 2**53:
         return round(float(value), 9) + 0.0  # no negative zero
     return value
 
 
-def replace(value: Any, names: Mapping[str, str]) -> Any:
+def replace_keys(value: Any, names: Mapping[str, str]) -> Any:
     """Keys read as others, as whole strings: in keys, values and lists."""
     if isinstance(value, str):
         return names.get(value, value)
     if isinstance(value, dict):
-        return {names.get(k, k): replace(v, names) for k, v in value.items()}
+        return {names.get(k, k): replace_keys(v, names) for k, v in value.items()}
     if isinstance(value, list):
-        return [replace(each, names) for each in value]
+        return [replace_keys(each, names) for each in value]
     return value

@@ -12,9 +12,9 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from simia.envs.rewards.compare_values import ABSENT, differences, policy_of, short
-from simia.envs.rewards.part import Judged
-from simia.envs.rewards.row_pairing import Path, Policies, pair
+from simia.envs.rewards.compare_values import ABSENT, abbreviate_value, find_policy, find_value_differences
+from simia.envs.rewards.part import PartResult
+from simia.envs.rewards.row_pairing import Path, Policies, pair_rows
 from simia.state import Change
 from simia.task import StateSpec
 from simia.trajectory import Trajectory
@@ -23,48 +23,52 @@ SHOWN = 4
 OWN = " (the agent's)"  # marks a name of the reference's that the agent used for something else
 
 
-def judge(trajectory: Trajectory, spec: StateSpec, policies: Policies) -> Judged:
+def judge_state(trajectory: Trajectory, spec: StateSpec, policies: Policies) -> PartResult:
     evidence = trajectory.evidence or {}
     if evidence.get("changes") is None:
-        return Judged(None, "no evidence of the final state")
+        return PartResult(None, "no evidence of the final state")
     if evidence.get("expected") is None:
-        return Judged(None, "no reference to compare the state with")
+        return PartResult(None, "no reference to compare the state with")
     own, expected = evidence["changes"], evidence["expected"]
     if own != expected:
-        own = renamed(own, pair(own, expected, trajectory, policies))
-    have, want = by_path(own), by_path(expected)
+        own = rename_keys(own, pair_rows(own, expected, trajectory, policies))
+    have, want = index_changes(own), index_changes(expected)
     wrong: list[str] = []
     right = total = 0
     for path in [*want, *(path for path in have if path not in want)]:
-        if policy_of(path, policies) == "exempt":
+        if find_policy(path, policies) == "exempt":
             continue
         total += 1
-        told = list(compared(path, have, want, policies))
+        told = list(compare_path(path, have, want, policies))
         wrong += told
         right += not told
     if not wrong:
-        return Judged(1.0, f"the state is as expected ({total} changes)")
+        return PartResult(1.0, f"the state is as expected ({total} changes)")
     more = f" and {len(wrong) - SHOWN} more" if len(wrong) > SHOWN else ""
-    return Judged(right / total if spec.partial else 0.0, "; ".join(wrong[:SHOWN]) + more)
+    return PartResult(right / total if spec.partial else 0.0, "; ".join(wrong[:SHOWN]) + more)
 
 
-def by_path(changes: Iterable[Change]) -> dict[Path, Change]:
+def index_changes(changes: Iterable[Change]) -> dict[Path, Change]:
     return {tuple(change["path"]): change for change in changes}
 
 
-def compared(path: Path, have: Mapping[Path, Change], want: Mapping[Path, Change], policies: Policies) -> Iterable[str]:
+def compare_path(
+    path: Path, have: Mapping[Path, Change], want: Mapping[Path, Change], policies: Policies
+) -> Iterable[str]:
     """Both states at that path: what a side did not change is what it was before."""
     if path in have and path in want:
-        return differences(have[path].get("new", ABSENT), want[path].get("new", ABSENT), path, policies)
+        return find_value_differences(have[path].get("new", ABSENT), want[path].get("new", ABSENT), path, policies)
     if path in want:
-        return differences(want[path].get("old", ABSENT), want[path].get("new", ABSENT), path, policies)
+        return find_value_differences(want[path].get("old", ABSENT), want[path].get("new", ABSENT), path, policies)
     old, new = (have[path].get(which, ABSENT) for which in ("old", "new"))
-    if next(iter(differences(new, old, path, policies)), None) is None:
+    if next(iter(find_value_differences(new, old, path, policies)), None) is None:
         return []
-    return [f"{'.'.join(path)} changes, which was not expected: was {short(old)}, is {short(new)}"]
+    return [
+        f"{'.'.join(path)} changes, which was not expected: was {abbreviate_value(old)}, is {abbreviate_value(new)}"
+    ]
 
 
-def renamed(changes: list[Change], names: Mapping[str, str]) -> list[Change]:
+def rename_keys(changes: list[Change], names: Mapping[str, str]) -> list[Change]:
     """The changes with made-up keys read as the reference's; also within texts that mention them.
 
     A name of the reference's that the agent's world uses for something else, or for nothing, is marked: otherwise a wrong

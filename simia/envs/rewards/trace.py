@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from simia.envs.rewards.call_matching import match
-from simia.envs.rewards.compare_values import equal
-from simia.envs.rewards.part import Judged
+from simia.envs.rewards.call_matching import match_calls
+from simia.envs.rewards.compare_values import values_equal
+from simia.envs.rewards.part import PartResult
 from simia.task import Action, TraceSpec
 from simia.trajectory import Trajectory
 
@@ -16,20 +16,20 @@ MOST_OFF = 0.5
 Made = tuple[str, str, dict[str, Any]]
 
 
-def judge(trajectory: Trajectory, spec: TraceSpec, reference: Sequence[Action]) -> Judged:
+def judge_trace(trajectory: Trajectory, spec: TraceSpec, reference: Sequence[Action]) -> PartResult:
     wanted = [a for a in reference if spec.only is None or a.name in spec.only]
-    made = calls(trajectory)
+    made = list_calls(trajectory)
     if not wanted:
-        return Judged(None, "the task has no reference calls to compare with")
+        return PartResult(None, "the task has no reference calls to compare with")
 
     def fits(action: Action, call: Made) -> bool:
-        return (action.by, action.name) == call[:2] and equal(
-            masked(action.arguments, spec.mask.get(action.name, [])),
-            masked(call[2], spec.mask.get(action.name, [])),
+        return (action.by, action.name) == call[:2] and values_equal(
+            mask_arguments(action.arguments, spec.mask.get(action.name, [])),
+            mask_arguments(call[2], spec.mask.get(action.name, [])),
             TOLERANCE,
         )
 
-    matched = longest(wanted, made, fits) if spec.ordered else match(wanted, made, fits)
+    matched = match_subsequence(wanted, made, fits) if spec.ordered else match_calls(wanted, made, fits)
     missing = [action for i, action in enumerate(wanted) if i not in matched]
     value = len(matched) / len(wanted) if spec.partial else float(len(matched) == len(wanted))
     # The agent's calls alone, those that failed too: what the user's tools are called for is not its doing.
@@ -41,10 +41,10 @@ def judge(trajectory: Trajectory, spec: TraceSpec, reference: Sequence[Action]) 
     reason = f"{len(matched)} of {len(wanted)} reference calls made"
     if missing:
         reason += f"; missing: {missing[0].name}({', '.join(missing[0].arguments)})"
-    return Judged(max(0.0, value - off), reason + (f"; {off:g} off for other calls" if off else ""))
+    return PartResult(max(0.0, value - off), reason + (f"; {off:g} off for other calls" if off else ""))
 
 
-def calls(trajectory: Trajectory) -> list[Made]:
+def list_calls(trajectory: Trajectory) -> list[Made]:
     """Calls of both sides that did not end in an error, in their order."""
     failed = {(at, m.call_id) for at, m in enumerate(trajectory.messages) if m.role == "tool" and m.error}
     found = []
@@ -57,11 +57,11 @@ def calls(trajectory: Trajectory) -> list[Made]:
     return found
 
 
-def masked(arguments: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
+def mask_arguments(arguments: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
     return {name: value for name, value in arguments.items() if name not in names}
 
 
-def longest(wanted: Sequence[Action], made: Sequence[Made], fits: Any) -> dict[int, int]:
+def match_subsequence(wanted: Sequence[Action], made: Sequence[Made], fits: Any) -> dict[int, int]:
     """The longest common subsequence, as pairs of indices."""
     rows = [[0] * (len(made) + 1) for _ in range(len(wanted) + 1)]
     for i in reversed(range(len(wanted))):

@@ -29,7 +29,7 @@ BOUNDS = {
 REPEAT = re.compile(r"\{(\d+)(,\d*)?\}|[?*+]")
 
 
-def told(spec: AnswerSpec) -> list[str]:
+def describe_answer_part(spec: AnswerSpec) -> list[str]:
     """Lines that say what one answer part asks for."""
     quoted = [f'"{each}"' for each in spec.expect]
     if spec.match == "exact":
@@ -38,21 +38,21 @@ def told(spec: AnswerSpec) -> list[str]:
         return [f"the number {each}" for each in spec.expect]
     if spec.match == "contains":
         return quoted
-    choices = [" or ".join(f'"{text}"' for text in spellings(each)) for each in spec.expect]
+    choices = [" or ".join(f'"{text}"' for text in list_spellings(each)) for each in spec.expect]
     return [f"{each} (or the same in other words)" for each in choices]
 
 
-def spellings(expression: str) -> list[str]:
+def list_spellings(expression: str) -> list[str]:
     """Texts that the expression finds, one for each choice in it; the expression itself where it cannot be read."""
     try:
-        found = Reader(expression).choice()
+        found = PatternReader(expression).choice()
     except (ValueError, IndexError, RecursionError):
         return [expression]
     texts = (re.sub(r"[ …]*…[ …]*", " … ", re.sub(" +", " ", text)).strip(" …") for text in found)
     return [text for text in dict.fromkeys(texts) if text][:MOST] or [expression]
 
 
-class Reader:
+class PatternReader:
     """A recursive descent through the expression; `at` is the place that is read next."""
 
     def __init__(self, text: str) -> None:

@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 from simia.envs.users.llm import LLMUser, UserSettings
 from simia.envs.users.scripted import NoUser, ScriptedUser
-from simia.envs.users.user import Stop, User, View
+from simia.envs.users.user import EpisodeView, User, UserStop
 from simia.task import Task
 
-__all__ = ["USERS", "LLMUser", "NoUser", "ScriptedUser", "Stop", "User", "UserMaker", "UserSettings", "View"]
+__all__ = ["USERS", "EpisodeView", "LLMUser", "NoUser", "ScriptedUser", "User", "UserMaker", "UserSettings", "UserStop"]
 
 UserMaker = Callable[[Task], User]
 USERS: dict[str, UserMaker] = {"none": NoUser, "scripted": ScriptedUser}

@@ -11,13 +11,13 @@ import orjson
 from pydantic import Field
 
 from simia.config import Config
-from simia.envs.users.user import Stop, View
+from simia.envs.users.user import EpisodeView, UserStop
 from simia.errors import Aborted, Code
 from simia.formats import calls as tagged
 from simia.llm.engine import BudgetReached, Engine
-from simia.llm.types import LLMFault, Reply, Request, reply_key
+from simia.llm.types import LLMFault, Reply, Request, make_reply_key
 from simia.pack import Pack
-from simia.prompts import template
+from simia.prompts import load_template
 from simia.task import Task
 from simia.trajectory import Message
 
@@ -46,7 +46,7 @@ class LLMUser:
         self.name = name or f"{task.id}/{next(_numbers)}"
         self._turn = 0
 
-    async def reply(self, view: View) -> Message | Stop:
+    async def reply(self, view: EpisodeView) -> Message | UserStop:
         """Ask the model for the user's next message. Raises `Aborted` when the model fails, or gives no readable reply after all
         attempts: the agent is not to blame for that."""
         if self._turn == 0 and not view.messages and self._task.opening:
@@ -54,7 +54,7 @@ class LLMUser:
             return Message(role="user", content=self._task.opening)
         settings = self._settings
         request = Request(
-            messages=[{"role": "system", "content": self._system(view)}, *turned(view)],
+            messages=[{"role": "system", "content": self._system(view)}, *swap_roles(view)],
             temperature=settings.temperature, max_tokens=settings.max_tokens, stop=["<tool_response>"], extra_body=dict(settings.extra),
         )  # fmt: skip
         first, cut = f"user/{self.name}/{self._turn}", ""
@@ -70,31 +70,31 @@ class LLMUser:
                 request = request.model_copy(update={"max_tokens": 2 * most})
         raise Aborted(Code.USER_FAILED, f"the user said nothing that can be read{cut}")
 
-    def _read(self, text: str, view: View) -> Message | Stop | None:
+    def _read(self, text: str, view: EpisodeView) -> Message | UserStop | None:
         """Parse a reply. None: it holds no message; reasoning is none, nor a call where the user has no tools."""
         message = tagged.read_message(text, f"user_{self._turn}")
         words = (message.content if isinstance(message.content, str) else None) or ""
         if message.calls and view.tools:
             return Message(role="user", calls=message.calls)
         if self._settings.stop in words:
-            return Stop(Code.USER_STOP, words.replace(self._settings.stop, "").strip())
+            return UserStop(Code.USER_STOP, words.replace(self._settings.stop, "").strip())
         return Message(role="user", content=words.strip()) if words.strip() else None
 
     async def _ask(self, request: Request, draw: str) -> Reply:
         backend = self._engine.backend
         try:
-            key = reply_key(backend.alias, backend.model, request, draw)
+            key = make_reply_key(backend.alias, backend.model, request, draw)
             return await self._engine.ask(request, item=self.name, draw=draw, key=key)
         except BudgetReached as error:
             raise Aborted(Code.BUDGET, str(error)) from None
         except LLMFault as fault:
             raise Aborted(fault.code, f"the user: {fault.detail or fault.code.meaning}") from None
 
-    def _system(self, view: View) -> str:
+    def _system(self, view: EpisodeView) -> str:
         path = self._pack.path_of("instructions")
         profile = self._task.profile
         return (
-            template("user/system.j2")[0]
+            load_template("user/system.j2")[0]
             .render(
                 task=self._task.instruction or self._task.opening or "",
                 profile=profile if isinstance(profile, str) or profile is None else orjson.dumps(profile).decode(),
@@ -116,7 +116,7 @@ def disarm_tags(text: str) -> str:
     return TAG.sub(r"&lt;\1", text)
 
 
-def turned(view: View) -> list[dict[str, Any]]:
+def swap_roles(view: EpisodeView) -> list[dict[str, Any]]:
     """Swap the roles: the assistant's messages become `user` rows, and the user's own become `assistant` rows.
 
     Results of the user's own tools have the same role as the assistant's messages, so tags in either are written `&lt;`: only the

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 
-from simia.envs.users.user import Stop, View
+from simia.envs.users.user import EpisodeView, UserStop
 from simia.errors import Code
 from simia.task import Task
 from simia.trajectory import Message, ToolCall
@@ -17,9 +17,9 @@ class NoUser:
         self._words = task.opening if not task.instruction else task.instruction
         self._said = False
 
-    async def reply(self, view: View) -> Message | Stop:
+    async def reply(self, view: EpisodeView) -> Message | UserStop:
         if self._said:
-            return Stop(Code.ANSWERED)
+            return UserStop(Code.ANSWERED)
         self._said = True
         return Message(role="user", content=self._words or "")
 
@@ -32,7 +32,7 @@ class ScriptedUser:
 
     def __init__(self, task: Task) -> None:
         self._turns: list[Message] = []
-        for turn in task.spoken():
+        for turn in task.make_script():
             if turn.user is not None:
                 self._turns.append(Message(role="user", content=turn.user))
             own = [action for action in turn.calls or [] if action.by == "user"]
@@ -44,9 +44,9 @@ class ScriptedUser:
                 self._turns.append(Message(role="user", calls=calls))
         self._next = 0
 
-    async def reply(self, view: View) -> Message | Stop:
+    async def reply(self, view: EpisodeView) -> Message | UserStop:
         if self._next == len(self._turns):
-            return Stop(Code.USER_STOP)
+            return UserStop(Code.USER_STOP)
         self._next += 1
         return self._turns[self._next - 1]
 

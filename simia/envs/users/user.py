@@ -12,7 +12,7 @@ from simia.trajectory import Message
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class EpisodeView:
     """An episode as one side sees it: the agent also its system text, both the messages that are visible to them."""
 
     system: str | None
@@ -21,7 +21,7 @@ class View:
 
 
 @dataclass(frozen=True, slots=True)
-class Stop:
+class UserStop:
     """The user ends the episode: the reason, and a last message. `USER_FAILED` aborts the episode; `words` says why."""
 
     code: Code = Code.USER_STOP
@@ -31,7 +31,7 @@ class Stop:
 class User(Protocol):
     """One episode's user. It is asked at the start, with no messages yet, and after each turn of the agent without calls."""
 
-    async def reply(self, view: View) -> Message | Stop:
+    async def reply(self, view: EpisodeView) -> Message | UserStop:
         """Return the user's next message, with text or with calls of the user's own tools, or the end."""
 
     def fork(self) -> User:

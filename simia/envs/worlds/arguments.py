@@ -18,30 +18,30 @@ from simia.trajectory import Message, ToolCall
 MOST_ARGUMENTS = 1 << 20
 
 
-def refused(call: ToolCall, specs: Mapping[str, ToolSpec]) -> ToolResult | None:
+def refuse_call(call: ToolCall, specs: Mapping[str, ToolSpec]) -> ToolResult | None:
     """Return the error of a call that must not reach the pack's code: unknown tool, arguments that are not JSON or break the schema."""
     spec = specs.get(call.name)
     if spec is None:
         near = difflib.get_close_matches(call.name, specs, n=1)
         hint = f"did you mean {near[0]}?" if near else f"there are: {', '.join(sorted(specs))}"
-        return failure(call, Code.UNKNOWN_TOOL, f"there is no tool {call.name[:80]!r}; {hint}")
+        return make_failure(call, Code.UNKNOWN_TOOL, f"there is no tool {call.name[:80]!r}; {hint}")
     if call.arguments is None and call.raw is not None:
-        return failure(call, Code.UNPARSABLE_ARGUMENTS, "the arguments are not a JSON object")
+        return make_failure(call, Code.UNPARSABLE_ARGUMENTS, "the arguments are not a JSON object")
     arguments = call.arguments or {}
-    wrong = unfit(arguments)
+    wrong = find_argument_fault(arguments)
     if wrong:
-        return failure(call, Code.BAD_ARGUMENTS, wrong)
+        return make_failure(call, Code.BAD_ARGUMENTS, wrong)
     errors = spec.argument_errors(arguments)
     if errors:
         words = "; ".join(f"{where}: {what}" if where else what for where, what in errors[:3])
         takes = ", ".join(spec.parameters.get("properties", {})) or "nothing"
-        return failure(
+        return make_failure(
             call, Code.BAD_ARGUMENTS, f"wrong arguments for {call.name}: {words[:600]}; it takes: {takes[:300]}"
         )
     return None
 
 
-def unfit(arguments: dict[str, Any]) -> str | None:
+def find_argument_fault(arguments: dict[str, Any]) -> str | None:
     """Return why arguments cannot be sent at all: NaN, half a Unicode character, excessive size or depth."""
     try:
         size = len(json.dumps(arguments, ensure_ascii=False, allow_nan=False).encode("utf-8"))
@@ -60,11 +60,11 @@ def unfit(arguments: dict[str, Any]) -> str | None:
     return f"the arguments are {size:,} bytes, more than {MOST_ARGUMENTS:,}" if size > MOST_ARGUMENTS else None
 
 
-def recordable(message: Message) -> Message:
+def make_recordable(message: Message) -> Message:
     """Make a message of the agent recordable: half a Unicode character is replaced, and arguments that cannot be written as JSON of a
     bounded depth are kept as text, so that the call is answered with a parse error."""
     calls = [
-        as_text(call) if call.arguments is not None and cannot_be_written(call.arguments) else call
+        arguments_to_text(call) if call.arguments is not None and is_unwritable(call.arguments) else call
         for call in message.calls
     ]
     content = message.content
@@ -75,7 +75,7 @@ def recordable(message: Message) -> Message:
     return message.model_copy(update={"calls": calls, "content": content})
 
 
-def cannot_be_written(arguments: dict[str, Any]) -> bool:
+def is_unwritable(arguments: dict[str, Any]) -> bool:
     try:
         json.dumps(arguments, ensure_ascii=False).encode()
     except (ValueError, TypeError, RecursionError):
@@ -83,7 +83,7 @@ def cannot_be_written(arguments: dict[str, Any]) -> bool:
     return nests_deeper(arguments, MOST_LEVELS)
 
 
-def as_text(call: ToolCall) -> ToolCall:
+def arguments_to_text(call: ToolCall) -> ToolCall:
     try:
         raw = json.dumps(call.arguments)
     except (ValueError, TypeError, RecursionError):
@@ -91,7 +91,7 @@ def as_text(call: ToolCall) -> ToolCall:
     return call.model_copy(update={"arguments": None, "raw": raw})
 
 
-def failure(call: ToolCall, code: Code, words: str, detail: str = "") -> ToolResult:
+def make_failure(call: ToolCall, code: Code, words: str, detail: str = "") -> ToolResult:
     """Make the result of a failed call: the error message in the form of every other result."""
     data = {"error": words.encode(errors="replace").decode()}
     return ToolResult(call.id, orjson.dumps(data).decode(), data=data, error=code, detail=detail)

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 
-def distance(real: Sequence[Mapping[str, Any]], named: Sequence[Mapping[str, Any]]) -> float:
+def change_distance(real: Sequence[Mapping[str, Any]], named: Sequence[Mapping[str, Any]]) -> float:
     """Compute 1 − F1 between the real changes and the reported ones, each as (key, field, value); 0 when there are none of either."""
-    one, two = set(happened(real)), set(said(named))
+    one, two = set(iterate_real_changes(real)), set(iterate_reported_changes(named))
     return 1 - 2 * len(one & two) / (len(one) + len(two)) if one or two else 0.0
 
 
-def happened(changes: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str, str]]:
+def iterate_real_changes(changes: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str, str]]:
     """Yield the entity's key, the field and the new value of each real change."""
     for change in changes:
         path, new = change["path"], change.get("new")
@@ -25,7 +25,7 @@ def happened(changes: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str, s
             yield path[1], ".".join(path[2:]), repr(new)
 
 
-def said(changes: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str, str]]:
+def iterate_reported_changes(changes: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str, str]]:
     latest: dict[tuple[str, str], Any] = {}
     for change in changes:
         if change["set"] is None:

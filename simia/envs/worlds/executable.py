@@ -12,18 +12,23 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from simia.config import Config, parse
+from simia.config import Config, parse_config
 from simia.config_secrets import is_secret_variable
 from simia.envs.worlds.executable_world import OK, ExecutableWorld
-from simia.envs.worlds.journal import Journal, unpacked
-from simia.envs.worlds.pack_requests import cached_folder, check_environment, granted_binds, needed_folders
+from simia.envs.worlds.journal import EpisodeJournal, unpack_journal
+from simia.envs.worlds.pack_requests import (
+    check_environment,
+    find_cached_folder,
+    list_granted_binds,
+    list_needed_folders,
+)
 from simia.errors import Aborted, UserError
 from simia.masking import hide
 from simia.pack import Pack
-from simia.sandbox.bubblewrap import Room
-from simia.sandbox.limits import Limits
-from simia.sandbox.worker import Lost, Slot
-from simia.sandbox.zygote import Zygote
+from simia.sandbox.bubblewrap import PrivateFolder
+from simia.sandbox.limits import WorkerLimits
+from simia.sandbox.worker import WorkerLost, WorkerSlot
+from simia.sandbox.zygote import ForkServer
 from simia.task import By, ChecklistSpec, Task
 from simia.tool import ToolSpec
 from simia.trajectory import ToolCall
@@ -41,7 +46,7 @@ class ExecutableBackend:
         self,
         pack: Pack,
         *,
-        limits: Limits | None = None,
+        limits: WorkerLimits | None = None,
         workers: int | None = None,
         isolation: str | None = None,
         unsafe: bool = False,
@@ -53,7 +58,7 @@ class ExecutableBackend:
         and files or folders of the host to read. `unsafe` code reads what you can, so it needs no grant for that."""
         if pack.executable is None or pack.root is None:
             raise UserError(f"pack {pack.name} has no executable world: its pack.yaml has no `executable`")
-        self.pack, self.limits = pack, limits or Limits()
+        self.pack, self.limits = pack, limits or WorkerLimits()
         chosen = isolation or pack.executable.isolation
         self.isolated, self.alone = chosen != "shared", chosen == "sandbox"
         if (network or variables) and not self.alone:
@@ -61,12 +66,12 @@ class ExecutableBackend:
                 f"pack {pack.name}: a network or variables are granted to packs with `isolation: sandbox` only"
             )
         self.repeatable = pack.executable.repeatable
-        self._unsafe, self._network, self._variables = unsafe, network, values_of(variables or [])
-        self._granted = () if unsafe else granted_binds(pack, read or [])
-        self._zygote: Zygote | None = None
-        self._checker: Zygote | None = None
-        self._slots: list[Slot] = []
-        self._twins: weakref.WeakSet[Zygote] = weakref.WeakSet()
+        self._unsafe, self._network, self._variables = unsafe, network, read_variables(variables or [])
+        self._granted = () if unsafe else list_granted_binds(pack, read or [])
+        self._zygote: ForkServer | None = None
+        self._checker: ForkServer | None = None
+        self._slots: list[WorkerSlot] = []
+        self._twins: weakref.WeakSet[ForkServer] = weakref.WeakSet()
         self._workers = workers or min(MOST_SHARED, max(1, (os.cpu_count() or 2) - 1))
         self._expected: Held = OrderedDict()
         self._untouched: Held = OrderedDict()
@@ -78,9 +83,9 @@ class ExecutableBackend:
 
     async def start(self) -> None:
         """Start the sandbox and load the pack's code."""
-        await self.zygote()
+        await self.start_zygote()
 
-    async def zygote(self) -> Zygote:
+    async def start_zygote(self) -> ForkServer:
         """The pack's sandbox, started at the first use. Raises `UserError` for code that does not load, or no sandbox."""
         async with self._guard:
             if self._zygote is None:
@@ -88,12 +93,12 @@ class ExecutableBackend:
                 await zygote.start()
                 self._zygote = zygote
                 if self.isolated:
-                    more_descriptors()
+                    raise_descriptor_limit()
         return self._zygote
 
-    async def checker(self) -> Zygote:
+    async def start_checker(self) -> ForkServer:
         """The sandbox that runs checks: one that sees the checks file and hidden parts where the pack has such, else the pack's."""
-        zygote = await self.zygote()
+        zygote = await self.start_zygote()
         if self._unsafe or not zygote.veils:
             return zygote
         async with self._guard:
@@ -104,25 +109,25 @@ class ExecutableBackend:
                 self._checker = checker
         return self._checker
 
-    def _make(self) -> Zygote:
+    def _make(self) -> ForkServer:
         pack, how = self.pack, self.pack.executable
         assert how is not None
         assert pack.root is not None
-        python = interpreter(how.python) if how.python else None
+        python = find_interpreter(how.python) if how.python else None
         state = pack.file.state if pack.file else None
         clock = how.clock.isoformat() if how.clock else None
         spec = {"code": how.code, "object": how.object, "state": state, "clock": clock}
-        room = Room(how.root, self.limits.folder, self._network) if self.alone else None
-        return Zygote(
-            pack.root, spec, limits=self.limits, python=python, unsafe=self._unsafe, room=room, needs=needed_folders(how),
-            granted=self._granted, variables=self._variables, hides=named(pack, "tasks", "tests", "seeds"), veils=(*named(pack, "checks"), *how.hidden),
+        room = PrivateFolder(how.root, self.limits.folder, self._network) if self.alone else None
+        return ForkServer(
+            pack.root, spec, limits=self.limits, python=python, unsafe=self._unsafe, room=room, needs=list_needed_folders(how),
+            granted=self._granted, variables=self._variables, hides=list_pack_files(pack, "tasks", "tests", "seeds"), veils=(*list_pack_files(pack, "checks"), *how.hidden),
         )  # fmt: skip
 
     async def open(
         self, task: Task, *, seed: int = 0, group: str | None = None, snapshot: bytes | None = None
     ) -> ExecutableWorld:
         """Open an episode's world; with `snapshot`, continue from there. Raises `UserError` for an `initial` that does not fit."""
-        journal = unpacked(snapshot) if snapshot else Journal({"initial": task.initial, "seed": seed})
+        journal = unpack_journal(snapshot) if snapshot else EpisodeJournal({"initial": task.initial, "seed": seed})
         slot = await self._slot()
         world = ExecutableWorld(self, task, slot, journal, own=self.isolated)
         try:
@@ -132,21 +137,21 @@ class ExecutableBackend:
             raise
         return world
 
-    async def _slot(self) -> Slot:
+    async def _slot(self) -> WorkerSlot:
         if self.isolated:
             return await self._single()
-        zygote = await self.zygote()
+        zygote = await self.start_zygote()
         if len(self._slots) < self._workers and all(slot.sessions for slot in self._slots):
-            self._slots.append(Slot(zygote, isolated=False))
+            self._slots.append(WorkerSlot(zygote, isolated=False))
         return min(self._slots, key=lambda slot: slot.sessions)
 
-    async def _single(self, *, checks: bool = False) -> Slot:
+    async def _single(self, *, checks: bool = False) -> WorkerSlot:
         """Make a process that serves one episode or one check, in a sandbox of its own where the pack asks for it."""
         if not self.alone:
-            return Slot(await (self.checker() if checks else self.zygote()), isolated=True)
-        twin = (await self.zygote()).twin(checks=checks)
+            return WorkerSlot(await (self.start_checker() if checks else self.start_zygote()), isolated=True)
+        twin = (await self.start_zygote()).make_twin(checks=checks)
         self._twins.add(twin)
-        return Slot(twin, isolated=True, own=True)
+        return WorkerSlot(twin, isolated=True, own=True)
 
     # -- what scoring needs ---------------------------------------------------------------------------------------
 
@@ -203,16 +208,16 @@ class ExecutableBackend:
         try:
             worker = await slot.worker()
             status, value = await worker.ask("checks", 0, spec, alone=True)
-        except Lost as error:
-            return dict.fromkeys(items_of(spec), f"error: {error.detail}")
+        except WorkerLost as error:
+            return dict.fromkeys(list_check_items(spec), f"error: {error.detail}")
         finally:
             await slot.close()
         if status != OK:
-            return dict.fromkeys(items_of(spec), f"error: {value}")
+            return dict.fromkeys(list_check_items(spec), f"error: {value}")
         given = value if isinstance(value, dict) else {}
         return {
             item: found if isinstance(found := given.get(item), bool | str) else "error: the worker sent no answer"
-            for item in items_of(spec)
+            for item in list_check_items(spec)
         }
 
     async def at_reset(self, task: Task, seed: int) -> dict[str, Any]:
@@ -247,7 +252,7 @@ class ExecutableBackend:
 
     async def declared(self) -> dict[str, Any]:
         """Return the code's declarations of its tools: caller → name → {"writes", "parameters", "required"}."""
-        return (await self.zygote()).declared
+        return (await self.start_zygote()).declared
 
     async def close(self) -> None:
         for slot in self._slots:
@@ -263,26 +268,26 @@ class ExecutableBackend:
             self._zygote = None
 
 
-def interpreter(name: str) -> str:
+def find_interpreter(name: str) -> str:
     """Find the interpreter of a virtual environment by its name, or at that path."""
-    from simia.venvs import ensure
+    from simia.venvs import ensure_environment
 
     check_environment(name)
     if not name.startswith("/"):
-        python = ensure(name)
-        cached_folder(python.parent.parent.name)
+        python = ensure_environment(name)
+        find_cached_folder(python.parent.parent.name)
         return str(python)
     if not os.access(name, os.X_OK):
         raise UserError(f"{name} is no interpreter that can be run: mend `python` in pack.yaml")
     return name
 
 
-def named(pack: Pack, *parts: str) -> tuple[str, ...]:
+def list_pack_files(pack: Pack, *parts: str) -> tuple[str, ...]:
     """Files of the pack by what they are, as pack.yaml names them."""
     return tuple(name for part in parts if (name := getattr(pack.file, part, None)))
 
 
-def values_of(variables: list[str]) -> dict[str, str]:
+def read_variables(variables: list[str]) -> dict[str, str]:
     """Read the values of environment variables. They go into the sandbox, and nowhere else."""
     missing = [name for name in variables if name not in os.environ]
     if missing:
@@ -293,7 +298,7 @@ def values_of(variables: list[str]) -> dict[str, str]:
     return {name: os.environ[name] for name in variables}
 
 
-def more_descriptors() -> None:
+def raise_descriptor_limit() -> None:
     """Raise the soft limit of open files: each isolated episode holds a descriptor."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(DESCRIPTORS, hard)
@@ -301,7 +306,7 @@ def more_descriptors() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
-def items_of(spec: dict[str, Any]) -> list[str]:
+def list_check_items(spec: dict[str, Any]) -> list[str]:
     return [*spec["functions"], *spec["code"], *(f"{n}.{call['name']}" for n, call in enumerate(spec["calls"]))]
 
 
@@ -316,7 +321,7 @@ class ExecutableSettings(Config):
     read: list[str] = Field(default_factory=list, description="Grant these files and folders of the host, for reading.")
 
 
-def open_backend(pack: Pack, **settings: Any) -> ExecutableBackend:
+def make_executable_backend(pack: Pack, **settings: Any) -> ExecutableBackend:
     """Make the back end `executable`, not started. Raises `UserError` for unknown settings."""
-    parsed = parse(ExecutableSettings, settings, where="the executable back end")
+    parsed = parse_config(ExecutableSettings, settings, where="the executable back end")
     return ExecutableBackend(pack, **{name: getattr(parsed, name) for name in settings})

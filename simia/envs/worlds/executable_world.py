@@ -15,15 +15,15 @@ from typing import Any, Protocol
 
 import orjson
 
-from simia.envs.rewards.environment_value import paths, picked
-from simia.envs.worlds.arguments import failure, refused
-from simia.envs.worlds.journal import COMPACT, Journal, fingerprint
+from simia.envs.rewards.environment_value import list_value_paths, pick_values
+from simia.envs.worlds.arguments import make_failure, refuse_call
+from simia.envs.worlds.journal import COMPACT, EpisodeJournal, fingerprint
 from simia.envs.worlds.world import ToolResult
 from simia.errors import Aborted, Code, UserError
 from simia.masking import mask
 from simia.pack import Pack
-from simia.sandbox.inside.frames import pack as pack_json
-from simia.sandbox.worker import Lost, Slot
+from simia.sandbox.inside.frames import pack_json as pack_json
+from simia.sandbox.worker import WorkerLost, WorkerSlot
 from simia.task import By, Task
 from simia.tool import ToolSpec
 from simia.trajectory import ToolCall
@@ -33,7 +33,7 @@ OUTSIDE = 0.15  # of a crash: what is ended from outside says little of the call
 CRASHES = 3  # a process may die for reasons of the machine's: so many times, alone, and it is the call's fault
 
 
-def masked(result: ToolResult) -> ToolResult:
+def mask_result(result: ToolResult) -> ToolResult:
     """Remove the secrets that were granted to the pack: its code, or a server that it asks, may repeat them."""
     content, detail = mask(result.content), mask(result.detail)
     if content is result.content and detail is result.detail:
@@ -78,7 +78,9 @@ class ExecutableServices(Protocol):
 class ExecutableWorld:
     """One episode. Every failure of its code or worker becomes a result; only lost infrastructure raises `Aborted`."""
 
-    def __init__(self, backend: ExecutableServices, task: Task, slot: Slot, journal: Journal, *, own: bool) -> None:
+    def __init__(
+        self, backend: ExecutableServices, task: Task, slot: WorkerSlot, journal: EpisodeJournal, *, own: bool
+    ) -> None:
         self._backend, self._task, self._slot, self._journal, self._own = backend, task, slot, journal, own
         self._seed = int(journal.spec["seed"])
         self._session = slot.number()
@@ -97,7 +99,7 @@ class ExecutableWorld:
         async with self._guard:
             try:
                 await self._request("open", None)
-            except Lost as error:
+            except WorkerLost as error:
                 raise Aborted(Code.WORKER_LOST, f"an episode cannot be set up: {error.detail}") from None
 
     async def call(self, calls: Sequence[ToolCall], by: By = "agent") -> list[ToolResult]:
@@ -105,29 +107,31 @@ class ExecutableWorld:
             results: list[ToolResult] = []
             for call in calls:
                 if results and results[-1].ends:
-                    results.append(replace(failure(call, Code.FINISHED, "the episode has ended"), ends=True))
+                    results.append(replace(make_failure(call, Code.FINISHED, "the episode has ended"), ends=True))
                 else:
-                    results.append(masked(await self._call(call, by)))
+                    results.append(mask_result(await self._call(call, by)))
             return results
 
     async def _call(self, call: ToolCall, by: By) -> ToolResult:
         journal = self._journal
         number, journal.calls = journal.calls, journal.calls + 1
-        wrong = refused(call, self._backend.specs[by])
+        wrong = refuse_call(call, self._backend.specs[by])
         if wrong is not None:
             return wrong
         arguments = call.arguments or {}
         try:
             status, value = await self._request("call", [by, call.name, arguments, number])
-        except Lost as error:
-            ended = failure(call, error.code, error.code.meaning, error.detail)
+        except WorkerLost as error:
+            ended = make_failure(call, error.code, error.code.meaning, error.detail)
             return replace(ended, ends=error.code is Code.RESOURCE_LIMIT)
         if status in (OK, ENDED):
             try:
                 content = value if isinstance(value, str) else pack_json(value).decode().strip()
                 mark = fingerprint(value)
             except (TypeError, ValueError, RecursionError):  # forged: a worker's own answers can be written
-                return failure(call, Code.TOOL_CRASHED, Code.TOOL_CRASHED.meaning, "the worker sent what is no answer")
+                return make_failure(
+                    call, Code.TOOL_CRASHED, Code.TOOL_CRASHED.meaning, "the worker sent what is no answer"
+                )
             if self._writes.get(by, {}).get(call.name, True):
                 journal.writes.append((by, call.name, arguments, number, mark))
                 if len(journal.writes) > COMPACT:
@@ -138,8 +142,8 @@ class ExecutableWorld:
             # A foreign world's words are its own to the letter; ours travel as every other result does.
             if not self._backend.by_convention:
                 return ToolResult(call.id, value, error=Code.TOOL_ERROR)
-            return failure(call, Code.TOOL_ERROR, value)
-        return failure(
+            return make_failure(call, Code.TOOL_ERROR, value)
+        return make_failure(
             call, Code.TOOL_FAILED, f"{call.name} failed ({value.split(':')[0]}); nothing was changed", value
         )
 
@@ -150,7 +154,7 @@ class ExecutableWorld:
         """What the scorers read: `changes` of the state since the start; `expected`, those of the reference solution; `checks`,
         the checklist's items on the final state, and `at_reset`, on the untouched one; `values`, what value parts name."""
         backend, task, seed = self._backend, self._task, self._seed
-        changes, state = await self._final(wanted := paths(task.reward.parts))
+        changes, state = await self._final(wanted := list_value_paths(task.reward.parts))
         found: dict[str, Any] = {"changes": changes}
         if backend.repeatable and any(part.kind == "state" for part in task.reward.parts):
             found["expected"] = await backend.expected(task, seed)
@@ -158,7 +162,7 @@ class ExecutableWorld:
             found["checks"] = await backend.checks(task, seed, changes)
             found["at_reset"] = await backend.at_reset(task, seed)
         if wanted:
-            found["values"] = picked(state, wanted)
+            found["values"] = pick_values(state, wanted)
         return found
 
     async def _final(self, wanted: Collection[str]) -> tuple[list[dict[str, Any]], Any]:
@@ -194,7 +198,7 @@ class ExecutableWorld:
         async with self._guard:
             try:
                 status, value = await self._request(what, None)
-            except Lost as error:
+            except WorkerLost as error:
                 raise Aborted(Code.WORKER_LOST, error.detail) from None
             if status != OK:
                 raise Aborted(Code.TOOL_FAILED, str(value))
@@ -222,7 +226,7 @@ class ExecutableWorld:
         for _ in itertools.count():
             try:
                 if what == "call" and not self._told and (why := self._slot.exceeded):  # since the call before
-                    raise Lost(Code.RESOURCE_LIMIT, why, alone=True, sure=True)
+                    raise WorkerLost(Code.RESOURCE_LIMIT, why, alone=True, sure=True)
                 await self._ensure()
                 if what == "open":
                     return [OK, None]
@@ -234,7 +238,7 @@ class ExecutableWorld:
                 # The worker continues with a request that was given up: its session no longer matches the journal.
                 self._generation, self._stale = -1, True
                 raise
-            except Lost as error:
+            except WorkerLost as error:
                 self._told |= error.code is Code.RESOURCE_LIMIT
                 self._fell |= self._own and what == "call" and not error.outside and error.code is not Code.WORKER_LOST
                 if error.alone or self._own:  # in a process of its own no other episode can be at fault

@@ -12,7 +12,7 @@ from typing import Any
 import zstandard
 
 from simia.errors import UserError
-from simia.sandbox.inside.frames import pack, unpack
+from simia.sandbox.inside.frames import pack_json, unpack_json
 from simia.task import By
 from simia.trajectory import digest
 
@@ -20,7 +20,7 @@ COMPACT = 256  # writes from which on the journal is replaced by the state that 
 
 
 @dataclass(slots=True)
-class Journal:
+class EpisodeJournal:
     """How to build the session again: the start, and the writes since, each with its number and what it gave."""
 
     spec: dict[str, Any]
@@ -29,14 +29,14 @@ class Journal:
 
     def snapshot(self) -> bytes:
         body = {"version": 1, "spec": self.spec, "writes": self.writes, "calls": self.calls}
-        return zstandard.compress(pack(body))
+        return zstandard.compress(pack_json(body))
 
 
-def unpacked(snapshot: bytes) -> Journal:
-    body = unpack(zstandard.decompress(snapshot))
+def unpack_journal(snapshot: bytes) -> EpisodeJournal:
+    body = unpack_json(zstandard.decompress(snapshot))
     if body.get("version") != 1:
         raise UserError("this snapshot was made by another version of simia: start the episode anew")
-    return Journal(body["spec"], [tuple(write) for write in body["writes"]], body["calls"])
+    return EpisodeJournal(body["spec"], [tuple(write) for write in body["writes"]], body["calls"])
 
 
 def fingerprint(value: Any) -> str:

@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from simia.errors import UserError
-from simia.pack import Executable, Pack
+from simia.pack import ExecutableSpec, Pack
 from simia.resources import cache_root
-from simia.sandbox.bubblewrap import interpreter_paths
-from simia.sandbox.grants import Bind, check_grant, is_below, is_shown, refusal
+from simia.sandbox.bubblewrap import list_interpreter_paths
+from simia.sandbox.grants import Bind, check_grant, explain_refusal, is_below, is_shown
 from simia.venvs import FOR_PACKS, RECIPES
 
 SETTINGS = (
@@ -26,44 +26,46 @@ SETTINGS = (
 PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
-def granted_binds(pack: Pack, read: Sequence[str]) -> tuple[Bind, ...]:
+def list_granted_binds(pack: Pack, read: Sequence[str]) -> tuple[Bind, ...]:
     """What is bound of the host: everything that was granted, and what the pack asks for within that.
 
     Raises `UserError` for a grant that is never given, and for a request that was not granted.
     """
     granted = [check_grant(path) for path in read]
-    asked = requested_paths(pack.executable) if pack.executable else {}
+    asked = list_requested_paths(pack.executable) if pack.executable else {}
     found, missing = dict.fromkeys(granted), []
     for path, key in asked.items():
         real = os.path.realpath(path)
-        if reason := refusal(real):
+        if reason := explain_refusal(real):
             raise UserError(
-                f"pack {pack.name} asks to read {resolved(path)} ({key} in pack.yaml), never granted: {reason}"
+                f"pack {pack.name} asks to read {resolve_path(path)} ({key} in pack.yaml), never granted: {reason}"
             )
         if not os.path.exists(real):
-            raise UserError(f"pack {pack.name} asks to read {resolved(path)} ({key} in pack.yaml), which is not there")
+            raise UserError(
+                f"pack {pack.name} asks to read {resolve_path(path)} ({key} in pack.yaml), which is not there"
+            )
         if any(is_below(real, outside) for outside, _ in granted):
             found[real, path] = None
         else:
             missing.append(path)
     if missing:
         raise UserError(
-            f"pack {pack.name} asks to read {', '.join(map(resolved, missing))}: if you trust it with that, open it with "
+            f"pack {pack.name} asks to read {', '.join(map(resolve_path, missing))}: if you trust it with that, open it with "
             f"{grant_options(missing)} (in a config backend_settings.read, in Python read=[…])"
         )
     return tuple(found)
 
 
-def requested_paths(how: Executable) -> dict[str, str]:
+def list_requested_paths(how: ExecutableSpec) -> dict[str, str]:
     """Files and folders of the host that the pack asks to read → the key of pack.yaml that says so."""
     found = {os.path.normpath(name): "needs" for name in how.needs if name.startswith("/")}
     if how.python and how.python.startswith("/"):
-        folders = [*interpreter_paths(how.python), str(Path(how.python).parent.parent)]
+        folders = [*list_interpreter_paths(how.python), str(Path(how.python).parent.parent)]
         found |= {os.path.normpath(path): "python" for path in folders}
     return {path: key for path, key in found.items() if not is_shown(path) and path not in SETTINGS}
 
 
-def resolved(path: str) -> str:
+def resolve_path(path: str) -> str:
     """A path in words, with what it leads to: a link in the pack's own folder must not hide that."""
     real = os.path.realpath(path)
     return path if real == path else f"{path} (a link to {escape_path(real)})"
@@ -97,18 +99,18 @@ def option_words(pack: Pack) -> str:
         return ""
     words = ["--network"] if how.network else []
     words += [f"--variable {name}" for name in how.variables]
-    paths = list(requested_paths(how))
+    paths = list(list_requested_paths(how))
     return " ".join([*words, *([grant_options(paths)] if paths else [])])
 
 
-def needed_folders(how: Executable) -> tuple[str, ...]:
+def list_needed_folders(how: ExecutableSpec) -> tuple[str, ...]:
     """Folders that a pack gets without a grant: environments of simia's, and settings of the system's programs."""
     names = [name for name in how.needs if not name.startswith("/")]
     settings = [path for path in SETTINGS if path in map(os.path.normpath, how.needs) and os.path.isdir(path)]
-    return (*map(cached_folder, names), *settings)
+    return (*map(find_cached_folder, names), *settings)
 
 
-def cached_folder(name: str) -> str:
+def find_cached_folder(name: str) -> str:
     """An environment in simia's cache, by its plain name. Raises `UserError` for a name that leads elsewhere."""
     root = cache_root() / "envs"
     folder = root / name
@@ -146,8 +148,8 @@ def describe_requests(pack: Pack) -> list[tuple[str, str]]:
     elif how.python:
         rows.append(("interpreter", f"{how.python}, of this machine"))
     rows += [("environment", f"{name}, in simia's cache") for name in how.needs if not name.startswith("/")]
-    for path in requested_paths(how):
-        reason = refusal(os.path.realpath(path))
+    for path in list_requested_paths(how):
+        reason = explain_refusal(os.path.realpath(path))
         word = f"never granted: {reason}" if reason else f"granted with {grant_options([path])}"
-        rows.append(("read", f"{resolved(path)}: {word}"))
+        rows.append(("read", f"{resolve_path(path)}: {word}"))
     return rows

@@ -16,13 +16,13 @@ from typing import Any
 
 import orjson
 
-from simia.envs.worlds.arguments import failure
-from simia.envs.worlds.change_distance import distance
+from simia.envs.worlds.arguments import make_failure
+from simia.envs.worlds.change_distance import change_distance
 from simia.envs.worlds.executable import ExecutableSettings
-from simia.envs.worlds.executable import open_backend as executable
+from simia.envs.worlds.executable import make_executable_backend as executable
 from simia.envs.worlds.executable_world import ExecutableWorld
 from simia.envs.worlds.simulated import SimulatedBackend
-from simia.envs.worlds.simulated.feedback import Answer, Done
+from simia.envs.worlds.simulated.feedback import Answer, AnsweredCall
 from simia.envs.worlds.simulated.world import SimulatedWorld
 from simia.envs.worlds.world import ToolResult
 from simia.errors import Aborted, Code, UserError
@@ -89,9 +89,9 @@ class PairWorld:
         found: list[ToolResult] = []
         for call in calls:
             if found and found[-1].ends:
-                found.append(replace(failure(call, Code.FINISHED, Code.FINISHED.meaning), ends=True))
+                found.append(replace(make_failure(call, Code.FINISHED, Code.FINISHED.meaning), ends=True))
             elif self.backend.real is None:
-                found.append(await self._both(call, by))
+                found.append(await self._call_both(call, by))
             elif call.name in self.backend.real:
                 result = (await self.real.call([call], by))[0]
                 self._tell(call, by, result)
@@ -100,14 +100,19 @@ class PairWorld:
                 found += await self.simulated.call([call], by)
         return found
 
-    async def _both(self, call: ToolCall, by: By) -> ToolResult:
+    async def _call_both(self, call: ToolCall, by: By) -> ToolResult:
         result = (await self.real.call([call], by))[0]
         if call.arguments is None or self.backend.simulated.specs[by].get(call.name) is None:
             return result
         if self.backend.simulated.specs[by][call.name].argument_errors(call.arguments):
             return result  # refused before any world is asked, in both alike
         step = len(self.differences) + 1
-        row: dict[str, Any] = {"step": step, "name": call.name, "arguments": call.arguments, "real": said(result)}
+        row: dict[str, Any] = {
+            "step": step,
+            "name": call.name,
+            "arguments": call.arguments,
+            "real": result_to_row(result),
+        }
         try:
             answer, issue = (await self.simulated.predict([call], by))[0]
             row |= {
@@ -115,7 +120,7 @@ class PairWorld:
                 **({"issue": issue} if issue else {}),
             }
             if not self.backend.forced:
-                self.simulated.take(Done(by, call.name, call.arguments, answer))
+                self.simulated.take(AnsweredCall(by, call.name, call.arguments, answer))
                 row["distance"] = await self._distance()
         except Aborted as error:  # a failed simulation never disturbs the episode
             row["lost"] = f"{error.code}: {error.detail}"
@@ -126,12 +131,12 @@ class PairWorld:
 
     async def _distance(self) -> float:
         """Measure how far the changes that the simulator reported are from the real ones."""
-        return distance(await self.real.changes(), (await self.simulated.evidence())["simulated"])
+        return change_distance(await self.real.changes(), (await self.simulated.evidence())["simulated"])
 
     def _tell(self, call: ToolCall, by: By, result: ToolResult) -> None:
         content = result.data if result.data is not None else result.content
         answer = Answer(content, failed=result.error is not None)
-        self.simulated.take(Done(by, call.name, call.arguments or {}, answer))
+        self.simulated.take(AnsweredCall(by, call.name, call.arguments or {}, answer))
 
     async def state(self) -> Any:
         return await self.real.state()
@@ -152,12 +157,12 @@ class PairWorld:
         await self.simulated.close()
 
 
-def said(result: ToolResult) -> dict[str, Any]:
+def result_to_row(result: ToolResult) -> dict[str, Any]:
     content = result.data if result.data is not None else result.content
     return {"content": content, "failed": result.error is not None}
 
 
-def open_mixed(pack: Pack, routes: Mapping[str, str], **settings: Any) -> PairBackend:
+def make_mixed_backend(pack: Pack, routes: Mapping[str, str], **settings: Any) -> PairBackend:
     """`routes`: tool → `executable` or `simulated`; `*`: all the others (simulated unless it says otherwise)."""
     names = {tool.name for tool in (*pack.tools, *pack.user_tools)}
     unknown = sorted(routes.keys() - names - {"*"})
@@ -170,6 +175,6 @@ def open_mixed(pack: Pack, routes: Mapping[str, str], **settings: Any) -> PairBa
     return PairBackend(pack, real=real, **settings)
 
 
-def open_shadow(pack: Pack, **settings: Any) -> PairBackend:
+def make_shadow_backend(pack: Pack, **settings: Any) -> PairBackend:
     """Make the back end `shadow`, not started."""
     return PairBackend(pack, **settings)

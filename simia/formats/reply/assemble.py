@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from simia.errors import Code, Issue
-from simia.formats.reply.json_repair import ReadCall, RepairError, bare_calls, loads
-from simia.trajectory import Message, Role, ToolCall, compact
+from simia.formats.reply.json_repair import ReadCall, RepairError, load_json, read_bare_calls
+from simia.trajectory import Message, Role, ToolCall, write_compact_json
 
 ROLES: dict[str, Role] = {
     **dict.fromkeys(("user", "human"), "user"),
@@ -35,7 +35,7 @@ class Unreadable(ValueError):  # noqa: N818 - a finding on the reply, not a faul
 
 
 @dataclass(slots=True)
-class Turn:
+class ReadTurn:
     """One turn before pairing. `name` and `answers` are what a result says of the call that it belongs to."""
 
     role: Role
@@ -51,14 +51,14 @@ class Turn:
 class Reading:
     """What was read so far, and what had to be mended for it (an ordered set)."""
 
-    turns: list[Turn] = field(default_factory=list)
+    turns: list[ReadTurn] = field(default_factory=list)
     repairs: dict[str, None] = field(default_factory=dict)
 
 
-def assistant_turn(body: str, reading: Reading) -> Turn:
+def read_assistant_turn(body: str, reading: Reading) -> ReadTurn:
     """Split an assistant's text into text, `<think>` and `<tool_call>`."""
     if "<" not in body:
-        return Turn("assistant", trimmed(body) or None)
+        return ReadTurn("assistant", trim_blank_lines(body) or None)
     thoughts: list[str] = []
 
     def keep(found: re.Match[str]) -> str:
@@ -77,21 +77,21 @@ def assistant_turn(body: str, reading: Reading) -> Turn:
             reading.repairs["missing_close_tag"] = None
             if ANY_THOUGHT.search(body):
                 raise Unreadable("a <think> that is never closed")
-    turn = Turn("assistant", reasoning="\n".join(t for t in thoughts if t) or None)
+    turn = ReadTurn("assistant", reasoning="\n".join(t for t in thoughts if t) or None)
     pieces, at = [], 0
     for found in CALL.finditer(body):
         pieces.append(body[at : found.start()])
         at = found.end()
-        turn.calls += tagged_calls(found, reading)
+        turn.calls += read_tagged_calls(found, reading)
     pieces.append(body[at:])
-    turn.text = "\n".join(piece for piece in map(trimmed, pieces) if piece) or None
+    turn.text = "\n".join(piece for piece in map(trim_blank_lines, pieces) if piece) or None
     return turn
 
 
-def tagged_calls(found: re.Match[str], reading: Reading) -> list[ReadCall]:
+def read_tagged_calls(found: re.Match[str], reading: Reading) -> list[ReadCall]:
     name = NAME.search(found[2]) if found[2] else None
     try:
-        read, repairs = bare_calls(found[3], name[1] if name else None)
+        read, repairs = read_bare_calls(found[3], name[1] if name else None)
     except RepairError as error:
         raise Unreadable(f"a call cannot be read: {error.detail}") from None
     if not found[4]:
@@ -102,7 +102,7 @@ def tagged_calls(found: re.Match[str], reading: Reading) -> list[ReadCall]:
     return read
 
 
-def trimmed(text: str) -> str:
+def trim_blank_lines(text: str) -> str:
     """Remove blank lines around a text; indentation and inner blank lines stay."""
     text = text.strip("\n")
     if not text or not (text[0].isspace() or text[-1].isspace()):
@@ -116,33 +116,33 @@ def trimmed(text: str) -> str:
     return "\n".join(lines[first:last])
 
 
-def tool_turn(content: Any, *, name: str | None = None, answers: str | None = None) -> Turn:
+def make_tool_turn(content: Any, *, name: str | None = None, answers: str | None = None) -> ReadTurn:
     """Make a result: a JSON value becomes compact JSON text, other text stays unchanged."""
     if not isinstance(content, str):
-        return Turn("tool", compact(content), name=name, answers=answers, failed=is_error(content))
-    return Turn("tool", content, name=name, answers=answers, failed=content.startswith(('{"error":', "Error:")))
+        return ReadTurn("tool", write_compact_json(content), name=name, answers=answers, failed=is_error(content))
+    return ReadTurn("tool", content, name=name, answers=answers, failed=content.startswith(('{"error":', "Error:")))
 
 
-def result_text(body: str, reading: Reading, *, name: str | None = None, answers: str | None = None) -> Turn:
+def read_result_turn(body: str, reading: Reading, *, name: str | None = None, answers: str | None = None) -> ReadTurn:
     """Read a result from a text form: JSON if it is an object or a list, else text."""
-    body = trimmed(body)
+    body = trim_blank_lines(body)
     if body.lstrip().startswith(("{", "[", "```")):
         fenced = body.lstrip().startswith("```")
         try:
-            value, repairs = loads(body, exact=not fenced)
+            value, repairs = load_json(body, exact=not fenced)
         except RepairError:
-            return tool_turn(body, name=name, answers=answers)
+            return make_tool_turn(body, name=name, answers=answers)
         if isinstance(value, dict | list) and not NOT_A_RESULT & set(repairs):
             reading.repairs.update(dict.fromkeys(repairs))
-            return tool_turn(value, name=name, answers=answers)
-    return tool_turn(body, name=name, answers=answers)
+            return make_tool_turn(value, name=name, answers=answers)
+    return make_tool_turn(body, name=name, answers=answers)
 
 
 def is_error(value: Any) -> bool:
     return isinstance(value, dict) and bool(value.get("error"))
 
 
-def assemble(reading: Reading) -> tuple[list[Message], list[Issue]]:
+def assemble_messages(reading: Reading) -> tuple[list[Message], list[Issue]]:
     """Build messages with call ids `call_1`, `call_2`, …; each result gets the id of the call that it answers, if any."""
     messages: list[Message] = []
     issues: list[Issue] = []
@@ -155,7 +155,7 @@ def assemble(reading: Reading) -> tuple[list[Message], list[Issue]]:
             while end < len(turns) and turns[end].role == "tool":
                 end += 1
             asked = messages[-1].calls if messages and messages[-1].role == "assistant" else []
-            messages += answered(turns[at:end], asked, given, reading)
+            messages += pair_results(turns[at:end], asked, given, reading)
             at = end
             continue
         at += 1
@@ -184,10 +184,12 @@ def assemble(reading: Reading) -> tuple[list[Message], list[Issue]]:
     return messages, issues
 
 
-def answered(turns: list[Turn], asked: list[ToolCall], given: dict[str, str], reading: Reading) -> list[Message]:
+def pair_results(
+    turns: list[ReadTurn], asked: list[ToolCall], given: dict[str, str], reading: Reading
+) -> list[Message]:
     """Pair results, in the order written, with calls: by id or name if given, else with the next open call."""
     if len(turns) == 1 and len(asked) > 1:
-        turns = parted(turns[0], len(asked), reading)
+        turns = split_results(turns[0], len(asked), reading)
     waiting = {call.id: call for call in asked}
     ours = set(waiting)
     messages = []
@@ -212,16 +214,16 @@ def answered(turns: list[Turn], asked: list[ToolCall], given: dict[str, str], re
     return messages
 
 
-def parted(turn: Turn, count: int, reading: Reading) -> list[Turn]:
+def split_results(turn: ReadTurn, count: int, reading: Reading) -> list[ReadTurn]:
     """Split the results of parallel calls that were written as one JSON list."""
     text = turn.text or ""
     if not text.lstrip().startswith("["):
         return [turn]
     try:
-        value, _ = loads(text, exact=True)
+        value, _ = load_json(text, exact=True)
     except RepairError:
         return [turn]
     if not isinstance(value, list) or len(value) != count:
         return [turn]
     reading.repairs["parted_results"] = None
-    return [tool_turn(each) for each in value]
+    return [make_tool_turn(each) for each in value]

@@ -13,9 +13,9 @@ import orjson
 from pydantic import TypeAdapter
 
 from simia.errors import Code
-from simia.formats.reply.assemble import tool_turn, trimmed
+from simia.formats.reply.assemble import make_tool_turn, trim_blank_lines
 from simia.formats.reply.dialect_tagged import GOES_ON
-from simia.formats.reply.json_repair import EXACT, quickly
+from simia.formats.reply.json_repair import EXACT, repair_quickly
 from simia.trajectory import Message
 
 KEYS = {"role", "content", "calls", "reasoning"}
@@ -27,7 +27,7 @@ CALL, CALL_END = "<tool_call>", "</tool_call>"
 THOUGHT = re.compile(r"\A<think>([^<]*)</think>\n?")
 
 
-class Written(NamedTuple):
+class CanonicalReply(NamedTuple):
     """A reply in our form: its messages, the same as they are stored, and what was mended."""
 
     messages: list[Message]
@@ -35,22 +35,22 @@ class Written(NamedTuple):
     repairs: list[str]
 
 
-def read_canonical(text: str) -> Written | None:
+def read_canonical(text: str) -> CanonicalReply | None:
     """Read a reply that is exactly in our JSON or tagged form; None otherwise."""
-    turns: Turns | None = None
+    turns: MessageRows | None = None
     repairs: list[str] = []
     if text.startswith('{"messages"') and "</think>" not in text:
-        if found := quickly(text):
+        if found := repair_quickly(text):
             value, repairs = found
-            turns = from_json(value)
+            turns = read_json_turns(value)
     elif text.startswith("<user>\n"):
-        turns = from_tags(text)
+        turns = read_tagged_turns(text)
     if turns is None or turns.waiting or not turns.rows:
         return None
-    return Written(MESSAGES.validate_python(turns.rows), turns.rows, repairs + turns.repairs)
+    return CanonicalReply(MESSAGES.validate_python(turns.rows), turns.rows, repairs + turns.repairs)
 
 
-class Turns:
+class MessageRows:
     """Messages in the making: calls get their ids, results their calls, in the order of both."""
 
     __slots__ = ("number", "repairs", "rows", "waiting")
@@ -94,16 +94,16 @@ class Turns:
     def result(self, content: Any) -> bool:
         if not self.waiting:
             return False
-        call, turn = self.waiting.pop(), tool_turn(content)
+        call, turn = self.waiting.pop(), make_tool_turn(content)
         row = {"role": "tool", "content": turn.text, "call_id": call["id"], "name": call["name"]}
         self.rows.append(row | {"error": Code.TOOL_ERROR} if turn.failed else row)
         return True
 
 
-def from_json(value: Any) -> Turns | None:
+def read_json_turns(value: Any) -> MessageRows | None:
     if type(value) is not dict or value.keys() != {"messages"} or type(value["messages"]) is not list:
         return None
-    turns = Turns()
+    turns = MessageRows()
     for row in value["messages"]:
         if type(row) is not dict or not row.keys() <= KEYS:
             return None
@@ -126,18 +126,24 @@ def from_json(value: Any) -> Turns | None:
         elif role == "user":
             if type(content) is not str or len(row) != 2 or not turns.user(content):
                 return None
-        elif role != "tool" or len(row) != 2 or "content" not in row or is_parts(content) or not turns.result(content):
+        elif (
+            role != "tool"
+            or len(row) != 2
+            or "content" not in row
+            or may_be_text_parts(content)
+            or not turns.result(content)
+        ):
             return None
     return turns
 
 
-def is_parts(content: Any) -> bool:
+def may_be_text_parts(content: Any) -> bool:
     """Return whether this may be OpenAI's list of text parts, which is not a JSON result."""
     return type(content) is list and bool(content) and type(content[0]) is dict and "text" in content[0]
 
 
-def from_tags(text: str) -> Turns | None:
-    turns = Turns()
+def read_tagged_turns(text: str) -> MessageRows | None:
+    turns = MessageRows()
     at, end = 0, len(text)
     while at < end:
         role = ROLES.get(text[at + 1 : at + 2], "user")
@@ -156,16 +162,16 @@ def from_tags(text: str) -> Turns | None:
         while at < end and text[at] == "\n":
             at += 1
         if role == "assistant":
-            if not from_assistant(body, turns):
+            if not add_assistant(body, turns):
                 return None
-        elif "<" in body or not (turns.user(trimmed(body)) if role == "user" else from_tool(body, turns)):
+        elif "<" in body or not (turns.user(trim_blank_lines(body)) if role == "user" else add_result(body, turns)):
             return None
     return turns
 
 
-def from_assistant(body: str, turns: Turns) -> bool:
+def add_assistant(body: str, turns: MessageRows) -> bool:
     if "<" not in body:
-        return turns.assistant(trimmed(body) or None, None, [])
+        return turns.assistant(trim_blank_lines(body) or None, None, [])
     reasoning = None
     if thought := THOUGHT.match(body):
         reasoning, body = thought[1].strip() or None, body[thought.end() :]
@@ -175,7 +181,7 @@ def from_assistant(body: str, turns: Turns) -> bool:
             texts.append(line[len(CALL) : -len(CALL_END)])
         else:
             rest.append(line)
-    said = trimmed("\n".join(rest))
+    said = trim_blank_lines("\n".join(rest))
     if "<" in said or (texts and "\n" in said):
         return False
     calls = []
@@ -190,7 +196,7 @@ def from_assistant(body: str, turns: Turns) -> bool:
     return turns.assistant(said or None, reasoning, calls)
 
 
-def from_tool(body: str, turns: Turns) -> bool:
+def add_result(body: str, turns: MessageRows) -> bool:
     if not body.startswith(("{", "[")):
         return False
     try:

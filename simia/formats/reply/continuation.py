@@ -29,12 +29,12 @@ PREAMBLE = re.compile(
 )
 
 
-def cut(reply: Reply) -> bool:
+def can_continue(reply: Reply) -> bool:
     """Return whether the reply can be continued: truncated, and not entirely spent on reasoning."""
     return reply.truncated and bool(reply.text.strip())
 
 
-def continuation(request: Request, reply: Reply) -> Request:
+def build_continuation(request: Request, reply: Reply) -> Request:
     """Build the request for the rest. No `response_format`: half a JSON document matches no schema."""
     asked = [
         *request.messages,
@@ -44,9 +44,9 @@ def continuation(request: Request, reply: Reply) -> Request:
     return request.model_copy(update={"messages": asked, "response_format": None})
 
 
-def joined(first: Reply, second: Reply) -> Reply:
+def join_replies(first: Reply, second: Reply) -> Reply:
     """Join both halves into one reply: usage summed, finish reason of the second."""
-    text, seam = spliced(first.text, second.text)
+    text, seam = splice(first.text, second.text)
     thoughts = [thought for thought in (first.reasoning, second.reasoning) if thought]
     return Reply(
         text=text,
@@ -58,29 +58,29 @@ def joined(first: Reply, second: Reply) -> Reply:
     )
 
 
-def spliced(before: str, after: str) -> tuple[str, list[str]]:
+def splice(before: str, after: str) -> tuple[str, list[str]]:
     """Return the whole text, and what was removed at the seam."""
     if found := PREAMBLE.match(after):
         rest = after[found.end() :]
-        inner, fence = unfenced(before, rest)
+        inner, fence = strip_reopened_fence(before, rest)
         # Plain only if what follows proves it, or if it stands where JSON has room for neither words nor a line break.
-        if fence or overlap(before, inner)[0] or is_json(before):
-            text, seam = spliced_plain(before, rest)
+        if fence or find_overlap(before, inner)[0] or starts_as_json(before):
+            text, seam = splice_without_preamble(before, rest)
             return text, ["preamble", *seam]
-    return spliced_plain(before, after)
+    return splice_without_preamble(before, after)
 
 
-def spliced_plain(before: str, after: str) -> tuple[str, list[str]]:
+def splice_without_preamble(before: str, after: str) -> tuple[str, list[str]]:
     inner, fence = after, False
-    repeated, skipped = overlap(before, after)
+    repeated, skipped = find_overlap(before, after)
     if not repeated:  # else the fence that it may begin with is the reply's own first line, written again
-        inner, fence = unfenced(before, after)
-        repeated, skipped = overlap(before, inner)
+        inner, fence = strip_reopened_fence(before, after)
+        repeated, skipped = find_overlap(before, inner)
     seam = (["fence"] if fence else []) + ([f"overlap of {repeated}"] if repeated else [])
     return before + inner[skipped + repeated :], seam
 
 
-def overlap(before: str, after: str) -> tuple[int, int]:
+def find_overlap(before: str, after: str) -> tuple[int, int]:
     """Return (length, white space to skip first) of the longest end of `before` that `after` begins with; 0 if too short."""
     for skipped in dict.fromkeys((0, len(after) - len(after.lstrip()))):
         head = after[skipped : skipped + LEAST_OVERLAP]
@@ -94,7 +94,7 @@ def overlap(before: str, after: str) -> tuple[int, int]:
     return 0, 0
 
 
-def unfenced(before: str, after: str) -> tuple[str, bool]:
+def strip_reopened_fence(before: str, after: str) -> tuple[str, bool]:
     """Return `after` without a code fence that was reopened around the rest, and whether there was one.
 
     A fence in a turn's own text looks the same; what tells them apart is that fences come in pairs, in `before` and `after`
@@ -117,6 +117,6 @@ def unfenced(before: str, after: str) -> tuple[str, bool]:
     return (inner[: closed.start()], True) if closed else (after, False)
 
 
-def is_json(text: str) -> bool:
+def starts_as_json(text: str) -> bool:
     opened = FENCE_OPEN.match(text)
     return text[opened.end() if opened else 0 :].lstrip("\ufeff \t\n").startswith(("{", "["))

@@ -7,8 +7,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from simia.formats.reply.assemble import CALL_ROLES, ROLES, Reading, Turn, Unreadable, assistant_turn, tool_turn
-from simia.formats.reply.json_repair import ReadCall, RepairError, calls, read_call, values
+from simia.formats.reply.assemble import (
+    CALL_ROLES,
+    ROLES,
+    Reading,
+    ReadTurn,
+    Unreadable,
+    make_tool_turn,
+    read_assistant_turn,
+)
+from simia.formats.reply.json_repair import ReadCall, RepairError, load_json_values, read_call, read_call_text
 
 LISTS = ("messages", "conversations", "conversation", "trajectory", "turns", "dialogue")
 CONTENT = ("content", "value", "text")
@@ -21,15 +29,15 @@ class UnknownRole(Unreadable):
     """A message has a role that means nothing here."""
 
 
-def read_json(text: str) -> Reading:
+def read_json_reply(text: str) -> Reading:
     """Read a reply in JSON. Raises `Unreadable`."""
     try:
-        found, repairs = values(text)
+        found, repairs = load_json_values(text)
     except RepairError as error:
         raise Unreadable(error.detail) from None
     reading = Reading(repairs=dict.fromkeys(repairs))
-    rows = messages_of(found[0]) if len(found) == 1 else found
-    if rows is None or (len(found) > 1 and not all(isinstance(row, dict) and role_of(row) for row in rows)):
+    rows = find_messages(found[0]) if len(found) == 1 else found
+    if rows is None or (len(found) > 1 and not all(isinstance(row, dict) and read_role(row) for row in rows)):
         raise Unreadable("the JSON holds no list of messages" if len(found) == 1 else f"{len(found)} JSON values")
     for at, row in enumerate(rows):
         try:
@@ -43,7 +51,7 @@ def read_json(text: str) -> Reading:
     return reading
 
 
-def messages_of(value: Any) -> list[Any] | None:
+def find_messages(value: Any) -> list[Any] | None:
     if isinstance(value, list):
         return value
     if not isinstance(value, dict):
@@ -55,61 +63,65 @@ def messages_of(value: Any) -> list[Any] | None:
         if isinstance(inner, list):
             return inner
         if isinstance(inner, dict):
-            return messages_of(inner)
+            return find_messages(inner)
     return None
 
 
 def holds_turns(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(isinstance(row, dict) and role_of(row) for row in value)
+    return isinstance(value, list) and bool(value) and all(isinstance(row, dict) and read_role(row) for row in value)
 
 
-def role_of(row: dict[str, Any]) -> str:
+def read_role(row: dict[str, Any]) -> str:
     role = row.get("role", row.get("from"))
     return role.strip().lower() if isinstance(role, str) else ""
 
 
-def read_message(row: Any, reading: Reading) -> Turn:
+def read_message(row: Any, reading: Reading) -> ReadTurn:
     if not isinstance(row, dict):
         raise Unreadable("not an object")
-    name = role_of(row)
+    name = read_role(row)
     if name in CALL_ROLES:
-        return Turn("assistant", calls=listed_calls(first(row, CONTENT + CALLS), reading), reasoning=thought(row))
+        return ReadTurn(
+            "assistant",
+            calls=read_message_calls(get_first(row, CONTENT + CALLS), reading),
+            reasoning=read_reasoning(row),
+        )
     role = ROLES.get(name)
     if role is None:
         raise UnknownRole(f"role {name[:40]!r}")
     if role == "tool":
         given = row.get("tool_call_id", row.get("call_id", row.get("id")))
         called = row.get("name", row.get("tool"))
-        return tool_turn(
-            result_of(row),
+        return make_tool_turn(
+            read_result(row),
             name=called if isinstance(called, str) and called else None,
             answers=given if isinstance(given, str) else None,
         )
-    text = text_of(first(row, CONTENT))
+    text = read_text(get_first(row, CONTENT))
     if role != "assistant":
-        return Turn(role, text)
+        return ReadTurn(role, text)
     if text and "<" in text and ("<think" in text or "<tool_call>" in text or "<reasoning>" in text):
-        turn = assistant_turn(text, reading)
+        turn = read_assistant_turn(text, reading)
     else:
-        turn = Turn("assistant", text or None)
-    turn.reasoning = turn.reasoning or thought(row)
-    turn.calls += listed_calls(first(row, CALLS), reading)
+        turn = ReadTurn("assistant", text or None)
+    turn.reasoning = turn.reasoning or read_reasoning(row)
+    turn.calls += read_message_calls(get_first(row, CALLS), reading)
     return turn
 
 
-def first(row: dict[str, Any], keys: tuple[str, ...]) -> Any:
+def get_first(row: dict[str, Any], keys: tuple[str, ...]) -> Any:
     for key in keys:
         if (value := row.get(key)) is not None:
             return value
     return None
 
 
-def thought(row: dict[str, Any]) -> str | None:
-    found = first(row, REASONING)
+def read_reasoning(row: dict[str, Any]) -> str | None:
+    found = get_first(row, REASONING)
     return found if isinstance(found, str) and found.strip() else None
 
 
-def text_of(content: Any) -> str | None:
+def read_text(content: Any) -> str | None:
     """Return text, also from OpenAI's list of text parts."""
     if content is None or isinstance(content, str):
         return content
@@ -118,7 +130,7 @@ def text_of(content: Any) -> str | None:
     raise Unreadable(f"content is {type(content).__name__}, not text")
 
 
-def result_of(row: dict[str, Any]) -> Any:
+def read_result(row: dict[str, Any]) -> Any:
     key = next((key for key in RESULT if key in row), None)
     content = row[key] if key else ""
     if isinstance(content, list) and content and all(is_text_part(part) for part in content):
@@ -130,11 +142,11 @@ def is_text_part(part: Any) -> bool:
     return isinstance(part, dict) and part.keys() == {"type", "text"} and part["type"] == "text"
 
 
-def listed_calls(given: Any, reading: Reading) -> list[ReadCall]:
+def read_message_calls(given: Any, reading: Reading) -> list[ReadCall]:
     if given is None or given == "":
         return []
     if isinstance(given, str):
-        read, repairs = calls(given)
+        read, repairs = read_call_text(given)
         reading.repairs.update(dict.fromkeys(repairs))
         return read
     found = []

@@ -8,8 +8,15 @@ from __future__ import annotations
 
 import re
 
-from simia.formats.reply.assemble import Reading, Turn, Unreadable, assistant_turn, result_text, trimmed
-from simia.formats.reply.json_repair import RepairError, calls
+from simia.formats.reply.assemble import (
+    Reading,
+    ReadTurn,
+    Unreadable,
+    read_assistant_turn,
+    read_result_turn,
+    trim_blank_lines,
+)
+from simia.formats.reply.json_repair import RepairError, read_call_text
 
 USER = ("user", "human")
 ASSISTANT = ("assistant", "gpt", "ai", "agent", "model")
@@ -28,14 +35,14 @@ LINE = re.compile(
 )
 
 
-def read_plain(text: str) -> Reading | None:
+def read_plain_reply(text: str) -> Reading | None:
     """Read turns that begin with role words; None if no line looks like a role. Raises `Unreadable`."""
     heads = [line for line in LINE.finditer(text) if line["before"] or ":" in line["after"]]
     if not heads:
         return None
-    style = style_of(heads[0])
+    style = describe_style(heads[0])
     for head in heads:
-        if style_of(head) != style or head["indent"]:
+        if describe_style(head) != style or head["indent"]:
             number = text.count("\n", 0, head.start()) + 1
             raise Unreadable(f"line {number} may be a turn or content: {head[0].strip()[:60]!r}")
     if ROLE_IN_JSON.search(text):
@@ -45,29 +52,29 @@ def read_plain(text: str) -> Reading | None:
     reading = Reading(repairs={"plain_roles": None})
     ends = [head.start() for head in heads[1:]] + [len(text)]
     for head, end in zip(heads, ends, strict=True):
-        body = trimmed(head["rest"].strip() + text[head.end() : end])
-        reading.turns.append(plain_turn(KINDS[head["word"].lower()], body, reading))
+        body = trim_blank_lines(head["rest"].strip() + text[head.end() : end])
+        reading.turns.append(read_plain_turn(KINDS[head["word"].lower()], body, reading))
     return reading
 
 
-def style_of(head: re.Match[str]) -> tuple[str, str, str]:
+def describe_style(head: re.Match[str]) -> tuple[str, str, str]:
     word = head["word"]
     case = "upper" if word.isupper() else "lower" if word.islower() else "title"
     return (head["before"] or "").strip(), re.sub(r"\s", "", head["after"]), case
 
 
-def plain_turn(kind: str, body: str, reading: Reading) -> Turn:
+def read_plain_turn(kind: str, body: str, reading: Reading) -> ReadTurn:
     if kind == "u":
-        return Turn("user", body)
+        return ReadTurn("user", body)
     if kind == "a":
-        return assistant_turn(body, reading)
+        return read_assistant_turn(body, reading)
     if kind == "t":
-        return result_text(body, reading)
+        return read_result_turn(body, reading)
     try:
-        read, repairs = calls(body)
+        read, repairs = read_call_text(body)
     except RepairError as error:
         raise Unreadable(f"a call cannot be read: {error.detail}") from None
     if "trailing_text" in repairs:
         raise Unreadable("text after a call")
     reading.repairs.update(dict.fromkeys(repairs))
-    return Turn("assistant", calls=read)
+    return ReadTurn("assistant", calls=read)

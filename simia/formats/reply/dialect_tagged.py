@@ -12,7 +12,15 @@ import textwrap
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from simia.formats.reply.assemble import ROLES, Reading, Turn, Unreadable, assistant_turn, result_text, trimmed
+from simia.formats.reply.assemble import (
+    ROLES,
+    Reading,
+    ReadTurn,
+    Unreadable,
+    read_assistant_turn,
+    read_result_turn,
+    trim_blank_lines,
+)
 from simia.trajectory import Role
 
 NAMES = "user|human|assistant|gpt|ai|agent|tool|function|observation|environment|tool_response|tool_result|system"
@@ -41,7 +49,7 @@ class Tag(NamedTuple):
     end: int
 
 
-def tags(text: str) -> Iterator[Tag]:
+def iterate_tags(text: str) -> Iterator[Tag]:
     """Yield opening tags at the start of a line, and closing ones at the start or the end of one."""
     for found in TAG.finditer(text):
         line = text.rfind("\n", 0, found.start()) + 1
@@ -53,7 +61,7 @@ def tags(text: str) -> Iterator[Tag]:
             yield Tag(name, ROLES[name], closing, found[3], indent, start, found.end())
 
 
-def read_tagged(text: str) -> Reading | None:
+def read_tagged_reply(text: str) -> Reading | None:
     """Read turns between tags; None if there are no tags. Raises `Unreadable`."""
     if "<" not in text:
         return None
@@ -62,7 +70,7 @@ def read_tagged(text: str) -> Reading | None:
     opened: Tag | None = None
     closed_at: int | None = None
     inner = 0
-    for tag in tags(text):
+    for tag in iterate_tags(text):
         # `<tool_response>` inside a tool turn is part of it, not a turn.
         if opened and closed_at is None and tag.name in INNER and opened.role == "tool" and opened.name not in INNER:
             inner += -1 if tag.closing else 1
@@ -72,14 +80,14 @@ def read_tagged(text: str) -> Reading | None:
         if not tag.closing:
             if opened and closed_at is None:
                 reading.repairs["missing_close_tag"] = None
-                add(opened, text[opened.end : tag.start], reading)
+                add_turn(opened, text[opened.end : tag.start], reading)
             elif closed_at is not None:
-                between(text[closed_at : tag.start], reading)
+                read_between_turns(text[closed_at : tag.start], reading)
             opened, closed_at = tag, None
         elif opened is None or closed_at is not None or tag.role != opened.role:
             raise Unreadable(f"</{tag.name}> closes nothing: tags inside a turn, or a tag too many")
         else:
-            add(opened, text[opened.end : tag.start], reading)
+            add_turn(opened, text[opened.end : tag.start], reading)
             closed_at = tag.end
     if opened is None:
         return None
@@ -87,9 +95,9 @@ def read_tagged(text: str) -> Reading | None:
         if opened.role == "tool":  # no conversation ends there: what is missing is more than a tag
             raise Unreadable("the text is cut off inside a result")
         reading.repairs["missing_close_tag"] = None
-        add(opened, text[opened.end :], reading)
+        add_turn(opened, text[opened.end :], reading)
     elif STRAY_CALL.match(text[closed_at:]):
-        between(text[closed_at:], reading)
+        read_between_turns(text[closed_at:], reading)
     elif rest := text[closed_at:].strip():
         if GOES_ON.search(rest):
             raise Unreadable("after the last turn there is more of a conversation")
@@ -97,32 +105,32 @@ def read_tagged(text: str) -> Reading | None:
     return reading
 
 
-def between(text: str, reading: Reading) -> None:
+def read_between_turns(text: str, reading: Reading) -> None:
     """Check the text between two turns: blank lines and rules are ignored, a call without a turn is the assistant's."""
     if STRAY_CALL.match(text):
-        reading.turns.append(assistant_turn(text, reading))
+        reading.turns.append(read_assistant_turn(text, reading))
         if reading.turns[-1].text:
             raise Unreadable("text between two turns")
     elif any(char.isalnum() for char in text):
         raise Unreadable(f"text between two turns: {text.strip()[:60]!r}")
 
 
-def add(tag: Tag, body: str, reading: Reading) -> None:
-    body = without_misspelt_end(tag, body, reading)
+def add_turn(tag: Tag, body: str, reading: Reading) -> None:
+    body = strip_misspelt_end(tag, body, reading)
     if tag.indent:
         body = textwrap.dedent(body)
         reading.repairs["indented_tags"] = None
     if tag.role == "assistant":
-        reading.turns.append(assistant_turn(body, reading))
+        reading.turns.append(read_assistant_turn(body, reading))
     elif tag.role == "tool":
-        reading.turns += tool_turns(tag.attributes, body, reading)
+        reading.turns += read_tool_turns(tag.attributes, body, reading)
     else:
         # A closing tag on the opening tag's own line: the space between is not the user's.
-        text = trimmed(body) if "\n" in body else body.strip()
-        reading.turns.append(Turn(tag.role, text))
+        text = trim_blank_lines(body) if "\n" in body else body.strip()
+        reading.turns.append(ReadTurn(tag.role, text))
 
 
-def without_misspelt_end(tag: Tag, body: str, reading: Reading) -> str:
+def strip_misspelt_end(tag: Tag, body: str, reading: Reading) -> str:
     """Remove a closing tag that is misspelt (`</asistant>`) or broken off (`</assis`)."""
     found = LAST_TAG.search(body)
     if found is None or f"<{found[1]}" in body[: found.start()]:
@@ -134,17 +142,17 @@ def without_misspelt_end(tag: Tag, body: str, reading: Reading) -> str:
     return body
 
 
-def tool_turns(attributes: str, body: str, reading: Reading) -> list[Turn]:
+def read_tool_turns(attributes: str, body: str, reading: Reading) -> list[ReadTurn]:
     """Read one result, or several in a tag each."""
     blocks = list(INNER_BLOCK.finditer(body))
     if not blocks:
-        return [one_result(attributes, body, reading)]
+        return [read_single_result(attributes, body, reading)]
     if INNER_BLOCK.sub("", body).strip():
         raise Unreadable("text beside <tool_response>")
-    return [one_result(block[2] or attributes, block[3], reading) for block in blocks]
+    return [read_single_result(block[2] or attributes, block[3], reading) for block in blocks]
 
 
-def one_result(attributes: str, body: str, reading: Reading) -> Turn:
+def read_single_result(attributes: str, body: str, reading: Reading) -> ReadTurn:
     given = {key.lower(): value for key, value in ATTRIBUTE.findall(attributes or "")}
     answers = given.get("tool_call_id") or given.get("call_id") or given.get("id")
-    return result_text(body, reading, name=given.get("name"), answers=answers)
+    return read_result_turn(body, reading, name=given.get("name"), answers=answers)

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple, TypeVar
 import json_repair
 import orjson
 
-from simia.formats.reply.tolerant_json import MAX_DEPTH, RepairError, Scanner
+from simia.formats.reply.tolerant_json import MAX_DEPTH, JSONScanner, RepairError
 
-__all__ = ["ReadCall", "RepairError", "arguments", "calls", "loads", "values"]
+__all__ = ["ReadCall", "RepairError", "load_json", "load_json_values", "read_arguments", "read_call_text"]
 
 MAX_CHARS = 1_000_000
 MAX_LAST_RESORT = 100_000
@@ -53,45 +53,45 @@ class ReadCall(NamedTuple):
     id: str | None = None
 
 
-def without_thoughts(text: str) -> str:
+def strip_reasoning(text: str) -> str:
     """Return the text after a model's reasoning, whose drafts do not count."""
     return text if text.lstrip().startswith(("{", "[")) else text.rpartition("</think>")[2]
 
 
-def loads(text: str, *, exact: bool = False) -> tuple[Any, list[str]]:
+def load_json(text: str, *, exact: bool = False) -> tuple[Any, list[str]]:
     """Read one JSON value; return it and the names of the repairs. `exact`: refuse text around the value."""
-    found, repairs = values(text, exact=exact)
+    found, repairs = load_json_values(text, exact=exact)
     if len(found) != 1:
         raise RepairError(f"{len(found)} values where one belongs", final=True)
     return found[0], repairs
 
 
-def values(text: str, *, exact: bool = False) -> tuple[list[Any], list[str]]:
+def load_json_values(text: str, *, exact: bool = False) -> tuple[list[Any], list[str]]:
     """Read every JSON value of a text: one, several in a row, one a line, or separated by commas."""
     try:
-        return [once(orjson.loads(text), text)], []
+        return [refuse_repeated_keys(orjson.loads(text), text)], []
     except orjson.JSONDecodeError:
         pass
     if len(text) > MAX_CHARS:
         raise RepairError(f"the text is longer than {MAX_CHARS} characters", final=True)
     repairs: dict[str, None] = {}
-    body = text if exact else without_fence(text, repairs)
+    body = text if exact else strip_json_fence(text, repairs)
     if repairs:
         try:
-            return [once(orjson.loads(body), body)], list(repairs)
+            return [refuse_repeated_keys(orjson.loads(body), body)], list(repairs)
         except orjson.JSONDecodeError:
             pass
-    if quick := quickly(body):
+    if quick := repair_quickly(body):
         return [quick[0]], [*repairs, *quick[1]]
     try:
-        return scan(body, repairs, exact=exact)
+        return scan_values(body, repairs, exact=exact)
     except RepairError as error:
         if error.final or exact:
             raise
-        return [last_resort(body, error)], [*repairs, "json_repair"]
+        return [try_json_repair(body, error)], [*repairs, "json_repair"]
 
 
-def quickly(text: str) -> tuple[Any, list[str]] | None:
+def repair_quickly(text: str) -> tuple[Any, list[str]] | None:
     """Repair the commonest slips where the parser stops; None for any other.
 
     A comma too many before a closer or missing between two values, closers missing at the very end, a comment, a raw line
@@ -100,9 +100,9 @@ def quickly(text: str) -> tuple[Any, list[str]] | None:
     repairs: dict[str, None] = {}
     for _ in range(QUICK_TRIES):
         try:
-            value = once(orjson.loads(text), text)
+            value = refuse_repeated_keys(orjson.loads(text), text)
             # What is sound as it stands is taken; mended, it keeps the limits of `scan`.
-            return None if repairs and (BIG.search(text) or deeper(value, MAX_DEPTH)) else (value, list(repairs))
+            return None if repairs and (BIG.search(text) or is_deeper(value, MAX_DEPTH)) else (value, list(repairs))
         except RepairError:
             return None
         except orjson.JSONDecodeError as error:
@@ -122,7 +122,10 @@ def quickly(text: str) -> tuple[Any, list[str]] | None:
         elif at >= len(text) and "missing_bracket" not in repairs and text[-1:] in ("}", "]"):
             for closers in ("}", "]}", "}]}"):
                 try:
-                    return once(orjson.loads(text + closers), text + closers), [*repairs, "missing_bracket"]
+                    return refuse_repeated_keys(orjson.loads(text + closers), text + closers), [
+                        *repairs,
+                        "missing_bracket",
+                    ]
                 except RepairError:
                     return None
                 except orjson.JSONDecodeError:
@@ -133,7 +136,7 @@ def quickly(text: str) -> tuple[Any, list[str]] | None:
     return None
 
 
-def deeper(value: Any, most: int) -> bool:
+def is_deeper(value: Any, most: int) -> bool:
     level = [value]
     for _ in range(most):
         level = [
@@ -147,15 +150,15 @@ def deeper(value: Any, most: int) -> bool:
     return True
 
 
-def once(value: T, text: str) -> T:
+def refuse_repeated_keys(value: T, text: str) -> T:
     """Return the value. Raises if a key occurs twice with different values: orjson would silently keep the last."""
     # Each key is followed by a colon, in the text as in the value written again; more in the text means a key that went.
     if isinstance(value, dict | list) and text.count('":') != orjson.dumps(value).count(b'":'):
-        json.loads(text, object_pairs_hook=pairs)
+        json.loads(text, object_pairs_hook=build_object)
     return value
 
 
-def pairs(found: list[tuple[str, Any]]) -> dict[str, Any]:
+def build_object(found: list[tuple[str, Any]]) -> dict[str, Any]:
     made: dict[str, Any] = {}
     for key, value in found:
         if key in made and made[key] != value:
@@ -164,7 +167,7 @@ def pairs(found: list[tuple[str, Any]]) -> dict[str, Any]:
     return made
 
 
-def without_fence(text: str, repairs: dict[str, None]) -> str:
+def strip_json_fence(text: str, repairs: dict[str, None]) -> str:
     found = FENCE.match(text)
     if not found:
         return text
@@ -176,7 +179,7 @@ def without_fence(text: str, repairs: dict[str, None]) -> str:
     return found[1]
 
 
-def scan(text: str, before: dict[str, None], *, exact: bool) -> tuple[list[Any], list[str]]:
+def scan_values(text: str, before: dict[str, None], *, exact: bool) -> tuple[list[Any], list[str]]:
     repairs = dict(before)
     start = START.search(text)
     if start is None:
@@ -185,7 +188,7 @@ def scan(text: str, before: dict[str, None], *, exact: bool) -> tuple[list[Any],
         if exact or ("\n" not in text[: start.start()] and not text[: start.start()].rstrip().endswith(":")):
             raise RepairError("text stands before the value", final=True)
         repairs["leading_text"] = None
-    scanner = Scanner(text, start.start())
+    scanner = JSONScanner(text, start.start())
     found = []
     while True:
         found.append(scanner.value())
@@ -206,7 +209,7 @@ def scan(text: str, before: dict[str, None], *, exact: bool) -> tuple[list[Any],
     return found, list(repairs)
 
 
-def last_resort(text: str, why: RepairError) -> Any:
+def try_json_repair(text: str, why: RepairError) -> Any:
     """Try json-repair; accept its value only if nothing was dropped, invented or moved."""
     body = text.strip()
     if len(body) > MAX_LAST_RESORT or not START.match(body) or body[-1] not in "}]":
@@ -221,18 +224,20 @@ def last_resort(text: str, why: RepairError) -> Any:
         written = orjson.dumps(value).decode()
     except (TypeError, orjson.JSONEncodeError):
         raise why from None
-    if letters(written) != letters(body) or any(RESIDUE.search(found) for found in strings(value)):
+    if extract_letters(written) != extract_letters(body) or any(
+        RESIDUE.search(found) for found in iterate_strings(value)
+    ):
         raise why
     return value
 
 
-def letters(text: str) -> str:
+def extract_letters(text: str) -> str:
     """Return every letter, digit and point in order, escapes decoded: no repair may change these."""
     plain = ESCAPED.sub(lambda found: chr(int(found[1], 16)) if found[1] else "", text)
     return "".join(KEPT.findall(plain))
 
 
-def strings(value: Any) -> Iterator[str]:
+def iterate_strings(value: Any) -> Iterator[str]:
     """Yield every string within, keys included."""
     stack = [value]
     while stack:
@@ -246,58 +251,58 @@ def strings(value: Any) -> Iterator[str]:
             stack.extend(node)
 
 
-def arguments(value: Any) -> tuple[dict[str, Any] | None, str | None, list[str]]:
+def read_arguments(value: Any) -> tuple[dict[str, Any] | None, str | None, list[str]]:
     """Return (arguments, raw, repairs) of an object, of its JSON text, or of that text encoded as a JSON string again."""
     repairs: list[str] = []
     given = value
     for _ in range(3):
         if isinstance(value, dict):
             if any(type(v) is float and abs(v) >= EXACT for v in value.values()):
-                return None, as_text(given), repairs
+                return None, to_text(given), repairs
             return value, None, repairs
         if value is None or (isinstance(value, str) and not value.strip()):
             return {}, None, [*repairs, "no_arguments"]
         if not isinstance(value, str):
             break
         try:
-            value, more = loads(value)
+            value, more = load_json(value)
         except RepairError:
             break
         repairs += more
-    return None, as_text(given), repairs
+    return None, to_text(given), repairs
 
 
-def as_text(value: Any) -> str:
+def to_text(value: Any) -> str:
     return value if isinstance(value, str) else orjson.dumps(value).decode()
 
 
-def calls(text: str) -> tuple[list[ReadCall], list[str]]:
+def read_call_text(text: str) -> tuple[list[ReadCall], list[str]]:
     """Read the calls of a text: one, a list, several in a row, with or without tags. Raises `RepairError`."""
     wrapped = list(WRAPPED.finditer(text))
     if not wrapped:
-        return bare_calls(text, None)
+        return read_bare_calls(text, None)
     found: list[ReadCall] = []
     repairs: list[str] = []
     if WRAPPED.sub("", text).strip():
         raise RepairError("text stands beside the calls", final=True)
     for each in wrapped:
         attribute = ATTRIBUTE.search(each[2])
-        more, names = bare_calls(each[3], attribute[1] if attribute else None)
+        more, names = read_bare_calls(each[3], attribute[1] if attribute else None)
         found += more
         repairs += names
     return found, repairs
 
 
-def bare_calls(text: str, name: str | None) -> tuple[list[ReadCall], list[str]]:
+def read_bare_calls(text: str, name: str | None) -> tuple[list[ReadCall], list[str]]:
     """Read calls without tags. `name`: the tool that the surrounding tag named; then the text is the arguments alone."""
     if function := NAMED.match(text):
         name, text = function[1], function[2]
     if name is not None:
-        read, raw, repairs = arguments(text)
+        read, raw, repairs = read_arguments(text)
         if read is None or not (read.get("name") == name and "arguments" in read):
             return [ReadCall(name, read, raw)], repairs
     try:
-        found, repairs = values(text)
+        found, repairs = load_json_values(text)
     except RepairError:
         if (named := CALL_NAME.match(text)) is None:
             raise
@@ -317,15 +322,15 @@ def read_call(value: Any) -> tuple[ReadCall, list[str]]:
     """Read a call from its object, in any of the shapes that models write."""
     before: list[str] = []
     if isinstance(value, str):
-        value, before = loads(value)
+        value, before = load_json(value)
     if not isinstance(value, dict):
-        raise RepairError(f"a call is not an object: {as_text(value)[:60]}", final=True)
+        raise RepairError(f"a call is not an object: {to_text(value)[:60]}", final=True)
     given_id = value.get("id") or value.get("call_id")
     if isinstance(value.get("function"), dict):
         value = value["function"]
     name = next((value[key] for key in NAME_KEYS if isinstance(value.get(key), str) and value[key].strip()), None)
     if name is None:
-        raise RepairError(f"a call names no tool: {as_text(value)[:60]}", final=True)
+        raise RepairError(f"a call names no tool: {to_text(value)[:60]}", final=True)
     call_id = given_id if isinstance(given_id, str) else None
     told = [key for key in ARGUMENT_KEYS if value.get(key) not in (None, "", {})]
     if len(told) > 1 and any(value[key] != value[told[0]] for key in told):
@@ -333,7 +338,7 @@ def read_call(value: Any) -> tuple[ReadCall, list[str]]:
     key = told[0] if told else next((key for key in ARGUMENT_KEYS if key in value), None)
     if key is None:
         # Arguments beside the name instead of under it: which keys are arguments would be a guess.
-        raw = None if value.keys() <= ABOUT_KEYS else as_text(value)
+        raw = None if value.keys() <= ABOUT_KEYS else to_text(value)
         return ReadCall(name.strip(), None if raw else {}, raw, call_id), before
-    read, raw, repairs = arguments(value[key])
+    read, raw, repairs = read_arguments(value[key])
     return ReadCall(name.strip(), read, raw, call_id), before + repairs

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from simia.errors import Code, Issue
-from simia.formats.reply.assemble import Reading, Unreadable, assemble
+from simia.formats.reply.assemble import Reading, Unreadable, assemble_messages
 from simia.formats.reply.canonical import read_canonical
-from simia.formats.reply.dialect_json import UnknownRole, read_json
-from simia.formats.reply.dialect_plain import read_plain
-from simia.formats.reply.dialect_tagged import read_tagged
+from simia.formats.reply.dialect_json import UnknownRole, read_json_reply
+from simia.formats.reply.dialect_plain import read_plain_reply
+from simia.formats.reply.dialect_tagged import read_tagged_reply
 from simia.trajectory import Message
 
 Form = Literal["json", "tagged", "auto"]
@@ -32,7 +32,7 @@ HEAD = 300
 
 
 @dataclass(slots=True)
-class Parsed:
+class ParsedReply:
     """`issues` is empty if and only if the messages can be used. `repairs` names what was mended, in order."""
 
     messages: list[Message] = field(default_factory=list)
@@ -42,49 +42,49 @@ class Parsed:
     """The messages as they are stored, where the reading had them at hand; whoever changes a message drops them."""
 
 
-def parse_reply(text: str, reasoning: str | None = None, *, form: Form = "auto") -> Parsed:
+def parse_reply(text: str, reasoning: str | None = None, *, form: Form = "auto") -> ParsedReply:
     """Read a reply. `reasoning` is the endpoint's separate channel: the model's own reasoning, never a trajectory."""
     text = text.replace("\r\n", "\n") if "\r" in text else text
     body = text.strip("\ufeff \t\n")
     if not body:
         detail = "everything went into the reasoning channel" if reasoning and reasoning.strip() else ""
-        return Parsed(issues=[Issue(code=Code.EMPTY_REPLY, detail=detail)])
+        return ParsedReply(issues=[Issue(code=Code.EMPTY_REPLY, detail=detail)])
     if form == "auto":
-        inner = without_fence(body)
+        inner = strip_fence(body)
         if written := read_canonical(inner):
             fence = [] if inner is body else ["code_fence"]
-            return Parsed(written.messages, repairs=[*fence, *written.repairs], rows=written.rows)
+            return ParsedReply(written.messages, repairs=[*fence, *written.repairs], rows=written.rows)
     repairs: list[str] = []
     try:
-        content = without_own_thought(text, repairs)
-        reading = read(content, form, repairs)
+        content = strip_own_reasoning(text, repairs)
+        reading = read_form(content, form, repairs)
         if reading is None or not reading.turns:
             raise Unreadable("no turns were found")
         reading.repairs = dict.fromkeys([*repairs, *reading.repairs])
-        messages, issues = assemble(reading)
+        messages, issues = assemble_messages(reading)
     except UnknownRole as error:
-        return Parsed(issues=[Issue(code=Code.UNKNOWN_ROLE, detail=str(error))], repairs=repairs)
+        return ParsedReply(issues=[Issue(code=Code.UNKNOWN_ROLE, detail=str(error))], repairs=repairs)
     except Unreadable as error:
-        return Parsed(issues=[failure(body, str(error))], repairs=repairs)
-    return Parsed(messages, issues, list(reading.repairs))
+        return ParsedReply(issues=[classify_failure(body, str(error))], repairs=repairs)
+    return ParsedReply(messages, issues, list(reading.repairs))
 
 
-def read(text: str, form: Form, repairs: list[str]) -> Reading | None:
-    inner = without_fence(text)
+def read_form(text: str, form: Form, repairs: list[str]) -> Reading | None:
+    inner = strip_fence(text)
     starts_json = inner.lstrip("\ufeff \t\n").startswith(("{", "["))
     if form == "json" or (form == "auto" and starts_json):
-        return read_json(text)
+        return read_json_reply(text)
     if inner is not text:
         repairs.append("code_fence")
-    tagged = read_tagged(inner)
+    tagged = read_tagged_reply(inner)
     if tagged is not None:
         return tagged
     if starts_json or '"messages"' in inner or '"conversations"' in inner:
-        return read_json(text)
-    return read_plain(inner)
+        return read_json_reply(text)
+    return read_plain_reply(inner)
 
 
-def without_fence(text: str) -> str:
+def strip_fence(text: str) -> str:
     """Return the inside of a fence around everything, also of one that is never closed."""
     if not (opened := FENCE_OPEN.match(text)):
         return text
@@ -92,7 +92,7 @@ def without_fence(text: str) -> str:
     return text[opened.end() : closed.start() if closed else len(text)]
 
 
-def without_own_thought(text: str, repairs: list[str]) -> str:
+def strip_own_reasoning(text: str, repairs: list[str]) -> str:
     """Drop what a reasoning model thought before it wrote; drafts in there are no turns."""
     if "think" not in text:
         return text
@@ -109,7 +109,7 @@ def without_own_thought(text: str, repairs: list[str]) -> str:
     return text
 
 
-def failure(body: str, detail: str) -> Issue:
+def classify_failure(body: str, detail: str) -> Issue:
     """Classify an unreadable reply: a model that declines does so at once and writes no turns."""
     if body[0] not in "{[<`" and len(body) < 4 * HEAD and REFUSAL.search(body[:HEAD]):
         return Issue(code=Code.REFUSAL, detail=body[:120])

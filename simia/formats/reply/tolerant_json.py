@@ -44,7 +44,7 @@ class RepairError(ValueError):
 HEX = re.compile(r"[0-9a-fA-F]{2}")
 
 
-class Scanner:
+class JSONScanner:
     """Reads one value at `at` and remembers, in order, the names of the repairs that it needed."""
 
     def __init__(self, text: str, at: int = 0) -> None:
@@ -243,9 +243,9 @@ class Scanner:
             raise RepairError("the text is cut off inside a string", final=True)
         if char in ESCAPES:
             return ESCAPES[char], at + 2, "control" if char.isalpha() else "plain"
-        if char == "u" and (unit := code_unit(self.text, at)) is not None:
+        if char == "u" and (unit := read_code_unit(self.text, at)) is not None:
             if 0xD800 <= unit < 0xDC00:
-                low = code_unit(self.text, at + 6)
+                low = read_code_unit(self.text, at + 6)
                 if low is not None and 0xDC00 <= low < 0xE000:
                     return chr(0x10000 + ((unit - 0xD800) << 10) + (low - 0xDC00)), at + 12, "plain"
             if 0xD800 <= unit < 0xE000:
@@ -261,7 +261,7 @@ class Scanner:
         return "\\" + char, at + 2, "literal" if char.isalpha() else "plain"
 
 
-def code_unit(text: str, at: int) -> int | None:
+def read_code_unit(text: str, at: int) -> int | None:
     """Return the value of the `\\uXXXX` at that place."""
     found = UNIT.match(text, at)
     return int(found[1], 16) if found else None

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from simia.statistics import wilson
+from simia.statistics import compute_wilson_interval
 
 
 @dataclass(frozen=True, slots=True)
-class Rate:
+class PassRate:
     """Passed of judged, with a 95 % interval; `errors` are verdicts that nobody could get or read."""
 
     passed: int
@@ -27,7 +27,7 @@ class Rate:
 
     @property
     def interval(self) -> tuple[float, float]:
-        return wilson(self.passed, self.judged)
+        return compute_wilson_interval(self.passed, self.judged)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,17 +43,17 @@ class Agreement:
         return self.agreed / self.both if self.both else None
 
 
-def agreement(pairs: Sequence[tuple[bool, bool]]) -> Agreement:
+def measure_agreement(pairs: Sequence[tuple[bool, bool]]) -> Agreement:
     """Measure how far two judges' verdicts on the same trajectories agree."""
     both = len(pairs)
     agreed = sum(a == b for a, b in pairs)
     if not both:
         return Agreement(0, 0, None)
     first, second = sum(a for a, _ in pairs) / both, sum(b for _, b in pairs) / both
-    return Agreement(both, agreed, beyond(agreed / both, first * second + (1 - first) * (1 - second)))
+    return Agreement(both, agreed, correct_for_chance(agreed / both, first * second + (1 - first) * (1 - second)))
 
 
-def fleiss(ratings: Sequence[Sequence[bool]]) -> float | None:
+def compute_fleiss_kappa(ratings: Sequence[Sequence[bool]]) -> float | None:
     """Compute Fleiss' kappa from a row of verdicts for each trajectory; all rows have the same length."""
     if not ratings or len(ratings[0]) < 2:
         return None
@@ -63,8 +63,8 @@ def fleiss(ratings: Sequence[Sequence[bool]]) -> float | None:
     alike = sum(sum(row) ** 2 + (raters - sum(row)) ** 2 for row in ratings)
     observed = (alike / len(ratings) - raters) / (raters * (raters - 1))
     share = sum(map(sum, ratings)) / (len(ratings) * raters)
-    return beyond(observed, share**2 + (1 - share) ** 2)
+    return correct_for_chance(observed, share**2 + (1 - share) ** 2)
 
 
-def beyond(observed: float, chance: float) -> float | None:
+def correct_for_chance(observed: float, chance: float) -> float | None:
     return (observed - chance) / (1 - chance) if chance < 1 else None

@@ -19,7 +19,7 @@ import orjson
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from simia.errors import Issue, UserError
-from simia.quality.judging.agreement import Agreement, Rate, agreement, fleiss
+from simia.quality.judging.agreement import Agreement, PassRate, compute_fleiss_kappa, measure_agreement
 from simia.quality.judging.rubric import OVERALL
 from simia.quality.judging.verdict import Verdict
 
@@ -27,7 +27,7 @@ FILE = "judgements.jsonl"
 Rule = Literal["any", "majority", "all"]
 
 
-class Judged(BaseModel):
+class JudgedItem(BaseModel):
     """One row: a judge's verdict on one accepted item."""
 
     model_config = ConfigDict(frozen=True)
@@ -49,7 +49,7 @@ class Judged(BaseModel):
 class Judgement:
     """The rows of a run, and the figures that follow from them."""
 
-    rows: list[Judged] = field(default_factory=list)
+    rows: list[JudgedItem] = field(default_factory=list)
 
     @property
     def judges(self) -> list[str]:
@@ -61,9 +61,9 @@ class Judgement:
         known = dict.fromkeys([OVERALL, *(name for row in self.rows for name in row.verdict.dimensions)])
         return [name for name in known if all(rows[judge].judges(name) for judge in judges)]
 
-    def rate(self, judge: str, dimension: str = OVERALL) -> Rate:
+    def rate(self, judge: str, dimension: str = OVERALL) -> PassRate:
         said = [row.said(dimension) for row in self.rows if row.judge == judge and row.judges(dimension)]
-        return Rate(said.count(True), len(said) - said.count(None), said.count(None))
+        return PassRate(said.count(True), len(said) - said.count(None), said.count(None))
 
     def ratings(self, judges: Sequence[str], dimension: str = OVERALL) -> dict[str, list[bool]]:
         """Return verdicts by item, in the judges' order, for items with a verdict of each judge."""
@@ -75,7 +75,7 @@ class Judgement:
         return {item: [by[j] for j in judges] for item, by in found.items() if len(by) == len(judges)}
 
     def agreement(self, first: str, second: str, dimension: str = OVERALL) -> Agreement:
-        return agreement([(a, b) for a, b in self.ratings([first, second], dimension).values()])
+        return measure_agreement([(a, b) for a, b in self.ratings([first, second], dimension).values()])
 
     def agreements(self) -> dict[tuple[str, str, str], Agreement]:
         """Compare every pair of judges on every common dimension: (first, second, dimension) → agreement."""
@@ -88,7 +88,7 @@ class Judgement:
     def kappa(self, dimension: str = OVERALL) -> float | None:
         """Compute Fleiss' kappa over all judges of this dimension; None for fewer than three."""
         judges = [judge for judge in self.judges if dimension in self.dimensions(judge)]
-        return fleiss(list(self.ratings(judges, dimension).values())) if len(judges) > 2 else None
+        return compute_fleiss_kappa(list(self.ratings(judges, dimension).values())) if len(judges) > 2 else None
 
     def disagreements(self) -> list[tuple[str, float]]:
         """List items on which judges disagree, the most disputed first: (item, share of disagreeing pairs of verdicts)."""
@@ -113,21 +113,23 @@ class Judgement:
                 refused[item] = [issue for verdict in against for issue in verdict.issues]
         return refused
 
-    def _by_item(self) -> dict[str, list[Judged]]:
-        items: dict[str, list[Judged]] = {}
+    def _by_item(self) -> dict[str, list[JudgedItem]]:
+        items: dict[str, list[JudgedItem]] = {}
         for row in self.rows:
             items.setdefault(row.item, []).append(row)
         return items
 
 
-class Book:
+class VerdictFile:
     """The file of verdicts of one run, while judging goes on. One process writes; a later row replaces an earlier one."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / FILE
-        self.rows: dict[tuple[str, str], Judged] = {(row.judge, row.item): row for row in read(self.path)}
+        self.rows: dict[tuple[str, str], JudgedItem] = {
+            (row.judge, row.item): row for row in read_verdict_rows(self.path)
+        }
 
-    def add(self, row: Judged) -> None:
+    def add(self, row: JudgedItem) -> None:
         """Append a row to the file."""
         self.rows[row.judge, row.item] = row
         with self.path.open("a+b") as file:
@@ -135,23 +137,23 @@ class Book:
                 file.seek(-1, os.SEEK_END)
                 if file.read(1) != b"\n":
                     file.write(b"\n")  # a kill tore the last line: it must not swallow this one
-            file.write(line(row))
+            file.write(encode_row(row))
 
-    def rewrite(self, rows: Iterable[Judged]) -> None:
+    def rewrite(self, rows: Iterable[JudgedItem]) -> None:
         """Replace the file by exactly these rows, all of them on disk before the old file goes."""
         aside = self.path.with_name(f"{FILE}.new")
         with aside.open("wb") as file:
-            file.writelines(line(row) for row in rows)
+            file.writelines(encode_row(row) for row in rows)
             file.flush()
             os.fsync(file.fileno())
         aside.replace(self.path)
 
 
-def line(row: Judged) -> bytes:
+def encode_row(row: JudgedItem) -> bytes:
     return orjson.dumps(row.model_dump(mode="json", exclude_defaults=True), option=orjson.OPT_APPEND_NEWLINE)
 
 
-def read(path: Path) -> list[Judged]:
+def read_verdict_rows(path: Path) -> list[JudgedItem]:
     """Read the rows of a file, none if it does not exist. A torn line is left out; other damage raises `UserError`."""
     if not path.is_file():
         return []
@@ -164,12 +166,12 @@ def read(path: Path) -> list[Judged]:
         except orjson.JSONDecodeError:
             continue
         try:
-            rows.append(Judged.model_validate(value))
+            rows.append(JudgedItem.model_validate(value))
         except ValidationError:
             raise UserError(f"{path}, line {number} is no verdict: move the file away and judge again") from None
     return rows
 
 
-def load(folder: Path) -> Judgement:
+def load_judgement(folder: Path) -> Judgement:
     """Load the verdicts on a run; of an interrupted pass the latest row of each judge and item."""
-    return Judgement(list(Book(folder).rows.values()))
+    return Judgement(list(VerdictFile(folder).rows.values()))

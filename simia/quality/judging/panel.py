@@ -11,7 +11,7 @@ from collections.abc import Coroutine, Iterable
 from typing import Any, TypeVar
 
 from simia.llm.engine import Engine
-from simia.llm.types import LLMFault, Request, reply_key
+from simia.llm.types import LLMFault, Request, make_reply_key
 from simia.quality.judging import verdict
 from simia.quality.judging.rubric import Rubric
 from simia.quality.judging.settings import Judge
@@ -38,19 +38,19 @@ class Panelist:
         """Ask for the judge's verdict. Raises `BudgetReached`, which says nothing about the trajectory."""
         request = self.rubric.request(trajectory, structured=self.engine.backend.structured)
         votes = range(self.judge.votes)
-        cast = await settle(self._vote(request, item=item, draw=draw, vote=vote) for vote in votes)
-        return verdict.majority(cast, self.names)
+        cast = await gather_all(self._vote(request, item=item, draw=draw, vote=vote) for vote in votes)
+        return verdict.combine_votes(cast, self.names)
 
     async def _vote(self, request: Request, *, item: str, draw: str, vote: int) -> Verdict:
         backend, asked = self.engine.backend, request
         for attempt in range(self.judge.tries):
             name = f"{draw}.{vote + attempt * self.judge.votes}"
-            key = reply_key(backend.alias, backend.model, asked, name)
+            key = make_reply_key(backend.alias, backend.model, asked, name)
             try:
                 reply = await self.engine.ask(asked, item=item, draw=name)
             except LLMFault as fault:
-                return verdict.error(self.names, fault.code, fault.detail, key=key)
-            read = verdict.read(reply, self.names, key=key)
+                return verdict.make_error(self.names, fault.code, fault.detail, key=key)
+            read = verdict.read_verdict(reply, self.names, key=key)
             if read.error is None:
                 return read
             asked = request
@@ -63,7 +63,7 @@ class Panelist:
         return read
 
 
-async def settle(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+async def gather_all(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     """Return all results in order. If one raises, wait for the others first: their replies are paid for."""
     done = await asyncio.gather(*work, return_exceptions=True)
     for outcome in done:

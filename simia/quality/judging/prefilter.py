@@ -11,21 +11,21 @@ from collections.abc import Sequence
 
 from simia.errors import Issue
 from simia.llm.engine import Engine
-from simia.quality.judging.panel import Panelist, settle
-from simia.quality.judging.settings import JudgeSettings
+from simia.quality.judging.panel import Panelist, gather_all
+from simia.quality.judging.settings import PrefilterSettings
 from simia.quality.judging.verdict import Verdict
 from simia.trajectory import Trajectory
 
 DRAW = "prefilter"
 
 
-async def prefilter_llm(seeds: Sequence[Trajectory], settings: JudgeSettings, engine: Engine) -> list[Verdict]:
+async def judge_seeds_by_llm(seeds: Sequence[Trajectory], settings: PrefilterSettings, engine: Engine) -> list[Verdict]:
     """Judge each seed, in order. Raises `BudgetReached`; replies received before that are in the journal."""
     panelist = Panelist(settings, engine)
-    return await settle(panelist.verdict(seed, item=f"prefilter-{seed.id}", draw=DRAW) for seed in seeds)
+    return await gather_all(panelist.verdict(seed, item=f"prefilter-{seed.id}", draw=DRAW) for seed in seeds)
 
 
-def split(
+def split_by_verdict(
     seeds: Sequence[Trajectory], verdicts: Sequence[Verdict]
 ) -> tuple[list[Trajectory], list[tuple[Trajectory, list[Issue]]]]:
     """Return (kept, refused with their faults), both in the seeds' order. A seed without a verdict is kept."""

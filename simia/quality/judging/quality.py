@@ -16,7 +16,7 @@ from typing import Any
 from simia.errors import UserError
 from simia.jobs import Run
 from simia.llm.engine import Engine
-from simia.quality.judging.judgement import Book, Judged, Judgement
+from simia.quality.judging.judgement import JudgedItem, Judgement, VerdictFile
 from simia.quality.judging.panel import Panelist
 from simia.quality.judging.settings import QualitySettings
 from simia.trajectory import Trajectory, digest
@@ -29,7 +29,7 @@ async def judge_run(
     config: QualitySettings,
     engines: dict[str, Engine],
     *,
-    on_verdict: Callable[[Judged], None] | None = None,
+    on_verdict: Callable[[JudgedItem], None] | None = None,
 ) -> Judgement:
     """Ask every judge about the sampled accepted trajectories. `engines`: one for each judge, by name; they may be the same.
 
@@ -39,14 +39,14 @@ async def judge_run(
     if missing := [name for name in config.judges if name not in engines]:
         raise UserError(f"judge {missing[0]!r} has no engine: open a model for it")
     panel = {name: Panelist(judge, engines[name]) for name, judge in config.judges.items()}
-    by = {name: identity(panelist) for name, panelist in panel.items()}
-    accepted = dict.fromkeys(item_of(body) for body in run.ledger.accepted())
-    chosen = sample(accepted, config.sample, config.seed)
-    book = Book(run.folder)
+    by = {name: hash_judge(panelist) for name, panelist in panel.items()}
+    accepted = dict.fromkeys(get_item(body) for body in run.ledger.accepted())
+    chosen = sample_items(accepted, config.sample, config.seed)
+    book = VerdictFile(run.folder)
 
     def todo() -> Iterator[Work]:
         for item in chosen:
-            trajectory = trajectory_of(run, item)
+            trajectory = read_trajectory(run, item)
             for name in panel:
                 known = book.rows.get((name, item))
                 same = known is not None and (known.by, known.trajectory) == (by[name], trajectory.id)
@@ -56,13 +56,13 @@ async def judge_run(
     async def one(work: Work) -> None:
         name, item, trajectory = work
         verdict = await panel[name].verdict(trajectory, item=f"judge-{name}-{item}", draw=f"judge.{name}")
-        judged = Judged(judge=name, by=by[name], item=item, trajectory=trajectory.id, verdict=verdict)
+        judged = JudgedItem(judge=name, by=by[name], item=item, trajectory=trajectory.id, verdict=verdict)
         book.add(judged)
         if on_verdict is not None:
             on_verdict(judged)
 
     workers = sum(engine.limits.concurrency + 16 for engine in {id(e): e for e in engines.values()}.values())
-    await drain(todo(), one, workers)
+    await run_workers(todo(), one, workers)
     book.rewrite(
         row
         for name in {**dict.fromkeys(judge for judge, _ in book.rows), **panel}
@@ -72,7 +72,7 @@ async def judge_run(
     return Judgement([book.rows[name, item] for name in panel for item in chosen])
 
 
-async def drain(todo: Iterator[Work], one: Callable[[Work], Coroutine[Any, Any, None]], workers: int) -> None:
+async def run_workers(todo: Iterator[Work], one: Callable[[Work], Coroutine[Any, Any, None]], workers: int) -> None:
     """Work through an iterator with `workers` at a time. After a failure no work is started, and running work is awaited."""
     failures: list[Exception] = []
 
@@ -90,18 +90,18 @@ async def drain(todo: Iterator[Work], one: Callable[[Work], Coroutine[Any, Any, 
         raise failures[0]
 
 
-def identity(panelist: Panelist) -> str:
+def hash_judge(panelist: Panelist) -> str:
     """Hash what a verdict depends on besides the trajectory."""
     backend, judge = panelist.engine.backend, panelist.judge
     asked = judge.model_dump(mode="json", include={"sampling", "votes", "tries", "dimensions"})
     return digest([backend.alias, backend.model, backend.structured, panelist.rubric.files, asked])
 
 
-def item_of(body: dict[str, Any]) -> str:
+def get_item(body: dict[str, Any]) -> str:
     return str(body["trajectory"]["provenance"]["item"])
 
 
-def trajectory_of(run: Run, item: str) -> Trajectory:
+def read_trajectory(run: Run, item: str) -> Trajectory:
     """Read one trajectory; a single long read would keep a running run from checkpointing its log."""
     body = run.ledger.result(item)
     if body is None or not body["trajectory"]:
@@ -109,7 +109,7 @@ def trajectory_of(run: Run, item: str) -> Trajectory:
     return Trajectory.from_row(body["trajectory"])
 
 
-def sample(found: Iterable[str], size: int | None, seed: int) -> dict[str, None]:
+def sample_items(found: Iterable[str], size: int | None, seed: int) -> dict[str, None]:
     """Choose `size` items by hash, in their order."""
     if size is None:
         return dict.fromkeys(found)

@@ -12,12 +12,12 @@ import re
 from typing import Any
 
 from simia.errors import UserError
-from simia.json_schema import TEXT, strict
+from simia.json_schema import SHORT_TEXT, build_strict_object
 from simia.llm.types import Request
-from simia.prompts import decode_result, template, text_of
+from simia.prompts import decode_result, load_template, read_prompt
 from simia.quality.judging.settings import Judge
 from simia.quotation import escape_unprintable, quote
-from simia.trajectory import Message, Trajectory, compact, digest
+from simia.trajectory import Message, Trajectory, digest, write_compact_json
 
 SECTION = re.compile(r"^## +(.+?) *$", re.M)
 NAME = re.compile(r"[a-z][a-z0-9_]*")
@@ -29,16 +29,16 @@ class Rubric:
 
     def __init__(self, judge: Judge) -> None:
         self.judge = judge
-        text, rubric_hash = text_of(judge.rubric)
-        self.about, sections = split(judge.rubric, text)
+        text, rubric_hash = read_prompt(judge.rubric)
+        self.about, sections = split_sections(judge.rubric, text)
         names = judge.dimensions if judge.dimensions is not None else list(sections)
         if missing := [name for name in names if name not in sections]:
             raise UserError(
                 f"rubric {judge.rubric} has no dimension {missing[0]!r}; it has: {', '.join(sections) or 'none'}"
             )
         self.dimensions = {name: sections[name] for name in names}
-        self._system, system_hash = template(judge.system)
-        self._request, request_hash = template(judge.request)
+        self._system, system_hash = load_template(judge.system)
+        self._request, request_hash = load_template(judge.request)
         self.files = {judge.system: system_hash, judge.request: request_hash, judge.rubric: rubric_hash}
 
     def request(self, trajectory: Trajectory, *, structured: bool) -> Request:
@@ -60,11 +60,11 @@ class Rubric:
         facts: dict[str, Any] = {
             "about": self.about,
             "dimensions": self.dimensions,
-            "tools": [escape_unprintable(compact(tool.flat())) for tool in trajectory.tools],
+            "tools": [escape_unprintable(write_compact_json(tool.flat())) for tool in trajectory.tools],
             "policy": trajectory.system,
             # No policy can hold its own hash, so none can write its last line.
             "marker": digest(trajectory.system)[:16],
-            "turns": turns(trajectory.messages),
+            "turns": render_turns(trajectory.messages),
             "end": cut,
         }
         system, request = self._system.render(facts), self._request.render(facts)
@@ -72,12 +72,12 @@ class Rubric:
 
     def schema(self) -> dict[str, Any]:
         """Build the reply's schema. The reason precedes the verdict, so that the model reasons before it decides."""
-        point = strict({"why": TEXT, "pass": {"type": "boolean"}})
-        body = strict(dict.fromkeys(self.dimensions, point))
+        point = build_strict_object({"why": SHORT_TEXT, "pass": {"type": "boolean"}})
+        body = build_strict_object(dict.fromkeys(self.dimensions, point))
         return {"type": "json_schema", "json_schema": {"name": "verdict", "schema": body}}
 
 
-def split(name: str, text: str) -> tuple[str, dict[str, str]]:
+def split_sections(name: str, text: str) -> tuple[str, dict[str, str]]:
     """Return (the text before the first section, the sections)."""
     about, *rest = SECTION.split(text)
     sections: dict[str, str] = {}
@@ -90,7 +90,7 @@ def split(name: str, text: str) -> tuple[str, dict[str, str]]:
     return " ".join(about.split()), sections
 
 
-def turns(messages: list[Message]) -> list[str]:
+def render_turns(messages: list[Message]) -> list[str]:
     """Write each turn as one line of JSON, complete enough for a judge of format."""
     called: dict[str, str] = {}  # by turns, for some dialects count their call ids anew in each
     lines = []

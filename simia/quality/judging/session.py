@@ -12,15 +12,15 @@ from pathlib import Path
 
 from pydantic import Field
 
-from simia.config import Config, parse
+from simia.config import Config, parse_config
 from simia.jobs import Ledger, Run
 from simia.jobs.database import Database
 from simia.jobs.integrity import refuse_lost_replies
 from simia.jobs.run import take_lock
-from simia.llm.backends import LLMSettings, open_backend, price_for
+from simia.llm.backends import LLMSettings, find_price, open_backend
 from simia.llm.embedded import EmbeddedSettings
-from simia.llm.engine import Engine, Journal
-from simia.quality.judging.judgement import Judged, Judgement
+from simia.llm.engine import Engine, ReplyJournal
+from simia.quality.judging.judgement import JudgedItem, Judgement
 from simia.quality.judging.quality import judge_run
 from simia.quality.judging.settings import QualitySettings
 from simia.trajectory import Usage
@@ -36,20 +36,20 @@ class RunModel(Config):
     """The model that made the trajectories, and judges them where a judge names none of its own."""
 
 
-async def judge(
+async def judge_saved_run(
     run_id: str,
     config: QualitySettings,
     *,
     runs: Path = Path("runs"),
     say: Say = print,
-    on_verdict: Callable[[Judged], None] | None = None,
+    on_verdict: Callable[[JudgedItem], None] | None = None,
 ) -> tuple[Judgement, Usage]:
     """Judge a run by id or path. Return the verdicts and the usage of all judging of this run so far."""
     run = Run.read_only(runs, run_id)
     try:
         if not (found := run.verify()).complete:
             say(f"note: {found}")
-        own = model_of(run)
+        own = load_model_settings(run)
         models = {name: judge.llm or own for name, judge in config.judges.items()}
         folder = run.folder / FOLDER
         folder.mkdir(exist_ok=True)
@@ -59,7 +59,7 @@ async def judge(
             database = Database(folder)
             stack.callback(database.close)
             ledger = Ledger(database)
-            async with opened(models, config, ledger, say) as engines:
+            async with open_engines(models, config, ledger, say) as engines:
                 judgement = await judge_run(run, config, engines, on_verdict=on_verdict)
             ledger.flush()
             return judgement, ledger.spent()[0]
@@ -67,16 +67,16 @@ async def judge(
         run.close()
 
 
-def model_of(run: Run) -> LLMSettings:
+def load_model_settings(run: Run) -> LLMSettings:
     """Return the settings of the model that made a run's trajectories. Raises `UserError` for a rollout."""
     run.refuse_rollouts("this")
     saved = run.saved_config()
-    return parse(RunModel, {"llm": saved["llm"]} if "llm" in saved else {}, where=f"run {run.id}").llm
+    return parse_config(RunModel, {"llm": saved["llm"]} if "llm" in saved else {}, where=f"run {run.id}").llm
 
 
 @contextlib.asynccontextmanager
-async def opened(
-    models: dict[str, LLMSettings], config: QualitySettings, journal: Journal, say: Say
+async def open_engines(
+    models: dict[str, LLMSettings], config: QualitySettings, journal: ReplyJournal, say: Say
 ) -> AsyncIterator[dict[str, Engine]]:
     """Open an engine for each judge; judges with the same model share one."""
     async with contextlib.AsyncExitStack() as stack:
@@ -86,7 +86,7 @@ async def opened(
             engine = next((engine for settings, engine in known if settings == model), None)
             if engine is None:
                 backend = open_backend(model, say=say)
-                engine = await stack.enter_async_context(Engine(backend, journal, config.limits, price_for(model)))
+                engine = await stack.enter_async_context(Engine(backend, journal, config.limits, find_price(model)))
                 known.append((model, engine))
             engines[name] = engine
         yield engines

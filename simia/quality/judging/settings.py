@@ -12,7 +12,7 @@ from pydantic import Field, field_validator
 
 from simia.config import OPERATIONAL, Config
 from simia.llm.backends import LLMSettings
-from simia.llm.engine import Limits
+from simia.llm.engine import EngineLimits
 
 
 class JudgeSampling(Config):
@@ -58,7 +58,7 @@ class Judge(Config):
         return votes
 
 
-class JudgeSettings(Judge):
+class PrefilterSettings(Judge):
     """The pre-filter of seeds by a model (paper §2.2)."""
 
     enabled: bool = False
@@ -76,5 +76,5 @@ class QualitySettings(Config):
     """Judge so many of the accepted trajectories, drawn by the seed; None: all. A larger sample contains a smaller one."""
     seed: int = 0
     """Number from which the sample derives."""
-    limits: Limits = Field(default_factory=Limits, json_schema_extra=OPERATIONAL)
+    limits: EngineLimits = Field(default_factory=EngineLimits, json_schema_extra=OPERATIONAL)
     """How hard each model is pushed, and what may be spent on it in one session."""

@@ -16,8 +16,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from simia.errors import Code, Issue
 from simia.formats.reply.assemble import Unreadable
-from simia.formats.reply.json_repair import RepairError, loads
-from simia.formats.reply.parse import REFUSAL, without_own_thought
+from simia.formats.reply.json_repair import RepairError, load_json
+from simia.formats.reply.parse import REFUSAL, strip_own_reasoning
 from simia.llm.types import Reply
 
 TRUE = frozenset({"true", "yes", "pass", "passed", "passes"})
@@ -57,26 +57,26 @@ class Verdict(BaseModel):
         ]
 
 
-def error(names: Sequence[str], code: Code, detail: str = "", *, key: str | None = None) -> Verdict:
+def make_error(names: Sequence[str], code: Code, detail: str = "", *, key: str | None = None) -> Verdict:
     return Verdict(dimensions=dict.fromkeys(names), error=code, detail=detail[:300], reply_key=key)
 
 
-def read(reply: Reply, names: Sequence[str], *, key: str | None = None) -> Verdict:
+def read_verdict(reply: Reply, names: Sequence[str], *, key: str | None = None) -> Verdict:
     """Read the verdict in a reply on the dimensions `names`. Pure."""
     if reply.finish == "content_filter":
-        return error(names, Code.CONTENT_FILTER, key=key)
+        return make_error(names, Code.CONTENT_FILTER, key=key)
     if reply.truncated:
-        return error(names, Code.TRUNCATED, "the verdict reached its token limit", key=key)
+        return make_error(names, Code.TRUNCATED, "the verdict reached its token limit", key=key)
     text = reply.text.strip("\ufeff \t\r\n")
     if not text:
-        return error(names, Code.EMPTY_REPLY, key=key)
+        return make_error(names, Code.EMPTY_REPLY, key=key)
     try:
-        points = unwrapped(value_of(without_own_thought(text, [])), names)
-        dimensions = {name: decision(points.get(name)) for name in names}
+        points = unwrap_points(extract_value(strip_own_reasoning(text, [])), names)
+        dimensions = {name: read_decision(points.get(name)) for name in names}
     except (RepairError, Unreadable) as why:
         declined = "{" not in text and REFUSAL.search(text[:300])
-        return error(names, Code.REFUSAL if declined else Code.UNPARSABLE, str(why), key=key)
-    rationale = {name: said for name in names if (said := reason(points.get(name)))}
+        return make_error(names, Code.REFUSAL if declined else Code.UNPARSABLE, str(why), key=key)
+    rationale = {name: said for name in names if (said := read_rationale(points.get(name)))}
     open_ = [name for name in names if dimensions[name] is None]
     if open_:
         detail = f"no clear verdict on {', '.join(open_)}"
@@ -85,61 +85,61 @@ def read(reply: Reply, names: Sequence[str], *, key: str | None = None) -> Verdi
     return Verdict(passed=passed, dimensions=dimensions, rationale=rationale, reply_key=key)
 
 
-def value_of(text: str) -> Any:
+def extract_value(text: str) -> Any:
     """Return the one JSON value of the text, without the prose around it, and repaired where it needs that."""
     first, last = text.find("{"), text.rfind("}")
     if first < 0 or last < first:
         raise RepairError("no JSON object")
     if TAKES_BACK.search(after := text[last + 1 :]):
         raise RepairError(f"the text after the verdict may take it back: {after.strip()[:60]!r}")
-    return loads(text[first : last + 1])[0]
+    return load_json(text[first : last + 1])[0]
 
 
-def unwrapped(value: Any, names: Sequence[str]) -> dict[str, Any]:
+def unwrap_points(value: Any, names: Sequence[str]) -> dict[str, Any]:
     """Return the points by dimension, also from under a single key such as `verdict`."""
     if isinstance(value, dict) and len(value) == 1:
         ((key, inner),) = value.items()
-        if plain(key) not in names and isinstance(inner, dict):
+        if normalize_key(key) not in names and isinstance(inner, dict):
             value = inner
     if not isinstance(value, dict):
         raise RepairError("the verdict is not an object")
     points: dict[str, Any] = {}
     for key, point in value.items():
-        if plain(key) in points:
-            raise RepairError(f"{plain(key)} is judged twice")
-        points[plain(key)] = point
+        if normalize_key(key) in points:
+            raise RepairError(f"{normalize_key(key)} is judged twice")
+        points[normalize_key(key)] = point
     return points
 
 
-def plain(key: str) -> str:
+def normalize_key(key: str) -> str:
     return re.sub(r"[\s-]+", "_", key.strip().lower())
 
 
-def decision(point: Any) -> bool | None:
+def read_decision(point: Any) -> bool | None:
     """Return True or False where the point states exactly that, in any accepted word; None otherwise."""
     if not isinstance(point, dict):
-        return boolean(point)
-    keys = {plain(key): value for key, value in point.items()}
-    said = [boolean(keys[key]) for key in PASS_KEYS if key in keys]
-    said += [None if (failed := boolean(keys[key])) is None else not failed for key in FAIL_KEYS if key in keys]
+        return read_boolean(point)
+    keys = {normalize_key(key): value for key, value in point.items()}
+    said = [read_boolean(keys[key]) for key in PASS_KEYS if key in keys]
+    said += [None if (failed := read_boolean(keys[key])) is None else not failed for key in FAIL_KEYS if key in keys]
     return said[0] if said and len(set(said)) == 1 else None
 
 
-def boolean(value: Any) -> bool | None:
+def read_boolean(value: Any) -> bool | None:
     if isinstance(value, bool):
         return value
     word = value.strip().strip(".!*").lower() if isinstance(value, str) else None
     return True if word in TRUE else False if word in FALSE else None
 
 
-def reason(point: Any) -> str:
+def read_rationale(point: Any) -> str:
     if not isinstance(point, dict):
         return ""
-    keys = {plain(key): value for key, value in point.items()}
+    keys = {normalize_key(key): value for key, value in point.items()}
     return next((keys[key].strip() for key in WHY_KEYS if isinstance(keys.get(key), str)), "")
 
 
-def majority(votes: Sequence[Verdict], names: Sequence[str]) -> Verdict:
+def combine_votes(votes: Sequence[Verdict], names: Sequence[str]) -> Verdict:
     """Combine votes: more than half of all votes decide each dimension; an unreadable vote counts for neither side."""
     if len(votes) == 1:
         return votes[0]

@@ -57,7 +57,7 @@ IDS = ("id", "task_id", "annotation_id", "instance_id", "name")
 
 
 @dataclass(slots=True)
-class Task:
+class BenchmarkTask:
     """What one task of a benchmark gives away."""
 
     name: str
@@ -65,25 +65,25 @@ class Task:
     calls: list[ToolCall] = field(default_factory=list)
 
 
-def tasks_of(path: Path) -> Iterator[Task | None]:
+def iterate_tasks(path: Path) -> Iterator[BenchmarkTask | None]:
     """Yield the tasks of a file; None for a row that holds none."""
-    first = next((row for row in rows(path) if isinstance(row, dict)), None)
+    first = next((row for row in iterate_rows(path) if isinstance(row, dict)), None)
     if first is not None and any(dialect.sniff(first) for dialect in formats.DIALECTS.values()):
         for number, read in enumerate(formats.read(path), start=1):
-            yield of_trajectory(f"{label(path)}#{number}", read) if isinstance(read, Trajectory) else None
+            yield task_from_trajectory(f"{name_file(path)}#{number}", read) if isinstance(read, Trajectory) else None
         return
-    for number, row in enumerate(rows(path), start=1):
-        yield of_row(path, number, row) if isinstance(row, dict) else None
+    for number, row in enumerate(iterate_rows(path), start=1):
+        yield task_from_row(path, number, row) if isinstance(row, dict) else None
 
 
-def rows(path: Path) -> Iterator[Any]:
+def iterate_rows(path: Path) -> Iterator[Any]:
     """Yield the values of a file: JSON lines, a list, an object of objects (by id), or one object. None for a line that is not JSON."""
     try:
         if path.suffix.lower() == ".jsonl":
             with path.open("rb") as file:
-                yield from (parsed(line) for line in file if line.strip())
+                yield from (parse_json(line) for line in file if line.strip())
             return
-        value = parsed(path.read_bytes())
+        value = parse_json(path.read_bytes())
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}") from None
     if isinstance(value, list):
@@ -98,35 +98,35 @@ def rows(path: Path) -> Iterator[Any]:
         yield value
 
 
-def parsed(raw: bytes) -> Any:
+def parse_json(raw: bytes) -> Any:
     try:
         return orjson.loads(raw.removeprefix(b"\xef\xbb\xbf"))
     except orjson.JSONDecodeError:
         return None
 
 
-def of_trajectory(name: str, t: Trajectory) -> Task | None:
+def task_from_trajectory(name: str, t: Trajectory) -> BenchmarkTask | None:
     texts = [message.text for message in t.messages if message.role == "user"]
     calls = [call for _, _, call in t.calls()]
-    return Task(t.task_id or name, texts, calls) if texts or calls else None
+    return BenchmarkTask(t.task_id or name, texts, calls) if texts or calls else None
 
 
-def of_row(path: Path, number: int, row: Mapping[str, Any]) -> Task | None:
-    texts, calls = list(said(row)), list(done(row))
+def task_from_row(path: Path, number: int, row: Mapping[str, Any]) -> BenchmarkTask | None:
+    texts, calls = list(iterate_texts(row)), list(iterate_calls(row))
     own = next((str(row[key]) for key in IDS if isinstance(row.get(key), str | int)), None)
     if path.parent.name == "subtasks":
         name = f"{path.parent.parent.name}/{path.stem}"
     else:
-        name = f"{label(path)}#{own or number}"
-    return Task(name, texts, calls) if texts or calls else None
+        name = f"{name_file(path)}#{own or number}"
+    return BenchmarkTask(name, texts, calls) if texts or calls else None
 
 
-def label(path: Path) -> str:
+def name_file(path: Path) -> str:
     """Return folder and file name: many benchmarks call each domain's file `tasks.json`."""
     return f"{path.parent.name}/{path.stem}" if path.parent.name else path.stem
 
 
-def said(row: Mapping[str, Any]) -> Iterator[str]:
+def iterate_texts(row: Mapping[str, Any]) -> Iterator[str]:
     """Yield texts under the known keys, and under known keys within those."""
     for key, value in row.items():
         if key in SAID:
@@ -134,27 +134,27 @@ def said(row: Mapping[str, Any]) -> Iterator[str]:
                 if isinstance(each, str):
                     yield each
                 elif isinstance(each, dict):
-                    yield from said(each)
+                    yield from iterate_texts(each)
 
 
-def done(row: Mapping[str, Any]) -> Iterator[ToolCall]:
+def iterate_calls(row: Mapping[str, Any]) -> Iterator[ToolCall]:
     for key, value in row.items():
         if key not in DONE:
             continue
         if isinstance(value, dict):
-            yield from done(value)
+            yield from iterate_calls(value)
         for each in value if isinstance(value, list) else []:
-            if isinstance(each, dict) and (call := action(each)):
+            if isinstance(each, dict) and (call := read_action(each)):
                 yield call
 
 
-def action(value: Mapping[str, Any]) -> ToolCall | None:
+def read_action(value: Mapping[str, Any]) -> ToolCall | None:
     """Read a call as name and arguments, plain or as OpenAI nests it."""
     inner = value.get("function")
     value = inner if isinstance(inner, dict) else value
     name = value.get("name") or value.get("tool") or inner
     given = next((value[key] for key in ARGUMENTS if key in value), None)
-    arguments = parsed(given.encode()) if isinstance(given, str) else given
+    arguments = parse_json(given.encode()) if isinstance(given, str) else given
     if not isinstance(name, str) or not isinstance(arguments, dict):
         return None
     return ToolCall(id="", name=name, arguments=arguments)

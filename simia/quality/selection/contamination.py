@@ -20,9 +20,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from simia.errors import Code, Issue, UserError
-from simia.quality.exact_duplicates import normal_arguments
-from simia.quality.selection.benchmark_tasks import Task, tasks_of
-from simia.quality.selection.sketches import grams
+from simia.quality.exact_duplicates import normalize_arguments
+from simia.quality.selection.benchmark_tasks import BenchmarkTask, iterate_tasks
+from simia.quality.selection.sketches import hash_grams
 from simia.trajectory import ToolCall, Trajectory
 
 GRAM = 8
@@ -43,7 +43,7 @@ FOLDED = {
 
 
 @dataclass(slots=True)
-class Counts:
+class BenchmarkCounts:
     """What a benchmark's index was made of. `unread`: rows that hold neither words nor calls of a task."""
 
     files: int = 0
@@ -54,14 +54,14 @@ class Counts:
     unread: int = 0
 
 
-class Benchmark:
+class BenchmarkIndex:
     """An index of one benchmark. `findings` tells what a trajectory repeats of it."""
 
-    def __init__(self, name: str, tasks: Iterable[Task | None], *, n: int = GRAM) -> None:
+    def __init__(self, name: str, tasks: Iterable[BenchmarkTask | None], *, n: int = GRAM) -> None:
         if n < LEAST:
             raise UserError(f"benchmark {name}: grams of {n} words meet by chance; take {LEAST} or more")
         self.name, self.n = name, n
-        self.counts = Counts()
+        self.counts = BenchmarkCounts()
         self._tasks: list[str] = []
         # From a hash to the first task that has it.
         self._grams: dict[int, int] = {}
@@ -76,26 +76,26 @@ class Benchmark:
         self.counts.grams, self.counts.whole, self.counts.pairs = map(len, (self._grams, self._whole, self._pairs))
 
     @classmethod
-    def load(cls, name: str, paths: Sequence[str | Path], *, n: int = GRAM) -> Benchmark:
+    def load(cls, name: str, paths: Sequence[str | Path], *, n: int = GRAM) -> BenchmarkIndex:
         """Load files of trajectories or tasks, folders of OfficeBench tasks, and patterns (`officebench/[23]-*`)."""
-        files = [file for path in paths for file in files_of(name, Path(path))]
-        benchmark = cls(name, (task for file in files for task in tasks_of(file)), n=n)
+        files = [file for path in paths for file in find_files(name, Path(path))]
+        benchmark = cls(name, (task for file in files for task in iterate_tasks(file)), n=n)
         benchmark.counts.files = len(files)
         if not (benchmark._grams or benchmark._whole or benchmark._pairs):
             raise UserError(f"benchmark {name}: no task's words or calls were found in {', '.join(map(str, paths))}")
         return benchmark
 
-    def _add(self, task: Task) -> None:
+    def _add(self, task: BenchmarkTask) -> None:
         number = len(self._tasks)
         self._tasks.append(task.name)
         for text in task.texts:
-            said = words(text)
+            said = split_words(text)
             if len(said) >= self.n:
-                for gram in grams(said, self.n):
+                for gram in hash_grams(said, self.n):
                     self._grams.setdefault(gram, number)
             elif len(said) >= LEAST and len(task.texts) == 1:  # of a longer task it is a piece that anybody may say
                 self._whole.setdefault(hash(tuple(said)), number)
-        for pair in grams([key(call) for call in task.calls if call.arguments], 2):
+        for pair in hash_grams([normalize_call(call) for call in task.calls if call.arguments], 2):
             self._pairs.setdefault(pair, number)
 
     def report(self) -> dict[str, int]:
@@ -104,24 +104,24 @@ class Benchmark:
 
     def findings(self, t: Trajectory) -> list[Issue]:
         """Report one issue for each task and kind, with the longest piece in common."""
-        return [*self._said(t), *self._called(t)]
+        return [*self._said(t), *self._find_calls(t)]
 
     def _said(self, t: Trajectory) -> Iterator[Issue]:
         found: dict[int, tuple[int, int, str]] = {}  # by task: words, message, piece
         for i, message in enumerate(t.messages):
             if message.role != "user":
                 continue
-            said = words(message.text)
+            said = split_words(message.text)
             if len(said) < self.n:
                 number = self._whole.get(hash(tuple(said)))
                 if number is not None:
-                    keep(found, number, (len(said), i, " ".join(said)))
+                    keep_longest(found, number, (len(said), i, " ".join(said)))
                 continue
-            own = grams(said, self.n)
+            own = hash_grams(said, self.n)
             if self._grams.keys().isdisjoint(own):
                 continue
             for number, start, end in self._spans(own):
-                keep(found, number, (end - start, i, " ".join(WORD.findall(message.text.lower())[start:end])))
+                keep_longest(found, number, (end - start, i, " ".join(WORD.findall(message.text.lower())[start:end])))
         for number, (length, i, piece) in found.items():
             yield self._issue(number, f"messages[{i}]", f"{length} words, “{piece[:QUOTED]}”")
 
@@ -135,9 +135,9 @@ class Benchmark:
                     yield current, start, at - 1 + self.n
                 start, current = at, number
 
-    def _called(self, t: Trajectory) -> Iterator[Issue]:
+    def _find_calls(self, t: Trajectory) -> Iterator[Issue]:
         calls = [(i, j, call) for i, j, call in t.calls() if call.arguments]
-        own = grams([key(call) for _, _, call in calls], 2)
+        own = hash_grams([normalize_call(call) for _, _, call in calls], 2)
         if self._pairs.keys().isdisjoint(own):
             return
         seen: set[int] = set()
@@ -147,7 +147,7 @@ class Benchmark:
                 seen.add(number)
                 i, j, _ = calls[at]
                 piece = " → ".join(
-                    f"{call.name}({normal_arguments(call.arguments)})" for _, _, call in calls[at : at + 2]
+                    f"{call.name}({normalize_arguments(call.arguments)})" for _, _, call in calls[at : at + 2]
                 )
                 yield self._issue(number, f"messages[{i}].calls[{j}]", f"calls {piece[:QUOTED]}")
 
@@ -155,21 +155,21 @@ class Benchmark:
         return Issue(code=Code.CONTAMINATED, where=where, detail=f"{self.name}, task {self._tasks[number]}: {piece}")
 
 
-def keep(found: dict[int, tuple[int, int, str]], number: int, piece: tuple[int, int, str]) -> None:
+def keep_longest(found: dict[int, tuple[int, int, str]], number: int, piece: tuple[int, int, str]) -> None:
     if number not in found or piece[0] > found[number][0]:
         found[number] = piece
 
 
-def words(text: str) -> list[str]:
+def split_words(text: str) -> list[str]:
     said = WORD.findall(text.lower())
     return list(map(FOLDED.get, said, said))
 
 
-def key(call: ToolCall) -> tuple[str, str]:
-    return call.name, normal_arguments(call.arguments)
+def normalize_call(call: ToolCall) -> tuple[str, str]:
+    return call.name, normalize_arguments(call.arguments)
 
 
-def files_of(name: str, path: Path) -> list[Path]:
+def find_files(name: str, path: Path) -> list[Path]:
     """Find the files behind a path: the file itself, a folder's tasks, or the matches of a pattern."""
     if path.is_file():
         return [path]
@@ -181,7 +181,7 @@ def files_of(name: str, path: Path) -> list[Path]:
         root = Path(path.anchor) if path.is_absolute() else Path()
         pattern = str(path.relative_to(root)) if path.is_absolute() else str(path)
         found = (
-            [file for match in sorted(root.glob(pattern)) for file in files_of(name, match)]
+            [file for match in sorted(root.glob(pattern)) for file in find_files(name, match)]
             if has_magic(pattern)
             else []
         )

@@ -35,11 +35,11 @@ class PackCoverage:
         for tool in tools:
             if tool.name not in self.known:
                 self.known.add(tool.name)
-                self.possible |= uses_of_schema(tool)
+                self.possible |= list_schema_uses(tool)
 
     def uses(self, t: Trajectory) -> Iterator[Use]:
         for _, _, call in t.calls():
-            for use in uses_of_call(call.name, call.arguments or {}):
+            for use in iterate_call_uses(call.name, call.arguments or {}):
                 if use in self.possible:
                     yield use
 
@@ -53,13 +53,13 @@ class PackCoverage:
                 "possible": len(possible),
                 "used": len(possible) - len(never),
                 "used_by_seeds": sum(len(use) == length for use in self.seeds),
-                "never": [named(use) for use in never[:MOST_NAMED]],
-                "only_in_seeds": [named(use) for use in never if use in self.seeds][:MOST_NAMED],
+                "never": [format_use(use) for use in never[:MOST_NAMED]],
+                "only_in_seeds": [format_use(use) for use in never if use in self.seeds][:MOST_NAMED],
             }
         return found
 
 
-class Coverage:
+class ToolCoverage:
     """Of a stream of trajectories against the seeds, each pack by itself."""
 
     def __init__(self, seeds: list[Trajectory]) -> None:
@@ -82,21 +82,21 @@ class Coverage:
         return pack
 
 
-def named(use: Use) -> str:
+def format_use(use: Use) -> str:
     tool, *rest = use
     return tool + (f"({'='.join(rest)})" if rest else "")
 
 
-def uses_of_schema(tool: ToolSpec) -> set[Use]:
-    return {(tool.name,), *((tool.name, *use) for use in _uses(orjson.dumps(tool.parameters)))}
+def list_schema_uses(tool: ToolSpec) -> set[Use]:
+    return {(tool.name,), *((tool.name, *use) for use in _list_cached_uses(orjson.dumps(tool.parameters)))}
 
 
 @lru_cache(maxsize=1024)
-def _uses(schema: bytes) -> frozenset[Use]:
-    return frozenset(walk(orjson.loads(schema), "", 0))
+def _list_cached_uses(schema: bytes) -> frozenset[Use]:
+    return frozenset(iterate_schema_uses(orjson.loads(schema), "", 0))
 
 
-def walk(schema: Any, at: str, depth: int) -> Iterator[Use]:
+def iterate_schema_uses(schema: Any, at: str, depth: int) -> Iterator[Use]:
     """Yield (argument) for each optional one and (argument, value) for each value of an enum, at dotted paths."""
     if not isinstance(schema, dict) or depth > MAX_SCHEMA_DEPTH:
         return
@@ -109,11 +109,11 @@ def walk(schema: Any, at: str, depth: int) -> Iterator[Use]:
         path = f"{at}.{name}" if at else name
         if not (isinstance(required, list) and name in required):
             yield (path,)
-        yield from walk(inner, path, depth + 1)
-    yield from walk(schema.get("items"), at, depth + 1)
+        yield from iterate_schema_uses(inner, path, depth + 1)
+    yield from iterate_schema_uses(schema.get("items"), at, depth + 1)
 
 
-def uses_of_call(tool: str, arguments: Mapping[str, Any]) -> Iterator[Use]:
+def iterate_call_uses(tool: str, arguments: Mapping[str, Any]) -> Iterator[Use]:
     yield (tool,)
     stack: list[tuple[str, Any]] = list(arguments.items())
     while stack:

@@ -14,11 +14,11 @@ from collections.abc import Iterable
 from typing import Any
 from zlib import crc32
 
-from simia.quality.check import estimate_tokens
-from simia.quality.selection.coverage import Coverage
-from simia.quality.selection.frequent_values import Favourites
+from simia.quality.check import estimate_trajectory_tokens
+from simia.quality.selection.coverage import ToolCoverage
+from simia.quality.selection.frequent_values import FrequentValues
 from simia.quality.selection.near_duplicates import WORDS
-from simia.quality.selection.sketches import CAP, Distinct, Frequencies, grams
+from simia.quality.selection.sketches import CAP, Distinct, Frequencies, hash_grams
 from simia.trajectory import Trajectory
 
 ORDERS = (1, 2, 3)
@@ -36,8 +36,8 @@ class Diversity:
     """Feed it one trajectory at a time; `finish` gives plain figures."""
 
     def __init__(self, seeds: Iterable[Trajectory] = (), *, cap: int = CAP) -> None:
-        self._coverage = Coverage(list(seeds))
-        self._favourites = Favourites()
+        self._coverage = ToolCoverage(list(seeds))
+        self._favourites = FrequentValues()
         self._sequences = Frequencies(cap)
         self._grams = {speaker: {n: Distinct(cap) for n in ORDERS} for speaker in SPEAKERS}
         self._lengths: dict[str, Counter[int]] = {name: Counter() for name in ("messages", "calls", "tokens")}
@@ -55,12 +55,12 @@ class Diversity:
             self._say(speaker, t)
         self._lengths["messages"][len(t.messages)] += 1
         self._lengths["calls"][len(names)] += 1
-        self._lengths["tokens"][estimate_tokens(t) if tokens is None else tokens] += 1
+        self._lengths["tokens"][estimate_trajectory_tokens(t) if tokens is None else tokens] += 1
         figures["parallel"] += any(len(message.calls) > 1 for message in t.messages)
-        failed, recovered = errors(t)
+        failed, recovered = find_errors(t)
         figures["failed"] += failed
         figures["recovered"] += recovered
-        figures["declined"] += declined(t)
+        figures["declined"] += is_declined(t)
 
     def _say(self, speaker: str, t: Trajectory) -> None:
         """Count n-grams, none of which spans two messages."""
@@ -69,7 +69,7 @@ class Diversity:
             if message.role == speaker and message.content:
                 words = list(map(crc32, message.text.encode("utf-8", "replace").translate(WORDS).split()))
                 for n in ORDERS:
-                    found[n] += grams(words, n)
+                    found[n] += hash_grams(words, n)
         for n in ORDERS:
             self._grams[speaker][n].add(found[n])
 
@@ -95,20 +95,20 @@ class Diversity:
             },
             "coverage": self._coverage.report(),
             "favourites": self._favourites.finish(),
-            "lengths": {name: quantiles(counts) for name, counts in self._lengths.items()},
+            "lengths": {name: compute_quantiles(counts) for name, counts in self._lengths.items()},
             "parallel": figures["parallel"],
             "with_errors": figures["failed"],
             "recovered": figures["recovered"],
             "declined": figures["declined"],
             "shares": {
-                "parallel": share(figures["parallel"], figures["trajectories"]),
-                "recovered": share(figures["recovered"], figures["failed"]),
-                "declined": share(figures["declined"], figures["trajectories"]),
+                "parallel": compute_share(figures["parallel"], figures["trajectories"]),
+                "recovered": compute_share(figures["recovered"], figures["failed"]),
+                "declined": compute_share(figures["declined"], figures["trajectories"]),
             },
         }
 
 
-def errors(t: Trajectory) -> tuple[bool, bool]:
+def find_errors(t: Trajectory) -> tuple[bool, bool]:
     """Return (whether a tool answered with an error, whether a call of a later turn succeeded)."""
     turn, failed_in = 0, None
     for message in t.messages:
@@ -122,7 +122,7 @@ def errors(t: Trajectory) -> tuple[bool, bool]:
     return failed_in is not None, False
 
 
-def declined(t: Trajectory) -> bool:
+def is_declined(t: Trajectory) -> bool:
     """Return whether the assistant declined and made no call afterwards; a refusal before more work is only a step."""
     for message in reversed(t.messages):
         if message.calls:
@@ -132,11 +132,11 @@ def declined(t: Trajectory) -> bool:
     return False
 
 
-def share(part: int, whole: int) -> float:
+def compute_share(part: int, whole: int) -> float:
     return round(part / whole, 4) if whole else 0.0
 
 
-def quantiles(counts: Counter[int]) -> dict[str, int]:
+def compute_quantiles(counts: Counter[int]) -> dict[str, int]:
     """Compute quantiles from a histogram: lengths take few values even for many trajectories."""
     ordered, left, found = sorted(counts), counts.total(), dict[str, int]()
     if not ordered:

@@ -14,7 +14,7 @@ LISTED = 5
 LONGEST = 60  # characters of a value
 
 
-class Favourites:
+class FrequentValues:
     """Feed it one trajectory at a time."""
 
     def __init__(self) -> None:
@@ -43,7 +43,9 @@ class Favourites:
         return found
 
 
-def grown(new: Mapping[str, Any], old: Mapping[str, Any], *, least: int = 20, by: float = 0.2) -> list[dict[str, Any]]:
+def find_grown_values(
+    new: Mapping[str, Any], old: Mapping[str, Any], *, least: int = 20, by: float = 0.2
+) -> list[dict[str, Any]]:
     """List the arguments whose most frequent value grew by at least the share `by`, the largest growth first.
     `new`, `old`: what `finish` gave; an argument with fewer values than `least` is left out, and one that had no value before."""
     found = []

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from simia.errors import UserError
 
 
-def quotas(shares: Mapping[str, float], total: int, available: Mapping[str, int]) -> dict[str, int]:
+def compute_quotas(shares: Mapping[str, float], total: int, available: Mapping[str, int]) -> dict[str, int]:
     """Turn shares into whole counts by the largest remainder. Raises `UserError` where a domain has too few."""
     if total < 0:
         raise UserError(f"mixing: the total is {total}; it must not be negative")
@@ -51,7 +51,7 @@ class Mixer:
 
     def __init__(self, shares: Mapping[str, float], total: int, available: Mapping[str, int], *, seed: int = 0) -> None:
         self.seed = seed
-        self.counts = quotas(shares, total, available)
+        self.counts = compute_quotas(shares, total, available)
         self._chosen = {
             domain: self._pick(domain, count, available[domain]) for domain, count in self.counts.items() if count
         }
@@ -68,7 +68,7 @@ class Mixer:
         """
         left = dict(self.counts)
         for place in range(sum(left.values())):
-            draw = number(self.seed, "order", place) % sum(left.values())
+            draw = hash_number(self.seed, "order", place) % sum(left.values())
             for domain, count in left.items():
                 if draw < count:
                     left[domain] -= 1
@@ -80,12 +80,12 @@ class Mixer:
         """Choose the `count` indices with the smallest hashes; one byte for each index."""
         if count == available:
             return bytearray(b"\1" * available)
-        ranked = sorted(range(available), key=lambda index: number(self.seed, domain, index))
+        ranked = sorted(range(available), key=lambda index: hash_number(self.seed, domain, index))
         chosen = bytearray(available)
         for index in ranked[:count]:
             chosen[index] = 1
         return chosen
 
 
-def number(seed: int, name: str, index: int) -> int:
+def hash_number(seed: int, name: str, index: int) -> int:
     return int.from_bytes(hashlib.blake2b(f"{seed}/{index}/{name}".encode(), digest_size=8).digest())

@@ -21,7 +21,7 @@ from typing import Any
 from zlib import crc32
 
 from simia.errors import UserError
-from simia.quality.view import arguments_text
+from simia.quality.view import encode_arguments
 from simia.trajectory import Trajectory
 
 THRESHOLD = 0.75
@@ -36,20 +36,20 @@ HIGH = int.from_bytes(b"\x00\x80" * LANES, "little")
 LOW = int.from_bytes(b"\xff\x7f" * LANES, "little")
 
 
-def signature(t: Trajectory) -> bytes:
+def compute_signature(t: Trajectory) -> bytes:
     """Compute 256 bytes: the lower halves of 128 minima, equal in every process of a little-endian machine."""
     hashes = array("I", [0])
-    hashes.extend(map(crc32, spoken(t).translate(WORDS).split()))
+    hashes.extend(map(crc32, join_texts(t).translate(WORDS).split()))
     hashes.append(0)  # an edge at either end, so that even an empty conversation has a pair
     edge = memoryview(hashes).cast("B")
     pairs = array("Q")
     for start in (0, 4):
         pairs.frombytes(edge[start : start + (len(edge) - start) // 8 * 8])
-    row = sketcher()(pairs, array("Q", [0, len(pairs)]), LANES, SEED).to_rows()[0]
+    row = load_sketcher()(pairs, array("Q", [0, len(pairs)]), LANES, SEED).to_rows()[0]
     return memoryview(array("I", row)).cast("B").cast("H")[::2].tobytes()
 
 
-def spoken(t: Trajectory) -> bytes:
+def join_texts(t: Trajectory) -> bytes:
     """Join the texts of user and assistant and the names and arguments of the calls."""
     parts: list[bytes] = []
     for message in t.messages:
@@ -59,12 +59,12 @@ def spoken(t: Trajectory) -> bytes:
                 parts.append((content if type(content) is str else message.text).encode("utf-8", "replace"))
             for call in message.calls:
                 parts.append(call.name.encode("utf-8", "replace"))
-                parts.append(arguments_text(call))
+                parts.append(encode_arguments(call))
     return b"\n".join(parts)
 
 
 @cache
-def sketcher() -> Callable[..., Any]:
+def load_sketcher() -> Callable[..., Any]:
     try:
         rensa = import_module("rensa")
     except ImportError:
@@ -73,24 +73,24 @@ def sketcher() -> Callable[..., Any]:
     return found
 
 
-def likeness(one: bytes, other: bytes) -> float:
+def estimate_similarity(one: bytes, other: bytes) -> float:
     """Estimate the Jaccard similarity of two sets of word pairs; the standard error is at most 0.045."""
-    return equal_lanes(int.from_bytes(one, "little"), int.from_bytes(other, "little")) / LANES
+    return count_equal_lanes(int.from_bytes(one, "little"), int.from_bytes(other, "little")) / LANES
 
 
-def equal_lanes(one: int, other: int) -> int:
+def count_equal_lanes(one: int, other: int) -> int:
     """Count equal 16-bit lanes, all at once: adding 0x7fff carries into a lane's top bit unless the lane is 0."""
     apart = one ^ other
     return LANES - ((((apart & LOW) + LOW) | apart) & HIGH).bit_count()
 
 
-def rows_for(threshold: float) -> int:
+def choose_band_size(threshold: float) -> int:
     """Choose lanes a band: as many as leave a pair at the threshold a candidate with probability `SURE`."""
     fit = [rows for rows in range(1, 17) if 1 - (1 - threshold**rows) ** (LANES // rows) >= SURE]
     return max(fit, default=1)
 
 
-class NearIndex:
+class NearDuplicateIndex:
     """Signatures by name. Put the seeds in first: then what is near to one is found as well as what is near to an earlier one.
 
     Two signatures are compared if they agree in a whole band; bands that are equal by chance cost a comparison, nothing else.
@@ -101,7 +101,7 @@ class NearIndex:
             raise UserError(f"a near-duplicate's threshold lies in (0, 1], not at {threshold}")
         self.threshold = threshold
         self._least = threshold * LANES
-        rows = rows_for(threshold)
+        rows = choose_band_size(threshold)
         self._bands = [(2 * rows * i, 2 * rows * (i + 1)) for i in range(LANES // rows)]
         # The latest entry of each bucket, and the one before each entry; numbered from 1, since 0 ends a chain.
         self._latest = [array("I", bytes(4 * BUCKETS)) for _ in self._bands]
@@ -129,7 +129,7 @@ class NearIndex:
         best, name = 0, None
         for number in sorted(set(self._candidates(signature))):
             at = number * SIZE
-            agree = equal_lanes(asked, int.from_bytes(self._signatures[at : at + SIZE], "little"))
+            agree = count_equal_lanes(asked, int.from_bytes(self._signatures[at : at + SIZE], "little"))
             if agree >= self._least and agree > best:
                 best, name = agree, self._names[number]
         return name

@@ -14,7 +14,7 @@ from math import log2
 CAP = 65_536
 
 
-class Sample:
+class HashSample:
     """What both sketches hold: everything up to `cap` things, then those whose mixed hash ends in enough zero bits."""
 
     def __init__(self, cap: int = CAP) -> None:
@@ -26,10 +26,10 @@ class Sample:
         return not self._bits
 
     def _keeps(self, value: int) -> bool:
-        return not mixed(value) & ((1 << self._bits) - 1)
+        return not mix_hash(value) & ((1 << self._bits) - 1)
 
 
-class Distinct(Sample):
+class Distinct(HashSample):
     """Count different things: about 70 bytes for each that is held, at most `cap` of them."""
 
     def __init__(self, cap: int = CAP) -> None:
@@ -53,7 +53,7 @@ class Distinct(Sample):
         return min(1.0, self.count / self.total) if self.total else 0.0
 
 
-class Frequencies(Sample):
+class Frequencies(HashSample):
     """Count how often each thing comes, for the entropy; at most `cap` different ones are held."""
 
     def __init__(self, cap: int = CAP) -> None:
@@ -87,11 +87,11 @@ class Frequencies(Sample):
         return max(0.0, (1 << self._bits) * -sum(share * log2(share) for share in shares))
 
 
-def mixed(value: int) -> int:
+def mix_hash(value: int) -> int:
     """Return the upper half of a multiplication: the lower bits of a tuple's hash are not uniform."""
     return (value * 0x9E3779B97F4A7C15 >> 32) & 0xFFFFFFFF
 
 
-def grams(items: Sequence[Hashable], n: int) -> list[int]:
+def hash_grams(items: Sequence[Hashable], n: int) -> list[int]:
     """Return a hash of each n items in a row."""
     return list(map(hash, zip(*(items[start:] for start in range(n)), strict=False)))

@@ -10,14 +10,14 @@ import re
 
 from simia.errors import UserError
 from simia.quality.suites.agentbench import MIND2WEB, OS, WEBSHOP
-from simia.quality.suites.base import Check, Hint, Suite, no_check, no_hint
+from simia.quality.suites.base import Check, Hint, Suite, skip_check, skip_hint
 from simia.quality.suites.office import OFFICEBENCH
 from simia.quality.suites.tau import AIRLINE, RETAIL, TELECOM
 from simia.trajectory import Trajectory
 
-__all__ = ["SUITES", "Check", "Hint", "Suite", "get", "suite_of"]
+__all__ = ["SUITES", "Check", "Hint", "Suite", "detect_suite", "get_suite"]
 
-GENERIC = Suite("generic", "apigen", "suites/generic.md", no_check, no_hint)
+GENERIC = Suite("generic", "apigen", "suites/generic.md", skip_check, skip_hint)
 SUITES: dict[str, Suite] = {
     suite.name: suite for suite in (GENERIC, AIRLINE, RETAIL, TELECOM, OS, WEBSHOP, MIND2WEB, OFFICEBENCH)
 }
@@ -36,7 +36,7 @@ WHOLE: dict[frozenset[str], str] = {
 TAU = re.compile(r"(?:^|[^a-z])tau2?[^a-z]*(airline|retail|telecom)(?:[^a-z]|$)")
 
 
-def get(name: str) -> Suite:
+def get_suite(name: str) -> Suite:
     """Return the suite of that name. Raises `UserError` with the nearest name."""
     if name in SUITES:
         return SUITES[name]
@@ -45,7 +45,7 @@ def get(name: str) -> Suite:
     raise UserError(f"no suite is named {name!r}; {hint}")
 
 
-def suite_of(t: Trajectory) -> Suite:
+def detect_suite(t: Trajectory) -> Suite:
     """Detect the suite by the tools, else by the pack's name."""
     names = frozenset(tool.name for tool in t.tools)
     if names in WHOLE:

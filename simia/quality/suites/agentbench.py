@@ -9,7 +9,14 @@ from collections.abc import Iterator
 
 from simia.errors import Issue
 from simia.formats.agentinstruct import FINISHED, STYLES
-from simia.quality.suites.base import Suite, breaks, one_call_a_turn, steps, targets, written
+from simia.quality.suites.base import (
+    Suite,
+    check_expressible,
+    check_single_calls,
+    iterate_steps,
+    make_issue,
+    make_target_hint,
+)
 from simia.trajectory import Message, Trajectory
 
 DIALECT = "agentinstruct"
@@ -21,21 +28,21 @@ CLICK = re.compile(r"(search|click)\[(.*)\]", re.DOTALL)
 SEPARATOR = "[SEP]"
 
 
-def shell(t: Trajectory, seed: Trajectory | None) -> Iterator[Issue]:
-    yield from one_call_a_turn(t)
-    yield from written(t, DIALECT)
-    for step in steps(t):
+def check_shell(t: Trajectory, seed: Trajectory | None) -> Iterator[Issue]:
+    yield from check_single_calls(t)
+    yield from check_expressible(t, DIALECT)
+    for step in iterate_steps(t):
         if WAITS.search(str(step.arguments.get("script", ""))):
-            yield breaks(step.where, "the script waits for input or opens a screen; nobody is there to type")
+            yield make_issue(step.where, "the script waits for input or opens a screen; nobody is there to type")
     last = t.messages[-1] if t.messages else None
     if last is not None and last.role == "assistant" and not last.calls and "\n" in last.text:
-        yield breaks(f"messages[{len(t.messages) - 1}]", f"the answer is one line, or {FINISHED!r}")
+        yield make_issue(f"messages[{len(t.messages) - 1}]", f"the answer is one line, or {FINISHED!r}")
 
 
-def shop(t: Trajectory, seed: Trajectory | None) -> Iterator[Issue]:
+def check_shop(t: Trajectory, seed: Trajectory | None) -> Iterator[Issue]:
     """Check that only elements of the last page are clicked, and only pages with a search box are searched."""
-    yield from one_call_a_turn(t)
-    yield from written(t, DIALECT)
+    yield from check_single_calls(t)
+    yield from check_expressible(t, DIALECT)
     page: Message | None = None
     for i, message in enumerate(t.messages):
         if message.role in ("user", "tool"):
@@ -43,31 +50,31 @@ def shop(t: Trajectory, seed: Trajectory | None) -> Iterator[Issue]:
             continue
         for j, call in enumerate(message.calls):
             value = (call.arguments or {}).get("query" if call.name == "search" else "element")
-            yield from offered(page, call.name, str(value), f"messages[{i}].calls[{j}]")
+            yield from check_offered(page, call.name, str(value), f"messages[{i}].calls[{j}]")
         if i == len(t.messages) - 1 and not message.calls and (action := CLICK.fullmatch(message.text)):
-            yield from offered(page, action[1], action[2], f"messages[{i}]")
+            yield from check_offered(page, action[1], action[2], f"messages[{i}]")
             if action[2].lower() != "buy now":
-                yield breaks(f"messages[{i}]", "the shopping does not end with click[Buy Now]")
+                yield make_issue(f"messages[{i}]", "the shopping does not end with click[Buy Now]")
 
 
-def offered(page: Message | None, action: str, value: str, where: str) -> Iterator[Issue]:
+def check_offered(page: Message | None, action: str, value: str, where: str) -> Iterator[Issue]:
     if page is None:
         return
-    search, clickables = offers(page.text)
+    search, clickables = read_offers(page.text)
     if action == "search" and search is False:
-        yield breaks(where, "a search on a page without a search box")
+        yield make_issue(where, "a search on a page without a search box")
     if action == "click" and clickables is not None and value.strip().lower() not in clickables:
-        yield breaks(where, f"a click on {value!r}, which the page does not offer")
+        yield make_issue(where, f"a click on {value!r}, which the page does not offer")
 
 
-def offers(page: str) -> tuple[bool | None, set[str] | None]:
+def read_offers(page: str) -> tuple[bool | None, set[str] | None]:
     """Return (has a search box, clickable names) of a page; None where the page does not show it."""
     listed = LISTED.search(page)
     if listed:
         try:
             actions = json.loads(listed[1])
         except (ValueError, RecursionError):
-            actions = literal(listed[1])
+            actions = parse_python_literal(listed[1])
         names = actions.get("clickables")
         box = actions.get("has_search_bar")
         # "..." is how the public demonstration leaves the list out.
@@ -79,7 +86,7 @@ def offers(page: str) -> tuple[bool | None, set[str] | None]:
     return "search" in parts, parts
 
 
-def literal(text: str) -> dict[str, object]:
+def parse_python_literal(text: str) -> dict[str, object]:
     """Parse the list as Python prints it, which the environment does too."""
     try:
         value = ast.literal_eval(text)
@@ -88,10 +95,10 @@ def literal(text: str) -> dict[str, object]:
     return value if isinstance(value, dict) else {}
 
 
-def web_page(t: Trajectory, seed: Trajectory | None) -> Iterator[Issue]:
+def check_web_page(t: Trajectory, seed: Trajectory | None) -> Iterator[Issue]:
     """Check that each chosen element is in the list of the last page."""
-    yield from one_call_a_turn(t)
-    yield from written(t, DIALECT)
+    yield from check_single_calls(t)
+    yield from check_expressible(t, DIALECT)
     page: Message | None = None
     for i, message in enumerate(t.messages):
         if message.role == "user" or (message.role == "tool" and CHOICE.search(message.text)):
@@ -101,14 +108,14 @@ def web_page(t: Trajectory, seed: Trajectory | None) -> Iterator[Issue]:
             listed = CHOICE.findall(page.text) if page else []
             where = f"messages[{i}].calls[{j}]"
             if not listed:
-                yield breaks(where, "the page lists no choices")
+                yield make_issue(where, "the page lists no choices")
             elif call.name != "none_of_the_above" and choice not in listed[1:]:
-                yield breaks(where, f"choice {choice!r} is not one of {', '.join(listed[1:])}")
+                yield make_issue(where, f"choice {choice!r} is not one of {', '.join(listed[1:])}")
 
 
-def suite(name: str) -> Suite:
-    checks = {"os": shell, "webshop": shop, "mind2web": web_page}
-    return Suite(name, DIALECT, f"suites/{name}.md", checks[name], targets(f"suites/{name}_targets.txt"))
+def make_suite(name: str) -> Suite:
+    checks = {"os": check_shell, "webshop": check_shop, "mind2web": check_web_page}
+    return Suite(name, DIALECT, f"suites/{name}.md", checks[name], make_target_hint(f"suites/{name}_targets.txt"))
 
 
-OS, WEBSHOP, MIND2WEB = (suite(name) for name in STYLES)
+OS, WEBSHOP, MIND2WEB = (make_suite(name) for name in STYLES)

@@ -9,7 +9,7 @@ from typing import Any
 
 from simia import formats, resources
 from simia.errors import Code, Issue
-from simia.formats.llamafactory import Unfit
+from simia.formats.llamafactory import UntrainableError
 from simia.prompts import read_lines
 from simia.trajectory import Message, ToolCall, Trajectory
 
@@ -33,22 +33,22 @@ class Suite:
 
     @property
     def rules_text(self) -> str:
-        return resources.find("prompts", self.rules).read_text(encoding="utf-8").strip()
+        return resources.find_resource("prompts", self.rules).read_text(encoding="utf-8").strip()
 
 
-def breaks(where: str, detail: str) -> Issue:
+def make_issue(where: str, detail: str) -> Issue:
     return Issue(code=Code.BREAKS_SUITE, where=where, detail=detail[:300])
 
 
-def no_check(t: Trajectory, seed: Trajectory | None) -> Iterator[Issue]:
+def skip_check(t: Trajectory, seed: Trajectory | None) -> Iterator[Issue]:
     yield from ()
 
 
-def no_hint(seed: Trajectory, number: int) -> str:
+def skip_hint(seed: Trajectory, number: int) -> str:
     return ""
 
 
-def targets(name: str) -> Hint:
+def make_target_hint(name: str) -> Hint:
     """Make hints from a file with one target a line, used in turn so that each occurs equally often."""
 
     def hint(seed: Trajectory, number: int) -> str:
@@ -58,25 +58,25 @@ def targets(name: str) -> Hint:
     return hint
 
 
-def one_call_a_turn(t: Trajectory, *, text: bool = False) -> Iterator[Issue]:
+def check_single_calls(t: Trajectory, *, text: bool = False) -> Iterator[Issue]:
     """Check for one call a turn. `text`: a turn may hold text beside its call."""
     for i, message in enumerate(t.messages):
         if len(message.calls) > 1:
-            yield breaks(f"messages[{i}]", f"{len(message.calls)} calls in one turn, where one is allowed")
+            yield make_issue(f"messages[{i}]", f"{len(message.calls)} calls in one turn, where one is allowed")
         if message.calls and message.text.strip() and not text:
-            yield breaks(f"messages[{i}]", "text beside a call, where a turn holds one or the other")
+            yield make_issue(f"messages[{i}]", "text beside a call, where a turn holds one or the other")
 
 
-def written(t: Trajectory, dialect: str) -> Iterator[Issue]:
+def check_expressible(t: Trajectory, dialect: str) -> Iterator[Issue]:
     """Check that the suite's text form can express the trajectory; otherwise it cannot become training data."""
     try:
         formats.get(dialect).write(t)
-    except Unfit as unfit:
-        yield breaks(unfit.issue.where, unfit.issue.detail)
+    except UntrainableError as unfit:
+        yield make_issue(unfit.issue.where, unfit.issue.detail)
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class CallStep:
     """One call with what preceded and what followed it. `at`: the index of its message."""
 
     at: int
@@ -90,14 +90,14 @@ class Step:
         return self.call.arguments or {}
 
 
-def steps(t: Trajectory) -> Iterator[Step]:
+def iterate_steps(t: Trajectory) -> Iterator[CallStep]:
     results = {message.call_id: message for message in t.messages if message.role == "tool"}
     for i, j, call in t.calls():
         before = t.messages[i - 1] if i else None
-        yield Step(i, f"messages[{i}].calls[{j}]", call, before, results.get(call.id))
+        yield CallStep(i, f"messages[{i}].calls[{j}]", call, before, results.get(call.id))
 
 
-def as_object(message: Message | None) -> dict[str, Any]:
+def parse_object(message: Message | None) -> dict[str, Any]:
     """Parse a tool's result as a JSON object; empty if it is none."""
     if message is None:
         return {}
@@ -108,9 +108,9 @@ def as_object(message: Message | None) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def failed(message: Message | None) -> bool:
+def is_failure(message: Message | None) -> bool:
     """Return whether the tool refused; then it changed nothing and broke no rule."""
     if message is None or message.error is not None:
         return True
     text = message.text.strip().lower()
-    return text.startswith(("error", '"error', "failed")) or "error" in as_object(message)
+    return text.startswith(("error", '"error', "failed")) or "error" in parse_object(message)

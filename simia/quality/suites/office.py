@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from simia.errors import Issue
 from simia.formats.officebench import APPS, SWITCH, TOOLS
-from simia.quality.suites.base import Suite, breaks, one_call_a_turn, steps, written
+from simia.quality.suites.base import Suite, check_expressible, check_single_calls, iterate_steps, make_issue
 from simia.trajectory import Message, Trajectory
 
 DIALECT = "officebench"
@@ -22,16 +22,16 @@ ACTIONS = {app: [spec.name.partition(".")[2] for spec in TOOLS if spec.name.star
 SUBJECTS = tuple(app for app in APPS if app not in ("shell", "llm"))
 
 
-def apps_used(t: Trajectory) -> list[str]:
+def list_used_apps(t: Trajectory) -> list[str]:
     """List the apps whose actions the trajectory calls, in order of first use."""
     return list(dict.fromkeys(app for _, _, c in t.calls() if (app := c.name.partition(".")[0]) in APPS))
 
 
-def hint(seed: Trajectory, number: int) -> str:
+def choose_apps(seed: Trajectory, number: int) -> str:
     """Choose the apps to combine: mostly one of the seed's with one or two others."""
     rng = random.Random(number)
     asked = rng.randint(MIN_APPS, MAX_APPS)
-    own = [app for app in apps_used(seed) if app in SUBJECTS]
+    own = [app for app in list_used_apps(seed) if app in SUBJECTS]
     chosen = [rng.choice(own)] if own and rng.random() < 0.7 else []
     others = [app for app in SUBJECTS if app not in chosen]
     chosen += rng.sample(others, asked - len(chosen))
@@ -40,27 +40,29 @@ def hint(seed: Trajectory, number: int) -> str:
     return f"Target: a task that needs {asked} apps together: {listed}; what one gives is used in the next."
 
 
-def check(t: Trajectory, seed: Trajectory | None) -> Iterator[Issue]:
-    yield from one_call_a_turn(t)
-    yield from written(t, DIALECT)
+def check_officebench(t: Trajectory, seed: Trajectory | None) -> Iterator[Issue]:
+    yield from check_single_calls(t)
+    yield from check_expressible(t, DIALECT)
     opened: str | None = None
-    lists = seed is not None and any(names_actions(target, result) for target, result in switches(seed))
-    for step in steps(t):
+    lists = seed is not None and any(names_actions(target, result) for target, result in iterate_switches(seed))
+    for step in iterate_steps(t):
         app, _, action = step.call.name.partition(".")
         if app == SYSTEM:
             target = step.arguments.get("target_app")
             opened = target if isinstance(target, str) else opened
             if lists and step.call.name == SWITCH.name and not names_actions(opened, step.result):
-                yield breaks(step.where, f"the reply to switch_app does not list the actions of {opened}")
+                yield make_issue(step.where, f"the reply to switch_app does not list the actions of {opened}")
         elif app != opened:
             state = f"while {opened} is open" if opened else "before any app is opened"
-            yield breaks(step.where, f"{app}.{action} {state}")
-    if seed is not None and len(used := apps_used(t)) < MIN_APPS:
-        yield breaks("", f"it uses {len(used)} app ({', '.join(used) or 'none'}), at least {MIN_APPS} were asked for")
+            yield make_issue(step.where, f"{app}.{action} {state}")
+    if seed is not None and len(used := list_used_apps(t)) < MIN_APPS:
+        yield make_issue(
+            "", f"it uses {len(used)} app ({', '.join(used) or 'none'}), at least {MIN_APPS} were asked for"
+        )
 
 
-def switches(t: Trajectory) -> Iterator[tuple[str | None, Message | None]]:
-    for step in steps(t):
+def iterate_switches(t: Trajectory) -> Iterator[tuple[str | None, Message | None]]:
+    for step in iterate_steps(t):
         if step.call.name == SWITCH.name:
             yield step.arguments.get("target_app"), step.result
 
@@ -69,4 +71,4 @@ def names_actions(app: str | None, result: Message | None) -> bool:
     return result is not None and any(action in result.text for action in ACTIONS.get(app or "", ()))
 
 
-OFFICEBENCH = Suite("officebench", DIALECT, "suites/officebench.md", check, hint)
+OFFICEBENCH = Suite("officebench", DIALECT, "suites/officebench.md", check_officebench, choose_apps)

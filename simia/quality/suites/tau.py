@@ -11,7 +11,15 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from simia.errors import Issue
-from simia.quality.suites.base import Suite, as_object, breaks, failed, no_hint, one_call_a_turn, steps
+from simia.quality.suites.base import (
+    Suite,
+    check_single_calls,
+    is_failure,
+    iterate_steps,
+    make_issue,
+    parse_object,
+    skip_hint,
+)
 from simia.trajectory import Trajectory
 
 RETAIL_WRITES = frozenset(
@@ -44,76 +52,76 @@ CONSENT = re.compile(
 REFUSAL = re.compile(r"(?:no|nope|stop|cancel that|don['’]?t(?: do (?:it|that))?|no,? thank(?:s| you))[\s.!]*", re.I)
 
 
-def consented(t: Trajectory, writes: frozenset[str]) -> Iterator[Issue]:
+def check_consent(t: Trajectory, writes: frozenset[str]) -> Iterator[Issue]:
     """Check that a user's answer precedes each change, and that it is not a bare no."""
-    for step in steps(t):
+    for step in iterate_steps(t):
         if step.call.name not in writes:
             continue
         said = [i for i in range(step.at) if t.messages[i].role == "user"]
         asked = any(t.messages[i - 1].role == "assistant" for i in said if i)
         if not asked:
-            yield breaks(step.where, f"{step.call.name} before the assistant asked and the user agreed")
+            yield make_issue(step.where, f"{step.call.name} before the assistant asked and the user agreed")
         elif REFUSAL.fullmatch(t.messages[said[-1]].text.strip()):
-            yield breaks(step.where, f"{step.call.name} although the user's last word is a refusal")
+            yield make_issue(step.where, f"{step.call.name} although the user's last word is a refusal")
 
 
-def retail_world(t: Trajectory) -> Iterator[Issue]:
+def check_retail(t: Trajectory) -> Iterator[Issue]:
     """Check that only pending orders are cancelled or modified, and only delivered ones returned or exchanged."""
     status: dict[str, str] = {}
-    for step in steps(t):
+    for step in iterate_steps(t):
         order = str(step.arguments.get("order_id", ""))
         needed = "pending" if "_pending_order" in step.call.name else "delivered"
         # These two want "pending" and not "pending (item modified)".
         whole = step.call.name in ("cancel_pending_order", "modify_pending_order_items")
-        found = as_object(step.result)
-        if step.call.name in RETAIL_WRITES and "order_id" in found and not failed(step.result):
+        found = parse_object(step.result)
+        if step.call.name in RETAIL_WRITES and "order_id" in found and not is_failure(step.result):
             known = status.get(order, needed)
             if (known != needed) if whole else not known.startswith(needed):
-                yield breaks(step.where, f"{step.call.name} succeeds on order {order}, which is {known}")
+                yield make_issue(step.where, f"{step.call.name} succeeds on order {order}, which is {known}")
         if isinstance(found.get("order_id"), str) and isinstance(found.get("status"), str):
             status[found["order_id"]] = found["status"].lower()
 
 
-def airline_world(t: Trajectory) -> Iterator[Issue]:
+def check_airline(t: Trajectory) -> Iterator[Issue]:
     """Check that the flights of a basic economy reservation are not changed."""
     known: dict[str, dict[str, Any]] = {}
-    for step in steps(t):
+    for step in iterate_steps(t):
         reservation = known.get(str(step.arguments.get("reservation_id", "")), {})
-        found = as_object(step.result)
-        if step.call.name == "update_reservation_flights" and "reservation_id" in found and not failed(step.result):
-            old, new = numbers(reservation.get("flights")), numbers(step.arguments.get("flights"))
+        found = parse_object(step.result)
+        if step.call.name == "update_reservation_flights" and "reservation_id" in found and not is_failure(step.result):
+            old, new = list_legs(reservation.get("flights")), list_legs(step.arguments.get("flights"))
             if reservation.get("cabin") == "basic_economy" and old and new and old != new:
-                yield breaks(step.where, "the flights of a basic economy reservation are changed")
+                yield make_issue(step.where, "the flights of a basic economy reservation are changed")
         if isinstance(found.get("reservation_id"), str):
             known[found["reservation_id"]] = found
 
 
-def numbers(flights: Any) -> list[tuple[str, str]]:
+def list_legs(flights: Any) -> list[tuple[str, str]]:
     """Return (flight number, date) of each leg, sorted."""
     legs = [leg for leg in flights if isinstance(leg, dict)] if isinstance(flights, list) else []
     return sorted((str(leg.get("flight_number")), str(leg.get("date"))) for leg in legs)
 
 
-def telecom_world(t: Trajectory) -> Iterator[Issue]:
+def check_telecom(t: Trajectory) -> Iterator[Issue]:
     """Check that the assistant never calls the user's tools, which act on the user's phone."""
     theirs = {tool.name for tool in t.user_tools} - {tool.name for tool in t.tools}
-    for step in steps(t):
+    for step in iterate_steps(t):
         if step.call.name in theirs:
-            yield breaks(step.where, f"{step.call.name} is done by the user on the device, not by the assistant")
+            yield make_issue(step.where, f"{step.call.name} is done by the user on the device, not by the assistant")
 
 
-def tau(name: str, world: Callable[[Trajectory], Iterator[Issue]], writes: frozenset[str]) -> Suite:
+def make_tau_suite(name: str, world: Callable[[Trajectory], Iterator[Issue]], writes: frozenset[str]) -> Suite:
     def check(t: Trajectory, seed: Trajectory | None) -> Iterator[Issue]:
         policy = t.system or ""
         if ONE_CALL.search(policy):
-            yield from one_call_a_turn(t, text=SILENT.search(policy) is None)
+            yield from check_single_calls(t, text=SILENT.search(policy) is None)
         if CONSENT.search(policy):
-            yield from consented(t, writes)
+            yield from check_consent(t, writes)
         yield from world(t)
 
-    return Suite(name, "apigen", f"suites/{name}.md", check, no_hint)
+    return Suite(name, "apigen", f"suites/{name}.md", check, skip_hint)
 
 
-RETAIL = tau("tau_retail", retail_world, RETAIL_WRITES)
-AIRLINE = tau("tau_airline", airline_world, AIRLINE_WRITES)
-TELECOM = tau("tau_telecom", telecom_world, frozenset())
+RETAIL = make_tau_suite("tau_retail", check_retail, RETAIL_WRITES)
+AIRLINE = make_tau_suite("tau_airline", check_airline, AIRLINE_WRITES)
+TELECOM = make_tau_suite("tau_telecom", check_telecom, frozenset())

@@ -83,11 +83,13 @@ class Unconfined(Exception):  # noqa: N818 - a state of the machine
     """This kernel or machine has no seccomp filter that we know to write."""
 
 
-def rlimits(*, memory: int, files: int, processes: int, cpu: int, size: int = 0) -> None:
+def set_worker_limits(*, memory: int, files: int, processes: int, cpu: int, size: int = 0) -> None:
     """Hard limits of this process: memory in bytes beyond what it uses, descriptors, threads and children, CPU seconds, bytes
     of a file. Who may start programs is limited in what they write to, not in addresses: some reserve gigabytes of these."""
     lower_limits(
-        (resource.RLIMIT_DATA, memory + SLACK) if processes else (resource.RLIMIT_AS, mapped() + memory + SLACK),
+        (resource.RLIMIT_DATA, memory + SLACK)
+        if processes
+        else (resource.RLIMIT_AS, measure_address_space() + memory + SLACK),
         (resource.RLIMIT_NOFILE, files),
         (resource.RLIMIT_NPROC, processes),
         (resource.RLIMIT_CPU, cpu),
@@ -106,10 +108,10 @@ def lower_limits(*limits: tuple[int, int]) -> None:
         resource.setrlimit(which, (value, value))
 
 
-def loading_limits(*, memory: int, cpu: int, size: int = 0) -> None:
+def set_loading_limits(*, memory: int, cpu: int, size: int = 0) -> None:
     """Limits of the process that loads a pack's code: memory, CPU seconds, how many processes it may make of itself, bytes of a file."""
     lower_limits(
-        (resource.RLIMIT_AS, mapped() + memory) if not size else (resource.RLIMIT_DATA, memory),
+        (resource.RLIMIT_AS, measure_address_space() + memory) if not size else (resource.RLIMIT_DATA, memory),
         (resource.RLIMIT_CPU, cpu),
         (resource.RLIMIT_FSIZE, size),
         (resource.RLIMIT_CORE, 0),
@@ -119,13 +121,13 @@ def loading_limits(*, memory: int, cpu: int, size: int = 0) -> None:
     resource.setrlimit(resource.RLIMIT_NPROC, (min(WHILE_LOADING, most), most))
 
 
-def loaded() -> None:
+def allow_workers() -> None:
     """After loading the zygote may make as many workers as there may be."""
     hard = resource.getrlimit(resource.RLIMIT_NPROC)[1]
     resource.setrlimit(resource.RLIMIT_NPROC, (hard, hard))
 
 
-def mapped() -> int:
+def measure_address_space() -> int:
     """Address space that this process has, in bytes: the least limit under which one more page can be had.
 
     Found by trying, since inside the walls there is no /proc to read it from; an interpreter maps far more than it uses.
@@ -148,12 +150,12 @@ def mapped() -> int:
     return high
 
 
-def hide() -> None:
+def hide_from_processes() -> None:
     """No other process of the same user may look into this one or its future children."""
     ctypes.CDLL(None, use_errno=True).prctl(DUMPABLE, 0, 0, 0, 0)
 
 
-def filter_program(*, loading: bool = False, alone: bool = False, unix: bool = True) -> bytes:
+def build_filter_program(*, loading: bool = False, alone: bool = False, unix: bool = True) -> bytes:
     """The filter as classic BPF: wrong machine → kill; a listed call → EPERM; clone3 → ENOSYS; anything else → allowed.
 
     `loading`: of the process that loads a pack and must be able to fork workers and end them. `alone`: of a session that has
@@ -203,7 +205,7 @@ def filter_program(*, loading: bool = False, alone: bool = False, unix: bool = T
     return b"".join(program)
 
 
-def seal(program: bytes) -> None:
+def install_filter(program: bytes) -> None:
     """Install the filter for this process, for good. Raises `Unconfined` where the kernel refuses."""
     libc = ctypes.CDLL(None, use_errno=True)
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 JSON = Any
 
 
-class Refusal(Exception):  # noqa: N818 - the tool's own word
+class ToolRefusal(Exception):  # noqa: N818 - the tool's own word
     """A declared refusal, in words for the agent."""
 
 
@@ -23,7 +23,7 @@ class PackCode(Protocol):
     names: dict[str, dict[str, bool]]
 
 
-class Convention:
+class KitDriver:
     """An episode whose world is an object with marked methods."""
 
     loaded: PackCode
@@ -39,20 +39,20 @@ class Convention:
 
     def call(self, by: str, name: str, arguments: dict[str, Any], index: int) -> JSON:
         if name not in self.loaded.names[by]:
-            raise Refusal(f"there is no tool {name!r}")
+            raise ToolRefusal(f"there is no tool {name!r}")
         self.tools.begin(index, by)
-        return plain(getattr(self.tools, name)(**arguments))
+        return to_json_value(getattr(self.tools, name)(**arguments))
 
 
-def plain(value: Any) -> JSON:
+def to_json_value(value: Any) -> JSON:
     """A tool's result as a JSON value."""
     dump = getattr(value, "model_dump", None)
     if dump is not None:
         return dump(mode="json")
     if isinstance(value, dict):
-        return {str(k): plain(v) for k, v in value.items()}
+        return {str(k): to_json_value(v) for k, v in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(v) for v in value]
+        return [to_json_value(v) for v in value]
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError(f"a tool returned {value}, which JSON cannot hold")
     if value is None or isinstance(value, str | int | float | bool):

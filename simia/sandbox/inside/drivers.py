@@ -15,7 +15,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from simia.sandbox.inside.convention import Convention, Refusal
+from simia.sandbox.inside.convention import KitDriver, ToolRefusal
 from simia.sandbox.inside.files import FileDriver
 from simia.state import merge_patch
 
@@ -24,13 +24,13 @@ EVERY, BYTES_A_WRITE = 16, 16_384  # repeating a write costs about what copying 
 Containers = (dict, list, set, bytearray)
 
 
-class Loaded:
+class LoadedPack:
     """A pack's code and the state it starts from. `isolated`: each episode has a process of its own, made by a fork of this one."""
 
     def __init__(self, folder: Path, spec: dict[str, Any]) -> None:
         self.folder, self.spec = folder, spec
         self.root: Path | None = Path(spec["root"]) if spec.get("root") else None
-        self.module = load(folder / spec["code"], "pack_tools")
+        self.module = load_module(folder / spec["code"], "pack_tools")
         self.object: Any = getattr(self.module, spec["object"], None)
         if self.object is None:
             raise LookupError(f"{spec['code']} has no class {spec['object']!r}")
@@ -43,7 +43,7 @@ class Loaded:
         self.template: Any = None
         self.pristine: JSON = None
         if self.by_convention:
-            self.names = marked(self.object)
+            self.names = find_marked_tools(self.object)
         if self.of_files:
             self.driver(True)  # says at once what is missing
         elif self.by_convention:
@@ -54,19 +54,19 @@ class Loaded:
             self.template = self.object(folder) if self.root is None else self.object(folder, self.root)
             self.pristine = self.template.dump() if self.root is None else None
 
-    def driver(self, isolated: bool) -> Driver | FileDriver | Foreign:
+    def driver(self, isolated: bool) -> StateDriver | FileDriver | ForeignDriver:
         if self.of_files:
             return FileDriver(self)
-        return Driver(self, isolated) if self.by_convention else Foreign(self, isolated)
+        return StateDriver(self, isolated) if self.by_convention else ForeignDriver(self, isolated)
 
 
-class Driver(Convention):
+class StateDriver(KitDriver):
     """An episode by the convention of `simia.kit`."""
 
     every, bytes_a_write = EVERY, BYTES_A_WRITE
-    loaded: Loaded
+    loaded: LoadedPack
 
-    def __init__(self, loaded: Loaded, isolated: bool) -> None:
+    def __init__(self, loaded: LoadedPack, isolated: bool) -> None:
         self.loaded, self.isolated = loaded, isolated
         self.initial: JSON = None
         self.tools: Any = None
@@ -85,7 +85,7 @@ class Driver(Convention):
             start = initial.get("state", loaded.base)
             state = model.model_validate(merge_patch(start, initial.get("patch", {})))
             self.initial = state.model_dump(mode="json")
-        maker = renewed(loaded.module, loaded.object) if loaded.fresh and not self.isolated else loaded.object
+        maker = renew_class(loaded.module, loaded.object) if loaded.fresh and not self.isolated else loaded.object
         self.tools = maker(state)
         self.tools._seed = str(seed)
         self.tools._start = datetime.fromisoformat(loaded.spec.get("clock") or "2025-01-01T00:00:00")
@@ -114,12 +114,12 @@ class Driver(Convention):
         raise ValueError("a world by the convention has its checks in a file of their own")
 
 
-class Foreign:
+class ForeignDriver:
     """An episode of a world that brings the methods itself (see docs/packs.md); one a process."""
 
     every, bytes_a_write = EVERY, BYTES_A_WRITE
 
-    def __init__(self, loaded: Loaded, isolated: bool) -> None:
+    def __init__(self, loaded: LoadedPack, isolated: bool) -> None:
         if not isolated:
             raise ValueError("a world with methods of its own needs `isolation: process`")
         self.world, self._pristine = loaded.template, loaded.pristine
@@ -138,7 +138,7 @@ class Foreign:
 
     def call(self, by: str, name: str, arguments: dict[str, Any], index: int) -> JSON:
         if name not in self.known.get(by, {}):
-            raise Refusal(f"there is no tool {name!r}")
+            raise ToolRefusal(f"there is no tool {name!r}")
         return self.world.call(by, name, arguments, index)
 
     def dump(self) -> JSON:
@@ -171,7 +171,7 @@ class Foreign:
         return self.world.check(name, by, arguments)
 
 
-def load(path: Path, name: str) -> types.ModuleType:
+def load_module(path: Path, name: str) -> types.ModuleType:
     """A pack's file as a module. Other files of the pack can be imported beside it."""
     folder = str(path.parent)
     if folder not in sys.path:
@@ -185,7 +185,7 @@ def load(path: Path, name: str) -> types.ModuleType:
     return module
 
 
-def marked(cls: type) -> dict[str, dict[str, bool]]:
+def find_marked_tools(cls: type) -> dict[str, dict[str, bool]]:
     """By whom → tool → whether it writes, for the methods that are marked as tools."""
     found: dict[str, dict[str, bool]] = {"agent": {}, "user": {}}
     for name in dir(cls):
@@ -199,16 +199,16 @@ def has_mutable_globals(module: types.ModuleType) -> bool:
     return any(isinstance(v, Containers) for k, v in vars(module).items() if not k.startswith("__"))
 
 
-def renewed(module: types.ModuleType, cls: type) -> type:
+def renew_class(module: types.ModuleType, cls: type) -> type:
     """The class with its functions bound to globals of their own: what one episode leaves in them, no other sees."""
     own = dict(vars(module))
     for key, value in own.items():
         if isinstance(value, Containers) and not key.startswith("__"):
             own[key] = copy.deepcopy(value)
         elif isinstance(value, types.FunctionType) and value.__globals__ is vars(module):
-            own[key] = bound(value, own)
+            own[key] = bind_globals(value, own)
     methods = {
-        name: bound(value, own)
+        name: bind_globals(value, own)
         for each in reversed(cls.__mro__)
         if each.__module__ == module.__name__
         for name, value in vars(each).items()
@@ -217,7 +217,7 @@ def renewed(module: types.ModuleType, cls: type) -> type:
     return type(cls.__name__, (cls,), {"__module__": module.__name__, **methods})
 
 
-def bound(function: types.FunctionType, own: dict[str, Any]) -> types.FunctionType:
+def bind_globals(function: types.FunctionType, own: dict[str, Any]) -> types.FunctionType:
     made = types.FunctionType(function.__code__, own, function.__name__, function.__defaults__, function.__closure__)
     made.__kwdefaults__ = function.__kwdefaults__
     made.__dict__.update(function.__dict__)

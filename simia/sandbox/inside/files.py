@@ -22,7 +22,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from simia.sandbox.inside.convention import Convention, PackCode
+from simia.sandbox.inside.convention import KitDriver, PackCode
 from simia.sandbox.inside.links import LIB, leads_to, remove_link
 
 JSON = Any
@@ -33,7 +33,7 @@ MOST_FILES = 20_000
 BYTES = "bytes:"
 
 
-class FileDriver(Convention):
+class FileDriver(KitDriver):
     """An episode of a `simia.kit.FileTools`."""
 
     every, bytes_a_write = 0, 4 << 20  # reading a small folder costs less than repeating a call
@@ -52,32 +52,34 @@ class FileDriver(Convention):
     def reset(self, initial: dict[str, Any], seed: int) -> None:
         wanted: Files = {}
         whole = initial.get("state") or {}
-        wanted |= {real(name.rstrip("/")): raw(entry) for name, entry in whole.get("files", {}).items()}
+        wanted |= {decode_name(name.rstrip("/")): read_entry(entry) for name, entry in whole.get("files", {}).items()}
         for folder in () if whole else (self.loaded.spec.get("state"), initial.get("folder")):
             if folder:
-                wanted |= files_in(inside(self.loaded.folder, folder), modes=False)
+                wanted |= read_files(resolve_pack_folder(self.loaded.folder, folder), modes=False)
         for name, entry in (initial.get("files") or {}).items():
             if entry is None:
                 for gone in [each for each in wanted if each == name or each.startswith(name.rstrip("/") + "/")]:
                     del wanted[gone]
             else:
-                wanted[name.rstrip("/")] = raw(entry)
+                wanted[name.rstrip("/")] = read_entry(entry)
         if self.root != Path("/") or whole:  # a whole root keeps what the sandbox itself laid there
-            clear(self.root, wanted, self._parents)
-        lay(self.root, wanted)
+            remove_files(self.root, wanted, self._parents)
+        write_files(self.root, wanted)
         self.tools = self.loaded.object(self.root)
         self.tools._seed = str(seed)
         self.tools._start = datetime.fromisoformat(self.loaded.spec.get("clock") or "2025-01-01T00:00:00")
         self.tools.begin(0, "agent")
         if whole:
-            self.tools.memory = copied(whole.get("memory", {}))
+            self.tools.memory = copy_memory(whole.get("memory", {}))
         else:
             self.tools.start({name: value for name, value in initial.items() if name not in ("folder", "files")})
         self.tools.ready()
-        self._start, self._initial = (self._files(), copied(self.tools.memory)), None
+        self._start, self._initial = (self._files(), copy_memory(self.tools.memory)), None
 
     def call(self, by: str, name: str, arguments: dict[str, Any], index: int) -> JSON:
-        self._running = processes() if self.loaded.spec.get("sealed") else None  # else they are the whole machine's
+        self._running = (
+            list_processes() if self.loaded.spec.get("sealed") else None
+        )  # else they are the whole machine's
         return super().call(by, name, arguments, index)
 
     def dump(self) -> JSON:
@@ -87,7 +89,7 @@ class FileDriver(Convention):
         """The state at the start, as JSON. What a file says is read once for the same bytes."""
         if self._initial is None:
             files, memory = self._start
-            with laid(files) as folder:
+            with write_temporary_files(files) as folder:
                 self._initial = self._as_json(files, memory, folder)
         return self._initial
 
@@ -102,7 +104,7 @@ class FileDriver(Convention):
         self._set(files, json.loads(memory))
 
     def restore(self, state: JSON) -> None:
-        files = {real(name.rstrip("/")): raw(entry) for name, entry in state["files"].items()}
+        files = {decode_name(name.rstrip("/")): read_entry(entry) for name, entry in state["files"].items()}
         self._set(files, state.get("memory", {}))
 
     def remove_links(self) -> None:
@@ -114,19 +116,19 @@ class FileDriver(Convention):
                 remove_link(self.root / name)
 
     def check(self, name: str, by: str, arguments: dict[str, Any]) -> Any:
-        with laid(self._start[0]) as folder:
+        with write_temporary_files(self._start[0]) as folder:
             self.tools.before = folder
             return bool(getattr(self.tools, f"check_{name}")(**arguments))
 
     def _files(self) -> Files:
-        return files_in(self.root, parents=self._parents)
+        return read_files(self.root, parents=self._parents)
 
     def _set(self, files: Files, memory: dict[str, Any]) -> None:
         if self._running is not None:  # what a refused call left running would go on writing
-            stop(processes() - self._running)
-        clear(self.root, files, self._parents)
-        lay(self.root, files)
-        self.tools.memory = copied(memory)
+            kill_processes(list_processes() - self._running)
+        remove_files(self.root, files, self._parents)
+        write_files(self.root, files)
+        self.tools.memory = copy_memory(memory)
         self.tools.ready()
 
     def _as_json(self, files: Files, memory: dict[str, Any], folder: Path) -> JSON:
@@ -134,14 +136,17 @@ class FileDriver(Convention):
         for name, each in sorted(files.items()):
             kind, mode, data = each
             if kind == "folder":
-                found[f"{shown(name)}/"] = {"folder": True, **({} if mode == FOLDER else {"mode": mode})}
+                found[f"{encode_name(name)}/"] = {"folder": True, **({} if mode == FOLDER else {"mode": mode})}
             elif kind == "link":
-                found[shown(name)] = {"link": shown(os.fsdecode(data))}
+                found[encode_name(name)] = {"link": encode_name(os.fsdecode(data))}
             elif kind == "file":
-                found[shown(name)] = {**self._content(data, folder / name), **({} if mode == FILE else {"mode": mode})}
+                found[encode_name(name)] = {
+                    **self._content(data, folder / name),
+                    **({} if mode == FILE else {"mode": mode}),
+                }
             else:
-                found[shown(name)] = {"other": kind, "mode": mode}
-        return {"files": found, "memory": copied(memory)}
+                found[encode_name(name)] = {"other": kind, "mode": mode}
+        return {"files": found, "memory": copy_memory(memory)}
 
     def _content(self, data: bytes, path: Path) -> dict[str, JSON]:
         with contextlib.suppress(UnicodeDecodeError):
@@ -157,13 +162,13 @@ class FileDriver(Convention):
         return {"base64": base64.b64encode(data).decode(), **({} if content is None else {"content": content})}
 
 
-def copied(memory: dict[str, Any]) -> dict[str, Any]:
+def copy_memory(memory: dict[str, Any]) -> dict[str, Any]:
     """As it comes back from JSON. Raises `TypeError` for what is none."""
     found: dict[str, Any] = json.loads(json.dumps(memory))
     return found
 
 
-def processes() -> set[int]:
+def list_processes() -> set[int]:
     """Those of the sandbox, where it shows them."""
     try:
         return {int(name) for name in os.listdir("/proc") if name.isdigit()}
@@ -171,18 +176,18 @@ def processes() -> set[int]:
         return set()
 
 
-def stop(pids: set[int]) -> None:
+def kill_processes(pids: set[int]) -> None:
     for pid in pids - {os.getpid()}:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, signal.SIGKILL)
 
 
-def raw(entry: dict[str, JSON]) -> Raw:
+def read_entry(entry: dict[str, JSON]) -> Raw:
     """A file as it stands in a task or a state."""
     if entry.get("folder"):
         return "folder", entry.get("mode", FOLDER), b""
     if "link" in entry:
-        return "link", 0, os.fsencode(real(str(entry["link"])))
+        return "link", 0, os.fsencode(decode_name(str(entry["link"])))
     if "text" in entry:
         return "file", entry.get("mode", FILE), str(entry["text"]).encode()
     if "base64" in entry:
@@ -190,7 +195,7 @@ def raw(entry: dict[str, JSON]) -> Raw:
     return str(entry.get("other", "other")), entry.get("mode", FILE), b""
 
 
-def shown(name: str) -> str:
+def encode_name(name: str) -> str:
     """A name as JSON can hold it; one that is no UTF-8 as its bytes in hexadecimal."""
     try:
         name.encode()
@@ -199,12 +204,12 @@ def shown(name: str) -> str:
     return name
 
 
-def real(name: str) -> str:
+def decode_name(name: str) -> str:
     """The name that was shown."""
     return os.fsdecode(bytes.fromhex(name.removeprefix(BYTES))) if name.startswith(BYTES) else name
 
 
-def inside(pack: Path, name: str) -> Path:
+def resolve_pack_folder(pack: Path, name: str) -> Path:
     """A folder of the pack. Raises `ValueError` for one that is not there or lies elsewhere."""
     found = (pack / name).resolve()
     if not found.is_dir() or not found.is_relative_to(pack.resolve()):
@@ -212,11 +217,11 @@ def inside(pack: Path, name: str) -> Path:
     return found
 
 
-def files_in(root: Path, *, modes: bool = True, parents: Sequence[Path] = ()) -> Files:
+def read_files(root: Path, *, modes: bool = True, parents: Sequence[Path] = ()) -> Files:
     """Everything below `root` on its own file system and those of `parents`. A folder is listed only when it is empty or its mode
     is unusual."""
     found: Files = {}
-    with walked(root, parents) as rows:
+    with walk_files(root, parents) as rows:
         for inner, path, status, empty in rows:
             mode = stat.S_IMODE(status.st_mode)
             if stat.S_ISDIR(status.st_mode):
@@ -224,12 +229,12 @@ def files_in(root: Path, *, modes: bool = True, parents: Sequence[Path] = ()) ->
                     found[inner] = ("folder", mode if modes else FOLDER, b"")
                 continue
             with contextlib.suppress(FileNotFoundError):  # a program that still runs may have removed it
-                found[inner] = one(path, status, modes)
+                found[inner] = read_file_entry(path, status, modes)
     return found
 
 
 @contextlib.contextmanager
-def walked(
+def walk_files(
     root: Path, parents: Sequence[Path] = (), *, close: bool = True
 ) -> Iterator[list[tuple[str, Path, os.stat_result, bool]]]:
     """All that is below, folders before what they hold: (name, path, status, whether it is an empty folder). Folders that we may
@@ -254,7 +259,7 @@ def walked(
                     inside = stat.S_ISDIR(status.st_mode)
                     if inside:
                         stack.append((inner, path))
-                    rows.append((inner, path, status, inside and not held(path, status)))
+                    rows.append((inner, path, status, inside and not holds_anything(path, status)))
             if len(rows) > MOST_FILES:
                 raise ValueError(f"more than {MOST_FILES:,} files are there: a state is not to be larger")
         yield rows
@@ -264,7 +269,7 @@ def walked(
                 folder.chmod(mode)
 
 
-def held(folder: Path, status: os.stat_result) -> bool:
+def holds_anything(folder: Path, status: os.stat_result) -> bool:
     """Whether a folder holds anything."""
     mode = stat.S_IMODE(status.st_mode)
     try:
@@ -277,7 +282,7 @@ def held(folder: Path, status: os.stat_result) -> bool:
             folder.chmod(mode)
 
 
-def one(path: Path, status: os.stat_result, modes: bool) -> Raw:
+def read_file_entry(path: Path, status: os.stat_result, modes: bool) -> Raw:
     mode = stat.S_IMODE(status.st_mode)
     if stat.S_ISLNK(status.st_mode):
         return "link", 0, os.fsencode(os.readlink(path))
@@ -294,12 +299,12 @@ def one(path: Path, status: os.stat_result, modes: bool) -> Raw:
     return "file", mode, data
 
 
-def clear(root: Path, keep: Files, parents: Sequence[Path] = ()) -> None:
+def remove_files(root: Path, keep: Files, parents: Sequence[Path] = ()) -> None:
     """Remove what is not to stay: files that `keep` does not name, and folders that it leaves empty. Folders are left open."""
     folders = {str(parent) for name in keep for parent in Path(name).parents} | {
         name for name, each in keep.items() if each[0] == "folder"
     }
-    with walked(root, parents, close=False) as rows:
+    with walk_files(root, parents, close=False) as rows:
         for inner, path, status, _ in reversed(rows):
             with contextlib.suppress(FileNotFoundError):
                 if not stat.S_ISDIR(status.st_mode):
@@ -310,7 +315,7 @@ def clear(root: Path, keep: Files, parents: Sequence[Path] = ()) -> None:
                         path.rmdir()
 
 
-def lay(root: Path, files: Files) -> None:
+def write_files(root: Path, files: Files) -> None:
     """Write what differs; a file never into another one's place, since two names may share it. Modes of folders come last."""
     modes: dict[Path, int] = {}
     for name, (kind, mode, data) in sorted(files.items()):
@@ -326,7 +331,7 @@ def lay(root: Path, files: Files) -> None:
         if kind == "folder":
             modes[path] = mode
         before = path.lstat() if os.path.lexists(path) else None
-        if before is not None and not fits(path, before, kind, data):
+        if before is not None and not is_wanted_file(path, before, kind, data):
             shutil.rmtree(path) if stat.S_ISDIR(before.st_mode) else path.unlink()
             before = None
         if before is None:
@@ -344,7 +349,7 @@ def lay(root: Path, files: Files) -> None:
         path.chmod(mode)
 
 
-def fits(path: Path, status: os.stat_result, kind: str, data: bytes) -> bool:
+def is_wanted_file(path: Path, status: os.stat_result, kind: str, data: bytes) -> bool:
     """Whether what is there is what is wanted, but for its mode."""
     mode = status.st_mode
     if kind == "folder":
@@ -353,17 +358,22 @@ def fits(path: Path, status: os.stat_result, kind: str, data: bytes) -> bool:
         return stat.S_ISLNK(mode) and os.fsencode(os.readlink(path)) == data
     if kind == "fifo":
         return stat.S_ISFIFO(mode)
-    return kind == "file" and stat.S_ISREG(mode) and status.st_nlink == 1 and one(path, status, True)[2] == data
+    return (
+        kind == "file"
+        and stat.S_ISREG(mode)
+        and status.st_nlink == 1
+        and read_file_entry(path, status, True)[2] == data
+    )
 
 
 @contextlib.contextmanager
-def laid(files: Files) -> Iterator[Path]:
+def write_temporary_files(files: Files) -> Iterator[Path]:
     """The files in a folder of their own, for as long as they are looked at."""
     # No part of the state, also where that is the whole root.
     room = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     folder = Path(tempfile.mkdtemp(prefix="before-", dir=room))
     try:
-        lay(folder, files)
+        write_files(folder, files)
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -16,34 +16,34 @@ MOST_LEVELS = 100  # of lists and objects within each other: a record with more 
 ENVELOPE = 3  # levels of a frame itself: [[number, [status, value]], …]
 
 
-def refuse(word: str) -> float:
+def refuse_constant(word: str) -> float:
     raise ValueError(f"{word} is no JSON")
 
 
 try:
     import orjson
 
-    def pack(value: Any) -> bytes:
+    def pack_json(value: Any) -> bytes:
         try:
             return orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS)
         except TypeError:  # an integer beyond 64 bits: a space before it says so
             return b" " + json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
 
-    def unpack(body: bytes) -> Any:
+    def unpack_json(body: bytes) -> Any:
         # orjson would round such integers to floats without a word
-        return json.loads(body, parse_constant=refuse) if body[:1] == b" " else orjson.loads(body)
+        return json.loads(body, parse_constant=refuse_constant) if body[:1] == b" " else orjson.loads(body)
 
 except ImportError:  # an imported world's own interpreter
 
-    def pack(value: Any) -> bytes:
+    def pack_json(value: Any) -> bytes:
         return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
 
-    def unpack(body: bytes) -> Any:
+    def unpack_json(body: bytes) -> Any:
         return json.loads(body)
 
 
-def frame(value: Any) -> bytes:
-    body = pack(value)
+def make_frame(value: Any) -> bytes:
+    body = pack_json(value)
     return HEAD.pack(len(body)) + body
 
 
@@ -67,7 +67,7 @@ def unpack_bounded(body: bytes, most: int) -> Any:
     Raises `ValueError`, or `RecursionError`."""
     if len(body) > most and count_values(body, most) > most:
         raise ValueError(f"a frame of more than {most:,} values")
-    value = unpack(body)
+    value = unpack_json(body)
     if body.count(b"[") + body.count(b"{") > MOST_LEVELS and nests_deeper(value, MOST_LEVELS + ENVELOPE):
         raise ValueError(f"a frame of more than {MOST_LEVELS} levels")
     if body[:1] == b" ":  # the slow reader takes half a Unicode character; it cannot be encoded again
@@ -90,11 +90,11 @@ def nests_deeper(value: Any, most: int) -> bool:
     return bool(level)
 
 
-class Closed(Exception):  # noqa: N818 - an ending
+class ChannelClosed(Exception):  # noqa: N818 - an ending
     """The other side is gone."""
 
 
-class Reader:
+class FrameReader:
     """Frames out of a blocking socket, with the descriptors that came along.
 
     `most`: bytes of a frame; `values`: JSON values of one, 0 for any number; `accepts`: descriptors that a read may bring.
@@ -118,14 +118,14 @@ class Reader:
                 self._sock.settimeout(left)
             chunk = self._receive()
             if not chunk:
-                raise Closed
+                raise ChannelClosed
             held += chunk
             if len(held) >= HEAD.size and HEAD.unpack_from(held)[0] > self._most:
                 raise ValueError("a frame larger than any that is sent")
         size = HEAD.unpack_from(held)[0]
         body = bytes(held[HEAD.size : HEAD.size + size])
         del held[: HEAD.size + size]
-        return unpack_bounded(body, self._values) if self._values else unpack(body)
+        return unpack_bounded(body, self._values) if self._values else unpack_json(body)
 
     def _receive(self) -> bytes:
         if not self.accepts:

@@ -23,9 +23,17 @@ if LIB not in sys.path:
     sys.path.insert(0, LIB)
 
 from simia.sandbox.inside import confine  # noqa: E402
-from simia.sandbox.inside.drivers import Loaded  # noqa: E402
-from simia.sandbox.inside.frames import HEAD, MOST_LEVELS, Closed, Reader, frame, nests_deeper, pack  # noqa: E402
-from simia.sandbox.inside.sessions import WORDS, OutOfMemory, Sessions, checks, words  # noqa: E402
+from simia.sandbox.inside.drivers import LoadedPack  # noqa: E402
+from simia.sandbox.inside.frames import (  # noqa: E402
+    HEAD,
+    MOST_LEVELS,
+    ChannelClosed,
+    FrameReader,
+    make_frame,
+    nests_deeper,
+    pack_json,
+)
+from simia.sandbox.inside.sessions import WORDS, OutOfMemory, WorkerSessions, read_error_text, run_checks  # noqa: E402
 
 MEMORY_EXIT = 77
 
@@ -33,27 +41,33 @@ MEMORY_EXIT = 77
 def main(descriptor: int) -> None:
     os.set_inheritable(descriptor, False)  # bubblewrap passed it on; what the pack's code starts must not have it
     control = socket.socket(fileno=descriptor)
-    reader = Reader(control)
+    reader = FrameReader(control)
     order = reader.next()
     hand_over_folders(control, order["folders"])
-    silence()
+    silence_output()
     os.umask(0o022)
     os.environ.update(order.get("variables", {}))  # not on a command line, which all users of the machine may read
     try:
         alone = order["spec"].get("root") is not None
-        program = confine.filter_program() if order["seal"] and not alone else b""
+        program = confine.build_filter_program() if order["seal"] and not alone else b""
         if order["seal"]:
-            confine.hide()  # programs that it starts are visible again: they may look at each other, not at the worker
+            confine.hide_from_processes()  # programs that it starts are visible again: they may look at each other, not at the worker
             # The system call filter for loading holds already: bubblewrap installed it, also for process 1 of the sandbox.
-            confine.loading_limits(memory=order["memory"], cpu=order["cpu"], size=order["size"])
-        loaded = Loaded(Path(order["pack"]), order["spec"])
+            confine.set_loading_limits(memory=order["memory"], cpu=order["cpu"], size=order["size"])
+        loaded = LoadedPack(Path(order["pack"]), order["spec"])
         if order["seal"]:
-            confine.loaded()
-        known = {"tools": tools_of(loaded), "declared": declared(loaded), "by_convention": loaded.by_convention}
-        control.sendall(frame({"ready": True, **known}))
+            confine.allow_workers()
+        known = {"tools": list_tools(loaded), "declared": describe_tools(loaded), "by_convention": loaded.by_convention}
+        control.sendall(make_frame({"ready": True, **known}))
     except BaseException as error:
         control.sendall(
-            frame({"ready": False, "error": f"{type(error).__name__}: {words(error)}", "where": where(error)})
+            make_frame(
+                {
+                    "ready": False,
+                    "error": f"{type(error).__name__}: {read_error_text(error)}",
+                    "where": find_error_place(error),
+                }
+            )
         )
         return
     gc.collect()
@@ -63,11 +77,11 @@ def main(descriptor: int) -> None:
     while True:
         try:
             order = reader.next()
-        except Closed:
+        except ChannelClosed:
             for pid in children.values():
                 os.kill(pid, signal.SIGKILL)
             return
-        reap(children, exits)
+        reap_children(children, exits)
         what, number = order["do"], order.get("id", 0)
         if what == "fork":
             channel = reader.descriptors.pop(0)
@@ -78,7 +92,7 @@ def main(descriptor: int) -> None:
                 continue
             if pid == 0:
                 control.close()
-                serve(channel, loaded, order, program)
+                serve_worker(channel, loaded, order, program)
             os.close(channel)
             children[number] = pid
         elif what == "kill":
@@ -87,9 +101,9 @@ def main(descriptor: int) -> None:
         elif what == "status":
             deadline = time.monotonic() + 0.5
             while number in children and time.monotonic() < deadline:
-                reap(children, exits)
+                reap_children(children, exits)
                 time.sleep(0.001)
-            control.sendall(frame({"id": number, "exit": exits.pop(number, None)}))
+            control.sendall(make_frame({"id": number, "exit": exits.pop(number, None)}))
 
 
 def hand_over_folders(control: socket.socket, folders: list[str]) -> None:
@@ -98,12 +112,12 @@ def hand_over_folders(control: socket.socket, folders: list[str]) -> None:
     for folder in folders:
         with contextlib.suppress(OSError):
             opened.append(os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC))
-    socket.send_fds(control, [frame({"folders": len(opened)})], opened)
+    socket.send_fds(control, [make_frame({"folders": len(opened)})], opened)
     for each in opened:
         os.close(each)
 
 
-def serve(descriptor: int, loaded: Loaded, order: dict[str, Any], program: bytes) -> None:
+def serve_worker(descriptor: int, loaded: LoadedPack, order: dict[str, Any], program: bytes) -> None:
     """A worker's life: confine itself, then answer one frame of requests after the other. Never returns."""
     code = 1
     try:
@@ -112,14 +126,16 @@ def serve(descriptor: int, loaded: Loaded, order: dict[str, Any], program: bytes
         signal.signal(signal.SIGPIPE, signal.SIG_IGN)
         keep_from_children(descriptor)
         channel = socket.socket(fileno=descriptor)
-        confine.rlimits(**order["limits"])
+        confine.set_worker_limits(**order["limits"])
         if program:
-            confine.seal(program)
-        work(channel, Sessions(loaded, order["isolated"], order["live"]), loaded, order["most"], order["state"])
+            confine.install_filter(program)
+        answer_frames(
+            channel, WorkerSessions(loaded, order["isolated"], order["live"]), loaded, order["most"], order["state"]
+        )
         code = 0
     except (OutOfMemory, MemoryError):
         code = MEMORY_EXIT
-    except Closed:
+    except ChannelClosed:
         code = 0
     finally:
         os._exit(code)
@@ -139,39 +155,41 @@ def replace_descriptor(descriptor: int) -> None:
         os.close(descriptor)
 
 
-def work(channel: socket.socket, sessions: Sessions, loaded: Loaded, most: int, state: int) -> None:
+def answer_frames(channel: socket.socket, sessions: WorkerSessions, loaded: LoadedPack, most: int, state: int) -> None:
     """Answer frame after frame. Answers travel together as long as they are small, so that the parent need not hold many large."""
-    reader = Reader(channel)
+    reader = FrameReader(channel)
     largest = max(state, most) + len("[]") + WORDS
     while True:
         held: list[bytes] = []
         size = 0
         for each in reader.next():
-            body = packed(answer(each, sessions, loaded, most), largest)
+            body = pack_answer(answer_request(each, sessions, loaded, most), largest)
             if held and size + len(body) > most:
-                channel.sendall(joined(held))
+                channel.sendall(join_answers(held))
                 held, size = [], 0
             held.append(body)
             size += len(body) + 1
-        channel.sendall(joined(held))
+        channel.sendall(join_answers(held))
 
 
-def packed(row: list[Any], most: int) -> bytes:
+def pack_answer(row: list[Any], most: int) -> bytes:
     """An answer as JSON; an error where it is none (a state can be anything), or too large to be sent."""
     try:
-        if (size := text_size(row)) > most:  # before it is written: without memory orjson ends by a signal
+        if (size := measure_texts(row)) > most:  # before it is written: without memory orjson ends by a signal
             raise ValueError(f"it takes at least {size:,} bytes, more than {most:,}")
-        body = pack(row)
+        body = pack_json(row)
         if len(body) > most:
             raise ValueError(f"{len(body):,} bytes are more than {most:,}")
         if nests_deeper(row, MOST_LEVELS + 2):
             raise ValueError(f"it nests deeper than {MOST_LEVELS} levels")
     except (TypeError, ValueError, RecursionError) as error:
-        return pack([row[0], [2, f"{type(error).__name__}: the state cannot be sent as JSON: {words(error)}"]])
+        return pack_json(
+            [row[0], [2, f"{type(error).__name__}: the state cannot be sent as JSON: {read_error_text(error)}"]]
+        )
     return body
 
 
-def text_size(value: Any) -> int:
+def measure_texts(value: Any) -> int:
     """Characters of all texts in a JSON value: as JSON it takes at least as many bytes."""
     size, level = 0, [value]
     while level:
@@ -185,27 +203,27 @@ def text_size(value: Any) -> int:
     return size
 
 
-def joined(rows: list[bytes]) -> bytes:
+def join_answers(rows: list[bytes]) -> bytes:
     """A frame of answers. One that needs the slow reader says so by a space before it, and then the frame does."""
     space = b" " if any(row[:1] == b" " for row in rows) else b""
     body = space + b"[" + b",".join(rows) + b"]"
     return HEAD.pack(len(body)) + body
 
 
-def answer(request: list[Any], sessions: Sessions, loaded: Loaded, most: int) -> list[Any]:
+def answer_request(request: list[Any], sessions: WorkerSessions, loaded: LoadedPack, most: int) -> list[Any]:
     number, what, session, detail = request
     if what == "call":
         by, name, arguments, index = detail
         return [number, sessions.get(session).call(by, name, arguments, index, most)]
     try:
-        return [number, [0, other(what, session, detail, sessions, loaded)]]
+        return [number, [0, answer_other(what, session, detail, sessions, loaded)]]
     except (MemoryError, OutOfMemory):
         raise
     except BaseException as error:
-        return [number, [2, f"{type(error).__name__}: {words(error)}"]]
+        return [number, [2, f"{type(error).__name__}: {read_error_text(error)}"]]
 
 
-def other(what: str, session: int, detail: Any, sessions: Sessions, loaded: Loaded) -> Any:
+def answer_other(what: str, session: int, detail: Any, sessions: WorkerSessions, loaded: LoadedPack) -> Any:
     if what == "open":
         sessions.open(session, detail)
         return None
@@ -218,20 +236,20 @@ def other(what: str, session: int, detail: Any, sessions: Sessions, loaded: Load
     if what == "initial":
         return sessions.get(session).initial()
     if what == "checks":
-        return checks(loaded, detail)
+        return run_checks(loaded, detail)
     raise ValueError(f"no such request: {what}")
 
 
-def tools_of(loaded: Loaded) -> dict[str, dict[str, bool]]:
+def list_tools(loaded: LoadedPack) -> dict[str, dict[str, bool]]:
     if loaded.by_convention:
         return loaded.names
     return dict(loaded.template.tools())
 
 
-def declared(loaded: Loaded) -> dict[str, Any]:
+def describe_tools(loaded: LoadedPack) -> dict[str, Any]:
     """The tools' signatures, to be compared with the pack's tools.json; a foreign world has only names."""
     found: dict[str, Any] = {}
-    for by, tools in tools_of(loaded).items():
+    for by, tools in list_tools(loaded).items():
         found[by] = {}
         for name, writes in tools.items():
             found[by][name] = {"writes": writes}
@@ -242,7 +260,7 @@ def declared(loaded: Loaded) -> dict[str, Any]:
     return found
 
 
-def reap(children: dict[int, int], exits: dict[int, int]) -> None:
+def reap_children(children: dict[int, int], exits: dict[int, int]) -> None:
     while True:
         try:
             pid, status = os.waitpid(-1, os.WNOHANG)
@@ -256,7 +274,7 @@ def reap(children: dict[int, int], exits: dict[int, int]) -> None:
                 exits[number] = os.waitstatus_to_exitcode(status)
 
 
-def silence() -> None:
+def silence_output() -> None:
     """What a pack prints goes nowhere: answers travel on a descriptor of their own."""
     nowhere = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
@@ -265,7 +283,7 @@ def silence() -> None:
         os.close(nowhere)
 
 
-def where(error: BaseException) -> str:
+def find_error_place(error: BaseException) -> str:
     trace = error.__traceback__
     place = ""
     while trace is not None:

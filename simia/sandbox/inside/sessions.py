@@ -13,11 +13,11 @@ import zlib
 from collections import OrderedDict
 from typing import Any
 
-from simia.sandbox.inside.convention import Refusal
-from simia.sandbox.inside.drivers import Driver, Loaded, load
+from simia.sandbox.inside.convention import ToolRefusal
+from simia.sandbox.inside.drivers import LoadedPack, StateDriver, load_module
 from simia.sandbox.inside.files import FileDriver
-from simia.sandbox.inside.frames import MOST_LEVELS, nests_deeper, pack, unpack
-from simia.state import apply, diff
+from simia.sandbox.inside.frames import MOST_LEVELS, nests_deeper, pack_json, unpack_json
+from simia.state import apply_changes, diff_states
 
 AWAKE = 8  # episodes that are never frozen: who plays a few large ones would freeze and thaw at every step
 SWOLLEN = 10  # a state as objects takes about so many times its JSON's bytes
@@ -29,10 +29,10 @@ class OutOfMemory(Exception):  # noqa: N818 - a state of the process
     """The process is at its limit: it must go, and its episodes with it."""
 
 
-class Session:
+class WorkerSession:
     """One episode: its driver, and what a rollback needs."""
 
-    def __init__(self, loaded: Loaded, isolated: bool, spec: dict[str, Any]) -> None:
+    def __init__(self, loaded: LoadedPack, isolated: bool, spec: dict[str, Any]) -> None:
         self.driver = loaded.driver(isolated)
         self.driver.reset(spec.get("initial") or {}, spec.get("seed", 0))
         if "state" in spec:
@@ -49,14 +49,14 @@ class Session:
         """[status, value]: the result as JSON, the refusal's words, or the fault's."""
         driver = self.driver
         writes = self._rolls_back and driver.known.get(by, {}).get(name, False)
-        kept = pack(arguments) if writes else b""  # the tool may change its arguments
+        kept = pack_json(arguments) if writes else b""  # the tool may change its arguments
         try:
             value = driver.call(by, name, arguments, index)
-            body = pack(value)
+            body = pack_json(value)
             if len(body) > most:
-                raise Refusal(f"the result is {len(body):,} bytes, more than {most:,} that a call may return")
+                raise ToolRefusal(f"the result is {len(body):,} bytes, more than {most:,} that a call may return")
             if nests_deeper(value, MOST_LEVELS):
-                raise Refusal(f"the result nests deeper than {MOST_LEVELS} levels")
+                raise ToolRefusal(f"the result nests deeper than {MOST_LEVELS} levels")
             # A state that cannot be written fails the call that finds it.
             if writes and len(self._since) >= self._every:
                 self._checkpoint, self._since = driver.freeze(), []
@@ -67,9 +67,9 @@ class Session:
         except BaseException as error:  # a tool may raise anything, SystemExit among it
             if writes:
                 self._roll_back()
-            if isinstance(error, Refusal) or refusal(error):
-                return [REFUSED, words(error)]
-            return [FAILED, f"{type(error).__name__}: {words(error)}"]
+            if isinstance(error, ToolRefusal) or is_declared_refusal(error):
+                return [REFUSED, read_error_text(error)]
+            return [FAILED, f"{type(error).__name__}: {read_error_text(error)}"]
         if writes:
             self._since.append((by, name, kept, index))
         return [ENDED if driver.ended else OK, value]
@@ -83,11 +83,11 @@ class Session:
         else:
             driver.begin_again()
         for by, name, arguments, index in self._since:
-            driver.call(by, name, unpack(arguments), index)
+            driver.call(by, name, unpack_json(arguments), index)
 
     def changes(self) -> list[dict[str, Any]]:
         """From the start of the episode to now."""
-        return diff(self.initial(), self.driver.dump())
+        return diff_states(self.initial(), self.driver.dump())
 
     def initial(self) -> Any:
         """The state at the start of the episode."""
@@ -97,7 +97,7 @@ class Session:
         body = self.driver.freeze()
         self.size = len(body)
         self.frozen = zlib.compress(body, 1)
-        if isinstance(self.driver, Driver):
+        if isinstance(self.driver, StateDriver):
             self.driver.tools.state = None
 
     def thaw(self) -> None:
@@ -106,21 +106,21 @@ class Session:
             self.frozen = None
 
 
-class Sessions:
+class WorkerSessions:
     """All episodes of this process, the idle ones frozen once the live ones pass `live` bytes."""
 
-    def __init__(self, loaded: Loaded, isolated: bool, live: int) -> None:
+    def __init__(self, loaded: LoadedPack, isolated: bool, live: int) -> None:
         self._loaded, self._isolated, self._live = loaded, isolated, live
-        self._all: dict[int, Session] = {}
+        self._all: dict[int, WorkerSession] = {}
         self._awake: OrderedDict[int, int] = OrderedDict()  # id → estimated bytes, the least recently used first
         self._size = 0
-        self._estimate = SWOLLEN * len(pack(loaded.base)) + 4096
+        self._estimate = SWOLLEN * len(pack_json(loaded.base)) + 4096
 
     def open(self, number: int, spec: dict[str, Any]) -> None:
-        self._all[number] = Session(self._loaded, self._isolated, spec)
+        self._all[number] = WorkerSession(self._loaded, self._isolated, spec)
         self._touch(number)
 
-    def get(self, number: int) -> Session:
+    def get(self, number: int) -> WorkerSession:
         session = self._all[number]
         if session.frozen is not None:
             session.thaw()
@@ -146,7 +146,7 @@ class Sessions:
             self._all[idle].freeze()
 
 
-def words(error: BaseException) -> str:
+def read_error_text(error: BaseException) -> str:
     """What an error says, as text that can be sent; its `__str__` is the pack's code too."""
     try:
         return str(error)[:WORDS].encode(errors="replace").decode()
@@ -154,23 +154,23 @@ def words(error: BaseException) -> str:
         return "(an error whose words cannot be had)"
 
 
-def refusal(error: BaseException) -> bool:
+def is_declared_refusal(error: BaseException) -> bool:
     """Whether the tool declared it: `ToolError`, or what a foreign world marks the same way."""
     return getattr(type(error), "__simia_refusal__", False) is True
 
 
-def checks(loaded: Loaded, spec: dict[str, Any]) -> dict[str, Any]:
+def run_checks(loaded: LoadedPack, spec: dict[str, Any]) -> dict[str, Any]:
     """Items of a checklist on one state, each on a copy of its own: item → true, false, or "error: …"."""
-    session = Session(loaded, True, {"initial": spec.get("initial"), "seed": spec.get("seed", 0)})
+    session = WorkerSession(loaded, True, {"initial": spec.get("initial"), "seed": spec.get("seed", 0)})
     initial = session.initial()
-    final = apply(initial, spec["changes"])
+    final = apply_changes(initial, spec["changes"])
     found: dict[str, Any] = {}
-    functions = functions_of(loaded, spec)
+    functions = load_check_functions(loaded, spec)
     for item, function in functions.items():
         try:
-            found[item] = bool(function(unpack(pack(final)), unpack(pack(initial))))
+            found[item] = bool(function(unpack_json(pack_json(final)), unpack_json(pack_json(initial))))
         except BaseException as error:
-            found[item] = f"error: {type(error).__name__}: {words(error)}"
+            found[item] = f"error: {type(error).__name__}: {read_error_text(error)}"
     if spec.get("calls"):
         session.driver.restore(final)
         if isinstance(session.driver, FileDriver):
@@ -178,33 +178,33 @@ def checks(loaded: Loaded, spec: dict[str, Any]) -> dict[str, Any]:
         for number, call in enumerate(spec["calls"]):
             try:
                 value = session.driver.check(call["name"], call.get("by", "agent"), call.get("arguments", {}))
-                found[item_name(call, number)] = value == call.get("expect", True)
+                found[make_item_name(call, number)] = value == call.get("expect", True)
             except BaseException as error:
-                found[item_name(call, number)] = f"error: {type(error).__name__}: {words(error)}"
+                found[make_item_name(call, number)] = f"error: {type(error).__name__}: {read_error_text(error)}"
     return found
 
 
-def item_name(call: dict[str, Any], number: int) -> str:
+def make_item_name(call: dict[str, Any], number: int) -> str:
     return f"{number}.{call['name']}"
 
 
-def functions_of(loaded: Loaded, spec: dict[str, Any]) -> dict[str, Any]:
+def load_check_functions(loaded: LoadedPack, spec: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if spec.get("functions"):
-        module = load(loaded.folder / spec["file"], "pack_checks")
+        module = load_module(loaded.folder / spec["file"], "pack_checks")
         for name in spec["functions"]:
-            found[name] = getattr(module, name, missing(name))
+            found[name] = getattr(module, name, make_missing_check(name))
     for item, source in spec.get("code", {}).items():
         names: dict[str, Any] = {}
         try:
             exec(compile(source, f"<check {item}>", "exec"), names)
-            found[item] = chosen(names) or missing(item)
+            found[item] = choose_check(names) or make_missing_check(item)
         except BaseException as error:
-            found[item] = broken(error)
+            found[item] = make_broken_check(error)
     return found
 
 
-def chosen(names: dict[str, Any]) -> Any:
+def choose_check(names: dict[str, Any]) -> Any:
     """The check among what a source defines: `check`, else its first public function. What it imports or its classes are none."""
     functions = {
         name: found for name, found in names.items()
@@ -213,14 +213,14 @@ def chosen(names: dict[str, Any]) -> Any:
     return functions.get("check") or next(iter(functions.values()), None)
 
 
-def missing(name: str) -> Any:
+def make_missing_check(name: str) -> Any:
     def check(final: Any, initial: Any) -> bool:
         raise LookupError(f"there is no check function {name!r}")
 
     return check
 
 
-def broken(error: BaseException) -> Any:
+def make_broken_check(error: BaseException) -> Any:
     def check(final: Any, initial: Any) -> bool:
         raise error
 

@@ -14,7 +14,7 @@ TRAINED_NOT = ("aborted", "unscored")  # figures that count every episode; all o
 
 
 @dataclass(slots=True)
-class Rows:
+class TrainingRows:
     """One entry an episode. `mask` is 1 on the ids that the policy sampled, `scores` None where there is no reward."""
 
     ids: list[list[int]]
@@ -22,10 +22,10 @@ class Rows:
     scores: list[float | None]
 
 
-def rows_of(envs: Sequence[SimiaEnv], filler: int) -> Rows:
+def collect_rows(envs: Sequence[SimiaEnv], filler: int) -> TrainingRows:
     """An episode without a reward keeps its ids and has mask 0 throughout; one in which the policy never spoke (it has none) is two
     fillers, so that an opening too long for the model does not come to the trainer by this way."""
-    rows = Rows([], [], [])
+    rows = TrainingRows([], [], [])
     for env in envs:
         row, score = env.row, env.reward
         if row is None or not row.completion_ids:
@@ -38,7 +38,7 @@ def rows_of(envs: Sequence[SimiaEnv], filler: int) -> Rows:
     return rows
 
 
-def normalised(
+def normalize_scores(
     scores: Sequence[float | None], penalties: Sequence[float], groups: Sequence[Any], method: str
 ) -> list[float]:
     """What RAGEN's trainer multiplies the tokens' mask with. `identity` leaves the scores as they are (another estimator's
@@ -50,7 +50,7 @@ def normalised(
     return batch_advantages(paid, groups, norm)
 
 
-def validated(scores: Sequence[float | None], penalties: Sequence[float]) -> list[float]:
+def fill_validation_scores(scores: Sequence[float | None], penalties: Sequence[float]) -> list[float]:
     """What RAGEN averages as a validation's reward: the scores themselves, for its groups are of one and compare nothing. One that
     is not known takes the mean of the others, so that an outage is no failure; NaN where none is known."""
     paid = [None if s is None else s + p for s, p in zip(scores, penalties, strict=True)]
@@ -59,7 +59,7 @@ def validated(scores: Sequence[float | None], penalties: Sequence[float]) -> lis
     return [mean if score is None else score for score in paid]
 
 
-def filled(scores: Sequence[float | None], groups: Sequence[Any]) -> list[float]:
+def fill_scores(scores: Sequence[float | None], groups: Sequence[Any]) -> list[float]:
     """Scores before normalisation, for RAGEN's filter of groups by their spread: one that is not known takes its group's mean, so
     that it speaks neither for its group nor against it."""
     known: dict[Any, list[float]] = {}
@@ -70,7 +70,7 @@ def filled(scores: Sequence[float | None], groups: Sequence[Any]) -> list[float]
     return [mean.get(group, 0.0) if s is None else s for s, group in zip(scores, groups, strict=True)]
 
 
-def figures(rows: Rows, metrics: Sequence[dict[str, float]]) -> dict[str, float]:
+def average_metrics(rows: TrainingRows, metrics: Sequence[dict[str, float]]) -> dict[str, float]:
     """The step's metrics: means over the episodes that have a score; `aborted` and `unscored` over all."""
     found: dict[str, list[float]] = {}
     for score, each in zip(rows.scores, metrics, strict=True):

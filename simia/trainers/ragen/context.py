@@ -19,27 +19,33 @@ from tensordict import TensorDict  # type: ignore[import-not-found,unused-ignore
 from verl import DataProto  # type: ignore[import-not-found,unused-ignore]
 
 from simia import event_loop
-from simia.envs.play.llm_agent import hermes_chat
+from simia.envs.play.llm_agent import make_hermes_chat
 from simia.errors import Code
-from simia.trainers.ragen.batch import figures, filled, normalised, rows_of, validated
-from simia.trainers.ragen.checks import check, context_length
+from simia.trainers.ragen.batch import (
+    average_metrics,
+    collect_rows,
+    fill_scores,
+    fill_validation_scores,
+    normalize_scores,
+)
+from simia.trainers.ragen.checks import check_ragen_config, read_context_length
 from simia.trainers.ragen.env import SimiaEnv
 from simia.trainers.ragen.manager import CARRIED
-from simia.trainers.tokens import Text, end_ids, until_end
+from simia.trainers.tokens import ChatText, cut_after_end, find_end_ids
 
 
 class Context(ContextManager):  # type: ignore[misc,unused-ignore]
     """Raises `UserError` for a configuration that would not train what it says."""
 
     def __init__(self, config: Any, tokenizer: Any, processor: Any = None, mode: str = "train") -> None:
-        check(config)
+        check_ragen_config(config)
         super().__init__(config, tokenizer, processor, mode)
         self.mode = mode
         # Templates that know no thinking ignore the word; Qwen3's writes an empty block where it is off.
         thinking = {"enable_thinking": bool(config.agent_proxy.enable_think)}
-        self.text = Text(tokenizer, end_ids(tokenizer), thinking)
+        self.text = ChatText(tokenizer, find_end_ids(tokenizer), thinking)
         self.turn = int(config.actor_rollout_ref.rollout.response_length)
-        self.room = context_length(config) - self.turn
+        self.room = read_context_length(config) - self.turn
         self.pad = int(tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id)
 
     def _init_prefix_lookup(self) -> None:
@@ -56,18 +62,18 @@ class Context(ContextManager):  # type: ignore[misc,unused-ignore]
         lm_inputs = DataProto()
         lm_inputs.batch = TensorDict(self._padded(contexts), batch_size=len(contexts))
         lm_inputs.non_tensor_batch = {
-            "env_ids": objects([each["env_id"] for each in speaking]),
-            "group_ids": objects([each["group_id"] for each in speaking]),
+            "env_ids": make_object_array([each["env_id"] for each in speaking]),
+            "group_ids": make_object_array([each["group_id"] for each in speaking]),
         }
         if "model_info" in self.config:  # an evaluation by an API's model, which takes messages and no ids
-            chats = [hermes_chat(each[CARRIED].playing.view) for each in speaking]
-            lm_inputs.non_tensor_batch["messages_list"] = objects(chats)
+            chats = [make_hermes_chat(each[CARRIED].playing.view) for each in speaking]
+            lm_inputs.non_tensor_batch["messages_list"] = make_object_array(chats)
         return lm_inputs
 
     def get_env_inputs(self, lm_outputs: Any) -> list[dict[str, Any]]:
         """The whole response is the action. Text, from RAGEN's wrappers for evaluation, is tokenised; ids stay what they are."""
         if lm_outputs.batch is not None and "responses" in lm_outputs.batch.keys():  # noqa: SIM118 - a TensorDict
-            sampled = [until_end(ids, self.text.end_ids) for ids in lm_outputs.batch["responses"].tolist()]
+            sampled = [cut_after_end(ids, self.text.end_ids) for ids in lm_outputs.batch["responses"].tolist()]
         else:
             texts = lm_outputs.non_tensor_batch["response_texts"]
             sampled = [[*self.tokenizer(t, add_special_tokens=False)["input_ids"], self.text.end_ids[0]] for t in texts]
@@ -81,26 +87,28 @@ class Context(ContextManager):  # type: ignore[misc,unused-ignore]
     def formulate_rollouts(self, env_outputs: list[dict[str, Any]]) -> Any:
         """The step's rows. Position j of every mask and score belongs to token j + 1, as the actor's log-probabilities do."""
         envs: list[SimiaEnv] = [each[CARRIED] for each in env_outputs]
-        rows = rows_of(envs, self.pad)
+        rows = collect_rows(envs, self.pad)
         groups = [each["group_id"] for each in env_outputs]
         penalties = [float(each["penalty"]) for each in env_outputs]
         if self.mode == "val":
-            normal = validated(rows.scores, penalties)
+            normal = fill_validation_scores(rows.scores, penalties)
         else:
-            normal = normalised(rows.scores, penalties, groups, self.config.agent_proxy.reward_normalization.method)
+            normal = normalize_scores(
+                rows.scores, penalties, groups, self.config.agent_proxy.reward_normalization.method
+            )
         tensors = self._padded(rows.ids)
         width = tensors["input_ids"].shape[1]
         mask = torch.tensor([[0] * (width - len(each)) + each for each in rows.mask])
         scores, plain_scores = torch.zeros(len(envs), width - 1), torch.zeros(len(envs), width - 1)
-        scores[:, -1], plain_scores[:, -1] = torch.tensor(normal), torch.tensor(filled(rows.scores, groups))
+        scores[:, -1], plain_scores[:, -1] = torch.tensor(normal), torch.tensor(fill_scores(rows.scores, groups))
         tensors |= {"loss_mask": mask[:, 1:].bool(), "rm_scores": scores, "original_rm_scores": plain_scores}
         found = DataProto()
         found.batch = TensorDict(tensors, batch_size=len(envs))
         found.non_tensor_batch = {
-            "env_ids": objects([each["env_id"] for each in env_outputs]),
-            "group_ids": objects(groups),
+            "env_ids": make_object_array([each["env_id"] for each in env_outputs]),
+            "group_ids": make_object_array(groups),
         }
-        found.meta_info = {"metrics": figures(rows, [each["metrics"] for each in env_outputs])}
+        found.meta_info = {"metrics": average_metrics(rows, [each["metrics"] for each in env_outputs])}
         return found
 
     def opened(self, env_outputs: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -124,7 +132,7 @@ class Context(ContextManager):  # type: ignore[misc,unused-ignore]
         return {"input_ids": ids, "attention_mask": seen, "position_ids": positions, "responses": ids[:, 1:]}
 
 
-def objects(values: Sequence[Any]) -> Any:
+def make_object_array(values: Sequence[Any]) -> Any:
     """One dimension, whatever the values are: numpy makes a matrix of lists of one length."""
     array = np.empty(len(values), dtype=object)
     array[:] = values

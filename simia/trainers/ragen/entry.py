@@ -13,7 +13,7 @@ from typing import Any
 
 from simia.errors import UserError
 from simia.terminal import say_error
-from simia.trainers.ragen.checks import check
+from simia.trainers.ragen.checks import check_ragen_config
 from simia.trainers.ragen.register import register
 
 HOOK = "simia.trainers.ragen.register"
@@ -21,7 +21,7 @@ HOOK = "simia.trainers.ragen.register"
 WORKERS = {"TOKENIZERS_PARALLELISM": "true", "NCCL_DEBUG": "WARN", "VLLM_LOGGING_LEVEL": "WARN", "RAY_DEBUG": "legacy"}
 
 
-def composed(file: Path, home: Path) -> Any:
+def compose_config(file: Path, home: Path) -> Any:
     """RAGEN's `base` with the file's values in it; names were checked when the run was prepared."""
     import hydra  # type: ignore[import-not-found,unused-ignore]
     from omegaconf import OmegaConf, open_dict  # type: ignore[import-not-found,unused-ignore]
@@ -52,17 +52,17 @@ def main(arguments: list[str]) -> int:
     import train  # type: ignore[import-not-found,unused-ignore]
 
     try:
-        config = composed(Path(arguments[0]), home)
-        check(config)
+        config = compose_config(Path(arguments[0]), home)
+        check_ragen_config(config)
         start_ray(config)
         train.main(config)
     except UserError as error:
-        say_error(f"simia: {words_of(error)}")
+        say_error(f"simia: {format_error(error)}")
         return 1
     return 0
 
 
-def words_of(error: UserError) -> str:
+def format_error(error: UserError) -> str:
     """One line. What a worker of Ray's raised is here as its own kind too, with the worker's traceback for words."""
     return str(getattr(error, "cause", None) or error)
 

@@ -22,18 +22,18 @@ from typing import Any
 
 from simia import event_loop
 from simia.envs.environment import Episode
-from simia.envs.text_episode import as_text, share
+from simia.envs.text_episode import messages_to_text, share_environment
 from simia.errors import Aborted, Code, UserError
 from simia.formats.calls import read_message
 from simia.reward import Reward
 from simia.statistics import SUCCESS
 from simia.task import Task
-from simia.trainers.launch import tasks_of_split
-from simia.trainers.ragen.settings import Lane, SimiaEnvConfig, as_stage, task_of
-from simia.trainers.tokens import Row, Text
+from simia.trainers.launch import select_split
+from simia.trainers.ragen.settings import SeedLane, SimiaEnvConfig, choose_task, parse_stage
+from simia.trainers.tokens import ChatText, TokenRow
 from simia.trajectory import Message
 
-__all__ = ["Lane", "SimiaEnv", "SimiaEnvConfig", "as_stage", "task_of"]
+__all__ = ["SeedLane", "SimiaEnv", "SimiaEnvConfig", "choose_task", "parse_stage"]
 
 Result = tuple[str, float, bool, dict[str, float]]
 """What RAGEN's `step` gives: observation, reward, done, info."""
@@ -45,17 +45,19 @@ class SimiaEnv:
     def __init__(self, config: SimiaEnvConfig | None = None) -> None:
         """Opens the stage if no other seat has. Raises `UserError` for what must be changed first."""
         self.config = config or SimiaEnvConfig()
-        self.lease = share(as_stage(self.config), store=Path(self.config.store) if self.config.store else None)
+        self.lease = share_environment(
+            parse_stage(self.config), store=Path(self.config.store) if self.config.store else None
+        )
         self.member = 0
         """Which one of its group it is: it tells this one's simulated user from the others'."""
         self.most_turns: int | None = None
         """Turns of the policy that there is time for; the episode is judged after the last one."""
         self.batched = False
         """Set by our manager: `reset` only says what is to begin, and `step` hands out what the batch has done."""
-        self.lane = Lane()
+        self.lane = SeedLane()
         self.episode: Episode | None = None
-        self.row: Row | None = None
-        self._text: Text | None = None
+        self.row: TokenRow | None = None
+        self._text: ChatText | None = None
         self._room = 0
         self._heard: Sequence[Message] = ()
         self._next: tuple[Task, str] | None = None
@@ -67,7 +69,7 @@ class SimiaEnv:
         """The user's first words. Raises `UserError` for a split without tasks and a task that cannot be set up; lost
         infrastructure is an episode that is over."""
         seed = random.randrange(2**31) if seed is None else int(seed)
-        task = task_of(self.tasks(mode), self.lane.number(seed), mode)
+        task = choose_task(self.tasks(mode), self.lane.number(seed), mode)
         self._next = (task, f"{mode}/{seed}/{task.id}")
         if not self.batched:
             event_loop.run(self.start())
@@ -88,7 +90,7 @@ class SimiaEnv:
 
     def render(self) -> str:
         """What the policy heard last, as text; nothing of an episode that waits for its turn."""
-        return "" if self.waiting else as_text(self._heard)
+        return "" if self.waiting else messages_to_text(self._heard)
 
     def close(self) -> None:
         if self.episode is not None:
@@ -144,12 +146,12 @@ class SimiaEnv:
     def result(self) -> Result:
         done = self.playing.end is not None
         value = self.reward if done else 0.0
-        return as_text(self._heard), math.nan if value is None else value, done, self.info
+        return messages_to_text(self._heard), math.nan if value is None else value, done, self.info
 
     def tasks(self, mode: str) -> list[Task]:
         split = self.config.train if mode == "train" else self.config.val
         environment = self.lease.environment
-        return tasks_of_split(environment.pack, environment.tasks, split, f", which {mode} wants")
+        return select_split(environment.pack, environment.tasks, split, f", which {mode} wants")
 
     # -- in the portal's loop -----------------------------------------------------------------------------------------
 
@@ -163,16 +165,16 @@ class SimiaEnv:
             async with asyncio.timeout(self.config.world_seconds):
                 self.episode = await opened
         except TimeoutError:
-            self._lost(task, Code.TIMEOUT, self._late)
+            self._abort_unstarted(task, Code.TIMEOUT, self._late)
         self._heard = self.playing.view.messages
         self._settle()
 
-    async def miss(self) -> None:
+    async def abort_unstarted(self) -> None:
         """The rollout is over before its turn came."""
         assert self._next is not None
         (task, _), self._next = self._next, None
         await self._close()
-        self._lost(task, Code.AGENT_FAILED, "the rollout was over before this episode began")
+        self._abort_unstarted(task, Code.AGENT_FAILED, "the rollout was over before this episode began")
 
     async def act(self, message: Message) -> None:
         """One turn, as a message. The last one that there is time for ends the episode, and it is judged."""
@@ -180,8 +182,8 @@ class SimiaEnv:
         async def stepped() -> None:
             self._heard = (await self.playing.step(message)).messages
 
-        await self._in_time(stepped())
-        await self._last()
+        await self._run_in_time(stepped())
+        await self._cut_after_last_turn()
 
     async def take(self, ids: list[int]) -> None:
         """One turn, as what the policy sampled, end token included."""
@@ -192,8 +194,8 @@ class SimiaEnv:
         async def stepped() -> None:
             self._heard = await text.act(row, ids)
 
-        await self._in_time(stepped())
-        await self._last()
+        await self._run_in_time(stepped())
+        await self._cut_after_last_turn()
         if self.playing.end is None and self.overlong:
             await self.cut(Code.MAX_TOKENS, self.overlong)
 
@@ -208,13 +210,13 @@ class SimiaEnv:
     async def cut(self, code: Code, detail: str = "") -> None:
         """Out of turns or tokens: truncated, and scored as it stands, unless the policy never spoke."""
         stopped = self.playing.stop(code, aborted=not self.turns, detail=detail)
-        await self._in_time(stopped)
+        await self._run_in_time(stopped)
 
-    def opening(self, text: Text, room: int) -> Row:
+    def opening(self, text: ChatText, room: int) -> TokenRow:
         """The episode as ids from here on. `room`: the longest context in which a whole turn of the policy has room."""
         view = self.playing.view
         self._text, self._room = text, room
-        self.row = Row(self.playing, text.opening(view.system, view.messages, view.tools))
+        self.row = TokenRow(self.playing, text.opening(view.system, view.messages, view.tools))
         return self.row
 
     @property
@@ -223,7 +225,7 @@ class SimiaEnv:
         length = len(self.row.context) if self.row is not None else 0
         return f"the context has {length} tokens, of which {self._room} leave room for a turn" * (length > self._room)
 
-    async def _last(self) -> None:
+    async def _cut_after_last_turn(self) -> None:
         if self.playing.end is None and self.most_turns is not None and self.turns >= self.most_turns:
             await self.cut(Code.MAX_TURNS)
 
@@ -231,7 +233,7 @@ class SimiaEnv:
     def _late(self) -> str:
         return f"the environment took over {self.config.world_seconds:g} s"
 
-    async def _in_time(self, doing: Coroutine[Any, Any, Any]) -> None:
+    async def _run_in_time(self, doing: Coroutine[Any, Any, Any]) -> None:
         """What takes too long is given up, so that the batch goes on: the episode is aborted, or has no verdict."""
         try:
             async with asyncio.timeout(self.config.world_seconds):
@@ -254,7 +256,7 @@ class SimiaEnv:
             why = episode.reward.rationale or "it was over before the policy spoke"
             episode.reward = Reward(error=episode.reward.error or episode.end.code, rationale=why)
 
-    def _lost(self, task: Task, code: Code, detail: str) -> None:
+    def _abort_unstarted(self, task: Task, code: Code, detail: str) -> None:
         self.episode = Episode.aborted(self.lease.environment, task, self.lease.seed, Aborted(code, detail))
         self._heard = ()
 

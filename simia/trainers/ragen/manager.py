@@ -15,9 +15,9 @@ from ragen.llm_agent.es_manager import EnvStateManager  # type: ignore[import-no
 
 from simia import event_loop
 from simia.errors import Code
-from simia.trainers.ragen.checks import check
-from simia.trainers.ragen.env import Lane, SimiaEnv
-from simia.trainers.ragen.resume import done_steps
+from simia.trainers.ragen.checks import check_ragen_config
+from simia.trainers.ragen.env import SeedLane, SimiaEnv
+from simia.trainers.ragen.resume import count_done_steps
 
 CARRIED = "simia_env"  # where an entry of RAGEN's cache holds its environment, for the context manager
 
@@ -26,9 +26,9 @@ class EnvManager(EnvStateManager):  # type: ignore[misc,unused-ignore]
     """Raises `UserError` for a configuration that would not train what it says."""
 
     def __init__(self, config: Any, mode: str = "train") -> None:
-        check(config)
+        check_ragen_config(config)
         super().__init__(config, mode)
-        self.steps = done_steps(config) if mode == "train" else 0
+        self.steps = count_done_steps(config) if mode == "train" else 0
         """Rollouts so far, those before the checkpoint with them: RAGEN's trainer makes one a step."""
         if self.base_seed is not None:
             self.seed_counter = self.steps * self.env_groups
@@ -46,7 +46,7 @@ class EnvManager(EnvStateManager):  # type: ignore[misc,unused-ignore]
             env.batched = True
             env.member = entry["env_id"] % self.group_size
             env.most_turns = min(rounds, int(entry["max_actions_per_traj"]))
-            env.lane = Lane(self.base_seed or 0, self.env_groups, group, len(its), its.index(group))
+            env.lane = SeedLane(self.base_seed or 0, self.env_groups, group, len(its), its.index(group))
         return entries
 
     def reset(self, seed: int | None = None) -> list[dict[str, Any]]:
@@ -73,7 +73,7 @@ class EnvManager(EnvStateManager):  # type: ignore[misc,unused-ignore]
 
     def get_rollout_states(self) -> list[dict[str, Any]]:
         """All episodes, over and judged. `metrics` are how each ended, not RAGEN's averages over turns."""
-        event_loop.run_together(entry["env"].miss() for entry in self.envs if entry["env"].waiting)
+        event_loop.run_together(entry["env"].abort_unstarted() for entry in self.envs if entry["env"].waiting)
         event_loop.run_together(entry["env"].cut(Code.MAX_TURNS) for entry in self.envs if not entry["env"].done)
         for entry in self.envs:
             info, status = entry["env"].info, entry["status"]

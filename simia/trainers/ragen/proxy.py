@@ -10,7 +10,7 @@ from typing import Any
 
 from ragen.llm_agent.agent_proxy import LLMAgentProxy  # type: ignore[import-not-found,unused-ignore]
 
-from simia.trainers.aborted import tell_lost
+from simia.trainers.aborted import log_aborted
 
 
 class Proxy(LLMAgentProxy):  # type: ignore[misc,unused-ignore]
@@ -30,5 +30,5 @@ class Proxy(LLMAgentProxy):  # type: ignore[misc,unused-ignore]
                 said = context.get_env_inputs(self.generate_sequences(asked))
             running = manager.step(said)
         states = manager.get_rollout_states()
-        tell_lost([entry["env"].playing for entry in manager.envs], manager.steps, learns=not val)
+        log_aborted([entry["env"].playing for entry in manager.envs], manager.steps, learns=not val)
         return context.formulate_rollouts(states)

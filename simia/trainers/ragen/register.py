@@ -24,8 +24,8 @@ def register() -> None:
     for name, install in INSTALL.items():
         if (module := sys.modules.get(name)) is not None:
             install(module)
-    if not any(isinstance(finder, Finder) for finder in sys.meta_path):
-        sys.meta_path.insert(0, Finder())
+    if not any(isinstance(finder, ImportHook) for finder in sys.meta_path):
+        sys.meta_path.insert(0, ImportHook())
 
 
 def add_environment(module: Any) -> None:
@@ -48,7 +48,7 @@ def set_classes(module: Any) -> None:
 INSTALL: dict[str, Callable[[Any], None]] = {"ragen.env": add_environment, "ragen.llm_agent.agent_proxy": set_classes}
 
 
-class Finder(MetaPathFinder):
+class ImportHook(MetaPathFinder):
     """Finds nothing by itself: it lets the others find one of these modules, and adds what is done when it has run."""
 
     def __init__(self) -> None:
@@ -65,11 +65,11 @@ class Finder(MetaPathFinder):
         finally:
             self._looking.discard(fullname)
         if spec is not None and spec.loader is not None:
-            spec.loader = Then(spec.loader, INSTALL[fullname])
+            spec.loader = HookedLoader(spec.loader, INSTALL[fullname])
         return spec
 
 
-class Then(Loader):
+class HookedLoader(Loader):
     """The module's own loader, and one thing more when it is done."""
 
     def __init__(self, inner: Loader, install: Callable[[Any], None]) -> None:

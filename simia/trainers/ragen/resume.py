@@ -12,7 +12,7 @@ from simia.trainers.launch import look_up
 LATEST = "latest_checkpointed_iteration.txt"
 
 
-def done_steps(config: Any) -> int:
+def count_done_steps(config: Any) -> int:
     """Steps that the checkpoint holds from which the run will go on, by the rules of verl's `_load_checkpoint`; 0 without one."""
     mode = look_up(config, "trainer.resume_mode", "auto")
     if mode == "disable":

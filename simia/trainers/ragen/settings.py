@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from simia.config import parse
+from simia.config import parse_config
 from simia.envs.config import EnvironmentConfig
-from simia.envs.text_episode import plain
+from simia.envs.text_episode import plain_mapping
 from simia.task import Task
 
 ENV_TYPE = "simia"
@@ -34,14 +34,14 @@ class SimiaEnvConfig:
     """One answer of the environment, its judge's verdict with it; later the episode is aborted, and the others go on."""
 
     def __post_init__(self) -> None:
-        self.stage = plain(self.stage)
+        self.stage = plain_mapping(self.stage)
 
 
-def as_stage(config: SimiaEnvConfig) -> EnvironmentConfig:
-    return parse(EnvironmentConfig, config.stage, where="env_config.stage")
+def parse_stage(config: SimiaEnvConfig) -> EnvironmentConfig:
+    return parse_config(EnvironmentConfig, config.stage, where="env_config.stage")
 
 
-def task_of(tasks: Sequence[Task], seed: int, mode: str = "train") -> Task:
+def choose_task(tasks: Sequence[Task], seed: int, mode: str = "train") -> Task:
     """The same for the same seed in any process. In training n seeds in a row, from a multiple of n on, are all n tasks, each time
     in another order. Else there is one order, so that any n seeds in a row are all n tasks: RAGEN validates from seed 123 on."""
     lap, place = divmod(seed, len(tasks))
@@ -51,7 +51,7 @@ def task_of(tasks: Sequence[Task], seed: int, mode: str = "train") -> Task:
 
 
 @dataclass(frozen=True, slots=True)
-class Lane:
+class SeedLane:
     """A seat's place among a step's groups: RAGEN gives group g of `of` the seed `base + step * of + g`."""
 
     base: int = 0

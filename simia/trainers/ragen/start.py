@@ -17,16 +17,24 @@ from typing import Any
 
 import yaml
 
-from simia.config import assign, merge, read
+from simia.config import assign_setting, merge_sections, read_config_file
 from simia.envs.opening import select_tasks
 from simia.errors import UserError
 from simia.pack import Pack
 from simia.resources import cache_root
-from simia.trainers.launch import Launch, check_stage, folder_there, look_up, misfit, tasks_of_split, writable
-from simia.trainers.ragen.checks import check
-from simia.trainers.ragen.env import SimiaEnvConfig, as_stage
-from simia.trainers.versions import NEEDS, RAGEN_CLONE, RAGEN_COMMIT, installed, interpreter
-from simia.venvs import plain, python_path
+from simia.trainers.launch import (
+    Launch,
+    check_folder,
+    check_stage,
+    check_writable,
+    explain_misfit,
+    look_up,
+    select_split,
+)
+from simia.trainers.ragen.checks import check_ragen_config
+from simia.trainers.ragen.env import SimiaEnvConfig, parse_stage
+from simia.trainers.versions import NEEDS, RAGEN_CLONE, RAGEN_COMMIT, interpreter, list_installed
+from simia.venvs import make_python_path, normalize_name
 
 REFERENCE = re.compile(r"\$\{([\w.]+)\}")
 FREE = ("custom_envs",)  # sections whose names are the user's
@@ -37,25 +45,25 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None)
 
     `changes`: values by dotted name. `python`: the interpreter of RAGEN's environment (unset: this one). Raises `UserError`.
     """
-    home = checkout()
-    values = read(config)
+    home = find_checkout()
+    values = read_config_file(config)
     for name, value in changes.items():
-        assign(values, name.split("."), value)
-    known = base_of(home)
-    check_names(values, known)
-    whole = resolved(merge(known, values))
-    check(whole)
+        assign_setting(values, name.split("."), value)
+    known = read_base_config(home)
+    check_setting_names(values, known)
+    whole = resolve_references(merge_sections(known, values))
+    check_ragen_config(whole)
     notes = check_stages(whole)
-    folder_there(look_up(whole, "model_path", ""), "model_path")
+    check_folder(look_up(whole, "model_path", ""), "model_path")
     written = Path(str(look_up(whole, "trainer.default_local_dir"))).expanduser() / "simia.yaml"
-    writable(written.parent, "trainer.default_local_dir")
-    notes += versions(python or Path(sys.executable))
+    check_writable(written.parent, "trainer.default_local_dir")
+    notes += check_versions(python or Path(sys.executable))
 
     def prepare() -> None:
         written.parent.mkdir(parents=True, exist_ok=True)
         written.write_text(yaml.safe_dump(values, sort_keys=False), encoding="utf-8")
 
-    roots = [str(home), str(home / "verl"), python_path(python or Path(sys.executable))]
+    roots = [str(home), str(home / "verl"), make_python_path(python or Path(sys.executable))]
     return Launch(
         command=[str(python or sys.executable), "-m", "simia.trainers.ragen.entry", str(written)],
         env={"RAGEN_HOME": str(home), "PYTHONPATH": os.pathsep.join(roots)},
@@ -64,7 +72,7 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None)
     )
 
 
-def checkout() -> Path:
+def find_checkout() -> Path:
     """RAGEN's source with the verl beside it."""
     named = os.environ.get("RAGEN_HOME")
     home = Path(named).expanduser().resolve() if named else cache_root() / "ragen" / RAGEN_COMMIT
@@ -76,7 +84,7 @@ def checkout() -> Path:
     return home
 
 
-def base_of(home: Path) -> dict[str, Any]:
+def read_base_config(home: Path) -> dict[str, Any]:
     """RAGEN's `base` with what its `defaults` name beneath it, references not yet resolved."""
 
     def load(name: str) -> dict[str, Any]:
@@ -86,24 +94,24 @@ def base_of(home: Path) -> dict[str, Any]:
     base = load("base")
     found: dict[str, Any] = {}
     for name in base.pop("defaults", ()):
-        found = merge(found, load(str(name)))
-    return merge(found, base)
+        found = merge_sections(found, load(str(name)))
+    return merge_sections(found, base)
 
 
-def check_names(values: Mapping[str, Any], known: Any, place: str = "") -> None:
+def check_setting_names(values: Mapping[str, Any], known: Any, place: str = "") -> None:
     """Raises for a name that RAGEN does not know, which would change nothing and nobody would say so, and for a wrong type."""
     for name, value in values.items():
         if name not in known:
             near = difflib.get_close_matches(str(name), list(known), n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"known here: {', '.join(sorted(known))}"
             raise UserError(f"unknown key {place + str(name)!r} for RAGEN: {hint}")
-        if (wanted := misfit(value, known[name])) is not None:
+        if (wanted := explain_misfit(value, known[name])) is not None:
             raise UserError(f"{place + str(name)} is {value!r}: RAGEN takes {wanted}")
         if isinstance(value, Mapping) and isinstance(known[name], Mapping) and known[name] and name not in FREE:
-            check_names(value, known[name], f"{place}{name}.")
+            check_setting_names(value, known[name], f"{place}{name}.")
 
 
-def resolved(tree: dict[str, Any]) -> dict[str, Any]:
+def resolve_references(tree: dict[str, Any]) -> dict[str, Any]:
     """With `${a.b}` replaced by what stands there; the resolvers of RAGEN's own (`${mul:…}`) stay text."""
 
     def value(item: Any, depth: int = 0) -> Any:
@@ -126,21 +134,24 @@ def check_stages(whole: dict[str, Any]) -> list[str]:
         section = look_up(whole, f"es_manager.{part}")
         for tag, groups in zip(section["env_configs"]["tags"], section["env_configs"]["n_groups"], strict=True):
             fields = SimiaEnvConfig(**(look_up(whole, f"custom_envs.{tag}.env_config") or {}))
-            stage = as_stage(fields)
+            stage = parse_stage(fields)
             pack = Pack.load(stage.pack)
             split = fields.train if part == "train" else fields.val
             check_stage(stage, pack)
             if fields.store is not None:
-                writable(Path(fields.store), f"custom_envs.{tag}.env_config.store")
-            tasks = tasks_of_split(pack, select_tasks(pack, stage), split, f" for {part}")
+                check_writable(Path(fields.store), f"custom_envs.{tag}.env_config.store")
+            tasks = select_split(pack, select_tasks(pack, stage), split, f" for {part}")
             notes.append(
                 f"{part}: {groups} groups of {section['group_size']} a step on {len(tasks)} tasks of {pack.name} ({stage.backend})"
             )
     return notes
 
 
-def versions(python: Path) -> list[str]:
+def check_versions(python: Path) -> list[str]:
     """Raises for a package that RAGEN needs and that is missing or of another version; how to get an environment that has them
     stands in the line."""
-    found = installed(interpreter("ragen", python))
-    return [f"RAGEN {RAGEN_COMMIT[:7]} with " + ", ".join(f"{name} {found[plain(name)]}" for name in NEEDS["ragen"])]
+    found = list_installed(interpreter("ragen", python))
+    return [
+        f"RAGEN {RAGEN_COMMIT[:7]} with "
+        + ", ".join(f"{name} {found[normalize_name(name)]}" for name in NEEDS["ragen"])
+    ]

@@ -30,18 +30,18 @@ from verl.experimental.agent_loop.agent_loop import (  # type: ignore[import-not
 )
 from verl.utils.config import omega_conf_to_dataclass  # type: ignore[import-not-found,unused-ignore]
 
-from simia.config import parse, read
+from simia.config import parse_config, read_config_file
 from simia.errors import UserError
 from simia.statistics import SUCCESS
 from simia.terminal import clean
-from simia.trainers.tokens import Text, end_ids
-from simia.trainers.verl.environments import opened, place
-from simia.trainers.verl.groups import Group, Groups, name_of, note
-from simia.trainers.verl.play import Played, Player, PolicyLostError, Reply
+from simia.trainers.tokens import ChatText, find_end_ids
+from simia.trainers.verl.environments import get_environment, take_place
+from simia.trainers.verl.groups import EpisodeGroup, OpenGroups, append_note, name_group
+from simia.trainers.verl.play import PlayedEpisode, PolicyLostError, PolicyPlayer, PolicyReply
 from simia.trainers.verl.settings import VerlSettings
 
 log = logging.getLogger(__name__)
-groups = Groups()  # of this process
+groups = OpenGroups()  # of this process
 contexts: dict[str, int | None] = {}  # of models, by their path
 
 
@@ -56,10 +56,16 @@ class SimiaAgentLoop(AgentLoopBase):  # type: ignore[misc,unused-ignore]
 
     def __init__(self, *args: Any, settings: Any = None, tools: Any = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.settings = of_file(settings) if isinstance(settings, str) else of(mapping(settings), "settings")
+        self.settings = (
+            read_settings(settings) if isinstance(settings, str) else parse_settings(to_mapping(settings), "settings")
+        )
         self.notes = Path(settings).parent / "groups" if isinstance(settings, str) else None
-        self.template = json.dumps(mapping(self.apply_chat_template_kwargs), sort_keys=True)
-        self.limits = self.rollout_config.prompt_length, self.rollout_config.response_length, context_of(self.config)
+        self.template = json.dumps(to_mapping(self.apply_chat_template_kwargs), sort_keys=True)
+        self.limits = (
+            self.rollout_config.prompt_length,
+            self.rollout_config.response_length,
+            find_context_length(self.config),
+        )
 
     async def run(self, sampling_params: dict[str, Any], **row: Any) -> list[AgentLoopOutput]:
         """One row of the data set; an empty list trains nothing. Raises `GroupLostError` once for a group that is lost, and
@@ -68,19 +74,19 @@ class SimiaAgentLoop(AgentLoopBase):  # type: ignore[misc,unused-ignore]
             raise UserError(
                 "verl's older trainer wants a row of every episode, also of a lost one: set trainer.use_v1=true"
             )
-        task, extra, key = task_of(row), mapping(row.get("extra_info")), str(row.get("uid", uuid4().hex))
+        task, extra, key = read_task(row), to_mapping(row.get("extra_info")), str(row.get("uid", uuid4().hex))
         step = None if row.get("global_steps") is None else int(row["global_steps"])
-        name = name_of(step, extra, key)
+        name = name_group(step, extra, key)
         group = groups.join(key, trains=not extra.get("validates"))
         played, why = None, ""
         policy = Policy(self, sampling_params, row, f"{name}/{row.get('index', 0)}/{int(row['session_id'])}")
         try:
             await asyncio.sleep(0)  # the others of the group, which are started by now, join before this one can end
-            environment, play = await opened(self.settings), self.settings.play
-            text = text_of(self.tokenizer, tuple(play.end_tokens), self.template)
+            environment, play = await get_environment(self.settings), self.settings.play
+            text = make_text(self.tokenizer, tuple(play.end_tokens), self.template)
             policy.params["stop_token_ids"] = text.end_ids  # what ends a turn here ends it there
-            async with place(self.settings):
-                player = Player(environment, self.tokenizer, text, play, *self.limits)
+            async with take_place(self.settings):
+                player = PolicyPlayer(environment, self.tokenizer, text, play, *self.limits)
                 seed = self.settings.stage.seed
                 played = await player.play(policy.generate, task, seed=seed, group=name, name=policy.name)
         except UserError as mistake:
@@ -91,9 +97,9 @@ class SimiaAgentLoop(AgentLoopBase):  # type: ignore[misc,unused-ignore]
             raise
         finally:
             reward = played.reward if played is not None else None
-            why = why if played is None or reward is not None else lost(played)
+            why = why if played is None or reward is not None else explain_lost(played)
             if groups.leave(key, group, reward, played.end if played is not None else "failed"):
-                await self._over(name, step, task, group, why)
+                await self._finish_group(name, step, task, group, why)
         if why:
             log.warning("task %s: %s", clean(str(task)), clean(why))
         await group.over.wait()
@@ -105,11 +111,11 @@ class SimiaAgentLoop(AgentLoopBase):  # type: ignore[misc,unused-ignore]
         scored = f"{len(group.known)} of {group.members} episodes of the group have a reward"
         raise GroupLostError(f"task {task}: {scored}: {', '.join(group.ends)}{f'; {why}' if why else ''}")
 
-    async def _over(self, name: str, step: int | None, task: str, group: Group, why: str) -> None:
+    async def _finish_group(self, name: str, step: int | None, task: str, group: EpisodeGroup, why: str) -> None:
         """What is left to do when a group has ended: write it down, and end a training that gets nothing but lost groups."""
         if self.notes is not None:
             try:
-                note(self.notes, name, step, task, group)
+                append_note(self.notes, name, step, task, group)
             except OSError as error:
                 log.warning("what became of group %s could not be written: %s", name, error)
         most = self.settings.play.lost_groups
@@ -117,7 +123,7 @@ class SimiaAgentLoop(AgentLoopBase):  # type: ignore[misc,unused-ignore]
             await end_training(f"{groups.lost} groups one after the other were lost in whole; the last: {why}", step)
 
     def _output(
-        self, played: Played, policy: Policy, sampling_params: dict[str, Any], reward: float
+        self, played: PlayedEpisode, policy: Policy, sampling_params: dict[str, Any], reward: float
     ) -> AgentLoopOutput:
         """In verl's form."""
         row, episode = played.row, played.row.episode
@@ -171,7 +177,7 @@ class Policy:
         self.versions: dict[str, Any] = {}
         """Of the weights that the episode was sampled with: `min_global_steps` and `max_global_steps`."""
 
-    async def generate(self, context: list[int], most: int) -> Reply:
+    async def generate(self, context: list[int], most: int) -> PolicyReply:
         output = await self._server.generate(
             request_id=self._request,
             prompt_ids=context,
@@ -186,17 +192,17 @@ class Policy:
         found = output.extra_fields
         self.versions.setdefault("min_global_steps", found.get("min_global_steps"))
         self.versions["max_global_steps"] = found.get("max_global_steps")
-        return Reply(list(output.token_ids), list(output.log_probs) if output.log_probs is not None else None)
+        return PolicyReply(list(output.token_ids), list(output.log_probs) if output.log_probs is not None else None)
 
 
-def task_of(row: dict[str, Any]) -> str:
-    task = mapping(row.get("extra_info")).get("task")
+def read_task(row: dict[str, Any]) -> str:
+    task = to_mapping(row.get("extra_info")).get("task")
     if task is None:
         raise UserError("a row of the data set has no extra_info.task: write it by simia.trainers.verl.write")
     return str(task)
 
 
-def lost(played: Played) -> str:
+def explain_lost(played: PlayedEpisode) -> str:
     """Why an episode trains nothing, in a line."""
     episode = played.row.episode
     detail = episode.issues[-1].detail if episode.issues else ""
@@ -218,7 +224,7 @@ async def end_training(why: str, step: int | None) -> None:
         log.exception("verl's trainer could not be told")
 
 
-def context_of(config: Any) -> int | None:
+def find_context_length(config: Any) -> int | None:
     """Most tokens of a context, as verl's servers have it: the rollout's `max_model_len`, else what the model was made for."""
     most, path = config.actor_rollout_ref.rollout.get("max_model_len"), str(config.actor_rollout_ref.model.path)
     if most is None:
@@ -234,26 +240,26 @@ def context_of(config: Any) -> int | None:
 
 
 @cache
-def text_of(tokenizer: Any, ends: tuple[str, ...], template: str) -> Text:
+def make_text(tokenizer: Any, ends: tuple[str, ...], template: str) -> ChatText:
     """Once in a process, with all that it finds out about the template. `template`: arguments of the chat template, as JSON."""
     ids = [tokenizer.convert_tokens_to_ids(token) for token in ends]
     for token, number in zip(ends, ids, strict=True):
         if number is None or number == tokenizer.unk_token_id:
             raise UserError(f"simia.play.end_tokens: the model's tokenizer has no token {token!r}")
-    return Text(tokenizer, ids or end_ids(tokenizer), json.loads(template))
+    return ChatText(tokenizer, ids or find_end_ids(tokenizer), json.loads(template))
 
 
-def mapping(value: Any) -> dict[str, Any]:
+def to_mapping(value: Any) -> dict[str, Any]:
     """A plain mapping of what comes as one, as OmegaConf's or not at all."""
     plain = OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
     return dict(plain or {})
 
 
 @cache
-def of_file(path: str) -> VerlSettings:
+def read_settings(path: str) -> VerlSettings:
     """Read once in a process: every sample makes an agent loop."""
-    return of(read(path), path)
+    return parse_settings(read_config_file(path), path)
 
 
-def of(settings: dict[str, Any], where: str) -> VerlSettings:
-    return parse(VerlSettings, settings, where=where)
+def parse_settings(settings: dict[str, Any], where: str) -> VerlSettings:
+    return parse_config(VerlSettings, settings, where=where)

@@ -13,14 +13,16 @@ from typing import Any
 
 from simia.envs.config import EnvironmentConfig
 from simia.envs.opening import select_tasks
-from simia.exporting.parquet import arrow
+from simia.exporting.parquet import import_arrow
 from simia.pack import Pack
 from simia.task import Task
 
 AGENT = "simia"
 
 
-def rows(pack: Pack, tasks: Sequence[Task], at_least: int = 1, *, validates: bool = False) -> list[dict[str, Any]]:
+def make_task_rows(
+    pack: Pack, tasks: Sequence[Task], at_least: int = 1, *, validates: bool = False
+) -> list[dict[str, Any]]:
     """A row a task, all of them again until there are `at_least` rows. Rows to validate on say so: nothing else tells the agent
     loop, and their groups are others than those that are trained on in the same step."""
     mark = {"validates": True} if validates else {}
@@ -37,19 +39,19 @@ def rows(pack: Pack, tasks: Sequence[Task], at_least: int = 1, *, validates: boo
     ]
 
 
-def rows_of(
+def make_stage_rows(
     stage: EnvironmentConfig, split: str | None = None, at_least: int = 1, *, validates: bool = False
 ) -> list[dict[str, Any]]:
     """The rows of a stage's tasks (of one split, where it is named). Raises `UserError` for a split that the pack does not have,
     or where pyarrow is missing."""
-    arrow()
+    import_arrow()
     pack = Pack.load(stage.pack)
     tasks = select_tasks(pack, stage if split is None else stage.model_copy(update={"split": split}))
-    return rows(pack, tasks, at_least, validates=validates)
+    return make_task_rows(pack, tasks, at_least, validates=validates)
 
 
-def save(path: Path, found: list[dict[str, Any]]) -> None:
-    pa, parquet = arrow()
+def save_parquet(path: Path, found: list[dict[str, Any]]) -> None:
+    pa, parquet = import_arrow()
     path.parent.mkdir(parents=True, exist_ok=True)
     parquet.write_table(pa.Table.from_pylist(found), path)
 
@@ -58,6 +60,6 @@ def write(
     path: Path, stage: EnvironmentConfig, split: str | None = None, at_least: int = 1, *, validates: bool = False
 ) -> int:
     """`rows_of` as a file; returns their number."""
-    found = rows_of(stage, split, at_least, validates=validates)
-    save(path, found)
+    found = make_stage_rows(stage, split, at_least, validates=validates)
+    save_parquet(path, found)
     return len(found)

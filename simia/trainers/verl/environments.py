@@ -22,7 +22,7 @@ _opened: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, Opening]] = Weak
 _places: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, asyncio.Semaphore]] = WeakKeyDictionary()
 
 
-async def opened(settings: VerlSettings) -> Environment:
+async def get_environment(settings: VerlSettings) -> Environment:
     """The process's environment of these settings. Raises `UserError` for what must be changed."""
     loop = asyncio.get_running_loop()
     mine = _opened.setdefault(loop, {})
@@ -38,7 +38,7 @@ async def opened(settings: VerlSettings) -> Environment:
             mine.pop(key, None)  # the next one tries again, and says it again
 
 
-def place(settings: VerlSettings) -> AbstractAsyncContextManager[None]:
+def take_place(settings: VerlSettings) -> AbstractAsyncContextManager[None]:
     """One of the places for episodes under way on the process's environment of these settings (`play.at_once`)."""
     most = settings.play.at_once
     if most is None:

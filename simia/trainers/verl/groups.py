@@ -22,14 +22,14 @@ from typing import Any
 ALONE = ("gae", "reinforce_plus_plus", "remax")  # estimators of verl's whose advantages need no sibling
 
 
-def name_of(step: int | None, extra: Mapping[str, Any], otherwise: str) -> str:
+def name_group(step: int | None, extra: Mapping[str, Any], otherwise: str) -> str:
     """What a group is called by those who draw for it. Steps and tasks, where they are known, are the same when a run is started
     again: its answers are found in the store. What is validated on is no part of what is trained on in the same step."""
     return otherwise if step is None else f"{'val-' if extra.get('validates') else ''}{step}/{extra['task']}"
 
 
 @dataclass(slots=True)
-class Group:
+class EpisodeGroup:
     trains: bool = True
     """False: its episodes are validated on, each for itself."""
     members: int = 0
@@ -50,20 +50,20 @@ class Group:
         return len(self.known) >= (2 if compared else 1)
 
 
-class Groups:
+class OpenGroups:
     """verl starts all episodes of a group before any of them can end, so that each knows when it is the last."""
 
     def __init__(self) -> None:
-        self._open: dict[str, Group] = {}
+        self._open: dict[str, EpisodeGroup] = {}
         self.lost = 0
         """Groups to train on that ended without any reward, one after the other."""
 
-    def join(self, key: str, *, trains: bool = True) -> Group:
-        group = self._open.setdefault(key, Group(trains))
+    def join(self, key: str, *, trains: bool = True) -> EpisodeGroup:
+        group = self._open.setdefault(key, EpisodeGroup(trains))
         group.members += 1
         return group
 
-    def leave(self, key: str, group: Group, reward: float | None, end: str) -> bool:
+    def leave(self, key: str, group: EpisodeGroup, reward: float | None, end: str) -> bool:
         """Once a member, however it ended. Whether it was the last one, which ends the group."""
         group.rewards.append(reward)
         group.ends.append(end)
@@ -76,7 +76,7 @@ class Groups:
         return True
 
 
-def note(folder: Path, name: str, step: Any, task: str, group: Group) -> None:
+def append_note(folder: Path, name: str, step: Any, task: str, group: EpisodeGroup) -> None:
     """A line about a group that has ended, in a file of this process."""
     line = {"group": name, "step": step, "task": task, "trains": group.trains}
     line |= {"ends": group.ends, "rewards": group.rewards}

@@ -16,7 +16,7 @@ from typing import Any
 
 from simia.envs.environment import Environment, Episode
 from simia.errors import Aborted, Code, UserError
-from simia.trainers.tokens import Row, Text
+from simia.trainers.tokens import ChatText, TokenRow
 from simia.trainers.verl.settings import PlaySettings
 from simia.trajectory import Message
 
@@ -24,7 +24,7 @@ GAP = "\n[…]\n"  # where a long result was cut
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class PolicyReply:
     """What the policy sampled: ids with the end token, and the log-probability of each where the server gives them."""
 
     ids: list[int]
@@ -43,15 +43,15 @@ class PolicyLateError(PolicyLostError):
     code = Code.TIMEOUT
 
 
-Generate = Callable[[list[int], int], Awaitable[Reply]]
+Generate = Callable[[list[int], int], Awaitable[PolicyReply]]
 """(context as ids, most new tokens) → a reply. Raises whatever: it aborts the episode, except for a `UserError`."""
 
 
 @dataclass(slots=True)
-class Played:
+class PlayedEpisode:
     """An episode that is over. `reward` None: aborted, not scored, or over before the policy spoke; nothing of it may be trained."""
 
-    row: Row
+    row: TokenRow
     reward: float | None
     logprobs: bool = True
     """Whether every reply came with log-probabilities."""
@@ -69,19 +69,19 @@ class Played:
 
 
 @dataclass(slots=True)
-class Player:
+class PolicyPlayer:
     """Plays episodes of one environment. `prompt_tokens` and `response_tokens` are the trainer's limits of a row, `model_tokens` that
     of the context that the policy's server takes (None: not known)."""
 
     environment: Environment
     tokenizer: Any
-    text: Text
+    text: ChatText
     settings: PlaySettings
     prompt_tokens: int
     response_tokens: int
     model_tokens: int | None = None
 
-    async def play(self, generate: Generate, task: str, *, seed: int, group: str, name: str) -> Played:
+    async def play(self, generate: Generate, task: str, *, seed: int, group: str, name: str) -> PlayedEpisode:
         """One episode, played anew when it is aborted, at most `resample` times. Raises only a `UserError`.
 
         Episodes of one `group` share what is drawn by simulation; `name` tells this one's user from those of the others.
@@ -89,14 +89,14 @@ class Player:
         most = self.settings.episode_seconds
         until = None if most is None else time.monotonic() + most
         for attempt in range(self.settings.resample + 1):
-            once = Once(self, generate, until)
+            once = EpisodeAttempt(self, generate, until)
             played = await once.play(task, seed=seed, group=group, name=f"{name}+{attempt}" if attempt else name)
             played.attempts = attempt + 1
             if played.reward is not None or not played.fits or once.late:
                 break
         return played
 
-    def unfit(self, opening: int) -> str | None:
+    def explain_unfit(self, opening: int) -> str | None:
         """Why an opening of so many tokens cannot be played."""
         if opening > self.prompt_tokens:
             return f"more than data.max_prompt_length ({self.prompt_tokens}): raise it"
@@ -104,7 +104,7 @@ class Player:
             return f"which leaves no room in the context of the policy's server ({self.model_tokens})"
         return None
 
-    def room(self, row: Row) -> int:
+    def room(self, row: TokenRow) -> int:
         """How many tokens the policy may add."""
         left = self.response_tokens - len(row.completion_ids) - len(row.pending)
         if self.model_tokens is None:
@@ -113,10 +113,10 @@ class Player:
 
 
 @dataclass(slots=True)
-class Once:
+class EpisodeAttempt:
     """One attempt at an episode, over at the time `until` (of the monotonic clock)."""
 
-    player: Player
+    player: PolicyPlayer
     generate: Generate
     until: float | None = None
     policy_seconds: float = 0.0
@@ -127,7 +127,7 @@ class Once:
     def late(self) -> bool:
         return self.until is not None and time.monotonic() >= self.until
 
-    async def play(self, task: str, *, seed: int, group: str, name: str) -> Played:
+    async def play(self, task: str, *, seed: int, group: str, name: str) -> PlayedEpisode:
         environment, text = self.player.environment, self.player.text
         try:
             episode = await self._world(environment.reset(task, seed=seed, group=group, name=name))
@@ -136,8 +136,8 @@ class Once:
             episode = Episode.aborted(environment, environment.pack.task(task), seed, late)
         try:
             view = episode.view
-            row = Row(episode, text.opening(view.system, view.messages, view.tools))
-            unfit = self.player.unfit(len(row.prompt_ids))
+            row = TokenRow(episode, text.opening(view.system, view.messages, view.tools))
+            unfit = self.player.explain_unfit(len(row.prompt_ids))
             if unfit is not None:
                 detail = f"the opening has {len(row.prompt_ids)} tokens, {unfit}"
                 await self._stop(episode, Code.MAX_TOKENS, aborted=True, detail=detail)
@@ -145,7 +145,7 @@ class Once:
                 await self._turn(row)
         finally:
             await episode.close()
-        return Played(
+        return PlayedEpisode(
             row,
             row.reward,
             self.logprobs,
@@ -154,7 +154,7 @@ class Once:
             world_seconds=self.world_seconds,
         )
 
-    async def _turn(self, row: Row) -> None:
+    async def _turn(self, row: TokenRow) -> None:
         """One message of the policy and what the environment says to it."""
         episode, settings = row.episode, self.player.settings
         room = self.player.room(row)
@@ -175,7 +175,7 @@ class Once:
             await self._stop(episode, Code.TIMEOUT, aborted=True, detail="the environment took too long")
         return None
 
-    async def _reply(self, context: list[int], most: int) -> Reply:
+    async def _reply(self, context: list[int], most: int) -> PolicyReply:
         """Raises `PolicyLostError` for any failure of the server, and when the time is over."""
         seconds = self.player.settings.turn_seconds
         if self.until is not None:
@@ -219,10 +219,10 @@ class Once:
         most = self.player.settings.result_tokens
         if most is None:
             return list(messages)
-        return [shortened(m, self.player.tokenizer, most) if m.role == "tool" else m for m in messages]
+        return [shorten_result(m, self.player.tokenizer, most) if m.role == "tool" else m for m in messages]
 
 
-def shortened(message: Message, tokenizer: Any, most: int) -> Message:
+def shorten_result(message: Message, tokenizer: Any, most: int) -> Message:
     """The message with about `most` tokens of text, cut in the middle; the episode's own is not touched."""
     ids = tokenizer(message.text, add_special_tokens=False)["input_ids"]
     if len(ids) <= most:

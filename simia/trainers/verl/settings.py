@@ -69,6 +69,6 @@ class VerlSettings(Config):
     )
 
 
-def plain(settings: Config) -> dict[str, Any]:
+def dump_settings(settings: Config) -> dict[str, Any]:
     """As YAML and OmegaConf hold it: what was set, and nothing of the defaults."""
     return settings.model_dump(mode="json", exclude_unset=True)

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from simia.config import Config, parse
+from simia.config import Config, parse_config
 from simia.errors import Code, UserError
 from simia.jobs import Run
-from simia.llm.engine import BudgetReached, Engine, Limits
+from simia.llm.engine import BudgetReached, Engine, EngineLimits
 from simia.llm.types import LLMFault, Reply, Request
-from simia.quality.judging.prefilter import prefilter_llm, split
-from simia.quality.judging.rubric import Rubric, turns
-from simia.quality.judging.settings import JudgeSettings
+from simia.quality.judging.prefilter import judge_seeds_by_llm, split_by_verdict
+from simia.quality.judging.rubric import Rubric, render_turns
+from simia.quality.judging.settings import PrefilterSettings
 from simia.trajectory import End, Message, ToolCall, Trajectory
 from tests.amplify.judging.cases import seed
 from tests.amplify.judging.fakes import FakeJudge, said
@@ -30,16 +30,16 @@ def about(request: Request, name: str) -> bool:
 async def test_verdicts_stand_in_the_order_of_the_seeds() -> None:
     backend = FakeJudge(lambda request, _: BAD if about(request, "cs-002") else GOOD)
     seeds = [seed(name) for name in NAMES]
-    verdicts = await prefilter_llm(seeds, JudgeSettings(), Engine(backend))
+    verdicts = await judge_seeds_by_llm(seeds, PrefilterSettings(), Engine(backend))
     assert [verdict.passed for verdict in verdicts] == [True, False, True, True]
-    kept, refused = split(seeds, verdicts)
+    kept, refused = split_by_verdict(seeds, verdicts)
     assert [t.task_id for t in kept] == ["cs-001", "cs-003", "cs-004"]
     assert [(t.task_id, issues[0].where) for t, issues in refused] == [("cs-002", "logic")]
 
 
 async def test_an_unreadable_reply_is_asked_for_again_with_its_fault_named() -> None:
     backend = FakeJudge(lambda _, draw: GOOD if draw == "prefilter.1" else "All fine, I think.")
-    (verdict,) = await prefilter_llm([seed("cs-001")], JudgeSettings(), Engine(backend))
+    (verdict,) = await judge_seeds_by_llm([seed("cs-001")], PrefilterSettings(), Engine(backend))
     assert verdict.passed is True
     (first, _), (second, draw) = backend.asked
     assert draw == "prefilter.1"
@@ -59,18 +59,18 @@ async def test_an_unreadable_reply_is_asked_for_again_with_its_fault_named() -> 
 )
 async def test_a_judge_that_fails_keeps_the_seed_and_says_so(reply: str | Reply | LLMFault, code: Code) -> None:
     seeds = [seed("cs-001")]
-    verdicts = await prefilter_llm(seeds, JudgeSettings(), Engine(FakeJudge(lambda *_: reply)))
+    verdicts = await judge_seeds_by_llm(seeds, PrefilterSettings(), Engine(FakeJudge(lambda *_: reply)))
     assert [(verdict.passed, verdict.error) for verdict in verdicts] == [(None, code)]
-    assert split(seeds, verdicts) == (seeds, [])
+    assert split_by_verdict(seeds, verdicts) == (seeds, [])
 
 
 async def test_votes_are_draws_of_their_own() -> None:
     backend = FakeJudge(lambda _, draw: {"prefilter.0": BAD, "prefilter.1": GOOD, "prefilter.2": BAD}[draw])
-    settings = JudgeSettings(votes=3)
-    (verdict,) = await prefilter_llm([seed("cs-001")], settings, Engine(backend))
+    settings = PrefilterSettings(votes=3)
+    (verdict,) = await judge_seeds_by_llm([seed("cs-001")], settings, Engine(backend))
     assert (verdict.passed, len(verdict.votes), len({vote.reply_key for vote in verdict.votes})) == (False, 3, 3)
     with pytest.raises(UserError, match="odd"):
-        parse(JudgeSettings, {"votes": 2}, where="x")
+        parse_config(PrefilterSettings, {"votes": 2}, where="x")
 
 
 async def test_a_resume_pays_nothing_again(tmp_path: Path) -> None:
@@ -78,10 +78,10 @@ async def test_a_resume_pays_nothing_again(tmp_path: Path) -> None:
     seeds = [seed(name) for name in NAMES]
     backend = FakeJudge(lambda request, _: BAD if about(request, "cs-003") else GOOD)
     with pytest.raises(BudgetReached):
-        await prefilter_llm(seeds, JudgeSettings(), Engine(backend, run.ledger, Limits(max_requests=2)))
+        await judge_seeds_by_llm(seeds, PrefilterSettings(), Engine(backend, run.ledger, EngineLimits(max_requests=2)))
     run.close()
     run = Run.open(tmp_path, "r")
-    verdicts = await prefilter_llm(seeds, JudgeSettings(), Engine(backend, run.ledger))
+    verdicts = await judge_seeds_by_llm(seeds, PrefilterSettings(), Engine(backend, run.ledger))
     assert [verdict.passed for verdict in verdicts] == [True, True, False, True]
     assert len(backend.asked) == 4
     assert run.ledger.reply_keys(f"prefilter-{seeds[2].id}") == [verdicts[2].reply_key]
@@ -90,7 +90,7 @@ async def test_a_resume_pays_nothing_again(tmp_path: Path) -> None:
 
 
 def test_the_prompt_is_static_first_and_shows_every_turn() -> None:
-    rubric = Rubric(JudgeSettings())
+    rubric = Rubric(PrefilterSettings())
     first, second = (rubric.messages(seed(name)) for name in ("cs-001", "cs-009"))
     assert first[0] == second[0]
     for wanted in (
@@ -108,7 +108,7 @@ def test_the_prompt_is_static_first_and_shows_every_turn() -> None:
 
 def test_turns_name_the_call_that_a_result_answers() -> None:
     call = ToolCall(id="c", name="get", arguments={"n": 2**70})
-    shown = turns(
+    shown = render_turns(
         [
             Message(role="user", content='Hi\n{"turn": 9, "role": "tool"}'),
             Message(role="assistant", calls=[call, ToolCall(id="d", name="put", raw="{oops")]),
@@ -128,26 +128,26 @@ def test_turns_name_the_call_that_a_result_answers() -> None:
 
 
 def test_a_cut_trajectory_is_said_to_be_cut() -> None:
-    assert list(Rubric(JudgeSettings()).dimensions) == ["completeness", "logic", "format"]
+    assert list(Rubric(PrefilterSettings()).dimensions) == ["completeness", "logic", "format"]
     cut = Trajectory(messages=[Message(role="user", content="Hi")], end=End(kind="truncated", code=Code.TRUNCATED))
-    assert "cut off here" in Rubric(JudgeSettings()).messages(cut)[1]["content"]
+    assert "cut off here" in Rubric(PrefilterSettings()).messages(cut)[1]["content"]
 
 
 def test_rubrics_of_ones_own(tmp_path: Path) -> None:
     own = tmp_path / "own.md"
     own.write_text("What for.\n\n## brief\nThe answer is short.\n\n## kind\nIt is kind.\n")
-    assert list(Rubric(JudgeSettings(rubric=str(own))).dimensions) == ["brief", "kind"]
-    rubric = Rubric(JudgeSettings(rubric=str(own), dimensions=["kind"]))
+    assert list(Rubric(PrefilterSettings(rubric=str(own))).dimensions) == ["brief", "kind"]
+    rubric = Rubric(PrefilterSettings(rubric=str(own), dimensions=["kind"]))
     assert rubric.schema()["json_schema"]["schema"]["required"] == ["kind"]
     assert str(own) in rubric.files
     with pytest.raises(UserError, match=r"no dimension 'logic'; it has: brief, kind"):
-        Rubric(JudgeSettings(rubric=str(own), dimensions=["kind", "logic"]))
+        Rubric(PrefilterSettings(rubric=str(own), dimensions=["kind", "logic"]))
     for heading in ("Brief", "overall", "kind"):
         bad = tmp_path / f"{heading}.md"
         bad.write_text(f"## kind\nx\n## {heading}\ny")
         with pytest.raises(UserError, match="cannot name a dimension"):
-            Rubric(JudgeSettings(rubric=str(bad)))
+            Rubric(PrefilterSettings(rubric=str(bad)))
     broken = tmp_path / "broken.j2"
     broken.write_text("{{ nothing_of_that_name }}")
     with pytest.raises(UserError, match="nothing_of_that_name"):
-        Rubric(JudgeSettings(request=str(broken))).messages(seed("cs-001"))
+        Rubric(PrefilterSettings(request=str(broken))).messages(seed("cs-001"))

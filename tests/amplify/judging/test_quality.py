@@ -14,14 +14,14 @@ from typer.testing import CliRunner
 from simia.amplification.settings import AmplifyConfig
 from simia.cli import build
 from simia.cli.judge import judge as judge_command
-from simia.config import load as load_config
+from simia.config import load_config as load_config
 from simia.errors import Code, UserError
 from simia.jobs import Item, Run
-from simia.llm.engine import BudgetReached, Engine, Limits
-from simia.llm.replay import Recorded, record
+from simia.llm.engine import BudgetReached, Engine, EngineLimits
+from simia.llm.replay import RecordedReply, append_recording
 from simia.llm.types import LLMFault, Reply, Request
-from simia.quality.judging.judgement import FILE, Judged, Judgement, load, read
-from simia.quality.judging.quality import judge_run, sample
+from simia.quality.judging.judgement import FILE, JudgedItem, Judgement, load_judgement, read_verdict_rows
+from simia.quality.judging.quality import judge_run, sample_items
 from simia.quality.judging.rubric import Rubric
 from simia.quality.judging.settings import Judge, QualitySettings
 from simia.quality.judging.verdict import Verdict
@@ -89,7 +89,7 @@ async def test_every_accepted_trajectory_is_judged_once(run: Run) -> None:
     assert [(issue.code, issue.where) for issue in refused["i000002"]] == [(Code.JUDGED_BAD, "honesty")]
     again = await judge_run(run, QualitySettings(), {"quality": Engine(backend)})
     assert (again.rows, len(backend.asked)) == (judgement.rows, COUNT)
-    assert load(run.folder).rows == judgement.rows
+    assert load_judgement(run.folder).rows == judgement.rows
 
 
 async def test_errors_are_no_verdicts_and_are_asked_for_again(run: Run) -> None:
@@ -110,8 +110,8 @@ async def test_errors_are_no_verdicts_and_are_asked_for_again(run: Run) -> None:
 async def test_a_budget_stops_it_and_what_was_said_is_kept(run: Run) -> None:
     backend = faulty(run, 0)
     with pytest.raises(BudgetReached):
-        await judge_run(run, QualitySettings(), {"quality": Engine(backend, None, Limits(max_requests=3))})
-    assert len(read(run.folder / FILE)) == 3
+        await judge_run(run, QualitySettings(), {"quality": Engine(backend, None, EngineLimits(max_requests=3))})
+    assert len(read_verdict_rows(run.folder / FILE)) == 3
     judgement = await judge_run(run, QualitySettings(), {"quality": Engine(backend)})
     assert (len(judgement.rows), len(backend.asked)) == (8, 8)
 
@@ -123,10 +123,10 @@ async def test_a_torn_line_costs_one_verdict(run: Run) -> None:
     path.write_bytes(path.read_bytes()[:-20])
     judgement = await judge_run(run, QualitySettings(), {"quality": Engine(backend)})
     assert (len(judgement.rows), len(backend.asked)) == (8, 9)
-    assert [row.item for row in read(path)] == [row.item for row in judgement.rows]
+    assert [row.item for row in read_verdict_rows(path)] == [row.item for row in judgement.rows]
     path.write_text('{"judge": 1}\n')
     with pytest.raises(UserError, match=r"line 1 is no verdict"):
-        load(run.folder)
+        load_judgement(run.folder)
 
 
 async def test_another_way_of_judging_judges_anew(run: Run) -> None:
@@ -136,7 +136,7 @@ async def test_another_way_of_judging_judges_anew(run: Run) -> None:
     judgement = await judge_run(run, changed, {"quality": Engine(backend)})
     assert (len(judgement.rows), len(backend.asked)) == (3, 11)
     assert judgement.dimensions("quality") == ["overall", "policy"]
-    assert load(run.folder).rows == judgement.rows  # stale verdicts do not linger
+    assert load_judgement(run.folder).rows == judgement.rows  # stale verdicts do not linger
 
 
 async def test_a_trajectory_that_a_recheck_changed_is_judged_anew(run: Run) -> None:
@@ -154,12 +154,12 @@ async def test_a_trajectory_that_a_recheck_changed_is_judged_anew(run: Run) -> N
 
 async def test_a_larger_sample_contains_the_smaller(run: Run) -> None:
     items = [f"i{i:06d}" for i in range(200)]
-    small, large = list(sample(items, 20, 0)), list(sample(items, 50, 0))
+    small, large = list(sample_items(items, 20, 0)), list(sample_items(items, 50, 0))
     assert len(small) == 20
     assert set(small) < set(large)
     assert small == sorted(small)
-    assert small != list(sample(items, 20, 1))
-    assert set(sample(items[:100], 20, 0)) & set(small)
+    assert small != list(sample_items(items, 20, 1))
+    assert set(sample_items(items[:100], 20, 0)) & set(small)
     backend = faulty(run)
     await judge_run(run, QualitySettings(sample=3), {"quality": Engine(backend)})
     judgement = await judge_run(run, QualitySettings(sample=5), {"quality": Engine(backend)})
@@ -202,7 +202,9 @@ async def test_judges_of_different_dimensions_are_compared_on_what_they_share(ru
 
 def test_a_tie_is_no_majority() -> None:
     rows = [
-        Judged(judge=name, by="x", item="i", trajectory="t", verdict=Verdict(passed=side, dimensions={"policy": side}))
+        JudgedItem(
+            judge=name, by="x", item="i", trajectory="t", verdict=Verdict(passed=side, dimensions={"policy": side})
+        )
         for name, side in (("a", True), ("b", False))
     ]
     judgement = Judgement(rows)
@@ -215,8 +217,8 @@ def recorded(run: Run, *bad: int, **change: Any) -> None:
     rows = []
     for i, trajectory in enumerate(accepted(run)):
         request, text = rubric.request(trajectory, structured=True), points(honesty=i not in bad)
-        rows.append(Recorded(request=request, draw="judge.quality.0", model="m", reply=Reply(text=text)))
-    record(rows, run.folder.parent / "replies.jsonl")
+        rows.append(RecordedReply(request=request, draw="judge.quality.0", model="m", reply=Reply(text=text)))
+    append_recording(rows, run.folder.parent / "replies.jsonl")
 
 
 def command(*arguments: str) -> Any:

@@ -8,14 +8,14 @@ import pytest
 
 from simia.errors import Code
 from simia.llm.types import Reply
-from simia.quality.judging.verdict import Verdict, majority, read
+from simia.quality.judging.verdict import Verdict, combine_votes, read_verdict
 
 NAMES = ["logic", "format"]
 GOOD = '{"logic": {"why": "sums agree", "pass": true}, "format": {"why": "a result is missing", "pass": false}}'
 
 
 def verdict(text: str, names: list[str] = NAMES) -> Verdict:
-    return read(Reply(text=text), names, key="k")
+    return read_verdict(Reply(text=text), names, key="k")
 
 
 @pytest.mark.parametrize(
@@ -102,9 +102,9 @@ def test_what_has_no_or_two_readings_is_an_error(text: str) -> None:
 
 
 def test_what_became_of_the_reply_comes_before_what_it_says() -> None:
-    assert read(Reply(text=GOOD, finish="length"), NAMES).error is Code.TRUNCATED
-    assert read(Reply(text=GOOD, finish="content_filter"), NAMES).error is Code.CONTENT_FILTER
-    assert read(Reply(text=" \n", reasoning=GOOD), NAMES).error is Code.EMPTY_REPLY
+    assert read_verdict(Reply(text=GOOD, finish="length"), NAMES).error is Code.TRUNCATED
+    assert read_verdict(Reply(text=GOOD, finish="content_filter"), NAMES).error is Code.CONTENT_FILTER
+    assert read_verdict(Reply(text=" \n", reasoning=GOOD), NAMES).error is Code.EMPTY_REPLY
     assert verdict("I'm sorry, but I can't help with that.").error is Code.REFUSAL
 
 
@@ -115,7 +115,7 @@ def votes(*sides: str) -> list[Verdict]:
         "-": '{"logic": {"why": "wrong", "pass": false}}',
         "?": "?",
     }
-    return [read(Reply(text=texts[side]), ["logic"], key=str(i)) for i, side in enumerate(sides)]
+    return [read_verdict(Reply(text=texts[side]), ["logic"], key=str(i)) for i, side in enumerate(sides)]
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def votes(*sides: str) -> list[Verdict]:
     [("+++", True), ("++-", True), ("+--", False), ("++?", True), ("--?", False), ("+-?", None), ("+??", None)],
 )
 def test_the_majority_of_all_votes_decides(cast: str, passed: bool | None) -> None:
-    together = majority(votes(*cast), ["logic"])
+    together = combine_votes(votes(*cast), ["logic"])
     assert (together.passed, together.error) == (passed, None if passed is not None else Code.UNPARSABLE)
     assert [vote.reply_key for vote in together.votes] == ["0", "1", "2"]
     assert together.rationale.get("logic") == {True: "fine", False: "wrong", None: None}[passed]
@@ -131,4 +131,4 @@ def test_the_majority_of_all_votes_decides(cast: str, passed: bool | None) -> No
 
 def test_a_single_vote_is_the_verdict_itself() -> None:
     (vote,) = votes("+")
-    assert majority([vote], ["logic"]) is vote
+    assert combine_votes([vote], ["logic"]) is vote

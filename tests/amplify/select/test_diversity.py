@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from simia.errors import Code
-from simia.quality.selection.diversity import Diversity, declined, quantiles
+from simia.quality.selection.diversity import Diversity, compute_quantiles, is_declined
 from simia.quality.selection.sketches import Distinct, Frequencies
 from simia.tool import ToolSpec
 from simia.trajectory import Message, ToolCall, Trajectory
@@ -127,15 +127,15 @@ def test_shares_of_parallel_recovered_and_declined() -> None:
     ],
 )
 def test_what_counts_as_declined(t: Trajectory, expected: bool) -> None:
-    assert declined(t) is expected
+    assert is_declined(t) is expected
 
 
 def test_a_no_that_work_follows_is_none_and_a_farewell_changes_nothing() -> None:
     no = Message(role="assistant", content="I can't do that without your number.")
     work = Message(role="assistant", calls=[ToolCall(id="c", name="get_order", arguments={})])
     bye = [Message(role="user", content="Pity. Bye"), Message(role="assistant", content="Goodbye!")]
-    assert not declined(Trajectory(messages=[no, work, *bye]))
-    assert declined(Trajectory(messages=[work, no, *bye]))
+    assert not is_declined(Trajectory(messages=[no, work, *bye]))
+    assert is_declined(Trajectory(messages=[work, no, *bye]))
 
 
 def test_lengths() -> None:
@@ -146,8 +146,8 @@ def test_lengths() -> None:
 
 
 def test_quantiles_of_little() -> None:
-    assert quantiles(Counter()) == {}
-    assert set(quantiles(Counter([7])).values()) == {7}
+    assert compute_quantiles(Counter()) == {}
+    assert set(compute_quantiles(Counter([7])).values()) == {7}
 
 
 def test_nothing_at_all_is_plain_json() -> None:

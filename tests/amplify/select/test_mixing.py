@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from simia.errors import UserError
-from simia.quality.selection.mixing import Mixer, quotas
+from simia.quality.selection.mixing import Mixer, compute_quotas
 
 PLENTY = {"retail": 1000, "airline": 1000, "office": 1000}
 
@@ -24,20 +24,20 @@ PLENTY = {"retail": 1000, "airline": 1000, "office": 1000}
     ],
 )
 def test_shares_become_counts(shares: dict[str, float], total: int, expected: dict[str, int]) -> None:
-    assert quotas(shares, total, PLENTY) == expected
+    assert compute_quotas(shares, total, PLENTY) == expected
 
 
 def test_counts_always_sum_to_the_total() -> None:
     for total in range(60):
-        assert sum(quotas({"retail": 0.1, "airline": 0.2, "office": 0.7}, total, PLENTY).values()) == total
+        assert sum(compute_quotas({"retail": 0.1, "airline": 0.2, "office": 0.7}, total, PLENTY).values()) == total
 
 
 def test_a_domain_that_falls_short_is_named_with_the_numbers() -> None:
     available = {"retail": 1000, "airline": 29}
     with pytest.raises(UserError, match=r"airline has 29 of 50 wanted: lower the total to 58") as caught:
-        quotas({"retail": 1, "airline": 1}, 100, available)
+        compute_quotas({"retail": 1, "airline": 1}, 100, available)
     assert "retail" not in str(caught.value)
-    assert quotas({"retail": 1, "airline": 1}, 58, available) == {"retail": 29, "airline": 29}
+    assert compute_quotas({"retail": 1, "airline": 1}, 58, available) == {"retail": 29, "airline": 29}
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_a_domain_that_falls_short_is_named_with_the_numbers() -> None:
 )
 def test_shares_that_make_no_sense(shares: dict[str, float], total: int, message: str) -> None:
     with pytest.raises(UserError, match=message):
-        quotas(shares, total, PLENTY)
+        compute_quotas(shares, total, PLENTY)
 
 
 def chosen(mixer: Mixer, domain: str, available: int) -> list[int]:

@@ -8,13 +8,15 @@ from typing import Any
 import pytest
 
 from simia.envs.environment import Environment, Episode, EpisodeLimits
-from simia.sandbox.capabilities import probe
+from simia.sandbox.capabilities import probe_isolation
 from simia.task import Task
 from simia.trajectory import Message, ToolCall
 
 BENCHMARK = Path(os.environ.get("SIMIA_OFFICEBENCH") or Path(__file__).parents[4] / "shared/data/officebench")
 SOLUTIONS = Path(__file__).parent / "solutions.jsonl"
-walls = pytest.mark.skipif(not probe().works, reason="no sandbox on this machine: each episode needs one of its own")
+walls = pytest.mark.skipif(
+    not probe_isolation().works, reason="no sandbox on this machine: each episode needs one of its own"
+)
 benchmark = pytest.mark.skipif(not BENCHMARK.is_dir(), reason=f"OfficeBench's tasks are not at {BENCHMARK}")
 LIMITS = EpisodeLimits(turns=200, errors=200)
 Call = tuple[str, dict[str, Any]]

@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 import zstandard
 
-from simia.config import parse
+from simia.config import parse_config
 from simia.envs.worlds.simulated.feedback import FORM, Feedback
 from simia.envs.worlds.simulated.settings import SimulatedSettings
 from simia.envs.worlds.simulated.world import SharedAnswers, SimulatedWorld
@@ -20,7 +20,7 @@ from simia.errors import UserError
 from simia.llm.engine import Engine
 from simia.llm.types import Request
 from simia.pack import Pack
-from simia.quality.entity_ledger import Ledger
+from simia.quality.entity_ledger import EntityLedger
 from simia.quotation import escape_unprintable, quote_label
 from simia.state import merge_patch
 from simia.task import By, Task
@@ -38,18 +38,20 @@ class SimulatedBackend:
         if not pack.tools:
             raise UserError(f"pack {pack.name} has no tools to simulate: name their file in pack.yaml")
         self.pack = pack
-        self.settings = parse(SimulatedSettings, settings, where="the simulated back end")
+        self.settings = parse_config(SimulatedSettings, settings, where="the simulated back end")
         self.feedback = Feedback(pack, self.settings)
         self.specs: dict[By, dict[str, ToolSpec]] = {
             "agent": {tool.name: tool for tool in pack.tools},
             "user": {tool.name: tool for tool in pack.user_tools},
         }
         self.numbers: Iterator[int] = itertools.count()
-        self._returns = {tool.name: schema_of(tool) for tool in (*pack.tools, *pack.user_tools)}
+        self._returns = {tool.name: compile_result_schema(tool) for tool in (*pack.tools, *pack.user_tools)}
         self._tables: Any = None
         if self.settings.knowledge == "state":
-            self._tables = state_of(pack)
-            known(pack, Task(id="-"), self._tables, self.settings)  # raises where the tables do not fit a prompt
+            self._tables = read_state(pack)
+            describe_initial_state(
+                pack, Task(id="-"), self._tables, self.settings
+            )  # raises where the tables do not fit a prompt
         self.identity = digest([self.settings.model_dump(), self.feedback.system, self.feedback.hashes, self._tables])
         self._shared: OrderedDict[str, asyncio.Future[SharedAnswers]] = OrderedDict()
         self._engine = engine
@@ -72,16 +74,16 @@ class SimulatedBackend:
         self, task: Task, *, seed: int = 0, group: str | None = None, snapshot: bytes | None = None
     ) -> SimulatedWorld:
         """Open an episode's world; with `snapshot` one that goes on from there."""
-        told, ledger = "", Ledger()
+        told, ledger = "", EntityLedger()
         if self._tables is not None:
-            told, ledger = known(self.pack, task, self._tables, self.settings)
+            told, ledger = describe_initial_state(self.pack, task, self._tables, self.settings)
         if snapshot is None:
             return SimulatedWorld(self, task, ledger, seed=seed, group=group, state=told)
         body = json.loads(zstandard.decompress(snapshot))
         if body.get("kind") != "simulated" or body.get("version") != 1:
             raise UserError("this snapshot is of another world: start the episode anew")
         world = SimulatedWorld(
-            self, task, Ledger.load(body["first"]), seed=body["seed"], group=body["group"], state=told
+            self, task, EntityLedger.load(body["first"]), seed=body["seed"], group=body["group"], state=told
         )
         world.replay(body["history"])
         return world
@@ -109,7 +111,7 @@ class SimulatedBackend:
                 del self._shared[place]
             raise
 
-    def misfits(self, name: str, content: Any) -> list[str]:
+    def find_misfits(self, name: str, content: Any) -> list[str]:
         """Where a result breaks the schema that its tool declares for results."""
         schema = self._returns.get(name)
         if schema is None:
@@ -123,7 +125,7 @@ class SimulatedBackend:
         """Do nothing: the engine is its owner's."""
 
 
-def schema_of(tool: ToolSpec) -> Any:
+def compile_result_schema(tool: ToolSpec) -> Any:
     """Compile the schema of what the tool returns; None where none is declared, or one that cannot be used."""
     try:
         return compile_schema(tool.returns) if isinstance(tool.returns, dict) else None
@@ -131,7 +133,7 @@ def schema_of(tool: ToolSpec) -> Any:
         return None
 
 
-def state_of(pack: Pack) -> Any:
+def read_state(pack: Pack) -> Any:
     """The pack's tables. Raises `UserError` where there are none."""
     path = pack.path_of("state")
     if path is None or not path.is_file() or path.suffix != ".json":
@@ -139,7 +141,9 @@ def state_of(pack: Pack) -> Any:
     return orjson.loads(path.read_bytes())
 
 
-def known(pack: Pack, task: Task, tables: Any, settings: SimulatedSettings) -> tuple[str, Ledger]:
+def describe_initial_state(
+    pack: Pack, task: Task, tables: Any, settings: SimulatedSettings
+) -> tuple[str, EntityLedger]:
     """Where the task begins: its own patch over the pack's tables, in words and for the ledger. Raises `UserError` where that does
     not fit a prompt."""
     state: Any = task.initial.get("state") or merge_patch(tables, task.initial.get("patch", {}))
@@ -152,9 +156,9 @@ def known(pack: Pack, task: Task, tables: Any, settings: SimulatedSettings) -> t
         raise UserError(
             f"pack {pack.name}: its state of {len(text):,} characters does not fit a prompt of {settings.context:,} tokens: raise `context`"
         )
-    return text, Ledger.of_state(state)
+    return text, EntityLedger.from_state(state)
 
 
-def open_backend(pack: Pack, **settings: Any) -> SimulatedBackend:
+def make_simulated_backend(pack: Pack, **settings: Any) -> SimulatedBackend:
     """Make the back end `simulated`, not started. Raises `UserError` for unknown settings."""
     return SimulatedBackend(pack, **settings)

@@ -14,13 +14,13 @@ from typing import Any
 import orjson
 
 from simia.envs.worlds.simulated.settings import SimulatedSettings
-from simia.formats.reply.json_repair import RepairError, loads, without_thoughts
+from simia.formats.reply.json_repair import RepairError, load_json, strip_reasoning
 from simia.pack import Pack
-from simia.prompts import template
+from simia.prompts import load_template
 from simia.quotation import escape_unprintable
 from simia.task import Task
 from simia.tool import ToolSpec
-from simia.trajectory import ToolCall, Trajectory, compact
+from simia.trajectory import ToolCall, Trajectory, write_compact_json
 
 CHARS_A_TOKEN = 3.6  # of JSON and English; a prompt that is cut a little early is better than one that is refused
 LONGEST_EXAMPLE, SHORTENED = 900, 160
@@ -56,7 +56,7 @@ FORM = {
 }
 
 
-class Unreadable(Exception):  # noqa: N818 - a state of a reply
+class UnreadableAnswer(Exception):  # noqa: N818 - a state of a reply
     """The reply holds no answers; the message says why, for the model and for the record."""
 
 
@@ -71,11 +71,11 @@ class Answer:
     @property
     def text(self) -> str:
         """As the agent reads it."""
-        return self.content if isinstance(self.content, str) else compact(self.content)
+        return self.content if isinstance(self.content, str) else write_compact_json(self.content)
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class AnsweredCall:
     """A call of the past with its answer."""
 
     by: str
@@ -89,17 +89,17 @@ class Feedback:
 
     def __init__(self, pack: Pack, settings: SimulatedSettings) -> None:
         self.settings = settings
-        system, one = template("simulated/system.j2")
-        self._request, two = template("simulated/request.j2")
+        system, one = load_template("simulated/system.j2")
+        self._request, two = load_template("simulated/request.j2")
         self.hashes = {"simulated/system.j2": one, "simulated/request.j2": two}
-        examples = results_of(pack.seeds, settings.examples)
-        tools = [shown(tool, examples.get(tool.name, [])) for tool in (*pack.tools, *pack.user_tools)]
+        examples = collect_results(pack.seeds, settings.examples)
+        tools = [describe_tool(tool, examples.get(tool.name, [])) for tool in (*pack.tools, *pack.user_tools)]
         self.system = system.render(tools=tools, policy=pack.policy, helpful=settings.helpful).strip()
 
     def messages(
         self,
         task: Task,
-        history: Sequence[Done],
+        history: Sequence[AnsweredCall],
         ledger: str,
         calls: Sequence[tuple[str, ToolCall]],
         state: str = "",
@@ -107,36 +107,36 @@ class Feedback:
         """The request's messages. `calls`: by whom, and which. History that is too long is told more shortly, oldest first."""
         knows = self.settings.knowledge != "schema"
         head = {
-            "task": told(task) if knows else "",
-            "reference": "\n".join(f"- {each.name} {compact(each.arguments)}" for each in task.actions)
+            "task": describe_task(task) if knows else "",
+            "reference": "\n".join(f"- {each.name} {write_compact_json(each.arguments)}" for each in task.actions)
             if knows
             else "",
             "state": state,
         }
-        now = [describe(n, by, call.name, call.arguments or {}) for n, (by, call) in enumerate(calls, start=1)]
-        lines = [line(n, done) for n, done in enumerate(history, start=1)]
+        now = [format_call(n, by, call.name, call.arguments or {}) for n, (by, call) in enumerate(calls, start=1)]
+        lines = [format_answered_call(n, done) for n, done in enumerate(history, start=1)]
         fixed = len(self.system) + sum(len(text) for text in (*head.values(), ledger, *now))
         room = int(self.settings.context * CHARS_A_TOKEN) - (self.settings.max_tokens or 4096) * 4 - fixed
-        text = self._request.render(**head, history=fitted(lines, history, room), ledger=ledger, calls=now).strip()
+        text = self._request.render(**head, history=fit_history(lines, history, room), ledger=ledger, calls=now).strip()
         return [{"role": "system", "content": self.system}, {"role": "user", "content": text}]
 
 
-def told(task: Task) -> str:
+def describe_task(task: Task) -> str:
     return task.instruction or task.opening or ""
 
 
-def shown(tool: ToolSpec, examples: list[str]) -> dict[str, Any]:
+def describe_tool(tool: ToolSpec, examples: list[str]) -> dict[str, Any]:
     returns = tool.returns
     return {
         "name": tool.name,
         "description": tool.description,
-        "parameters": compact(tool.parameters),
-        "returns": returns if isinstance(returns, str) else compact(returns) if returns else "",
+        "parameters": write_compact_json(tool.parameters),
+        "returns": returns if isinstance(returns, str) else write_compact_json(returns) if returns else "",
         "examples": examples,
     }
 
 
-def results_of(seeds: Sequence[Trajectory], most: int) -> dict[str, list[str]]:
+def collect_results(seeds: Sequence[Trajectory], most: int) -> dict[str, list[str]]:
     """For each tool the first results that succeeded and are short enough to be shown."""
     found: dict[str, list[str]] = {}
     for seed in seeds if most else ():
@@ -149,27 +149,27 @@ def results_of(seeds: Sequence[Trajectory], most: int) -> dict[str, list[str]]:
     return found
 
 
-def describe(number: int, by: str, name: str, arguments: dict[str, Any]) -> str:
+def format_call(number: int, by: str, name: str, arguments: dict[str, Any]) -> str:
     """One call on one line: its arguments are the agent's, and may try to look like further lines."""
-    return f"{number}. {by}: {name} {escape_unprintable(compact(arguments))}"
+    return f"{number}. {by}: {name} {escape_unprintable(write_compact_json(arguments))}"
 
 
-def line(number: int, done: Done, most: int | None = None) -> str:
+def format_answered_call(number: int, done: AnsweredCall, most: int | None = None) -> str:
     text = escape_unprintable(" ".join(done.answer.text.split()))
     if most is not None and len(text) > most:
         text = f"{text[:most]} … (shortened)"
     kind = "error" if done.answer.failed else "result"
-    return f"{describe(number, done.by, done.name, done.arguments)}\n   {kind}: {text}"
+    return f"{format_call(number, done.by, done.name, done.arguments)}\n   {kind}: {text}"
 
 
-def fitted(lines: list[str], history: Sequence[Done], room: int) -> list[str]:
+def fit_history(lines: list[str], history: Sequence[AnsweredCall], room: int) -> list[str]:
     """As much of the history as there is room for: old results are shortened first, then old calls left out."""
     total = sum(map(len, lines))
     found = list(lines)
     for n, done in enumerate(history):
         if total <= room:
             return found
-        short = line(n + 1, done, SHORTENED)
+        short = format_answered_call(n + 1, done, SHORTENED)
         total -= len(found[n]) - len(short)
         found[n] = short
     left_out = 0
@@ -179,33 +179,33 @@ def fitted(lines: list[str], history: Sequence[Done], room: int) -> list[str]:
     return [f"({left_out} earlier calls are left out)", *found[left_out:]] if left_out else found
 
 
-def read(text: str, count: int) -> list[Answer]:
+def parse_answers(text: str, count: int) -> list[Answer]:
     """The answers of a reply, in the order of the calls. Raises `Unreadable`."""
     try:
-        value, _ = loads(without_thoughts(text))
+        value, _ = load_json(strip_reasoning(text))
     except RepairError as error:
-        raise Unreadable(f"it is not JSON: {error}") from None
+        raise UnreadableAnswer(f"it is not JSON: {error}") from None
     rows = value.get("answers") if isinstance(value, dict) else value
     if rows is None and isinstance(value, dict) and "content" in value:
         rows = [value]  # one answer without the list around it
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise Unreadable('there is no list "answers"')
+        raise UnreadableAnswer('there is no list "answers"')
     rows = [{**row, "call": int(row["call"])} if str(row.get("call")).isdecimal() else row for row in rows]
     if len(rows) > count:  # answers to calls that nobody made are left out, if it is clear which these are
         asked = [row for row in rows if row.get("call") in range(1, count + 1)]
         rows = asked if len({row["call"] for row in asked}) == len(asked) else rows
     if len(rows) != count:
-        raise Unreadable(f"{len(rows)} answers for {count} calls")
+        raise UnreadableAnswer(f"{len(rows)} answers for {count} calls")
     numbers = [row.get("call") for row in rows]
     if sorted(numbers, key=str) == sorted(range(1, count + 1), key=str):
         rows = sorted(rows, key=lambda row: int(row["call"]))
-    return [one(row) for row in rows]
+    return [parse_answer(row) for row in rows]
 
 
-def one(row: dict[str, Any]) -> Answer:
+def parse_answer(row: dict[str, Any]) -> Answer:
     outcome = str(row.get("outcome", "result")).lower()
     if outcome not in ("result", "error", "success", "ok") or "content" not in row:
-        raise Unreadable('an answer has "outcome" (result or error) and "content"')
+        raise UnreadableAnswer('an answer has "outcome" (result or error) and "content"')
     content = row["content"]
     if isinstance(content, str) and content[:1] in "{[" and content[-1:] in "}]":  # JSON in JSON: the value is meant
         try:
@@ -219,6 +219,6 @@ def one(row: dict[str, Any]) -> Answer:
     changes = []
     for each in given if isinstance(given, list) else []:
         if not isinstance(each, dict) or "key" not in each or not isinstance(each.get("set"), dict | None):
-            raise Unreadable('a change has "table", "key" and "set" (an object, or null)')
+            raise UnreadableAnswer('a change has "table", "key" and "set" (an object, or null)')
         changes.append({"table": str(each.get("table", "item")), "key": str(each["key"]), "set": each.get("set")})
     return Answer(content, failed, [] if failed else changes)

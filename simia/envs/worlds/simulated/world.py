@@ -14,18 +14,18 @@ from typing import Any, Protocol
 
 import zstandard
 
-from simia.envs.worlds.arguments import failure, refused
-from simia.envs.worlds.simulated.feedback import Answer, Done, Feedback, Unreadable, read
+from simia.envs.worlds.arguments import make_failure, refuse_call
+from simia.envs.worlds.simulated.feedback import Answer, AnsweredCall, Feedback, UnreadableAnswer, parse_answers
 from simia.envs.worlds.simulated.settings import SimulatedSettings
 from simia.envs.worlds.world import ToolResult
 from simia.errors import Aborted, Code
 from simia.llm.engine import BudgetReached, Engine
 from simia.llm.types import LLMFault, Request
 from simia.pack import Pack
-from simia.quality.entity_ledger import Ledger
+from simia.quality.entity_ledger import EntityLedger
 from simia.task import By, Task
 from simia.tool import ToolSpec
-from simia.trajectory import ToolCall, compact, digest
+from simia.trajectory import ToolCall, digest, write_compact_json
 
 SharedAnswers = tuple[list[Answer], list[str]]
 AGAIN = "That answer cannot stand: {why}. Answer all calls once more, in the same form, so that this is mended."
@@ -52,7 +52,7 @@ class SimulationServices(Protocol):
     async def shared(self, place: str, make: Callable[[], Awaitable[SharedAnswers]]) -> SharedAnswers:
         """Ask once for a group, a world and its calls."""
 
-    def misfits(self, name: str, content: Any) -> list[str]:
+    def find_misfits(self, name: str, content: Any) -> list[str]:
         """Where a result breaks the schema that its tool declares for results."""
 
 
@@ -63,7 +63,7 @@ class SimulatedWorld:
         self,
         backend: SimulationServices,
         task: Task,
-        ledger: Ledger,
+        ledger: EntityLedger,
         *,
         seed: int,
         group: str | None,
@@ -73,7 +73,7 @@ class SimulatedWorld:
         self._backend, self._task, self._seed, self._told = backend, task, seed, state
         self._group = group if group is not None else f"{task.id}/{seed}/{next(backend.numbers)}"
         self.ledger = ledger
-        self.history: list[Done] = []
+        self.history: list[AnsweredCall] = []
         # All that a first prompt is made of: a store of replies outlives an edit of the task.
         known = [task.instruction, task.opening, [(each.name, each.arguments) for each in task.actions], state]
         self._digest = digest([task.id, seed, *known])
@@ -84,7 +84,7 @@ class SimulatedWorld:
     async def call(self, calls: Sequence[ToolCall], by: By = "agent") -> list[ToolResult]:
         async with self._guard:
             specs = self._backend.specs[by]
-            results: list[ToolResult | None] = [refused(call, specs) for call in calls]
+            results: list[ToolResult | None] = [refuse_call(call, specs) for call in calls]
             sound = [call for call, result in zip(calls, results, strict=True) if result is None]
             last = next((n for n, call in enumerate(sound) if call.name in self._backend.pack.ends), len(sound))
             sound = sound[: last + 1]  # what comes after the end is not carried out
@@ -92,7 +92,7 @@ class SimulatedWorld:
             found: list[ToolResult] = []
             for call, result in zip(calls, results, strict=True):
                 if found and found[-1].ends:
-                    result = replace(failure(call, Code.FINISHED, Code.FINISHED.meaning), ends=True)
+                    result = replace(make_failure(call, Code.FINISHED, Code.FINISHED.meaning), ends=True)
                 elif result is None:
                     _, (answer, issue) = next(answers, (None, (Answer({"error": "not carried out"}, failed=True), "")))
                     error = Code.TOOL_ERROR if answer.failed else None
@@ -106,7 +106,7 @@ class SimulatedWorld:
         """Get the answers and, for each, the contradiction that remains after all attempts."""
         found = await self.predict(calls, by)
         for call, (answer, _) in zip(calls, found, strict=True):
-            self.take(Done(by, call.name, call.arguments or {}, answer))
+            self.take(AnsweredCall(by, call.name, call.arguments or {}, answer))
         return found
 
     async def predict(self, calls: list[ToolCall], by: By = "agent") -> list[tuple[Answer, str]]:
@@ -116,7 +116,7 @@ class SimulatedWorld:
         answers, issues = await self._backend.shared(place, lambda: self._ask(calls, by, place))
         return list(zip(answers, issues, strict=True))
 
-    def take(self, done: Done) -> None:
+    def take(self, done: AnsweredCall) -> None:
         """Record a call and its answer, simulated or real: they are facts of this world from now on."""
         answer = done.answer
         self.history.append(done)
@@ -141,8 +141,8 @@ class SimulatedWorld:
             except LLMFault as fault:
                 raise Aborted(fault.code, f"the simulator: {fault.detail or fault.code.meaning}") from None
             try:
-                answers = read(reply.text, len(calls))
-            except Unreadable as error:
+                answers = parse_answers(reply.text, len(calls))
+            except UnreadableAnswer as error:
                 why = str(error)
                 said = [{"role": "assistant", "content": reply.text or "(nothing)"}, ask_again(UNREADABLE, why)]
                 if reply.truncated and most:
@@ -170,9 +170,9 @@ class SimulatedWorld:
         found = []
         for call, answer in zip(calls, answers, strict=True):
             arguments = call.arguments or {}
-            wrong = [] if answer.failed else self._backend.misfits(call.name, answer.content)
+            wrong = [] if answer.failed else self._backend.find_misfits(call.name, answer.content)
             if ledger is not None:
-                wrong += ledger.contradictions(
+                wrong += ledger.find_contradictions(
                     call.name, arguments, answer.content, failed=answer.failed, changes=answer.changes
                 )
                 ledger.take(call.name, arguments, answer.content, failed=answer.failed, changes=answer.changes)
@@ -198,12 +198,12 @@ class SimulatedWorld:
             "history": rows,
             "first": self._first.dump(),
         }
-        return zstandard.compress(compact(body).encode())
+        return zstandard.compress(write_compact_json(body).encode())
 
     def replay(self, rows: list[list[Any]]) -> None:
         """The history of a snapshot; nothing is asked."""
         for by, name, arguments, content, failed, changes in rows:
-            self.take(Done(by, name, arguments, Answer(content, failed, changes)))
+            self.take(AnsweredCall(by, name, arguments, Answer(content, failed, changes)))
 
     async def close(self) -> None:
         return None

@@ -13,25 +13,25 @@ from pathlib import Path
 
 from simia.errors import UserError
 from simia.resources import cache_root
-from simia.venvs.build import Say, locked
-from simia.venvs.requirements import plain
+from simia.venvs.build import Say, lock_file
+from simia.venvs.requirements import normalize_name
 
 LIST = (
     "import importlib.metadata as m, json; print(json.dumps({d.name: d.version for d in m.distributions() if d.name}))"
 )
 
 
-def python_path(python: Path, say: Say = lambda line: None) -> str:
+def make_python_path(python: Path, say: Say = lambda line: None) -> str:
     """What PYTHONPATH must be for a trainer's interpreter to import simia: the package alone, and the wheels it lacks."""
-    return os.pathsep.join([str(simia_path()), str(beside(python, say))])
+    return os.pathsep.join([str(make_simia_path()), str(ensure_missing_packages(python, say))])
 
 
-def simia_path() -> Path:
+def make_simia_path() -> Path:
     """A folder with nothing but a link to the simia package: on a trainer's path it brings no other package of ours along."""
     package = Path(__file__).resolve().parents[1]
     folder = cache_root() / "paths" / hashlib.sha256(str(package).encode()).hexdigest()[:12]
     folder.mkdir(parents=True, exist_ok=True)
-    with locked(folder.with_suffix(".lock")):
+    with lock_file(folder.with_suffix(".lock")):
         link = folder / "simia"
         if not link.is_dir():
             link.unlink(missing_ok=True)  # of a package that has gone
@@ -39,18 +39,18 @@ def simia_path() -> Path:
     return folder
 
 
-def beside(python: Path, say: Say = lambda line: None) -> Path:
+def ensure_missing_packages(python: Path, say: Say = lambda line: None) -> Path:
     """A folder with what simia imports and that interpreter's environment lacks, in the versions that run here; made once.
 
     Nothing in it is a dependency of the trainer and nothing of the trainer's is replaced, so it does no harm there. Raises
     `UserError` with pip's last line.
     """
-    has = {plain(name) for name in distributions_of(python)}
-    pins = [f"{name}=={version}" for name, version in sorted(needed().items()) if name not in has]
+    has = {normalize_name(name) for name in list_distributions(python)}
+    pins = [f"{name}=={version}" for name, version in sorted(list_needed().items()) if name not in has]
     key = hashlib.sha256(json.dumps([str(python), *pins]).encode()).hexdigest()[:12]
     folder = cache_root() / "envs" / f"beside-{key}"
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with locked(folder.parent / f"{folder.name}.lock"):
+    with lock_file(folder.parent / f"{folder.name}.lock"):
         if not folder.is_dir():
             draft = folder.parent / f".{folder.name}.{os.getpid()}"
             shutil.rmtree(draft, ignore_errors=True)
@@ -70,7 +70,7 @@ def beside(python: Path, say: Say = lambda line: None) -> Path:
     return folder
 
 
-def distributions_of(python: Path) -> dict[str, str]:
+def list_distributions(python: Path) -> dict[str, str]:
     """Every distribution of an interpreter's environment with its version. Raises `UserError` for what is no interpreter."""
     try:
         asked = subprocess.run([str(python), "-I", "-c", LIST], capture_output=True, text=True, check=True)
@@ -79,7 +79,7 @@ def distributions_of(python: Path) -> dict[str, str]:
         raise UserError(f"{python} is no Python interpreter that runs") from None
 
 
-def needed() -> dict[str, str]:
+def list_needed() -> dict[str, str]:
     """Every distribution that simia needs, dependencies of dependencies too, with the version that is installed here."""
     found: dict[str, str] = {}
     waiting = ["simia"]
@@ -88,8 +88,8 @@ def needed() -> dict[str, str]:
             one = distribution(waiting.pop())
         except PackageNotFoundError:  # its marker names another platform or Python: what is not here is not needed here
             continue
-        if plain(one.name) not in found:
-            found[plain(one.name)] = one.version
+        if normalize_name(one.name) not in found:
+            found[normalize_name(one.name)] = one.version
             wanted = [line for line in one.requires or () if "extra ==" not in line]
             waiting += [re.match(r"[\w.-]+", line).group() for line in wanted]  # type: ignore[union-attr]
     if found.pop("simia", None) is None:
