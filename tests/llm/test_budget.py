@@ -12,7 +12,7 @@ from simia.jobs import Store
 from simia.llm.budget import share_budget
 from simia.llm.engine import BudgetReached, Engine, EngineLimits, PassingJournal
 from simia.llm.types import Reply
-from tests.runs.spender import PRICE, Spender, ask, engine
+from tests.jobs.spender import PRICE, Spender, ask, engine
 
 
 @pytest.fixture

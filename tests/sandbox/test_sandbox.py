@@ -13,7 +13,7 @@ from simia.sandbox.capabilities import Isolation
 from simia.sandbox.limits import WorkerLimits
 from simia.task import Task
 from simia.trajectory import ToolCall
-from tests.worlds.counter import counter
+from tests.envs.worlds.counter import counter
 
 T = Task(id="t")
 

@@ -1,7 +1,7 @@
 """The short way for replies that are written exactly as asked, which of a strong model nearly all are.
 
 Reads a reply straight into messages if every turn has our form to the letter, and says None at the first doubt: the
-dialects then read it. Never a second opinion: what this reads, they read the same (tests/amplify/test_canonical.py).
+dialects then read it. Never a second opinion: what this reads, they read the same (tests/formats/reply/test_canonical.py).
 """
 
 from __future__ import annotations

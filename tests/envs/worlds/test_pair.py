@@ -1,0 +1,121 @@
+"""One agent script in four worlds, chosen by one word; what mixed and shadow keep of both."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from simia.envs.environment import Environment
+from simia.envs.opening import open_environment
+from simia.envs.play.baseline_agents import ReferenceAgent
+from simia.envs.play.player import play
+from simia.envs.users import ScriptedUser
+from simia.errors import Code, UserError
+from simia.llm.engine import Engine, EngineLimits, MemoryJournal
+from simia.llm.types import LLMFault, Request
+from simia.pack import Pack
+from simia.trajectory import Message, ToolCall
+from tests.envs.worlds.test_simulated import Scripted, result
+from tests.packs.small import small
+
+WORLDS: list[Any] = [
+    "executable",
+    "simulated",
+    "shadow",
+    {"*": "simulated"},
+    {"*": "executable", "add_todo": "simulated"},
+]
+
+
+def tools_or_judge(request: Request) -> str:
+    """Every call gives `{"ok": true}`, every episode is solved."""
+    if str(request.messages[0]["content"]).startswith("You judge"):
+        return '{"why": "fine", "solved": true}'
+    return json.dumps({"answers": [result({"ok": True})]})
+
+
+@pytest.fixture
+def todos(tmp_path: Path) -> Pack:
+    small(tmp_path / "todos")
+    return Pack.load(tmp_path / "todos")
+
+
+@asynccontextmanager
+async def opened(pack: Pack, backend: Any, model: Scripted) -> AsyncIterator[Environment]:
+    async with Engine(model, MemoryJournal(), EngineLimits(retries=0)) as engine:
+        settings = {} if backend == "executable" else {"engine": engine}
+        environment = await open_environment(pack, backend=backend, user=ScriptedUser, **settings)
+        async with environment:
+            yield environment
+
+
+@pytest.mark.parametrize("backend", WORLDS, ids=str)
+async def test_one_script_runs_unchanged_in_every_world(todos: Pack, backend: Any) -> None:
+    async with opened(todos, backend, Scripted(tools_or_judge)) as environment:
+        for task in environment.tasks:
+            trajectory = await play(await environment.reset(task), ReferenceAgent(task))
+            assert trajectory.end.kind == "terminated"
+            assert trajectory.reward is not None
+            assert trajectory.reward.value == 1.0
+            names = [call.name for message in trajectory.messages for call in message.calls]
+            assert names == [action.name for action in task.actions]
+            assert trajectory.extra["backend"] == (backend if isinstance(backend, str) else "mixed")
+
+
+async def test_in_the_shadow_the_real_answers_count_and_the_differences_are_kept(todos: Pack) -> None:
+    model = Scripted(tools_or_judge)
+    async with opened(todos, "shadow", model) as environment:
+        task = environment.tasks[0]
+        trajectory = await play(await environment.reset(task), ReferenceAgent(task))
+    evidence = trajectory.evidence or {}
+    rows = evidence["differences"]
+    assert [row["name"] for row in rows] == [action.name for action in task.actions]
+    assert all(row["simulated"] == {"content": {"ok": True}, "failed": False} for row in rows)
+    assert all(row["real"]["content"] != {"ok": True} for row in rows)
+    assert evidence["changes"] == evidence["expected"] != []
+    if len(rows) > 1:  # it is asked about the next call in the world as it truly is
+        text = json.dumps(rows[0]["real"]["content"], separators=(",", ":"))
+        assert f"result: {text}" in str(model.asked[-1].messages[1]["content"])
+
+
+async def test_a_lost_simulator_does_not_disturb_the_real_episode(todos: Pack) -> None:
+    def down(_: Request) -> str:
+        raise LLMFault(Code.SERVER_ERROR, "503", retry=False)
+
+    async with opened(todos, "shadow", Scripted(down)) as environment:
+        task = environment.tasks[0]
+        trajectory = await play(await environment.reset(task), ReferenceAgent(task))
+    assert trajectory.reward is not None
+    assert trajectory.reward.value == 1.0
+    assert all("server_error" in row["lost"] for row in (trajectory.evidence or {})["differences"])
+
+
+async def test_the_simulator_sees_what_ran_for_real(todos: Pack) -> None:
+    model = Scripted(tools_or_judge)
+    async with opened(todos, {"*": "simulated", "add_todo": "executable"}, model) as environment:
+        episode = await environment.reset(environment.tasks[0])
+        calls = [
+            ToolCall(id="1", name="add_todo", arguments={"text": "buy milk"}),
+            ToolCall(id="2", name="list_todos", arguments={}),
+        ]
+        step = await episode.step(Message(role="assistant", calls=calls))
+        assert step.messages[0].error is None
+        assert "buy milk" in str(model.asked[0].messages[1]["content"])
+        assert step.messages[1].content == '{"ok":true}'
+        other = await episode.fork()
+        assert await other.world.state() == await episode.world.state()  # type: ignore[union-attr]
+        await other.close()
+        await episode.close()
+
+
+@pytest.mark.parametrize(
+    ("routes", "words"), [({"no_tool": "executable"}, "no tool 'no_tool'"), ({"*": "real"}, "executable or simulated")]
+)
+async def test_routes_that_lead_nowhere(todos: Pack, routes: dict[str, str], words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        await open_environment(todos, backend=routes)

@@ -1,0 +1,266 @@
+"""Quality judges on a run: the sample, the file of verdicts, resumes, figures and the command."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from simia.amplification.settings import AmplifyConfig
+from simia.cli import build
+from simia.cli.judge import judge as judge_command
+from simia.config import load_config as load_config
+from simia.errors import Code, UserError
+from simia.jobs import Item, Run
+from simia.llm.engine import BudgetReached, Engine, EngineLimits
+from simia.llm.replay import RecordedReply, append_recording
+from simia.llm.types import LLMFault, Reply, Request
+from simia.quality.judging.judgement import FILE, JudgedItem, Judgement, load_judgement, read_verdict_rows
+from simia.quality.judging.quality import judge_run, sample_items
+from simia.quality.judging.rubric import Rubric
+from simia.quality.judging.settings import Judge, QualitySettings
+from simia.quality.judging.verdict import Verdict
+from simia.trajectory import Trajectory
+from tests.quality.judging.cases import seed, seeds
+from tests.quality.judging.fakes import FakeJudge, said
+
+DIMENSIONS = ("consistency", "grounding", "results", "honesty", "policy", "outcome")
+COUNT = 8
+
+
+def points(**against: bool) -> str:
+    return said(**(dict.fromkeys(DIMENSIONS, True) | against))
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[Run]:
+    """A run that has accepted eight of our seeds."""
+    config = load_config(
+        AmplifyConfig, "amplify/default", ["llm.kind=replay", f"llm.path={tmp_path / 'replies.jsonl'}"]
+    )
+    made = Run.create(tmp_path, config, name="r", facts={})
+    for ord_, name in enumerate(list(seeds())[:COUNT]):
+        item = Item(id=f"i{ord_:06d}", ord=ord_, spec={}, status="passed")
+        trajectory = seed(name)
+        trajectory.provenance.item, trajectory.provenance.run = item.id, "r"
+        made.ledger.plan(item)
+        made.ledger.conclude(item, trajectory.id, {"trajectory": trajectory.to_row(), "issues": [], "repairs": []})
+        made.ledger.accept(item, trajectory.id)
+    made.ledger.flush()
+    yield made
+    made.close()
+
+
+def accepted(run: Run) -> list[Trajectory]:
+    return [Trajectory.from_row(body["trajectory"]) for body in run.ledger.accepted()]
+
+
+def number_of(run: Run, request: Request) -> int:
+    """Which of the accepted ones is asked about."""
+    (found,) = [
+        i
+        for i, t in enumerate(accepted(run))
+        if json.dumps(t.messages[0].text, ensure_ascii=False) in request.messages[1]["content"]
+    ]
+    return found
+
+
+def faulty(run: Run, *bad: int, dimension: str = "honesty") -> FakeJudge:
+    return FakeJudge(lambda request, _: points(**{dimension: number_of(run, request) not in bad}))
+
+
+async def test_every_accepted_trajectory_is_judged_once(run: Run) -> None:
+    backend = faulty(run, 2, 5)
+    engine = Engine(backend, run.ledger)
+    judgement = await judge_run(run, QualitySettings(), {"quality": engine})
+    assert [row.item for row in judgement.rows] == [f"i{i:06d}" for i in range(COUNT)]
+    assert [row.trajectory for row in judgement.rows] == [t.id for t in accepted(run)]
+    rate = judgement.rate("quality", "honesty")
+    assert (rate.passed, rate.judged, rate.errors) == (6, 8, 0)
+    assert judgement.rate("quality", "policy").passed == 8
+    assert judgement.rate("quality").passed == 6
+    refused = judgement.failed()
+    assert list(refused) == ["i000002", "i000005"]
+    assert [(issue.code, issue.where) for issue in refused["i000002"]] == [(Code.JUDGED_BAD, "honesty")]
+    again = await judge_run(run, QualitySettings(), {"quality": Engine(backend)})
+    assert (again.rows, len(backend.asked)) == (judgement.rows, COUNT)
+    assert load_judgement(run.folder).rows == judgement.rows
+
+
+async def test_errors_are_no_verdicts_and_are_asked_for_again(run: Run) -> None:
+    down = True
+
+    def answer(request: Request, _: str) -> str | LLMFault:
+        return LLMFault(Code.CONNECTION, "gone", retry=False) if down and number_of(run, request) == 3 else points()
+
+    engines = {"quality": Engine(FakeJudge(answer))}
+    judgement = await judge_run(run, QualitySettings(), engines)
+    rate = judgement.rate("quality")
+    assert (rate.passed, rate.judged, rate.errors) == (7, 7, 1)
+    assert judgement.failed("any") == {}
+    down = False
+    assert (await judge_run(run, QualitySettings(), engines)).rate("quality").judged == 8
+
+
+async def test_a_budget_stops_it_and_what_was_said_is_kept(run: Run) -> None:
+    backend = faulty(run, 0)
+    with pytest.raises(BudgetReached):
+        await judge_run(run, QualitySettings(), {"quality": Engine(backend, None, EngineLimits(max_requests=3))})
+    assert len(read_verdict_rows(run.folder / FILE)) == 3
+    judgement = await judge_run(run, QualitySettings(), {"quality": Engine(backend)})
+    assert (len(judgement.rows), len(backend.asked)) == (8, 8)
+
+
+async def test_a_torn_line_costs_one_verdict(run: Run) -> None:
+    backend = faulty(run)
+    await judge_run(run, QualitySettings(), {"quality": Engine(backend)})
+    path = run.folder / FILE
+    path.write_bytes(path.read_bytes()[:-20])
+    judgement = await judge_run(run, QualitySettings(), {"quality": Engine(backend)})
+    assert (len(judgement.rows), len(backend.asked)) == (8, 9)
+    assert [row.item for row in read_verdict_rows(path)] == [row.item for row in judgement.rows]
+    path.write_text('{"judge": 1}\n')
+    with pytest.raises(UserError, match=r"line 1 is no verdict"):
+        load_judgement(run.folder)
+
+
+async def test_another_way_of_judging_judges_anew(run: Run) -> None:
+    backend = faulty(run)
+    await judge_run(run, QualitySettings(), {"quality": Engine(backend)})
+    changed = QualitySettings(judges={"quality": Judge(dimensions=["policy"])}, sample=3)
+    judgement = await judge_run(run, changed, {"quality": Engine(backend)})
+    assert (len(judgement.rows), len(backend.asked)) == (3, 11)
+    assert judgement.dimensions("quality") == ["overall", "policy"]
+    assert load_judgement(run.folder).rows == judgement.rows  # stale verdicts do not linger
+
+
+async def test_a_trajectory_that_a_recheck_changed_is_judged_anew(run: Run) -> None:
+    backend = FakeJudge(lambda *_: points())
+    await judge_run(run, QualitySettings(), {"quality": Engine(backend)})
+    item = next(item for item in run.ledger.items() if item.ord == 4)
+    body = run.ledger.result(item.id)
+    assert body is not None
+    body["trajectory"]["messages"][-1]["content"] += " Anything else?"
+    run.ledger.conclude(item, "other", body)
+    run.ledger.flush()
+    judgement = await judge_run(run, QualitySettings(), {"quality": Engine(backend)})
+    assert (len(judgement.rows), len(backend.asked)) == (8, 9)
+
+
+async def test_a_larger_sample_contains_the_smaller(run: Run) -> None:
+    items = [f"i{i:06d}" for i in range(200)]
+    small, large = list(sample_items(items, 20, 0)), list(sample_items(items, 50, 0))
+    assert len(small) == 20
+    assert set(small) < set(large)
+    assert small == sorted(small)
+    assert small != list(sample_items(items, 20, 1))
+    assert set(sample_items(items[:100], 20, 0)) & set(small)
+    backend = faulty(run)
+    await judge_run(run, QualitySettings(sample=3), {"quality": Engine(backend)})
+    judgement = await judge_run(run, QualitySettings(sample=5), {"quality": Engine(backend)})
+    assert (len(judgement.rows), len(backend.asked)) == (5, 5)
+
+
+async def test_several_judges_and_where_they_differ(run: Run) -> None:
+    settings = QualitySettings(judges={name: Judge() for name in ("a", "b", "c")})
+    engines = {
+        "a": Engine(faulty(run, 1, 2)),
+        "b": Engine(faulty(run, 1)),
+        "c": Engine(faulty(run, 1, 3, dimension="policy")),
+    }
+    judgement = await judge_run(run, settings, engines)
+    assert judgement.judges == ["a", "b", "c"]
+    found = judgement.agreement("a", "b")
+    assert (found.both, found.agreed) == (8, 7)
+    assert found.kappa == pytest.approx((7 / 8 - 44 / 64) / (1 - 44 / 64))
+    assert ("a", "c", "policy") in judgement.agreements()
+    # Overall: 1 is failed by all, 2 by a, 3 by c.
+    observed, share = (6 + 2 / 3) / 8, 19 / 24
+    chance = share**2 + (1 - share) ** 2
+    assert judgement.kappa() == pytest.approx((observed - chance) / (1 - chance))
+    assert [item for item, _ in judgement.disagreements()] == ["i000001", "i000002", "i000003"]
+    assert list(judgement.failed()) == ["i000001"]
+    assert list(judgement.failed("all")) == ["i000001"]
+    assert list(judgement.failed("any")) == ["i000001", "i000002", "i000003"]
+    assert {issue.where for issue in judgement.failed()["i000001"]} == {"honesty", "policy"}
+
+
+async def test_judges_of_different_dimensions_are_compared_on_what_they_share(run: Run) -> None:
+    settings = QualitySettings(judges={"a": Judge(dimensions=["policy", "honesty"]), "b": Judge(dimensions=["policy"])})
+    engine = Engine(faulty(run, 0, dimension="policy"))
+    judgement = await judge_run(run, settings, {"a": engine, "b": engine})
+    assert {name for _, _, name in judgement.agreements()} == {"overall", "policy"}
+    assert judgement.kappa() is None
+    with pytest.raises(UserError, match="'b' has no engine"):
+        await judge_run(run, settings, {"a": engine})
+
+
+def test_a_tie_is_no_majority() -> None:
+    rows = [
+        JudgedItem(
+            judge=name, by="x", item="i", trajectory="t", verdict=Verdict(passed=side, dimensions={"policy": side})
+        )
+        for name, side in (("a", True), ("b", False))
+    ]
+    judgement = Judgement(rows)
+    assert (judgement.failed(), list(judgement.failed("any"))) == ({}, ["i"])
+
+
+def recorded(run: Run, *bad: int, **change: Any) -> None:
+    judge = Judge(**change)
+    rubric = Rubric(judge)
+    rows = []
+    for i, trajectory in enumerate(accepted(run)):
+        request, text = rubric.request(trajectory, structured=True), points(honesty=i not in bad)
+        rows.append(RecordedReply(request=request, draw="judge.quality.0", model="m", reply=Reply(text=text)))
+    append_recording(rows, run.folder.parent / "replies.jsonl")
+
+
+def command(*arguments: str) -> Any:
+    app = typer.Typer()
+    app.command()(judge_command)
+    return CliRunner().invoke(app, list(arguments))
+
+
+def test_the_command(run: Run) -> None:
+    recorded(run, 6)
+    runs = str(run.folder.parent)
+    done = command("r", "--runs", runs)
+    assert done.exit_code == 0, done.output
+    assert "honesty" in done.output
+    assert "0.875" in done.output
+    assert "i000006 honesty: because of honesty" in done.output
+    assert run.ledger.answered_count() == 0  # the judges' replies are not the run's
+    (run.folder.parent / "replies.jsonl").write_text('{"request": {"messages": []}, "reply": null, "model": "m"}\n')
+    (run.folder / FILE).unlink()
+    assert command("r", "--runs", runs).exit_code == 0  # all of them from the judges' own ledger
+
+
+def test_the_command_says_what_it_could_not_judge(run: Run) -> None:
+    recorded(run, dimensions=["policy"])
+    done = command("r", "--runs", str(run.folder.parent), "-k", "2")
+    assert done.exit_code == 1
+    assert "no verdict of quality: replay_miss" in done.output
+
+
+def test_the_command_shows_a_prompt(run: Run) -> None:
+    done = command("r", "--runs", str(run.folder.parent), "--dry-run")
+    assert done.exit_code == 0, done.output
+    assert "## honesty" in done.output
+    assert "ORD-20417" in done.output
+    assert not (run.folder / "judging").exists()
+
+
+async def test_an_export_leaves_out_what_was_judged_bad_and_says_so(run: Run, tmp_path: Path) -> None:
+    await judge_run(run, QualitySettings(), {"quality": Engine(faulty(run, 2, 5))})
+    arguments = ["export", "r", "--runs", str(tmp_path), "--to", "openai", "--out", str(tmp_path / "out"), "--judged"]
+    arguments.append("--partial")  # the fixture still has the run open
+    result = CliRunner().invoke(build(), arguments)
+    assert result.exit_code == 0, result.output
+    assert "2 that a judge found a fault in were left out" in result.output
+    assert len((tmp_path / "out" / "data.jsonl").read_text().splitlines()) == COUNT - 2
