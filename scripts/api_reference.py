@@ -133,7 +133,7 @@ def find_attributes(cls: type) -> dict[str, tuple[str, str]]:
             text = inspect.cleandoc(str(following.value.value)) if documented else ""  # type: ignore[union-attr]
             target: ast.expr
             if isinstance(statement, ast.AnnAssign):
-                target, kind = statement.find_target, ast.unparse(statement.annotation)
+                target, kind = statement.target, ast.unparse(statement.annotation)
             elif isinstance(statement, ast.Assign) and documented:
                 target, kind = statement.targets[0], ""
             else:
