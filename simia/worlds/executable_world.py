@@ -24,7 +24,7 @@ from simia.task import By, Task
 from simia.tool import ToolSpec
 from simia.trajectory import ToolCall
 from simia.worlds.arguments import failure, refused
-from simia.worlds.journal import COMPACT, Journal, fingerprint
+from simia.worlds.journal import Journal, fingerprint
 from simia.worlds.world import ToolResult
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ class ExecutableWorld:
                 return failure(call, Code.TOOL_CRASHED, Code.TOOL_CRASHED.meaning, "the worker sent what is no answer")
             if self._writes.get(by, {}).get(call.name, True):
                 journal.writes.append((by, call.name, arguments, number, mark))
-                if len(journal.writes) > COMPACT:
+                if len(journal.writes) > journal.most:
                     await self._compact()
             data = None if isinstance(value, str) else value
             return ToolResult(call.id, content, data=data, ends=status == ENDED)
@@ -248,8 +248,7 @@ class ExecutableWorld:
         """A long journal becomes the state that it leads to."""
         status, state = await self._request("state", None)
         if status == OK:
-            self._journal.spec = {**self._journal.spec, "state": state}
-            self._journal.writes.clear()
+            self._journal.replace_writes(state)
 
 
 def is_change(each: Any) -> bool:

@@ -24,7 +24,7 @@ if LIB not in sys.path:
 
 from simia.sandbox.inside import confine  # noqa: E402
 from simia.sandbox.inside.drivers import Loaded  # noqa: E402
-from simia.sandbox.inside.frames import HEAD, MOST_LEVELS, Closed, Reader, frame, nests_deeper, pack  # noqa: E402
+from simia.sandbox.inside.frames import HEAD, MOST_LEVELS, Closed, Reader, frame, pack  # noqa: E402
 from simia.sandbox.inside.sessions import WORDS, OutOfMemory, Sessions, checks, words  # noqa: E402
 
 MEMORY_EXIT = 77
@@ -147,7 +147,8 @@ def work(channel: socket.socket, sessions: Sessions, loaded: Loaded, most: int, 
         held: list[bytes] = []
         size = 0
         for each in reader.next():
-            body = packed(answer(each, sessions, loaded, most), largest)
+            row = answer(each, sessions, loaded, most)
+            body = pack(row) if each[1] == "call" else packed(row, largest)  # a call has checked its result
             if held and size + len(body) > most:
                 channel.sendall(joined(held))
                 held, size = [], 0
@@ -159,22 +160,25 @@ def work(channel: socket.socket, sessions: Sessions, loaded: Loaded, most: int, 
 def packed(row: list[Any], most: int) -> bytes:
     """An answer as JSON; an error where it is none (a state can be anything), or too large to be sent."""
     try:
-        if (size := text_size(row)) > most:  # before it is written: without memory orjson ends by a signal
+        if (
+            size := text_size(row, MOST_LEVELS + 2)
+        ) > most:  # before it is written: without memory orjson ends by a signal
             raise ValueError(f"it takes at least {size:,} bytes, more than {most:,}")
         body = pack(row)
         if len(body) > most:
             raise ValueError(f"{len(body):,} bytes are more than {most:,}")
-        if nests_deeper(row, MOST_LEVELS + 2):
-            raise ValueError(f"it nests deeper than {MOST_LEVELS} levels")
     except (TypeError, ValueError, RecursionError) as error:
         return pack([row[0], [2, f"{type(error).__name__}: the state cannot be sent as JSON: {words(error)}"]])
     return body
 
 
-def text_size(value: Any) -> int:
-    """Characters of all texts in a JSON value: as JSON it takes at least as many bytes."""
+def text_size(value: Any, levels: int) -> int:
+    """Count the characters of all texts in a JSON value: as JSON it takes at least as many bytes.
+
+    Raises `ValueError` where lists and objects nest deeper than `levels`; a value that contains itself does.
+    """
     size, level = 0, [value]
-    while level:
+    for _ in range(levels):
         size += sum(len(each) for each in level if isinstance(each, str))
         level = [
             inner
@@ -182,7 +186,11 @@ def text_size(value: Any) -> int:
             if isinstance(each, dict | list)
             for inner in (each.values() if isinstance(each, dict) else each)
         ]
-    return size
+        if not level:
+            return size
+    if any(isinstance(each, dict | list) for each in level):
+        raise ValueError(f"it nests deeper than {MOST_LEVELS} levels")
+    return size + sum(len(each) for each in level if isinstance(each, str))
 
 
 def joined(rows: list[bytes]) -> bytes:
