@@ -166,8 +166,13 @@ def compile_schema(schema: dict[str, Any]) -> CompiledSchema:
         key = orjson.dumps(schema, option=orjson.OPT_SORT_KEYS)
     except (TypeError, orjson.JSONEncodeError) as error:
         raise SchemaError(f"the schema is not JSON: {error}") from None
-    heavy = sum(map(count_states, find_patterns(schema))) > HEAVY
-    return (_compile_heavy if heavy else _compile_light)(key)
+    return (_compile_heavy if is_heavy(key) else _compile_light)(key)
+
+
+@lru_cache(maxsize=4096)
+def is_heavy(key: bytes) -> bool:
+    """Whether the regular expressions of a schema, given as JSON, take much memory once compiled."""
+    return sum(map(count_states, find_patterns(orjson.loads(key)))) > HEAVY
 
 
 @lru_cache(maxsize=4096)

@@ -44,7 +44,7 @@ def refuse_call(call: ToolCall, specs: Mapping[str, ToolSpec]) -> ToolResult | N
 def find_argument_fault(arguments: dict[str, Any]) -> str | None:
     """Return why arguments cannot be sent at all: NaN, half a Unicode character, excessive size or depth."""
     try:
-        size = len(json.dumps(arguments, ensure_ascii=False, allow_nan=False).encode("utf-8"))
+        text = json.dumps(arguments, ensure_ascii=False, allow_nan=False).encode("utf-8")
     except ValueError as error:
         return (
             "the arguments hold half a Unicode character"
@@ -55,9 +55,11 @@ def find_argument_fault(arguments: dict[str, Any]) -> str | None:
         return "the arguments nest too deep"
     except TypeError:
         return "the arguments are not JSON"
-    if nests_deeper(arguments, MOST_LEVELS):
+    if text.count(b"[") + text.count(b"{") > MOST_LEVELS and nests_deeper(arguments, MOST_LEVELS):
         return f"the arguments nest deeper than {MOST_LEVELS} levels"
-    return f"the arguments are {size:,} bytes, more than {MOST_ARGUMENTS:,}" if size > MOST_ARGUMENTS else None
+    return (
+        f"the arguments are {len(text):,} bytes, more than {MOST_ARGUMENTS:,}" if len(text) > MOST_ARGUMENTS else None
+    )
 
 
 def make_recordable(message: Message) -> Message:

@@ -17,7 +17,7 @@ import orjson
 
 from simia.envs.rewards.environment_value import list_value_paths, pick_values
 from simia.envs.worlds.arguments import make_failure, refuse_call
-from simia.envs.worlds.journal import COMPACT, EpisodeJournal, fingerprint
+from simia.envs.worlds.journal import EpisodeJournal, fingerprint
 from simia.envs.worlds.world import ToolResult
 from simia.errors import Aborted, Code, UserError
 from simia.masking import mask
@@ -134,7 +134,7 @@ class ExecutableWorld:
                 )
             if self._writes.get(by, {}).get(call.name, True):
                 journal.writes.append((by, call.name, arguments, number, mark))
-                if len(journal.writes) > COMPACT:
+                if len(journal.writes) > journal.most:
                     await self._compact()
             data = None if isinstance(value, str) else value
             return ToolResult(call.id, content, data=data, ends=status == ENDED)
@@ -278,8 +278,7 @@ class ExecutableWorld:
         """A long journal becomes the state that it leads to."""
         status, state = await self._request("state", None)
         if status == OK:
-            self._journal.spec = {**self._journal.spec, "state": state}
-            self._journal.writes.clear()
+            self._journal.replace_writes(state)
 
 
 def is_change(each: Any) -> bool:

@@ -17,6 +17,9 @@ from simia.task import By
 from simia.trajectory import digest
 
 COMPACT = 256  # writes from which on the journal is replaced by the state that they lead to
+SMALL = (
+    1 << 19
+)  # bytes of a state's JSON: a larger one is read after as many times more writes, since reading it costs more
 
 
 @dataclass(slots=True)
@@ -26,6 +29,13 @@ class EpisodeJournal:
     spec: dict[str, Any]
     writes: list[tuple[By, str, dict[str, Any], int, str]] = field(default_factory=list)
     calls: int = 0
+    most: int = COMPACT
+
+    def replace_writes(self, state: Any) -> None:
+        """Begin at `state`, to which the writes led."""
+        self.spec = {**self.spec, "state": state}
+        self.writes.clear()
+        self.most = COMPACT * max(1, len(pack_json(state)) // SMALL)
 
     def snapshot(self) -> bytes:
         body = {"version": 1, "spec": self.spec, "writes": self.writes, "calls": self.calls}

@@ -30,7 +30,6 @@ from simia.sandbox.inside.frames import (  # noqa: E402
     ChannelClosed,
     FrameReader,
     make_frame,
-    nests_deeper,
     pack_json,
 )
 from simia.sandbox.inside.sessions import WORDS, OutOfMemory, WorkerSessions, read_error_text, run_checks  # noqa: E402
@@ -163,7 +162,8 @@ def answer_frames(channel: socket.socket, sessions: WorkerSessions, loaded: Load
         held: list[bytes] = []
         size = 0
         for each in reader.next():
-            body = pack_answer(answer_request(each, sessions, loaded, most), largest)
+            row = answer_request(each, sessions, loaded, most)
+            body = pack_json(row) if each[1] == "call" else pack_answer(row, largest)  # a call has checked its result
             if held and size + len(body) > most:
                 channel.sendall(join_answers(held))
                 held, size = [], 0
@@ -175,13 +175,12 @@ def answer_frames(channel: socket.socket, sessions: WorkerSessions, loaded: Load
 def pack_answer(row: list[Any], most: int) -> bytes:
     """An answer as JSON; an error where it is none (a state can be anything), or too large to be sent."""
     try:
-        if (size := measure_texts(row)) > most:  # before it is written: without memory orjson ends by a signal
+        size = measure_texts(row, MOST_LEVELS + 2)
+        if size > most:  # before it is written: without memory orjson ends by a signal
             raise ValueError(f"it takes at least {size:,} bytes, more than {most:,}")
         body = pack_json(row)
         if len(body) > most:
             raise ValueError(f"{len(body):,} bytes are more than {most:,}")
-        if nests_deeper(row, MOST_LEVELS + 2):
-            raise ValueError(f"it nests deeper than {MOST_LEVELS} levels")
     except (TypeError, ValueError, RecursionError) as error:
         return pack_json(
             [row[0], [2, f"{type(error).__name__}: the state cannot be sent as JSON: {read_error_text(error)}"]]
@@ -189,10 +188,13 @@ def pack_answer(row: list[Any], most: int) -> bytes:
     return body
 
 
-def measure_texts(value: Any) -> int:
-    """Characters of all texts in a JSON value: as JSON it takes at least as many bytes."""
+def measure_texts(value: Any, levels: int) -> int:
+    """Count the characters of all texts in a JSON value: as JSON it takes at least as many bytes.
+
+    Raises `ValueError` where lists and objects nest deeper than `levels`; a value that contains itself does.
+    """
     size, level = 0, [value]
-    while level:
+    for _ in range(levels):
         size += sum(len(each) for each in level if isinstance(each, str))
         level = [
             inner
@@ -200,7 +202,11 @@ def measure_texts(value: Any) -> int:
             if isinstance(each, dict | list)
             for inner in (each.values() if isinstance(each, dict) else each)
         ]
-    return size
+        if not level:
+            return size
+    if any(isinstance(each, dict | list) for each in level):
+        raise ValueError(f"it nests deeper than {MOST_LEVELS} levels")
+    return size + sum(len(each) for each in level if isinstance(each, str))
 
 
 def join_answers(rows: list[bytes]) -> bytes:
