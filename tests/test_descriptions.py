@@ -51,7 +51,7 @@ MODELS = find_models()
 def test_the_public_models_are_found() -> None:
     names = {model.__name__ for model in MODELS}
     assert names >= {"Trajectory", "Message", "ToolCall", "Pack", "Task", "ToolSpec", "Reward", "Issue", "Provenance"}
-    assert names >= {"AmplifyConfig", "RolloutConfig", "OpenAISettings", "Limits", "ExportReport"}
+    assert names >= {"AmplifyConfig", "RolloutConfig", "OpenAISettings", "EngineLimits", "ExportReport"}
     assert len(MODELS) > 50
 
 

@@ -160,4 +160,4 @@ def test_every_child_of_ours_is_started_without_the_working_directory_on_its_pat
         if re.search(r"""(executable|python)\)?, "-[mc]",""", line) and not path.is_relative_to(package / "trainers")
     ]
     # Another environment's Python may be one without -P: pip is started in a new folder there.
-    assert [line.partition(":")[0] for line in bare] == ["interpreters/beside.py"]
+    assert [line.partition(":")[0] for line in bare] == ["venvs/import_path.py"]
