@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.console import Console
 
 from simia.jobs import Run
-from simia.report.facts import gather
+from simia.report.gather import gather
 from simia.report.text import print_report, print_trajectory
 from simia.trajectory import Trajectory
 

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, TypeVar, get_args
 import yaml
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
-from simia import resources
+from simia import search_path as resources
 from simia.config_secrets import refuse_secrets
 from simia.errors import UserError
 

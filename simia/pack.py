@@ -19,7 +19,7 @@ import orjson
 import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from simia import resources
+from simia import search_path as resources
 from simia.errors import UserError
 from simia.pack_files import (
     MOST_TOOL_COUNT,

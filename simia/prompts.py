@@ -15,7 +15,7 @@ import jinja2
 import orjson
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from simia import resources
+from simia import search_path as resources
 from simia.errors import UserError
 
 

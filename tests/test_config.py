@@ -10,8 +10,8 @@ from simia.amplification.settings import AmplifyConfig
 from simia.cli.amplify import resolve_amplify_config
 from simia.config import LARGEST_YAML, list_differences, load_config, load_yaml, select_identity
 from simia.errors import UserError
-from simia.resources import data_root, find_resource
 from simia.rollouts.settings import RolloutConfig
+from simia.search_path import data_root, find_resource
 
 
 def test_unknown_keys_are_refused_with_a_suggestion(tmp_path: Path) -> None:

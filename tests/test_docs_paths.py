@@ -13,7 +13,9 @@ ROOT = Path(__file__).parents[1]
 PAGES = [
     "README.md",
     "CONTRIBUTING.md",
-    *(str(page.relative_to(ROOT)) for page in sorted((ROOT / "docs").glob("*.md"))),
+    *(
+        str(page.relative_to(ROOT)) for page in sorted((ROOT / "docs").glob("*.md")) if page.name != "log.md"
+    ),  # the log keeps the names of its time
 ]
 FILE = re.compile(r"(?<![\w./-])((?:simia|docs|configs|prompts|examples|eval|tests|scripts|seeds)/[\w./-]*\.\w+)")
 MODULE = re.compile(r"(?<![\w./-])simia(?:\.[a-z_]\w*)+")

@@ -11,11 +11,11 @@ from simia.envs.users.llm import swap_roles
 from simia.envs.worlds.simulated import SimulatedSettings
 from simia.envs.worlds.simulated.feedback import Answer, AnsweredCall, Feedback
 from simia.pack import Pack
+from simia.prompt_quoting import quote, quote_label
 from simia.quality.entity_ledger import EntityLedger
 from simia.quality.judging import rubric
 from simia.quality.judging.rubric import Rubric
 from simia.quality.judging.settings import PrefilterSettings
-from simia.quotation import quote, quote_label
 from simia.task import Task
 from simia.tool import ToolSpec
 from simia.trajectory import Message, ToolCall, Trajectory, digest

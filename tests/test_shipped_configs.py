@@ -19,8 +19,8 @@ from simia.envs.opening import select_tasks
 from simia.exporting.llamafactory import ModelEntry
 from simia.llm.prices import look_up_price
 from simia.pack import Pack
-from simia.resources import data_root
 from simia.rollouts.settings import RolloutConfig
+from simia.search_path import data_root
 from simia.trainers.launch import check_stage
 from simia.trainers.llamafactory import read_named_runs
 from simia.trainers.ragen.checks import check_ragen_config

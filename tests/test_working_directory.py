@@ -21,7 +21,7 @@ from simia.config import find_config, read_config_file
 from simia.errors import UserError
 from simia.pack import Pack
 from simia.prompts import PromptTemplate
-from simia.resources import data_root, describe_overrides, find_resource
+from simia.search_path import data_root, describe_overrides, find_resource
 from simia.trainers.launch import Launch
 
 ESCAPES = [

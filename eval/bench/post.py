@@ -21,7 +21,7 @@ from typing import Any
 import orjson
 from replies import replies
 
-from simia.amplification.collector import collect_rarely
+from simia.amplification.garbage_collection import collect_rarely
 from simia.amplification.seeds import load_seed_packs
 from simia.amplification.settings import AmplifyConfig
 from simia.amplification.simulate import Simulator

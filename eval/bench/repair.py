@@ -22,7 +22,7 @@ import json_repair
 from simia.formats.reply.parse import parse_reply
 from simia.quality.check import check_structure
 from simia.quality.leaks import LEAK_MARKERS, find_leaks
-from simia.quality.view import TrajectoryView
+from simia.quality.trajectory_view import TrajectoryView
 from simia.trajectory import Message, Trajectory
 
 CORPUS = Path(__file__).parents[2] / "tests" / "corpus"

@@ -154,7 +154,7 @@ def figures(folder: str) -> dict[str, Any]:
     from rich.console import Console
 
     from simia.jobs import Run
-    from simia.report.facts import gather_facts
+    from simia.report.gather import gather_facts
     from simia.report.text import print_report
 
     began = time.perf_counter()
@@ -169,7 +169,7 @@ def figures(folder: str) -> dict[str, Any]:
 
 def page(folder: str) -> dict[str, Any]:
     from simia.jobs import Run
-    from simia.report.facts import gather_facts
+    from simia.report.gather import gather_facts
     from simia.report.html import write_html
 
     run = Run.read_only(Path(folder).parent, folder)

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from simia.amplification.plans import PlanCounts
+from simia.amplification.scenario_counts import PlanCounts
 from simia.amplification.seeds import Seeds
 from simia.amplification.settings import AmplifyConfig
 from simia.amplification.simulate import Ask, SimulationResult, Simulator, trajectory_head
 from simia.errors import Code
 from simia.jobs import FAILED, OPEN, PASSED, REJECTED, Item, Ledger, Run
 from simia.jobs.coordinator import FATAL, PASSING, explain_rejections
+from simia.jobs.job_protocol import Stop, Verdict
 from simia.jobs.progress import Progress
-from simia.jobs.work import Stop, Verdict
 from simia.llm.engine import Engine
 from simia.llm.types import Reply, Request, make_reply_key
 from simia.quality.acceptance import Acceptance, Decision, Outcome

@@ -13,8 +13,8 @@ from simia.jobs import Run
 from simia.llm.backends import find_price, open_backend
 from simia.llm.engine import BudgetReached, Engine
 from simia.llm.types import ModelBackend
+from simia.quality.judging.judge_reply import Verdict
 from simia.quality.judging.prefilter import judge_seeds_by_llm
-from simia.quality.judging.verdict import Verdict
 
 META = "prefilter"
 

@@ -15,8 +15,8 @@ from simia.amplification.settings import AmplifyConfig
 from simia.amplification.simulate import Ask
 from simia.errors import UserError
 from simia.jobs import OPEN, PASSED, Item, Run
-from simia.jobs.salvage import Salvaged, salvage
-from simia.jobs.work import InOrder
+from simia.jobs.job_protocol import InOrder
+from simia.jobs.rebuild import Salvaged, salvage
 from simia.llm.backends import open_backend
 from simia.llm.types import Reply, Request, make_reply_key
 from simia.quality.acceptance import Outcome

@@ -18,7 +18,7 @@ from typing import Any
 
 import orjson
 
-from simia import resources
+from simia import search_path as resources
 from simia.prompts import read_lines
 from simia.quality.grounding import infer_identifiers
 from simia.trajectory import Trajectory

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
 
-from simia import formats, resources
+from simia import formats
+from simia import search_path as resources
 from simia.amplification.settings import SeedSettings
 from simia.errors import Issue, UserError
 from simia.pack import Pack

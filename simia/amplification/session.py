@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from simia.amplification import scenario
-from simia.amplification.collector import collect_rarely
+from simia.amplification.garbage_collection import collect_rarely
 from simia.amplification.job import AmplificationWork, ask_engine
 from simia.amplification.judged_seeds import judge_seeds
 from simia.amplification.seeds import Seeds, load_seed_packs, take_seeds
@@ -18,9 +18,9 @@ from simia.amplification.simulate import Simulator
 from simia.config import assign_setting, parse_config
 from simia.jobs import Run, refuse_partial
 from simia.jobs.coordinator import Coordinator, stop_on_signals
+from simia.jobs.job_protocol import Stop
 from simia.jobs.progress import Progress
 from simia.jobs.run import save_config
-from simia.jobs.work import Stop
 from simia.llm.backends import find_price, open_backend
 from simia.llm.budget import share_budget
 from simia.llm.engine import Engine

@@ -29,7 +29,7 @@ from simia.quality.check import check_trajectory
 from simia.quality.exact_duplicates import hash_content
 from simia.quality.selection import near_duplicates as near
 from simia.quality.selection.contamination import BenchmarkIndex
-from simia.quality.view import TrajectoryView
+from simia.quality.trajectory_view import TrajectoryView
 from simia.trajectory import VERSION, End, Provenance, Trajectory, digest
 from simia.version import __version__
 

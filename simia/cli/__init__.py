@@ -82,7 +82,7 @@ def version(show: bool = typer.Option(False, "--version", help="Print the versio
 
         say(__version__)
         raise typer.Exit
-    from simia.resources import describe_overrides
+    from simia.search_path import describe_overrides
 
     for line in describe_overrides():
         say_error(f"simia: {line}")

@@ -44,7 +44,7 @@ def open_live_panel(runs: Path) -> Iterator[Callable[[Progress], None]]:
 
 def finish_amplification(outcome: Amplified, runs: Path) -> None:
     """Print the report, one trajectory as a conversation and, as the last line, the next command. Exit with 0 only when complete."""
-    from simia.report.facts import gather_facts
+    from simia.report.gather import gather_facts
     from simia.report.text import print_report, print_trajectory
     from simia.trajectory import Trajectory
 

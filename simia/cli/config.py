@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from simia import resources
+from simia import search_path as resources
 from simia.config import Config, find_config, load_config, read_config_file
 from simia.config_listing import Setting, list_settings
 from simia.errors import UserError

@@ -33,8 +33,8 @@ def doctor(
 
 
 def machine() -> Table:
-    from simia.resources import cache_root
     from simia.sandbox.capabilities import probe_isolation
+    from simia.search_path import cache_root
     from simia.trainers.versions import NEEDS, list_installed
     from simia.venvs import RECIPES, normalize_name
     from simia.version import __version__

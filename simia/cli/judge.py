@@ -14,7 +14,7 @@ from simia.report.console import Terminal
 from simia.terminal import say
 
 if TYPE_CHECKING:
-    from simia.quality.judging.judgement import Judgement
+    from simia.quality.judging.run_judgement import Judgement
     from simia.quality.judging.settings import QualitySettings
 
 out = Terminal()

@@ -23,7 +23,7 @@ def report(
 ) -> None:
     """What a run made: acceptance, rejections, coverage per tool, overlap with the seeds; a rollout's rewards and errors."""
     from simia.report import rollouts
-    from simia.report.facts import gather_facts
+    from simia.report.gather import gather_facts
     from simia.report.html import write_html
     from simia.report.text import print_report
 

@@ -79,7 +79,7 @@ def show(
 ) -> None:
     """Show a run's figures, or one of its items."""
     from simia.report.console import plain
-    from simia.report.facts import gather_facts
+    from simia.report.gather import gather_facts
     from simia.report.shadow import calls_of, print_differences
     from simia.report.text import print_report, print_trajectory
     from simia.trajectory import Trajectory
@@ -168,7 +168,7 @@ def print_changes(figures: Mapping[str, tuple[int, int]]) -> None:
 def rebuild(run: RUN = "last", runs: RUNS = Path("runs")) -> None:
     """Rebuild a damaged or lost ledger from the stored replies. Sends no request; the old files are kept."""
     from simia.amplification.recheck import rebuild_run
-    from simia.jobs.salvage import salvage
+    from simia.jobs.rebuild import salvage
 
     folder = find_run(runs, run)
     found, figures = (

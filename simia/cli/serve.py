@@ -103,9 +103,9 @@ def serve_openenv(
     from simia.envs.config import EnvironmentConfig
     from simia.envs.text_episode import share_environment
     from simia.serve.deadlines import Deadlines
-    from simia.serve.episodes import TrajectoryFile
     from simia.serve.openenv import OpenEnvSessions
     from simia.serve.openenv import serve_openenv_sessions as serve_seats
+    from simia.serve.served_episode import TrajectoryFile
 
     grants = {"unsafe": unsafe or None, "network": network or None, "variables": variables, "read": read or None}
     config = load_config(
@@ -129,8 +129,8 @@ async def serve_mcp(
     from simia.envs.environment import EpisodeLimits
     from simia.envs.opening import open_environment
     from simia.pack import Pack
-    from simia.serve.episodes import TrajectoryFile
     from simia.serve.mcp import Service, over_http, over_stdio
+    from simia.serve.served_episode import TrajectoryFile
 
     loaded = Pack.load(pack)
     if task is None and not loaded.tasks:

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from simia import resources
+from simia import search_path as resources
 from simia.cli.export import export
 from simia.config import find_config, parse_scalar, read_command_line_value
 from simia.errors import UserError

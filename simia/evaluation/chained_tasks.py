@@ -15,7 +15,7 @@ from typing import Any
 from simia.errors import UserError
 from simia.pack import Pack
 from simia.quality.entity_ledger import READS
-from simia.resources import file_hash
+from simia.search_path import file_hash
 from simia.task import Action, Task
 from simia.tool import ToolSpec
 from simia.trajectory import digest, write_compact_json

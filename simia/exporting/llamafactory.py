@@ -18,7 +18,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
-from simia import resources
+from simia import search_path as resources
 from simia.errors import Code, Issue, UserError
 from simia.exporting.facts import Segment, Template
 from simia.exporting.tokens import CountTokens, estimate_tokens

@@ -14,7 +14,7 @@ from simia.errors import Code, UserError
 from simia.jobs import Run, refuse_partial
 from simia.pack import Pack
 from simia.quality.exact_duplicates import hash_content
-from simia.quality.judging.judgement import load_judgement
+from simia.quality.judging.run_judgement import load_judgement
 from simia.quality.selection.mixing import Mixer
 from simia.trajectory import Trajectory
 

@@ -16,8 +16,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from simia.formats.acted import ActionDialect
-from simia.formats.actions import (
+from simia.formats.action_dialect import ActionDialect
+from simia.formats.action_text import (
     ActionStyle,
     InexpressibleTurn,
     make_action,

@@ -21,8 +21,8 @@ from email.parser import HeaderParser
 from pathlib import Path
 
 from simia.errors import UserError
-from simia.resources import cache_root
 from simia.sandbox.grants import explain_broad, is_shown
+from simia.search_path import cache_root
 from simia.venvs import ensure_packages, lock_file
 
 Say = Callable[[str], None]

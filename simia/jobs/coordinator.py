@@ -16,10 +16,10 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Generic, TypeVar
 
 from simia.errors import Code
+from simia.jobs.job_protocol import InOrder, Stop, StopSettings, Work
 from simia.jobs.ledger import FAILED, PASSED, Item
 from simia.jobs.progress import Progress
 from simia.jobs.run import Run
-from simia.jobs.work import InOrder, Stop, StopSettings, Work
 from simia.llm.engine import BudgetReached, Engine
 from simia.llm.types import DeferredBackend, LLMFault
 from simia.trajectory import Usage

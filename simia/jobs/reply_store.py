@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import IO
 
 from simia.errors import UserError
-from simia.jobs.claims import RequestClaims
 from simia.jobs.database import Database
 from simia.jobs.integrity import refuse_lost_replies
 from simia.jobs.ledger import Ledger
+from simia.jobs.request_claims import RequestClaims
 from simia.jobs.run import InUse, take_lock
 from simia.jobs.shared_spending import Spent
 from simia.jobs.tables import Damaged, is_sound, refuse_empty, unpack, width

@@ -30,7 +30,7 @@ from urllib.parse import quote
 
 from simia import terminal
 from simia.errors import UserError
-from simia.resources import cache_root
+from simia.search_path import cache_root
 
 CHUNK = 1 << 20
 OPEN_SECONDS = 5.0  # to the first byte, a redirect included: without a network we must find out at once

@@ -11,7 +11,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from simia.errors import UserError
-from simia.resources import find_resource
+from simia.search_path import find_resource
 from simia.trajectory import Usage
 
 PER = 1_000_000

@@ -19,7 +19,7 @@ from simia.quality.fast_tokens import estimate_byte_tokens as estimate_byte_toke
 from simia.quality.grounding import Identifiers, find_ungrounded, infer_identifiers
 from simia.quality.leaks import LEAK_MARKERS, find_leaks
 from simia.quality.toolset import Toolset
-from simia.quality.view import TrajectoryView
+from simia.quality.trajectory_view import TrajectoryView
 from simia.tool import CompiledSchema, SchemaError
 from simia.trajectory import Message, Trajectory
 

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from simia.quotation import escape_unprintable, quote_label
+from simia.prompt_quoting import escape_unprintable, quote_label
 from simia.trajectory import write_compact_json
 
 Scalar = str | int | float | bool | None

@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from simia.quality.view import TrajectoryView
+from simia.quality.trajectory_view import TrajectoryView
 from simia.trajectory import Trajectory
 
 SPACES = b" \t\r\n"

@@ -16,7 +16,7 @@ from typing import Any
 from simia.errors import Code, Issue
 from simia.quality.mentions import Mentions
 from simia.quality.toolset import Toolset
-from simia.quality.view import TrajectoryView
+from simia.quality.trajectory_view import TrajectoryView
 from simia.tool import ToolSpec
 from simia.trajectory import Message, Trajectory
 

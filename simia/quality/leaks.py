@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 
 from simia.errors import Code, Issue
-from simia.quality.view import TrajectoryView
+from simia.quality.trajectory_view import TrajectoryView
 
 # Markup that ends or starts a turn when a trainer renders it: wrong in any text, also a result's.
 TEMPLATE_MARKERS = ("<|im_start|>", "<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|start_header_id|>", "<|assistant|>")

@@ -12,8 +12,8 @@ import orjson
 
 from simia.jobs import Ledger, Run
 from simia.jobs.tables import COST, Damaged, tokens
-from simia.report.figures import Calls, PromptFacts, RunFacts, Spent
-from simia.report.spread import Histogram
+from simia.report.histograms import Histogram
+from simia.report.run_figures import Calls, PromptFacts, RunFacts, Spent
 
 MOST_ITEMS = 20_000
 MOST_SEEDS = 12  # of a pack, whose requests are read

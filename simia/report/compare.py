@@ -11,7 +11,7 @@ from simia.jobs import Run
 from simia.jobs.cleanup import Findings
 from simia.jobs.diff import Change, Difference, RunSummary
 from simia.report.console import plain
-from simia.report.facts import gather_facts
+from simia.report.gather import gather_facts
 from simia.report.text import columns
 
 MOST_VALUE = 60

@@ -18,11 +18,11 @@ import yaml
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from markupsafe import Markup
 
-from simia import resources
+from simia import search_path as resources
 from simia.errors import UserError
 from simia.jobs import Run
 from simia.report import sections, text, variety
-from simia.report.facts import RunFacts, meaning
+from simia.report.gather import RunFacts, meaning
 from simia.report.sample import arguments, pretty
 from simia.report.sample import sample as choose
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import time
 
-from simia.report.figures import RunFacts, Spent, Stretch
-from simia.report.spread import Histogram
+from simia.report.histograms import Histogram
+from simia.report.run_figures import RunFacts, Spent, Stretch
 
 FATES = ("accepted", "surplus", "rejected", "failed", "open")
 SPARKS = " ▁▂▃▄▅▆▇█"

@@ -14,11 +14,11 @@ from collections import Counter
 from typing import Any
 
 from simia.errors import Code
-from simia.report.figures import Fate, Reason, RunFacts, SeedFacts, Spent, Stretch, ToolFacts
-from simia.report.overlap import SeedIndex
-from simia.report.rows import Head, Row, Story, tokens, walk
-from simia.report.spread import Histogram, Spread
-from simia.report.sums import EXAMPLES, STRETCHES, Sums
+from simia.report.histograms import Histogram, Spread
+from simia.report.run_figures import Fate, Reason, RunFacts, SeedFacts, Spent, Stretch, ToolFacts
+from simia.report.running_sums import EXAMPLES, STRETCHES, Sums
+from simia.report.seed_overlap import SeedIndex
+from simia.report.stored_rows import Head, Row, Story, tokens, walk
 from simia.trajectory import Trajectory, digest
 
 TOP = 8

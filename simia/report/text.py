@@ -11,9 +11,9 @@ from rich.text import Text
 from simia.report import sections, variety
 from simia.report.console import plain
 from simia.report.conversation import print_trajectory as print_trajectory
-from simia.report.facts import RunFacts, meaning
-from simia.report.figures import Fate
-from simia.report.spread import Spread
+from simia.report.gather import RunFacts, meaning
+from simia.report.histograms import Spread
+from simia.report.run_figures import Fate
 
 MOST_TOOLS = 40
 MOST_SEEDS = 8

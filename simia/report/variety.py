@@ -12,7 +12,7 @@ from typing import Any
 from simia.jobs import Ledger
 from simia.quality.selection.diversity import Diversity
 from simia.quality.selection.frequent_values import find_grown_values
-from simia.report.figures import RunFacts
+from simia.report.run_figures import RunFacts
 from simia.trajectory import Trajectory
 
 DRAWN = 1000

@@ -12,8 +12,8 @@ from simia.config import assign_setting, parse_config
 from simia.envs.opening import PreparedEnvironment, prepare_environment
 from simia.jobs import Run, refuse_partial
 from simia.jobs.coordinator import Coordinator, stop_on_signals
+from simia.jobs.job_protocol import Stop, StopSettings
 from simia.jobs.run import save_config
-from simia.jobs.work import Stop, StopSettings
 from simia.rollouts.job import RolloutWork
 from simia.rollouts.progress import RolloutProgress
 from simia.rollouts.settings import RolloutConfig

@@ -24,7 +24,6 @@ from typing import Any
 
 from simia.errors import Aborted, Code, UserError
 from simia.sandbox import capabilities as probe
-from simia.sandbox.bounds import SharedBounds, is_introduction, open_syscall_filter
 from simia.sandbox.bubblewrap import (
     ENVIRONMENT,
     NAMES,
@@ -47,6 +46,7 @@ from simia.sandbox.copies import (
 from simia.sandbox.grants import Bind, explain_broad, is_shown
 from simia.sandbox.inside.frames import ChannelClosed, FrameReader, make_frame
 from simia.sandbox.limits import WorkerLimits
+from simia.sandbox.shared_bounds import SharedBounds, is_introduction, open_syscall_filter
 from simia.sandbox.supervisor import WatchedSandbox, supervisor
 from simia.sandbox.temporary import make_private
 

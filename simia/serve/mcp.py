@@ -24,8 +24,8 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from simia.envs.environment import Environment
 from simia.errors import UserError
 from simia.serve.deadlines import Deadlines
-from simia.serve.episodes import ServedEpisode, TrajectoryFile
 from simia.serve.loopback import Asgi, QuietServer, Receive, Scope, Send, listen, until_signal
+from simia.serve.served_episode import ServedEpisode, TrajectoryFile
 from simia.task import Task
 from simia.version import __version__
 

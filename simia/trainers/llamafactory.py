@@ -17,7 +17,7 @@ from typing import Any, get_args
 import yaml
 from pydantic import Field, RootModel, ValidationError
 
-from simia import resources
+from simia import search_path as resources
 from simia.config import Config, explain_validation_error, parse_scalar
 from simia.errors import UserError
 from simia.exporting import Segment

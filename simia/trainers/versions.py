@@ -15,7 +15,7 @@ from pathlib import Path
 import yaml
 
 from simia.errors import UserError
-from simia.resources import cache_root
+from simia.search_path import cache_root
 from simia.venvs import RECIPES, list_distributions, normalize_name
 
 NEEDS: dict[str, dict[str, str]] = yaml.safe_load(Path(__file__).with_name("versions.yaml").read_text("utf-8"))

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from simia.errors import UserError
-from simia.resources import cache_root
+from simia.search_path import cache_root
 from simia.venvs.requirements import RECIPES, Recipe
 
 Say = Callable[[str], None]

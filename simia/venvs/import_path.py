@@ -12,7 +12,7 @@ from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
 from simia.errors import UserError
-from simia.resources import cache_root
+from simia.search_path import cache_root
 from simia.venvs.build import Say, lock_file
 from simia.venvs.requirements import normalize_name
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 from collections import Counter
 
-from simia import resources
+from simia import search_path as resources
 from simia.amplification.scenario import (
     AcceptedCoverage,
     CallGraph,

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from simia.pack import Pack
-from simia.resources import cache_root
+from simia.search_path import cache_root
 from simia.venvs import make_python_path
 
 ROOT = Path(__file__).parents[2]

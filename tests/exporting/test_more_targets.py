@@ -22,7 +22,7 @@ from simia.exporting.parquet import from_table_row, read_parquet, to_table_row
 from simia.exporting.sources import ExactDuplicateFilter, iterate_trajectories, mix_packs, parse_shares, set_system
 from simia.formats.base import RowError
 from simia.pack import Pack
-from simia.resources import data_root
+from simia.search_path import data_root
 from simia.trajectory import Message, ToolCall, Trajectory
 from tests.fake_endpoint import FakeEndpoint
 from tests.formats import strategies

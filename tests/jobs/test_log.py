@@ -16,8 +16,8 @@ from simia.errors import UserError
 from simia.jobs import Store
 from simia.jobs.cleanup import survey
 from simia.jobs.integrity import RUN
+from simia.jobs.rebuild import by_page
 from simia.jobs.reply_store import readable
-from simia.jobs.salvage import by_page
 from simia.jobs.shared_spending import in_ledger
 from simia.jobs.tables import COLUMNS, Damaged, File
 from tests.fake_endpoint import FakeEndpoint

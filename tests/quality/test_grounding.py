@@ -9,7 +9,7 @@ import pytest
 from simia.errors import Code
 from simia.pack import Pack
 from simia.quality.grounding import Identifiers, find_ungrounded, infer_identifiers
-from simia.quality.view import TrajectoryView
+from simia.quality.trajectory_view import TrajectoryView
 from simia.tool import ToolSpec
 from simia.trajectory import Message, ToolCall, Trajectory
 

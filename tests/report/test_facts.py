@@ -9,10 +9,10 @@ import pytest
 from simia.jobs import Run
 from simia.quality.check import estimate_trajectory_tokens
 from simia.report import variety
-from simia.report.facts import gather_facts
-from simia.report.figures import ToolFacts, meaning
-from simia.report.rows import walk
-from simia.report.spread import Spread
+from simia.report.gather import gather_facts
+from simia.report.histograms import Spread
+from simia.report.run_figures import ToolFacts, meaning
+from simia.report.stored_rows import walk
 from tests.report.conftest import GIVES_UP, HOSTILE, LIKE_ITS_SEED, PARALLEL, story
 
 

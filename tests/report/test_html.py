@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from simia.jobs import Run
-from simia.report.facts import gather_facts
+from simia.report.gather import gather_facts
 from simia.report.html import write_html
 from simia.report.sample import in_turn, laid_out, pretty, sample
 from tests.report.conftest import HOSTILE, SCRIPT

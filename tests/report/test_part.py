@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 from simia.jobs import Run, read_seeds
-from simia.report import part, sections
-from simia.report.facts import gather_facts
-from simia.report.figures import RunFacts
+from simia.report import parallel_read as part
+from simia.report import sections
 from simia.report.frequent import Frequent
-from simia.report.spread import Histogram
+from simia.report.gather import gather_facts
+from simia.report.histograms import Histogram
+from simia.report.run_figures import RunFacts
 from simia.report.tally import fill_facts, strip_values
 
 

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from simia.jobs import Run
-from simia.report.facts import gather_facts
+from simia.report.gather import gather_facts
 from simia.report.text import cost, print_report, print_trajectory, share
 from simia.trajectory import Message, ToolCall, Trajectory, Usage
 from tests.report.conftest import HOSTILE, PARALLEL

@@ -22,7 +22,7 @@ from simia.envs.episode import Episode
 from simia.envs.opening import open_environment
 from simia.errors import Aborted, Code
 from simia.pack import Pack
-from simia.serve.episodes import explain_end, summarize_end
+from simia.serve.served_episode import explain_end, summarize_end
 from simia.trajectory import Trajectory
 from tests.command import run_simia
 

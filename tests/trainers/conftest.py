@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from simia.resources import cache_root, data_root
+from simia.search_path import cache_root, data_root
 from simia.venvs import make_python_path
 from tests.trainers import lamps as packs
 

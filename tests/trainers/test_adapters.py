@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from simia.resources import cache_root
+from simia.search_path import cache_root
 from simia.trainers.ragen.env import SimiaEnv, SimiaEnvConfig, choose_task
 from simia.venvs import make_python_path
 from tests.fake_endpoint import FakeEndpoint

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from simia.config import read_config_file
-from simia.resources import cache_root, data_root
+from simia.search_path import cache_root, data_root
 from simia.trainers.groups import batch_advantages
 from simia.trainers.launch import look_up
 from simia.trainers.ragen.start import check_setting_names, find_checkout, read_base_config

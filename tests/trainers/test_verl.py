@@ -21,7 +21,7 @@ from simia.envs.environment import Environment, EpisodeLimits
 from simia.envs.opening import open_environment
 from simia.envs.users import EpisodeView, NoUser, User, UserStop
 from simia.errors import Aborted, Code, UserError
-from simia.resources import data_root
+from simia.search_path import data_root
 from simia.task import Task
 from simia.trainers.groups import statistics
 from simia.trainers.launch import Launch

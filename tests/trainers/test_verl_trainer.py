@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import yaml
 
-from simia.resources import cache_root, data_root
+from simia.search_path import cache_root, data_root
 from simia.trainers.groups import advantages
 from simia.trainers.launch import Launch
 from simia.trainers.verl import launch

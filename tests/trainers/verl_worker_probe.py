@@ -32,7 +32,7 @@ from verl.utils.dataset.rl_dataset import RLHFDataset, collate_fn
 from verl.workers.rollout.replica import TokenOutput
 from verl_probe import Sampler, plain
 
-from simia.resources import data_root
+from simia.search_path import data_root
 from simia.trainers.verl.agent_loop import find_context_length
 from simia.trainers.verl.environments import close_all
 

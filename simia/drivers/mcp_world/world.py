@@ -20,8 +20,8 @@ from mcp.client.session import ClientSession
 
 from simia.sandbox.inside import files
 
-from .link import START, Link, ServerFailed, ServerRefusal, list_server
-from .words import files_to_json, result_to_text
+from .server_connection import START, Link, ServerFailed, ServerRefusal, list_server
+from .server_results import files_to_json, result_to_text
 
 JSON = Any
 LISTING = "list_server"  # the importer's one tool: what the server says of itself

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from simia.envs.rewards.part import PartResult
+from simia.envs.rewards.reward_part import PartResult
 from simia.task import ChecklistSpec
 from simia.trajectory import Trajectory
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from simia.envs.rewards import answer, checklist, state_match, trace
 from simia.envs.rewards import environment_value as value_of
-from simia.envs.rewards.part import PartResult
+from simia.envs.rewards.reward_part import PartResult
 from simia.errors import Code
 from simia.reward import Reward
 from simia.task import Action, AnswerSpec, ChecklistSpec, Match, Part, RewardSpec, StateSpec, ValueSpec

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from simia.envs.rewards.part import PartResult
+from simia.envs.rewards.reward_part import PartResult
 from simia.task import Part, ValueSpec
 from simia.trajectory import Trajectory
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from simia.envs.rewards.call_matching import match_calls
 from simia.envs.rewards.compare_values import values_equal
-from simia.envs.rewards.part import PartResult
+from simia.envs.rewards.reward_part import PartResult
 from simia.task import Action, TraceSpec
 from simia.trajectory import Trajectory
 

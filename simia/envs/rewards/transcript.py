@@ -13,7 +13,7 @@ from typing import Any
 
 import orjson
 
-from simia.quotation import quote
+from simia.prompt_quoting import quote
 from simia.trajectory import Message, ToolCall, digest
 
 LONGEST_FIELDS = (4_000, 1_000, 300, 100)  # characters; the first at which the transcript has room is taken

@@ -12,10 +12,10 @@ from typing import Any, TypeVar
 
 from simia.llm.engine import Engine
 from simia.llm.types import LLMFault, Request, make_reply_key
-from simia.quality.judging import verdict
+from simia.quality.judging import judge_reply as verdict
+from simia.quality.judging.judge_reply import Verdict
 from simia.quality.judging.rubric import Rubric
 from simia.quality.judging.settings import Judge
-from simia.quality.judging.verdict import Verdict
 from simia.trajectory import Trajectory
 
 T = TypeVar("T")

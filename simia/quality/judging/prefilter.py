@@ -11,9 +11,9 @@ from collections.abc import Sequence
 
 from simia.errors import Issue
 from simia.llm.engine import Engine
+from simia.quality.judging.judge_reply import Verdict
 from simia.quality.judging.panel import Panelist, gather_all
 from simia.quality.judging.settings import PrefilterSettings
-from simia.quality.judging.verdict import Verdict
 from simia.trajectory import Trajectory
 
 DRAW = "prefilter"

@@ -14,9 +14,9 @@ from typing import Any
 from simia.errors import UserError
 from simia.json_schema import SHORT_TEXT, build_strict_object
 from simia.llm.types import Request
+from simia.prompt_quoting import escape_unprintable, quote
 from simia.prompts import decode_result, load_template, read_prompt
 from simia.quality.judging.settings import Judge
-from simia.quotation import escape_unprintable, quote
 from simia.trajectory import Message, Trajectory, digest, write_compact_json
 
 SECTION = re.compile(r"^## +(.+?) *$", re.M)

@@ -21,7 +21,7 @@ from typing import Any
 from zlib import crc32
 
 from simia.errors import UserError
-from simia.quality.view import encode_arguments
+from simia.quality.trajectory_view import encode_arguments
 from simia.trajectory import Trajectory
 
 THRESHOLD = 0.75

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from simia import formats, resources
+from simia import formats
+from simia import search_path as resources
 from simia.errors import Code, Issue
 from simia.formats.llamafactory import UntrainableError
 from simia.prompts import read_lines

@@ -21,7 +21,7 @@ from simia.config import assign_setting, merge_sections, read_config_file
 from simia.envs.opening import select_tasks
 from simia.errors import UserError
 from simia.pack import Pack
-from simia.resources import cache_root
+from simia.search_path import cache_root
 from simia.trainers.launch import (
     Launch,
     check_folder,

@@ -17,7 +17,7 @@ import yaml
 from simia import config as settings
 from simia.errors import UserError
 from simia.pack import Pack
-from simia.resources import find_named_resource
+from simia.search_path import find_named_resource
 from simia.trainers.launch import Launch, check_folder, check_stage, check_writable, explain_misfit, look_up
 from simia.trainers.verl.data import AGENT, make_stage_rows, save_parquet
 from simia.trainers.verl.settings import VerlSettings, dump_settings

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from simia.envs.rewards.transcript import quote_turns, write_transcript
 from simia.errors import Code
 from simia.pack import Pack
-from simia.quotation import quote
+from simia.prompt_quoting import quote
 from simia.trajectory import Message, ToolCall
 from tests.envs.rewards.injected import PACK, load_episodes
 from tests.envs.rewards.injected_verdicts import render_prompts

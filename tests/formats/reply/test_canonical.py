@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from simia.amplification.prompt import render_exemplar
 from simia.formats.reply import parse
-from simia.formats.reply.canonical import read_canonical
+from simia.formats.reply.fast_path import read_canonical
 from simia.formats.reply.parse import ParsedReply, parse_reply
 from simia.pack import Pack
 from simia.trajectory import Message, Trajectory

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simia import resources
+from simia import search_path as resources
 from simia.amplification.prompt import render_exemplar
 from simia.formats.reply.continuation import LEAST_LETTERS, build_continuation, can_continue, join_replies, splice
 from simia.formats.reply.parse import ParsedReply, parse_reply

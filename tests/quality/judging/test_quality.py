@@ -20,11 +20,11 @@ from simia.jobs import Item, Run
 from simia.llm.engine import BudgetReached, Engine, EngineLimits
 from simia.llm.replay import RecordedReply, append_recording
 from simia.llm.types import LLMFault, Reply, Request
-from simia.quality.judging.judgement import FILE, JudgedItem, Judgement, load_judgement, read_verdict_rows
-from simia.quality.judging.quality import judge_run, sample_items
+from simia.quality.judging.judge_reply import Verdict
+from simia.quality.judging.quality_judge import judge_run, sample_items
 from simia.quality.judging.rubric import Rubric
+from simia.quality.judging.run_judgement import FILE, JudgedItem, Judgement, load_judgement, read_verdict_rows
 from simia.quality.judging.settings import Judge, QualitySettings
-from simia.quality.judging.verdict import Verdict
 from simia.trajectory import Trajectory
 from tests.quality.judging.cases import seed, seeds
 from tests.quality.judging.fakes import FakeJudge, said

@@ -8,7 +8,7 @@ import pytest
 
 from simia.errors import Code
 from simia.llm.types import Reply
-from simia.quality.judging.verdict import Verdict, combine_votes, read_verdict
+from simia.quality.judging.judge_reply import Verdict, combine_votes, read_verdict
 
 NAMES = ["logic", "format"]
 GOOD = '{"logic": {"why": "sums agree", "pass": true}, "format": {"why": "a result is missing", "pass": false}}'

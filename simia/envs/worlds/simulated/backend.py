@@ -20,8 +20,8 @@ from simia.errors import UserError
 from simia.llm.engine import Engine
 from simia.llm.types import Request
 from simia.pack import Pack
+from simia.prompt_quoting import escape_unprintable, quote_label
 from simia.quality.entity_ledger import EntityLedger
-from simia.quotation import escape_unprintable, quote_label
 from simia.state import merge_patch
 from simia.task import By, Task
 from simia.tool import SchemaError, ToolSpec, compile_schema

@@ -16,8 +16,8 @@ import orjson
 from simia.envs.worlds.simulated.settings import SimulatedSettings
 from simia.formats.reply.json_repair import RepairError, load_json, strip_reasoning
 from simia.pack import Pack
+from simia.prompt_quoting import escape_unprintable
 from simia.prompts import load_template
-from simia.quotation import escape_unprintable
 from simia.task import Task
 from simia.tool import ToolSpec
 from simia.trajectory import ToolCall, Trajectory, write_compact_json

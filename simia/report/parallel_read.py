@@ -18,7 +18,7 @@ import orjson
 
 from simia.jobs import read_seeds
 from simia.jobs.tables import unpack
-from simia.report.sums import Sums
+from simia.report.running_sums import Sums
 from simia.report.tally import Tally
 
 # By stage and ord: the index has them in this order, so that no body is ever sorted.

@@ -20,9 +20,9 @@ from typing import Any
 import orjson
 
 from simia.errors import UserError
-from simia.jobs.carve import recover_rows
 from simia.jobs.integrity import FREED, REBUILT, RUN, are_mixed, make_uri, mixed_files_error
 from simia.jobs.run import FILES, find_run, saved_config, take_lock
+from simia.jobs.sqlite_pages import recover_rows
 from simia.jobs.tables import (
     COLUMNS,
     MOST,

@@ -13,7 +13,7 @@ from typing import Any
 
 from simia.quality.grounding import infer_identifiers, iterate_scalars_at
 from simia.quality.mentions import decode_strings
-from simia.report.rows import Head, Story, walk
+from simia.report.stored_rows import Head, Story, walk
 from simia.trajectory import Trajectory
 
 GRAM = 5

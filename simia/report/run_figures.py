@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import BaseModel, Field
 
 from simia.errors import Code
-from simia.report.spread import Histogram, Spread
+from simia.report.histograms import Histogram, Spread
 from simia.trajectory import Usage
 
 COMPLETE = "complete"

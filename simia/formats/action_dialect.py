@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from simia.errors import Code
-from simia.formats.actions import ActionStyle, InexpressibleTurn
+from simia.formats.action_text import ActionStyle, InexpressibleTurn
 from simia.formats.base import MEMO, RowError, is_same_json, read_memory, take_carried, take_unknown
 from simia.formats.llamafactory import UntrainableError
 from simia.formats.turns import RowShape, Turn, dump_tools, pair_results

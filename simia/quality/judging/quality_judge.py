@@ -16,8 +16,8 @@ from typing import Any
 from simia.errors import UserError
 from simia.jobs import Run
 from simia.llm.engine import Engine
-from simia.quality.judging.judgement import JudgedItem, Judgement, VerdictFile
 from simia.quality.judging.panel import Panelist
+from simia.quality.judging.run_judgement import JudgedItem, Judgement, VerdictFile
 from simia.quality.judging.settings import QualitySettings
 from simia.trajectory import Trajectory, digest
 

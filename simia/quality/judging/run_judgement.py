@@ -20,8 +20,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from simia.errors import Issue, UserError
 from simia.quality.judging.agreement import Agreement, PassRate, compute_fleiss_kappa, measure_agreement
+from simia.quality.judging.judge_reply import Verdict
 from simia.quality.judging.rubric import OVERALL
-from simia.quality.judging.verdict import Verdict
 
 FILE = "judgements.jsonl"
 Rule = Literal["any", "majority", "all"]

@@ -14,8 +14,8 @@ from typing import Any
 from simia.jobs import Run
 from simia.jobs.integrity import is_worked_on
 from simia.report import calls
-from simia.report.figures import RunFacts, SeedsFacts, meaning
-from simia.report.part import read_parts
+from simia.report.parallel_read import read_parts
+from simia.report.run_figures import RunFacts, SeedsFacts, meaning
 from simia.report.tally import fill_facts, sample_interval, stretch_width
 from simia.report.variety import variety
 

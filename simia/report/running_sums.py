@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 
-from simia.report.figures import Overlap
 from simia.report.frequent import Frequent
+from simia.report.run_figures import Overlap
 
 STRETCHES = 40
 EXAMPLES = 3
