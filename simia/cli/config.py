@@ -16,7 +16,7 @@ from simia.report.console import Terminal
 
 MODELS = {
     "amplify": ("simia.amplification.settings", "AmplifyConfig"),
-    "rollout": ("simia.envs.config", "RolloutConfig"),
+    "rollout": ("simia.rollouts.settings", "RolloutConfig"),
     "judge": ("simia.quality.judging.settings", "QualitySettings"),
     "trl": ("simia.trainers.trl_train", "TrlConfig"),
 }

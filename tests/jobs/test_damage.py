@@ -307,7 +307,7 @@ def test_a_recheck_that_dies_at_an_item_leaves_the_old_result(
     old = accepted(folder)
     code = f"""
 import os, sys, time; from pathlib import Path; from simia.amplification import recheck
-store, count = recheck.store, 0
+store, count = recheck.store_result, 0
 def dying(ledger, *rest):
     global count
     if count == {after}:
@@ -316,7 +316,7 @@ def dying(ledger, *rest):
         os.kill(os.getpid(), 9)
     count += 1
     store(ledger, *rest)
-recheck.store = dying
+recheck.store_result = dying
 recheck.recheck_run(Path(sys.argv[1]), "r", print)
 """
     done = subprocess.run([sys.executable, "-c", code, str(folder.parent)], check=False, capture_output=True)

@@ -32,7 +32,7 @@ CPU = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "VL
 IN_PROCESS = """
 import asyncio, json, sys
 import psutil
-from simia.llm.engine import Engine, Limits
+from simia.llm.engine import Engine, EngineLimits
 from simia.llm.types import LLMFault, Request
 from simia.llm.vllm import VLLMBackend, VLLMSettings
 
@@ -41,7 +41,7 @@ FORMAT = {"type": "json_schema", "json_schema": {"name": "reply", "schema": SHAP
 
 async def main():
     settings = VLLMSettings(model=sys.argv[1], dtype="float32", max_model_len=1024, engine={"enforce_eager": True})
-    async with Engine(VLLMBackend(settings), limits=Limits(concurrency=4)) as engine:
+    async with Engine(VLLMBackend(settings), limits=EngineLimits(concurrency=4)) as engine:
         def request(i, **more):
             return Request(messages=[{"role": "user", "content": f"hello {i}"}], max_tokens=24, seed=i, **more)
         shaped = {"response_format": FORMAT}

@@ -403,16 +403,16 @@ class Hostile(Tools[State]):
         text: Any = json
         modules: Any = sys.modules
         if what == "json":
-            text.loads = text.dumps = wire.pack = wire.unpack = sessions.pack = lambda *_, **__: b"{}"
+            text.loads = text.dumps = wire.pack_json = wire.unpack_json = sessions.pack_json = lambda *_, **__: b"{}"
         elif what == "builtins":
             python.isinstance = python.len = python.type = lambda *_: 0
         elif what == "modules":
             for name in list(modules):
                 modules[name] = None
         elif what == "changes":
-            sessions.Session.changes = lambda self: "nothing to see"
+            sessions.WorkerSession.changes = lambda self: "nothing to see"
         elif what == "changes shape":
-            sessions.Session.changes = lambda self: [{"path": 5}, None]
+            sessions.WorkerSession.changes = lambda self: [{"path": 5}, None]
         return "patched"
 
     @write

@@ -130,8 +130,8 @@ async def test_bytes_now_and_then_do_not_prolong_loading(tmp_path: Path) -> None
 
 UNCONFINE = """
 from simia.sandbox.inside import confine
-confine.rlimits = lambda **limits: None
-confine.seal = lambda program: None
+confine.set_worker_limits = lambda **limits: None
+confine.install_filter = lambda program: None
 """
 DAEMON = """
 import mmap, os, time

@@ -168,7 +168,7 @@ LARGE = HEAD + (
     "import simia.sandbox.inside.sessions as sessions\n"
     "class State(BaseModel):\n    text: str = ''\nclass World(Tools[State]):\n    State = State\n"
     "    @write\n    def fill(self, size: int) -> None:\n        self.state.text = 'x' * size\n"
-    "    @write\n    def lie(self) -> None:\n        sessions.Session.changes = lambda self: [[]] * (13 << 20)\n"
+    "    @write\n    def lie(self) -> None:\n        sessions.WorkerSession.changes = lambda self: [[]] * (13 << 20)\n"
     "    @write\n    def give(self) -> list:\n        return [[]] * 300_000\n"
 )
 

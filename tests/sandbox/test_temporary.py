@@ -20,7 +20,7 @@ from simia.sandbox.temporary import make_private
 from tests.sandbox.making import NOTES, notes_pack
 
 ROOT = Path(__file__).parents[2]
-MAKE = "import sys, time; from simia.sandbox.temporary import temporary; print(temporary('simia-test-'), flush=True); time.sleep(60)"
+MAKE = "import sys, time; from simia.sandbox.temporary import make_temporary; print(make_temporary('simia-test-'), flush=True); time.sleep(60)"
 
 
 def test_what_the_dead_left_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,12 +46,12 @@ OPEN = """
 import asyncio, sys
 from pathlib import Path
 from simia.pack import Pack
-from simia.sandbox.limits import Limits
+from simia.sandbox.limits import WorkerLimits
 from simia.task import Task
 from simia.envs.worlds.executable import ExecutableBackend
 
 async def main():
-    backend = ExecutableBackend(Pack.load(sys.argv[1]), limits=Limits(start=60), unsafe="unsafe" in sys.argv)
+    backend = ExecutableBackend(Pack.load(sys.argv[1]), limits=WorkerLimits(start=60), unsafe="unsafe" in sys.argv)
     print("opening", flush=True)
     world = await backend.open(Task(id="t"))
     print("open", flush=True)

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from simia.envs import environment as environments
+from simia.envs import opening
 from simia.envs.worlds.executable import ExecutableBackend
 from simia.errors import Aborted, Code
 from simia.pack import Pack
@@ -27,12 +27,11 @@ def losing(case: Case, after: int) -> Iterator[dict[str, Any]]:
             plan_endpoint(case, script=["ok"], rate=1.0, mix=["500"])
         yield case.stage()
         return
-    known = environments.backends
-    environments.backends = lambda: {**known(), "losing": lambda: Losing}
+    opening.BACKENDS["losing"] = Losing
     try:
         yield case.stage(backend="losing", backend_settings={"after": after})
     finally:
-        environments.backends = known
+        del opening.BACKENDS["losing"]
 
 
 class Losing(ExecutableBackend):

@@ -55,12 +55,12 @@ def stop():
     raise Stopped("step 3: nothing is left")
 
 from simia.errors import UserError
-from simia.trainers.ragen.entry import words_of
+from simia.trainers.ragen.entry import format_error
 
 try:
     ray.get(stop.remote())
 except UserError as error:
-    print("said:", words_of(error))
+    print("said:", format_error(error))
 """
 
 

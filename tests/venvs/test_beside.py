@@ -45,9 +45,7 @@ def test_a_path_that_is_no_interpreter_is_said(tmp_path: Path) -> None:
 
 def test_the_link_exposes_simia_alone_and_its_packs_are_found(tmp_path: Path) -> None:
     assert [entry.name for entry in make_simia_path().iterdir()] == ["simia"]
-    code = (
-        "import json, simia; from simia.search_path import names; print(json.dumps([simia.__file__, names('seeds')]))"
-    )
+    code = "import json, simia; from simia.search_path import list_names; print(json.dumps([simia.__file__, list_names('seeds')]))"
     env = {**os.environ, "PYTHONPATH": make_python_path(Path(sys.executable))}
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=tmp_path, env=env, capture_output=True, text=True, check=True

@@ -103,8 +103,8 @@ def test_other_scripts_count() -> None:
 
 def test_a_signature_is_the_same_in_every_process() -> None:
     program = (
-        "from simia.quality.selection.near_duplicates import signature; from simia.trajectory import Message, Trajectory;"
-        "print(signature(Trajectory(messages=[Message(role='user', content='Where is my order of the tiles?')])).hex())"
+        "from simia.quality.selection.near_duplicates import compute_signature; from simia.trajectory import Message, Trajectory;"
+        "print(compute_signature(Trajectory(messages=[Message(role='user', content='Where is my order of the tiles?')])).hex())"
     )
     said = {
         subprocess.run(
