@@ -20,9 +20,9 @@ from simia.envs.opening import open_environment
 from simia.envs.play.baseline_agents import ReferenceAgent
 from simia.envs.play.player import play
 from simia.envs.users import ScriptedUser
-from simia.evaluation.chained_tasks import chain
-from simia.evaluation.fidelity import Fidelity, ToolFidelity, figures, gain, total_of
-from simia.llm.engine import Engine, Limits, MemoryJournal
+from simia.evaluation.chained_tasks import chain_tasks
+from simia.evaluation.fidelity import Fidelity, ToolFidelity, estimate_gain, measure_fidelity, sum_calls
+from simia.llm.engine import Engine, EngineLimits, MemoryJournal
 from simia.llm.replay import ReplayBackend, ReplaySettings
 from simia.pack import Pack
 from simia.report.plot import svg
@@ -53,7 +53,7 @@ def world(folder: Path) -> tuple[Pack, Task]:
         state[table] = {key: row for key, row in state[table].items() if row["customer_id"] in state["customers"]}
     (folder / "state.json").write_text(json.dumps(state, ensure_ascii=False), encoding="utf-8")
     small = Pack.load(folder)
-    return small, chain(tasks, small.tools)
+    return small, chain_tasks(tasks, small.tools)
 
 
 async def rows(engine: Engine, folder: Path, *, knowledge: str, ledger: bool, forced: bool) -> list[dict[str, Any]]:
@@ -74,14 +74,14 @@ async def recorded(knowledge: str, *, forced: bool, ledger: bool) -> Fidelity:
     name = f"fidelity-long-{knowledge}{'' if forced else '-free'}-{'ledger' if ledger else 'plain'}.jsonl"
     model = ReplayBackend(ReplaySettings(path=RECORDINGS / name))
     with tempfile.TemporaryDirectory() as folder:
-        async with Engine(model, MemoryJournal(), Limits(retries=0)) as engine:
+        async with Engine(model, MemoryJournal(), EngineLimits(retries=0)) as engine:
             found = await rows(engine, Path(folder), knowledge=knowledge, ledger=ledger, forced=forced)
-    return figures(found, {tool.name: tool for tool in Pack.load("customer_service").tools})
+    return measure_fidelity(found, {tool.name: tool for tool in Pack.load("customer_service").tools})
 
 
 def again(found: Fidelity) -> ToolFidelity:
     """The look-ups that are made a second time."""
-    return total_of(each for each in found.calls.values() if each.again)
+    return sum_calls(each for each in found.calls.values() if each.again)
 
 
 async def gathered() -> dict[str, tuple[Fidelity, Fidelity]]:
@@ -113,7 +113,7 @@ def main(path: Path) -> None:
                 f"{each.interval('memory')}; look-ups that hold {total.held} of {total.again}; success and refusal agree "
                 f"{total.agreement:.2f}; refused by the ledger {total.contradicting}"
             )
-        print(f"  the ledger buys {gain(*both, 'value_f1')} of F1, {gain(*both, 'memory')} of what is said again")
+        print(f"  the ledger buys {estimate_gain(*both, 'value_f1')} of F1, {estimate_gain(*both, 'memory')} of what is said again")
     path.write_text(plot(found), encoding="utf-8")
 
 
