@@ -113,7 +113,9 @@ def main(path: Path) -> None:
                 f"{each.interval('memory')}; look-ups that hold {total.held} of {total.again}; success and refusal agree "
                 f"{total.agreement:.2f}; refused by the ledger {total.contradicting}"
             )
-        print(f"  the ledger buys {estimate_gain(*both, 'value_f1')} of F1, {estimate_gain(*both, 'memory')} of what is said again")
+        print(
+            f"  the ledger buys {estimate_gain(*both, 'value_f1')} of F1, {estimate_gain(*both, 'memory')} of what is said again"
+        )
     path.write_text(plot(found), encoding="utf-8")
 
 

@@ -129,8 +129,9 @@ async def test_episode_says_that_a_limit_ended_it(tmp_path: Path) -> None:
     )
     with (tmp_path / "room" / "pack.yaml").open("a") as file:
         file.write("tasks: tasks.jsonl\n")
-    async with await open_environment(str(tmp_path / "room"), user="none") as environment:
-        environment.backend.limits = LIMITS  # type: ignore[attr-defined]
+    async with await open_environment(
+        str(tmp_path / "room"), user="none", backend_settings={"limits": LIMITS}
+    ) as environment:
         episode = await environment.reset(environment.tasks[0])
         calls = [
             ToolCall(id="1", name="program", arguments={"code": BOMBS["many processes"]}),

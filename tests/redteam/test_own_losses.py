@@ -58,8 +58,10 @@ def written(folder: Path, code: str = CODE) -> str:
     return str(folder)
 
 
+LIMITS = {"limits": WorkerLimits(state=4 * MB)}
+
+
 async def played(environment: Environment, *calls: tuple[str, dict[str, object]], kill: bool = False) -> Episode:
-    environment.backend.limits = WorkerLimits(state=4 * MB)  # type: ignore[attr-defined]
     episode = await environment.reset("t")
     for number, (name, arguments) in enumerate(calls):
         call = ToolCall(id=str(number), name=name, arguments=arguments)
@@ -80,7 +82,7 @@ async def played(environment: Environment, *calls: tuple[str, dict[str, object]]
 async def test_unreadable_state_of_its_own_making_is_worth_nothing(
     tmp_path: Path, call: tuple[str, dict[str, object]]
 ) -> None:
-    async with await open_environment(written(tmp_path / "pack"), user="none") as environment:
+    async with await open_environment(written(tmp_path / "pack"), user="none", backend_settings=LIMITS) as environment:
         episode = await played(environment, call)
         assert episode.reward is not None
         assert (episode.reward.value, episode.reward.error) == (0.0, None)
@@ -95,7 +97,7 @@ async def test_unreadable_state_of_its_own_making_is_worth_nothing(
     "end the worker after a call that cannot be repeated, so that the episode has no reward", where="process"
 )
 async def test_replay_that_diverges_after_a_crash_of_its_own_is_scored(tmp_path: Path) -> None:
-    async with await open_environment(written(tmp_path / "pack"), user="none") as environment:
+    async with await open_environment(written(tmp_path / "pack"), user="none", backend_settings=LIMITS) as environment:
         episode = await played(environment, ("dice", {}), ("die", {"number": 1}))
         assert episode.end is not None
         assert (episode.end.kind, episode.end.code) == ("truncated", Code.REPLAY_DIVERGED)
@@ -104,7 +106,7 @@ async def test_replay_that_diverges_after_a_crash_of_its_own_is_scored(tmp_path:
 
 
 async def test_what_the_machine_lost_has_no_reward(tmp_path: Path) -> None:
-    async with await open_environment(written(tmp_path / "pack"), user="none") as environment:
+    async with await open_environment(written(tmp_path / "pack"), user="none", backend_settings=LIMITS) as environment:
         episode = await played(environment, ("dice", {}), kill=True)
         assert episode.reward is not None
         assert (episode.reward.value, episode.reward.error) == (None, Code.UNSCORED)
@@ -113,7 +115,9 @@ async def test_what_the_machine_lost_has_no_reward(tmp_path: Path) -> None:
 
 async def test_state_that_no_episode_can_read_has_no_reward(tmp_path: Path) -> None:
     code = CODE.replace("held: Any = None", "held: Any = 'x' * (5 << 20)")
-    async with await open_environment(written(tmp_path / "pack", code), user="none") as environment:
+    async with await open_environment(
+        written(tmp_path / "pack", code), user="none", backend_settings=LIMITS
+    ) as environment:
         episode = await played(environment, ("hold", {"text": "1"}))
         assert episode.reward is not None
         assert episode.reward.value is None

@@ -319,6 +319,7 @@ class ExecutableSettings(Config):
     network: bool = Field(False, description="Grant the machine's network.")
     variables: list[str] = Field(default_factory=list, description="Grant these environment variables.")
     read: list[str] = Field(default_factory=list, description="Grant these files and folders of the host, for reading.")
+    limits: WorkerLimits | None = Field(None, description="What the pack's code may use: memory, time, files.")
 
 
 def make_executable_backend(pack: Pack, **settings: Any) -> ExecutableBackend:
