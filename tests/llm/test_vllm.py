@@ -83,7 +83,7 @@ if __name__ == "__main__":
 
 
 async def test_without_vllm_it_is_one_line() -> None:
-    with pytest.raises(UserError, match="pip install vllm"):
+    with pytest.raises(UserError, match=r"pip install 'simia\[vllm\]'"):
         await VLLMBackend(VLLMSettings(model="x")).start()
 
 
