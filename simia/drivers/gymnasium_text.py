@@ -93,7 +93,7 @@ def describe_environment(env: Any) -> str:
 
 
 def check_observation_space(space: Any, what: str) -> None:
-    """Raises `Unfit` for observations that are no text and no few values."""
+    """Raises `UnsupportedSpace` for observations that are no text and no few values."""
     if isinstance(space, spaces.Dict):
         for name, inner in space.spaces.items():
             check_observation_space(inner, f"{what} {name!r}")
@@ -117,7 +117,7 @@ def check_observation_space(space: Any, what: str) -> None:
 
 
 def action_schema(space: Any, names: list[str] | None = None) -> dict[str, JSON]:
-    """The JSON Schema of an action. Raises `Unfit`."""
+    """The JSON Schema of an action. Raises `UnsupportedSpace`."""
     if isinstance(space, spaces.Discrete):
         if names:
             return {"type": "string", "enum": names}

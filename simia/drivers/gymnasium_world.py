@@ -26,14 +26,14 @@ warnings.filterwarnings("ignore")
 import gymnasium  # type: ignore[import-not-found]  # noqa: E402
 from gymnasium import spaces  # noqa: E402
 from gymnasium_text import (  # type: ignore[import-not-found]  # noqa: E402
-    Unfit,
-    about,
-    as_action,
-    drawn,
-    names_of,
-    plain,
-    schema_of,
-    seen_as,
+    UnsupportedSpace,
+    action_schema,
+    check_observation_space,
+    describe_environment,
+    find_action_names,
+    observation_to_json,
+    parse_action,
+    render_text,
 )
 
 numpy: Any = importlib.import_module("numpy")
@@ -60,7 +60,7 @@ class World:
         for name in self.given["modules"]:
             importlib.import_module(name)
         self.env = make_environment(self.given)
-        self.names = names_of(self.env, self.given.get("actions"))
+        self.names = find_action_names(self.env, self.given.get("actions"))
         self.untouched = True
         self.shown: dict[str, JSON] = {}
         self._begin(0)
@@ -82,8 +82,8 @@ class World:
 
     def _seen(self, observation: Any) -> dict[str, JSON]:
         """An observation as JSON, and the environment's own picture of it in characters where it draws one."""
-        screen = drawn(self.env)
-        return {"observation": plain(observation), **({"screen": screen} if screen else {})}
+        screen = render_text(self.env)
+        return {"observation": observation_to_json(observation), **({"screen": screen} if screen else {})}
 
     def tools(self) -> dict[str, dict[str, bool]]:
         probe = {"describe": False, "look": False} if self.given.get("probe") else {}
@@ -100,7 +100,7 @@ class World:
         """One step. What the environment does not take, it says in an error: the agent reads it."""
         if self.terminated or self.truncated:
             raise GymnasiumRefusal("the episode is over")
-        taken = as_action(self.env.action_space, action, self.names)
+        taken = parse_action(self.env.action_space, action, self.names)
         try:
             observation, reward, terminated, truncated, _ = self.env.step(taken)
         except NOT_TAKEN as error:
@@ -150,9 +150,9 @@ class World:
     def describe(self, first: int, count: int) -> dict[str, JSON]:
         """What it is, and the first observations of `count` seeds; `unfit` where it cannot be played by text."""
         try:
-            seen_as(self.env.observation_space, "observations")
-            action = schema_of(self.env.action_space, self.names)
-        except Unfit as error:
+            check_observation_space(self.env.observation_space, "observations")
+            action = action_schema(self.env.action_space, self.names)
+        except UnsupportedSpace as error:
             return {"unfit": str(error)}
         starts = []
         for seed in range(first, first + count):
@@ -160,7 +160,7 @@ class World:
             starts.append({**self.shown, "walk": self.walk()})
         return {
             "action": action,
-            "about": about(self.env),
+            "about": describe_environment(self.env),
             "limit": getattr(getattr(self.env, "spec", None), "max_episode_steps", None),
             "packages": sorted(f"{each.name}=={each.version}" for each in importlib.metadata.distributions()),
             "starts": starts,

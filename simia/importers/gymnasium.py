@@ -212,7 +212,7 @@ async def call_draft(backend: ExecutableBackend, seed: int, tool: str, arguments
 def shorten_error(words: str) -> str:
     """One line, without colours and the names of exceptions that say nothing to a user."""
     plain = re.sub(r"\x1b\[[0-9;]*m", "", " ".join(words.split()))
-    return re.sub(r"^.*?an episode cannot be set up: |^Unfit: |^DeprecatedEnv: |^NameNotFound: ", "", plain)[:400]
+    return re.sub(r"^.*?an episode cannot be set up: |^UnsupportedSpace: |^DeprecatedEnv: |^NameNotFound: ", "", plain)[:400]
 
 
 # -- writing it ---------------------------------------------------------------------------------------------------
