@@ -15,7 +15,7 @@ def main() -> None:
     """Entry point of the console command."""
     install_output_guard()
     try:
-        build()()
+        build_app()()
     except UserError as error:
         say_error("simia: " + " ".join(str(error).splitlines()))  # one line, whatever was quoted in it
         sys.exit(2)
@@ -29,7 +29,7 @@ def main() -> None:
         sys.exit(141)
 
 
-def build() -> typer.Typer:
+def build_app() -> typer.Typer:
     from simia.cli import (
         amplify,
         config,

@@ -94,7 +94,7 @@ def show_dry_run(config: AmplifyConfig) -> None:
     from simia.amplification.session import open_preview
     from simia.llm.backends import find_price
     from simia.quality.fast_tokens import estimate_text_tokens
-    from simia.report.console import plain
+    from simia.report.console import make_plain_text
     from simia.trajectory import Usage
 
     simulator, seeds = open_preview(config)
@@ -106,7 +106,7 @@ def show_dry_run(config: AmplifyConfig) -> None:
     static_tokens = sum(estimate_text_tokens(m["content"]) for p in prompts for m in p.messages[:-1]) // len(prompts)
     err.print(f"{len(seeds.order)} seeds of {seeds.read} read, {len(seeds.refused)} refused by the pre-filter")
     for refused in seeds.refused[:5]:
-        err.print(plain(f"  {refused.name}: {refused.issues[0]}"))
+        err.print(make_plain_text(f"  {refused.name}: {refused.issues[0]}"))
     err.print(
         f"about {prompt_tokens:,} prompt and {reply_tokens:,} reply tokens an item, for {config.n:,} items if all are accepted"
     )

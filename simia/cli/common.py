@@ -22,7 +22,7 @@ GRANT_READ = Annotated[
 ]
 
 
-def granted_paths(paths: list[Path] | None) -> list[str]:
+def make_granted_paths(paths: list[Path] | None) -> list[str]:
     """Make the paths absolute, so that a run resumed from another folder grants the same files."""
     return [str(path.expanduser().absolute()) for path in paths or []]
 

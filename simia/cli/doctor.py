@@ -26,13 +26,13 @@ def doctor(
     if trainer is not None and trainer not in NEEDS:
         raise UserError(f"no trainer named {trainer!r}; there are: {', '.join(NEEDS)}")
     if trainer is None:
-        out.print(machine())
+        out.print(tabulate_machine())
     for name in [trainer] if trainer else NEEDS:
-        for text in lines(name):
+        for text in describe_trainer(name):
             out.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
-def machine() -> Table:
+def tabulate_machine() -> Table:
     from simia.resources import cache_root
     from simia.sandbox.capabilities import probe_isolation
     from simia.trainers.versions import NEEDS, list_installed
@@ -61,7 +61,7 @@ def machine() -> Table:
     return table
 
 
-def lines(trainer: str) -> list[str]:
+def describe_trainer(trainer: str) -> list[str]:
     """A trainer in this environment, with each version that clashes, and in one of its own."""
     from simia.trainers.versions import compare_versions, find_own_interpreter, format_build_command, list_installed
     from simia.venvs import RECIPES

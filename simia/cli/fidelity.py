@@ -14,7 +14,7 @@ from rich.table import Table
 
 from simia import event_loop
 from simia.cli.amplify import RUNS
-from simia.cli.common import GRANT_READ, granted_paths
+from simia.cli.common import GRANT_READ, make_granted_paths
 from simia.cli.rollout import add_endpoint_settings
 from simia.errors import Code, UserError
 from simia.report.console import Terminal
@@ -87,7 +87,7 @@ def fidelity(
             if chained:
                 given += ["episode.turns=1000", "episode.errors=1000"]
             if grant_read:
-                given.append(f"backend_settings.read={orjson.dumps(granted_paths(grant_read)).decode()}")
+                given.append(f"backend_settings.read={orjson.dumps(make_granted_paths(grant_read)).decode()}")
             every = [*add_endpoint_settings(settings or []), *given]
             figures, why = event_loop.run_command(measure_run(source, run, every, limit, split, runs))
             row = f"{kind}, {'ledger' if ledger else 'no ledger'}"
@@ -120,7 +120,7 @@ async def measure_run(
     from simia.evaluation.fidelity import measure_fidelity
     from simia.jobs import Run
     from simia.pack import Pack
-    from simia.report.shadow import calls_of
+    from simia.report.shadow import list_compared_calls
     from simia.rollouts.session import resume_rollout, start_rollout
     from simia.rollouts.settings import RolloutConfig
 
@@ -142,7 +142,7 @@ async def measure_run(
         done = await start_rollout(config, runs=runs, name=name)
     run = Run.read_only(runs, name)
     try:
-        rows = [row for item in run.ledger.items() for row in calls_of(run, item.id)]
+        rows = [row for item in run.ledger.items() for row in list_compared_calls(run, item.id)]
     finally:
         run.close()
     lost = Counter(row["lost"] for row in rows if is_transient_loss(row))
@@ -161,12 +161,12 @@ def is_transient_loss(row: Mapping[str, Any]) -> bool:
 def reopen_lost_episodes(runs: Path, name: str) -> None:
     """Have the resume play the episodes again in which calls were lost: what was answered is recalled, at no cost."""
     from simia.jobs import FAILED, Run
-    from simia.report.shadow import calls_of
+    from simia.report.shadow import list_compared_calls
 
     run = Run.open(runs, name)
     try:
         for item in run.ledger.items():
-            lost = [row["lost"] for row in calls_of(run, item.id) if is_transient_loss(row)]
+            lost = [row["lost"] for row in list_compared_calls(run, item.id) if is_transient_loss(row)]
             if lost:
                 item.status, item.reason, item.detail = FAILED, Code(lost[0].partition(":")[0]), lost[0][:300]
                 run.ledger.set_status(item)
@@ -230,8 +230,8 @@ def compare_ledgers(found: Mapping[tuple[str, bool], Fidelity]) -> dict[str, dic
 
 def save_figures(folder: Path, pack: str, found: Mapping[tuple[str, bool], Fidelity]) -> None:
     """The figures and their plot, beside the runs."""
-    from simia.report.plot import svg
-    from simia.report.plot_fidelity import panels
+    from simia.report.plot import render_svg
+    from simia.report.plot_fidelity import make_fidelity_panels
 
     named = {f"{kind}, {'ledger' if ledger else 'no ledger'}": each for (kind, ledger), each in found.items()}
     rows = [
@@ -252,7 +252,7 @@ def save_figures(folder: Path, pack: str, found: Mapping[tuple[str, bool], Fidel
     folder.mkdir(parents=True, exist_ok=True)
     body = {"pack": pack, "rows": rows, "the ledger buys": bought}
     (folder / "fidelity.json").write_bytes(orjson.dumps(body, option=orjson.OPT_INDENT_2))
-    (folder / "fidelity.svg").write_text(svg(panels(named)), encoding="utf-8")
+    (folder / "fidelity.svg").write_text(render_svg(make_fidelity_panels(named)), encoding="utf-8")
 
 
 def format_share(value: float | None) -> str:

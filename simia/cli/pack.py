@@ -12,7 +12,7 @@ from rich.table import Table
 
 from simia import event_loop
 from simia.authoring.findings import Finding
-from simia.cli.common import GRANT_READ, granted_paths
+from simia.cli.common import GRANT_READ, make_granted_paths
 from simia.envs.worlds.pack_requests import describe_requests
 from simia.errors import UserError
 from simia.pack import Pack
@@ -38,7 +38,7 @@ def validate(pack: PACK, unsafe: UNSAFE = False, grant_read: GRANT_READ = None) 
 
     loaded = Pack.load(pack)
     print_requests(loaded)
-    findings, facts = event_loop.run_command(check(loaded, unsafe=unsafe, read=granted_paths(grant_read)))
+    findings, facts = event_loop.run_command(check(loaded, unsafe=unsafe, read=make_granted_paths(grant_read)))
     for line in facts:
         out.print(line, markup=False, highlight=False)
     print_findings(findings, f"{loaded.name} is valid")
@@ -83,7 +83,7 @@ def gate(
 
 def collect_grants(unsafe: bool, network: bool, variables: list[str] | None, read: list[Path] | None) -> dict[str, Any]:
     """What the user allows the pack, as settings of the executable back end."""
-    return {"unsafe": unsafe, "network": network, "variables": variables or [], "read": granted_paths(read)}
+    return {"unsafe": unsafe, "network": network, "variables": variables or [], "read": make_granted_paths(read)}
 
 
 def print_requests(pack: Pack) -> None:
@@ -142,12 +142,12 @@ def show(pack: PACK, task: Annotated[str | None, typer.Argument(help="One task o
     for by, specs in (("agent", loaded.tools), ("user", loaded.user_tools)):
         for spec in specs:
             table.add_row(
-                spec.name, by, ", ".join(spec.parameters.get("properties", {})), first_sentence(spec.description)
+                spec.name, by, ", ".join(spec.parameters.get("properties", {})), shorten_description(spec.description)
             )
     out.print(table)
 
 
-def first_sentence(text: str) -> str:
+def shorten_description(text: str) -> str:
     return " ".join(text.split()).split(". ")[0][:90]
 
 

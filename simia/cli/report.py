@@ -34,7 +34,7 @@ def report(
         if opened.is_rollout:
             if html is not None:
                 raise UserError("a rollout's report has no page yet: leave --html out")
-            rollouts.print_report(rollouts.gather_rollout(opened), out)
+            rollouts.print_rollout(rollouts.gather_rollout(opened), out)
             return
         facts = gather_facts(opened)
         print_report(facts, out)

@@ -10,7 +10,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from simia import event_loop
 from simia.cli.amplify import RUNS
-from simia.cli.common import GRANT_READ, granted_paths
+from simia.cli.common import GRANT_READ, make_granted_paths
 from simia.config import load_config
 from simia.jobs.run import check_name
 from simia.report.console import Terminal
@@ -60,7 +60,7 @@ def rollout(
         RolloutConfig, config or "rollout/default", given,
         pack=pack, agent=agent, backend=backend, group=group, limit=limit, split=split, tasks=tasks or None,
         backend_settings__network=network or None, backend_settings__variables=variables or None,
-        backend_settings__read=granted_paths(grant_read) or None,
+        backend_settings__read=make_granted_paths(grant_read) or None,
     )  # fmt: skip
     from simia.rollouts.session import start_rollout as start
 
@@ -105,14 +105,14 @@ class EpisodeBar:
 def finish_rollout(done: object, runs: Path) -> None:
     from simia.jobs import Run
     from simia.report.rollouts import print_scores
-    from simia.report.shadow import summary
+    from simia.report.shadow import summarize_shadow
     from simia.rollouts.session import RolloutResult
 
     assert isinstance(done, RolloutResult)
     print_scores(done.scores, done.folder.name, done.accepted, out)
     run = Run.read_only(runs, str(done.folder))
     try:
-        if said := summary(run):
+        if said := summarize_shadow(run):
             out.print(said, markup=False, highlight=False, soft_wrap=True)
     finally:
         run.close()

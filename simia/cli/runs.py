@@ -40,7 +40,7 @@ def list_runs(
     unreadable: list[str] = []
     for folder in listed:
         try:
-            table.add_row(*make_row(folder))
+            table.add_row(*make_run_row(folder))
         except (*READ_ERRORS, UserError) as error:
             unreadable.append(str(error))
             table.add_row(folder.name, "?", "?", "?", "cannot be read", "?")
@@ -56,7 +56,7 @@ def list_runs(
         out.print(f"not shown: {hidden} of simia fidelity; all of them: simia runs list --all", highlight=False)
 
 
-def make_row(folder: Path) -> list[str]:
+def make_run_row(folder: Path) -> list[str]:
     run = Run.read_only(folder.parent, str(folder))
     try:
         ledger, stands = run.ledger, run.condition()
@@ -78,9 +78,9 @@ def show(
     runs: RUNS = Path("runs"),
 ) -> None:
     """Show a run's figures, or one of its items."""
-    from simia.report.console import plain
+    from simia.report.console import make_plain_text
     from simia.report.facts import gather_facts
-    from simia.report.shadow import calls_of, print_differences
+    from simia.report.shadow import list_compared_calls, print_differences
     from simia.report.text import print_report, print_trajectory
     from simia.trajectory import Trajectory
 
@@ -91,8 +91,8 @@ def show(
         if item is None and opened.is_rollout:
             from simia.report import rollouts, shadow
 
-            rollouts.print_report(rollouts.gather_rollout(opened), out)
-            if said := shadow.summary(opened):
+            rollouts.print_rollout(rollouts.gather_rollout(opened), out)
+            if said := shadow.summarize_shadow(opened):
                 out.print(said, markup=False, highlight=False, soft_wrap=True)
             return
         if item is None:
@@ -103,14 +103,14 @@ def show(
             form = "TASK.0, TASK.1, …" if opened.is_rollout else "i000000, i000001, …"
             raise UserError(f"run {opened.id} has no result for item {item!r} (items are named {form})")
         for issue in body["issues"]:
-            out.print(plain(f"{issue['code']} {issue['where']} {issue['detail']}"))
+            out.print(make_plain_text(f"{issue['code']} {issue['where']} {issue['detail']}"))
         if body["trajectory"]:
             print_trajectory(Trajectory.from_row(body["trajectory"]), out)
-            print_differences(calls_of(opened, item), out)
+            print_differences(list_compared_calls(opened, item), out)
         else:
             for key in opened.ledger.reply_keys(item):
                 reply = opened.ledger.recall(key)
-                out.print(plain(reply.text if reply else "(no reply)"))
+                out.print(make_plain_text(reply.text if reply else "(no reply)"))
     finally:
         opened.close()
 
@@ -214,14 +214,14 @@ def diff(
 ) -> None:
     """Compare two runs: settings, prompts, figures, what they share, items with another verdict."""
     from simia.jobs.diff import compare_runs as compare
-    from simia.report.compare import diversity, print_difference
+    from simia.report.compare import list_diversity_figures, print_difference
 
     with contextlib.ExitStack() as stack:
         one, two = (stack.enter_context(contextlib.closing(Run.read_only(runs, name))) for name in (left, right))
         for each in (one, two):
             each.refuse_rollouts("runs diff")
             note_incomplete(each)
-        found = compare(one, two, None if quick else diversity)
+        found = compare(one, two, None if quick else list_diversity_figures)
     if as_json:
         say_json(found.model_dump_json(indent=2))
     else:
@@ -240,10 +240,10 @@ def gc(
 ) -> None:
     """Show how much disk space runs take and free what can be derived again; --replies: also replies of rejected items."""
     from simia.jobs import cleanup as collector
-    from simia.report.compare import print_findings
+    from simia.report.compare import print_cleanup
 
     found = list(collector.survey(runs)) if run is None else [collector.look(find_run(runs, run))]
-    print_findings(found, out, replies=replies)
+    print_cleanup(found, out, replies=replies)
     able = [each for each in found if each.freeable(replies=replies)]
     problems = [each.problem for each in found if each.problem]
     if free and problems and not able:

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from simia import event_loop
-from simia.cli.common import GRANT_READ, granted_paths
+from simia.cli.common import GRANT_READ, make_granted_paths
 from simia.errors import UserError
 from simia.terminal import say_error
 
@@ -63,7 +63,7 @@ def serve(
     """Let a client play a pack's tasks, an agent by MCP or a trainer by OpenEnv. Each finished episode is appended to a JSONL file."""
     if mcp == openenv:
         raise UserError(f"simia serve speaks one of two protocols: simia serve {pack} --mcp, or --openenv")
-    read = granted_paths(grant_read)
+    read = make_granted_paths(grant_read)
     if openenv:
         serve_openenv(
             pack, settings or [], host, port, sessions, out, store,

@@ -69,7 +69,7 @@ def train(
         out.print(format_launch(launch), markup=False, highlight=False, soft_wrap=True)
         return
     if launch.before is not None:
-        run_before(launch.before)
+        run_preparation(launch.before)
     if launch.prepare is not None:
         try:
             launch.prepare()
@@ -90,7 +90,7 @@ def find_trainer_config(trainer: str, config: str) -> Path:
     raise UserError(f"{problem}; {trainer} has {', '.join(known)}, or takes the path of a YAML file of yours")
 
 
-def run_before(words: list[str]) -> None:
+def run_preparation(words: list[str]) -> None:
     """A command of ours that the training needs done."""
     ours = typer.Typer()
     ours.command()(export)  # the only command that a launch names

@@ -65,17 +65,17 @@ class Shell(FileTools):
                 path.write_text(text)
         self.memory.update(cwd=str(self.root), kept="")
         for number, script in enumerate(given.get("init", []), start=1):
-            done = self._script(self._seeded(script))
+            done = self._run_script(self._seed_random(script))
             if done.returncode:
                 words = done.stderr.decode(errors="replace").strip()[-200:]
                 raise ValueError(f"init script {number} ended with {done.returncode}: {words}")
         if "start" in given:
-            self._run(given["start"]["code"])
+            self._run_in_shell(given["start"]["code"])
 
     @write
     def bash_action(self, script: str) -> str:
         """Run a script of bash. What it prints comes back."""
-        text = ESCAPES.sub("", self._run(script))
+        text = ESCAPES.sub("", self._run_in_shell(script))
         if len(text) > MOST:
             text = text[:SHOWN] + "\n[truncated because the output is too long]"
         return f"The output of the OS:\n\n{text}" if text else "The output of the OS is empty."
@@ -115,7 +115,7 @@ class Shell(FileTools):
             script = each or example
             if script is None:
                 raise ValueError("the checks want an example, and there is none")
-            done = self._script(script, *given)
+            done = self._run_script(script, *given)
             if self.root == Path(
                 "/"
             ):  # in a sandbox: a program of the agent that the script ran must not meddle with the next
@@ -125,13 +125,13 @@ class Shell(FileTools):
             given.append(done.stdout.decode(errors="replace"))
         return True
 
-    def _seeded(self, script: dict[str, str]) -> dict[str, str]:
+    def _seed_random(self, script: dict[str, str]) -> dict[str, str]:
         """The script with bash's `$RANDOM` started from the episode's seed: the same machine each time."""
         if script.get("language", "bash") != "bash":
             return script
         return {**script, "code": f"RANDOM={self.random.randrange(1, 32768)}\n{script['code']}"}
 
-    def _script(self, script: dict[str, str], *given: str) -> subprocess.CompletedProcess[bytes]:
+    def _run_script(self, script: dict[str, str], *given: str) -> subprocess.CompletedProcess[bytes]:
         """A script apart from the agent's shell."""
         language = script.get("language", "bash")
         if language not in LANGUAGES:
@@ -151,7 +151,7 @@ class Shell(FileTools):
                 texts.append(stream.read())
         return subprocess.CompletedProcess(command, 124 if code is None else code, *texts)
 
-    def _run(self, script: str) -> str:
+    def _run_in_shell(self, script: str) -> str:
         """A command of the agent's shell: what it printed, both streams as they came."""
         if "\0" in script:
             raise ToolError("a script cannot hold a NUL")

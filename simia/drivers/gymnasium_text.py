@@ -116,7 +116,7 @@ def check_observation_space(space: Any, what: str) -> None:
         raise UnsupportedSpace(f"its {what} are graphs, and an agent here reads text")
 
 
-def action_schema(space: Any, names: list[str] | None = None) -> dict[str, JSON]:
+def make_action_schema(space: Any, names: list[str] | None = None) -> dict[str, JSON]:
     """The JSON Schema of an action. Raises `UnsupportedSpace`."""
     if isinstance(space, spaces.Discrete):
         if names:
@@ -128,18 +128,18 @@ def action_schema(space: Any, names: list[str] | None = None) -> dict[str, JSON]
         return {"type": "string", **length, "maxLength": int(space.max_length)}
     if isinstance(space, spaces.MultiDiscrete):
         starts, sizes = numpy.ravel(space.start), numpy.ravel(space.nvec)
-        return place_schema(
+        return make_array_schema(
             [
                 {"type": "integer", "minimum": int(low), "maximum": int(low + size) - 1}
                 for low, size in zip(starts, sizes, strict=True)
             ]
         )
     if isinstance(space, spaces.MultiBinary):
-        return place_schema([{"type": "integer", "minimum": 0, "maximum": 1}] * int(numpy.prod(space.shape)))
+        return make_array_schema([{"type": "integer", "minimum": 0, "maximum": 1}] * int(numpy.prod(space.shape)))
     if isinstance(space, spaces.Tuple):
-        return place_schema([action_schema(inner) for inner in space.spaces])
+        return make_array_schema([make_action_schema(inner) for inner in space.spaces])
     if isinstance(space, spaces.Dict):
-        inner = {str(name): action_schema(each) for name, each in space.spaces.items()}
+        inner = {str(name): make_action_schema(each) for name, each in space.spaces.items()}
         return {"type": "object", "properties": inner, "required": list(inner), "additionalProperties": False}
     if isinstance(space, spaces.Box):
         raise UnsupportedSpace(
@@ -150,7 +150,7 @@ def action_schema(space: Any, names: list[str] | None = None) -> dict[str, JSON]
     raise UnsupportedSpace(f"its actions are a {type(space).__name__}, which has no form here")
 
 
-def place_schema(places: list[dict[str, JSON]]) -> dict[str, JSON]:
+def make_array_schema(places: list[dict[str, JSON]]) -> dict[str, JSON]:
     size = len(places)
     same = all(place == places[0] for place in places)
     items = {"items": places[0]} if places and same else {"prefixItems": places}

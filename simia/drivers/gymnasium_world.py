@@ -27,10 +27,10 @@ import gymnasium  # type: ignore[import-not-found]  # noqa: E402
 from gymnasium import spaces  # noqa: E402
 from gymnasium_text import (  # type: ignore[import-not-found]  # noqa: E402
     UnsupportedSpace,
-    action_schema,
     check_observation_space,
     describe_environment,
     find_action_names,
+    make_action_schema,
     observation_to_json,
     parse_action,
     render_text,
@@ -48,14 +48,14 @@ class GymnasiumRefusal(Exception):  # noqa: N818 - the tool's own word
     __simia_refusal__ = True
 
 
-class World:
+class GymnasiumWorld:
     """One environment; the pack's `gymnasium.json` names it."""
 
     rolls_back = True  # by playing the steps again; not where the environment does not repeat itself
 
     def __init__(self, pack: Path, root: Path | None = None) -> None:
         self.given: dict[str, Any] = json.loads((pack / "gymnasium.json").read_bytes())
-        World.rolls_back = self.given["repeatable"]
+        GymnasiumWorld.rolls_back = self.given["repeatable"]
         sys.path.insert(0, str(pack / "modules"))
         for name in self.given["modules"]:
             importlib.import_module(name)
@@ -78,9 +78,9 @@ class World:
         self._begin(int(initial.get("seed", seed)))
         seed_generators(self.seed)
         observation, _ = self.env.reset(seed=self.seed)
-        self.shown = self._seen(observation)
+        self.shown = self._convert_observation(observation)
 
-    def _seen(self, observation: Any) -> dict[str, JSON]:
+    def _convert_observation(self, observation: Any) -> dict[str, JSON]:
         """An observation as JSON, and the environment's own picture of it in characters where it draws one."""
         screen = render_text(self.env)
         return {"observation": observation_to_json(observation), **({"screen": screen} if screen else {})}
@@ -111,7 +111,7 @@ class World:
         self.total = round(self.total + float(reward), 9)
         self.terminated, self.truncated = bool(terminated), bool(truncated)
         self.ended = self.terminated or self.truncated
-        self.shown = self._seen(observation)
+        self.shown = self._convert_observation(observation)
         return {
             **self.shown,
             "reward": round(float(reward), 9),
@@ -151,7 +151,7 @@ class World:
         """What it is, and the first observations of `count` seeds; `unfit` where it cannot be played by text."""
         try:
             check_observation_space(self.env.observation_space, "observations")
-            action = action_schema(self.env.action_space, self.names)
+            action = make_action_schema(self.env.action_space, self.names)
         except UnsupportedSpace as error:
             return {"unfit": str(error)}
         starts = []
@@ -182,7 +182,7 @@ class World:
                 told.append(f"{type(error).__name__}: {error}")
                 break
             self.ended = bool(self.terminated or self.truncated)
-            told.append([self._seen(observation), float(reward), self.ended])
+            told.append([self._convert_observation(observation), float(reward), self.ended])
         return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
 
 
@@ -196,7 +196,7 @@ def make_environment(given: dict[str, Any]) -> Any:
     seed_generators(0)
     name, kwargs = str(given["id"]), dict(given["kwargs"])
     if name.startswith("textarena:"):
-        return TextArena(name.partition(":")[2], kwargs)
+        return TextArenaGame(name.partition(":")[2], kwargs)
     env = gymnasium.make(name, disable_env_checker=True, **kwargs)
     if "render_mode" not in kwargs and env.render_mode is None and "ansi" in env.metadata.get("render_modes", ()):
         env.close()
@@ -204,7 +204,7 @@ def make_environment(given: dict[str, Any]) -> Any:
     return env
 
 
-class TextArena:
+class TextArenaGame:
     """A game of TextArena for one player with Gymnasium's methods. An observation is what is new in the game's record."""
 
     render_mode = None
@@ -222,7 +222,7 @@ class TextArena:
             inner = inner.env
         return inner
 
-    def news(self) -> str:
+    def read_news(self) -> str:
         before, (_, told) = self.told, self.inner.get_observation()
         self.told = told if isinstance(told, str) else "\n".join(str(each[1]) for each in told)
         fresh = self.told.startswith(before)
@@ -231,12 +231,12 @@ class TextArena:
     def reset(self, seed: int | None = None) -> tuple[str, dict[str, Any]]:
         self.inner.reset(num_players=1, seed=seed)
         self.told = ""
-        return self.news(), {}
+        return self.read_news(), {}
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         done, _ = self.inner.step(action)
         if not done:
-            return self.news(), 0.0, False, False, {}
+            return self.read_news(), 0.0, False, False, {}
         rewards, facts = self.inner.close()
         return str(facts.get(0, {}).get("reason", "The game is over.")), float(rewards[0]), True, False, {}
 

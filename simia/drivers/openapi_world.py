@@ -36,7 +36,7 @@ class OpenAPIRefusal(Exception):  # noqa: N818 - the tool's own word
     __simia_refusal__ = True
 
 
-class World:
+class OpenAPIWorld:
     """One API; the pack's `api.json` says where it is and how each tool asks it."""
 
     rolls_back = False
@@ -65,12 +65,12 @@ class World:
         if unfit:
             raise RuntimeError(f"the value of {unfit} holds more than one line: no header or address can")
         try:
-            socket.create_connection((self.address.hostname or "", self.port()), timeout=SECONDS).close()
+            socket.create_connection((self.address.hostname or "", self.find_port()), timeout=SECONDS).close()
         except OSError:
             if not [name for _, name in socket.if_nameindex() if name != "lo"]:
                 raise RuntimeError(f"the network is not granted, so {self.base} cannot be reached: {GRANT}") from None
 
-    def port(self) -> int:
+    def find_port(self) -> int:
         return self.address.port or (443 if self.address.scheme == "https" else 80)
 
     def tools(self) -> dict[str, dict[str, bool]]:
@@ -91,24 +91,26 @@ class World:
     def call(self, by: str, name: str, arguments: dict[str, Any], index: int) -> JSON:
         plan = self.plans[name]
         try:
-            status, headers, body = self.asked(plan, arguments)
+            status, headers, body = self.request_operation(plan, arguments)
         except (OSError, http.client.HTTPException, ValueError) as error:
-            words = self.clean(str(error)) or type(error).__name__
+            words = self.mask_text(str(error)) or type(error).__name__
             self.made.append({"tool": name, "status": 0})
             raise OpenAPIRefusal(json.dumps({"error": f"no answer: {words}"})) from None
         self.made.append({"tool": name, "status": status})
-        shown = self.read(headers, body)
+        shown = self.read_answer(headers, body)
         if 200 <= status < 300:
             if plan["method"] == "HEAD":
-                return {"status": status, "headers": self.cleaned(dict(headers.items()))}
+                return {"status": status, "headers": self.mask_secrets(dict(headers.items()))}
             return shown if body else {"status": status}
         raise OpenAPIRefusal(json.dumps({"status": status, "body": shown}, ensure_ascii=False))
 
     # -- the request ----------------------------------------------------------------------------------------------
 
-    def asked(self, plan: dict[str, Any], arguments: dict[str, Any]) -> tuple[int, http.client.HTTPMessage, bytes]:
+    def request_operation(
+        self, plan: dict[str, Any], arguments: dict[str, Any]
+    ) -> tuple[int, http.client.HTTPMessage, bytes]:
         """Status, headers and body of the answer. Raises `ValueError` for arguments that no request can hold."""
-        path, query, headers, body = send_request(plan, arguments)
+        path, query, headers, body = build_request(plan, arguments)
         for each in self.auth:
             value = VARIABLE.sub(lambda found: self.secrets[found[1]], each["value"])
             if each["in"] == "header":
@@ -121,25 +123,29 @@ class World:
         target = self.address.path.rstrip("/") + path + (f"?{urlencode(query)}" if query else "")
         method = plan["method"]
         for _ in range(HOPS):
-            status, got, answer = self.sent(method, target, headers, body)
+            status, got, answer = self.send_request(method, target, headers, body)
             if status not in (301, 302, 303, 307, 308):
                 return status, got, answer
             moved = urlsplit(urljoin(f"{self.address.scheme}://{self.address.netloc}{target}", got.get("Location", "")))
             same = (moved.scheme, moved.netloc) == (self.address.scheme, self.address.netloc)
-            if not same or not self.within(moved.path) or (method not in ("GET", "HEAD") and status not in (307, 308)):
+            if (
+                not same
+                or not self.is_below_base(moved.path)
+                or (method not in ("GET", "HEAD") and status not in (307, 308))
+            ):
                 place = f"{moved.scheme}://{moved.netloc}{moved.path}"
                 raise ValueError(f"the API answers {status}, a way to {place}, which is not followed")
             target = moved.path + (f"?{moved.query}" if moved.query else "")
         raise ValueError("the API sends the request round in circles")
 
-    def within(self, path: str) -> bool:
+    def is_below_base(self, path: str) -> bool:
         base = self.address.path.rstrip("/")
         return path == base or path.startswith(f"{base}/")
 
-    def sent(
+    def send_request(
         self, method: str, target: str, headers: dict[str, str], body: bytes | None
     ) -> tuple[int, http.client.HTTPMessage, bytes]:
-        host, port = self.address.hostname or "", self.port()
+        host, port = self.address.hostname or "", self.find_port()
         connection: http.client.HTTPConnection
         if self.address.scheme == "https":
             connection = http.client.HTTPSConnection(host, port, timeout=SECONDS, context=ssl.create_default_context())
@@ -156,29 +162,29 @@ class World:
 
     # -- the answer -----------------------------------------------------------------------------------------------
 
-    def read(self, headers: http.client.HTTPMessage, body: bytes) -> JSON:
+    def read_answer(self, headers: http.client.HTTPMessage, body: bytes) -> JSON:
         """JSON as a value, other text as it is, anything else by its size; without our secrets."""
         kind = headers.get_content_type()
         if len(body) > LARGEST:
-            return self.clean(body.decode(errors="replace"))[:LARGEST] + "… (cut: the answer is longer)"
+            return self.mask_text(body.decode(errors="replace"))[:LARGEST] + "… (cut: the answer is longer)"
         if kind.endswith("json") or body[:1] in (b"{", b"["):
             try:
-                return self.cleaned(json.loads(body))
+                return self.mask_secrets(json.loads(body))
             except (ValueError, RecursionError):
                 pass
         text = body.decode(errors="replace")
-        return self.clean(text) if "\ufffd" not in text[:2000] else f"({len(body)} bytes of {kind})"
+        return self.mask_text(text) if "\ufffd" not in text[:2000] else f"({len(body)} bytes of {kind})"
 
-    def cleaned(self, value: JSON) -> JSON:
+    def mask_secrets(self, value: JSON) -> JSON:
         if isinstance(value, str):
-            return self.clean(value)
+            return self.mask_text(value)
         if isinstance(value, list):
-            return [self.cleaned(each) for each in value]
+            return [self.mask_secrets(each) for each in value]
         if isinstance(value, dict):
-            return {self.clean(key): self.cleaned(each) for key, each in value.items()}
+            return {self.mask_text(key): self.mask_secrets(each) for key, each in value.items()}
         return value
 
-    def clean(self, text: str) -> str:
+    def mask_text(self, text: str) -> str:
         """The text with each secret's value replaced by its variable's name, also as an address or JSON would write it."""
         for name, value in self.secrets.items():
             if len(value) >= LEAST:
@@ -187,7 +193,7 @@ class World:
         return text
 
 
-def send_request(
+def build_request(
     plan: dict[str, Any], arguments: dict[str, Any]
 ) -> tuple[str, list[tuple[str, str]], dict[str, str], bytes | None]:
     """Path, query, headers and body. Raises `ValueError` for a part of the path that would lead elsewhere."""

@@ -41,20 +41,20 @@ class Tau2Refusal(Exception):  # noqa: N818 - the tool's own word
     __simia_refusal__ = True
 
 
-class World:
+class Tau2World:
     """One tau2 domain; the pack's `tau2.json` names it."""
 
     def __init__(self, pack: Path) -> None:
         self.domain: str = json.loads((pack / "tau2.json").read_bytes())["domain"]
         self.env = build_domain(self.domain)
-        self._born: dict[str, BaseModel] = {}
-        self._kits()
+        self._class_models: dict[str, BaseModel] = {}
+        self._reset_toolkits()
         self._untouched = True
         self._pristine = self.dump()
         self._seed, self._moment, self._drawn = "0", "", 0
         uuid.uuid4 = self._uuid4
 
-    def _kits(self) -> None:
+    def _reset_toolkits(self) -> None:
         """Toolkits with nothing in them but the databases, and a copy of each model that tau2 keeps on their class."""
         for name in ("tools", "user_tools"):
             old = getattr(self.env, name)
@@ -63,7 +63,7 @@ class World:
             kit = type(old)(old.db)
             for key, value in vars(type(old)).items():
                 if isinstance(value, BaseModel):
-                    born = self._born.setdefault(f"{name}.{key}", value.model_copy(deep=True))
+                    born = self._class_models.setdefault(f"{name}.{key}", value.model_copy(deep=True))
                     setattr(kit, key, born.model_copy(deep=True))
             setattr(self.env, name, kit)
 
@@ -72,17 +72,17 @@ class World:
         word = f"{self._seed}/{self._moment}/{self._drawn}".encode()
         return uuid.UUID(bytes=hashlib.blake2b(word, digest_size=16).digest(), version=4)
 
-    def _at(self, moment: str) -> None:
+    def _set_moment(self, moment: str) -> None:
         self._moment, self._drawn = moment, 0
 
     def reset(self, initial: dict[str, Any], seed: int) -> None:
         """Begin an episode: the domain's data, then the task's initial state as tau2's `set_state` applies it."""
         if not self._untouched:
             self.restore(self._pristine)
-            self._kits()
+            self._reset_toolkits()
         self._untouched = False
         self._seed = str(seed)
-        self._at("start")
+        self._set_moment("start")
         state = importlib.import_module("tau2.data_model.tasks").InitialState.model_validate(
             {"initialization_data": None, "initialization_actions": None, "message_history": None, **initial}
         )
@@ -93,7 +93,7 @@ class World:
 
     def call(self, by: str, name: str, arguments: dict[str, Any], index: int) -> str:
         """The text that tau2's `get_response` gives; what it calls an error is raised as `Refusal`."""
-        self._at(f"{index}/{by}")
+        self._set_moment(f"{index}/{by}")
         env = self.env
         try:
             value = env.make_tool_call(name, requestor=REQUESTOR[by], **arguments)
@@ -106,7 +106,7 @@ class World:
 
     def check(self, name: str, by: str, arguments: dict[str, Any]) -> object:
         """What a function of the agent's or the user's toolkit returns; tau2's assertions are such functions."""
-        self._at(f"check/{by}")
+        self._set_moment(f"check/{by}")
         call = importlib.import_module("tau2.data_model.tasks").EnvFunctionCall
         found: object = self.env.run_env_function_call(
             call(env_type=REQUESTOR[by], func_name=name, arguments=arguments)
@@ -172,7 +172,7 @@ def update_value(value: Any, have: JSON, wanted: JSON, kind: Any) -> Any:
 
 def make_value(kind: Any, wanted: JSON) -> Any:
     """A new value of that annotation whose JSON is `wanted`; where none is valid, the JSON itself."""
-    adapter = type_adapter(kind)
+    adapter = make_type_adapter(kind)
     try:
         value = adapter.validate_json(json.dumps(wanted))
     except ValidationError:
@@ -184,7 +184,7 @@ def make_value(kind: Any, wanted: JSON) -> Any:
 
 
 @functools.cache
-def type_adapter(kind: Any) -> TypeAdapter[Any]:
+def make_type_adapter(kind: Any) -> TypeAdapter[Any]:
     return TypeAdapter(kind)
 
 

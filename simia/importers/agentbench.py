@@ -74,7 +74,7 @@ TOOLS = [
 
 
 @dataclass
-class Taken:
+class ImportedProblems:
     """What became of the problems: tasks, and for those that have no form here the reason, by id."""
 
     tasks: list[dict[str, Any]] = field(default_factory=list)
@@ -96,7 +96,7 @@ def import_problems(
         raise UserError(f"{out} exists already: remove it or give another folder with --out")
     if not os.access(PYTHON, os.X_OK):
         raise UserError(f"a shell's machine needs {PYTHON} (Debian: apt-get install python3)")
-    taken = Taken()
+    taken = ImportedProblems()
     for path in problems:
         read_problems(path, scripts, "train" if train else "test", taken)
     if not taken.tasks:
@@ -110,7 +110,7 @@ def import_problems(
     return out
 
 
-def read_problems(path: Path, scripts: Path | None, split: str, taken: Taken) -> None:
+def read_problems(path: Path, scripts: Path | None, split: str, taken: ImportedProblems) -> None:
     """The problems of a file: a JSON list, one object, or JSON lines."""
     try:
         body = path.read_bytes()

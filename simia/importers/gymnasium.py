@@ -47,7 +47,7 @@ this step and the sum so far. Earn as much as you can until it says `terminated`
 
 
 @dataclass(slots=True)
-class Wanted:
+class EnvironmentRequest:
     """What is imported, and how it is run and rewarded."""
 
     id: str
@@ -86,12 +86,12 @@ def import_environment(
         where = shutil.which(python)
         if where is None:
             raise UserError(f"{python} is no interpreter that can be run: give its path with --python")
-        wanted = Wanted(env_id, os.path.abspath(where), **more)
+        wanted = EnvironmentRequest(env_id, os.path.abspath(where), **more)
     else:
         gym = [] if any(re.match(r"gymnasium\b", each) for each in pip) else [GYMNASIUM]
         made = ensure_packages("gymnasium", pip=[*gym, *pip], say=say)
-        wanted = Wanted(env_id, made.parent.parent.name, **more)
-    check_wanted(wanted)
+        wanted = EnvironmentRequest(env_id, made.parent.parent.name, **more)
+    check_request(wanted)
     out = out or Path(wanted.name)
     if out.exists() or out.is_symlink():
         raise UserError(f"{out} exists already: remove it or give another folder with --out")
@@ -115,7 +115,7 @@ def parse_json_option(text: str, option: str) -> dict[str, Any]:
     return value
 
 
-def check_wanted(wanted: Wanted) -> None:
+def check_request(wanted: EnvironmentRequest) -> None:
     if wanted.low >= wanted.high:
         raise UserError(f"the lowest reward, {wanted.low:g}, is to be less than the highest, {wanted.high:g}")
     if wanted.tasks < 1:
@@ -131,18 +131,18 @@ def check_wanted(wanted: Wanted) -> None:
 # -- looking at it ------------------------------------------------------------------------------------------------
 
 
-def probe_environment(draft: Path, wanted: Wanted, say: Say) -> tuple[dict[str, Any], dict[str, Any]]:
+def probe_environment(draft: Path, wanted: EnvironmentRequest, say: Say) -> tuple[dict[str, Any], dict[str, Any]]:
     """What the environment says of itself, and how it is run."""
     how = {"isolation": "process", "repeatable": True}
     try:
         write_driver(draft, wanted, how, probe=True)
         found = event_loop.run_command(describe_draft(draft, wanted))
-    except Failed as first:
+    except ProbeError as first:
         how["isolation"] = "sandbox"
         write_driver(draft, wanted, how, probe=True)
         try:
             found = event_loop.run_command(describe_draft(draft, wanted))
-        except Failed as error:
+        except ProbeError as error:
             raise UserError(f"{wanted.id}: {error}") from None
         say(f"{wanted.id} needs a sandbox for each episode ({first})")
     if found.get("unfit"):
@@ -154,11 +154,11 @@ def probe_environment(draft: Path, wanted: Wanted, say: Say) -> tuple[dict[str, 
     return found, how
 
 
-class Failed(Exception):  # noqa: N818 - a finding
+class ProbeError(Exception):
     """The environment does not load or play; the message is one line."""
 
 
-async def describe_draft(draft: Path, wanted: Wanted) -> dict[str, Any]:
+async def describe_draft(draft: Path, wanted: EnvironmentRequest) -> dict[str, Any]:
     """The driver's description with the beginnings of all seeds."""
     found: dict[str, Any] = {}
     backend = open_draft(draft)
@@ -199,26 +199,30 @@ async def call_draft(backend: ExecutableBackend, seed: int, tool: str, arguments
         finally:
             await world.close()
     except Aborted as error:
-        raise Failed(shorten_error(error.detail or str(error))) from None
+        raise ProbeError(shorten_error(error.detail or str(error))) from None
     except UserError as error:
         if "no sandbox" in str(error) or "simia doctor" in str(error):
             raise
-        raise Failed(shorten_error(LOADING.sub("", str(error)))) from None
+        raise ProbeError(shorten_error(LOADING.sub("", str(error)))) from None
     if result.error is not None or not isinstance(result.data, dict):
-        raise Failed(shorten_error(result.detail or result.content))
+        raise ProbeError(shorten_error(result.detail or result.content))
     return result.data
 
 
 def shorten_error(words: str) -> str:
     """One line, without colours and the names of exceptions that say nothing to a user."""
     plain = re.sub(r"\x1b\[[0-9;]*m", "", " ".join(words.split()))
-    return re.sub(r"^.*?an episode cannot be set up: |^UnsupportedSpace: |^DeprecatedEnv: |^NameNotFound: ", "", plain)[:400]
+    return re.sub(r"^.*?an episode cannot be set up: |^UnsupportedSpace: |^DeprecatedEnv: |^NameNotFound: ", "", plain)[
+        :400
+    ]
 
 
 # -- writing it ---------------------------------------------------------------------------------------------------
 
 
-def write_driver(folder: Path, wanted: Wanted, how: dict[str, Any], *, probe: bool = False, **facts: Any) -> None:
+def write_driver(
+    folder: Path, wanted: EnvironmentRequest, how: dict[str, Any], *, probe: bool = False, **facts: Any
+) -> None:
     """The code and what it is to run; with `probe` a pack that can be asked about itself."""
     modules = []
     (folder / "modules").mkdir(exist_ok=True)
@@ -236,14 +240,19 @@ def write_driver(folder: Path, wanted: Wanted, how: dict[str, Any], *, probe: bo
         (folder / "pack.yaml").write_text(yaml.safe_dump(make_pack_head(wanted, how)), encoding="utf-8")
 
 
-def make_pack_head(wanted: Wanted, how: dict[str, Any]) -> dict[str, Any]:
-    executable = {"code": "tools.py", "object": "World", "isolation": how["isolation"], "python": wanted.python}
+def make_pack_head(wanted: EnvironmentRequest, how: dict[str, Any]) -> dict[str, Any]:
+    executable = {
+        "code": "tools.py",
+        "object": "GymnasiumWorld",
+        "isolation": how["isolation"],
+        "python": wanted.python,
+    }
     if not how["repeatable"]:
         executable["repeatable"] = False
     return {"format": 1, "name": wanted.name, "tools": "tools.json", "executable": executable}
 
 
-def write_gymnasium_pack(folder: Path, wanted: Wanted, found: dict[str, Any], how: dict[str, Any]) -> None:
+def write_gymnasium_pack(folder: Path, wanted: EnvironmentRequest, found: dict[str, Any], how: dict[str, Any]) -> None:
     write_driver(folder, wanted, how, packages=found["packages"])
     description = f"{wanted.id}, an environment with Gymnasium's methods, run by its own code."
     limit = f" It ends after {found['limit']} actions at the latest." if found["limit"] else ""
@@ -271,7 +280,7 @@ def write_gymnasium_pack(folder: Path, wanted: Wanted, found: dict[str, Any], ho
     )
 
 
-def make_seed_task(wanted: Wanted, seed: int, start: dict[str, Any]) -> dict[str, Any]:
+def make_seed_task(wanted: EnvironmentRequest, seed: int, start: dict[str, Any]) -> dict[str, Any]:
     seen = start["observation"]
     shown = [seen if isinstance(seen, str) else f"Observation: {orjson.dumps(seen).decode()}"]
     shown += [start["screen"]] if start.get("screen") else []

@@ -22,7 +22,7 @@ from simia import event_loop
 from simia.authoring.pack_draft import draft_pack, write_json
 from simia.envs.worlds.pack_requests import option_words
 from simia.errors import Aborted, UserError
-from simia.importers.mcp_packages import Program, find_program
+from simia.importers.mcp_packages import ServerProgram, find_program
 from simia.pack import Pack
 from simia.sandbox.grants import is_shown
 from simia.sandbox.limits import MB, WorkerLimits
@@ -35,9 +35,9 @@ LISTING = "list_server"  # as the driver has it
 WORLD = "mcp_world"
 TOOLS = '''"""The driver of a server of the Model Context Protocol: mcp.json says which."""
 
-from mcp_world.world import World
+from mcp_world.world import MCPWorld
 
-__all__ = ["World"]
+__all__ = ["MCPWorld"]
 '''
 NAME = re.compile(r"[A-Za-z0-9_./-]{1,128}")
 SECRET = re.compile(r"authorization|cookie|secret|token|passw|api.?key|credential", re.IGNORECASE)
@@ -158,20 +158,20 @@ def list_variables(how: dict[str, Any], given: Sequence[str]) -> list[str]:
     return list(dict.fromkeys([*given, *used]))
 
 
-def name_folder(url: str | None, program: Program | None) -> str:
+def name_folder(url: str | None, program: ServerProgram | None) -> str:
     """A folder's name for want of another: the server's, without what every server is called."""
     word = Path(next((w for w in reversed(program.command) if "/" in w), "server")).stem if program else "server"
     word = re.sub(r"[^a-z0-9]+", "_", word.lower()).strip("_")
     return f"mcp_{word}" if word not in ("index", "main", "server", "") else "mcp_server"
 
 
-def list_host_folders(program: Program, needs: Sequence[Path]) -> list[str]:
+def list_host_folders(program: ServerProgram, needs: Sequence[Path]) -> list[str]:
     """Folders of the host that a server reads: those of its program, and those that were named besides."""
     return list(dict.fromkeys(os.path.abspath(each) for each in [*program.needs, *map(str, needs)]))
 
 
 def make_mcp_head(
-    name: str, program: Program | None, needs: Sequence[Path], how: Mapping[str, Any], *, network: bool
+    name: str, program: ServerProgram | None, needs: Sequence[Path], how: Mapping[str, Any], *, network: bool
 ) -> dict[str, Any]:
     inside = [program.within] if program and program.within else []
     inside += list_host_folders(program, needs) if program else []
@@ -181,7 +181,7 @@ def make_mcp_head(
         "tools": "tools.json",
         "executable": {
             "code": "tools.py",
-            "object": "World",
+            "object": "MCPWorld",
             "isolation": "sandbox",
             "python": "mcp",
             **({"needs": inside} if inside else {}),
@@ -229,7 +229,12 @@ async def list_server_tools(
 
 
 def write_mcp_pack(
-    folder: Path, head: dict[str, Any], how: dict[str, Any], found: dict[str, Any], program: Program | None, say: Say
+    folder: Path,
+    head: dict[str, Any],
+    how: dict[str, Any],
+    found: dict[str, Any],
+    program: ServerProgram | None,
+    say: Say,
 ) -> None:
     """The whole pack, of what the server said."""
     tools, writes = convert_tools(found["tools"], say)

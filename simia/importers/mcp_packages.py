@@ -33,7 +33,7 @@ PATIENCE = 600.0
 
 
 @dataclass
-class Program:
+class ServerProgram:
     """How a server is started: its command, the cached environment that holds it, folders that it needs to read."""
 
     command: list[str]
@@ -43,7 +43,7 @@ class Program:
     licence: str = "unknown"
 
 
-def install_from_pip(requirements: list[str], words: list[str], say: Say) -> Program:
+def install_from_pip(requirements: list[str], words: list[str], say: Say) -> ServerProgram:
     """A server of the Python index: the first requirement is its package. `words`: its program and arguments, if given."""
     found = REQUIREMENT.fullmatch(requirements[0].strip())
     if found is None:
@@ -66,7 +66,7 @@ def install_from_pip(requirements: list[str], words: list[str], say: Say) -> Pro
     packages = sorted("==".join(each.name.removesuffix(".dist-info").split("-")[:2]) for each in installed.values())
     # The environment's own tools are none of the server's.
     packages = [each for each in packages if each.split("==")[0] not in ("pip", "setuptools")]
-    return Program([f"{SERVER}/bin/{program}", *arguments], home.name, [], packages, find_licence(info))
+    return ServerProgram([f"{SERVER}/bin/{program}", *arguments], home.name, [], packages, find_licence(info))
 
 
 def find_latest_version(name: str) -> str:
@@ -121,7 +121,7 @@ def normalize_package_name(name: str) -> str:
 # -- npm ----------------------------------------------------------------------------------------------------------
 
 
-def install_from_npm(package: str, words: list[str], say: Say) -> Program:
+def install_from_npm(package: str, words: list[str], say: Say) -> ServerProgram:
     """A server of the npm registry."""
     found = NPM.fullmatch(package.strip())
     if found is None:
@@ -153,7 +153,7 @@ def install_from_npm(package: str, words: list[str], say: Say) -> Program:
         {f"{key.rpartition('node_modules/')[2]}@{each.get('version')}" for key, each in locked_in.items()}
     )
     licence = manifest.get("license")
-    return Program(
+    return ServerProgram(
         [node, script, *arguments],
         home.name,
         [] if node.startswith("/usr/") else [str(Path(node).resolve().parent.parent)],
@@ -209,7 +209,7 @@ def run_command(command: list[str], fails: str, cwd: Path | None = None) -> str:
     return done.stdout
 
 
-def find_local_program(words: list[str]) -> Program:
+def find_local_program(words: list[str]) -> ServerProgram:
     """A command of this machine: its program and the files that it names by path, readable inside where they lie."""
     program = shutil.which(words[0])
     if program is None:
@@ -228,7 +228,7 @@ def find_local_program(words: list[str]) -> Program:
     for each in folders:
         if explain_broad(os.path.realpath(each)):
             raise UserError(f"the server could read all of {each}: put its files into a folder of their own")
-    return Program(command, None, folders)
+    return ServerProgram(command, None, folders)
 
 
 def list_program_folders(path: Path) -> list[str]:
@@ -243,7 +243,7 @@ def list_program_folders(path: Path) -> list[str]:
     return [str(path.parent), str(path.resolve().parent)]
 
 
-def find_program(words: list[str], pip: list[str], npm: str | None, say: Say) -> Program:
+def find_program(words: list[str], pip: list[str], npm: str | None, say: Say) -> ServerProgram:
     """The server's program, installed if it is of an index; `npx …` and `uvx …` say that it is."""
     if pip:
         return install_from_pip(pip, words, say)
@@ -254,7 +254,7 @@ def find_program(words: list[str], pip: list[str], npm: str | None, say: Say) ->
         if Path(words[0]).name == "uvx":
             return install_from_pip([package.replace("@", "==").removesuffix("==latest")], [*program, *arguments], say)
         found = install_from_npm(package, program, say)
-        return Program([*found.command, *arguments], found.within, found.needs, found.packages, found.licence)
+        return ServerProgram([*found.command, *arguments], found.within, found.needs, found.packages, found.licence)
     if not words:
         raise UserError("say which server: a command, --url, --pip or --npm")
     return find_local_program(words)
@@ -274,9 +274,13 @@ def parse_runner(words: list[str]) -> tuple[str, list[str], list[str]]:
     if not rest:
         raise UserError(f"{' '.join(words)} names no package")
     name = rest.pop(0)
-    return (package, [name], rest) if package else (name, [] if words[0].endswith("npx") else plain(name), rest)
+    return (
+        (package, [name], rest)
+        if package
+        else (name, [] if words[0].endswith("npx") else guess_program_name(name), rest)
+    )
 
 
-def plain(name: str) -> list[str]:
+def guess_program_name(name: str) -> list[str]:
     """uvx runs the program of the package's name."""
     return [re.split(r"[@\[=<>~]", name)[0]]

@@ -260,7 +260,7 @@ def write_officebench_pack(pack: Path, groups: list[Path], known: list[ToolSpec]
         "executable": {
             "code": "tools.py", "object": "OfficeBench", "isolation": "sandbox", "root": "/testbed", "python": "office", "clock": CLOCK,
             **({"hidden": ["references"]} if any(list_regular_files(group / "reference") for group in groups) else {}),
-            **({"needs": settings} if (settings := libreoffice_settings()) else {}),
+            **({"needs": settings} if (settings := list_libreoffice_settings()) else {}),
         },
         "user": "none",
         "ends": ["system.finish_task"],
@@ -291,7 +291,7 @@ def list_regular_files(folder: Path) -> list[Path]:
     return [path for path in sorted(folder.rglob("*")) if path.is_file() and not path.is_symlink()]
 
 
-def libreoffice_settings() -> list[str]:
+def list_libreoffice_settings() -> list[str]:
     """What LibreOffice reads outside of the system's folders, where there is one: with it in sight, PDFs are its work."""
     if not (shutil.which("soffice") or shutil.which("libreoffice")):
         return []

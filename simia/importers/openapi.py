@@ -23,7 +23,7 @@ import yaml
 
 from simia.authoring.pack_draft import draft_pack, write_json
 from simia.errors import UserError
-from simia.importers.openapi_schema import Document
+from simia.importers.openapi_schema import OpenAPIDocument
 from simia.importers.openapi_tools import FoundOperations, find_operations
 
 Say = Callable[[str], None]
@@ -55,12 +55,12 @@ def import_api(
     what is secret. Raises `UserError` for what is no such document, has no operation, or would write a secret into the pack.
     """
     value = read_document(source)
-    title = text_at(value, "title") or "the API"
+    title = read_info_text(value, "title") or "the API"
     credentials = [parse_credential(each) for each in auth]
-    address = checked_address(base_url) if base_url else None
+    address = check_address(base_url) if base_url else None
     if credentials and address is None:
         raise UserError("--auth is for calls of the real API: give its address with --base-url")
-    found = find_operations(Document(value), only)
+    found = find_operations(OpenAPIDocument(value), only)
     if not found.operations:
         raise UserError(f"{source} has no operation{explain_no_tools(value, found, only)}")
     out = out or Path(re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-") or "api")
@@ -166,7 +166,7 @@ def yaml_to_json(value: Any) -> Any:
         if depth > 100 or left < 0:
             raise ValueError("it nests too deep, or its aliases make it too large")
         if isinstance(value, dict):
-            return {key_text(key): made(each, depth + 1) for key, each in value.items()}
+            return {format_key(key): made(each, depth + 1) for key, each in value.items()}
         if isinstance(value, list):
             return [made(each, depth + 1) for each in value]
         if isinstance(value, datetime.date | datetime.datetime):
@@ -178,7 +178,7 @@ def yaml_to_json(value: Any) -> Any:
     return made(value, 0)
 
 
-def key_text(key: Any) -> str:
+def format_key(key: Any) -> str:
     if isinstance(key, bool):
         return str(key).lower()
     return "" if key is None else str(key)
@@ -191,7 +191,7 @@ def find_server_address(value: dict[str, Any]) -> str | None:
     return first if isinstance(first, str) and first.startswith(("http://", "https://")) and "{" not in first else None
 
 
-def text_at(value: dict[str, Any], name: str) -> str:
+def read_info_text(value: dict[str, Any], name: str) -> str:
     info = value.get("info")
     found = info.get(name) if isinstance(info, dict) else None
     return " ".join(found.split()) if isinstance(found, str) else ""
@@ -200,7 +200,7 @@ def text_at(value: dict[str, Any], name: str) -> str:
 # -- what is allowed ----------------------------------------------------------------------------------------------
 
 
-def checked_address(address: str) -> str:
+def check_address(address: str) -> str:
     parts = urlsplit(address)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
         raise UserError(f"{address} is no base address: give one such as https://api.example.com/v1")
@@ -237,11 +237,11 @@ def write_openapi_pack(
     address: str | None,
     credentials: Sequence[dict[str, str]],
 ) -> None:
-    title, about = text_at(value, "title") or "the API", text_at(value, "description")
+    title, about = read_info_text(value, "title") or "the API", read_info_text(value, "description")
     head: dict[str, Any] = {
         "format": 1,
         "name": name,
-        "description": f"{title} {text_at(value, 'version')}: {about[:300]}".rstrip(" :"),
+        "description": f"{title} {read_info_text(value, 'version')}: {about[:300]}".rstrip(" :"),
         "licence": "unknown",
         "policy": "policy.md",
         "tools": "tools.json",
@@ -251,7 +251,7 @@ def write_openapi_pack(
     plans = {each.tool.name: each.plan for each in found.operations}
     if address:
         head["executable"] = {
-            "code": "tools.py", "object": "World", "isolation": "sandbox", "repeatable": False, "network": True,
+            "code": "tools.py", "object": "OpenAPIWorld", "isolation": "sandbox", "repeatable": False, "network": True,
             **({"variables": names} if (names := list_credential_variables(credentials)) else {}),
         }  # fmt: skip
         write_json(folder / "api.json", {"base_url": address, "auth": list(credentials), "tools": plans})

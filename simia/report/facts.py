@@ -14,12 +14,12 @@ from typing import Any
 from simia.jobs import Run
 from simia.jobs.integrity import is_worked_on
 from simia.report import calls
-from simia.report.figures import RunFacts, SeedsFacts, meaning
-from simia.report.part import read_parts
-from simia.report.tally import fill_facts, sample_interval, stretch_width
-from simia.report.variety import variety
+from simia.report.figures import RunFacts, SeedsFacts, explain_reason
+from simia.report.part import sum_parts
+from simia.report.tally import compute_bin_width, compute_sample_interval, fill_facts
+from simia.report.variety import measure_variety
 
-__all__ = ["RunFacts", "gather_facts", "meaning"]
+__all__ = ["RunFacts", "explain_reason", "gather_facts"]
 
 EXAMPLES = 10
 MANY = 10_000  # items from which on a second process is worth its start
@@ -36,12 +36,12 @@ def gather_facts(run: Run) -> RunFacts:
     connection = run.ledger.db.ledger
     connection.execute("BEGIN")
     try:
-        return _gather(run)
+        return _collect_facts(run)
     finally:
         connection.execute("ROLLBACK")  # it only read
 
 
-def _gather(run: Run) -> RunFacts:
+def _collect_facts(run: Run) -> RunFacts:
     ledger, connection = run.ledger, run.ledger.db.ledger
     about, seeds, stopped = (ledger.meta(name) or {} for name in ("facts", "seeds", "stopped"))
     usage, attempts = ledger.spent()
@@ -64,17 +64,17 @@ def _gather(run: Run) -> RunFacts:
         prompts=about.get("prompts", {}),
         licences=sorted({str(seed.get("licence") or "unknown") for seed in used}),
     )
-    facts.endpoint = calls.calls(run)
-    by_seed, served = calls.spend(run, facts)
+    facts.endpoint = calls.summarize_endpoint(run)
+    by_seed, served = calls.sum_spending(run, facts)
     known = dict(ledger.seeds())
     (most,) = connection.execute("SELECT COALESCE(MAX(ord), 0) FROM item").fetchone()
-    width = stretch_width(most)
+    width = compute_bin_width(most)
     # While a process works on the run, one transaction gives one moment, and the other cores are wanted elsewhere.
     several = 1 if working or most < MANY else min(MOST_PROCESSES, os.cpu_count() or 1)
-    sums = read_parts(connection, run.folder, most + 1, width, sample_interval(most), several)
+    sums = sum_parts(connection, run.folder, most + 1, width, compute_sample_interval(most), several)
     fill_facts(facts, sums, known, width, by_seed)
-    facts.static = calls.prefixes(ledger, served)
-    facts.variety = variety(ledger, list(known.values()))
+    facts.static = calls.measure_prefixes(ledger, served)
+    facts.variety = measure_variety(ledger, list(known.values()))
     return facts
 
 
@@ -95,7 +95,7 @@ def count_unanswered(run: Run, *, working: bool) -> int:
 
 def summarize_seeds(seeds: dict[str, Any]) -> SeedsFacts:
     refused = seeds.get("refused", [])
-    reasons = Counter(first_code(issue) for seed in refused for issue in seed["issues"][:1])
+    reasons = Counter(parse_issue_code(issue) for seed in refused for issue in seed["issues"][:1])
     return SeedsFacts(
         read=seeds.get("read", 0),
         used=len(seeds.get("used", [])),
@@ -105,6 +105,6 @@ def summarize_seeds(seeds: dict[str, Any]) -> SeedsFacts:
     )
 
 
-def first_code(issue: str) -> str:
+def parse_issue_code(issue: str) -> str:
     """An issue's text begins with its code: `bad_arguments at messages[1].calls[0]: …`."""
     return issue.split(":")[0].split(" ")[0]

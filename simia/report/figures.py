@@ -18,7 +18,7 @@ COMPLETE = "complete"
 ENOUGH = 2
 
 
-class Stretch(BaseModel):
+class TimelineBin(BaseModel):
     """What became of some items that follow each other in the run's order."""
 
     first: int
@@ -30,7 +30,7 @@ class Stretch(BaseModel):
     fresh: int = Field(default=0, description="Accepted ones whose sequence of tools occurs here for the first time.")
 
 
-class Reason(BaseModel):
+class RejectionReason(BaseModel):
     """A reason for which items were rejected, and how it looks."""
 
     code: str
@@ -41,7 +41,7 @@ class Reason(BaseModel):
     examples: list[str] = Field(default_factory=list, description="Ids of some such items.")
 
 
-class Spent(BaseModel):
+class ReplyTotals(BaseModel):
     """What the replies of some items took."""
 
     replies: int = 0
@@ -51,7 +51,7 @@ class Spent(BaseModel):
     cost: float = 0.0
     priced: int = Field(default=0, description="Replies whose cost is known.")
 
-    def add(self, other: Spent) -> None:
+    def add(self, other: ReplyTotals) -> None:
         for name in type(self).model_fields:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
@@ -69,7 +69,7 @@ class PromptFacts(BaseModel):
     )
 
 
-class Calls(BaseModel):
+class EndpointFacts(BaseModel):
     """How the endpoint answered."""
 
     latency: Histogram = Field(default_factory=Histogram, description="Seconds from asking to the whole reply.")
@@ -89,7 +89,7 @@ class ToolFacts(BaseModel):
     seeds: int = 0
 
 
-class Fate(BaseModel):
+class OutcomeCounts(BaseModel):
     """What became of the items of one seed or pack."""
 
     planned: int = 0
@@ -118,13 +118,13 @@ class Fate(BaseModel):
             self.rejected[reason] = self.rejected.get(reason, 0) + items
 
 
-class SeedFacts(Fate):
+class SeedFacts(OutcomeCounts):
     """One seed: its task's name where it has one, and what its items became."""
 
     name: str
     pack: str
     licence: str = "unknown"
-    spent: Spent = Field(default_factory=Spent)
+    spent: ReplyTotals = Field(default_factory=ReplyTotals)
 
 
 class SeedsFacts(BaseModel):
@@ -137,7 +137,7 @@ class SeedsFacts(BaseModel):
     examples: list[str] = Field(default_factory=list)
 
 
-class Overlap(BaseModel):
+class SeedOverlap(BaseModel):
     """How much of the accepted trajectories is the seeds again. Grams are of five words, of user texts alone."""
 
     grams: int = 0
@@ -176,7 +176,7 @@ class RunFacts(BaseModel):
     repaired: int = Field(default=0, description="Accepted trajectories that needed a repair.")
     tools: list[ToolFacts] = Field(default_factory=list)
     invented: dict[str, int] = Field(default_factory=dict, description="Calls to tools that no list has.")
-    packs: dict[str, Fate] = Field(default_factory=dict)
+    packs: dict[str, OutcomeCounts] = Field(default_factory=dict)
     per_seed: list[SeedFacts] = Field(default_factory=list)
     seeds: SeedsFacts = Field(default_factory=SeedsFacts)
     messages: Spread = Field(default_factory=Spread)
@@ -185,18 +185,18 @@ class RunFacts(BaseModel):
     compared: int = Field(
         default=0, description="Accepted ones whose words and identifiers were read: `overlap`, tokens."
     )
-    overlap: Overlap = Field(default_factory=Overlap)
+    overlap: SeedOverlap = Field(default_factory=SeedOverlap)
     with_errors: int = Field(default=0, description="Accepted trajectories in which a tool answered with an error.")
     recovered: int = Field(default=0, description="Those in which a later call succeeded.")
     parallel: int = Field(default=0, description="Accepted trajectories with several calls in one turn.")
     parallel_turns: int = 0
     prompts: dict[str, str] = Field(default_factory=dict)
     licences: list[str] = Field(default_factory=list)
-    timeline: list[Stretch] = Field(default_factory=list)
-    reasons: list[Reason] = Field(default_factory=list)
-    spent: dict[str, Spent] = Field(default_factory=dict, description="By what became of the item.")
+    timeline: list[TimelineBin] = Field(default_factory=list)
+    reasons: list[RejectionReason] = Field(default_factory=list)
+    spent: dict[str, ReplyTotals] = Field(default_factory=dict, description="By what became of the item.")
     static: list[PromptFacts] = Field(default_factory=list)
-    endpoint: Calls = Field(default_factory=Calls)
+    endpoint: EndpointFacts = Field(default_factory=EndpointFacts)
     variety: dict[str, dict[str, Any]] = Field(
         default_factory=dict, description="Diversity of a draw, and of the seeds."
     )
@@ -268,6 +268,6 @@ class RunFacts(BaseModel):
         return [tool.name for tool in self.tools if not tool.accepted]
 
 
-def meaning(reason: str) -> str:
+def explain_reason(reason: str) -> str:
     """What a reason says; empty for one that this version does not know (a ledger of a newer one)."""
     return Code(reason).meaning if reason in set(Code) else ""

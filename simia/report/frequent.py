@@ -12,7 +12,7 @@ from collections.abc import Iterable
 ROOM = 20_000
 
 
-class Frequent:
+class LossyCounter:
     """A counter that forgets rare things."""
 
     def __init__(self, room: int = ROOM) -> None:
@@ -24,7 +24,7 @@ class Frequent:
         while len(self._counts) > self._room:
             self._counts = Counter({thing: count - 1 for thing, count in self._counts.items() if count > 1})
 
-    def merge(self, other: Frequent) -> None:
+    def merge(self, other: LossyCounter) -> None:
         self.add(other._counts)  # a Counter's update adds the counts of a mapping
 
     def top(self, most: int, *, least: int = 2) -> dict[str, int]:

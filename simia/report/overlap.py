@@ -13,7 +13,7 @@ from typing import Any
 
 from simia.quality.grounding import infer_identifiers, iterate_scalars_at
 from simia.quality.mentions import decode_strings
-from simia.report.rows import Head, Story, walk
+from simia.report.rows import ConversationFacts, TrajectoryHead, summarize_conversation
 from simia.trajectory import Trajectory
 
 GRAM = 5
@@ -22,7 +22,7 @@ WORDS = bytes(code if code > 127 or chr(code).isalnum() or code == ord("_") else
 
 
 @dataclass(slots=True)
-class Likeness:
+class SeedSimilarity:
     """What one trajectory shares with the seeds."""
 
     grams: int
@@ -44,19 +44,21 @@ class SeedIndex:
         groups: dict[str, list[Trajectory]] = defaultdict(list)
         for seed in seeds.values():
             groups[seed.pack or ""].append(seed)
-        said = {seed_id: walk(seed.to_row()) for seed_id, seed in seeds.items()}
-        self._grams = {gram for story in said.values() for gram in grams(story.users)}
+        said = {seed_id: summarize_conversation(seed.to_row()) for seed_id, seed in seeds.items()}
+        self._grams = {gram for story in said.values() for gram in hash_grams(story.users)}
         self._sequences = {seed_id: story.sequence for seed_id, story in said.items()}
-        self._values = {pack: {value for seed in group for value in values(seed)} for pack, group in groups.items()}
+        self._values = {
+            pack: {value for seed in group for value in iterate_values(seed)} for pack, group in groups.items()
+        }
         self._identifiers = {
             pack: infer_identifiers([tool for seed in group for tool in seed.tools], group).paths
             for pack, group in groups.items()
         }
 
-    def compare(self, story: Story, head: Head, seed_id: str) -> Likeness:
-        own = grams(story.users)
+    def compare(self, story: ConversationFacts, head: TrajectoryHead, seed_id: str) -> SeedSimilarity:
+        own = hash_grams(story.users)
         identifiers = self._identifiers_of(story, head)
-        return Likeness(
+        return SeedSimilarity(
             grams=len(own),
             known=len(own & self._grams),
             same_sequence=self._sequences.get(seed_id) == story.sequence,
@@ -64,7 +66,7 @@ class SeedIndex:
             copied=len(identifiers & self._values.get(head.pack, set())),
         )
 
-    def _identifiers_of(self, story: Story, head: Head) -> set[str]:
+    def _identifiers_of(self, story: ConversationFacts, head: TrajectoryHead) -> set[str]:
         """Those that the system text gives are everybody's (the signed-in person's address): nothing is copied there."""
         paths = self._identifiers.get(head.pack, {})
         found: set[str] = set()
@@ -77,11 +79,11 @@ class SeedIndex:
                 if type(value) is str and len(path) == 1:  # nearly all are so
                     found.add(value.strip().lower())
                 elif value is not None:
-                    found.update(plain(each) for _, each in iterate_scalars_at(arguments, path, ""))
+                    found.update(normalize_value(each) for _, each in iterate_scalars_at(arguments, path, ""))
         return {value for value in found if value not in head.system}
 
 
-def grams(users: list[str]) -> set[int]:
+def hash_grams(users: list[str]) -> set[int]:
     """Hashes of the user's word 5-grams; a gram does not reach from one message into the next."""
     found: set[int] = set()
     for text in users:
@@ -91,7 +93,7 @@ def grams(users: list[str]) -> set[int]:
     return found
 
 
-def values(seed: Trajectory) -> Iterator[str]:
+def iterate_values(seed: Trajectory) -> Iterator[str]:
     """Every value in a seed's calls and results."""
     for message in seed.messages:
         found: Sequence[Any] = decode_strings(message.text) if message.role == "tool" else []
@@ -99,8 +101,8 @@ def values(seed: Trajectory) -> Iterator[str]:
             *found,
             *(value for call in message.calls for _, value in iterate_scalars_at(call.arguments, None, "")),
         ):
-            yield plain(value)
+            yield normalize_value(value)
 
 
-def plain(value: Any) -> str:
+def normalize_value(value: Any) -> str:
     return str(value).strip().lower()

@@ -1,7 +1,7 @@
 """Reading a part of a run's items, here or in a process of its own.
 
 90,000 results take one core longer than a reader likes to wait, and nothing in them depends on another: each process
-takes a stretch of the run's order and hands back its sums. They are started as a command of their own, since a forked
+takes a range of the run's order and hands back its sums. They are started as a command of their own, since a forked
 one would inherit the open database, and a spawned one would run the caller's script again.
 """
 
@@ -31,7 +31,7 @@ WHERE item.stage = 'amplify' AND item.ord >= ? AND item.ord < ? ORDER BY item.or
 """
 
 
-def read_part(connection: sqlite3.Connection, first: int, end: int, width: int, every: int) -> Sums:
+def sum_part(connection: sqlite3.Connection, first: int, end: int, width: int, every: int) -> Sums:
     """The sums of the items from `first` until before `end`."""
     heads = {name: orjson.loads(unpack(body)) for name, body in connection.execute("SELECT hash, body FROM head")}
     tally = Tally(dict(read_seeds(connection)), width, every, heads)
@@ -43,7 +43,7 @@ def read_part(connection: sqlite3.Connection, first: int, end: int, width: int, 
     return tally.sums
 
 
-def read_parts(connection: sqlite3.Connection, folder: Path, end: int, width: int, every: int, processes: int) -> Sums:
+def sum_parts(connection: sqlite3.Connection, folder: Path, end: int, width: int, every: int, processes: int) -> Sums:
     """The whole run in equal parts: the first one here, each other in a process."""
     ends = [end * i // processes for i in range(processes + 1)]
     command = [sys.executable, "-P", "-m", __name__, str(folder)]  # -P: import nothing from the current folder
@@ -52,11 +52,11 @@ def read_parts(connection: sqlite3.Connection, folder: Path, end: int, width: in
         for first, last in pairwise(ends[1:])
     ]
     try:
-        sums = read_part(connection, ends[0], ends[1], width, every)
+        sums = sum_part(connection, ends[0], ends[1], width, every)
         for other, first, last in zip(others, ends[1:], ends[2:], strict=False):
             out, _ = other.communicate()
             # A process that the system ended (for its memory, say) costs time and no figure.
-            sums.add(pickle.loads(out) if other.returncode == 0 else read_part(connection, first, last, width, every))
+            sums.add(pickle.loads(out) if other.returncode == 0 else sum_part(connection, first, last, width, every))
     finally:
         for other in others:  # those that are still at work when an error has stopped us
             other.kill()
@@ -67,7 +67,7 @@ def read_parts(connection: sqlite3.Connection, folder: Path, end: int, width: in
 def main() -> None:
     folder, *numbers = sys.argv[1:]
     connection = sqlite3.connect(f"{(Path(folder) / 'ledger.db').resolve().as_uri()}?mode=ro", uri=True)
-    sys.stdout.buffer.write(pickle.dumps(read_part(connection, *map(int, numbers))))
+    sys.stdout.buffer.write(pickle.dumps(sum_part(connection, *map(int, numbers))))
 
 
 if __name__ == "__main__":

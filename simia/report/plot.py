@@ -16,7 +16,7 @@ INK, FAINT = "#222", "#d4d4d4"
 
 
 @dataclass(frozen=True, slots=True)
-class Dot:
+class PlotDot:
     """A share with its interval; all from 0 to 1. `colour`: which of the six."""
 
     label: str
@@ -27,7 +27,7 @@ class Dot:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class PlotLine:
     """A share, 0 to 1, at each step."""
 
     label: str
@@ -36,16 +36,16 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Panel:
+class PlotPanel:
     """A title with dots below each other, or with lines over a common axis of steps."""
 
     title: str
-    dots: Sequence[Dot] = ()
-    lines: Sequence[Line] = ()
+    dots: Sequence[PlotDot] = ()
+    lines: Sequence[PlotLine] = ()
 
 
 @dataclass(slots=True)
-class Page:
+class SvgCanvas:
     parts: list[str] = field(default_factory=list)
     top: float = 8.0
 
@@ -63,9 +63,9 @@ class Page:
         )
 
 
-def svg(panels: Sequence[Panel]) -> str:
+def render_svg(panels: Sequence[PlotPanel]) -> str:
     """The panels below each other. Values outside of 0 to 1 are drawn at the edge."""
-    page = Page()
+    page = SvgCanvas()
     for panel in panels:
         page.text(12, page.top + 18, panel.title, bold=True)
         page.top += HEAD
@@ -82,30 +82,30 @@ def svg(panels: Sequence[Panel]) -> str:
     return "\n".join([head, ground, *page.parts, "</svg>", ""])
 
 
-def across(value: float) -> float:
+def scale_share(value: float) -> float:
     """A share's place from left to right."""
     return LEFT + min(max(value, 0.0), 1.0) * (WIDTH - LEFT - RIGHT)
 
 
-def scale(page: Page, top: float, bottom: float) -> None:
+def draw_scale(page: SvgCanvas, top: float, bottom: float) -> None:
     for tenth in (0, 2, 4, 6, 8, 10):
-        page.line(across(tenth / 10), top, across(tenth / 10), bottom, FAINT)
-        page.text(across(tenth / 10), bottom + 14, f"{tenth / 10:g}", anchor="middle", colour="#666")
+        page.line(scale_share(tenth / 10), top, scale_share(tenth / 10), bottom, FAINT)
+        page.text(scale_share(tenth / 10), bottom + 14, f"{tenth / 10:g}", anchor="middle", colour="#666")
 
 
-def draw_dots(page: Page, dots: Sequence[Dot]) -> None:
+def draw_dots(page: SvgCanvas, dots: Sequence[PlotDot]) -> None:
     bottom = page.top + ROW * len(dots)
-    scale(page, page.top, bottom)
+    draw_scale(page, page.top, bottom)
     for n, dot in enumerate(dots):
         y, colour = page.top + ROW * (n + 0.5), COLOURS[dot.colour % len(COLOURS)]
         page.text(LEFT - 12, y + 4, dot.label, anchor="end")
-        page.line(across(dot.low), y, across(dot.high), y, colour, 2)
-        page.parts.append(f'<circle cx="{across(dot.value):.1f}" cy="{y:.1f}" r="4.5" fill="{colour}"/>')
+        page.line(scale_share(dot.low), y, scale_share(dot.high), y, colour, 2)
+        page.parts.append(f'<circle cx="{scale_share(dot.value):.1f}" cy="{y:.1f}" r="4.5" fill="{colour}"/>')
         page.text(WIDTH - RIGHT + 14, y + 4, f"{dot.value:.2f}", colour=colour)
     page.top = bottom + 28
 
 
-def draw_lines(page: Page, lines: Sequence[Line]) -> None:
+def draw_lines(page: SvgCanvas, lines: Sequence[PlotLine]) -> None:
     bottom = page.top + LINES
     last = max((step for line in lines for step, _ in line.points), default=1)
     for fifth in range(6):
@@ -113,11 +113,11 @@ def draw_lines(page: Page, lines: Sequence[Line]) -> None:
         page.line(LEFT, y, WIDTH - RIGHT, y, FAINT)
         page.text(LEFT - 8, y + 4, f"{fifth / 5:g}", anchor="end", colour="#666")
     for step in sorted({1, last, *range(5, last, 5)}):
-        page.text(across((step - 1) / max(last - 1, 1)), bottom + 14, str(step), anchor="middle", colour="#666")
+        page.text(scale_share((step - 1) / max(last - 1, 1)), bottom + 14, str(step), anchor="middle", colour="#666")
     for n, line in enumerate(lines):
         colour = COLOURS[line.colour % len(COLOURS)]
         places = " ".join(
-            f"{across((step - 1) / max(last - 1, 1)):.1f},{bottom - LINES * min(max(value, 0.0), 1.0):.1f}"
+            f"{scale_share((step - 1) / max(last - 1, 1)):.1f},{bottom - LINES * min(max(value, 0.0), 1.0):.1f}"
             for step, value in line.points
         )
         dashes = f' stroke-dasharray="{5 + n} {3 + n}"' if n else ""  # lines that coincide are seen all the same

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from simia.jobs import Run
-from simia.report.console import plain
+from simia.report.console import make_plain_text
 from simia.statistics import RolloutStatistics, summarize_rewards
 
 SHOWN = 20
@@ -56,17 +56,17 @@ def gather_rollout(run: Run) -> RolloutFacts:
     return facts
 
 
-def print_report(facts: RolloutFacts, to: Console) -> None:
+def print_rollout(facts: RolloutFacts, to: Console) -> None:
     print_scores(facts.scores, facts.run_id, facts.accepted, to, facts.parts)
     if facts.scores.mean is None:
         return
     print_counts(to, "ended", facts.ends)
     calls = facts.calls or 1
     print_counts(to, f"of {facts.calls:,} calls and {facts.turns:,} turns, errors", facts.errors, calls)
-    hardest = sorted(facts.rewards.items(), key=lambda pair: (mean_reward(pair[1]), pair[0]))
+    hardest = sorted(facts.rewards.items(), key=lambda pair: (average_rewards(pair[1]), pair[0]))
     table = Table("task", "tries", "mean reward", title="hardest first", title_justify="left")
     for task, values in hardest[:SHOWN]:
-        table.add_row(plain(task), str(len(values)), f"{mean_reward(values):.2f}")
+        table.add_row(make_plain_text(task), str(len(values)), f"{average_rewards(values):.2f}")
     to.print(table)
     if len(hardest) > SHOWN:
         to.print(f"and {len(hardest) - SHOWN} more tasks", highlight=False)
@@ -99,6 +99,6 @@ def print_counts(to: Console, what: str, counts: Counter[str], whole: int | None
         to.print(f"{what}: {told}", markup=False, highlight=False, soft_wrap=True)
 
 
-def mean_reward(values: list[float | None]) -> float:
+def average_rewards(values: list[float | None]) -> float:
     known = [value for value in values if value is not None]
     return sum(known) / len(known) if known else 0.0

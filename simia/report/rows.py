@@ -20,7 +20,7 @@ Row = dict[str, Any]
 
 
 @dataclass(slots=True)
-class Head:
+class TrajectoryHead:
     """What the figures want of a system text and its tools."""
 
     pack: str
@@ -29,7 +29,7 @@ class Head:
     tokens: int
 
     @classmethod
-    def of(cls, row: Row) -> Head:
+    def of(cls, row: Row) -> TrajectoryHead:
         tools = row.get("tools", [])
         flat = [orjson.dumps(ToolSpec.model_validate(tool).flat()) for tool in tools]
         system = row.get("system") or ""
@@ -42,7 +42,7 @@ class Head:
 
 
 @dataclass(slots=True)
-class Story:
+class ConversationFacts:
     """One walk through a conversation."""
 
     messages: int
@@ -54,10 +54,10 @@ class Story:
     sequence: tuple[str, ...] = ()
 
 
-def walk(row: Row) -> Story:
+def summarize_conversation(row: Row) -> ConversationFacts:
     """Recovered: a tool answered with an error, and a call of a later turn succeeded."""
     messages = upgrade_row(row).get("messages", [])
-    story = Story(len(messages))
+    story = ConversationFacts(len(messages))
     turn, failed_in = 0, None
     for message in messages:
         role = message["role"]
@@ -67,7 +67,7 @@ def walk(row: Row) -> Story:
             elif failed_in is not None and turn > failed_in:
                 story.recovered = True
         elif role == "user":
-            story.users.append(text_of(message.get("content")))
+            story.users.append(join_text_parts(message.get("content")))
         elif "calls" in message:
             calls = message["calls"]
             turn += 1
@@ -78,10 +78,10 @@ def walk(row: Row) -> Story:
     return story
 
 
-def tokens(row: Row, story: Story) -> int:
+def count_row_tokens(row: Row, story: ConversationFacts) -> int:
     """What `check.estimate_tokens` says of the conversation, its head left out."""
     messages = row.get("messages", [])
-    texts = [text_of(message.get("content")) for message in messages]
+    texts = [join_text_parts(message.get("content")) for message in messages]
     reasoning = [message["reasoning"] for message in messages if message.get("reasoning")]
     markup = TURN_TOKENS * (len(messages) + len(reasoning)) + CALL_TOKENS * len(story.calls)
     texts += reasoning
@@ -91,7 +91,7 @@ def tokens(row: Row, story: Story) -> int:
     return markup + estimate_byte_tokens(b"".join(["".join(texts).encode(), *arguments]))
 
 
-def text_of(content: Any) -> str:
+def join_text_parts(content: Any) -> str:
     """As `Message.text`."""
     if type(content) is str:
         return content

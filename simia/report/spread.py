@@ -42,21 +42,21 @@ class Histogram(BaseModel):
         if not values:
             return cls()
         ordered = sorted(values)
-        low, last = ordered[0], quantile(values, ordered, 0.99)
+        low, last = ordered[0], find_quantile(values, ordered, 0.99)
         width = max(1, -(-(last - low + 1) // bins))
         counts = [0] * ((last - low) // width + 1)
         for value, count in values.items():
             counts[min((value - low) // width, len(counts) - 1)] += count
-        middle, high = (quantile(values, ordered, share) for share in (0.5, 0.95))
+        middle, high = (find_quantile(values, ordered, share) for share in (0.5, 0.95))
         return cls(low=low, width=width, counts=counts, middle=middle, high=high, most=ordered[-1])
 
-    def scaled(self, by: float) -> Histogram:
+    def scale(self, by: float) -> Histogram:
         """The same in another unit."""
         ends = {name: getattr(self, name) * by for name in ("low", "width", "middle", "high", "most")}
         return self.model_copy(update=ends)
 
 
-def quantile(values: Counter[int], ordered: list[int], share: float) -> int:
+def find_quantile(values: Counter[int], ordered: list[int], share: float) -> int:
     left = share * values.total()
     for value in ordered:
         left -= values[value]

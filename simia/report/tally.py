@@ -14,11 +14,19 @@ from collections import Counter
 from typing import Any
 
 from simia.errors import Code
-from simia.report.figures import Fate, Reason, RunFacts, SeedFacts, Spent, Stretch, ToolFacts
+from simia.report.figures import (
+    OutcomeCounts,
+    RejectionReason,
+    ReplyTotals,
+    RunFacts,
+    SeedFacts,
+    TimelineBin,
+    ToolFacts,
+)
 from simia.report.overlap import SeedIndex
-from simia.report.rows import Head, Row, Story, tokens, walk
+from simia.report.rows import ConversationFacts, Row, TrajectoryHead, count_row_tokens, summarize_conversation
 from simia.report.spread import Histogram, Spread
-from simia.report.sums import EXAMPLES, STRETCHES, Sums
+from simia.report.sums import BINS, EXAMPLES, Sums
 from simia.trajectory import Trajectory, digest
 
 TOP = 8
@@ -34,7 +42,7 @@ DIGITS = re.compile(r"\d+")
 class Tally:
     """Sums over the items that it is shown, in the run's order.
 
-    `width`: how many ords make a stretch; `every`: one in so many accepted trajectories is compared with the seeds.
+    `width`: how many ords make a bin; `every`: one in so many accepted trajectories is compared with the seeds.
     """
 
     def __init__(self, seeds: dict[str, Trajectory], width: int, every: int, shared: dict[str, Row]) -> None:
@@ -43,7 +51,7 @@ class Tally:
         self._width = width
         self._every = every
         self._shared = shared  # the heads that results leave out and name
-        self._heads: dict[tuple[str, str], Head] = {}
+        self._heads: dict[tuple[str, str], TrajectoryHead] = {}
 
     def item(
         self, id_: str, ord_: int, spec: dict[str, Any], verdict: str, reason: str | None, detail: str | None
@@ -51,13 +59,13 @@ class Tally:
         """One planned item. `verdict`: accepted, surplus, rejected, failed or open."""
         sums, seed = self.sums, str(spec.get("seed"))
         why = str(reason or Code.INTERNAL) if verdict in ("rejected", "failed") else ""
-        sums.fates[seed, verdict, why] += 1
+        sums.outcomes[seed, verdict, why] += 1
         if seed not in sums.names:
             sums.names[seed] = (str(spec.get("task") or seed), str(spec.get("pack") or ""))
-        stretch = ord_ // self._width
-        sums.stretches[stretch, verdict] += 1
+        bin_ = ord_ // self._width
+        sums.bins[bin_, verdict] += 1
         if verdict == "rejected":
-            sums.stretches[stretch, "repeats"] += why in REPEATS
+            sums.bins[bin_, "repeats"] += why in REPEATS
             sums.details[why].add([strip_values(detail or "", why)])
             if len(sums.examples[why]) < EXAMPLES:
                 sums.examples[why].append(id_)
@@ -68,22 +76,22 @@ class Tally:
         sums.repairs.update(set(body["repairs"]))
         if row is None or verdict == "surplus":
             return
-        head, story = self._head(row, body.get("head")), walk(row)
+        head, story = self._head(row, body.get("head")), summarize_conversation(row)
         kind = "accepted" if verdict == "accepted" else "rejected"
         for name, times in Counter(story.sequence).items():
             if name in head.tools:
                 sums.tools[head.pack, name, kind] += times
             else:
-                sums.invent(name, times)
+                sums.count_invented(name, times)
         if verdict == "accepted":
             sums.figures["repaired"] += bool(body["repairs"])
             sums.versions[str(row.get("provenance", {}).get("simia") or "unknown")] += 1
             self._accepted(story, ord_ // self._width)
             if zlib.crc32(id_.encode()) % self._every == 0:
-                sums.lengths["tokens"][head.tokens + tokens(row, story)] += 1
+                sums.lengths["tokens"][head.tokens + count_row_tokens(row, story)] += 1
                 self._compare(story, head, seed_id)
 
-    def _accepted(self, story: Story, stretch: int) -> None:
+    def _accepted(self, story: ConversationFacts, bin_: int) -> None:
         sums, figures = self.sums, self.sums.figures
         sums.lengths["messages"][story.messages] += 1
         sums.lengths["calls"][len(story.calls)] += 1
@@ -92,12 +100,12 @@ class Tally:
         figures["with_errors"] += story.failed
         figures["recovered"] += story.recovered
         called = " → ".join(story.sequence)
-        sums.first_seen.setdefault(stable_hash(called), stretch)
+        sums.first_bin.setdefault(hash_text(called), bin_)
         sums.frequent["sequences"].add([called])
         first = story.users[0] if story.users else ""
         sums.frequent["openings"].add([" ".join(first[:200].lower().split()[:OPENING])])
 
-    def _compare(self, story: Story, head: Head, seed_id: str) -> None:
+    def _compare(self, story: ConversationFacts, head: TrajectoryHead, seed_id: str) -> None:
         sums, figures = self.sums, self.sums.figures
         like = self._index.compare(story, head, seed_id)
         figures["compared"] += 1
@@ -112,39 +120,43 @@ class Tally:
         sums.nearness[like.tenth] += 1
         sums.frequent["identifiers"].add(like.identifiers)
 
-    def _head(self, row: Row, named: str | None) -> Head:
+    def _head(self, row: Row, named: str | None) -> TrajectoryHead:
         pack = row.get("pack") or ""
         key = named or digest([row.get("system"), row.get("tools", [])])
         if (pack, key) not in self._heads:
-            head = self._heads[pack, key] = Head.of(row | self._shared[named] if named else row)
+            head = self._heads[pack, key] = TrajectoryHead.of(row | self._shared[named] if named else row)
             for name in head.tools:
                 self.sums.tools[head.pack, name, "accepted"] += 0  # listed, if never called
         return self._heads[pack, key]
 
 
-def fill_facts(facts: RunFacts, sums: Sums, seeds: dict[str, Trajectory], width: int, spent: dict[str, Spent]) -> None:
+def fill_facts(
+    facts: RunFacts, sums: Sums, seeds: dict[str, Trajectory], width: int, spent: dict[str, ReplyTotals]
+) -> None:
     """Set the figures that follow from the sums."""
     per_seed = {
         id_: SeedFacts(name=seed.task_id or id_, pack=seed.pack or "", licence=seed.provenance.licence or "unknown")
         for id_, seed in seeds.items()
     }
-    facts.packs = {seed.pack: Fate() for seed in per_seed.values()}
-    for (id_, verdict, reason), count in sums.fates.items():
+    facts.packs = {seed.pack: OutcomeCounts() for seed in per_seed.values()}
+    for (id_, verdict, reason), count in sums.outcomes.items():
         name, pack = sums.names[id_]
         per_seed.setdefault(id_, SeedFacts(name=name, pack=pack)).count(verdict, reason, count)
-        facts.packs.setdefault(pack, Fate()).count(verdict, reason, count)
+        facts.packs.setdefault(pack, OutcomeCounts()).count(verdict, reason, count)
     for id_, paid in spent.items():
         if id_ in per_seed:
             per_seed[id_].spent = paid
     facts.per_seed = sorted(per_seed.values(), key=lambda seed: (seed.pack, seed.name))
     totals = (
-        sums.fates.total(),
+        sums.outcomes.total(),
         *(sum(count_verdict(sums, verdict).values()) for verdict in ("accepted", "surplus", "open")),
     )
     facts.planned, facts.accepted, facts.surplus, facts.open = totals
     facts.rejected, facts.failed = count_verdict(sums, "rejected"), count_verdict(sums, "failed")
     facts.reasons = [
-        Reason(code=code, count=count, details=sums.details[code].top(EXAMPLES, least=1), examples=sums.examples[code])
+        RejectionReason(
+            code=code, count=count, details=sums.details[code].top(EXAMPLES, least=1), examples=sums.examples[code]
+        )
         for code, count in facts.rejected.items()
     ]
     facts.timeline = make_timeline(sums, width)
@@ -164,7 +176,7 @@ def fill_facts(facts: RunFacts, sums: Sums, seeds: dict[str, Trajectory], width:
 def count_verdict(sums: Sums, verdict: str) -> dict[str, int]:
     """Items of a verdict by reason, the most frequent first; of equals, the one that came first."""
     found: dict[str, int] = {}
-    for (_, kind, reason), count in sums.fates.items():
+    for (_, kind, reason), count in sums.outcomes.items():
         if kind == verdict:
             found[reason] = found.get(reason, 0) + count
     return dict(sorted(found.items(), key=lambda pair: -pair[1]))
@@ -186,28 +198,28 @@ def count_tools(sums: Sums, seeds: dict[str, Trajectory]) -> list[ToolFacts]:
     return sorted(found.values(), key=lambda tool: (tool.pack, -tool.accepted, tool.name))
 
 
-def make_timeline(sums: Sums, width: int) -> list[Stretch]:
-    stretches: dict[int, Stretch] = {}
-    for (stretch, what), count in sorted(sums.stretches.items()):
-        at = stretches.setdefault(stretch, Stretch(first=stretch * width))
+def make_timeline(sums: Sums, width: int) -> list[TimelineBin]:
+    bins: dict[int, TimelineBin] = {}
+    for (bin_, what), count in sorted(sums.bins.items()):
+        at = bins.setdefault(bin_, TimelineBin(first=bin_ * width))
         if what != "repeats":
             at.items += count
-        if what in Stretch.model_fields:
+        if what in TimelineBin.model_fields:
             setattr(at, what, count)
-    for stretch in sums.first_seen.values():
-        stretches[stretch].fresh += 1
-    return list(stretches.values())
+    for bin_ in sums.first_bin.values():
+        bins[bin_].fresh += 1
+    return list(bins.values())
 
 
-def stretch_width(most_ord: int) -> int:
-    return most_ord // STRETCHES + 1
+def compute_bin_width(most_ord: int) -> int:
+    return most_ord // BINS + 1
 
 
-def sample_interval(most_ord: int) -> int:
+def compute_sample_interval(most_ord: int) -> int:
     return most_ord // COMPARED + 1
 
 
-def stable_hash(text: str) -> int:
+def hash_text(text: str) -> int:
     """A hash that is the same in every process."""
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest())
 

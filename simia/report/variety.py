@@ -19,15 +19,18 @@ DRAWN = 1000
 LIKED = 3  # favourite values shown
 
 
-def variety(ledger: Ledger, seeds: list[Trajectory]) -> dict[str, dict[str, Any]]:
+def measure_variety(ledger: Ledger, seeds: list[Trajectory]) -> dict[str, dict[str, Any]]:
     """{"accepted": figures, "seeds": figures}; empty while nothing is accepted."""
     count = ledger.accepted_count()
     if not count:
         return {}
-    return {"accepted": figures(drawn(ledger, count), seeds), "seeds": figures(seeds, seeds)}
+    return {
+        "accepted": measure_diversity(iterate_sample(ledger, count), seeds),
+        "seeds": measure_diversity(seeds, seeds),
+    }
 
 
-def drawn(ledger: Ledger, count: int) -> Iterable[Trajectory]:
+def iterate_sample(ledger: Ledger, count: int) -> Iterable[Trajectory]:
     step = -(-count // DRAWN)
     rows = ledger.db.ledger.execute(
         "SELECT body FROM (SELECT item, ROW_NUMBER() OVER (ORDER BY ord) AS place FROM accepted) JOIN result USING (item)"
@@ -38,14 +41,14 @@ def drawn(ledger: Ledger, count: int) -> Iterable[Trajectory]:
         yield Trajectory.from_row(ledger.body(stored)["trajectory"])
 
 
-def figures(trajectories: Iterable[Trajectory], seeds: list[Trajectory]) -> dict[str, Any]:
+def measure_diversity(trajectories: Iterable[Trajectory], seeds: list[Trajectory]) -> dict[str, Any]:
     found = Diversity(seeds)
     for t in trajectories:
         found.add(t)
     return found.finish()
 
 
-def lines(facts: RunFacts) -> list[tuple[str, str]]:
+def list_variety_lines(facts: RunFacts) -> list[tuple[str, str]]:
     """(name, the accepted ones' figure with the seeds' in brackets); the page shows the same."""
     if not facts.variety:
         return []
@@ -68,11 +71,11 @@ def lines(facts: RunFacts) -> list[tuple[str, str]]:
         ("optional_arguments", "optional arguments used"),
         ("enum_values", "enum values used"),
     ):
-        found.append((name, f"{used(new, kind)} ({used(old, kind)})"))
+        found.append((name, f"{format_coverage(new, kind)} ({format_coverage(old, kind)})"))
     found.append(
         (
             "parallel, declined",
-            f"{percent(new, 'parallel')}, {percent(new, 'declined')} ({percent(old, 'parallel')}, {percent(old, 'declined')})",
+            f"{format_percent(new, 'parallel')}, {format_percent(new, 'declined')} ({format_percent(old, 'parallel')}, {format_percent(old, 'declined')})",
         )
     )
     liked = find_grown_values(new["favourites"], old["favourites"])[:LIKED]
@@ -84,11 +87,11 @@ def lines(facts: RunFacts) -> list[tuple[str, str]]:
     return found
 
 
-def used(told: dict[str, Any], kind: str) -> str:
+def format_coverage(told: dict[str, Any], kind: str) -> str:
     packs = told["coverage"].values()
     return f"{sum(pack[kind]['used'] for pack in packs):,} of {sum(pack[kind]['possible'] for pack in packs):,}"
 
 
-def percent(told: dict[str, Any], name: str) -> str:
+def format_percent(told: dict[str, Any], name: str) -> str:
     share = told["shares"][name]
     return "–" if share is None else f"{share:.0%}"

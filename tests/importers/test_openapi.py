@@ -17,7 +17,7 @@ from simia.envs.opening import open_environment
 from simia.errors import Code, UserError
 from simia.importers.any_source import detect_kind, find_gaps, start_pack
 from simia.importers.openapi import import_api, parse_credential, yaml_to_json
-from simia.importers.openapi_schema import Document, convert_schema, make_compilable, summarize_schema
+from simia.importers.openapi_schema import OpenAPIDocument, convert_schema, make_compilable, summarize_schema
 from simia.pack import Pack
 from simia.sandbox.capabilities import probe_isolation
 from simia.tool import compile_schema
@@ -228,10 +228,12 @@ def test_a_schema_that_grows_when_it_is_written_out_stays_small() -> None:
         for i in range(9)
     }
     schemas["L9"] = {"$ref": "#/schemas/L0"}
-    made = Document({"schemas": schemas}).schema({"$ref": "#/schemas/L0"})
+    made = OpenAPIDocument({"schemas": schemas}).schema({"$ref": "#/schemas/L0"})
     assert len(json.dumps(made)) < 60_000
     assert made["type"] == "object"
-    assert Document({"a": {"$ref": "#/b"}, "b": {"$ref": "#/a"}}).schema({"$ref": "#/a"}) == {"description": "see a"}
+    assert OpenAPIDocument({"a": {"$ref": "#/b"}, "b": {"$ref": "#/a"}}).schema({"$ref": "#/a"}) == {
+        "description": "see a"
+    }
     assert (
         summarize_schema(
             {"type": "array", "items": {"type": "object", "properties": {"a": {"type": ["string", "null"]}}}}
@@ -252,9 +254,9 @@ def test_what_is_needed_stays_needed_wherever_its_property_stands() -> None:
             {"type": "object", "properties": {"b": {}}, "required": ["a", "b"]},
         ]
     }
-    made = Document({}).schema(whole)
+    made = OpenAPIDocument({}).schema(whole)
     assert made == {"type": "object", "properties": {"a": {}, "b": {}}, "required": ["a", "b"]}
-    assert Document({}).schema(whole, sent=False)["required"] == ["id", "a", "b"]
+    assert OpenAPIDocument({}).schema(whole, sent=False)["required"] == ["id", "a", "b"]
 
 
 @pytest.mark.parametrize("junk", [None, 1.5, "x", [{}], {"$ref": "#/paths"}])

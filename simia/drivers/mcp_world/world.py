@@ -20,15 +20,15 @@ from mcp.client.session import ClientSession
 
 from simia.sandbox.inside import files
 
-from .link import START, Link, ServerFailed, ServerRefusal, list_server
-from .words import files_to_json, result_to_text
+from .connection import START, ServerConnection, ServerFailed, ServerRefusal, list_server
+from .conversion import files_to_json, result_to_text
 
 JSON = Any
 LISTING = "list_server"  # the importer's one tool: what the server says of itself
 CALL = 8.0  # seconds
 
 
-class World:
+class MCPWorld:
     """One server, and the episode's private folder."""
 
     rolls_back = False  # what a server did before it refused, it has done
@@ -36,7 +36,7 @@ class World:
     def __init__(self, pack: Path, root: Path) -> None:
         self.pack, self.root = pack, root
         self.how: dict[str, Any] = json.loads((pack / "mcp.json").read_bytes())
-        self._link: Link | None = None
+        self._connection: ServerConnection | None = None
         self._initial: files.Files = {}
 
     def tools(self) -> dict[str, dict[str, bool]]:
@@ -46,7 +46,7 @@ class World:
     def reset(self, initial: dict[str, Any], seed: int) -> None:
         """A fresh process of the server in a fresh folder; of one elsewhere a fresh session."""
         self._close()
-        self._lay(self._wanted(initial))
+        self._lay_out_files(self._collect_files(initial))
         self._open()
         if self.how.get("tools") and (again := self.how.get("reset")) is not None:
             try:
@@ -57,7 +57,7 @@ class World:
 
     def call(self, by: str, name: str, arguments: dict[str, Any], index: int) -> JSON:
         if name == LISTING and not self.how.get("tools"):
-            return self._linked().ask(list_server, START)
+            return self._require_connection().ask(list_server, START)
         return self._call(name, arguments)
 
     def dump(self) -> JSON:
@@ -70,7 +70,7 @@ class World:
     def restore(self, state: JSON) -> None:
         """The files as they were, and a server that finds them."""
         self._close()
-        self._lay({name.rstrip("/"): files.read_entry(entry) for name, entry in state["files"].items()})
+        self._lay_out_files({name.rstrip("/"): files.read_entry(entry) for name, entry in state["files"].items()})
         self._open()
 
     def check(self, name: str, by: str, arguments: dict[str, Any]) -> JSON:
@@ -78,7 +78,7 @@ class World:
 
     # -- files ----------------------------------------------------------------------------------------------------
 
-    def _wanted(self, initial: dict[str, Any]) -> files.Files:
+    def _collect_files(self, initial: dict[str, Any]) -> files.Files:
         """The pack's files, then the task's: `{"folder": …, "files": {name: {"text"} | {"base64"} | null}}`."""
         if unknown := initial.keys() - {"folder", "files"}:
             raise ValueError(f"initial has {sorted(unknown)}: it is {{folder: …, files: …}}")
@@ -93,25 +93,25 @@ class World:
                 wanted[name.rstrip("/")] = files.read_entry(entry)
         return wanted
 
-    def _lay(self, wanted: files.Files) -> None:
+    def _lay_out_files(self, wanted: files.Files) -> None:
         files.remove_files(self.root, wanted)
         files.write_files(self.root, wanted)
 
     # -- the server -----------------------------------------------------------------------------------------------
 
     def _open(self) -> None:
-        self._link = Link(self.how, self.root)
-        self._link.open()
+        self._connection = ServerConnection(self.how, self.root)
+        self._connection.open()
 
     def _close(self) -> None:
-        link, self._link = self._link, None
-        if link is not None:
-            link.close()
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
 
-    def _linked(self) -> Link:
-        if self._link is None:
+    def _require_connection(self) -> ServerConnection:
+        if self._connection is None:
             raise ServerFailed("there is no server: the episode was not set up")
-        return self._link
+        return self._connection
 
     def _call(self, name: str, arguments: dict[str, Any]) -> str:
         request = wire.CallToolRequest(params=wire.CallToolRequestParams(name=name, arguments=arguments))
@@ -119,7 +119,7 @@ class World:
         async def call(session: ClientSession) -> wire.CallToolResult:
             return await session.send_request(request, wire.CallToolResult)
 
-        found = self._linked().ask(call, self.how.get("call") or CALL)
+        found = self._require_connection().ask(call, self.how.get("call") or CALL)
         text = result_to_text(found)
         if found.is_error:
             raise ServerRefusal(text or "the tool failed without a word")

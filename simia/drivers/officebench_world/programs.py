@@ -18,14 +18,14 @@ MOST = 60_000  # bytes of output that an agent is shown
 
 
 @dataclass(frozen=True)
-class Ran:
+class ProgramResult:
     """`code` is None for a program that took too long and was stopped."""
 
     code: int | None
     output: str
 
 
-def surroundings(**more: str) -> dict[str, str]:
+def make_program_environment(**more: str) -> dict[str, str]:
     """Environment of a program: the interpreter's folder first, so that `python3` has the office libraries."""
     return {
         "PATH": f"{os.path.dirname(sys.executable)}:/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin",
@@ -41,20 +41,20 @@ def surroundings(**more: str) -> dict[str, str]:
     }
 
 
-def run(
+def run_program(
     command: Sequence[str],
     *,
     folder: str = "/",
     environment: Mapping[str, str] | None = None,
     kept: int | None = None,
     seconds: float = SECONDS,
-) -> Ran:
+) -> ProgramResult:
     """Run a program to its end. `kept`: a descriptor that it inherits. Raises `OSError` where it cannot be started."""
     with tempfile.TemporaryFile() as output:
         process = subprocess.Popen(
             command,
             cwd=folder,
-            env=dict(environment or surroundings()),
+            env=dict(environment or make_program_environment()),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -75,4 +75,4 @@ def run(
         size = output.seek(0, os.SEEK_END)
         output.seek(0)
         text = output.read(MOST).decode(errors="replace")
-    return Ran(code, text if size <= MOST else f"{text}\n… ({size - MOST:,} more bytes)")
+    return ProgramResult(code, text if size <= MOST else f"{text}\n… ({size - MOST:,} more bytes)")

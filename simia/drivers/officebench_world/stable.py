@@ -21,7 +21,7 @@ MOMENTS = (
 MOST = 64 << 20  # bytes that an archive may hold unpacked: the folder's own size
 
 
-def archive(data: bytes, now: datetime) -> bytes:
+def fix_archive_dates(data: bytes, now: datetime) -> bytes:
     """The same zip archive with every date set to `now`."""
     stamp = now.strftime("%Y-%m-%dT%H:%M:%SZ").encode()
     made = io.BytesIO()
@@ -37,14 +37,14 @@ def archive(data: bytes, now: datetime) -> bytes:
     return made.getvalue()
 
 
-def pdf(data: bytes) -> bytes:
+def fix_pdf_dates(data: bytes) -> bytes:
     """A PDF of another program without dates and identifiers; offsets stay, since nothing changes its length."""
     for pattern, sign in MOMENTS:
         data = pattern.sub(lambda found, sign=sign: found[1] + sign * len(found[2]), data)  # type: ignore[misc]
     return data
 
 
-def unpacked(data: bytes) -> bytes:
+def check_unpacked_size(data: bytes) -> bytes:
     """The archive itself. Raises `ValueError` for one that would unpack to more than the episode's folder holds."""
     with zipfile.ZipFile(io.BytesIO(data)) as held:
         size = sum(entry.file_size for entry in held.infolist())

@@ -56,7 +56,7 @@ def save_parquet(path: Path, found: list[dict[str, Any]]) -> None:
     parquet.write_table(pa.Table.from_pylist(found), path)
 
 
-def write(
+def write_tasks(
     path: Path, stage: EnvironmentConfig, split: str | None = None, at_least: int = 1, *, validates: bool = False
 ) -> int:
     """`rows_of` as a file; returns their number."""

@@ -37,11 +37,11 @@ class ServerFailed(Exception):  # noqa: N818 - a state of the server
     """The server cannot be used; one line says why."""
 
 
-class Link:
+class ServerConnection:
     """A thread in which the SDK speaks to one server."""
 
     def __init__(self, how: dict[str, Any], root: Path) -> None:
-        self._how, self._root = how, root
+        self._settings, self._root = how, root
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._errors = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115 - as long as the server lives
@@ -50,29 +50,29 @@ class Link:
         self._ready = threading.Event()
         self._leave = asyncio.Event()
         self._failure: BaseException | None = None
-        self._living: Any = None
+        self._session_task: Any = None
         self._program, self._status = "", ""
         self.junk: str | None = None
 
     def open(self) -> None:
         """Start it and shake hands. Raises `ServerFailed`."""
         self._thread.start()
-        self._living = asyncio.run_coroutine_threadsafe(self._live(), self._loop)
-        limit = self._how.get("start") or START
+        self._session_task = asyncio.run_coroutine_threadsafe(self._hold_session(), self._loop)
+        limit = self._settings.get("start") or START
         if not self._ready.wait(limit):
-            why = f"the server did not answer within {limit:g} s{self._said()}"
+            why = f"the server did not answer within {limit:g} s{self._read_last_output()}"
             self.close()
             raise ServerFailed(why)
         if self._failure is not None:
-            why = self._why(self._failure)
+            why = self._explain_failure(self._failure)
             self.close()
             raise ServerFailed(why)
 
-    async def _live(self) -> None:
+    async def _hold_session(self) -> None:
         try:
             async with (
-                self._transport() as (read, write),
-                ClientSession(read, write, message_handler=self._hear) as session,
+                self._open_transport() as (read, write),
+                ClientSession(read, write, message_handler=self._note_junk) as session,
             ):
                 await shake_hands(session)
                 self._session = session
@@ -85,23 +85,25 @@ class Link:
             self._ready.set()
 
     @contextlib.asynccontextmanager
-    async def _transport(self) -> AsyncIterator[Any]:
-        how = self._how
+    async def _open_transport(self) -> AsyncIterator[Any]:
+        how = self._settings
         if how["transport"] == "http":
-            headers = {name: fill_places(value, {}) for name, value in (how.get("headers") or {}).items()}
+            headers = {name: fill_variables(value, {}) for name, value in (how.get("headers") or {}).items()}
             timeout = httpx2.Timeout(START, read=300.0)
             async with (
-                httpx2.AsyncClient(headers=headers, timeout=timeout, event_hooks={"response": [self._see]}) as client,
-                streamable_http_client(fill_places(how["url"], {}), http_client=client) as streams,
+                httpx2.AsyncClient(
+                    headers=headers, timeout=timeout, event_hooks={"response": [self._note_status]}
+                ) as client,
+                streamable_http_client(fill_variables(how["url"], {}), http_client=client) as streams,
             ):
                 yield streams
             return
         places = {"ROOT": str(self._root)}
         if how.get("within"):  # a cached environment lies beside the one that runs this
             places["SERVER"] = str(Path(sys.prefix).parent / how["within"])
-        self._program, *words = [fill_places(word, places) for word in how["command"]]
+        self._program, *words = [fill_variables(word, places) for word in how["command"]]
         given = {name: os.environ[name] for name in how.get("variables") or [] if name in os.environ}
-        own = {name: fill_places(value, places) for name, value in (how.get("environment") or {}).items()}
+        own = {name: fill_variables(value, places) for name, value in (how.get("environment") or {}).items()}
         # Caches of programs are no state.
         quiet = {"XDG_CACHE_HOME": "/tmp/cache", "npm_config_cache": "/tmp/npm", "PYTHONDONTWRITEBYTECODE": "1"}
         parameters = StdioServerParameters(
@@ -114,21 +116,21 @@ class Link:
         async with stdio_client(parameters, errlog=self._errors) as streams:
             yield streams
 
-    async def _see(self, response: httpx2.Response) -> None:
+    async def _note_status(self, response: httpx2.Response) -> None:
         if response.status_code >= 400:
             self._status = f" (HTTP {response.status_code})"
 
-    async def _hear(self, message: Any) -> None:
+    async def _note_junk(self, message: Any) -> None:
         """Notifications are let be; a line that is no message is remembered."""
         if isinstance(message, Exception) and self.junk is None:
             said = getattr(message, "errors", lambda: [{"input": str(message)}])()[0].get("input")
-            self.junk = one_line(str(said))
+            self.junk = flatten_line(str(said))
 
     def ask(self, what: Callable[[ClientSession], Awaitable[Any]], limit: float) -> Any:
         """Something of the server. Raises `Refusal` for its errors, its silence and its end."""
         session = self._session
         if session is None:
-            raise ServerRefusal(self._hidden(f"the server has ended{self._said()}"))
+            raise ServerRefusal(self._mask_secrets(f"the server has ended{self._read_last_output()}"))
         self.junk = None
         asking = asyncio.run_coroutine_threadsafe(asyncio.wait_for(what(session), limit), self._loop)
         try:
@@ -136,46 +138,48 @@ class Link:
         except TimeoutError:
             asking.cancel()
             unread = "" if self.junk is None else f"; what it sent is no message that can be read: {self.junk[:100]!r}"
-            raise ServerRefusal(self._hidden(f"the server did not answer within {limit:g} s{unread}")) from None
+            raise ServerRefusal(self._mask_secrets(f"the server did not answer within {limit:g} s{unread}")) from None
         except MCPError as error:
             if error.code == wire.CONNECTION_CLOSED:
-                raise ServerRefusal(self._hidden(f"the server has ended{self._said()}")) from None
-            raise ServerRefusal(self._hidden(f"MCP error {error.code}: {error.message}")) from None
+                raise ServerRefusal(self._mask_secrets(f"the server has ended{self._read_last_output()}")) from None
+            raise ServerRefusal(self._mask_secrets(f"MCP error {error.code}: {error.message}")) from None
         except Exception as error:  # a reply that is none
-            raise ServerRefusal(self._hidden(f"the server's reply cannot be read: {one_line(str(error))}")) from None
+            raise ServerRefusal(
+                self._mask_secrets(f"the server's reply cannot be read: {flatten_line(str(error))}")
+            ) from None
 
     def close(self) -> None:
-        if self._living is not None:
+        if self._session_task is not None:
             self._loop.call_soon_threadsafe(self._leave.set)
             with contextlib.suppress(BaseException):
-                self._living.result(0.1 if not self._ready.is_set() else 6.0)
-            self._living.cancel()
+                self._session_task.result(0.1 if not self._ready.is_set() else 6.0)
+            self._session_task.cancel()
             with contextlib.suppress(BaseException):
-                self._living.result(6.0)
+                self._session_task.result(6.0)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._errors.close()
 
-    def _why(self, error: BaseException) -> str:
+    def _explain_failure(self, error: BaseException) -> str:
         """Why a server could not be started, in a line."""
         error = find_cause(error)
         if isinstance(error, ServerFailed):
-            return self._hidden(str(error))
-        if self._how["transport"] == "http":
+            return self._mask_secrets(str(error))
+        if self._settings["transport"] == "http":
             grant = self._status or " (a sandbox has no network unless network is granted)"
-            return self._hidden(
-                f"{self._how['url']} cannot be used: {one_line(str(error) or type(error).__name__)}{grant}"
+            return self._mask_secrets(
+                f"{self._settings['url']} cannot be used: {flatten_line(str(error) or type(error).__name__)}{grant}"
             )
         if isinstance(error, FileNotFoundError | PermissionError | NotADirectoryError):
             return f"the server's program {self._program} is not there, or cannot be run"
         if isinstance(error, MCPError) and error.code != wire.CONNECTION_CLOSED:
-            return self._hidden(f"the server refused to begin: {one_line(error.message)}")
+            return self._mask_secrets(f"the server refused to begin: {flatten_line(error.message)}")
         if isinstance(error, MCPError):
-            return self._hidden(f"the server ended at its start{self._said()}")
-        return self._hidden(
-            f"the server cannot be spoken to: {one_line(str(error) or type(error).__name__)}{self._said()}"
+            return self._mask_secrets(f"the server ended at its start{self._read_last_output()}")
+        return self._mask_secrets(
+            f"the server cannot be spoken to: {flatten_line(str(error) or type(error).__name__)}{self._read_last_output()}"
         )
 
-    def _said(self) -> str:
+    def _read_last_output(self) -> str:
         """Its last words: on stderr, or where messages should be."""
         with contextlib.suppress(OSError, ValueError):
             self._errors.seek(max(0, os.fstat(self._errors.fileno()).st_size - 4000))
@@ -183,10 +187,10 @@ class Link:
             if self.junk is not None:
                 return f"; it printed {self.junk!r} where messages should be"
             if lines:
-                return f": {one_line(next((line for line in reversed(lines) if 'Error' in line), lines[-1]))}"
+                return f": {flatten_line(next((line for line in reversed(lines) if 'Error' in line), lines[-1]))}"
         return ""
 
-    def _hidden(self, text: str) -> str:
+    def _mask_secrets(self, text: str) -> str:
         for secret in self._secrets:
             text = text.replace(secret, "***")
         return text
@@ -243,11 +247,11 @@ def find_cause(error: BaseException) -> BaseException:
     return error
 
 
-def one_line(text: str) -> str:
+def flatten_line(text: str) -> str:
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())[:300]
 
 
-def fill_places(text: str, places: Mapping[str, str]) -> str:
+def fill_variables(text: str, places: Mapping[str, str]) -> str:
     """`${ROOT}` is the private folder, `${SERVER}` the server's environment, any other name a variable that was granted.
 
     Raises `ServerFailed` for one that was not.

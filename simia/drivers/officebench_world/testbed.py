@@ -24,11 +24,11 @@ ACTIONS: dict[str, dict[str, Callable[..., str]]] = {}
 """App → action → function."""
 
 
-class Failed(Exception):  # noqa: N818 - an answer
+class ActionError(Exception):
     """What the action answers in place of its result."""
 
 
-class Desk(FileTools):
+class Testbed(FileTools):
     """An episode's files, as OfficeBench's paths name them: absolute below /testbed, or relative to the working folder."""
 
     @property
@@ -70,20 +70,20 @@ class Desk(FileTools):
             raise
 
 
-def action(name: str, *, writes: bool = False, opened: bool = True) -> Callable[[F], F]:
-    """Make a function `(desk, …) -> text` the tool `app.action`. `opened`: only while its app is open."""
+def register_action(name: str, *, writes: bool = False, opened: bool = True) -> Callable[[F], F]:
+    """Make a function `(testbed, …) -> text` the tool `app.action`. `opened`: only while its app is open."""
     app, _, short = name.partition(".")
 
     def register(function: F) -> F:
         @functools.wraps(function)
-        def call(desk: Desk, **arguments: Any) -> str:
-            current = desk.memory.get("app")
+        def call(testbed: Testbed, **arguments: Any) -> str:
+            current = testbed.memory.get("app")
             if opened and current != app:
                 what = f"the open app is {current}" if current else "no app is open"
                 return f"{MALFORMED} ({name}: {what}, so switch to {app} first.)"
             try:
-                return function(desk, **{key: single(value) for key, value in arguments.items()}).strip()
-            except Failed as answer:
+                return function(testbed, **{key: unwrap_single(value) for key, value in arguments.items()}).strip()
+            except ActionError as answer:
                 return str(answer)
 
         ACTIONS.setdefault(app, {})[short] = mark(call, "agent", writes=writes)
@@ -92,24 +92,24 @@ def action(name: str, *, writes: bool = False, opened: bool = True) -> Callable[
     return register
 
 
-def single(value: Any) -> Any:
+def unwrap_single(value: Any) -> Any:
     """A list of one is that one, as OfficeBench takes it."""
     return value[0] if isinstance(value, list) and len(value) == 1 else value
 
 
 @contextmanager
-def answering(words: str, *, why: bool = False) -> Iterator[None]:
+def answer_errors(words: str, *, why: bool = False) -> Iterator[None]:
     """Whatever goes wrong in here becomes this answer, with its reason in brackets where `why` is asked for."""
     try:
         yield
-    except (MemoryError, Failed):
+    except (MemoryError, ActionError):
         raise
     except Exception as error:
-        reason = said(error) if why else ""
-        raise Failed(f"{words} ({reason})" if reason else words) from None
+        reason = describe_error(error) if why else ""
+        raise ActionError(f"{words} ({reason})" if reason else words) from None
 
 
-def said(error: Exception) -> str:
+def describe_error(error: Exception) -> str:
     """An error's words where they are the same in every run: no address in memory, no temporary file's name."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
@@ -117,6 +117,6 @@ def said(error: Exception) -> str:
     return "" if " at 0x" in words or "/tmp/" in words else words
 
 
-def library(name: str) -> Any:
+def import_library(name: str) -> Any:
     """A module of the office environment, imported when it is first used."""
     return importlib.import_module(name)
