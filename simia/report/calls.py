@@ -1,7 +1,7 @@
-"""What was asked of the endpoint, as sums that the database makes: latency, failures, tokens and cost by fate and seed.
+"""Summarize the calls of a run with SQL: latency, failures, tokens and cost by outcome and seed.
 
-And how much of the prompts is the same each time: a law of this house is that the static part stands first, and only
-stored requests can say whether it is kept. What an endpoint says its cache served stands beside it.
+Also measure the common prefix of the stored prompts. Prompts put their static part first so that a prefix cache can
+serve it; the measured prefix is reported next to the cached tokens that the endpoint reports.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from simia.report.figures import EndpointFacts, PromptFacts, ReplyTotals, RunFac
 from simia.report.spread import Histogram
 
 MOST_ITEMS = 20_000
-MOST_SEEDS = 12  # of a pack, whose requests are read
-MOST_REQUESTS = 4  # of each such seed
-# A reply counts for the item that asked for it; an item's fate is `accepted`, `surplus` or its status.
+MOST_SEEDS = 12  # seeds of a pack whose requests are read
+MOST_REQUESTS = 4  # requests per seed
+# A reply counts for the item that requested it. An item's outcome is `accepted`, `surplus` or its status.
 TOKENS_BY_SEED = f"""
 SELECT CASE WHEN accepted.ord IS NOT NULL THEN 'accepted' WHEN item.status = 'passed' THEN 'surplus' ELSE item.status END,
   item.spec ->> '$.pack', item.spec ->> '$.seed', COUNT(*),
@@ -26,7 +26,7 @@ SELECT CASE WHEN accepted.ord IS NOT NULL THEN 'accepted' WHEN item.status = 'pa
 FROM attempt JOIN item ON item.id = attempt.item LEFT JOIN accepted ON accepted.ord = item.ord
 WHERE attempt.status = 'got' GROUP BY 1, 2, 3
 """
-# Milliseconds up to a second, then tenths: few enough values to count each.
+# Milliseconds below one second, tenths of a second above: few distinct values.
 LATENCY = """
 SELECT CASE WHEN took < 1 THEN CAST(took * 1000 AS INTEGER) ELSE CAST(took * 10 AS INTEGER) * 100 END, COUNT(*)
 FROM (SELECT got_at - asked_at AS took FROM attempt WHERE status = 'got' AND got_at >= asked_at) GROUP BY 1
@@ -34,6 +34,7 @@ FROM (SELECT got_at - asked_at AS took FROM attempt WHERE status = 'got' AND got
 
 
 def summarize_endpoint(run: Run) -> EndpointFacts:
+    """Read latency, failures and time span of the calls."""
     connection = run.ledger.db.ledger
     first, last = connection.execute("SELECT MIN(asked_at), MAX(got_at) FROM attempt").fetchone()
     took: Counter[int] = Counter(dict(connection.execute(LATENCY).fetchall()))
@@ -49,7 +50,7 @@ def summarize_endpoint(run: Run) -> EndpointFacts:
 
 
 def sum_spending(run: Run, facts: RunFacts) -> tuple[dict[str, ReplyTotals], dict[str, float]]:
-    """Fill what was spent by fate; return it by seed, and the share of each pack's prompts that the cache served."""
+    """Fill `facts.spent` by outcome. Return the totals by seed, and for each pack the share of prompt tokens that was cached."""
     seeds: dict[str, ReplyTotals] = defaultdict(ReplyTotals)
     packs: dict[str, ReplyTotals] = defaultdict(ReplyTotals)
     for fate, pack, seed, *figures in run.ledger.db.ledger.execute(TOKENS_BY_SEED):
@@ -62,13 +63,13 @@ def sum_spending(run: Run, facts: RunFacts) -> tuple[dict[str, ReplyTotals], dic
 
 
 def measure_prefixes(ledger: Ledger, served: dict[str, float]) -> list[PromptFacts]:
-    """What the prompts have in common: read from a few requests of some seeds of each pack."""
+    """Measure the common prefix of prompts, from a few requests of some seeds of each pack."""
     found = []
     for pack, seeds in sorted(choose_items(ledger).items()):
         groups = [texts for items in seeds.values() if (texts := read_prompts(ledger, items))]
         every = [text for texts in groups for text in texts]
         if len(every) < 2:
-            continue  # one request begins with all of itself
+            continue  # a single request has no common prefix
         static = measure_common_prefix(every)
         shared = [measure_common_prefix(texts) for texts in groups if len(texts) > 1]
         found.append(
@@ -85,7 +86,7 @@ def measure_prefixes(ledger: Ledger, served: dict[str, float]) -> list[PromptFac
 
 
 def choose_items(ledger: Ledger) -> dict[str, dict[str, list[str]]]:
-    """Items by pack and seed, from the beginning of the run: later ones are made in the same way."""
+    """Choose items by pack and seed from the start of the run; later items have prompts of the same kind."""
     found: dict[str, dict[str, list[str]]] = defaultdict(dict)
     for id_, spec in ledger.db.ledger.execute("SELECT id, spec FROM item ORDER BY rowid LIMIT ?", (MOST_ITEMS,)):
         about = orjson.loads(spec)
@@ -97,7 +98,7 @@ def choose_items(ledger: Ledger) -> dict[str, dict[str, list[str]]]:
 
 
 def read_prompts(ledger: Ledger, items: list[str]) -> list[str]:
-    """The prompts of these items as one text each, as far as they are stored."""
+    """Return the stored prompts of these items, one text per item."""
     found = []
     for item in items:
         for key in ledger.reply_keys(item)[:1]:
@@ -105,13 +106,13 @@ def read_prompts(ledger: Ledger, items: list[str]) -> list[str]:
             if row is not None:
                 try:
                     messages = ledger.request(row[0]).get("messages", [])
-                except Damaged:  # a text that `simia runs rebuild` could not read, which it said
+                except Damaged:  # `simia runs rebuild` has reported this text as unreadable
                     continue
                 found.append("\n".join(f"{m['role']}\n{m.get('content')}" for m in messages))
     return found
 
 
 def measure_common_prefix(texts: list[str]) -> int:
-    """How many characters all begin with: as many as the first and the last in the alphabet."""
+    """Return the length of the common prefix, which is the one of the first and the last text in alphabetical order."""
     first, last = min(texts), max(texts)
     return next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), min(len(first), len(last)))

@@ -1,4 +1,4 @@
-"""`simia runs diff` and `simia runs gc` on a terminal."""
+"""Print the results of `simia runs diff` and `simia runs gc`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ROWS = (
 
 
 def list_diversity_figures(run: Run) -> dict[str, float]:
-    """How various the accepted ones are, from the report's figures."""
+    """Return the diversity figures of the accepted trajectories, from the report."""
     facts = gather_facts(run)
     same, accepted = facts.overlap, max(facts.compared, 1)
     return {
@@ -50,6 +50,7 @@ def list_diversity_figures(run: Run) -> dict[str, float]:
 
 
 def print_difference(found: Difference, console: Console) -> None:
+    """Print differing settings, figures, rejection reasons and changed verdicts."""
     for title, changed in (
         ("settings that make the data (identity)", found.identity),
         ("prompts, seeds, model behind the names", found.facts),
@@ -134,7 +135,7 @@ def tabulate_reasons(found: Difference) -> Table:
 
 
 def tabulate_changed_verdicts(found: Difference) -> Table:
-    table = make_table(">items", "verdict in the one and in the other", "such as")
+    table = make_table(">items", "left verdict and right verdict", "examples")
     for kind, count in list(found.turned.items())[:MOST_TURNED]:
         such = [each.item for each in found.examples if each.kind == kind]
         table.add_row(f"{count:,}", make_plain_text(kind), make_plain_text(", ".join(such[:3])))
@@ -142,7 +143,7 @@ def tabulate_changed_verdicts(found: Difference) -> Table:
 
 
 def print_cleanup(found: list[Findings], console: Console, *, replies: bool) -> None:
-    """Runs with their sizes, and what could be freed of each."""
+    """Print the runs with their sizes and the space that can be freed."""
     if not found:
         console.print("no runs here")
         return
@@ -163,12 +164,12 @@ def describe_freeable(found: Findings, *, replies: bool) -> str:
     if found.problem:
         return found.problem
     if found.empty:
-        return "the whole run: it holds no reply"
+        return "the whole run: it has no replies"
     parts = [f"{found.rejected_bodies:,} bodies of rejected results"] if found.rejected_bodies else []
     if replies and found.spent_replies:
         parts.append(f"{found.spent_replies:,} replies of rejected items")
     parts += ["the page"] if found.page_size() else []
-    parts += ["unused room in the files"] if found.slack else []
+    parts += ["unused space in the files"] if found.slack else []
     return ", ".join(parts) or "nothing"
 
 

@@ -1,7 +1,7 @@
-"""One trajectory as a conversation on a terminal.
+"""Print a trajectory as a conversation on the terminal.
 
-What stands in a trajectory was written by a model and may hold anything: it is printed as plain text, without markup
-and without the control characters that would steer the reader's terminal.
+A model wrote the trajectory, so it may contain anything. It is printed as plain text, without markup and without
+control characters.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ COLOURS = {"user": "bold cyan", "assistant": "bold green", "tool": "bold yellow"
 
 
 def print_trajectory(t: Trajectory, console: Console) -> None:
-    """As a conversation. The policy and the tools are left out: they are the same for all of a pack."""
+    """Print the messages and issues. The policy and the tools are omitted: they are the same for the whole pack."""
     origin = f" from seed {', '.join(t.provenance.seed_ids)}" if t.provenance.seed_ids else ""
     console.rule(make_plain_text(f"{t.task_id or t.id}{origin}"), style="dim")
     for message in t.messages:

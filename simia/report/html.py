@@ -1,9 +1,8 @@
-"""The report as one self-contained page: figures, bars, and a sample of trajectories to read.
+"""Write the report as one self-contained HTML page: figures, charts, and a sample of trajectories.
 
-What a model wrote must never act in the reader's browser. Everything is escaped where it is put in, and the page's
-policy allows no request at all and no script but our own, by its hash: an escape forgotten some day would still do
-nothing. Template, style and script are files in `prompts/report/`, so that a user can replace each; the template renders
-in Jinja's sandbox.
+Text written by a model must never run in the reader's browser. All text is escaped, and the page's content security
+policy forbids requests and allows only our script, by its hash, so that a missing escape does no harm. Template, style
+and script are files in `prompts/report/` that a user can replace; the template is rendered in Jinja's sandbox.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from simia.report.sample import sample_items as choose
 
 
 def write_html(run: Run, facts: RunFacts, path: Path, *, sample: int = 40) -> None:
-    """Write the page. `sample`: how many random accepted ones, and how many rejected, can be read on it at most."""
+    """Write the page. `sample`: maximal number of random accepted and of rejected trajectories on it."""
     environment = ImmutableSandboxedEnvironment(
         loader=jinja2.FunctionLoader(read_page_file),
         autoescape=True,
@@ -77,12 +76,12 @@ def write_html(run: Run, facts: RunFacts, path: Path, *, sample: int = 40) -> No
 
 
 def dump_settings(run: Run) -> str:
-    """What makes the data. The endpoint's section stays at home: a page is passed on, an address may be private."""
+    """Return the settings that determine the data as YAML, without the endpoint's section: its address may be private."""
     identity = run.ledger.meta("identity") or {}
     kept = {name: value for name, value in identity.items() if name != "llm"}
     return yaml.safe_dump(kept, sort_keys=False, allow_unicode=True)
 
 
 def read_page_file(name: str) -> str:
-    """One of the page's files."""
+    """Read a file of the page."""
     return resources.find_resource("prompts", f"report/{name}").read_text(encoding="utf-8").strip()

@@ -1,6 +1,6 @@
-"""Small plots as SVG, written by hand: estimates with intervals, and lines over steps. No library, the same bytes each time.
+"""Render small plots as SVG: estimates with intervals, and lines over steps. The output is byte-identical each time.
 
-A plot is for a page of documentation or a run's folder, so it has a white ground of its own and reads alike in both modes.
+A plot has a white background, so that it is readable on light and dark pages.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ INK, FAINT = "#222", "#d4d4d4"
 
 @dataclass(frozen=True, slots=True)
 class PlotDot:
-    """A share with its interval; all from 0 to 1. `colour`: which of the six."""
+    """A share with its interval, all from 0 to 1. `colour`: index into `COLOURS`."""
 
     label: str
     value: float
@@ -37,7 +37,7 @@ class PlotLine:
 
 @dataclass(frozen=True, slots=True)
 class PlotPanel:
-    """A title with dots below each other, or with lines over a common axis of steps."""
+    """A title with rows of dots, or with lines over a common axis of steps."""
 
     title: str
     dots: Sequence[PlotDot] = ()
@@ -46,6 +46,8 @@ class PlotPanel:
 
 @dataclass(slots=True)
 class SvgCanvas:
+    """SVG elements and the vertical position of the next panel."""
+
     parts: list[str] = field(default_factory=list)
     top: float = 8.0
 
@@ -64,7 +66,7 @@ class SvgCanvas:
 
 
 def render_svg(panels: Sequence[PlotPanel]) -> str:
-    """The panels below each other. Values outside of 0 to 1 are drawn at the edge."""
+    """Render the panels below each other. Values outside 0 to 1 are drawn at the edge."""
     page = SvgCanvas()
     for panel in panels:
         page.text(12, page.top + 18, panel.title, bold=True)
@@ -83,7 +85,7 @@ def render_svg(panels: Sequence[PlotPanel]) -> str:
 
 
 def scale_share(value: float) -> float:
-    """A share's place from left to right."""
+    """Return the x coordinate of a share."""
     return LEFT + min(max(value, 0.0), 1.0) * (WIDTH - LEFT - RIGHT)
 
 
@@ -120,7 +122,7 @@ def draw_lines(page: SvgCanvas, lines: Sequence[PlotLine]) -> None:
             f"{scale_share((step - 1) / max(last - 1, 1)):.1f},{bottom - LINES * min(max(value, 0.0), 1.0):.1f}"
             for step, value in line.points
         )
-        dashes = f' stroke-dasharray="{5 + n} {3 + n}"' if n else ""  # lines that coincide are seen all the same
+        dashes = f' stroke-dasharray="{5 + n} {3 + n}"' if n else ""  # keeps coinciding lines visible
         page.parts.append(f'<polyline points="{places}" fill="none" stroke="{colour}" stroke-width="2"{dashes}/>')
         page.line(12, page.top + 14 * n + 6, 28, page.top + 14 * n + 6, colour, 2)
         page.text(34, page.top + 14 * n + 10, line.label)

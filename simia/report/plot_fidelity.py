@@ -1,4 +1,4 @@
-"""The plot of `simia fidelity`: one row of dots and one line for each way of simulating."""
+"""The plot of `simia fidelity`: one row of dots and one line for each variant of the simulator."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from simia.report.plot import PlotDot, PlotLine, PlotPanel
 
 
 def make_fidelity_panels(found: Mapping[str, Fidelity]) -> list[PlotPanel]:
-    """What a plot shows of several ways, by their names: F1, what is said again, and how far the changes go astray. Names that end in
-    "no ledger" have a colour of their own."""
+    """Make the panels for several named variants: F1, repeated values, and distance of the changes. Names that end in "no ledger"
+    have a colour of their own."""
     shown: list[PlotPanel] = []
     for measure, title in (
         ("value_f1", "F1 of the values, against the real world"),
-        ("memory", "Values said before that are said again"),
+        ("memory", "Earlier values that are repeated"),
     ):
         made = [(name, each.interval(measure)) for name, each in found.items()]
         dots = [
@@ -28,5 +28,5 @@ def make_fidelity_panels(found: Mapping[str, Fidelity]) -> list[PlotPanel]:
         PlotLine(name, list(each.distance.items()), n) for n, (name, each) in enumerate(found.items()) if each.distance
     ]
     if lines:
-        shown.append(PlotPanel("Distance of the named changes from the real ones, by step", lines=lines))
+        shown.append(PlotPanel("Distance of the simulated changes from the real ones, by step", lines=lines))
     return shown

@@ -1,7 +1,7 @@
-"""Stored trajectories as the plain rows that they are: building 90,000 models would cost more than all the figures.
+"""Read stored trajectories as plain dictionaries: building 90,000 models would take longer than all the figures.
 
-Only what the ledger wrote is read here, so that its shape is known; a row of an older version is lifted first. What
-thousands of rows share, their head (system text and tools), is looked at once, and a conversation is walked once.
+Only rows that the ledger wrote are read, so their shape is known; rows of an older version are upgraded first. The head
+of a trajectory (system text and tools), which thousands of rows share, is read once, and each conversation once.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Row = dict[str, Any]
 
 @dataclass(slots=True)
 class TrajectoryHead:
-    """What the figures want of a system text and its tools."""
+    """The facts about a system text and its tools that the figures need."""
 
     pack: str
     system: str
@@ -43,7 +43,7 @@ class TrajectoryHead:
 
 @dataclass(slots=True)
 class ConversationFacts:
-    """One walk through a conversation."""
+    """The facts about one conversation that the figures need."""
 
     messages: int
     users: list[str] = field(default_factory=list)
@@ -55,7 +55,7 @@ class ConversationFacts:
 
 
 def summarize_conversation(row: Row) -> ConversationFacts:
-    """Recovered: a tool answered with an error, and a call of a later turn succeeded."""
+    """Collect the facts in one pass. Recovered: a tool returned an error, and a call of a later turn succeeded."""
     messages = upgrade_row(row).get("messages", [])
     story = ConversationFacts(len(messages))
     turn, failed_in = 0, None
@@ -79,7 +79,7 @@ def summarize_conversation(row: Row) -> ConversationFacts:
 
 
 def count_row_tokens(row: Row, story: ConversationFacts) -> int:
-    """What `check.estimate_tokens` says of the conversation, its head left out."""
+    """Estimate the tokens of the conversation without its head, as `check.estimate_tokens` does."""
     messages = row.get("messages", [])
     texts = [join_text_parts(message.get("content")) for message in messages]
     reasoning = [message["reasoning"] for message in messages if message.get("reasoning")]
@@ -92,7 +92,7 @@ def count_row_tokens(row: Row, story: ConversationFacts) -> int:
 
 
 def join_text_parts(content: Any) -> str:
-    """As `Message.text`."""
+    """Return the text of a message's content, as `Message.text` does."""
     if type(content) is str:
         return content
     if isinstance(content, list):

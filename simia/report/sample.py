@@ -1,8 +1,8 @@
-"""Which trajectories of a run can be read on its page, and how each is laid out there.
+"""Choose the trajectories that the report's page shows, and lay each out.
 
-Accepted ones are drawn at random over the whole run (the same ones each time), so that what holds of the sample holds of
-the run; beside them stands one of each seed, as far as there is room, and rejected ones of every reason in its turn: a
-reviewer wants to see one of each before a second of any. The page stays small whatever the run: what is long is cut.
+Accepted trajectories are sampled at random over the whole run, with a fixed seed, so that the sample represents the
+run. In addition, the page shows accepted trajectories of each seed and rejected ones of each reason, in turn, so that a
+reviewer sees one of each before a second of any. Long texts are cut, so that the page stays small.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ PLACE = re.compile(r"messages\[(\d+)\]")
 MOST_REPLY = 6_000
 MOST_LINE = 96
 MOST_TEXT = 3_000  # characters of one message
-MOST_SHOWN = 30_000  # of one trajectory
-MOST_PAGE = 1_500_000  # of all
+MOST_SHOWN = 30_000  # characters of one trajectory
+MOST_PAGE = 1_500_000  # characters of all trajectories
 
 
 @dataclass(slots=True)
 class SampleTurn:
-    """A message with the findings on it. `left_out`: how many characters of its text are not shown."""
+    """A message with its findings. `left_out`: number of characters of its text that are not shown."""
 
     message: Message
     issues: list[Issue] = field(default_factory=list)
@@ -41,7 +41,7 @@ class SampleTurn:
 
 @dataclass(slots=True)
 class SampleItem:
-    """One item: its trajectory turn by turn or, where none could be read, what the model replied."""
+    """One item: its trajectory turn by turn or, if none could be parsed, the model's reply."""
 
     item: str
     verdict: str
@@ -66,9 +66,9 @@ class SampleItem:
 
     @property
     def title(self) -> str:
-        """What the user wants, or how the reply begins."""
-        said = next((turn.message.text for turn in self.turns if turn.message.role == "user"), self.reply)
-        return " ".join(said.split())[:160]
+        """The beginning of the user's first message, or of the reply."""
+        text = next((turn.message.text for turn in self.turns if turn.message.role == "user"), self.reply)
+        return " ".join(text.split())[:160]
 
     @property
     def meaning(self) -> str:
@@ -76,7 +76,7 @@ class SampleItem:
 
 
 def sample_items(run: Run, most: int) -> list[SampleItem]:
-    """At most `most` accepted ones at random, half as many more of seeds in their turn, and `most` rejected ones."""
+    """Sample at most `most` accepted items at random, half as many more from the seeds in turn, and `most` rejected items."""
     connection = run.ledger.db.ledger
     seeds: dict[str, list[str]] = defaultdict(list)
     kept: list[str] = []
@@ -106,7 +106,7 @@ def sample_items(run: Run, most: int) -> list[SampleItem]:
 
 
 def balance_kinds(plan: list[tuple[str, str, str]]) -> list[tuple[str, str, str]]:
-    """One of each kind in turn, so that a page without room for all has some of every kind."""
+    """Interleave the kinds, so that a page that cannot show all items shows some of every kind."""
     kinds: dict[str, list[tuple[str, str, str]]] = defaultdict(list)
     for one in plan:
         kinds[one[2]].append(one)
@@ -114,7 +114,7 @@ def balance_kinds(plan: list[tuple[str, str, str]]) -> list[tuple[str, str, str]
 
 
 def take_in_turn(groups: list[list[str]], most: int) -> list[str]:
-    """One of each group, then a second of each, until there are enough."""
+    """Take one of each group, then a second of each, up to `most` in total."""
     longest = max(map(len, groups), default=0)
     rounds = (group[i] for i in range(min(longest, most)) for group in groups if i < len(group))
     return list(islice(rounds, most))
@@ -155,7 +155,7 @@ def load_sample_item(run: Run, item: str, verdict: str, drawn: str = "random") -
 
 
 def fit_turns(messages: list[Message]) -> tuple[list[SampleTurn], int]:
-    """As many turns as there is room for, long texts cut, and their size."""
+    """Return as many turns as fit, with long texts cut, and their size in characters."""
     turns, size = [], 0
     for message in messages:
         text = message.text
@@ -172,7 +172,7 @@ def fit_turns(messages: list[Message]) -> tuple[list[SampleTurn], int]:
 
 
 def format_result(text: str) -> str:
-    """A tool's result, laid out if it is a JSON object or list; as it stands if not."""
+    """Indent a tool's result if it is a JSON object or list; return other text unchanged."""
     if text[:1] not in ("{", "["):
         return text
     try:
@@ -186,6 +186,6 @@ def format_arguments(call: ToolCall) -> str:
 
 
 def lay_out_json(value: Any) -> str:
-    """On one line if it fits there."""
+    """Write JSON on one line if it fits, else indented."""
     line = json.dumps(value, ensure_ascii=False)
     return line if len(line) <= MOST_LINE else json.dumps(value, ensure_ascii=False, indent=2)

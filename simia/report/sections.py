@@ -1,6 +1,6 @@
-"""The lines and tables that a large run adds to a report: where it comes from, over time, what it took, what recurs.
+"""Rows of the report's sections: spending, prompts, endpoint, timeline, frequent values.
 
-Each is a list of plain rows, so that the terminal and the page say the same.
+Each section is a list of plain rows, which the terminal and the page both show.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ NAMES = {
 
 
 def list_spending(facts: RunFacts) -> list[tuple[str, ...]]:
-    """Fate of the items, replies, tokens in, cached share, tokens out, cost."""
+    """List per outcome: outcome, replies, tokens in, cached share, tokens out, cost."""
     rows = [(fate, *format_totals(facts.spent[fate])) for fate in FATES if fate in facts.spent]
     return rows
 
@@ -38,7 +38,7 @@ def format_spending(spent: ReplyTotals) -> str:
 
 
 def describe_cost_per_accepted(facts: RunFacts) -> str:
-    """What one accepted trajectory took, with all that was thrown away for it."""
+    """Describe the tokens and the cost per accepted trajectory, rejected ones included."""
     if not facts.accepted or not facts.spent:
         return ""
     whole = ReplyTotals()
@@ -53,14 +53,14 @@ def describe_cost_per_accepted(facts: RunFacts) -> str:
 
 
 def list_prefix_lines(facts: RunFacts) -> list[tuple[str, str]]:
-    """Per pack: what a prefix cache could serve, and what the endpoint says it did."""
+    """List per pack the share of a prompt that a prefix cache could serve, and the share that the endpoint reports."""
     found = []
     for each in facts.static:
         served = (
-            "nothing said by the endpoint" if each.served is None else f"{each.served:.0%} served, the endpoint says"
+            "no cache figures from the endpoint" if each.served is None else f"{each.served:.0%} cached by the endpoint"
         )
-        could = f"{100 * each.static // each.characters}% of a prompt is the same in all"
-        seed = f"{100 * each.of_seed // each.characters}% in all of one seed"
+        could = f"{100 * each.static // each.characters}% of a prompt is the same in all items"
+        seed = f"{100 * each.of_seed // each.characters}% in all items of one seed"
         found.append((each.pack or "no pack", f"{could}, {seed}; {served} ({each.requests} requests read)"))
     return found
 
@@ -93,7 +93,7 @@ def format_time(at: float) -> str:
 
 
 def list_timeline_lines(facts: RunFacts) -> list[tuple[str, str]]:
-    """How yield, repetition and novelty went from the first item to the last: a run that runs dry shows here."""
+    """List acceptance, repetition and novelty over the run: declining yield shows here."""
     if len(facts.timeline) < 2:
         return []
     ends = facts.timeline[0], facts.timeline[-1]
@@ -126,7 +126,7 @@ def divide(part: int, whole: int) -> float:
 
 
 def draw_sparkline(shares: list[float]) -> str:
-    """One character a share, full height for all."""
+    """Draw one character per share, at full height for 1."""
     return "".join(SPARKS[round(share * (len(SPARKS) - 1))] for share in shares)
 
 
@@ -136,7 +136,7 @@ def draw_histogram(histogram: Histogram) -> str:
 
 
 def list_frequent(facts: RunFacts) -> list[tuple[str, list[tuple[str, int, str]]]]:
-    """What recurs most in accepted ones: name of the list, then (thing, count, share)."""
+    """List the most frequent values of accepted trajectories: name of the list, then (value, count, share)."""
     found = []
     for kind, things in facts.frequent.items():
         whole = facts.compared if kind == "identifiers" else facts.accepted
@@ -151,6 +151,6 @@ def shorten_text(text: str) -> str:
 
 
 def draw_nearness(facts: RunFacts) -> str:
-    """Of accepted ones by how many tenths of their user's five-word runs a seed has too."""
+    """Draw the distribution of the share of user 5-grams that occur in seeds."""
     total = sum(facts.nearness)
     return draw_histogram(Histogram(counts=facts.nearness)) if total else ""

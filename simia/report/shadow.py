@@ -1,7 +1,7 @@
-"""What both worlds said in a rollout with `backend=shadow`: one line for a run, and call by call for an episode.
+"""Compare both worlds of a rollout with `backend=shadow`: one line for a run, and call by call for an episode.
 
-Two answers agree when both refuse, or both succeed with the same values. How near they come otherwise is measured by
-`simia fidelity`.
+Two answers agree if both refuse, or if both succeed with the same values. `simia fidelity` measures how similar other
+answers are.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ LONGEST = 200  # characters of an error
 
 
 def list_compared_calls(run: Run, item: str) -> list[dict[str, Any]]:
-    """What both worlds said in an episode; `episode` names it."""
+    """Return the compared calls of an episode, each with `episode` set."""
     body = run.ledger.result(item)
-    told = (body["trajectory"].get("evidence") or {}).get("differences", []) if body and body["trajectory"] else []
-    return [{**row, "episode": item} for row in told]
+    rows = (body["trajectory"].get("evidence") or {}).get("differences", []) if body and body["trajectory"] else []
+    return [{**row, "episode": item} for row in rows]
 
 
 def summarize_shadow(run: Run) -> str | None:
-    """How many calls were compared, agree and were lost; None where there was no shadow."""
+    """Summarize how many calls were compared, agree and were lost; None without a shadow back end."""
     if run.saved_config().get("backend") != "shadow":
         return None
     rows = [row for item in run.ledger.items() for row in list_compared_calls(run, item.id)]
@@ -52,10 +52,10 @@ def answers_agree(row: Row) -> bool:
 
 
 def print_differences(rows: Sequence[Row], to: Console) -> None:
-    """Each call of an episode; both answers where they are not alike."""
+    """Print each call of an episode, with both answers where they differ."""
     if not rows:
         return
-    to.print("beside the real world, the simulated one:", highlight=False)
+    to.print("simulated world compared with the real one:", highlight=False)
     for row in rows:
         fate = "lost" if "lost" in row else "agrees" if answers_agree(row) else "differs"
         lines = [f"{row['step']}. {row['name']} {write_compact_json(row['arguments'])}: {fate}"]
@@ -69,5 +69,5 @@ def print_differences(rows: Sequence[Row], to: Console) -> None:
             to.print(make_plain_text(f"  {line}"), soft_wrap=True)
 
 
-def format_answer(said: Row) -> str:
-    return f"{'refuses: ' if said['failed'] else ''}{write_compact_json(said['content'])}"
+def format_answer(answer: Row) -> str:
+    return f"{'refuses: ' if answer['failed'] else ''}{write_compact_json(answer['content'])}"

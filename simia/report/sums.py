@@ -1,6 +1,6 @@
-"""What a report keeps of a run's results: counts alone, so that any number can be read, in parts, by several processes.
+"""The sums that a report keeps of a run's results: counts only, so that several processes can each read a part.
 
-The sums of two parts that follow each other add up to those of the whole; nothing in them depends on where a part ends.
+The sums of two consecutive parts add up to those of both; they do not depend on where a part ends.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from simia.report.frequent import LossyCounter
 
 BINS = 40
 EXAMPLES = 3
-TENTHS = 11  # none at all, and ten tenths
-MOST_INVENTED = 1_000  # a model can invent names without end
+TENTHS = 11  # 0 for none, 10 for all
+MOST_INVENTED = 1_000  # bounds the memory: a model can invent any number of names
 
 
 @dataclass(slots=True)
 class Sums:
-    """Each key says of what: (seed, verdict, reason), (bin, verdict), (pack, tool, verdict)."""
+    """Counters keyed by (seed, verdict, reason), (bin, verdict) and (pack, tool, verdict)."""
 
     outcomes: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     names: dict[str, tuple[str, str]] = field(default_factory=dict)  # of a seed: its name and its pack
@@ -32,7 +32,7 @@ class Sums:
     versions: Counter[str] = field(default_factory=Counter)
     tools: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     lengths: dict[str, Counter[int]] = field(default_factory=lambda: defaultdict(Counter))
-    first_bin: dict[int, int] = field(default_factory=dict)  # sequence of tools → the first stretch that has it
+    first_bin: dict[int, int] = field(default_factory=dict)  # hash of a tool sequence → first bin with it
     nearness: list[int] = field(default_factory=lambda: [0] * TENTHS)
     frequent: dict[str, LossyCounter] = field(default_factory=lambda: defaultdict(LossyCounter))
 
@@ -41,7 +41,7 @@ class Sums:
             self.invented[name] += times
 
     def add(self, later: Sums) -> None:
-        """Take in the sums of the part that follows."""
+        """Add the sums of the next part."""
         for name in ("outcomes", "bins", "repairs", "figures", "versions", "tools"):
             getattr(self, name).update(getattr(later, name))
         self.names |= later.names
@@ -61,8 +61,8 @@ class Sums:
 
     @property
     def overlap(self) -> SeedOverlap:
-        counted = {name: self.figures[name] for name in SeedOverlap.model_fields if name in self.figures}
-        return SeedOverlap(**counted | {"sequences": len(self.first_bin)})
+        figures = {name: self.figures[name] for name in SeedOverlap.model_fields if name in self.figures}
+        return SeedOverlap(**figures | {"sequences": len(self.first_bin)})
 
 
 def make_small_counter() -> LossyCounter:

@@ -1,8 +1,8 @@
-"""From a run's items and results to sums, and from sums to figures.
+"""Sum a run's items and results, and compute the figures from the sums.
 
-Reading words and identifiers costs more than all the rest. In a large run they are read in some accepted trajectories
-alone, chosen by the hash of their id (seeds take turns, so that every fourth one may be of the same few seeds), and every
-figure that comes of them says of how many it is.
+Comparing words and identifiers takes longer than everything else. In a large run only some accepted trajectories are
+compared, chosen by the hash of their id (seeds take turns, so every fourth item may come from the same few seeds).
+Figures based on them state the number of compared trajectories.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from simia.trajectory import Trajectory, digest
 
 TOP = 8
 OPENING = 6  # words
-COMPARED = 20_000  # about so many accepted trajectories are compared with the seeds at most
+COMPARED = 20_000  # approximate maximum of accepted trajectories that are compared with the seeds
 LENGTHS = ("messages", "calls", "tokens")
 REPEATS = {str(code) for code in (Code.DUPLICATE, Code.NEAR_DUPLICATE, Code.SEED_COPY)}
-# Two findings are alike if they differ in values alone.
+# Two findings that differ only in values count as one.
 QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
 DIGITS = re.compile(r"\d+")
 
 
 class Tally:
-    """Sums over the items that it is shown, in the run's order.
+    """Add up items in the run's order.
 
-    `width`: how many ords make a bin; `every`: one in so many accepted trajectories is compared with the seeds.
+    `width`: number of ords in a bin; `every`: one in `every` accepted trajectories is compared with the seeds.
     """
 
     def __init__(self, seeds: dict[str, Trajectory], width: int, every: int, shared: dict[str, Row]) -> None:
@@ -50,13 +50,13 @@ class Tally:
         self._index = SeedIndex(seeds)
         self._width = width
         self._every = every
-        self._shared = shared  # the heads that results leave out and name
+        self._shared = shared  # heads that results refer to by hash
         self._heads: dict[tuple[str, str], TrajectoryHead] = {}
 
-    def item(
+    def add_item(
         self, id_: str, ord_: int, spec: dict[str, Any], verdict: str, reason: str | None, detail: str | None
     ) -> None:
-        """One planned item. `verdict`: accepted, surplus, rejected, failed or open."""
+        """Add one planned item. `verdict`: accepted, surplus, rejected, failed or open."""
         sums, seed = self.sums, str(spec.get("seed"))
         why = str(reason or Code.INTERNAL) if verdict in ("rejected", "failed") else ""
         sums.outcomes[seed, verdict, why] += 1
@@ -70,8 +70,8 @@ class Tally:
             if len(sums.examples[why]) < EXAMPLES:
                 sums.examples[why].append(id_)
 
-    def result(self, id_: str, ord_: int, seed_id: str, verdict: str, body: Row) -> None:
-        """What was derived from one reply."""
+    def add_result(self, id_: str, ord_: int, seed_id: str, verdict: str, body: Row) -> None:
+        """Add the result that was derived from one reply."""
         sums, row = self.sums, body["trajectory"]
         sums.repairs.update(set(body["repairs"]))
         if row is None or verdict == "surplus":
@@ -133,7 +133,7 @@ class Tally:
 def fill_facts(
     facts: RunFacts, sums: Sums, seeds: dict[str, Trajectory], width: int, spent: dict[str, ReplyTotals]
 ) -> None:
-    """Set the figures that follow from the sums."""
+    """Set the figures that are computed from the sums."""
     per_seed = {
         id_: SeedFacts(name=seed.task_id or id_, pack=seed.pack or "", licence=seed.provenance.licence or "unknown")
         for id_, seed in seeds.items()
@@ -174,7 +174,7 @@ def fill_facts(
 
 
 def count_verdict(sums: Sums, verdict: str) -> dict[str, int]:
-    """Items of a verdict by reason, the most frequent first; of equals, the one that came first."""
+    """Count the items of a verdict by reason, the most frequent first; ties in order of occurrence."""
     found: dict[str, int] = {}
     for (_, kind, reason), count in sums.outcomes.items():
         if kind == verdict:
@@ -183,7 +183,7 @@ def count_verdict(sums: Sums, verdict: str) -> dict[str, int]:
 
 
 def count_tools(sums: Sums, seeds: dict[str, Trajectory]) -> list[ToolFacts]:
-    """Every tool that a seed or a result lists, once for each pack."""
+    """Count the calls of every tool that a seed or a result lists, per pack."""
     found: dict[tuple[str, str], ToolFacts] = {}
     for seed in seeds.values():
         pack = seed.pack or ""
@@ -220,11 +220,11 @@ def compute_sample_interval(most_ord: int) -> int:
 
 
 def hash_text(text: str) -> int:
-    """A hash that is the same in every process."""
+    """Return a hash that is the same in every process."""
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest())
 
 
 def strip_values(detail: str, reason: str) -> str:
-    """A finding without its place and its values, so that the same mistake counts as one."""
-    said = detail.partition(": ")[2] if detail.startswith(reason) else detail
-    return DIGITS.sub("#", QUOTED.sub("…", said))[:160] or "no detail"
+    """Remove location and values from a finding, so that equal mistakes are counted together."""
+    text = detail.partition(": ")[2] if detail.startswith(reason) else detail
+    return DIGITS.sub("#", QUOTED.sub("…", text))[:160] or "no detail"

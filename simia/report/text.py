@@ -1,4 +1,4 @@
-"""The report on a terminal of 80 columns. What a model wrote is printed as plain text (see conversation.py)."""
+"""Print the report on a terminal of 80 columns. Model output is printed as plain text (see conversation.py)."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ MOST_TOOLS = 40
 MOST_SEEDS = 8
 MOST_FREQUENT = 3
 MOST_WIDTH = 100
-STRUCTURAL = "nobody has judged these for truth: the checks are structural, so read a sample"
+STRUCTURAL = "only structure was checked: run `simia judge` or read a sample"
 ATTEMPTS = {"got": "answered", "sent": "without an answer", "failed": "failed", "lost": "answered, their replies lost"}
 
 
 def print_report(facts: RunFacts, console: Console) -> None:
-    """The figures as tables."""
+    """Print the figures as tables."""
     width = min(console.width, MOST_WIDTH)
     console.print(Text(f"run {facts.run}", style="bold"), tabulate_summary(facts), width=width)
     for title, table in (
         ("rejected", tabulate_rejections(facts)),
         ("from the first item to the last", tabulate_pairs(sections.list_timeline_lines(facts))),
-        ("what the replies took", tabulate_spending(facts)),
+        ("tokens and cost", tabulate_spending(facts)),
         (
             "prompts and endpoint",
             tabulate_pairs(sections.list_prefix_lines(facts) + sections.list_endpoint_lines(facts)),
         ),
-        ("how varied they are (in brackets: the seeds)", tabulate_pairs(variety.list_variety_lines(facts))),
+        ("diversity (in brackets: the seeds)", tabulate_pairs(variety.list_variety_lines(facts))),
         ("overlap with the seeds", tabulate_overlap(facts)),
         ("tools: calls in accepted and rejected trajectories, and in the seeds", tabulate_tools(facts)),
-        ("most frequent in accepted ones", tabulate_frequent(facts)),
+        ("most frequent in accepted trajectories", tabulate_frequent(facts)),
         ("packs and seeds", tabulate_seeds(facts)),
     ):
         if table is not None:
@@ -56,7 +56,7 @@ def tabulate_summary(facts: RunFacts) -> Table:
 
 
 def list_summary_lines(facts: RunFacts) -> list[tuple[str, str]]:
-    """Name and value of each line; the page shows the same."""
+    """List name and value of each summary line, for the terminal and the page."""
     found = [("state", facts.state)]
     if facts.created is not None:
         found.append(("created", time.strftime("%Y-%m-%d %H:%M", time.localtime(facts.created))))
@@ -70,7 +70,7 @@ def list_summary_lines(facts: RunFacts) -> list[tuple[str, str]]:
     calls = ", ".join(f"{count:,} {ATTEMPTS.get(status, status)}" for status, count in facts.attempts.items())
     found.append(("calls", calls or "none sent"))
     if facts.possibly_paid_twice:
-        found.append(("", f"{facts.possibly_paid_twice:,} possibly paid twice: on their way when the process ended"))
+        found.append(("", f"{facts.possibly_paid_twice:,} possibly paid twice: in flight when the process ended"))
     found += [("tokens", format_tokens(facts)), ("cost", format_run_cost(facts))]
     if facts.repairs:
         found.append(
@@ -92,7 +92,7 @@ def list_summary_lines(facts: RunFacts) -> list[tuple[str, str]]:
 
 
 def tabulate_rejections(facts: RunFacts) -> Table | None:
-    """Each reason with its most frequent finding and an item to look at."""
+    """Tabulate each reason with its most frequent finding and an example item."""
     if not facts.rejected:
         return None
     table = make_table("reason", ">items", ">share", "meaning")
@@ -157,24 +157,24 @@ def tabulate_overlap(facts: RunFacts) -> Table | None:
 
 
 def list_overlap_lines(facts: RunFacts) -> list[tuple[str, str]]:
-    """Figure and what it is a share of; the page shows the same."""
+    """List each figure with its description, for the terminal and the page."""
     same, accepted = facts.overlap, facts.compared
     found = [
         (format_part(same.some, accepted), "accepted have a five-word run of their user's words in the seeds"),
         (format_part(same.half, accepted), "accepted have at least half of those runs in the seeds"),
-        (format_part(same.grams_in_seeds, same.grams), "five-word runs of users stand in the seeds"),
+        (format_part(same.grams_in_seeds, same.grams), "five-word runs of users occur in the seeds"),
         (format_part(same.same_sequence, accepted), "accepted call the same tools in the same order as their seed"),
         (format_part(same.copiers, accepted), "accepted use an identifier of the seeds"),
-        (format_part(same.identifiers_in_seeds, same.identifiers), "identifiers in calls stand in the seeds"),
+        (format_part(same.identifiers_in_seeds, same.identifiers), "identifiers in calls occur in the seeds"),
         (f"{same.sequences:,}", "distinct sequences of tools"),
     ]
     if facts.compared < facts.accepted:
-        found.append((f"{facts.compared:,}", f"of {facts.accepted:,} accepted were drawn for this comparison"))
+        found.append((f"{facts.compared:,}", f"of {facts.accepted:,} accepted were sampled for this comparison"))
     return [(figure, what) for figure, what in found if figure]
 
 
 def tabulate_tools(facts: RunFacts) -> Table | None:
-    """Those that were called; the others are named below."""
+    """Tabulate the called tools, with the names of the others below."""
     if not facts.tools:
         return None
     table = make_table("tool", "pack", ">accepted", ">rejected", ">seeds")
@@ -210,7 +210,7 @@ def tabulate_seeds(facts: RunFacts) -> RenderableType | None:
     table = make_table("pack or seed", ">items", ">accepted", ">rate", "most often rejected for")
     for name, fate in facts.packs.items():
         table.add_row(make_plain_text(name or "no pack", "bold"), *format_outcomes(fate))
-    # The worst first: a seed that yields nothing is paid for again in every pass.
+    # The worst first: a seed without accepted items costs tokens in every pass.
     poor = [seed for seed in facts.per_seed if seed.refused]
     for seed in sorted(poor, key=lambda seed: (seed.rate or 0.0, -seed.planned, seed.name))[:MOST_SEEDS]:
         table.add_row(make_plain_text(f"  {seed.name}"), *format_outcomes(seed))
@@ -220,7 +220,7 @@ def tabulate_seeds(facts: RunFacts) -> RenderableType | None:
     wide.add_row(table)
     if facts.barren:
         names = ", ".join(seed.name for seed in facts.barren[:MOST_TOOLS])
-        wide.add_row(make_plain_text(f"nothing was accepted of {len(facts.barren)} seeds: {names}", "yellow"))
+        wide.add_row(make_plain_text(f"{len(facts.barren)} seeds without an accepted item: {names}", "yellow"))
     wide.add_row(describe_seed_reading(facts))
     for example in facts.seeds.examples[:3]:
         wide.add_row(make_plain_text(f"  refused: {example}"))
@@ -240,7 +240,7 @@ def format_outcomes(fate: OutcomeCounts) -> tuple[str, str, str, Text]:
 
 
 def make_table(*names: str) -> Table:
-    """A table without lines; `>` before a name sets its column to the right."""
+    """Make a table without lines; `>` before a name right-aligns its column."""
     table = Table(box=None, header_style="dim", padding=(0, 2, 0, 0))
     for name in names:
         number = name.startswith(">")
@@ -249,11 +249,11 @@ def make_table(*names: str) -> Table:
 
 
 def format_part(part: int, whole: int) -> str:
-    """Both counts and their share; empty when there is nothing to be a share of."""
+    """Format a share with both counts; empty if `whole` is 0."""
     if not whole:
         return ""
     percent = 100 * part / whole
-    # 1 of 90,000 is not none, and 89,999 of them are not all.
+    # 1 of 90,000 is not 0 %, and 89,999 of 90,000 are not 100 %.
     edge = "<1" if 0 < percent < 1 else ">99" if 99 < percent < 100 else f"{percent:.0f}"
     return f"{edge}% ({part:,} of {whole:,})"
 

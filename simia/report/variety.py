@@ -1,7 +1,7 @@
-"""How varied the accepted trajectories are, beside the seeds that they were made from (`amplify.select.diversity`).
+"""Measure the diversity of the accepted trajectories, and of the seeds for comparison (`quality.selection.diversity`).
 
-Figures such as distinct-n fall as a set grows, so a large run is looked at through a draw of fixed size, every k-th accepted one;
-and the seeds' own figures stand beside it only as a hint of scale.
+Figures such as distinct-n decrease as a set grows, so a large run is measured on a sample of fixed size, every k-th accepted
+trajectory. The seeds' figures only give an idea of the scale.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from simia.quality.selection.frequent_values import find_grown_values
 from simia.report.figures import RunFacts
 from simia.trajectory import Trajectory
 
-DRAWN = 1000
-LIKED = 3  # favourite values shown
+SAMPLE = 1000
+MOST_VALUES = 3  # over-represented values shown
 
 
 def measure_variety(ledger: Ledger, seeds: list[Trajectory]) -> dict[str, dict[str, Any]]:
-    """{"accepted": figures, "seeds": figures}; empty while nothing is accepted."""
+    """Return {"accepted": figures, "seeds": figures}; empty while nothing is accepted."""
     count = ledger.accepted_count()
     if not count:
         return {}
@@ -31,7 +31,7 @@ def measure_variety(ledger: Ledger, seeds: list[Trajectory]) -> dict[str, dict[s
 
 
 def iterate_sample(ledger: Ledger, count: int) -> Iterable[Trajectory]:
-    step = -(-count // DRAWN)
+    step = -(-count // SAMPLE)
     rows = ledger.db.ledger.execute(
         "SELECT body FROM (SELECT item, ROW_NUMBER() OVER (ORDER BY ord) AS place FROM accepted) JOIN result USING (item)"
         " WHERE place % ? = 1 OR ? = 1 ORDER BY place",
@@ -49,7 +49,7 @@ def measure_diversity(trajectories: Iterable[Trajectory], seeds: list[Trajectory
 
 
 def list_variety_lines(facts: RunFacts) -> list[tuple[str, str]]:
-    """(name, the accepted ones' figure with the seeds' in brackets); the page shows the same."""
+    """List (name, figure of the accepted trajectories with the seeds' in brackets), for the terminal and the page."""
     if not facts.variety:
         return []
     new, old = facts.variety["accepted"], facts.variety["seeds"]
@@ -78,20 +78,20 @@ def list_variety_lines(facts: RunFacts) -> list[tuple[str, str]]:
             f"{format_percent(new, 'parallel')}, {format_percent(new, 'declined')} ({format_percent(old, 'parallel')}, {format_percent(old, 'declined')})",
         )
     )
-    liked = find_grown_values(new["favourites"], old["favourites"])[:LIKED]
-    if liked:
+    grown = find_grown_values(new["favourites"], old["favourites"])[:MOST_VALUES]
+    if grown:
         shown = (
-            f"{row['tool']}.{row['argument']} {row['value']} in {row['share']:.0%} ({row['was']:.0%})" for row in liked
+            f"{row['tool']}.{row['argument']} {row['value']} in {row['share']:.0%} ({row['was']:.0%})" for row in grown
         )
-        found.append(("favourite values", ", ".join(shown)))
+        found.append(("over-represented values", ", ".join(shown)))
     return found
 
 
-def format_coverage(told: dict[str, Any], kind: str) -> str:
-    packs = told["coverage"].values()
+def format_coverage(measured: dict[str, Any], kind: str) -> str:
+    packs = measured["coverage"].values()
     return f"{sum(pack[kind]['used'] for pack in packs):,} of {sum(pack[kind]['possible'] for pack in packs):,}"
 
 
-def format_percent(told: dict[str, Any], name: str) -> str:
-    share = told["shares"][name]
+def format_percent(measured: dict[str, Any], name: str) -> str:
+    share = measured["shares"][name]
     return "–" if share is None else f"{share:.0%}"

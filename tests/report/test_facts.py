@@ -39,7 +39,7 @@ async def test_what_may_be_paid_twice(run: Run) -> None:
     """While a process works, only what was asked a second time is known to be lost; a stored reply never is."""
     at_work = gather_facts(run)
     assert (at_work.working, at_work.possibly_paid_twice) == (True, 1)
-    assert at_work.state == "being worked on"
+    assert at_work.state == "in progress"
     run.close()
     later = Run.read_only(run.folder.parent, "r")
     dead = gather_facts(later)

@@ -36,12 +36,12 @@ async def test_the_tables_say_what_matters(run: Run, width: int) -> None:
         "4 / 6 / 7 messages, 1 / 2 / 3 calls",
         "2 with an error of a tool, 1 of them recovered from",
         "duplicate 1 33% the same trajectory was accepted before",
-        "27% (3 of 11) five-word runs of users stand in the seeds",
+        "27% (3 of 11) five-word runs of users occur in the seeds",
         "find_order shop 4 2 2",
         "in no accepted trajectory (1 of 3): never",
         "s2 3 1 33% unknown_tool",
         "2 seeds used of 4 read, 1 refused by the pre-filter, 1 left out by the settings",
-        "nobody has judged these for truth: the checks are structural",
+        "only structure was checked: run `simia judge` or read a sample",
     ):
         assert words in flat, words
     assert HOSTILE.split()[0] in flat
