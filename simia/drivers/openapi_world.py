@@ -1,9 +1,9 @@
-"""The driver of an API: each call of a tool is one request to the base address of the pack, and to no other.
+"""The driver of an API: each tool call is one request to the base address of the pack, and to no other address.
 
-It is copied into each imported pack as `tools.py` and runs in the sandbox, with the standard library alone. The network and the
-variables that hold credentials must be granted by whoever opens the pack; their values go into requests and are taken out of
-whatever comes back. An answer of 400 or more is a refusal with its status and its body. The state is the list of calls made and
-how each ended; what lies behind the API is not ours to see, so nothing is ever set back or repeated.
+It is copied into each imported pack as `tools.py` and runs in the sandbox with the standard library only. The user who opens the
+pack must grant the network and the variables that hold credentials. Their values are inserted into requests and masked in
+responses. A response with a status outside 200 to 299 is a refusal with status and body. The state is the list of calls with
+their statuses. The data behind the API is not visible, so a state cannot be restored or repeated.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from urllib.parse import quote, urlencode, urljoin, urlsplit
 JSON = Any
 SECONDS = 8.0
 LARGEST = 600_000  # characters of an answer that are shown
-BEYOND = 16_384  # read beyond that, so that no secret is cut in two and half of it shown
+BEYOND = 16_384  # read beyond that, so that a secret at the end is complete and can be masked
 CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 HOPS = 3
 VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 GRANT = "open it with network=True, or --set backend_settings.network=true"
-LEAST = 4  # shorter values are no secrets, and taking them out of a text would wreck it
+LEAST = 4  # shorter values are not masked: they are no secrets and occur in any text
 
 
 class OpenAPIRefusal(Exception):  # noqa: N818 - the tool's own word
-    """What the API, or the way to it, answers instead of a result."""
+    """The API, or the connection to it, returned an error."""
 
     __simia_refusal__ = True
 
 
 class OpenAPIWorld:
-    """One API; the pack's `api.json` says where it is and how each tool asks it."""
+    """One API; the pack's `api.json` contains its address and the request of each tool."""
 
     rolls_back = False
 
@@ -51,7 +51,7 @@ class OpenAPIWorld:
         self.secrets: dict[str, str] = {}
 
     def reset(self, initial: dict[str, Any], seed: int) -> None:
-        """Begin an episode. Raises in one line for a variable or a network that was not granted."""
+        """Begin an episode. Raises `RuntimeError` for a variable or a network that was not granted."""
         self.made = []
         names = sorted({name for each in self.auth for name in VARIABLE.findall(each["value"])})
         missing = [name for name in names if not os.environ.get(name)]
@@ -109,7 +109,7 @@ class OpenAPIWorld:
     def request_operation(
         self, plan: dict[str, Any], arguments: dict[str, Any]
     ) -> tuple[int, http.client.HTTPMessage, bytes]:
-        """Status, headers and body of the answer. Raises `ValueError` for arguments that no request can hold."""
+        """Return status, headers and body of the response. Raises `ValueError` for arguments that no request can contain."""
         path, query, headers, body = build_request(plan, arguments)
         for each in self.auth:
             value = VARIABLE.sub(lambda found: self.secrets[found[1]], each["value"])
@@ -163,7 +163,7 @@ class OpenAPIWorld:
     # -- the answer -----------------------------------------------------------------------------------------------
 
     def read_answer(self, headers: http.client.HTTPMessage, body: bytes) -> JSON:
-        """JSON as a value, other text as it is, anything else by its size; without our secrets."""
+        """Return JSON as a value, other text unchanged, and binary data by its size, with secrets masked."""
         kind = headers.get_content_type()
         if len(body) > LARGEST:
             return self.mask_text(body.decode(errors="replace"))[:LARGEST] + "… (cut: the answer is longer)"
@@ -185,7 +185,7 @@ class OpenAPIWorld:
         return value
 
     def mask_text(self, text: str) -> str:
-        """The text with each secret's value replaced by its variable's name, also as an address or JSON would write it."""
+        """Replace each secret's value by its variable's name, also in its URL-encoded and JSON forms."""
         for name, value in self.secrets.items():
             if len(value) >= LEAST:
                 for form in {value, quote(value), quote(value, safe=""), json.dumps(value)[1:-1]}:
@@ -196,7 +196,7 @@ class OpenAPIWorld:
 def build_request(
     plan: dict[str, Any], arguments: dict[str, Any]
 ) -> tuple[str, list[tuple[str, str]], dict[str, str], bytes | None]:
-    """Path, query, headers and body. Raises `ValueError` for a part of the path that would lead elsewhere."""
+    """Return path, query, headers and body. Raises `ValueError` for a path argument that would change the path's structure."""
     path, query, headers = plan["path"], list[tuple[str, str]](), {"Accept": "application/json, */*;q=0.5"}
     cookies: list[str] = []
     fields: dict[str, JSON] = {}
@@ -229,7 +229,7 @@ def build_request(
 
 
 def encode_body(media: str, value: JSON) -> tuple[bytes, str]:
-    """A body in its media type, and the type as the header has it."""
+    """Encode a body in its media type; return it with the Content-Type header."""
     kind = media.split(";")[0].strip()
     if kind == "application/x-www-form-urlencoded" and isinstance(value, dict):
         both = [pair for name, each in value.items() for pair in encode_query({}, name, each)]
@@ -247,7 +247,7 @@ def encode_body(media: str, value: JSON) -> tuple[bytes, str]:
 
 
 def encode_query(place: dict[str, Any], name: str, value: JSON) -> list[tuple[str, str]]:
-    """A query parameter as its style writes it: lists repeat the name unless they are not exploded."""
+    """Encode a query parameter in its style: lists repeat the name unless `explode` is false."""
     style, explode = place.get("style", "form"), place.get("explode")
     if place.get("json"):
         return [(name, json.dumps(value))]
@@ -267,7 +267,7 @@ def encode_query(place: dict[str, Any], name: str, value: JSON) -> list[tuple[st
 
 
 def join_value(place: dict[str, Any], value: JSON) -> str:
-    """A value of path, header or cookie: lists with commas."""
+    """Encode a value of a path, header or cookie; lists are joined with commas."""
     if place.get("json"):
         return json.dumps(value)
     if isinstance(value, list):

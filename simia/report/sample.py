@@ -95,11 +95,11 @@ def sample_items(run: Run, most: int) -> list[SampleItem]:
     plan = [(item, "accepted", "random") for item in kept if item in at_random]
     plan += [(item, "accepted", "seed") for item in kept if item in of_seeds]
     plan += [(item, "rejected", "reason") for item in refused]
-    found, room = [], MOST_PAGE
+    found, left = [], MOST_PAGE
     for each in (load_sample_item(run, *which) for which in balance_kinds(plan)):
-        room -= each.size
+        left -= each.size
         found.append(each)
-        if room < 0:
+        if left < 0:
             break
     order = {item: place for place, (item, *_) in enumerate(plan)}
     return sorted(found, key=lambda each: order[each.item])

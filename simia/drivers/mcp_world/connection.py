@@ -1,4 +1,4 @@
-"""A thread in which the official SDK speaks to one server, every wait with a limit; and what the server says of itself."""
+"""Connect to one server with the official SDK, in a thread, with a timeout for every wait; and list its tools."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ VARIABLE = re.compile(r"\$\{(\w+)\}")
 
 
 class ServerRefusal(Exception):  # noqa: N818 - the server's own word
-    """An error that the server answered with, for the agent to act on."""
+    """The server returned an error, which the agent can act on."""
 
     __simia_refusal__ = True
 
 
 class ServerFailed(Exception):  # noqa: N818 - a state of the server
-    """The server cannot be used; one line says why."""
+    """The server cannot be used; the message is one line."""
 
 
 class ServerConnection:
-    """A thread in which the SDK speaks to one server."""
+    """A connection to one server, held by a thread with its own event loop."""
 
     def __init__(self, how: dict[str, Any], root: Path) -> None:
         self._settings, self._root = how, root
@@ -55,7 +55,7 @@ class ServerConnection:
         self.junk: str | None = None
 
     def open(self) -> None:
-        """Start it and shake hands. Raises `ServerFailed`."""
+        """Start the server and initialize the session. Raises `ServerFailed`."""
         self._thread.start()
         self._session_task = asyncio.run_coroutine_threadsafe(self._hold_session(), self._loop)
         limit = self._settings.get("start") or START
@@ -99,12 +99,12 @@ class ServerConnection:
                 yield streams
             return
         places = {"ROOT": str(self._root)}
-        if how.get("within"):  # a cached environment lies beside the one that runs this
+        if how.get("within"):  # a cached environment in the same folder as the one that runs this
             places["SERVER"] = str(Path(sys.prefix).parent / how["within"])
         self._program, *words = [fill_variables(word, places) for word in how["command"]]
         given = {name: os.environ[name] for name in how.get("variables") or [] if name in os.environ}
         own = {name: fill_variables(value, places) for name, value in (how.get("environment") or {}).items()}
-        # Caches of programs are no state.
+        # Caches are not part of the state.
         quiet = {"XDG_CACHE_HOME": "/tmp/cache", "npm_config_cache": "/tmp/npm", "PYTHONDONTWRITEBYTECODE": "1"}
         parameters = StdioServerParameters(
             command=self._program,
@@ -121,13 +121,13 @@ class ServerConnection:
             self._status = f" (HTTP {response.status_code})"
 
     async def _note_junk(self, message: Any) -> None:
-        """Notifications are let be; a line that is no message is remembered."""
+        """Ignore notifications; note the first line that is no message."""
         if isinstance(message, Exception) and self.junk is None:
-            said = getattr(message, "errors", lambda: [{"input": str(message)}])()[0].get("input")
-            self.junk = flatten_line(str(said))
+            line = getattr(message, "errors", lambda: [{"input": str(message)}])()[0].get("input")
+            self.junk = flatten_line(str(line))
 
     def ask(self, what: Callable[[ClientSession], Awaitable[Any]], limit: float) -> Any:
-        """Something of the server. Raises `Refusal` for its errors, its silence and its end."""
+        """Send a request and return the result. Raises `ServerRefusal` for an error, a timeout, or a server that has ended."""
         session = self._session
         if session is None:
             raise ServerRefusal(self._mask_secrets(f"the server has ended{self._read_last_output()}"))
@@ -143,7 +143,7 @@ class ServerConnection:
             if error.code == wire.CONNECTION_CLOSED:
                 raise ServerRefusal(self._mask_secrets(f"the server has ended{self._read_last_output()}")) from None
             raise ServerRefusal(self._mask_secrets(f"MCP error {error.code}: {error.message}")) from None
-        except Exception as error:  # a reply that is none
+        except Exception as error:  # an invalid reply
             raise ServerRefusal(
                 self._mask_secrets(f"the server's reply cannot be read: {flatten_line(str(error))}")
             ) from None
@@ -160,7 +160,7 @@ class ServerConnection:
         self._errors.close()
 
     def _explain_failure(self, error: BaseException) -> str:
-        """Why a server could not be started, in a line."""
+        """Explain in one line why a server could not be started."""
         error = find_cause(error)
         if isinstance(error, ServerFailed):
             return self._mask_secrets(str(error))
@@ -180,7 +180,7 @@ class ServerConnection:
         )
 
     def _read_last_output(self) -> str:
-        """Its last words: on stderr, or where messages should be."""
+        """Return the last line of stderr, or a line that the server printed in place of a message."""
         with contextlib.suppress(OSError, ValueError):
             self._errors.seek(max(0, os.fstat(self._errors.fileno()).st_size - 4000))
             lines = [line for line in self._errors.read().splitlines() if line.strip()]
@@ -197,7 +197,7 @@ class ServerConnection:
 
 
 async def shake_hands(session: ClientSession) -> None:
-    """By the handshake that every server knows; one that has left it behind says so."""
+    """Initialize the session, or discover the server's capabilities if it no longer supports that handshake."""
     try:
         await session.initialize()
     except MCPError as error:
@@ -207,7 +207,7 @@ async def shake_hands(session: ClientSession) -> None:
 
 
 async def list_server(session: ClientSession) -> JSON:
-    """What the server says of itself."""
+    """List the server's tools, resources and prompts."""
     can = session.server_capabilities
     info = session.server_info
     found: dict[str, Any] = {
@@ -223,7 +223,7 @@ async def list_server(session: ClientSession) -> JSON:
     ):
         found[name] = []
         if has:
-            with contextlib.suppress(MCPError):  # it says that it has some, and cannot list them
+            with contextlib.suppress(MCPError):  # it declares the capability and cannot list
                 found[name] = await list_pages(ask, name)
     return found
 
@@ -241,7 +241,7 @@ async def list_pages(ask: Callable[..., Awaitable[Any]], name: str) -> list[JSON
 
 
 def find_cause(error: BaseException) -> BaseException:
-    """The cause within groups of errors."""
+    """Return the first error inside nested exception groups."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
@@ -252,9 +252,9 @@ def flatten_line(text: str) -> str:
 
 
 def fill_variables(text: str, places: Mapping[str, str]) -> str:
-    """`${ROOT}` is the private folder, `${SERVER}` the server's environment, any other name a variable that was granted.
+    """Replace `${ROOT}` by the private folder, `${SERVER}` by the server's environment, and other names by granted variables.
 
-    Raises `ServerFailed` for one that was not.
+    Raises `ServerFailed` for a variable that was not granted.
     """
 
     def value(found: re.Match[str]) -> str:

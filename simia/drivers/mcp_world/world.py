@@ -1,12 +1,11 @@
-"""The driver of a server of the Model Context Protocol: what an agent calls is a tool of the server, which runs in here.
+"""The driver of a server of the Model Context Protocol. The agent's tools are the tools of the server.
 
-This folder is copied into each imported pack, and the pack's `mcp.json` says how the server is started or where it is.
-A server of one's own command is started anew for each episode, with the private folder as its working directory and home:
-what it keeps in files there is the state. One at a URL lives elsewhere; a tool that the pack names may set it back. The
-official SDK speaks to it, in a thread with a loop of its own, and every wait has a limit. A result that the server marks as an
-error is a refusal in its own words.
+This folder is copied into each imported pack, and the pack's `mcp.json` states the server's command or URL. A server with a
+command is restarted for each episode, with the private folder as its working directory and home; the files in that folder are
+the state. A server at a URL runs elsewhere; a tool that the pack names can reset it. A result that the server marks as an error
+is a refusal with the server's text.
 
-Run with the interpreter of the "mcp" environment, in the sandbox: the server is as little trusted as any pack's code.
+The driver runs with the interpreter of the "mcp" environment, in the sandbox: the server is untrusted, like any pack's code.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ from .connection import START, ServerConnection, ServerFailed, ServerRefusal, li
 from .conversion import files_to_json, result_to_text
 
 JSON = Any
-LISTING = "list_server"  # the importer's one tool: what the server says of itself
+LISTING = "list_server"  # the importer's only tool
 CALL = 8.0  # seconds
 
 
 class MCPWorld:
     """One server, and the episode's private folder."""
 
-    rolls_back = False  # what a server did before it refused, it has done
+    rolls_back = False  # a server may change its files before it refuses
 
     def __init__(self, pack: Path, root: Path) -> None:
         self.pack, self.root = pack, root
@@ -40,11 +39,11 @@ class MCPWorld:
         self._initial: files.Files = {}
 
     def tools(self) -> dict[str, dict[str, bool]]:
-        """Tool → whether it writes: all do that the server does not mark as reading only."""
+        """Return tool → whether it writes. Tools that the server does not mark as read-only write."""
         return {"agent": self.how.get("tools") or {LISTING: False}, "user": {}}
 
     def reset(self, initial: dict[str, Any], seed: int) -> None:
-        """A fresh process of the server in a fresh folder; of one elsewhere a fresh session."""
+        """Start a new server process in a new folder, or a new session with a server elsewhere."""
         self._close()
         self._lay_out_files(self._collect_files(initial))
         self._open()
@@ -68,7 +67,7 @@ class MCPWorld:
             return files_to_json(self._initial, folder)
 
     def restore(self, state: JSON) -> None:
-        """The files as they were, and a server that finds them."""
+        """Restore the files and restart the server."""
         self._close()
         self._lay_out_files({name.rstrip("/"): files.read_entry(entry) for name, entry in state["files"].items()})
         self._open()
@@ -79,7 +78,7 @@ class MCPWorld:
     # -- files ----------------------------------------------------------------------------------------------------
 
     def _collect_files(self, initial: dict[str, Any]) -> files.Files:
-        """The pack's files, then the task's: `{"folder": …, "files": {name: {"text"} | {"base64"} | null}}`."""
+        """Collect the pack's files, then the task's: `{"folder": …, "files": {name: {"text"} | {"base64"} | null}}`."""
         if unknown := initial.keys() - {"folder", "files"}:
             raise ValueError(f"initial has {sorted(unknown)}: it is {{folder: …, files: …}}")
         wanted: files.Files = {}

@@ -1,4 +1,4 @@
-"""calendar: one iCalendar file a user, `calendar/USER.ics`."""
+"""The app calendar: one iCalendar file per user, `calendar/USER.ics`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def make_calendar() -> Any:
 
 
 def parse_single_user(user: Any) -> str | None:
-    """The user's name; None for a list of several."""
+    """Return the user's name; None for a list of several."""
     return user if isinstance(user, str) else None
 
 
@@ -82,7 +82,7 @@ def list_events(testbed: Testbed, username: Any) -> str:
     with answer_errors(f"Failed to list events for {name}."):
         path = testbed.own("calendar", name, ".ics")
         events = list_calendar_events(open_calendar(path)) if path.exists() else []
-        told = "".join(
+        listed = "".join(
             f"Summary: {event.get('summary')}\n"
             f"Start Time: {format_moment(event.get('dtstart'))}\n"
             f"End Time: {format_moment(event.get('dtend'))}\n"
@@ -91,7 +91,7 @@ def list_events(testbed: Testbed, username: Any) -> str:
             f"{LINE}\n"
             for event in events
         ).strip()
-    return f"Successfully list events for {name}:\n{told}" if told else f"No events found for {name}."
+    return f"Successfully list events for {name}:\n{listed}" if listed else f"No events found for {name}."
 
 
 def format_moment(held: Any) -> str:
@@ -99,7 +99,7 @@ def format_moment(held: Any) -> str:
 
 
 def compute_span(event: Any) -> tuple[datetime, datetime]:
-    """Start and end, comparable: a moment without a time zone counts as UTC, an event without an end takes its day or no time."""
+    """Return start and end in UTC. Times without a zone count as UTC; an event without an end lasts its day, or no time."""
     start = event.get("dtstart").dt
     duration = event.get("duration")
     if event.get("dtend") is not None:

@@ -1,7 +1,7 @@
-"""OfficeBench's checks, on the final files (`root`), the initial ones (`before`) and the benchmark's references.
+"""OfficeBench's checks on the final files (`root`), the initial files (`before`) and the benchmark's references.
 
-What a check means is OfficeBench's; where its code does something else than it means to, that is put right, and
-docs/officebench.md says each. A check that cannot read its file does not hold.
+The checks have OfficeBench's meaning. Where its code has a bug, the check here is correct; docs/officebench.md lists these
+differences. A check that cannot read its file fails.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def reads_as_number(text: str) -> bool:
 
 
 def contains_all(content: str, keywords: Sequence[str]) -> bool:
-    """Every keyword occurs, whatever its case; for a number, and for the keywords after it, commas in the text are left out."""
+    """Check that every keyword occurs, ignoring case; for a number and the keywords after it, ignore commas in the text."""
     content = content.lower()
     for keyword in keywords:
         if reads_as_number(keyword):
@@ -57,25 +57,25 @@ class OfficeChecks:
         self.root, self.before, self.pack = root, before, pack
 
     def find_checked_file(self, name: str) -> Path:
-        """A file of the testbed, or of `before/` or `references/`, as the importer writes the paths that leave the testbed."""
+        """Resolve a file of the testbed, or below `before/` or `references/`, as the importer maps paths outside of the testbed."""
         for start, folder in ((BEFORE, self.before), (REFERENCES, self.pack / "references")):
             if name.startswith(start):
                 return resolve_within(folder, name[len(start) :])
         return resolve_within(self.root, name)
 
     def contain(self, doc_type: str, keywords: Sequence[str], file: str = "", username: str = "") -> bool:
-        """Whether a file, or all mails of a user together, hold every keyword."""
+        """Check that a file, or all mails of a user together, contain every keyword."""
         if doc_type == "email":
             return contains_all(self.read_mails(username), keywords)
         path = self.find_checked_file(file)
         return path.is_file() and contains_all(READERS[doc_type](path), keywords)
 
     def not_contain(self, doc_type: str, keywords: Sequence[str], file: str = "", username: str = "") -> bool:
-        """Not all of them; so it holds too where the file is not there."""
+        """Check that a keyword is missing; also true for a missing file."""
         return not self.contain(doc_type, keywords, file, username)
 
     def read_mails(self, username: str) -> str:
-        """All mails of that user: by the name, in small letters, or by an account whose name contains it."""
+        """Return all mails of a user: by name, by lower-case name, or by an account that contains the name."""
         folder = self.root / "emails"
         names = sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
         near = [name for name in names if username.lower() in name.lower()]
@@ -89,26 +89,26 @@ class OfficeChecks:
         return not self.find_checked_file(file).exists()
 
     def exact_match(self, doc_type: str, result_file: str, expected_file: str) -> bool:
-        """Equal text, or equal cells of the active sheets."""
+        """Check for equal text, or equal cells of the active sheets."""
         result, expected = self.find_checked_file(result_file), self.find_checked_file(expected_file)
         if doc_type != "xlsx":
             return READERS[doc_type](result) == READERS[doc_type](expected)
         return read_cells(result) == read_cells(expected)
 
     def diff_contain_text(self, doc_type: str, input_file: str, output_file: str, keywords: Sequence[str]) -> bool:
-        """Every keyword occurs in the lines that were taken away or added."""
+        """Check that every keyword occurs in the removed or added lines."""
         old, new = (READERS[doc_type](self.find_checked_file(name)).split("\n") for name in (input_file, output_file))
         diff = list(difflib.unified_diff(old, new, n=0))[2:]  # without the two lines that name the files
         changed = [line for line in diff if line[:1] in "+-"]
         return bool(changed) and all(keyword in "\n".join(changed) for keyword in keywords)
 
     def excel_cell_value(self, file: str, matches: Sequence[dict[str, Any]]) -> bool:
-        """Every cell shows its value; more may follow it that does not go on with its last word or number."""
+        """Check that every cell shows its value. Text may follow that does not continue the last word or number."""
         cells = read_cells(self.find_checked_file(file))
         return all(cell_shows(cells.get(parse_cell_position(match)), str(match["value"])) for match in matches)
 
     def excel_cell_comparator(self, file: str, matches: Sequence[dict[str, Any]]) -> bool:
-        """The task's own expression holds for the text of every cell. It is code of the benchmark: sandbox only."""
+        """Check the task's expression on the text of every cell. It is code of the benchmark and runs only in the sandbox."""
         cells = read_cells(self.find_checked_file(file))
         for match in matches:
             text = str(cells.get(parse_cell_position(match), ""))
@@ -117,7 +117,7 @@ class OfficeChecks:
         return True
 
     def calendar_no_overlap(self, username: str) -> bool:
-        """No two events of that user's calendar are at the same time."""
+        """Check that no two events of a user's calendar overlap."""
         calendar = calendars.open_calendar(self.find_checked_file(f"calendar/{username}.ics"))
         spans = sorted(calendars.compute_span(event) for event in calendars.list_calendar_events(calendar))
         return all(one[1] <= other[0] for one, other in itertools.pairwise(spans))
@@ -135,7 +135,7 @@ def parse_cell_position(match: dict[str, Any]) -> tuple[int, int]:
 
 
 def read_cells(path: Path) -> dict[tuple[int, int], Any]:
-    """The cells of the active sheet that hold something."""
+    """Return the non-empty cells of the active sheet."""
     if not path.is_file():
         raise FileNotFoundError(path.name)
     return {
@@ -159,7 +159,7 @@ def cell_shows(value: Any, wanted: str) -> bool:
 
 
 def describe_file(path: Path) -> Any:
-    """What an office file says, for who reads an episode's evidence: paragraphs, cells by sheet, text."""
+    """Describe an office file for an episode's evidence: paragraphs, cells by sheet, text."""
     match path.suffix.lower():
         case ".docx":
             return {"paragraphs": documents.list_paragraphs(documents.open_document(path))}

@@ -1,4 +1,4 @@
-"""word: documents by python-docx. And what else becomes a document: the text of a PDF."""
+"""The app word: documents by python-docx. It also makes documents from the text of PDFs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def open_document(path: Path) -> Any:
 
 
 def list_paragraphs(document: Any) -> list[str]:
-    """The text of a document, paragraph by paragraph; the cells of a table's row are in one line."""
+    """List the paragraphs of a document; a table row is one line."""
     found: list[str] = []
     for block in document.iter_inner_content():
         if hasattr(block, "rows"):

@@ -1,4 +1,4 @@
-"""email: a folder of .eml files a user, `emails/USER/SUBJECT.eml`; a mail lies with its sender and with who gets it."""
+"""The app email: a folder of .eml files per user, `emails/USER/SUBJECT.eml`, of the sender and of the recipient."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Any
 from .testbed import ActionError, Testbed, answer_errors, register_action
 
 LINE = "-" * 50
-PREVIEW = 20  # letters of a mail that the list shows
+PREVIEW = 20  # characters of a mail in the list
 HOST = "example.com"
 MOST_ALIKE = 1000  # mails of one subject in a mailbox
 
 
 def read_mailbox(folder: Path) -> list[tuple[str, EmailMessage]]:
-    """The mails of a folder with their files' names, in the names' order."""
+    """Return the mails of a folder with their file names, in alphabetical order."""
     if not folder.is_dir():
         return []
     return [(path.name, read_mail(path)) for path in sorted(folder.glob("*.eml")) if path.is_file()]
@@ -28,7 +28,7 @@ def read_mail(path: Path) -> EmailMessage:
 
 
 def extract_body(message: EmailMessage) -> str:
-    """Its plain and HTML parts as text; attachments are left out."""
+    """Return the plain and HTML parts as text, without attachments."""
     parts = [part for part in message.walk() if part.get_content_type() in ("text/plain", "text/html")]
     return "\n".join(decode_part(part) for part in parts)
 
@@ -37,18 +37,18 @@ def decode_part(part: Any) -> str:
     data = part.get_payload(decode=True) or b""
     try:
         return str(data.decode(part.get_content_charset() or "utf-8", errors="replace"))
-    except LookupError:  # a character set that nobody knows
+    except LookupError:  # an unknown character set
         return str(data.decode("utf-8", errors="replace"))
 
 
 def format_mailbox(folder: Path, letters: int | None = PREVIEW) -> str:
-    """The mails of a folder in OfficeBench's words; `letters` of each mail's text, or all of it."""
-    told = []
+    """Format the mails of a folder as OfficeBench does; `letters`: characters of each mail's text, None for all."""
+    lines = []
     for name, message in read_mailbox(folder):
         text = extract_body(message)
         content = text if letters is None else f"{text[:letters]}..."
-        told.append(f"Email ID: {name}\n{format_head(message)}Content: {content}\n{LINE}\n")
-    return "".join(told)
+        lines.append(f"Email ID: {name}\n{format_head(message)}Content: {content}\n{LINE}\n")
+    return "".join(lines)
 
 
 def format_head(message: EmailMessage) -> str:
@@ -60,7 +60,7 @@ def parse_account(address: str) -> str:
 
 
 def choose_mail_path(testbed: Testbed, user: str, subject: str) -> Path:
-    """Where a mail of that subject goes: beside an earlier one of the same subject, never in its place."""
+    """Choose the path of a mail with that subject; an earlier mail with the same subject is never overwritten."""
     testbed.own("emails", user)  # the user's name is one
     for number in range(1, MOST_ALIKE):
         path = testbed.own(f"emails/{user}", subject if number == 1 else f"{subject} ({number})", ".eml")
@@ -95,8 +95,8 @@ def send_email(testbed: Testbed, sender: str, recipient: Any, subject: str, cont
 def list_emails(testbed: Testbed, username: str) -> str:
     """List the mails in a user's mailbox, with the start of each."""
     with answer_errors(f"Failed to list emails for {username}."):
-        told = format_mailbox(testbed.own("emails", username))
-    return f"Successfully list emails for {username}:\n{told}" if told else f"No emails found for {username}."
+        listed = format_mailbox(testbed.own("emails", username))
+    return f"Successfully list emails for {username}:\n{listed}" if listed else f"No emails found for {username}."
 
 
 @register_action("email.read_email")

@@ -1,4 +1,4 @@
-"""pdf: reading by pypdf, pictures by pypdfium2; ocr: by the program tesseract, where the system has it."""
+"""The app pdf: text by pypdf, images by pypdfium2. The app ocr: by the program tesseract, if it is installed."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from .programs import run_program
 from .testbed import ActionError, Testbed, answer_errors, import_library, register_action
 
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\ufffe\uffff]")
-SCALE = 2.0  # 144 dots per inch: letters can be read
+SCALE = 2.0  # 144 dots per inch: text is readable
 MOST_PIXELS = 40_000_000
-LARGE = 3_000  # pixels of a side that are enough for reading letters
+LARGE = 3_000  # pixels of a side that suffice for OCR
 FORMATS = {
     ".jpg": "JPEG", ".jpeg": "JPEG", ".png": "PNG", ".bmp": "BMP", ".gif": "GIF", ".tif": "TIFF", ".tiff": "TIFF",
     ".webp": "WEBP", ".ppm": "PPM",
@@ -73,7 +73,7 @@ def convert_to_image(testbed: Testbed, pdf_file_path: str, image_file_path: str)
 
 
 def render_first_page(data: bytes, form: str) -> bytes:
-    """The first page as an image of that format."""
+    """Render the first page as an image of that format."""
     document = import_library("pypdfium2").PdfDocument(data)
     try:
         page = document[0]
@@ -103,7 +103,7 @@ def recognize_file(testbed: Testbed, file_path: str) -> str:
 
 
 def recognize_text(path: Path) -> str:
-    """What tesseract reads. Raises `ValueError` where it is not there, or gives up."""
+    """Return the text that tesseract reads. Raises `ValueError` if it is not installed or fails."""
     program = shutil.which("tesseract")
     if program is None:
         raise ValueError(NO_OCR)
@@ -117,7 +117,7 @@ def recognize_text(path: Path) -> str:
 
 
 def enlarge_image(path: Path, target: Path) -> None:
-    """The image in grey on white; a small one larger, since letters of a screen's size are read badly."""
+    """Convert the image to grey on white, and enlarge a small one: OCR reads screen-size text badly."""
     images = import_library("PIL.Image")
     with images.open(path) as picture:
         paper = images.new("RGBA", picture.size, "white")

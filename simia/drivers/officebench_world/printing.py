@@ -1,7 +1,7 @@
-"""To PDF: by LibreOffice where the system has it, else by reportlab, which lays out text and tables and nothing more.
+"""Convert to PDF with LibreOffice if it is installed, else with reportlab, which lays out only text and tables.
 
-OfficeBench starts LibreOffice and says that all went well whatever came of it, and the PDF is named after the document
-whatever name was asked for. Here the bytes are read back and put where they were asked for, or it is said that it failed.
+OfficeBench starts LibreOffice and always reports success, and it names the PDF after the document. Here the PDF is written
+to the requested path, and failures are reported.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from .programs import run_program
 from .testbed import import_library
 
 BY_LIBREOFFICE, BY_REPORTLAB = "by LibreOffice", "plain text and tables, by reportlab"
-WIDE = 8  # columns that a page holds; the others follow below
+WIDE = 8  # columns of a page; further columns follow below
 MOST_ROWS = 5_000
 TRUETYPE = "/usr/share/fonts/truetype"
 FONTS = (
-    "Vera.ttf",  # which reportlab brings
+    "Vera.ttf",  # part of reportlab
     f"{TRUETYPE}/dejavu/DejaVuSans.ttf",
     f"{TRUETYPE}/liberation/LiberationSans-Regular.ttf",
     f"{TRUETYPE}/liberation2/LiberationSans-Regular.ttf",
     f"{TRUETYPE}/freefont/FreeSans.ttf",
     f"{TRUETYPE}/noto/NotoSans-Regular.ttf",
 )
-PATIENCE = 9.0  # seconds: it starts in one or two where nothing else runs
+PATIENCE = 9.0  # seconds; it starts in one or two on an idle machine
 
 Story = list[Any]
 
 
 def print_document(path: Path, opened: Callable[[], Any]) -> tuple[bytes, str]:
-    """A .docx as a PDF, and by what."""
-    document = opened()  # also for LibreOffice, which makes a PDF of anything
+    """Convert a .docx to PDF; return it with the name of the converter."""
+    document = opened()  # checks the file also for LibreOffice, which converts anything
     program = find_libreoffice()
     if program is not None:
         return print_with_libreoffice(program, path), BY_LIBREOFFICE
@@ -45,7 +45,7 @@ def print_document(path: Path, opened: Callable[[], Any]) -> tuple[bytes, str]:
 
 
 def print_workbook(path: Path, values: Callable[[], Any], formulas: Callable[[], Any]) -> tuple[bytes, str]:
-    """A .xlsx as a PDF, and by what. Formulas that no program has computed are shown as they are."""
+    """Convert a .xlsx to PDF; return it with the name of the converter. Formulas without a computed value are shown as formulas."""
     book = values()
     program = find_libreoffice()
     if program is not None:
@@ -54,7 +54,7 @@ def print_workbook(path: Path, values: Callable[[], Any], formulas: Callable[[],
 
 
 def find_libreoffice() -> str | None:
-    """The program, where it can start: Debian's keeps its settings in /etc, which the pack must ask for (`needs`)."""
+    """Find the program if it can start: Debian's has its settings in /etc, which the pack must request (`needs`)."""
     program = shutil.which("soffice") or shutil.which("libreoffice")
     if program is None:
         return None
@@ -63,8 +63,7 @@ def find_libreoffice() -> str | None:
 
 
 def print_with_libreoffice(program: str, path: Path) -> bytes:
-    """The PDF that LibreOffice makes of it. Raises `ValueError` where it makes none: another layout only because a machine is
-    busy would be no repeatable answer."""
+    """Convert with LibreOffice. Raises `ValueError` if it fails: falling back to another layout would not be reproducible."""
     with tempfile.TemporaryDirectory() as folder:
         profile = f"-env:UserInstallation=file://{folder}/profile"
         command = [program, profile, "--headless", "--norestore", "--convert-to", "pdf", "--outdir", folder, str(path)]
@@ -77,7 +76,7 @@ def print_with_libreoffice(program: str, path: Path) -> bytes:
 
 
 def render_pdf(story: Story) -> bytes:
-    """The pages of a story; without dates, so that the same story is the same bytes."""
+    """Render a story as PDF, without dates, so that equal stories give equal bytes."""
     platypus, sizes = import_library("reportlab.platypus"), import_library("reportlab.lib.pagesizes")
     made = io.BytesIO()
     page = platypus.SimpleDocTemplate(made, pagesize=sizes.A4, invariant=1)
@@ -86,7 +85,7 @@ def render_pdf(story: Story) -> bytes:
 
 
 def make_paragraph(text: str, style: str = "BodyText") -> Any:
-    """A paragraph in Helvetica, or in a font that has its letters."""
+    """Make a paragraph in Helvetica, or in a font that has all its characters."""
     platypus, styles = import_library("reportlab.platypus"), import_library("reportlab.lib.styles")
     look = styles.getSampleStyleSheet()[style]
     if not is_latin(text):
@@ -103,7 +102,7 @@ def is_latin(text: str) -> bool:
 
 
 def find_font(text: str) -> str:
-    """The first font that has all letters of the text; without one it would be printed with holes. Raises `ValueError`."""
+    """Return the first font that has all characters of the text. Raises `ValueError` if there is none."""
     metrics, fonts = import_library("reportlab.pdfbase.pdfmetrics"), import_library("reportlab.pdfbase.ttfonts")
     letters = {ord(letter) for letter in text if not letter.isspace()}
     for number, file in enumerate(FONTS):
@@ -149,7 +148,7 @@ def format_cell(value: Any, written: Any) -> str:
 
 
 def make_tables(rows: Sequence[Sequence[str]]) -> Iterator[Any]:
-    """A table with lines; one too wide for a page is several, one below the other."""
+    """Make a table with lines; a table too wide for a page is split into several, below each other."""
     platypus, colors = import_library("reportlab.platypus"), import_library("reportlab.lib.colors")
     most = max((len(row) for row in rows), default=0)
     for first in range(0, most, WIDE):

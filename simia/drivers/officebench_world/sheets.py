@@ -1,4 +1,4 @@
-"""excel: workbooks by openpyxl. The actions see the active sheet, as OfficeBench's do."""
+"""The app excel: workbooks by openpyxl. The actions use the active sheet, as OfficeBench's do."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from .stable import check_unpacked_size, fix_archive_dates
 from .testbed import ActionError, Testbed, answer_errors, import_library, register_action
 
 NUMBER = re.compile(r"[+-]?(?:0|[1-9]\d*|(?:0|[1-9]\d*)?\.\d+|(?:0|[1-9]\d*)\.)(?:[eE][+-]?\d+)?")
-ROWS, COLUMNS = 1 << 20, 1 << 14  # what a workbook of Excel may have
-CELLS = 200_000  # more are not shown: an answer has a size
+ROWS, COLUMNS = 1 << 20, 1 << 14  # limits of an Excel workbook
+CELLS = 200_000  # larger tables are refused, since an answer has a limited size
 EMPTY = "[Empty Cell]"
 
 
 def open_workbook(path: Path, *, values: bool = False) -> Any:
-    """`values`: what formulas came to when the file was last saved by a program that computes them."""
+    """Open a workbook. `values`: read the stored results of formulas in place of the formulas."""
     return import_library("openpyxl").load_workbook(
         io.BytesIO(check_unpacked_size(path.read_bytes())), data_only=values
     )
@@ -31,7 +31,7 @@ def save_workbook(testbed: Testbed, book: Any, path: Path) -> None:
 
 
 def format_table(path: Path) -> str:
-    """The active sheet, a line a row: `(row, column): value` and a tab for each cell."""
+    """Format the active sheet, one line per row: `(row, column): value` and a tab for each cell."""
     sheet = open_workbook(path).active
     if sheet.max_row * sheet.max_column > CELLS:
         raise ValueError(f"its table has more than {CELLS:,} cells")
@@ -43,7 +43,7 @@ def format_table(path: Path) -> str:
 
 
 def parse_value(text: Any) -> Any:
-    """What a cell holds for a text: a number where it reads as one."""
+    """Convert the text of a cell to a number if it is one."""
     if isinstance(text, str) and NUMBER.fullmatch(text):
         number = float(text)
         return int(text) if re.fullmatch(r"[+-]?\d+", text) else number
@@ -55,7 +55,7 @@ def set_cell_value(testbed: Testbed, path: Path, row_idx: Any, column_idx: Any, 
     if not (1 <= row <= ROWS and 1 <= column <= COLUMNS):
         raise ValueError(f"rows are 1 to {ROWS} and columns 1 to {COLUMNS}")
     book = open_workbook(path)
-    # Assigned, not given to `cell`, which leaves a cell as it is for the value None.
+    # Assigned, since `cell(value=None)` leaves a cell unchanged.
     book.active.cell(row=row, column=column).value = value
     save_workbook(testbed, book, path)
 

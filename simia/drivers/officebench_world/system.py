@@ -1,4 +1,4 @@
-"""system: opening an app, and the end of the task with its answer."""
+"""The app system: open an app, and finish the task with an answer."""
 
 from __future__ import annotations
 

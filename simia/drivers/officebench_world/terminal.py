@@ -1,4 +1,4 @@
-"""shell: bash in the episode's own sandbox. A command that starts with `cd` moves the working folder for those that follow."""
+"""The app shell: bash in the episode's sandbox. A command that starts with `cd` changes the folder for later commands."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ def run_shell_command(testbed: Testbed, command: Any) -> str:
         return f"{ran.output}\nThe command was stopped: it took more than {SECONDS:g} seconds."
     if ran.output.strip():
         return ran.output
-    told = line
+    shown = line
     moved = MOVE.fullmatch(line.strip())
     if moved and PLAIN.fullmatch(moved[1] or "/"):
-        told = f"cd {testbed.folder}"
+        shown = f"cd {testbed.folder}"
     if ran.code:
-        return f"The command failed with exit code {ran.code} and no output: {told}"
-    return f"Successfully executed command: {told}. The output was [{ran.output}]."
+        return f"The command failed with exit code {ran.code} and no output: {shown}"
+    return f"Successfully executed command: {shown}. The output was [{ran.output}]."
 
 
 def make_testbed_path(testbed: Testbed, folder: str) -> str:
-    """The folder as OfficeBench's paths name it, wherever the testbed lies."""
+    """Return the folder as a path of OfficeBench, below `TESTBED`."""
     root = os.path.realpath(testbed.root)
     real = os.path.realpath(folder)
     if real == root or real.startswith(f"{root}/"):

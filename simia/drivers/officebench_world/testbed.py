@@ -1,7 +1,7 @@
-"""The desk: the testbed's paths, the app that is open, and how a function becomes an action of an app.
+"""The testbed: its paths, the open app, and the decorator that makes a function an action of an app.
 
-Every action answers in words, the failing ones too, as in OfficeBench: an agent that learned there reads the same lines.
-An action that fails leaves its files as they were, since it writes only when all is made.
+Every action answers with text, also when it fails, as in OfficeBench, so that an agent sees the same lines. An action that
+fails leaves its files unchanged, since files are written last.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ACTIONS: dict[str, dict[str, Callable[..., str]]] = {}
 
 
 class ActionError(Exception):
-    """What the action answers in place of its result."""
+    """An action failed; the message is its answer."""
 
 
 class Testbed(FileTools):
@@ -37,14 +37,14 @@ class Testbed(FileTools):
         return str(self.memory.get("folder", TESTBED))
 
     def locate(self, name: str) -> Path:
-        """The place that a path names, with links followed. Raises `ToolError` for one outside of the testbed."""
+        """Resolve a path, following links. Raises `ToolError` for a path outside of the testbed."""
         named = posixpath.normpath(posixpath.join(self.folder, name))
         if "\0" in name or (named != TESTBED and not named.startswith(f"{TESTBED}/")):
             raise ToolError(f"{name!r} is outside of {TESTBED}")
         return self.path(named[len(TESTBED) :].lstrip("/")).resolve()
 
     def find(self, name: str) -> Path | None:
-        """The file of that name; None where there is none inside of the testbed."""
+        """Return the file of that name; None if the testbed has none."""
         try:
             path = self.locate(name)
             return path if path.is_file() else None
@@ -52,13 +52,13 @@ class Testbed(FileTools):
             return None
 
     def own(self, folder: str, name: str, suffix: str = "") -> Path:
-        """A user's file or folder below one of the testbed's folders. Raises `ToolError` for a name that is no file's name."""
+        """Return a user's file or folder below one of the testbed's folders. Raises `ToolError` for an invalid file name."""
         if not name or name in (".", "..") or any(sign in name for sign in "/\0\n\r"):
             raise ToolError(f"{name!r} cannot be the name of a file")
         return self.path(f"{folder}/{name}{suffix}").resolve()
 
     def save(self, path: Path, data: bytes) -> None:
-        """Put bytes in place at once: a write that fails leaves what was there."""
+        """Replace a file atomically: a failed write leaves the old file."""
         if not path.parent.is_dir():
             raise ValueError("its folder does not exist")
         draft = path.with_name(f".{path.name[:100]}.draft")
@@ -71,7 +71,7 @@ class Testbed(FileTools):
 
 
 def register_action(name: str, *, writes: bool = False, opened: bool = True) -> Callable[[F], F]:
-    """Make a function `(testbed, …) -> text` the tool `app.action`. `opened`: only while its app is open."""
+    """Register a function `(testbed, …) -> text` as the tool `app.action`. `opened`: it works only while its app is open."""
     app, _, short = name.partition(".")
 
     def register(function: F) -> F:
@@ -93,13 +93,13 @@ def register_action(name: str, *, writes: bool = False, opened: bool = True) -> 
 
 
 def unwrap_single(value: Any) -> Any:
-    """A list of one is that one, as OfficeBench takes it."""
+    """Replace a list of one element by that element, as OfficeBench does."""
     return value[0] if isinstance(value, list) and len(value) == 1 else value
 
 
 @contextmanager
 def answer_errors(words: str, *, why: bool = False) -> Iterator[None]:
-    """Whatever goes wrong in here becomes this answer, with its reason in brackets where `why` is asked for."""
+    """Turn any exception into this answer, with the reason in brackets if `why` is set."""
     try:
         yield
     except (MemoryError, ActionError):
@@ -110,7 +110,7 @@ def answer_errors(words: str, *, why: bool = False) -> Iterator[None]:
 
 
 def describe_error(error: Exception) -> str:
-    """An error's words where they are the same in every run: no address in memory, no temporary file's name."""
+    """Return an error's message if it is the same in every run: no memory address, no temporary file name."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     words = " ".join(str(error).split())[:200] if isinstance(error, ToolError | ValueError) else ""
@@ -118,5 +118,5 @@ def describe_error(error: Exception) -> str:
 
 
 def import_library(name: str) -> Any:
-    """A module of the office environment, imported when it is first used."""
+    """Import a module of the office environment at its first use."""
     return importlib.import_module(name)

@@ -1,4 +1,4 @@
-"""OfficeBench's world: the desk with every app's actions as its tools, and the benchmark's checks."""
+"""OfficeBench's world: the testbed with every app's actions as its tools, and the benchmark's checks."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ FOLDERS = ("data", "emails", "calendar")
 
 
 class OfficeBench(Testbed):
-    """One episode. Its tools are set below, since their names have a dot: `word.read_file`."""
+    """One episode. Its tools are set below, since their names contain a dot: `word.read_file`."""
 
     def ready(self) -> None:
-        if not self.memory:  # the start of an episode; later, what an agent has removed stays away
+        if not self.memory:  # only at the start of an episode: folders that an agent removed are not restored
             self.memory = {"app": None, "folder": "/testbed"}
             for name in FOLDERS:
                 (self.root / name).mkdir(exist_ok=True)
@@ -26,7 +26,7 @@ class OfficeBench(Testbed):
         return describe_file(path)
 
     def run_check(self, name: str, arguments: dict[str, Any]) -> bool:
-        """A check's answer; what it cannot read does not hold, as in OfficeBench, where an error is a failure."""
+        """Run a check. An error counts as a failure, as in OfficeBench."""
         try:
             return bool(getattr(OfficeChecks(self.root, self.before), name)(**arguments))
         except MemoryError:
