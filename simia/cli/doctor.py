@@ -1,4 +1,4 @@
-"""`simia doctor`: what this machine has and lacks, each with what to do about it."""
+"""`simia doctor`: report what this machine supports, and what to do about missing parts."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ out = Terminal()
 
 
 def doctor(
-    trainer: Annotated[str | None, typer.Option("--trainer", help="Only whether this trainer can run.")] = None,
+    trainer: Annotated[str | None, typer.Option("--trainer", help="Check only whether this trainer can run.")] = None,
 ) -> None:
-    """What this machine can do: the sandbox, the local model, extras, and which trainers can run in this environment."""
+    """Report what this machine supports: the sandbox, the local model, extras, and trainers in this environment."""
     from simia.trainers.versions import NEEDS
 
     if trainer is not None and trainer not in NEEDS:
@@ -39,7 +39,7 @@ def tabulate_machine() -> Table:
     from simia.venvs import RECIPES, normalize_name
     from simia.version import __version__
 
-    table = Table("what", "how it stands", show_header=False)
+    table = Table("part", "status", show_header=False)
     table.add_row(
         "simia", f"{__version__}, Python {platform.python_version()}, {platform.system()} {platform.machine()}"
     )
@@ -62,7 +62,7 @@ def tabulate_machine() -> Table:
 
 
 def describe_trainer(trainer: str) -> list[str]:
-    """A trainer in this environment, with each version that clashes, and in one of its own."""
+    """Report whether a trainer can run in this environment, with version conflicts, and in an environment of its own."""
     from simia.trainers.versions import compare_versions, find_own_interpreter, format_build_command, list_installed
     from simia.venvs import RECIPES
 

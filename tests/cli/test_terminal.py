@@ -172,8 +172,8 @@ def test_the_live_panel_shows_controls_as_text() -> None:
 @pytest.mark.attack(ATTACK)
 def test_tracebacks_and_log_lines_do_not_steer_the_terminal() -> None:
     code = (
-        "import logging\nfrom simia.masking import hide\nfrom simia.terminal import guard\n"
-        f"guard(); hide('sk-0123456789abcdef'); logging.getLogger('x').warning('%s', {STEER!r})\n"
+        "import logging\nfrom simia.masking import hide\nfrom simia.terminal import install_output_guard\n"
+        f"install_output_guard(); hide('sk-0123456789abcdef'); logging.getLogger('x').warning('%s', {STEER!r})\n"
         f"raise ValueError({STEER!r} + 'sk-0123456789abcdef')"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=240)

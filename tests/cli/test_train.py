@@ -318,7 +318,7 @@ def test_each_trainer_has_a_module_that_launches() -> None:
 def start(code: str, cwd: Path) -> subprocess.Popen[str]:
     """A process that becomes `python -c code`, as `simia train` becomes its trainer."""
     launch = f"Launch([sys.executable, '-c', {code!r}], cwd=Path({str(cwd)!r}), env={{'SAID': 'yes'}})"
-    script = f"import sys; from pathlib import Path; from simia.cli.train import become, Launch; become({launch})"
+    script = f"import sys; from pathlib import Path; from simia.cli.train import Launch, exec_trainer; exec_trainer({launch})"
     return subprocess.Popen(
         [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=heeding
     )

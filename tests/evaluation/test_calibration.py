@@ -189,7 +189,7 @@ def test_a_shadow_rollout_is_rewarded_by_rules_and_a_dead_judge_is_said(
         assert runner.invoke(app, [*words, "reward=oracle", "--name", "judged"]).exit_code == 0
         dead = runner.invoke(app, ["reward", "calibrate", "shadow", *model, "llm.base_url=http://127.0.0.1:9/v1"])
         assert dead.exit_code == 1, (dead.output, dead.exception)
-        assert "no verdict came: connection: " in dead.output
+        assert "no verdict was received: connection: " in dead.output
         done = runner.invoke(app, ["reward", "calibrate", "shadow", *model, f"llm.base_url={endpoint.url}"])
         assert done.exit_code == 0, (done.output, done.exception)
         assert "shadow: 2 judged, 0 without a verdict" in done.output

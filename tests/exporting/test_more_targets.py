@@ -182,7 +182,7 @@ def test_the_command_takes_files_and_says_what_it_left_out(tmp_path: Path) -> No
     result = CliRunner().invoke(build_app(), arguments)
     assert result.exit_code == 0, result.output
     assert f"from {SHOP + OFFICE} of {SHOP + OFFICE} trajectories" in result.output.replace("\n", " ")
-    assert f"{OFFICE} said what another one says" in result.output
+    assert f"{OFFICE} are duplicates of others" in result.output
     assert f"not read: shop.jsonl, line {SHOP + 1}" in result.output
 
 

@@ -308,7 +308,7 @@ def test_mistakes_are_one_line(script: Path, tmp_path: Path, monkeypatch: pytest
         import_server(good, out=out, reset=("reset", {}))
     with pytest.raises(UserError, match=r"^the environment has no variable NO_SUCH_VARIABLE"):
         import_server(good, out=out, variables=["NO_SUCH_VARIABLE"])
-    with pytest.raises(UserError, match=r"is no folder of files to start from$"):
+    with pytest.raises(UserError, match=r"there is no such folder$"):
         import_server(good, out=out, folder=tmp_path / "none")
     for secret in ({"environment": {"API_KEY": "s3"}}, {"headers": {"Authorization": "Bearer s3"}}):
         where = {"url": "http://127.0.0.1:9/mcp", "network": True} if "headers" in secret else {"command": good}
