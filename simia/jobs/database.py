@@ -137,7 +137,7 @@ class Database:
         self._thread.start()
 
     def put(self, file: File, sql: str, values: Sequence[Any] = ()) -> None:
-        """Nobody waits for this one; a refusal of the disk shows in `failure`."""
+        """Write without waiting; an error of the disk is stored in `failure`."""
         self._queue.put(WriteJob(((file, sql, values),)))
 
     def put_all(self, *statements: Statement) -> None:
@@ -270,7 +270,7 @@ def wake_waiters(batch: list[WriteJob], failure: Exception | None) -> None:
     for loop, waiters in loops.items():
         try:
             loop.call_soon_threadsafe(resolve_waiters, waiters, failure)
-        except RuntimeError:  # the loop was closed meanwhile: its rows are written, nobody is left to hear of it
+        except RuntimeError:  # the loop was closed meanwhile: its rows are written, there is no waiter left
             continue
 
 

@@ -51,7 +51,7 @@ class Store:
             return cls(folder, lock, claims)
         raise AssertionError
 
-    def till(self) -> Spent:
+    def open_shared_budget(self) -> Spent:
         """Where all that have this store count together what they spend, for a budget that holds for all of them. Raises
         `UserError` where that cannot be kept."""
         if self._spent is None:

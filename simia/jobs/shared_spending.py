@@ -1,4 +1,4 @@
-"""What the processes of one store spend together: the till of a budget that holds for all of them, and when they are started again.
+"""What the processes of one store spend together: a shared budget, which also holds after a restart.
 
 `spent.db` in the store's root has two rows for each numbered folder: what the process that has it now has spent, and what all did
 that had it before. A row of the dead keeps what was held for calls in flight when they died. On opening, what the folders' ledgers
@@ -31,7 +31,7 @@ WRITE = f"UPDATE spent SET {', '.join(f'{name} = ?' for name in COLUMNS)} WHERE 
 
 
 class Spent:
-    """One process's place at the till of a store. A `simia.llm.budget.SharedBudget`."""
+    """One process's part of the budget that a store shares. A `simia.llm.budget.SharedBudget`."""
 
     def __init__(self, root: Path, folder: str) -> None:
         """`folder`: the numbered one whose lock this process holds. Raises `UserError` where nothing can be read or written."""
@@ -55,7 +55,7 @@ class Spent:
             raise self._refused(error) from None
 
     def turn(self, mine: Callable[[Spending], Spending | None]) -> None:
-        """See `Till`. Between the look and the write nobody else has a turn."""
+        """Read and write in one exclusive transaction; see `SharedBudget`."""
         try:
             if os.stat(self._path).st_ino != self._file:
                 raise FileNotFoundError(0, "another file is in its place")

@@ -1,7 +1,7 @@
 """The tables of a run's two files, their version, and the checksum that stands in every row.
 
 SQLite finds a broken page, but not a changed value. Each row therefore carries a CRC-32 of its table's name and its values, made by the
-thread that writes and compared by whoever reads. Files of simia 0.1.0 have no version and no checksums: they get the columns when they are
+thread that writes and compared by every reader. Files of simia 0.1.0 have no version and no checksums: they get the columns when they are
 opened, and their old rows stay without.
 """
 

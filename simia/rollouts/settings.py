@@ -16,7 +16,7 @@ AgentKind = Literal["reference", "nothing", "canned", "echo", "policy", "random"
 class RolloutConfig(EnvironmentConfig):
     """`simia rollout`: which pack, which agent, how many episodes."""
 
-    kind: Literal["rollout"] = "rollout"
+    kind: Literal["rollout"] = Field("rollout", description="Kind of the run.")
     agent: AgentKind = Field("llm", description="The agent: a model (llm), the reference solution, or a baseline.")
     group: int = Field(1, ge=1, description="Episodes of each task.")
     accept: float = Field(
