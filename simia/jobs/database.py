@@ -58,7 +58,7 @@ class Packed:
 
 @dataclass(slots=True, frozen=True)
 class WriteJob:
-    """Statements of one writer, and who is told: a future of an event loop, one of a thread, or nobody."""
+    """Statements of one writer, and the waiter: a future of an event loop, one of a thread, or none."""
 
     statements: tuple[Statement, ...]
     loop: asyncio.AbstractEventLoop | None = None
@@ -214,7 +214,7 @@ class Database:
                 if mine:
                     self._transact(self._writers[file], mine)
         except sqlite3.Error as error:
-            # A full disk or a vanished folder: nobody may believe that their row is safe.
+            # A full disk or a vanished folder: no caller may assume that its row is safe.
             todo = "free the disk" if is_disk_full(error) else "put that right"
             self.failure = UserError(f"cannot write the run in {self.folder}: {error}; {todo} and resume")
         except Exception as error:  # a value that no column takes: without the thread, all who wait would wait for ever

@@ -212,7 +212,7 @@ def is_worked_on(folder: Path) -> bool:
         return False
     try:
         handle = path.open()
-    except OSError:  # nobody can tell, and whoever wants to work on the run hears of it
+    except OSError:  # unknown; opening the run for writing reports it
         return False
     with handle:
         try:

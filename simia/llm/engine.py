@@ -299,7 +299,7 @@ class Engine:
         if fault.retry_after is not None:
             jitter = min(jitter, self.limits.backoff)  # it said when; only keep the herd from coming all at once
         if fault.retry_after is not None and (fault.code is Code.RATE_LIMITED or fault.status in BUSY):
-            self.gate.pause(asked_for)  # it said when: nobody asks before
+            self.gate.pause(asked_for)  # the endpoint said when to retry
         return asked_for + jitter
 
     def _account_reply(self, reply: Reply) -> None:

@@ -160,7 +160,7 @@ def test_a_named_run_with_data_exports_and_trains(
     assert written["model_name_or_path"] == "Qwen/Qwen3-8B"
     assert shlex.split(second)[2:8] == ["-P", "-m", "simia", "train", "llamafactory", "data/simia-joint-qwen3-8b"]
     notes, line = dry("llamafactory", "simia-joint", *given)
-    assert "is there already and is trained on" in notes[0]
+    assert "exists and is used" in notes[0]
     assert line.endswith("train train.yaml deepspeed=null max_steps=5")
 
 
