@@ -1,4 +1,4 @@
-"""The convention of a pack's `tools.py`: one pydantic state, one method a tool, errors that are declared.
+"""The interface of a pack's `tools.py`: one pydantic state, one method per tool, declared errors.
 
     from pydantic import BaseModel
     from simia.kit import ToolError, Tools, read, write
@@ -17,14 +17,14 @@
             self.state.notes[note_id] = text
             return {"note_id": note_id}
 
-A tool is a method marked `@read` (it leaves the state as it is) or `@write` (it may change it). Whatever it raises, the
-state is as before the call: `ToolError` is a refusal in words for the agent, anything else a fault of the tool. Time, new
-ids and randomness come from the environment (`self.now`, `self.new_id`, `self.random`), derived from the episode's seed,
-the number of the call and who calls, so that an episode can be repeated to the byte. No file, network, clock or global.
+A tool is a method marked `@read` (it does not change the state) or `@write` (it may change it). If it raises, the state is
+restored: `ToolError` is a refusal for the agent, any other exception a fault of the tool. Time, new ids and randomness come
+from the environment (`self.now`, `self.new_id`, `self.random`). They are derived from the episode's seed, the number of the
+call and the caller, so that episodes are reproducible. Tools must not use files, the network, the clock or global variables.
 
-A world of files is a `FileTools`: it has a private folder in place of a state, in a sandbox of its own (`isolation: sandbox`).
+A world of files derives from `FileTools`: it has a private folder in place of a state, in its own sandbox (`isolation: sandbox`).
 
-This module runs inside the sandbox too, beside the pack's code: standard library only.
+This module also runs inside the sandbox, with the pack's code, so it uses the standard library only.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ if TYPE_CHECKING:
 
 S = TypeVar("S", bound="BaseModel")
 F = TypeVar("F", bound=Callable[..., Any])
-SECONDS_A_CALL = 20  # the clock of an episode moves with its calls, not with the machine
+SECONDS_A_CALL = 20  # the clock of an episode advances with its calls
 TRIES = 1000
 
 
 PROGRAMS = ("/usr/bin", "/bin", "/usr/sbin", "/sbin")
-GIT_SETTINGS = {  # stronger than those of a repository, which can name programs
+GIT_SETTINGS = {  # override those of a repository, which can name programs
     "core.fsmonitor": "false",
     "core.hooksPath": "/dev/null",
     "core.pager": "cat",
@@ -55,7 +55,7 @@ GIT_SETTINGS = {  # stronger than those of a repository, which can name programs
     "log.showSignature": "false",
 }
 SYSTEM_ENVIRONMENT = {
-    "PATH": ":".join((*PROGRAMS, "/usr/local/bin", "/usr/local/sbin")),  # what an agent installed comes last
+    "PATH": ":".join((*PROGRAMS, "/usr/local/bin", "/usr/local/sbin")),  # programs that an agent installed come last
     "LANG": "C.UTF-8",
     "TZ": "UTC",
     "TERM": "dumb",
@@ -70,17 +70,17 @@ SYSTEM_ENVIRONMENT = {
     **{f"GIT_CONFIG_KEY_{n}": key for n, key in enumerate(GIT_SETTINGS)},
     **{f"GIT_CONFIG_VALUE_{n}": value for n, value in enumerate(GIT_SETTINGS.values())},
 }
-EMPTY = str(Path(__file__).resolve().parents[1] / "empty")  # inside a sandbox: a folder that nobody can write to
+EMPTY = str(Path(__file__).resolve().parents[1] / "empty")  # inside a sandbox: a read-only folder
 
 
 class ToolError(Exception):
-    """A refusal that the tool declares. Its words go to the agent, which can act on them: say what is wrong and what would do."""
+    """A refusal that the tool declares. The agent gets its message, which should state what is wrong and what to do."""
 
     __simia_refusal__ = True
 
 
 def read(method: F) -> F:
-    """Mark a tool of the agent that leaves the state as it is."""
+    """Mark a tool of the agent that does not change the state."""
     return mark(method, "agent", writes=False)
 
 
@@ -90,7 +90,7 @@ def write(method: F) -> F:
 
 
 def user_read(method: F) -> F:
-    """Mark a tool of the user that leaves the state as it is."""
+    """Mark a tool of the user that does not change the state."""
     return mark(method, "user", writes=False)
 
 
@@ -105,7 +105,7 @@ def mark(method: F, by: str, *, writes: bool) -> F:
 
 
 class Moments:
-    """What an episode draws: its time, new identifiers, randomness; and its end, where a tool brings it about."""
+    """Time, new identifiers and randomness of an episode, and its end if a tool ends it."""
 
     def __init__(self) -> None:
         self._seed = ""
@@ -115,24 +115,24 @@ class Moments:
         self.begin(0, "agent")
 
     def begin(self, call: int, by: str) -> None:
-        """Called by the worker before each call: what is derived from its number starts anew."""
+        """Start a call: the worker calls this before each call, and time and randomness are derived from its number."""
         self._call = f"{self._seed}/{call}/{by}"
         self._drawn = 0
         self.ended = False
         self.now = self._start + timedelta(seconds=SECONDS_A_CALL * call)
 
     def finish(self) -> None:
-        """The episode ends after this call, and is scored."""
+        """End the episode after this call; it is then scored."""
         self.ended = True
 
     @property
     def random(self) -> random.Random:
-        """A source of randomness of its own for each use."""
+        """A new random generator for each use."""
         self._drawn += 1
         return random.Random(f"{self._call}/{self._drawn}")
 
     def new_id(self, prefix: str = "", digits: int = 6, *, taken: Container[str] = ()) -> str:
-        """A new identifier, `prefix` and so many digits, that is not among `taken`."""
+        """Return a new identifier, `prefix` followed by `digits` digits, that is not in `taken`."""
         for attempt in range(TRIES):
             word = f"{self._call}/{prefix}/{self._drawn}/{attempt}".encode()
             number = int.from_bytes(hashlib.blake2b(word, digest_size=8).digest(), "big") % 10**digits
@@ -144,7 +144,7 @@ class Moments:
 
 
 class Tools(Moments, Generic[S]):
-    """Base of a pack's world: `State` names the model, `self.state` holds one. One object an episode."""
+    """Base class of a pack's world: `State` is the model, `self.state` an instance. There is one object per episode."""
 
     State: ClassVar[type[BaseModel]]
 
@@ -154,38 +154,38 @@ class Tools(Moments, Generic[S]):
 
 
 class FileTools(Moments):
-    """Base of a world of files: what lies in `root` is the state, and `memory` what it keeps beside them (JSON).
+    """Base class of a world of files: the state is the files in `root`, and `memory` (JSON).
 
-    A call that raises leaves both as they were. Bytes must repeat with the calls: dates inside of files come from `self.now`.
+    A call that raises changes neither. Files must be reproducible: take dates inside of files from `self.now`.
     """
 
     def __init__(self, root: Path) -> None:
         self.root = Path(root)
         self.memory: dict[str, Any] = {}
         self.before: Path = self.root
-        """While a check runs: a folder with the files as they were at the start."""
+        """While a check runs: a folder with the initial files."""
         super().__init__()
 
     def start(self, given: dict[str, Any]) -> None:
-        """Called once, when the files of a new episode have been laid out, with what else the task's `initial` holds."""
+        """Start an episode: called once, after its files were written, with the other keys of the task's `initial`."""
         if given:
             raise ValueError(f"initial has {sorted(given)}: it is {{folder: …, files: …}}")
 
     def ready(self) -> None:
-        """Called when the files have been laid out: at the start, and when the state was set back."""
+        """Prepare the world: called after the files were written, at the start and after the state was restored."""
 
     def describe(self, path: Path) -> Any:
-        """What a file says that is no text, as JSON: for matching states and for checks. None: its bytes are all there is."""
+        """Return the content of a binary file as JSON, for comparing states and for checks; None to compare its bytes only."""
         return None
 
     def system_environment(self) -> dict[str, str]:
-        """Environment for programs that a check runs over the agent's files: programs and modules of the system come first, and
-        the home, with every program's settings, is an empty folder that nobody can write to."""
+        """Return the environment for programs that a check runs on the agent's files: the system's programs and modules come
+        first, and the home folder, with the settings of programs, is empty and read-only."""
         homes = dict.fromkeys(("HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME", "XDG_STATE_HOME"), EMPTY)
         return {**homes, "XDG_CONFIG_DIRS": EMPTY, "XDG_DATA_DIRS": "/usr/share", **SYSTEM_ENVIRONMENT}
 
     def path(self, name: str) -> Path:
-        """The file of that name in the folder. Raises `ToolError` for one that lies outside of it."""
+        """Return the path of a file in the folder. Raises `ToolError` for a path outside of it."""
         found = self.root / name
         if "\0" in name or not found.resolve().is_relative_to(self.root.resolve()):
             raise ToolError(f"{name!r} is outside of the folder")
@@ -193,9 +193,9 @@ class FileTools(Moments):
 
 
 def system_program(name: str) -> str:
-    """The absolute path of a program that no agent can have written: checks start programs by it, never by their name.
+    """Return the absolute path of a program that an agent cannot have written. Checks start programs by this path, never by name.
 
-    Raises `LookupError` where the system has none. Outside of a sandbox any program of that name is taken.
+    Raises `LookupError` if the system has none. Outside of a sandbox any program of that name is accepted.
     """
     found = [path for folder in (*PROGRAMS, "/usr/local/bin") if os.access(path := f"{folder}/{name}", os.X_OK)]
     sealed = read_only(PROGRAMS[0])
@@ -206,8 +206,8 @@ def system_program(name: str) -> str:
 
 
 def is_system_file(path: str) -> bool:
-    """Whether a file, and every link on the way to it, lies where nobody in the sandbox can write. A link that the agent made to a
-    program of the system would give it a name that it does not have."""
+    """Check whether a file, and every link on its path, is on a read-only file system. An agent could otherwise link a program of
+    the system under another name."""
     for _ in range(40):
         if not os.path.islink(path):
             return read_only(path)
@@ -219,5 +219,5 @@ def is_system_file(path: str) -> bool:
 
 
 def read_only(path: str) -> bool:
-    """Whether it lies on a file system that nobody in the sandbox can write to."""
+    """Check whether a path is on a file system that is read-only in the sandbox."""
     return bool(os.statvfs(path).f_flag & os.ST_RDONLY)

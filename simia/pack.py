@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 
 def check_printable(text: str) -> str:
-    """Shown to whoever is asked for a grant: nothing that a terminal would obey, and nothing that it does not show."""
+    """Check a text that is shown when a grant is requested: no control characters and nothing invisible."""
     if not text or not text.isprintable():
         raise ValueError("holds characters that cannot be printed")
     return text

@@ -166,7 +166,7 @@ class Task(StrictModel):
     split: str = "train"
     """Split, such as `train` or `test`."""
     instruction: str = ""
-    """What the user wants and knows, for whoever plays the user; without a user it is the first message."""
+    """What the user wants and knows, for the user simulator; without one it is the first message."""
     opening: str | None = None
     """The user's first words, where they are given."""
     profile: str | dict[str, Any] | None = None

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from simia import formats
 from simia.amplification.settings import AmplifyConfig
-from simia.cli import build
+from simia.cli import build_app
 from simia.config import load_config, parse_config, read_config_file
 from simia.envs.opening import select_tasks
 from simia.exporting.llamafactory import ModelEntry
@@ -65,7 +65,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def simia(*words: str) -> str:
-    done = CliRunner().invoke(build(), words)
+    done = CliRunner().invoke(build_app(), words)
     assert done.exit_code == 0, f"{words}\n{done.output[-2000:]}\n{done.exception!r}"
     return done.output
 

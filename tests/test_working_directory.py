@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 import simia
 from simia import prompts
 from simia.amplification.prompt import PromptSettings
-from simia.cli import build
+from simia.cli import build_app
 from simia.cli.train import check_with_trainer
 from simia.config import find_config, read_config_file
 from simia.errors import UserError
@@ -132,7 +132,7 @@ def test_the_first_screen_names_what_is_overridden(
     mine.write_text("A twist.\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SIMIA_PATH", "mine")
-    shown = CliRunner().invoke(build(), words)
+    shown = CliRunner().invoke(build_app(), words)
     assert shown.exit_code == 0, shown.output
     assert "simia: prompts/scenario/twists.txt is taken from mine (SIMIA_PATH)" in shown.stderr.splitlines()
 

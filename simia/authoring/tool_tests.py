@@ -1,6 +1,6 @@
 """The tools' own tests (ScaleEnv §3.2), run through the worker as any episode is.
 
-Three outcomes: success (result and changes as expected), an anticipated refusal (its words), and what nobody anticipated:
+Three outcomes: success (result and changes as expected), an anticipated refusal (its message), and an unanticipated error:
 an exception that the tool does not declare, a crash, a timeout. Beside that each test shows whether a tool marked as
 reading leaves the state alone, and whether one that refuses does.
 """

@@ -1,4 +1,4 @@
-"""The `simia` command: one file a verb. Only the user's mistakes end in one line on stderr and exit code 2."""
+"""The `simia` command, with one module per verb. Only user errors end with one line on stderr and exit code 2."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ def main() -> None:
     """Entry point of the console command."""
     install_output_guard()
     try:
-        build()()
+        build_app()()
     except UserError as error:
-        say_error("simia: " + " ".join(str(error).splitlines()))  # one line, whatever was quoted in it
+        say_error("simia: " + " ".join(str(error).splitlines()))  # one line, even if it quotes several
         sys.exit(2)
-    except sqlite3.DatabaseError as error:  # a damaged page that no check of the command met first
+    except sqlite3.DatabaseError as error:  # a damaged page that the command's checks did not find
         from simia.jobs.run import RECENT_RUNS
 
         todo = " or ".join(f"simia runs rebuild {folder}" for folder in RECENT_RUNS) or "give another file"
@@ -29,7 +29,8 @@ def main() -> None:
         sys.exit(141)
 
 
-def build() -> typer.Typer:
+def build_app() -> typer.Typer:
+    """Build the command line; modules of verbs are imported here."""
     from simia.cli import (
         amplify,
         config,
@@ -50,7 +51,7 @@ def build() -> typer.Typer:
 
     app = typer.Typer(
         name="simia",
-        help="Seed trajectories in, validated training data out.",
+        help="Turn seed trajectories into validated training data.",
         no_args_is_help=True,
         add_completion=False,
         pretty_exceptions_enable=False,

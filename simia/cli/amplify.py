@@ -1,4 +1,4 @@
-"""`simia amplify`: seed trajectories in, validated trajectories out."""
+"""`simia amplify`: turn seed trajectories into validated ones."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def amplify(
     config: Annotated[
         str | None,
         typer.Option(
-            "--config", "-c", help="Config by name or path; the default is quickstart, or default with an endpoint."
+            "--config", "-c", help="Config by name or path. Default: quickstart, or `default` with an endpoint."
         ),
     ] = None,
     seeds: Annotated[
@@ -36,13 +36,13 @@ def amplify(
     name: Annotated[str | None, typer.Option("--name", help="Name of the run.")] = None,
     runs: RUNS = Path("runs"),
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print one rendered prompt and the projected price; ask nothing.")
+        bool, typer.Option("--dry-run", help="Print one rendered prompt and the projected price; send no request.")
     ] = False,
 ) -> None:
     """Amplify seed trajectories into validated ones.
 
-    Without an endpoint a small local model does it (fetched once). With OPENAI_API_KEY in the environment, or
-    --set llm.base_url=…, that endpoint is used.
+    With OPENAI_API_KEY in the environment, or --set llm.base_url=…, that endpoint is used. Without one, a small local
+    model is used, which is fetched once.
     """
     if name is not None:
         check_name(name)  # before a model is fetched
@@ -63,7 +63,7 @@ def amplify(
 def resolve_amplify_config(
     config: str | None, seeds: list[str] | None, n: int | None, settings: list[str]
 ) -> AmplifyConfig:
-    """The config of this command line. An endpoint in sight (a key, a base_url) takes the local model's place."""
+    """Return the config of this command line. An endpoint (a key or a base_url) replaces the local model."""
     endpoint = any(s.startswith(("llm.base_url=", "llm.kind=openai")) for s in settings)
     if config is None:
         key = bool(os.environ.get("OPENAI_API_KEY")) and not any(s.startswith("llm.kind=") for s in settings)
@@ -79,7 +79,7 @@ def resolve_amplify_config(
 
 
 def refuse_seeds_without_tools(file: Path, dialect: str | None) -> None:
-    """A pack's own trajectories list no tools, which stand beside them: taken alone, each of their calls would be unknown."""
+    """Refuse a seed file of a pack that lists no tools: without the pack, each of its calls would be unknown."""
     from simia import formats
     from simia.trajectory import Trajectory
 
@@ -91,10 +91,11 @@ def refuse_seeds_without_tools(file: Path, dialect: str | None) -> None:
 
 
 def show_dry_run(config: AmplifyConfig) -> None:
+    """Print the first prompt, and tokens and price projected from up to 50 items."""
     from simia.amplification.session import open_preview
     from simia.llm.backends import find_price
     from simia.quality.fast_tokens import estimate_text_tokens
-    from simia.report.console import plain
+    from simia.report.console import make_plain_text
     from simia.trajectory import Usage
 
     simulator, seeds = open_preview(config)
@@ -106,12 +107,12 @@ def show_dry_run(config: AmplifyConfig) -> None:
     static_tokens = sum(estimate_text_tokens(m["content"]) for p in prompts for m in p.messages[:-1]) // len(prompts)
     err.print(f"{len(seeds.order)} seeds of {seeds.read} read, {len(seeds.refused)} refused by the pre-filter")
     for refused in seeds.refused[:5]:
-        err.print(plain(f"  {refused.name}: {refused.issues[0]}"))
+        err.print(make_plain_text(f"  {refused.name}: {refused.issues[0]}"))
     err.print(
-        f"about {prompt_tokens:,} prompt and {reply_tokens:,} reply tokens an item, for {config.n:,} items if all are accepted"
+        f"about {prompt_tokens:,} prompt and {reply_tokens:,} reply tokens per item; {config.n:,} items if all are accepted"
     )
     err.print(
-        f"a prefix cache can serve {static_tokens / max(1, prompt_tokens):.0%} of the prompt: items of one pack begin alike"
+        f"a prefix cache can serve {static_tokens / max(1, prompt_tokens):.0%} of the prompt: items of one pack share it"
     )
     price = find_price(config.llm)
     if price is None:
@@ -121,5 +122,5 @@ def show_dry_run(config: AmplifyConfig) -> None:
         price.of(Usage(prompt=prompt_tokens, completion=reply_tokens, cached=cached)) * config.n
         for cached in (static_tokens, 0)
     )
-    spread = f"${served:,.2f} to ${whole:,.2f}, as the prefix cache serves" if served < whole else f"${whole:,.2f}"
+    spread = f"${served:,.2f} to ${whole:,.2f}, depending on the prefix cache" if served < whole else f"${whole:,.2f}"
     err.print(f"price: about {spread}; reasoning tokens and rejected items not counted")

@@ -1,4 +1,4 @@
-"""Parts that several commands share: options, the live panel, the output at the end of a session."""
+"""Parts shared by several commands: options, the live panel, the output at the end of a session."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ GRANT_READ = Annotated[
 ]
 
 
-def granted_paths(paths: list[Path] | None) -> list[str]:
+def make_granted_paths(paths: list[Path] | None) -> list[str]:
     """Make the paths absolute, so that a run resumed from another folder grants the same files."""
     return [str(path.expanduser().absolute()) for path in paths or []]
 
 
 def note_incomplete(run: Run) -> None:
     """Verify a run that is about to be read; print a note on stderr where it is incomplete."""
-    stands = run.verify()
-    if not stands.complete:
-        err.print(f"note: {stands}", soft_wrap=True)
+    condition = run.verify()
+    if not condition.complete:
+        err.print(f"note: {condition}", soft_wrap=True)
 
 
 @contextlib.contextmanager
@@ -43,7 +43,7 @@ def open_live_panel(runs: Path) -> Iterator[Callable[[Progress], None]]:
 
 
 def finish_amplification(outcome: Amplified, runs: Path) -> None:
-    """Print the report, one trajectory as a conversation and, as the last line, the next command. Exit with 0 only when complete."""
+    """Print the report, one trajectory and, as the last line, the next command. Exit with 0 only if the run is complete."""
     from simia.report.gather import gather_facts
     from simia.report.text import print_report, print_trajectory
     from simia.trajectory import Trajectory

@@ -1,4 +1,4 @@
-"""`simia config`: which settings a config has, with types, values and descriptions."""
+"""`simia config`: list the settings of a config with types, values and descriptions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MODELS = {
     "judge": ("simia.quality.judging.settings", "QualitySettings"),
     "trl": ("simia.trainers.trl_train", "TrlConfig"),
 }
-"""Command, or trainer, → the model of its config. The configs of other trainers are those trainers' own."""
+"""Command or trainer → the model of its config. Other trainers read config files of their own."""
 out = Terminal()
 
 
@@ -28,50 +28,50 @@ def config(
     name: Annotated[
         str | None,
         typer.Argument(
-            help="What to configure (amplify, rollout, judge, trl), or a config by name or path; left out: list all."
+            help="What to configure (amplify, rollout, judge, trl), or a config by name or path. Default: list all."
         ),
     ] = None,
     settings: Annotated[
-        list[str] | None, typer.Option("--set", help="Any setting, as a.b=c, to see the config with it.")
+        list[str] | None, typer.Option("--set", help="Any setting, as a.b=c; the config is printed with it.")
     ] = None,
 ) -> None:
-    """Print every setting: dotted name (as --set takes it), type, default or value, and what it does."""
+    """Print every setting: dotted name (for --set), type, default or value, and description."""
     if name is None:
-        lines = [*MODELS, *find_names()]
+        lines = [*MODELS, *list_config_names()]
     elif name in MODELS and not settings:
-        lines = [line for each in list_settings(load_model(name)) for line in write_setting(each)]
+        lines = [line for each in list_settings(load_config_model(name)) for line in format_setting(each)]
     else:
-        model = load_model(name) if name in MODELS else find_model(name)
+        model = load_config_model(name) if name in MODELS else find_config_model(name)
         resolved = load_config(model, None if name in MODELS else name, settings or [])
-        lines = [line for each in list_settings(model, resolved) for line in write_setting(each)]
+        lines = [line for each in list_settings(model, resolved) for line in format_setting(each)]
     for line in lines:
         out.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
-def write_setting(setting: Setting) -> list[str]:
+def format_setting(setting: Setting) -> list[str]:
     head = f"{setting.name}: {setting.type}" + (f" = {setting.value}" if setting.value is not None else "")
     return [head, f"    {setting.description}"] if setting.description else [head]
 
 
-def load_model(name: str) -> type[Config]:
+def load_config_model(name: str) -> type[Config]:
     module, cls = MODELS[name]
     model: type[Config] = getattr(import_module(module), cls)
     return model
 
 
-def find_names() -> list[str]:
-    """The configs that `simia config` reads: those in the folders that `MODELS` names."""
+def list_config_names() -> list[str]:
+    """List the configs in the folders that `MODELS` names."""
     found = (Path(name) for name in resources.list_names("configs") if name.endswith(".yaml"))
     return [path.with_suffix("").as_posix() for path in found if path.parts[0] in MODELS]
 
 
-def find_model(name: str) -> type[Config]:
-    """The model of a config file: the one that knows most of its settings. Raises `UserError` where none knows one."""
+def find_config_model(name: str) -> type[Config]:
+    """Return the model that has most settings of a config file. Raises `UserError` if no model has any."""
     keys = read_config_file(name).keys()
     path = find_config(name)
-    models = {each: load_model(each) for each in MODELS}
+    models = {each: load_config_model(each) for each in MODELS}
     known = {each: len(keys & model.model_fields.keys()) for each, model in models.items()}
     best = max(known, key=lambda each: (known[each], each == Path(path).parent.name))
     if not known[best]:
-        raise UserError(f"{path} has no setting of simia; simia config lists the configs that have")
+        raise UserError(f"{path} has no setting of simia; `simia config` lists the configs")
     return models[best]

@@ -1,4 +1,4 @@
-"""`simia doctor`: what this machine has and lacks, each with what to do about it."""
+"""`simia doctor`: report what this machine supports, and what to do about missing parts."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ out = Terminal()
 
 
 def doctor(
-    trainer: Annotated[str | None, typer.Option("--trainer", help="Only whether this trainer can run.")] = None,
+    trainer: Annotated[str | None, typer.Option("--trainer", help="Check only whether this trainer can run.")] = None,
 ) -> None:
-    """What this machine can do: the sandbox, the local model, extras, and which trainers can run in this environment."""
+    """Report what this machine supports: the sandbox, the local model, extras, and trainers in this environment."""
     from simia.trainers.versions import NEEDS
 
     if trainer is not None and trainer not in NEEDS:
         raise UserError(f"no trainer named {trainer!r}; there are: {', '.join(NEEDS)}")
     if trainer is None:
-        out.print(machine())
+        out.print(tabulate_machine())
     for name in [trainer] if trainer else NEEDS:
-        for text in lines(name):
+        for text in describe_trainer(name):
             out.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
-def machine() -> Table:
+def tabulate_machine() -> Table:
     from simia.sandbox.capabilities import probe_isolation
     from simia.search_path import cache_root
     from simia.trainers.versions import NEEDS, list_installed
     from simia.venvs import RECIPES, normalize_name
     from simia.version import __version__
 
-    table = Table("what", "how it stands", show_header=False)
+    table = Table("part", "status", show_header=False)
     table.add_row(
         "simia", f"{__version__}, Python {platform.python_version()}, {platform.system()} {platform.machine()}"
     )
@@ -61,8 +61,8 @@ def machine() -> Table:
     return table
 
 
-def lines(trainer: str) -> list[str]:
-    """A trainer in this environment, with each version that clashes, and in one of its own."""
+def describe_trainer(trainer: str) -> list[str]:
+    """Report whether a trainer can run in this environment, with version conflicts, and in an environment of its own."""
     from simia.trainers.versions import compare_versions, find_own_interpreter, format_build_command, list_installed
     from simia.venvs import RECIPES
 

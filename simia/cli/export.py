@@ -1,4 +1,4 @@
-"""`simia export`: a run's accepted trajectories in the form that a trainer reads."""
+"""`simia export`: write a run's accepted trajectories in the format of a trainer."""
 
 from __future__ import annotations
 
@@ -20,42 +20,40 @@ def export(
     sources: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Runs (id, unique beginning of it, path, or `last`), files of trajectories, packs; several are joined."
+            help="Runs (id, unique prefix, path, or `last`), files of trajectories, packs; several are joined."
         ),
     ] = None,
-    to: Annotated[Format, typer.Option("--to", help="For whom.")] = "llamafactory",
+    to: Annotated[Format, typer.Option("--to", help="Format of the export.")] = "llamafactory",
     folder: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help="Folder to write; the default is export-<to> in the run's folder."),
+        typer.Option("--out", "-o", help="Folder to write. Default: export-<to> in the run's folder."),
     ] = None,
     segment: Annotated[
-        Segment, typer.Option("--segment", help="One example a trajectory, or one an assistant turn (paper §3.1).")
+        Segment, typer.Option("--segment", help="One example per trajectory, or per assistant turn (paper §3.1).")
     ] = "whole",
-    reasoning: Annotated[
-        bool, typer.Option("--reasoning/--no-reasoning", help="Whether reasoning is trained.")
-    ] = False,
+    reasoning: Annotated[bool, typer.Option("--reasoning/--no-reasoning", help="Train on reasoning.")] = False,
     template: Annotated[Template, typer.Option("--template", help="LLaMA-Factory's template of your model.")] = "qwen",
     cutoff: Annotated[
-        int, typer.Option("--cutoff", help="Longest example in tokens; a longer one is refused, never cut.")
+        int, typer.Option("--cutoff", help="Longest example in tokens; longer ones are refused, never cut.")
     ] = 12000,
     model: Annotated[
         str | None,
-        typer.Option("--model", help="One of configs/llamafactory/models.yaml: fills in weights and template."),
+        typer.Option("--model", help="A model of configs/llamafactory/models.yaml: sets weights and template."),
     ] = None,
     system: Annotated[
         str | None,
-        typer.Option("--system", help="System text of the deployment: a file, or YAML that names one for each pack."),
+        typer.Option("--system", help="System text of the deployment: a file, or YAML with one file per pack."),
     ] = None,
     mix: Annotated[
         list[str] | None, typer.Option("--mix", help="Share of a pack, as retail=0.7; may be repeated.")
     ] = None,
-    take: Annotated[int | None, typer.Option("--take", min=1, help="So many in all, with --mix.")] = None,
+    take: Annotated[int | None, typer.Option("--take", min=1, help="Total number of rows, with --mix.")] = None,
     judged: Annotated[
-        bool, typer.Option("--judged", help="Leave out what `simia judge` found a fault in; what was not judged stays.")
+        bool, typer.Option("--judged", help="Leave out trajectories that `simia judge` failed; keep unjudged ones.")
     ] = False,
     partial: Annotated[
         bool,
-        typer.Option("--partial", help="Take what is there of runs that are unfinished, in progress or inconsistent."),
+        typer.Option("--partial", help="Export also from runs that are unfinished, in progress or inconsistent."),
     ] = False,
     runs: RUNS = Path("runs"),
 ) -> None:
@@ -90,15 +88,15 @@ def export(
     for pack, count in selection.benchmarks.items():
         out.print(f"{count} of {pack} were left out: its tasks are for evaluation only")
     if selection.once.dropped:
-        out.print(f"{selection.once.dropped} said what another one says, and were left out")
+        out.print(f"{selection.once.dropped} are duplicates of others and were left out")
     out.print(
         f"{report.rows} rows from {report.exported} of {report.trajectories} trajectories in {target}",
         soft_wrap=True,
     )
     if report.without_system:
         out.print(
-            f"{report.without_system} have no system text: the model's chat template writes its own where it has one; "
-            "--system FILE gives them the text of the deployment",
+            f"{report.without_system} have no system text: the model's chat template may insert its own; "
+            "--system FILE sets the text of the deployment",
             soft_wrap=True,
         )
     for issue in report.examples:
@@ -113,12 +111,12 @@ def export(
 
 
 def explain_empty_export(report: ExportReport, runs: list[Path]) -> str:
-    """Why an export has no row, and what to do."""
+    """Explain why an export has no rows, and what to do."""
     if report.trajectories == 0:
         see = f": see simia report {runs[0].name}" if runs else ""
         return f"no row was written: the sources hold no trajectory that can be exported{see}"
     reason, count = max(report.refused.items(), key=lambda pair: pair[1])
     return (
         f"no row was written: {report.trajectories:,} trajectories were read and none can be expressed, mostly {reason} ({count:,}); "
-        f"each reason stands in refused.jsonl"
+        f"refused.jsonl has each reason"
     )

@@ -1,4 +1,4 @@
-"""`simia fidelity`: the fidelity of a pack's simulated world."""
+"""`simia fidelity`: measure the fidelity of a pack's simulated world."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rich.table import Table
 
 from simia import event_loop
 from simia.cli.amplify import RUNS
-from simia.cli.common import GRANT_READ, granted_paths
+from simia.cli.common import GRANT_READ, make_granted_paths
 from simia.cli.rollout import add_endpoint_settings
 from simia.errors import Code, UserError
 from simia.report.console import Terminal
@@ -29,18 +29,18 @@ err = Terminal(stderr=True)
 
 def fidelity(
     pack: Annotated[
-        str, typer.Argument(help="Pack with code and tasks that have solutions: a name of seeds/, or a folder.")
+        str, typer.Argument(help="Pack with code and tasks with solutions: name of a bundled pack, or a folder.")
     ],
-    limit: Annotated[int | None, typer.Option(help="Only the first so many tasks.")] = None,
+    limit: Annotated[int | None, typer.Option(help="Play only the first N tasks.")] = None,
     split: Annotated[str | None, typer.Option(help="Only tasks of this split.")] = None,
     knowledge: Annotated[
         list[str] | None,
-        typer.Option(help="schema, reference or state; may be repeated. Unset: all that the pack has."),
+        typer.Option(help="schema, reference or state; may be repeated. Default: all that the pack has."),
     ] = None,
     forced: Annotated[
         bool,
         typer.Option(
-            help="Each call in the world as it truly is; --no-forced: the simulator goes on from its own answers."
+            help="Simulate each call from the real state; --no-forced: from the simulator's own earlier answers."
         ),
     ] = True,
     chained: Annotated[
@@ -48,21 +48,21 @@ def fidelity(
         typer.Option(
             "--chain",
             min=2,
-            help="Join tasks until their solutions have so many calls, and make all look-ups once more at the end.",
+            help="Join tasks until their solutions have N calls, and repeat all look-ups at the end.",
         ),
     ] = None,
-    name: Annotated[str, typer.Option(help="Beginning of the runs' names.")] = "fidelity",
+    name: Annotated[str, typer.Option(help="Prefix of the runs' names.")] = "fidelity",
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="Any setting of a rollout, as llm.model=gpt-5-mini.")
     ] = None,
     grant_read: GRANT_READ = None,
     runs: RUNS = Path("runs"),
 ) -> None:
-    """Play the tasks' solutions for real with the simulator beside them, and compare call by call.
+    """Play the tasks' solutions in the real and in the simulated world, and compare call by call.
 
-    A row for each kind of knowledge, with and without the ledger. Each is a run, so nothing that was paid for is asked again. What they
-    say together is kept in a folder beside them: fidelity.svg and fidelity.json. A small prompt shows what is forgotten:
-    --chain 15 --set backend_settings.context=6000.
+    Prints a row for each kind of knowledge, with and without the ledger. Each row is a run, so paid replies are reused. The combined
+    figures are saved as fidelity.svg and fidelity.json in a folder next to the runs. A small context shows what the simulator
+    forgets: --chain 15 --set backend_settings.context=6000.
     """
     from simia.evaluation.chained_tasks import make_chained_pack
     from simia.pack import Pack
@@ -87,13 +87,13 @@ def fidelity(
             if chained:
                 given += ["episode.turns=1000", "episode.errors=1000"]
             if grant_read:
-                given.append(f"backend_settings.read={orjson.dumps(granted_paths(grant_read)).decode()}")
+                given.append(f"backend_settings.read={orjson.dumps(make_granted_paths(grant_read)).decode()}")
             every = [*add_endpoint_settings(settings or []), *given]
             figures, why = event_loop.run_command(measure_run(source, run, every, limit, split, runs))
             row = f"{kind}, {'ledger' if ledger else 'no ledger'}"
-            if why and figures.total.calls and not figures.total.answered:  # so it would be with every other row
+            if why and figures.total.calls and not figures.total.answered:  # the other rows would fail in the same way
                 err.print(f"{row}: no call was answered: {why}", markup=False, highlight=False, soft_wrap=True)
-                err.print("stopped here; the same command again goes on", highlight=False)
+                err.print("stopped; run the same command again to continue", highlight=False)
                 raise typer.Exit(1)
             if why:
                 unfinished[run] = why
@@ -104,23 +104,23 @@ def fidelity(
             )
     print_fidelity(loaded.name, found)
     save_figures(folder, loaded.name, found)
-    out.print(f"kept in {folder}: fidelity.svg, fidelity.json", markup=False, highlight=False, soft_wrap=True)
+    out.print(f"saved in {folder}: fidelity.svg, fidelity.json", markup=False, highlight=False, soft_wrap=True)
     for run, why in unfinished.items():
         out.print(f"not complete: {run}: {why}", markup=False, highlight=False, soft_wrap=True)
     if unfinished:
-        out.print("next: the same command again asks for what is missing, and for nothing else", highlight=False)
+        out.print("next: run the same command again; it asks only for what is missing", highlight=False)
         raise typer.Exit(1)
 
 
 async def measure_run(
     pack: str, name: str, settings: list[str], limit: int | None, split: str | None, runs: Path
 ) -> tuple[Fidelity, str]:
-    """The figures of one run, and why it is not complete if it is not."""
+    """Return the figures of one run, and the reason if it is not complete."""
     from simia.config import list_differences, load_config, read_command_line_value, select_identity
     from simia.evaluation.fidelity import measure_fidelity
     from simia.jobs import Run
     from simia.pack import Pack
-    from simia.report.shadow import calls_of
+    from simia.report.shadow import list_compared_calls
     from simia.rollouts.session import resume_rollout, start_rollout
     from simia.rollouts.settings import RolloutConfig
 
@@ -130,19 +130,19 @@ async def measure_run(
         run = Run.read_only(runs, name)
         changed = list_differences(run.ledger.meta("identity"), select_identity(config))
         run.close()
-        if changed:  # otherwise the figures of the old settings would be shown as the new one's
+        if changed:  # the figures would be those of the old settings
             raise UserError(f"run {name} was made with another {changed[0]}: give these runs a --name of their own")
         reopen_lost_episodes(runs, name)
-        said = (setting.partition("=") for setting in settings)
-        # A raised cap is heard; a cap that is not named again stays as it was.
+        given = (setting.partition("=") for setting in settings)
+        # Operational settings such as a raised cap take effect; others stay unchanged.
         done = await resume_rollout(
-            name, runs=runs, changes={dotted: read_command_line_value(text) for dotted, _, text in said}
+            name, runs=runs, changes={dotted: read_command_line_value(text) for dotted, _, text in given}
         )
     else:
         done = await start_rollout(config, runs=runs, name=name)
     run = Run.read_only(runs, name)
     try:
-        rows = [row for item in run.ledger.items() for row in calls_of(run, item.id)]
+        rows = [row for item in run.ledger.items() for row in list_compared_calls(run, item.id)]
     finally:
         run.close()
     lost = Counter(row["lost"] for row in rows if is_transient_loss(row))
@@ -154,19 +154,19 @@ async def measure_run(
 
 
 def is_transient_loss(row: Mapping[str, Any]) -> bool:
-    """Whether a call was lost to an outage or a budget, so that it can be asked again. An answer that cannot be parsed is stored and final."""
+    """Check whether a call was lost to an outage or a budget, so that it can be retried. An unparsable answer is stored and final."""
     return "lost" in row and not str(row["lost"]).startswith(f"{Code.UNPARSABLE}:")
 
 
 def reopen_lost_episodes(runs: Path, name: str) -> None:
-    """Have the resume play the episodes again in which calls were lost: what was answered is recalled, at no cost."""
+    """Mark episodes with lost calls as failed, so that the resume replays them. Stored answers are reused at no cost."""
     from simia.jobs import FAILED, Run
-    from simia.report.shadow import calls_of
+    from simia.report.shadow import list_compared_calls
 
     run = Run.open(runs, name)
     try:
         for item in run.ledger.items():
-            lost = [row["lost"] for row in calls_of(run, item.id) if is_transient_loss(row)]
+            lost = [row["lost"] for row in list_compared_calls(run, item.id) if is_transient_loss(row)]
             if lost:
                 item.status, item.reason, item.detail = FAILED, Code(lost[0].partition(":")[0]), lost[0][:300]
                 run.ledger.set_status(item)
@@ -176,9 +176,9 @@ def reopen_lost_episodes(runs: Path, name: str) -> None:
 
 
 def print_fidelity(pack: str, found: Mapping[tuple[str, bool], Fidelity]) -> None:
-    # shape: results of the right one; errors: success and refusal agree; F1: of the results' values; again: share of the values said
-    # before that a look-up made a second time says again; clash: answers that the ledger or the schema refused; astray: distance of the
-    # named changes from the real ones, at the last step. Narrow enough for a terminal of 80 columns.
+    # shape: results match the schema; errors: success and refusal agree; F1: of the results' values; again: share of earlier values that
+    # a repeated look-up returns; clash: answers that the ledger or the schema refused; astray: distance of the simulated changes from the
+    # real ones at the last step. The headers are short so that the table fits 80 columns.
     table = Table("knows", "ledger", "calls", "shape", "errors", "F1", "again", "clash", "astray")
     for column in table.columns:
         column.no_wrap = True
@@ -189,7 +189,7 @@ def print_fidelity(pack: str, found: Mapping[tuple[str, bool], Fidelity]) -> Non
             format_share(total.value_f1), format_share(total.memory), str(total.contradicting),
             format_share(list(each.distance.values())[-1]) if each.distance else "",
         )  # fmt: skip
-    out.print(f"{pack}: the simulated world beside the real one", highlight=False)
+    out.print(f"{pack}: the simulated world compared with the real one", highlight=False)
     out.print(table)
     if lost := sum(each.total.lost for each in found.values()):
         out.print(f"{lost} calls without an answer: no figure counts them", highlight=False)
@@ -213,7 +213,7 @@ def print_fidelity(pack: str, found: Mapping[tuple[str, bool], Fidelity]) -> Non
 
 
 def compare_ledgers(found: Mapping[tuple[str, bool], Fidelity]) -> dict[str, dict[str, Estimate]]:
-    """For each kind of knowledge, what the ledger adds to F1 and to consistency, over the same calls."""
+    """Estimate for each kind of knowledge what the ledger adds to F1 and to consistency, over the same calls."""
     from simia.evaluation.fidelity import estimate_gain
 
     bought: dict[str, dict[str, Estimate]] = {}
@@ -229,9 +229,9 @@ def compare_ledgers(found: Mapping[tuple[str, bool], Fidelity]) -> dict[str, dic
 
 
 def save_figures(folder: Path, pack: str, found: Mapping[tuple[str, bool], Fidelity]) -> None:
-    """The figures and their plot, beside the runs."""
-    from simia.report.plot import svg
-    from simia.report.plot_fidelity import panels
+    """Save the figures and their plot next to the runs."""
+    from simia.report.plot import render_svg
+    from simia.report.plot_fidelity import make_fidelity_panels
 
     named = {f"{kind}, {'ledger' if ledger else 'no ledger'}": each for (kind, ledger), each in found.items()}
     rows = [
@@ -252,7 +252,7 @@ def save_figures(folder: Path, pack: str, found: Mapping[tuple[str, bool], Fidel
     folder.mkdir(parents=True, exist_ok=True)
     body = {"pack": pack, "rows": rows, "the ledger buys": bought}
     (folder / "fidelity.json").write_bytes(orjson.dumps(body, option=orjson.OPT_INDENT_2))
-    (folder / "fidelity.svg").write_text(svg(panels(named)), encoding="utf-8")
+    (folder / "fidelity.svg").write_text(render_svg(make_fidelity_panels(named)), encoding="utf-8")
 
 
 def format_share(value: float | None) -> str:

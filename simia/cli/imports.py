@@ -1,4 +1,4 @@
-"""`simia import`: foreign environments become packs."""
+"""`simia import`: import foreign environments as packs."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import typer
 
 from simia.report.console import Terminal
 
-HELP = "Foreign environments become packs: tau2, officebench, agentbench, gymnasium, mcp, openapi."
+HELP = "Import foreign environments as packs: tau2, officebench, agentbench, gymnasium, mcp, openapi."
 app = typer.Typer(help=HELP, no_args_is_help=True)
 
 
 @app.callback(help=HELP)
 def group() -> None:
-    """Foreign environments become packs."""
+    """Import foreign environments as packs."""
 
 
 @app.command()
@@ -23,7 +23,7 @@ def tau2(
     domain: Annotated[str, typer.Argument(help="retail, airline or telecom.")],
     out: Annotated[Path | None, typer.Option("--out", help="The pack's folder, which must not exist.")] = None,
 ) -> None:
-    """A domain of tau2 as a pack for evaluation, run by tau2's own code (installed in an environment of its own once)."""
+    """Import a domain of tau2 as a pack for evaluation, run by tau2's own code in a cached environment."""
     from simia.importers.tau2 import import_domain
 
     console = Terminal()
@@ -35,10 +35,10 @@ def officebench(
     folder: Annotated[Path, typer.Argument(help="OfficeBench's tasks: a folder of 1-1, 1-2, … with their subtasks.")],
     out: Annotated[Path | None, typer.Option("--out", help="The pack's folder, which must not exist.")] = None,
     solutions: Annotated[
-        Path | None, typer.Option("--solutions", help="Solutions of yours (JSON Lines), played by --agent reference.")
+        Path | None, typer.Option("--solutions", help="Your solutions (JSON Lines), played by --agent reference.")
     ] = None,
 ) -> None:
-    """OfficeBench's tasks as a pack over real files; those of two and three apps are for evaluation only."""
+    """Import OfficeBench's tasks as a pack with real files; tasks of two and three apps are for evaluation only."""
     from simia.importers.officebench import import_tasks
 
     console = Terminal()
@@ -51,10 +51,12 @@ def agentbench(
     problems: Annotated[list[Path], typer.Argument(help="Files of problems in the format of AgentBench's OS suite.")],
     out: Annotated[Path, typer.Option("--out", help="The pack's folder, which must not exist.")] = Path("shell"),
     scripts: Annotated[Path | None, typer.Option(help="The folder that script files are relative to.")] = None,
-    train: Annotated[bool, typer.Option("--train", help="Your own: what is played may become training data.")] = False,
+    train: Annotated[
+        bool, typer.Option("--train", help="Your own problems: trajectories may be training data.")
+    ] = False,
     licence: Annotated[str, typer.Option(help="The problems' licence.")] = "unknown",
 ) -> None:
-    """Problems for a Linux shell as a pack: a machine for each episode, checks by script or by the answer."""
+    """Import problems for a Linux shell as a pack: a machine per episode, checks by script or by the answer."""
     from simia import event_loop
     from simia.importers.agentbench import find_answers, import_problems
 
@@ -73,10 +75,10 @@ def gymnasium(
     env_id: Annotated[str, typer.Argument(help="An id such as FrozenLake-v1, module:Id-v0 or textarena:NAME.")],
     out: Annotated[Path | None, typer.Option("--out", help="The pack's folder, which must not exist.")] = None,
     pip: Annotated[
-        list[str] | None, typer.Option("--pip", help="A package that it needs, as pip names it; may be repeated.")
+        list[str] | None, typer.Option("--pip", help="A package that it needs, in pip's syntax; may be repeated.")
     ] = None,
     python: Annotated[
-        str | None, typer.Option(help="An interpreter that has it, in place of an environment made for it.")
+        str | None, typer.Option(help="An interpreter that has it; no cached environment is built.")
     ] = None,
     modules: Annotated[
         list[str] | None,
@@ -84,11 +86,11 @@ def gymnasium(
     ] = None,
     kwargs: Annotated[str, typer.Option(help="Arguments of gymnasium.make, as a JSON object.")] = "{}",
     actions: Annotated[str | None, typer.Option(help="Names of its actions, with commas: left,down,right,up.")] = None,
-    tasks: Annotated[int, typer.Option(help="How many tasks; each is a seed, from 0 on.")] = 20,
+    tasks: Annotated[int, typer.Option(help="Number of tasks; each has its own seed, from 0.")] = 20,
     low: Annotated[float, typer.Option("--reward-low", help="Sum of rewards that is worth 0.")] = 0.0,
     high: Annotated[float, typer.Option("--reward-high", help="Sum of rewards that is worth 1.")] = 1.0,
 ) -> None:
-    """A Gymnasium environment of text or few values, or a game of TextArena, run by its own code behind one tool."""
+    """Import a Gymnasium environment with text or few values, or a game of TextArena, as a pack with one tool."""
     from simia.importers.gymnasium import import_environment, parse_json_option
 
     console = Terminal()
@@ -107,9 +109,9 @@ def mcp(
     out: Annotated[Path | None, typer.Option("--out", help="The pack's folder, which must not exist.")] = None,
     pip: Annotated[
         list[str] | None,
-        typer.Option("--pip", help="The server's package, as pip names it; repeated: what it needs besides."),
+        typer.Option("--pip", help="The server's package, in pip's syntax; repeated: further packages."),
     ] = None,
-    npm: Annotated[str | None, typer.Option("--npm", help="The server's package, as npm names it.")] = None,
+    npm: Annotated[str | None, typer.Option("--npm", help="The server's package, in npm's syntax.")] = None,
     url: Annotated[
         str | None, typer.Option("--url", help="A server that runs elsewhere, over streamable HTTP.")
     ] = None,
@@ -131,11 +133,11 @@ def mcp(
         list[Path] | None, typer.Option("--needs", help="One more folder that the server can read; may be repeated.")
     ] = None,
     network: Annotated[
-        bool, typer.Option("--network", help="Grant it the network while it is asked for its tools.")
+        bool, typer.Option("--network", help="Grant it the network while its tools are listed.")
     ] = False,
-    unsafe: Annotated[bool, typer.Option("--unsafe", help="Without a sandbox: only for code of your own.")] = False,
+    unsafe: Annotated[bool, typer.Option("--unsafe", help="Run without a sandbox; only for your own code.")] = False,
 ) -> None:
-    """Any server of the Model Context Protocol as a pack, run in the sandbox: by command, from pip or npm, or at a URL."""
+    """Import a server of the Model Context Protocol as a pack: by command, from pip or npm, or at a URL. It runs in the sandbox."""
     import shlex
 
     from simia.importers.mcp import import_server, parse_pairs, parse_reset
@@ -155,7 +157,7 @@ def openapi(
     out: Annotated[Path | None, typer.Option("--out", help="The pack's folder, which must not exist.")] = None,
     base_url: Annotated[
         str | None,
-        typer.Option(help="Where the real API is: the pack can then be played against it, and nothing else."),
+        typer.Option(help="Address of the real API: the pack can then be played against it, and no other address."),
     ] = None,
     only: Annotated[
         list[str] | None, typer.Option(help="Only operations whose name, or 'GET /path', fits; may be repeated.")
@@ -167,7 +169,7 @@ def openapi(
         ),
     ] = None,
 ) -> None:
-    """An OpenAPI 3 document as a pack whose tools can be simulated; with --base-url also played against the real API."""
+    """Import an OpenAPI 3 document as a pack whose tools can be simulated; with --base-url also run against the real API."""
     from simia.importers.openapi import import_api
 
     console = Terminal()

@@ -1,4 +1,4 @@
-"""`simia judge`: models read what a run has accepted, and say where it is not fit to learn from."""
+"""`simia judge`: let models judge the accepted trajectories of a run."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ SHOWN = 5
 
 
 def judge(
-    run: Annotated[str, typer.Argument(help="Run: id, unique beginning of it, path, or `last`.")] = "last",
+    run: Annotated[str, typer.Argument(help="Run: id, unique prefix, path, or `last`.")] = "last",
     config: Annotated[
-        str | None, typer.Option("--config", "-c", help="Judges by name or path of a config; the default is one judge.")
+        str | None, typer.Option("--config", "-c", help="Config with judges, by name or path. Default: one judge.")
     ] = None,
     sample: Annotated[
-        int | None, typer.Option("--sample", "-k", help="Judge so many trajectories; default all.")
+        int | None, typer.Option("--sample", "-k", help="Judge a sample of N trajectories. Default: all.")
     ] = None,
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="Any setting, as judges.quality.llm.model=gpt-5-mini.")
     ] = None,
     runs: RUNS = Path("runs"),
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print one rendered prompt; ask nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print one rendered prompt; send no request.")] = False,
 ) -> None:
     """Judge the accepted trajectories of a run.
 
-    Each judge is a model with a rubric: judges.NAME.llm, judges.NAME.rubric. Without a model of its own a judge uses the
-    run's. Verdicts are kept in the run's folder; what is judged already is not asked again.
+    Each judge is a model with a rubric: judges.NAME.llm, judges.NAME.rubric. A judge without a model uses the run's.
+    Verdicts are stored in the run's folder and reused.
     """
     from simia import event_loop
     from simia.config import load_config
@@ -119,7 +119,7 @@ def print_judge_prompt(run_id: str, config: QualitySettings, runs: Path) -> None
     finally:
         run.close()
     if body is None:
-        raise UserError(f"run {run_id} has accepted nothing yet: there is nothing to judge")
+        raise UserError(f"run {run_id} has no accepted trajectory to judge")
     for name, judge in config.judges.items():
         for message in Rubric(judge).messages(Trajectory.from_row(body["trajectory"])):
             say(f"--- {name}: {message['role']} ---\n{message['content']}\n")

@@ -1,4 +1,4 @@
-"""`simia model`: the local models."""
+"""`simia model`: list and fetch local models."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ app = typer.Typer(help="Local models: list, fetch.", no_args_is_help=True)
 def fetch(
     name: Annotated[str, typer.Argument(help="Name of a known model, or a path.")] = "qwen2.5-coder-0.5b",
 ) -> None:
-    """Fetch a model once: given path, cache, hub, hash-pinned mirror. The source is printed."""
+    """Fetch a model: from the given path, the cache, the hub, or a hash-pinned mirror. Prints the source."""
     from simia.llm.local_models import fetch_model as get
 
     say(get(name))
@@ -25,7 +25,7 @@ def fetch(
 
 @app.command("list")
 def list_models() -> None:
-    """The models that can be fetched by name."""
+    """List the models that can be fetched by name."""
     from simia.llm.local_models import KNOWN
 
     table = Table("name", "MB", "licence")

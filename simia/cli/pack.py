@@ -12,7 +12,7 @@ from rich.table import Table
 
 from simia import event_loop
 from simia.authoring.findings import Finding
-from simia.cli.common import GRANT_READ, granted_paths
+from simia.cli.common import GRANT_READ, make_granted_paths
 from simia.envs.worlds.pack_requests import describe_requests
 from simia.errors import UserError
 from simia.pack import Pack
@@ -22,9 +22,9 @@ from simia.terminal import one_line, say_json
 app = typer.Typer(help="Packs: validate, show, new, gate.", no_args_is_help=True)
 out = Terminal()
 err = Terminal(stderr=True)
-PACK = Annotated[str, typer.Argument(help="Pack: a name of seeds/, or a folder.")]
-UNSAFE = Annotated[bool, typer.Option("--unsafe", help="Without a sandbox: only for code that you trust as your own.")]
-NETWORK = Annotated[bool, typer.Option("--network", help="Let its programs reach the network (isolation: sandbox).")]
+PACK = Annotated[str, typer.Argument(help="Name of a bundled pack, or a pack's folder.")]
+UNSAFE = Annotated[bool, typer.Option("--unsafe", help="Run without a sandbox; only for code that you trust.")]
+NETWORK = Annotated[bool, typer.Option("--network", help="Grant its programs the network (isolation: sandbox).")]
 VARIABLES = Annotated[
     list[str] | None, typer.Option("--variable", help="Name of an environment variable that its programs may read.")
 ]
@@ -33,12 +33,12 @@ SHOWN = 30
 
 @app.command()
 def validate(pack: PACK, unsafe: UNSAFE = False, grant_read: GRANT_READ = None) -> None:
-    """Files, schemas, lints, agreement of code and description, the tools' tests. Exit code 1 for any fault."""
+    """Check files, schemas, lints, agreement of code and description, and tool tests. Exit code 1 for any fault."""
     from simia.authoring.validate import validate_pack as check
 
     loaded = Pack.load(pack)
     print_requests(loaded)
-    findings, facts = event_loop.run_command(check(loaded, unsafe=unsafe, read=granted_paths(grant_read)))
+    findings, facts = event_loop.run_command(check(loaded, unsafe=unsafe, read=make_granted_paths(grant_read)))
     for line in facts:
         out.print(line, markup=False, highlight=False)
     print_findings(findings, f"{loaded.name} is valid")
@@ -48,13 +48,13 @@ def validate(pack: PACK, unsafe: UNSAFE = False, grant_read: GRANT_READ = None) 
 def gate(
     pack: PACK,
     tasks: Annotated[list[str] | None, typer.Option("--task", help="Only this task; may be repeated.")] = None,
-    limit: Annotated[int | None, typer.Option(help="Only the first so many tasks.")] = None,
+    limit: Annotated[int | None, typer.Option(help="Verify only the first N tasks.")] = None,
     unsafe: UNSAFE = False,
     network: NETWORK = False,
     variable: VARIABLES = None,
     grant_read: GRANT_READ = None,
 ) -> None:
-    """Every task: the reference scores 1, doing nothing 0, episodes repeat to the byte. Exit code 1 for any that fails."""
+    """Verify every task: the reference scores 1, doing nothing 0, episodes are reproducible. Exit code 1 for a failure."""
     from simia.authoring.verification_gate import TaskVerdict
     from simia.authoring.verification_gate import verify_tasks as judge
     from simia.envs.opening import open_environment
@@ -62,7 +62,7 @@ def gate(
     loaded = Pack.load(pack)
     chosen = [loaded.task(name) for name in tasks] if tasks else loaded.tasks[:limit]
     if not chosen:
-        raise UserError(f"pack {loaded.name} has no tasks to judge")
+        raise UserError(f"pack {loaded.name} has no tasks to verify")
 
     async def work(show: Progress) -> list[TaskVerdict]:
         grants = collect_grants(unsafe, network, variable, grant_read)
@@ -82,12 +82,12 @@ def gate(
 
 
 def collect_grants(unsafe: bool, network: bool, variables: list[str] | None, read: list[Path] | None) -> dict[str, Any]:
-    """What the user allows the pack, as settings of the executable back end."""
-    return {"unsafe": unsafe, "network": network, "variables": variables or [], "read": granted_paths(read)}
+    """Return the user's grants as settings of the executable back end."""
+    return {"unsafe": unsafe, "network": network, "variables": variables or [], "read": make_granted_paths(read)}
 
 
 def print_requests(pack: Pack) -> None:
-    """What the pack asks of this machine, before any of its code runs."""
+    """Print what the pack requests from this machine, before any of its code runs."""
     if pack.executable is None:
         return
     rows = describe_requests(pack)
@@ -98,7 +98,7 @@ def print_requests(pack: Pack) -> None:
 
 
 def print_findings(findings: list[Finding], word: str) -> None:
-    """The findings, faults first, and the exit code."""
+    """Print the findings, faults first. Exits with code 1 for faults."""
     faults = [finding for finding in findings if finding.refuses]
     remarks = [finding for finding in findings if not finding.refuses]
     for finding in faults[:SHOWN]:
@@ -117,7 +117,7 @@ def print_findings(findings: list[Finding], word: str) -> None:
 
 @app.command()
 def show(pack: PACK, task: Annotated[str | None, typer.Argument(help="One task of it.")] = None) -> None:
-    """What is in a pack: tools, tasks, seeds, what it asks of this machine; or one task in full."""
+    """Show a pack's tools, tasks, seeds and requests to this machine; or one task in full."""
     loaded = Pack.load(pack)
     if task is not None:
         say_json(loaded.task(task).model_dump_json(indent=2, exclude_defaults=True))
@@ -127,9 +127,9 @@ def show(pack: PACK, task: Annotated[str | None, typer.Argument(help="One task o
     how = loaded.executable
     ways = f"executable ({how.isolation}), simulated" if how else "simulated only"
     splits = Counter(each.split for each in loaded.tasks)
-    told = ", ".join(f"{count} {split}" for split, count in splits.items()) or "none"
+    tasks = ", ".join(f"{count} {split}" for split, count in splits.items()) or "none"
     print_plain(
-        f"licence {one_line(loaded.licence)}; worlds: {ways}; tasks: {told}; "
+        f"licence {one_line(loaded.licence)}; worlds: {ways}; tasks: {tasks}; "
         f"tests: {len(loaded.tests)}; seeds: {len(loaded.seeds)}"
     )
     sizes = Counter(len(each.actions) for each in loaded.tasks)
@@ -142,12 +142,12 @@ def show(pack: PACK, task: Annotated[str | None, typer.Argument(help="One task o
     for by, specs in (("agent", loaded.tools), ("user", loaded.user_tools)):
         for spec in specs:
             table.add_row(
-                spec.name, by, ", ".join(spec.parameters.get("properties", {})), first_sentence(spec.description)
+                spec.name, by, ", ".join(spec.parameters.get("properties", {})), shorten_description(spec.description)
             )
     out.print(table)
 
 
-def first_sentence(text: str) -> str:
+def shorten_description(text: str) -> str:
     return " ".join(text.split()).split(". ")[0][:90]
 
 
@@ -159,7 +159,7 @@ def record(
     variable: VARIABLES = None,
     grant_read: GRANT_READ = None,
 ) -> None:
-    """Play the scripts of the tasks marked as seeds in the pack's own world, and write its seed trajectories anew."""
+    """Play the scripts of the tasks marked as seeds in the pack's executable world, and rewrite its seed trajectories."""
     from simia.envs.opening import open_environment
     from simia.envs.play.record import record_seeds as play
 
@@ -180,16 +180,16 @@ def record(
 
 @app.command()
 def new(
-    folder: Annotated[Path, typer.Argument(help="The folder to make.")],
+    folder: Annotated[Path, typer.Argument(help="The folder to create.")],
     source: Annotated[
         str | None,
         typer.Option(
             "--from", help="A file of tools, of trajectories or of an OpenAPI description; or openapi:URL, mcp:COMMAND."
         ),
     ] = None,
-    dialect: Annotated[str | None, typer.Option(help="Dialect of the trajectories; recognised when left out.")] = None,
+    dialect: Annotated[str | None, typer.Option(help="Dialect of the trajectories. Default: detected.")] = None,
 ) -> None:
-    """A small pack that works, to be changed into yours; or one from what you have, with what it still lacks."""
+    """Create a small working pack to start from, or a pack from your data, with a list of what is missing."""
     if source is None:
         from simia.authoring.scaffold import scaffold_pack
 

@@ -1,4 +1,4 @@
-"""`simia report`: a run's tables, and one self-contained HTML page."""
+"""`simia report`: print a run's tables, and write one self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from simia.report.console import Terminal
 
 
 def report(
-    run: Annotated[str, typer.Argument(help="Run: id, unique beginning of it, path, or `last`.")] = "last",
+    run: Annotated[str, typer.Argument(help="Run: id, unique prefix, path, or `last`.")] = "last",
     html: Annotated[
-        Path | None, typer.Option("--html", help="Where the page goes; the default is report.html in the run's folder.")
+        Path | None, typer.Option("--html", help="Path of the page. Default: report.html in the run's folder.")
     ] = None,
     runs: RUNS = Path("runs"),
 ) -> None:
-    """What a run made: acceptance, rejections, coverage per tool, overlap with the seeds; a rollout's rewards and errors."""
+    """Report on a run: acceptance, rejections, coverage per tool, overlap with the seeds; a rollout's rewards and errors."""
     from simia.report import rollouts
     from simia.report.gather import gather_facts
     from simia.report.html import write_html
@@ -33,8 +33,8 @@ def report(
         note_incomplete(opened)
         if opened.is_rollout:
             if html is not None:
-                raise UserError("a rollout's report has no page yet: leave --html out")
-            rollouts.print_report(rollouts.gather_rollout(opened), out)
+                raise UserError("--html is not supported for rollouts: omit it")
+            rollouts.print_rollout(rollouts.gather_rollout(opened), out)
             return
         facts = gather_facts(opened)
         print_report(facts, out)

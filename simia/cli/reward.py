@@ -1,4 +1,4 @@
-"""`simia reward`: can a model's verdicts be trusted as rewards."""
+"""`simia reward`: measure whether a judge's verdicts can be used as rewards."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from simia.report.console import Terminal
 if TYPE_CHECKING:
     from simia.reward import Reward
 
-app = typer.Typer(help="Rewards: is a model's verdict to be trusted.", no_args_is_help=True)
+app = typer.Typer(help="Measure whether a judge's verdicts can be used as rewards.", no_args_is_help=True)
 out = Terminal()
 err = Terminal(stderr=True)
-ENOUGH = 2  # missing verdicts in a row, from a rollout's first on
+ENOUGH = 2  # missing verdicts at the start of a rollout that stop the command
 
 
 @app.callback()
 def group() -> None:
-    """Rewards: is a model's verdict to be trusted."""
+    """Measure whether a judge's verdicts can be used as rewards."""
 
 
 @app.command()
@@ -35,7 +35,7 @@ def calibrate(
     names: Annotated[
         list[str],
         typer.Argument(
-            help="Rollouts with rule-based rewards: solved ones and idle ones (--agent reference, nothing, echo, canned)."
+            help="Rollouts with rule-based rewards, solved and unsolved (--agent reference, nothing, echo, canned)."
         ),
     ],
     settings: Annotated[
@@ -43,9 +43,9 @@ def calibrate(
     ] = None,
     runs: RUNS = Path("runs"),
 ) -> None:
-    """Let the judge score episodes whose reward is known by rules: agreement, kappa, false passes by kind, cost.
+    """Let the judge score episodes with rule-based rewards: agreement, kappa, false passes by kind, cost.
 
-    Verdicts are kept in the rollouts' folders; what was judged already is not asked again.
+    Verdicts are stored in the rollouts' folders and reused.
     """
     found = event_loop.run_command(calibrate_runs(names, add_endpoint_settings(settings or []), runs))
     print_calibration(found)
@@ -78,13 +78,11 @@ async def calibrate_runs(names: list[str], settings: list[str], runs: Path) -> A
                 raise UserError(f"{run.id} is no rollout: play one with `simia rollout PACK --agent reference`")
             saved = run.saved_config()
             if saved.get("backend") not in ("executable", "shadow") or saved.get("reward") == "oracle":
-                raise UserError(
-                    f"{run.id} was not rewarded by rules over a real world: there is nothing to compare with"
-                )
+                raise UserError(f"{run.id} has no rule-based rewards from an executable world to compare with")
             engine = Engine(model, run.ledger, judge.limits, find_price(judge.llm))
             stack.callback(engine.gate.close)
             opened.append((run, engine))
-        share_budget([engine for _, engine in opened])  # a cap is the command's, however many rollouts it is given
+        share_budget([engine for _, engine in opened])  # a cap holds for the whole command
         for run, engine in opened:
             saved = run.saved_config()
             pack, kind = Pack.load(saved["pack"]), str(saved.get("agent"))
@@ -96,13 +94,13 @@ async def calibrate_runs(names: list[str], settings: list[str], runs: Path) -> A
                     continue
                 trajectory = Trajectory.from_row(body["trajectory"])
                 value = trajectory.reward.value if trajectory.reward else None
-                if value is not None:  # else there is nothing to compare with
+                if value is not None:
                     task = pack.task(str(item.spec["task"]))
                     rows.append((kind, value, await oracle.score(trajectory, task)))
-                    stop_without_verdicts([said for _, _, said in rows[begun:]])
-            stop_without_verdicts([said for _, _, said in rows[begun:]], whole=True)
-            said = calibrate_judge(rows[begun:])
-            err.print(f"{run.id}: {said.judged} judged, {said.errors} without a verdict", markup=False, highlight=False)
+                    stop_without_verdicts([verdict for _, _, verdict in rows[begun:]])
+            stop_without_verdicts([verdict for _, _, verdict in rows[begun:]], whole=True)
+            part = calibrate_judge(rows[begun:])
+            err.print(f"{run.id}: {part.judged} judged, {part.errors} without a verdict", markup=False, highlight=False)
             paid.append((kind, oracle.usage))
     found = calibrate_judge(rows)
     for kind, usage in paid:
@@ -110,24 +108,26 @@ async def calibrate_runs(names: list[str], settings: list[str], runs: Path) -> A
     return found
 
 
-def stop_without_verdicts(said: Sequence[Reward], *, whole: bool = False) -> None:
-    """Stop when no judge answers: after a rollout (`whole`) without a verdict, or sooner where the address or the key is to blame, for
-    each has been asked for again and again by then, which takes a minute."""
+def stop_without_verdicts(verdicts: Sequence[Reward], *, whole: bool = False) -> None:
+    """Stop if the judge does not answer: after a rollout (`whole`) without a verdict, or earlier for a wrong address or key, since
+    each call is retried for about a minute."""
     silent = set(Code) - {Code.UNPARSABLE, Code.BUDGET} if whole else {Code.CONNECTION, Code.AUTH, Code.NOT_FOUND}
-    if (whole or len(said) == ENOUGH) and said and all(each.value is None and each.error in silent for each in said):
-        line = f"no verdict came: {said[-1].error}: {said[-1].rationale}"
+    if not verdicts or not (whole or len(verdicts) == ENOUGH):
+        return
+    if all(each.value is None and each.error in silent for each in verdicts):
+        line = f"no verdict was received: {verdicts[-1].error}: {verdicts[-1].rationale}"
         err.print(line, markup=False, highlight=False, soft_wrap=True)
-        err.print("stopped here; the same command again goes on", highlight=False)
+        err.print("stopped; run the same command again to continue", highlight=False)
         raise typer.Exit(1)
 
 
 def print_calibration(found: Any) -> None:
     low, high = found.interval
     if not found.judged and found.unasked:
-        raise UserError(f"not judged: budget ({found.unasked} episodes, that is all of them): raise limits.max_…")
+        raise UserError(f"not judged: budget (all {found.unasked} episodes): raise limits.max_…")
     if not found.judged:
         raise UserError("none of these episodes has both a reward by rules and a verdict")
-    kappa = "not to be told: all ratings are alike" if found.kappa is None else f"{found.kappa:.3f}"
+    kappa = "undefined: all ratings are equal" if found.kappa is None else f"{found.kappa:.3f}"
     out.print(
         f"{found.judged} judged ({found.solved} solved by the rules), {found.errors} without a verdict; "
         f"agreement {found.share:.3f} [{low:.3f}, {high:.3f}], kappa {kappa}",
@@ -150,7 +150,7 @@ def print_calibration(found: Any) -> None:
         out.print(f"cost of the verdicts: {found.cost:.4f} dollars, {share:.5f} each", highlight=False)
     if found.unasked:
         out.print(
-            f"not judged: budget ({found.unasked} episodes); the same command with a higher cap asks for these alone",
+            f"not judged: budget ({found.unasked} episodes); run the same command with a higher cap to judge these",
             highlight=False,
             soft_wrap=True,
         )

@@ -1,4 +1,4 @@
-"""`simia rollout`: play tasks with an agent and keep the trajectories with rewards in a run."""
+"""`simia rollout`: play tasks with an agent and store the trajectories with rewards in a run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from simia import event_loop
 from simia.cli.amplify import RUNS
-from simia.cli.common import GRANT_READ, granted_paths
+from simia.cli.common import GRANT_READ, make_granted_paths
 from simia.config import load_config
 from simia.jobs.run import check_name
 from simia.report.console import Terminal
@@ -28,7 +28,7 @@ def rollout(
         typer.Option("--agent", "-a", help="reference, nothing, canned, echo, policy, random, or llm (the default)."),
     ] = None,
     backend: Annotated[
-        str | None, typer.Option("--backend", "-b", help="executable, or another installed one.")
+        str | None, typer.Option("--backend", "-b", help="executable, simulated, mixed, shadow, or an installed one.")
     ] = None,
     group: Annotated[int | None, typer.Option("--group", "-g", help="Episodes of each task.")] = None,
     limit: Annotated[int | None, typer.Option(help="Play only the first N tasks.")] = None,
@@ -46,10 +46,10 @@ def rollout(
     name: Annotated[str | None, typer.Option("--name", help="Name of the run.")] = None,
     runs: RUNS = Path("runs"),
 ) -> None:
-    """Play a pack's tasks with an agent: rewards, pass@k and pass^k with intervals, trajectories kept in a run.
+    """Play a pack's tasks with an agent: rewards, pass@k and pass^k with intervals, trajectories in a run.
 
-    The agent's model is a small local one, or an endpoint: --set llm.base_url=… (--set sampling.calls=hermes where the
-    server knows no tools).
+    The agent's model is a small local one, or an endpoint: --set llm.base_url=… (--set sampling.calls=hermes if the
+    server does not support tools).
     """
     if name is not None:
         check_name(name)  # before a model is fetched
@@ -60,7 +60,7 @@ def rollout(
         RolloutConfig, config or "rollout/default", given,
         pack=pack, agent=agent, backend=backend, group=group, limit=limit, split=split, tasks=tasks or None,
         backend_settings__network=network or None, backend_settings__variables=variables or None,
-        backend_settings__read=granted_paths(grant_read) or None,
+        backend_settings__read=make_granted_paths(grant_read) or None,
     )  # fmt: skip
     from simia.rollouts.session import start_rollout as start
 
@@ -72,7 +72,7 @@ def rollout(
 
 
 def add_endpoint_settings(settings: list[str]) -> list[str]:
-    """Set native tool calls for an endpoint; the local model, which is the default, writes its calls as text."""
+    """Set native tool calls for an endpoint. The default, a local model, writes its calls as text."""
     given = list(settings)
     if any(s.startswith("llm.base_url=") for s in given):
         for field, value in (("llm.kind=", "openai"), ("sampling.calls=", "native"), ("sampling.bare=", "false")):
@@ -105,15 +105,15 @@ class EpisodeBar:
 def finish_rollout(done: object, runs: Path) -> None:
     from simia.jobs import Run
     from simia.report.rollouts import print_scores
-    from simia.report.shadow import summary
+    from simia.report.shadow import summarize_shadow
     from simia.rollouts.session import RolloutResult
 
     assert isinstance(done, RolloutResult)
     print_scores(done.scores, done.folder.name, done.accepted, out)
     run = Run.read_only(runs, str(done.folder))
     try:
-        if said := summary(run):
-            out.print(said, markup=False, highlight=False, soft_wrap=True)
+        if line := summarize_shadow(run):
+            out.print(line, markup=False, highlight=False, soft_wrap=True)
     finally:
         run.close()
     at = "" if runs == Path("runs") else f" --runs {runs}"

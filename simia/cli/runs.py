@@ -24,7 +24,7 @@ from simia.terminal import say_json
 app = typer.Typer(help="Durable jobs: list, show, resume, recheck, rebuild, diff, gc.", no_args_is_help=True)
 out = Terminal()
 err = Terminal(stderr=True)
-RUN = Annotated[str, typer.Argument(help="Run: id, unique beginning of it, path, or `last`.")]
+RUN = Annotated[str, typer.Argument(help="Run: id, unique prefix, path, or `last`.")]
 
 
 @app.command("list")
@@ -34,13 +34,13 @@ def list_runs(
 ) -> None:
     """List the folder's runs, the latest last."""
     table = Table("run", "accepted", "of", "rejected", "stopped", "model")
-    table.columns[0].overflow = "fold"  # a name that is cut names nothing
+    table.columns[0].overflow = "fold"  # a name must not be cut
     found = list(folders(runs))
     listed = [folder for folder in found if every or not folder.name.startswith("fidelity-")]
     unreadable: list[str] = []
     for folder in listed:
         try:
-            table.add_row(*make_row(folder))
+            table.add_row(*make_run_row(folder))
         except (*READ_ERRORS, UserError) as error:
             unreadable.append(str(error))
             table.add_row(folder.name, "?", "?", "?", "cannot be read", "?")
@@ -53,17 +53,17 @@ def list_runs(
     for line in unreadable:
         err.print(line, markup=False, highlight=False, soft_wrap=True)
     if hidden := len(found) - len(listed):
-        out.print(f"not shown: {hidden} of simia fidelity; all of them: simia runs list --all", highlight=False)
+        out.print(f"not shown: {hidden} of simia fidelity; to list all: simia runs list --all", highlight=False)
 
 
-def make_row(folder: Path) -> list[str]:
+def make_run_row(folder: Path) -> list[str]:
     run = Run.read_only(folder.parent, str(folder))
     try:
-        ledger, stands = run.ledger, run.condition()
+        ledger, condition = run.ledger, run.condition()
         facts = ledger.meta("facts") or {}
         n = facts.get("planned") or run.saved_config().get("n", "?")
-        ended = "in progress" if stands.working else stands.stop or "no: killed"
-        if ended == "complete" and not stands.complete:
+        ended = "in progress" if condition.working else condition.stop or "no: killed"
+        if ended == "complete" and not condition.complete:
             ended = "inconsistent"
         rejected = str(ledger.counts().get("rejected", 0))
         return [run.id, str(ledger.accepted_count()), str(n), rejected, ended, str(facts.get("model"))]
@@ -78,9 +78,9 @@ def show(
     runs: RUNS = Path("runs"),
 ) -> None:
     """Show a run's figures, or one of its items."""
-    from simia.report.console import plain
+    from simia.report.console import make_plain_text
     from simia.report.gather import gather_facts
-    from simia.report.shadow import calls_of, print_differences
+    from simia.report.shadow import list_compared_calls, print_differences
     from simia.report.text import print_report, print_trajectory
     from simia.trajectory import Trajectory
 
@@ -91,9 +91,9 @@ def show(
         if item is None and opened.is_rollout:
             from simia.report import rollouts, shadow
 
-            rollouts.print_report(rollouts.gather_rollout(opened), out)
-            if said := shadow.summary(opened):
-                out.print(said, markup=False, highlight=False, soft_wrap=True)
+            rollouts.print_rollout(rollouts.gather_rollout(opened), out)
+            if line := shadow.summarize_shadow(opened):
+                out.print(line, markup=False, highlight=False, soft_wrap=True)
             return
         if item is None:
             print_report(gather_facts(opened), out)
@@ -103,14 +103,14 @@ def show(
             form = "TASK.0, TASK.1, …" if opened.is_rollout else "i000000, i000001, …"
             raise UserError(f"run {opened.id} has no result for item {item!r} (items are named {form})")
         for issue in body["issues"]:
-            out.print(plain(f"{issue['code']} {issue['where']} {issue['detail']}"))
+            out.print(make_plain_text(f"{issue['code']} {issue['where']} {issue['detail']}"))
         if body["trajectory"]:
             print_trajectory(Trajectory.from_row(body["trajectory"]), out)
-            print_differences(calls_of(opened, item), out)
+            print_differences(list_compared_calls(opened, item), out)
         else:
             for key in opened.ledger.reply_keys(item):
                 reply = opened.ledger.recall(key)
-                out.print(plain(reply.text if reply else "(no reply)"))
+                out.print(make_plain_text(reply.text if reply else "(no reply)"))
     finally:
         opened.close()
 
@@ -118,7 +118,7 @@ def show(
 @app.command()
 def resume(
     run: RUN = "last",
-    n: Annotated[int | None, typer.Option("--n", "-n", help="How many trajectories to accept in all.")] = None,
+    n: Annotated[int | None, typer.Option("--n", "-n", help="Total number of trajectories to accept.")] = None,
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="An operational setting, as limits.max_cost=5.")
     ] = None,
@@ -136,7 +136,7 @@ def resume(
         changes[name] = read_command_line_value(text)
     if is_rollout_run(runs, run):
         if n is not None:
-            raise UserError("a rollout has its episodes planned: resume takes no --n here")
+            raise UserError("--n is not supported for rollouts, whose episodes are planned: omit it")
         resume_rollout_run(run, runs, changes)
         return
     with open_live_panel(runs) as progress:
@@ -152,7 +152,7 @@ def recheck(run: RUN = "last", runs: RUNS = Path("runs")) -> None:
     from simia.amplification.recheck import recheck_run
 
     if is_rollout_run(runs, run):
-        raise UserError("a rollout's results are the episodes as they happened: there is nothing to derive again")
+        raise UserError(f"run {run} is a rollout: its episodes cannot be derived again from stored replies")
     id_, figures, wanted = recheck_run(runs, run, err.print)
     print_changes(figures)
     if figures["accepted"][1] < wanted:
@@ -180,12 +180,12 @@ def rebuild(run: RUN = "last", runs: RUNS = Path("runs")) -> None:
         print_changes(figures)
     opened = Run.read_only(runs, str(folder))
     try:
-        stands = opened.verify()
+        condition = opened.verify()
     finally:
         opened.close()
-    for line in (f"the files as they were: {found.backup}", str(stands)):
+    for line in (f"backup of the old files: {found.backup}", str(condition)):
         out.print(line, markup=False, highlight=False, soft_wrap=True)
-    if not stands.complete:
+    if not condition.complete:
         raise typer.Exit(1)
 
 
@@ -206,22 +206,22 @@ def resume_rollout_run(run: str, runs: Path, changes: dict[str, Any]) -> None:
 
 @app.command()
 def diff(
-    left: Annotated[str, typer.Argument(help="Run: id, unique beginning of it, path, or `last`.")],
+    left: Annotated[str, typer.Argument(help="Run: id, unique prefix, path, or `last`.")],
     right: Annotated[str, typer.Argument(help="The run to compare it with.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Everything, as one JSON object.")] = False,
-    quick: Annotated[bool, typer.Option("--quick", help="Without the figures that need every result read.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything as one JSON object.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Skip the figures that need all results.")] = False,
     runs: RUNS = Path("runs"),
 ) -> None:
-    """Compare two runs: settings, prompts, figures, what they share, items with another verdict."""
+    """Compare two runs: settings, prompts, figures, common trajectories, items with different verdicts."""
     from simia.jobs.diff import compare_runs as compare
-    from simia.report.compare import diversity, print_difference
+    from simia.report.compare import list_diversity_figures, print_difference
 
     with contextlib.ExitStack() as stack:
         one, two = (stack.enter_context(contextlib.closing(Run.read_only(runs, name))) for name in (left, right))
         for each in (one, two):
             each.refuse_rollouts("runs diff")
             note_incomplete(each)
-        found = compare(one, two, None if quick else diversity)
+        found = compare(one, two, None if quick else list_diversity_figures)
     if as_json:
         say_json(found.model_dump_json(indent=2))
     else:
@@ -230,20 +230,22 @@ def diff(
 
 @app.command()
 def gc(
-    run: Annotated[str | None, typer.Argument(help="One run; all of the folder when left out.")] = None,
-    free: Annotated[bool, typer.Option("--free", help="Do it. Without this, only say what could be freed.")] = False,
+    run: Annotated[str | None, typer.Argument(help="One run. Default: all runs of the folder.")] = None,
+    free: Annotated[
+        bool, typer.Option("--free", help="Free the space. Without this, only print what can be freed.")
+    ] = False,
     replies: Annotated[
-        bool, typer.Option("--replies", help="Also the paid replies of rejected items. They never come back.")
+        bool, typer.Option("--replies", help="Remove also the paid replies of rejected items; they cannot be restored.")
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask before replies are removed.")] = False,
     runs: RUNS = Path("runs"),
 ) -> None:
     """Show how much disk space runs take and free what can be derived again; --replies: also replies of rejected items."""
     from simia.jobs import cleanup as collector
-    from simia.report.compare import print_findings
+    from simia.report.compare import print_cleanup
 
     found = list(collector.survey(runs)) if run is None else [collector.look(find_run(runs, run))]
-    print_findings(found, out, replies=replies)
+    print_cleanup(found, out, replies=replies)
     able = [each for each in found if each.freeable(replies=replies)]
     problems = [each.problem for each in found if each.problem]
     if free and problems and not able:
@@ -256,14 +258,14 @@ def gc(
     lost = sum(each.spent_replies for each in able) if replies else 0
     if lost and not yes:
         word = f"remove {lost} replies"
-        err.print(f"{lost:,} paid replies would be gone for good: no better parser could ever read them again")
-        if typer.prompt(f"to go on, type: {word}", err=True, default="", show_default=False).strip() != word:
+        err.print(f"{lost:,} paid replies would be removed permanently; a better parser could not use them later")
+        if typer.prompt(f"to continue, type: {word}", err=True, default="", show_default=False).strip() != word:
             raise UserError("nothing was changed")
     refused: list[UserError] = []
     for each in able:
         try:
             done = collector.clean(each.folder, replies=replies)
-        except UserError as error:  # the others can be cleaned all the same
+        except UserError as error:  # the others can still be cleaned
             refused.append(error)
             continue
         out.print(

@@ -1,4 +1,4 @@
-"""`simia serve`: a pack for clients in any language."""
+"""`simia serve`: serve a pack by MCP or OpenEnv."""
 
 from __future__ import annotations
 
@@ -11,59 +11,61 @@ from typing import Annotated, Any
 import typer
 
 from simia import event_loop
-from simia.cli.common import GRANT_READ, granted_paths
+from simia.cli.common import GRANT_READ, make_granted_paths
 from simia.errors import UserError
 from simia.terminal import say_error
 
 
 def serve(
-    pack: Annotated[str, typer.Argument(help="Pack: a name of seeds/, or a folder.")],
-    mcp: Annotated[bool, typer.Option("--mcp", help="By the Model Context Protocol.")] = False,
-    openenv: Annotated[bool, typer.Option("--openenv", help="By OpenEnv: a client is a trainer, and resets.")] = False,
-    http: Annotated[bool, typer.Option("--http", help="MCP by streamable HTTP on the loopback, not stdio.")] = False,
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Over HTTP; 0 is any free one.")] = 8000,
+    pack: Annotated[str, typer.Argument(help="Name of a bundled pack, or a pack's folder.")],
+    mcp: Annotated[bool, typer.Option("--mcp", help="Serve by the Model Context Protocol.")] = False,
+    openenv: Annotated[bool, typer.Option("--openenv", help="Serve by OpenEnv, for trainers.")] = False,
+    http: Annotated[
+        bool, typer.Option("--http", help="MCP: streamable HTTP on the loopback, in place of stdio.")
+    ] = False,
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port for HTTP; 0 picks a free one.")] = 8000,
     host: Annotated[
-        str, typer.Option("--host", help="OpenEnv: the address; others than the loopback are open to all.")
+        str, typer.Option("--host", help="OpenEnv: the address; any but the loopback has no access control.")
     ] = "127.0.0.1",
-    sessions: Annotated[int, typer.Option("--sessions", min=1, help="OpenEnv: sessions at once.")] = 256,
+    sessions: Annotated[int, typer.Option("--sessions", min=1, help="OpenEnv: maximal concurrent sessions.")] = 256,
     settings: Annotated[
-        list[str] | None, typer.Option("--set", help="OpenEnv: any setting of a rollout's, as backend=simulated.")
+        list[str] | None, typer.Option("--set", help="OpenEnv: any setting of a rollout, as backend=simulated.")
     ] = None,
     store: Annotated[
         Path | None,
-        typer.Option("--store", help="OpenEnv: folder of paid replies; a cap is one for all servers that name it."),
+        typer.Option("--store", help="OpenEnv: folder of stored replies; servers with one store share its budget."),
     ] = None,
     task: Annotated[
         str | None,
-        typer.Option("--task", help="MCP: the episodes' task, the first if not given. OpenEnv: the only one."),
+        typer.Option("--task", help="The task of all episodes. Default: MCP: the first task; OpenEnv: all tasks."),
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", help="Seed of the episodes' world.")] = 0,
-    out: Annotated[Path, typer.Option("--out", help="Where trajectories are appended, one a line.")] = Path(
+    seed: Annotated[int, typer.Option("--seed", help="Random seed of the episodes.")] = 0,
+    out: Annotated[Path, typer.Option("--out", help="JSONL file that trajectories are appended to.")] = Path(
         "trajectories.jsonl"
     ),
     state: Annotated[
-        bool, typer.Option("--state", help="Show the world's state as the resource simia://state.")
+        bool, typer.Option("--state", help="Serve the world's state as the resource simia://state.")
     ] = False,
-    turns: Annotated[int, typer.Option("--turns", min=1, help="Calls after which an episode is cut.")] = 100,
+    turns: Annotated[int, typer.Option("--turns", min=1, help="Calls after which an episode is truncated.")] = 100,
     idle: Annotated[
         float | None,
         typer.Option(
             "--idle",
             min=0.1,
-            help="Seconds of silence that end a client's session: MCP over HTTP (600 if not given), OpenEnv (1,800).",
+            help="Seconds without a request that end a session. Default: 600 for MCP over HTTP, 1,800 for OpenEnv.",
         ),
     ] = None,
-    unsafe: Annotated[bool, typer.Option("--unsafe", help="Without a sandbox: only for code of your own.")] = False,
+    unsafe: Annotated[bool, typer.Option("--unsafe", help="Run without a sandbox; only for your own code.")] = False,
     network: Annotated[bool, typer.Option("--network", help="Grant the pack's code the network.")] = False,
     variables: Annotated[
         list[str] | None, typer.Option("--variable", help="Grant it this environment variable; may be repeated.")
     ] = None,
     grant_read: GRANT_READ = None,
 ) -> None:
-    """Let a client play a pack's tasks, an agent by MCP or a trainer by OpenEnv. Each finished episode is appended to a JSONL file."""
+    """Serve a pack's tasks to an agent by MCP or to a trainer by OpenEnv. Each finished episode is appended to a JSONL file."""
     if mcp == openenv:
-        raise UserError(f"simia serve speaks one of two protocols: simia serve {pack} --mcp, or --openenv")
-    read = granted_paths(grant_read)
+        raise UserError(f"give exactly one protocol: simia serve {pack} --mcp, or --openenv")
+    read = make_granted_paths(grant_read)
     if openenv:
         serve_openenv(
             pack, settings or [], host, port, sessions, out, store,
@@ -88,7 +90,7 @@ def serve(
     )
     if interrupted:
         sys.stdout.flush()
-        os._exit(0)  # a thread waits for stdin, and would be waited for
+        os._exit(0)  # a thread blocks on stdin, and a normal exit would wait for it
 
 
 def serve_openenv(
@@ -96,7 +98,7 @@ def serve_openenv(
     task: str | None, seed: int, turns: int, idle: float | None, unsafe: bool, network: bool, variables: list[str] | None,
     read: list[str],
 ) -> None:  # fmt: skip
-    """Serve an environment with any back end and models. It runs in the portal's thread, the server in this one."""
+    """Serve an environment with any back end and models. The environment runs in the event loop's thread, the server in this one."""
     if find_spec("openenv") is None:
         raise UserError("serving by OpenEnv needs its package: pip install openenv")
     from simia.config import load_config
@@ -140,7 +142,7 @@ async def serve_mcp(
     async with await open_environment(loaded, user="none", episode=limits, **grants) as environment:
         service = Service(environment, TrajectoryFile(out), chosen, seed, state)
         if loaded.user_tools:
-            say_error(f"the user of {loaded.name} has tools too, and here nobody plays the user")
+            say_error(f"{loaded.name} has user tools, which cannot be called here: there is no user simulator")
         if http:
             await over_http(service, port, idle=idle, say=say_error)
             return False

@@ -1,4 +1,4 @@
-"""`simia train`: start a trainer on simia's data or environments, after checking what it would stumble over later."""
+"""`simia train`: start a trainer on simia's data or environments, after checking versions, data and settings."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TRAINERS = {
     "verl": "simia.trainers.verl.start",
     "ragen": "simia.trainers.ragen.start",
 }
-"""Trainer → the module whose `launch(config, changes, python=…)` knows how it is started."""
+"""Trainer → the module whose `launch(config, changes, python=…)` describes how to start it."""
 MODEL = {"verl": "actor_rollout_ref.model.path", "ragen": "model_path"}
 out = Terminal()
 
@@ -35,28 +35,30 @@ out = Terminal()
 def train(
     trainer: Annotated[str, typer.Argument(help=f"One of {', '.join(TRAINERS)}.")],
     config: Annotated[
-        str, typer.Argument(help="Its config by name or path; for llamafactory an exported folder, or a run by name.")
+        str, typer.Argument(help="Its config by name or path; for llamafactory an exported folder, or a run.")
     ],
     settings: Annotated[list[str] | None, typer.Option("--set", help="Any setting of the config, as a.b=c.")] = None,
     model: Annotated[
-        str | None, typer.Option("--model", help="llamafactory: one of models.yaml; trl: a name or a folder.")
+        str | None, typer.Option("--model", help="llamafactory: a model of models.yaml; trl: a name or a folder.")
     ] = None,
     python: Annotated[
-        Path | None, typer.Option("--python", help="Interpreter of an environment that holds the trainer.")
+        Path | None, typer.Option("--python", help="Interpreter of an environment that has the trainer.")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check, and print what would be run.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check, and print the command without running it.")
+    ] = False,
 ) -> None:
-    """Train: check versions, data and settings, then become the trainer. Its exit code is ours, and Ctrl-C reaches it."""
+    """Check versions, data and settings, then exec the trainer, which gets signals such as Ctrl-C and sets the exit code."""
     place = TRAINERS.get(trainer)
     if place is None:
         raise UserError(f"no trainer named {trainer!r}; there are: {', '.join(TRAINERS)}")
-    # TRL's config is simia's own, with fields of known types; in the others' configs a value is what YAML makes of it.
+    # TRL's config is simia's, with typed fields; values of other trainers' configs are parsed as YAML.
     changes = parse_settings(settings or [], read_command_line_value if trainer == "trl" else parse_scalar)
     if model is not None:
         if trainer in MODEL:
             raise UserError(f"--model is for llamafactory and trl; here: --set {MODEL[trainer]}={model}")
         changes["model"] = model
-    # Made absolute, and no link is followed: an environment's interpreter is one.
+    # Absolute, without following links: the interpreter of a virtual environment is a link.
     interpreter = Path(os.path.abspath(python.expanduser())) if python else find_other_interpreter(trainer)
     # LLaMA-Factory's config is a folder, or the name of a run.
     found = Path(config) if trainer == "llamafactory" else find_trainer_config(trainer, config)
@@ -69,7 +71,7 @@ def train(
         out.print(format_launch(launch), markup=False, highlight=False, soft_wrap=True)
         return
     if launch.before is not None:
-        run_before(launch.before)
+        run_preparation(launch.before)
     if launch.prepare is not None:
         try:
             launch.prepare()
@@ -79,7 +81,7 @@ def train(
 
 
 def find_trainer_config(trainer: str, config: str) -> Path:
-    """The config of that name or path, absolute. Raises `UserError` for one that is not there, with those of this trainer."""
+    """Return the absolute path of a config. Raises `UserError`, with the trainer's configs, if it does not exist."""
     try:
         if (found := find_config(config)).is_file():
             return found.absolute()
@@ -87,11 +89,11 @@ def find_trainer_config(trainer: str, config: str) -> Path:
     except UserError:
         problem = f"there is no config {config!r}"
     known = [name.removesuffix(".yaml") for name in resources.list_names("configs") if Path(name).parts[0] == trainer]
-    raise UserError(f"{problem}; {trainer} has {', '.join(known)}, or takes the path of a YAML file of yours")
+    raise UserError(f"{problem}; {trainer} has {', '.join(known)}, or takes the path of a YAML file")
 
 
-def run_before(words: list[str]) -> None:
-    """A command of ours that the training needs done."""
+def run_preparation(words: list[str]) -> None:
+    """Run the simia command that the training needs first."""
     ours = typer.Typer()
     ours.command()(export)  # the only command that a launch names
     code = ours(words[1:], standalone_mode=False)
@@ -100,12 +102,12 @@ def run_before(words: list[str]) -> None:
 
 
 def find_other_interpreter(trainer: str) -> Path | None:
-    """The trainer's own environment where this one does not fit; None: this one, or there is none."""
+    """Return the interpreter of the trainer's environment if this one does not fit; None if it does, or if there is none."""
     return None if compare_versions(trainer, list_installed()).fits else find_own_interpreter(trainer)
 
 
 def parse_settings(settings: list[str], value_of: Callable[[str], Any] = parse_scalar) -> dict[str, Any]:
-    """`a.b=c` as dotted name → value."""
+    """Parse settings `a.b=c` to dotted name → value."""
     found = {}
     for setting in settings:
         name, sign, text = setting.partition("=")
@@ -116,7 +118,7 @@ def parse_settings(settings: list[str], value_of: Callable[[str], Any] = parse_s
 
 
 def check_with_trainer(launch: Launch) -> None:
-    """Raises `UserError` with what the trainer itself says against its configuration."""
+    """Run the trainer's own check of its configuration. Raises `UserError` with its message."""
     if launch.check is None:
         return
     env = {**os.environ, **launch.env}
@@ -127,7 +129,7 @@ def check_with_trainer(launch: Launch) -> None:
 
 
 def format_launch(launch: Launch) -> str:
-    """The launch as a line for a shell."""
+    """Format the launch as a shell command."""
     first = [f"{shlex.join([sys.executable, '-P', '-m', 'simia', *launch.before])} &&"] if launch.before else []
     first += [f"cd {shlex.quote(str(launch.cwd))} &&"] if launch.cwd else []
     return " ".join(
@@ -136,7 +138,7 @@ def format_launch(launch: Launch) -> str:
 
 
 def exec_trainer(launch: Launch) -> None:
-    """Replace this process by the trainer's: signals, exit code and terminal are then its own."""
+    """Replace this process by the trainer, which then owns signals, exit code and terminal."""
     sys.stdout.flush()
     sys.stderr.flush()
     env = {**os.environ, **launch.env}

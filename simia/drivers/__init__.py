@@ -1,1 +1,1 @@
-"""Drivers: the code that imported packs run. An import copies these modules into the pack, and only the sandbox runs them."""
+"""Drivers: the code that imported packs run. An import copies these modules into the pack; they run only in the sandbox."""

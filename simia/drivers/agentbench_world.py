@@ -1,10 +1,10 @@
-"""A Linux shell as a world, with tasks in the format of AgentBench's OS suite: copied into each such pack as `tools.py`.
+"""The world of a Linux shell, with tasks in the format of AgentBench's OS suite. It is copied into packs as `tools.py`.
 
-The whole root of the sandbox can be written to, and its processes are root of their own. Each command runs in a new bash that
-starts where the last one ended: folder, variables, functions and aliases are kept as text beside the files, so a state can be
-laid out again; what runs in the background stays as long as the episode. A task's `init` scripts and `start` command are run
-at the start. Checks run in a fresh sandbox that was started the same way and then got the episode's files. Their scripts are
-run by the system's own interpreters, in an environment where the system's programs come before those that the agent wrote.
+The whole root of the sandbox is writable, and its processes run as root in their namespace. Each command runs in a new bash
+that continues where the last one ended: folder, variables, functions and aliases are stored as text, so that a state can be
+restored. Background processes run until the episode ends. A task's `init` scripts and `start` command run at the start.
+Checks run in a fresh sandbox that is started in the same way and then gets the episode's files. The system's interpreters run
+their scripts, in an environment where the system's programs come before those that the agent wrote.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 
 from simia.kit import FileTools, ToolError, system_program, write
 
-MOST, SHOWN = 800, 780  # characters of an output, and what is shown of a longer one
+MOST, SHOWN = 800, 780  # largest output in characters, and the part of a larger one that is shown
 LIMIT = 8.0  # seconds that a command may run in the foreground
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 LANGUAGES = {"bash": ["bash", "-c"], "sh": ["sh", "-c"], "python": ["python3", "-I", "-c"]}
@@ -28,7 +28,7 @@ FOLDERS = ("root", "home", "etc", "var/log", "var/tmp", "opt", "srv", "mnt", "ru
 PASSWD = "root:x:0:0:root:/root:/bin/bash\nnobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n"
 GROUP = "root:x:0:\nadm:x:4:\nsudo:x:27:\nusers:x:100:\nnogroup:x:65534:\n"
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]|\x1b\][^\x07]*\x07|\x07")
-# Bash itself writes down what a command leaves behind. What it had before is not written: the next one has it too.
+# Bash saves what a command defines, without what was defined before: the next shell has that as well.
 SHELL = r"""
 export -n __kept __command __cwd
 __had=" $(compgen -v | tr '\n' ' ') "
@@ -52,11 +52,13 @@ trap __save EXIT
 
 
 class Shell(FileTools):
-    """One machine. `memory`: folder and definitions of the shell, and the agent's answer."""
+    """One machine. `memory` holds the folder and definitions of the shell, and the agent's answer."""
 
     def start(self, given: dict[str, Any]) -> None:
-        """`init`: scripts, each in a process of its own; one that fails fails the episode's start. `start`: a command that may
-        leave programs running."""
+        """Run the `init` scripts, each in its own process, and the `start` command, which may leave programs running.
+
+        Raises `ValueError` for an `init` script that fails.
+        """
         for name in FOLDERS:
             (self.root / name).mkdir(parents=True, exist_ok=True)
         for name, text in (("passwd", PASSWD), ("group", GROUP)):
@@ -65,17 +67,17 @@ class Shell(FileTools):
                 path.write_text(text)
         self.memory.update(cwd=str(self.root), kept="")
         for number, script in enumerate(given.get("init", []), start=1):
-            done = self._script(self._seeded(script))
+            done = self._run_script(self._seed_random(script))
             if done.returncode:
                 words = done.stderr.decode(errors="replace").strip()[-200:]
                 raise ValueError(f"init script {number} ended with {done.returncode}: {words}")
         if "start" in given:
-            self._run(given["start"]["code"])
+            self._run_in_shell(given["start"]["code"])
 
     @write
     def bash_action(self, script: str) -> str:
         """Run a script of bash. What it prints comes back."""
-        text = ESCAPES.sub("", self._run(script))
+        text = ESCAPES.sub("", self._run_in_shell(script))
         if len(text) > MOST:
             text = text[:SHOWN] + "\n[truncated because the output is too long]"
         return f"The output of the OS:\n\n{text}" if text else "The output of the OS is empty."
@@ -95,7 +97,7 @@ class Shell(FileTools):
         return "The end was noted."
 
     def check_answer(self, answer: str | None = None, regex: str | None = None, strip: bool = True) -> bool:
-        """What was answered equals this, or matches the expression."""
+        """Check that the answer equals `answer` or matches `regex`."""
         given = self.memory.get("answer")
         if not isinstance(given, str):
             return False
@@ -103,9 +105,9 @@ class Shell(FileTools):
         return given == answer if answer is not None else re.search(regex or "(?!)", given) is not None
 
     def check_scripts(self, scripts: list[dict[str, str] | None], example: dict[str, str] | None = None) -> bool:
-        """Each script gets the answer and what those before it printed, and must end with 0. None: the example's place.
+        """Run scripts that each get the answer and the outputs of the previous scripts, and must exit with 0. None: run `example`.
 
-        Without an end of the agent's own (`answer_action` or `finish_action`) nothing is judged, as in AgentBench.
+        False if the agent did not end the episode (`answer_action` or `finish_action`), as in AgentBench.
         """
         if "answer" not in self.memory and not self.memory.get("finished"):
             return False
@@ -115,34 +117,32 @@ class Shell(FileTools):
             script = each or example
             if script is None:
                 raise ValueError("the checks want an example, and there is none")
-            done = self._script(script, *given)
-            if self.root == Path(
-                "/"
-            ):  # in a sandbox: a program of the agent that the script ran must not meddle with the next
+            done = self._run_script(script, *given)
+            if self.root == Path("/"):  # in a sandbox: an agent's program that the script ran must not affect the next
                 kill_processes(list_processes() - before)
             if done.returncode:
                 return False
             given.append(done.stdout.decode(errors="replace"))
         return True
 
-    def _seeded(self, script: dict[str, str]) -> dict[str, str]:
-        """The script with bash's `$RANDOM` started from the episode's seed: the same machine each time."""
+    def _seed_random(self, script: dict[str, str]) -> dict[str, str]:
+        """Seed bash's `$RANDOM` from the episode's seed, so that each episode starts from the same machine."""
         if script.get("language", "bash") != "bash":
             return script
         return {**script, "code": f"RANDOM={self.random.randrange(1, 32768)}\n{script['code']}"}
 
-    def _script(self, script: dict[str, str], *given: str) -> subprocess.CompletedProcess[bytes]:
-        """A script apart from the agent's shell."""
+    def _run_script(self, script: dict[str, str], *given: str) -> subprocess.CompletedProcess[bytes]:
+        """Run a script outside of the agent's shell."""
         language = script.get("language", "bash")
         if language not in LANGUAGES:
             raise ValueError(f"a script in {language!r} cannot be run: there are {', '.join(LANGUAGES)}")
         program, *options = LANGUAGES[language]
         command = [system_program(program), *options, script["code"]]
         command += [*(["--"] if given and language != "python" else []), *given]
-        # Not pipes, which what runs on would hold open; and no names, by which it could write into them.
-        room = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-        with tempfile.TemporaryFile(dir=room) as out, tempfile.TemporaryFile(dir=room) as err:
-            # AgentBench's scripts speak of files in the home.
+        # No pipes, which background processes would keep open; and unnamed files, so that they cannot be opened by path.
+        folder = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+        with tempfile.TemporaryFile(dir=folder) as out, tempfile.TemporaryFile(dir=folder) as err:
+            # AgentBench's scripts refer to files in the home folder.
             environment = {**self.system_environment(), "HOME": self._environment()["HOME"]}
             code = run_to_end(command, str(self.root), environment, out.fileno(), err.fileno())
             texts = []
@@ -151,12 +151,12 @@ class Shell(FileTools):
                 texts.append(stream.read())
         return subprocess.CompletedProcess(command, 124 if code is None else code, *texts)
 
-    def _run(self, script: str) -> str:
-        """A command of the agent's shell: what it printed, both streams as they came."""
+    def _run_in_shell(self, script: str) -> str:
+        """Run a command in the agent's shell and return its output, both streams interleaved."""
         if "\0" in script:
             raise ToolError("a script cannot hold a NUL")
-        room = Path("/dev/shm") if os.access("/dev/shm", os.W_OK) else self.root
-        kept, command, out = (room / f"shell.{os.getpid()}.{name}" for name in ("kept", "command", "out"))
+        folder = Path("/dev/shm") if os.access("/dev/shm", os.W_OK) else self.root
+        kept, command, out = (folder / f"shell.{os.getpid()}.{name}" for name in ("kept", "command", "out"))
         kept.write_text(self.memory["kept"])
         command.write_text(script + "\n")
         given = {"__kept": str(kept), "__command": str(command), "__cwd": str(self.memory["cwd"])}
@@ -182,7 +182,7 @@ class Shell(FileTools):
 
 
 def list_processes() -> set[int]:
-    """Those of the sandbox, where it shows them."""
+    """List the processes of the sandbox; empty without /proc."""
     try:
         return {int(name) for name in os.listdir("/proc") if name.isdigit()}
     except OSError:
@@ -198,7 +198,7 @@ def kill_processes(pids: set[int]) -> None:
 
 
 def run_to_end(command: list[str], where: str, environment: dict[str, str], out: int, err: int) -> int | None:
-    """Run it to its end; the exit code, or None where it was stopped. What it left running in the background runs on."""
+    """Run a command and return its exit code, or None if it was stopped at the limit. Its background processes keep running."""
     process = subprocess.Popen(
         command, cwd=where, env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True
     )

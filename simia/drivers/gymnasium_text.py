@@ -1,5 +1,6 @@
-"""What an agent reads of a Gymnasium environment, and what the environment takes from an agent: observations as JSON, spaces as
-JSON Schemas. It stands beside the driver (`gymnasium_world`) in each imported pack.
+"""Convert a Gymnasium environment to text: observations to JSON, action spaces to JSON Schemas, JSON to actions.
+
+This module is copied into each imported pack with the driver (`gymnasium_world`).
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ numpy: Any = importlib.import_module("numpy")
 JSON = Any
 COLOUR = re.compile(r"\x1b\[([0-9;]*)m")
 COLOURS = ("black", "red", "green", "yellow", "blue", "magenta", "cyan", "white")
-FEW = 256  # values of an array that can still be read
+FEW = 256  # largest array whose values are shown to an agent
 ENUM = 500
-# Gymnasium's own toy texts say in prose what their actions are called.
+# Gymnasium's toy text environments name their actions only in their documentation.
 TOYS = {
     "FrozenLake": ("left", "down", "right", "up"),
     "CliffWalking": ("up", "right", "down", "left"),
@@ -29,11 +30,11 @@ MEANINGS = ("get_action_meanings", "action_meanings", "action_names", "ACTION_NA
 
 
 class UnsupportedSpace(Exception):  # noqa: N818 - a property of the environment
-    """An environment that cannot be played by text; the message says why."""
+    """The environment cannot be played by text; the message gives the reason."""
 
 
 def observation_to_json(value: Any) -> JSON:
-    """An observation as JSON."""
+    """Convert an observation to JSON."""
     if isinstance(value, enum.Enum):
         return value.name
     if isinstance(value, numpy.generic):
@@ -52,7 +53,7 @@ def observation_to_json(value: Any) -> JSON:
 
 
 def render_text(env: Any) -> str:
-    """The picture in characters, if any. What is coloured in it is told below, by line and column."""
+    """Render the environment as text if it supports that, with the coloured parts listed below by line and column."""
     if env.render_mode != "ansi":
         return ""
     text = env.render()
@@ -84,7 +85,7 @@ def read_colour(codes: str, before: str) -> str:
 
 
 def describe_environment(env: Any) -> str:
-    """What the environment's author says of it: the text of its class, less what is of use to programmers only."""
+    """Return the docstring of the environment's class, without the sections for programmers."""
     text = inspect.cleandoc(type(env.unwrapped).__doc__ or "")
     return re.split(r"\n#+ (?:Arguments|Version History|References|Vectorized)", text)[0].strip()[:8000]
 
@@ -93,7 +94,7 @@ def describe_environment(env: Any) -> str:
 
 
 def check_observation_space(space: Any, what: str) -> None:
-    """Raises `Unfit` for observations that are no text and no few values."""
+    """Raise `UnsupportedSpace` for observations that are neither text nor a few values."""
     if isinstance(space, spaces.Dict):
         for name, inner in space.spaces.items():
             check_observation_space(inner, f"{what} {name!r}")
@@ -116,8 +117,8 @@ def check_observation_space(space: Any, what: str) -> None:
         raise UnsupportedSpace(f"its {what} are graphs, and an agent here reads text")
 
 
-def action_schema(space: Any, names: list[str] | None = None) -> dict[str, JSON]:
-    """The JSON Schema of an action. Raises `Unfit`."""
+def make_action_schema(space: Any, names: list[str] | None = None) -> dict[str, JSON]:
+    """Return the JSON Schema of an action. Raises `UnsupportedSpace`."""
     if isinstance(space, spaces.Discrete):
         if names:
             return {"type": "string", "enum": names}
@@ -128,18 +129,18 @@ def action_schema(space: Any, names: list[str] | None = None) -> dict[str, JSON]
         return {"type": "string", **length, "maxLength": int(space.max_length)}
     if isinstance(space, spaces.MultiDiscrete):
         starts, sizes = numpy.ravel(space.start), numpy.ravel(space.nvec)
-        return place_schema(
+        return make_array_schema(
             [
                 {"type": "integer", "minimum": int(low), "maximum": int(low + size) - 1}
                 for low, size in zip(starts, sizes, strict=True)
             ]
         )
     if isinstance(space, spaces.MultiBinary):
-        return place_schema([{"type": "integer", "minimum": 0, "maximum": 1}] * int(numpy.prod(space.shape)))
+        return make_array_schema([{"type": "integer", "minimum": 0, "maximum": 1}] * int(numpy.prod(space.shape)))
     if isinstance(space, spaces.Tuple):
-        return place_schema([action_schema(inner) for inner in space.spaces])
+        return make_array_schema([make_action_schema(inner) for inner in space.spaces])
     if isinstance(space, spaces.Dict):
-        inner = {str(name): action_schema(each) for name, each in space.spaces.items()}
+        inner = {str(name): make_action_schema(each) for name, each in space.spaces.items()}
         return {"type": "object", "properties": inner, "required": list(inner), "additionalProperties": False}
     if isinstance(space, spaces.Box):
         raise UnsupportedSpace(
@@ -150,7 +151,7 @@ def action_schema(space: Any, names: list[str] | None = None) -> dict[str, JSON]
     raise UnsupportedSpace(f"its actions are a {type(space).__name__}, which has no form here")
 
 
-def place_schema(places: list[dict[str, JSON]]) -> dict[str, JSON]:
+def make_array_schema(places: list[dict[str, JSON]]) -> dict[str, JSON]:
     size = len(places)
     same = all(place == places[0] for place in places)
     items = {"items": places[0]} if places and same else {"prefixItems": places}
@@ -158,7 +159,7 @@ def place_schema(places: list[dict[str, JSON]]) -> dict[str, JSON]:
 
 
 def parse_action(space: Any, value: JSON, names: list[str] | None = None) -> Any:
-    """What the environment takes for a JSON action that fits its schema."""
+    """Convert a JSON action that matches the schema to an action of the environment."""
     if isinstance(space, spaces.Discrete):
         return int(space.start) + names.index(value) if names else int(value)
     if isinstance(space, spaces.MultiDiscrete | spaces.MultiBinary):
@@ -171,7 +172,7 @@ def parse_action(space: Any, value: JSON, names: list[str] | None = None) -> Any
 
 
 def find_action_names(env: Any, given: list[str] | None) -> list[str] | None:
-    """What the actions are called: as the user says, as the environment says, or as is known of Gymnasium's own."""
+    """Find the names of the actions: from the user, from the environment, or the known ones of Gymnasium's environments."""
     space = env.action_space
     if not isinstance(space, spaces.Discrete) or space.n > ENUM:
         return None

@@ -1,10 +1,10 @@
-"""The driver of a Gymnasium environment whose observations are text or a few values: it stands behind one tool, `act`.
+"""The driver of a Gymnasium environment whose observations are text or a few values. It has one tool, `act`.
 
 It is copied into each imported pack as `tools.py` and runs with the interpreter of that pack: the standard library, gymnasium
-and what the environment needs, nothing of simia. The state is the task's seed and the actions since, with what they earned;
-to set a state back, the environment is reset with that seed and the actions are played again. What an environment draws from
-Python's or NumPy's common generators follows from the seed too. `textarena:NAME` plays a game of TextArena for one player,
-which has methods of its own. While a pack is made, a second tool tells the importer what it needs to know.
+and the environment's dependencies, nothing of simia. The state is the task's seed and the actions so far, with their rewards.
+To restore a state, the driver resets the environment with that seed and replays the actions. The global generators of Python
+and NumPy are seeded too. `textarena:NAME` plays a single-player game of TextArena, which has its own interface. While a pack
+is being made, two more tools describe the environment to the importer.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ warnings.filterwarnings("ignore")
 import gymnasium  # type: ignore[import-not-found]  # noqa: E402
 from gymnasium import spaces  # noqa: E402
 from gymnasium_text import (  # type: ignore[import-not-found]  # noqa: E402
-    Unfit,
-    about,
-    as_action,
-    drawn,
-    names_of,
-    plain,
-    schema_of,
-    seen_as,
+    UnsupportedSpace,
+    check_observation_space,
+    describe_environment,
+    find_action_names,
+    make_action_schema,
+    observation_to_json,
+    parse_action,
+    render_text,
 )
 
 numpy: Any = importlib.import_module("numpy")
@@ -43,24 +43,24 @@ NOT_TAKEN = (ArithmeticError, AssertionError, LookupError, TypeError, ValueError
 
 
 class GymnasiumRefusal(Exception):  # noqa: N818 - the tool's own word
-    """What the environment says of an action that it does not take."""
+    """The environment refuses an action."""
 
     __simia_refusal__ = True
 
 
-class World:
+class GymnasiumWorld:
     """One environment; the pack's `gymnasium.json` names it."""
 
-    rolls_back = True  # by playing the steps again; not where the environment does not repeat itself
+    rolls_back = True  # by replaying the steps; False if the environment is not deterministic
 
     def __init__(self, pack: Path, root: Path | None = None) -> None:
         self.given: dict[str, Any] = json.loads((pack / "gymnasium.json").read_bytes())
-        World.rolls_back = self.given["repeatable"]
+        GymnasiumWorld.rolls_back = self.given["repeatable"]
         sys.path.insert(0, str(pack / "modules"))
         for name in self.given["modules"]:
             importlib.import_module(name)
         self.env = make_environment(self.given)
-        self.names = names_of(self.env, self.given.get("actions"))
+        self.names = find_action_names(self.env, self.given.get("actions"))
         self.untouched = True
         self.shown: dict[str, JSON] = {}
         self._begin(0)
@@ -70,7 +70,7 @@ class World:
         self.terminated = self.truncated = self.ended = False
 
     def reset(self, initial: dict[str, Any], seed: int) -> None:
-        """Begin an episode with the task's seed, in an environment that no earlier episode has used."""
+        """Begin an episode with the task's seed, in an environment that was not used before."""
         if not self.untouched:
             self.env.close()
             self.env = make_environment(self.given)
@@ -78,12 +78,12 @@ class World:
         self._begin(int(initial.get("seed", seed)))
         seed_generators(self.seed)
         observation, _ = self.env.reset(seed=self.seed)
-        self.shown = self._seen(observation)
+        self.shown = self._convert_observation(observation)
 
-    def _seen(self, observation: Any) -> dict[str, JSON]:
-        """An observation as JSON, and the environment's own picture of it in characters where it draws one."""
-        screen = drawn(self.env)
-        return {"observation": plain(observation), **({"screen": screen} if screen else {})}
+    def _convert_observation(self, observation: Any) -> dict[str, JSON]:
+        """Convert an observation to JSON, with the environment's text rendering if it has one."""
+        screen = render_text(self.env)
+        return {"observation": observation_to_json(observation), **({"screen": screen} if screen else {})}
 
     def tools(self) -> dict[str, dict[str, bool]]:
         probe = {"describe": False, "look": False} if self.given.get("probe") else {}
@@ -97,10 +97,10 @@ class World:
         return self.act(arguments["action"])
 
     def act(self, action: JSON) -> dict[str, JSON]:
-        """One step. What the environment does not take, it says in an error: the agent reads it."""
+        """Take one step. An error of the environment becomes a refusal that the agent reads."""
         if self.terminated or self.truncated:
             raise GymnasiumRefusal("the episode is over")
-        taken = as_action(self.env.action_space, action, self.names)
+        taken = parse_action(self.env.action_space, action, self.names)
         try:
             observation, reward, terminated, truncated, _ = self.env.step(taken)
         except NOT_TAKEN as error:
@@ -111,7 +111,7 @@ class World:
         self.total = round(self.total + float(reward), 9)
         self.terminated, self.truncated = bool(terminated), bool(truncated)
         self.ended = self.terminated or self.truncated
-        self.shown = self._seen(observation)
+        self.shown = self._convert_observation(observation)
         return {
             **self.shown,
             "reward": round(float(reward), 9),
@@ -121,7 +121,7 @@ class World:
         }
 
     def initial(self) -> dict[str, JSON]:
-        """The state at the start of the episode, which needs no second reset."""
+        """Return the state at the start of the episode, without a reset."""
         nothing = {"actions": [], "total_reward": 0.0, "terminated": False, "truncated": False, "steps": 0}
         return {"seed": self.seed, **nothing}
 
@@ -148,11 +148,11 @@ class World:
     # -- for the importer -----------------------------------------------------------------------------------------
 
     def describe(self, first: int, count: int) -> dict[str, JSON]:
-        """What it is, and the first observations of `count` seeds; `unfit` where it cannot be played by text."""
+        """Describe the environment with the first observations of `count` seeds; `unfit` if it cannot be played by text."""
         try:
-            seen_as(self.env.observation_space, "observations")
-            action = schema_of(self.env.action_space, self.names)
-        except Unfit as error:
+            check_observation_space(self.env.observation_space, "observations")
+            action = make_action_schema(self.env.action_space, self.names)
+        except UnsupportedSpace as error:
             return {"unfit": str(error)}
         starts = []
         for seed in range(first, first + count):
@@ -160,17 +160,17 @@ class World:
             starts.append({**self.shown, "walk": self.walk()})
         return {
             "action": action,
-            "about": about(self.env),
+            "about": describe_environment(self.env),
             "limit": getattr(getattr(self.env, "spec", None), "max_episode_steps", None),
             "packages": sorted(f"{each.name}=={each.version}" for each in importlib.metadata.distributions()),
             "starts": starts,
         }
 
     def walk(self) -> str:
-        """A digest of what a few random actions bring about: it shows whether an environment repeats itself."""
+        """Return a digest of the results of a few random actions, which tests whether an environment is deterministic."""
         space = self.env.action_space
         space.seed(self.seed)
-        told: list[JSON] = []
+        results: list[JSON] = []
         for _ in range(WALK):
             if self.ended:
                 break
@@ -178,16 +178,16 @@ class World:
                 observation, reward, self.terminated, self.truncated, _ = self.env.step(space.sample())
             except Exception as error:
                 if self.given["isolation"] == "process" and not isinstance(error, NOT_TAKEN):
-                    raise  # what a process may not do, a sandbox may
-                told.append(f"{type(error).__name__}: {error}")
+                    raise  # may work in a sandbox
+                results.append(f"{type(error).__name__}: {error}")
                 break
             self.ended = bool(self.terminated or self.truncated)
-            told.append([self._seen(observation), float(reward), self.ended])
-        return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+            results.append([self._convert_observation(observation), float(reward), self.ended])
+        return hashlib.sha256(json.dumps(results, sort_keys=True).encode()).hexdigest()
 
 
 def seed_generators(seed: int) -> None:
-    """The generators that all code of the process shares."""
+    """Seed the global generators of Python and NumPy."""
     random.seed(seed)
     numpy.random.seed(seed % 2**32)
 
@@ -196,7 +196,7 @@ def make_environment(given: dict[str, Any]) -> Any:
     seed_generators(0)
     name, kwargs = str(given["id"]), dict(given["kwargs"])
     if name.startswith("textarena:"):
-        return TextArena(name.partition(":")[2], kwargs)
+        return TextArenaGame(name.partition(":")[2], kwargs)
     env = gymnasium.make(name, disable_env_checker=True, **kwargs)
     if "render_mode" not in kwargs and env.render_mode is None and "ansi" in env.metadata.get("render_modes", ()):
         env.close()
@@ -204,8 +204,8 @@ def make_environment(given: dict[str, Any]) -> Any:
     return env
 
 
-class TextArena:
-    """A game of TextArena for one player with Gymnasium's methods. An observation is what is new in the game's record."""
+class TextArenaGame:
+    """A single-player game of TextArena with Gymnasium's methods. An observation is the new part of the game's log."""
 
     render_mode = None
 
@@ -213,7 +213,7 @@ class TextArena:
         self.inner = importlib.import_module("textarena").make(name, **kwargs)
         self.observation_space = spaces.Text(100_000)
         self.action_space = spaces.Text(2_000)
-        self.told = ""
+        self.log = ""
 
     @property
     def unwrapped(self) -> Any:
@@ -222,21 +222,21 @@ class TextArena:
             inner = inner.env
         return inner
 
-    def news(self) -> str:
-        before, (_, told) = self.told, self.inner.get_observation()
-        self.told = told if isinstance(told, str) else "\n".join(str(each[1]) for each in told)
-        fresh = self.told.startswith(before)
-        return self.told[len(before) :].strip("\n") if fresh else self.told
+    def read_news(self) -> str:
+        before, (_, log) = self.log, self.inner.get_observation()
+        self.log = log if isinstance(log, str) else "\n".join(str(each[1]) for each in log)
+        continued = self.log.startswith(before)
+        return self.log[len(before) :].strip("\n") if continued else self.log
 
     def reset(self, seed: int | None = None) -> tuple[str, dict[str, Any]]:
         self.inner.reset(num_players=1, seed=seed)
-        self.told = ""
-        return self.news(), {}
+        self.log = ""
+        return self.read_news(), {}
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         done, _ = self.inner.step(action)
         if not done:
-            return self.news(), 0.0, False, False, {}
+            return self.read_news(), 0.0, False, False, {}
         rewards, facts = self.inner.close()
         return str(facts.get(0, {}).get("reason", "The game is over.")), float(rewards[0]), True, False, {}
 

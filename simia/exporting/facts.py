@@ -14,7 +14,7 @@ Template = Literal["qwen", "qwen3", "qwen3_nothink", "llama3"]
 
 
 class CardFacts(BaseModel):
-    """What the exporter cannot see in the trajectories themselves; whoever calls it fills in what it knows."""
+    """Facts that are not in the trajectories; the caller of the exporter sets those that it knows."""
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 

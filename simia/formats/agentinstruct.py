@@ -2,7 +2,7 @@
 
 Three of its environments are read, each with tools of our own making: `os` (bash), `webshop` (search, click) and
 `mind2web` (click, type, select on a lettered choice). Instructions become the system text; what stands between them
-and the task (an "Ok.", a demonstration) is remembered and written back, and shown to nobody. `loss` is `Message.train`.
+and the task (an "Ok.", a demonstration) is remembered and written back, but not used otherwise. `loss` is `Message.train`.
 
 Closing turns. `os` ends with `answer(…)`, whose text is the closing message, or with `finish`, which is `FINISHED`.
 In `webshop` the last action has no observation and is the closing text itself: `click[Buy Now]`. A `mind2web` row is

@@ -75,7 +75,7 @@ class TrainerConversation:
         }
 
 
-def write(t: Trajectory, *, reasoning: bool = False) -> dict[str, Any]:
+def write_row(t: Trajectory, *, reasoning: bool = False) -> dict[str, Any]:
     """The whole trajectory as one row, every assistant turn trained. Raises `Unfit`."""
     return write_whole(convert_conversation(t, reasoning=reasoning))
 

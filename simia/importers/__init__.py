@@ -1,1 +1,1 @@
-"""Foreign environments become packs: their data is read and mapped once, their code is run as it is installed, never copied."""
+"""Import foreign environments as packs: their data is converted once, their code runs as installed and is never copied."""

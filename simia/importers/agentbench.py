@@ -1,14 +1,14 @@
-"""Tasks in the format of AgentBench's OS suite become a pack: a Linux machine for each episode, with a shell.
+"""Import tasks in the format of AgentBench's OS suite as a pack: a Linux machine with a shell for each episode.
 
-A problem is `{"description", "create": {"init"}, "start", "evaluation": {"match" | "check", "example"}}`; a script stands
-there as bash text or as `{"language", "code" | "file"}`, a file beside `--scripts`. Checks by script get the answer and what
-the scripts before them printed; a script that is null stands for the example. Where this is not AgentBench to the letter:
+A problem is `{"description", "create": {"init"}, "start", "evaluation": {"match" | "check", "example"}}`. A script is bash
+text or `{"language", "code" | "file"}`, with files relative to `--scripts`. Check scripts get the answer and the outputs of
+the previous scripts; a script that is null is replaced by the example. Differences from AgentBench:
 
-- No container image: the machine's own programs (read-only) in a sandbox whose root can be written to, without a network. What
-  installs packages, makes other users own files or needs an image of its own does not work; `simia pack gate` names such tasks.
-- The checks run in a fresh sandbox that was started by the same scripts and then got the files of the episode; programs that
-  the agent left running are not there.
-- A shell's command has eight seconds, then it is stopped; its standard input is empty.
+- No container image: the machine's programs (read-only) in a sandbox with a writable root, without a network. Tasks that
+  install packages, change the owner of files or need another image do not work; `simia pack gate` names them.
+- The checks run in a fresh sandbox that is started by the same scripts and then gets the files of the episode, without the
+  agent's background processes.
+- A shell command is stopped after eight seconds; its standard input is empty.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from simia.task import Task
 from simia.trajectory import ToolCall
 
 Say = Callable[[str], None]
-PYTHON = "/usr/bin/python3"  # the sandbox shows the interpreter's folders, and a home may be one of them
+PYTHON = "/usr/bin/python3"  # the sandbox exposes the interpreter's folders, which must not include a home folder
 POLICY = """You operate a Linux machine through a shell, to do what the user asks or to find out what they want to know.
 
 - Think first, then make one call a turn. Commands run in one shell after another: the folder and variables stay as you leave them.
@@ -74,8 +74,8 @@ TOOLS = [
 
 
 @dataclass
-class Taken:
-    """What became of the problems: tasks, and for those that have no form here the reason, by id."""
+class ImportedProblems:
+    """The imported tasks, and id → reason for the problems that cannot be imported."""
 
     tasks: list[dict[str, Any]] = field(default_factory=list)
     refused: dict[str, str] = field(default_factory=dict)
@@ -90,17 +90,20 @@ def import_problems(
     licence: str = "unknown",
     say: Say = lambda line: None,
 ) -> Path:
-    """Write the pack and return its folder. `scripts`: the folder that the problems' script files are relative to. `train`: they
-    are no benchmark's, so what is played may become training data. Raises `UserError` for files that are no problems."""
+    """Write the pack and return its folder.
+
+    `scripts`: the folder that the problems' script files are relative to. `train`: the problems belong to no benchmark, so
+    trajectories may become training data. Raises `UserError` for files without problems.
+    """
     if out.exists() or out.is_symlink():
         raise UserError(f"{out} exists already: remove it or give another folder with --out")
     if not os.access(PYTHON, os.X_OK):
-        raise UserError(f"a shell's machine needs {PYTHON} (Debian: apt-get install python3)")
-    taken = Taken()
+        raise UserError(f"the shell needs {PYTHON}: install it (Debian: apt-get install python3)")
+    taken = ImportedProblems()
     for path in problems:
         read_problems(path, scripts, "train" if train else "test", taken)
     if not taken.tasks:
-        raise UserError(f"no problem could be taken: {next(iter(taken.refused.values()), 'the files are empty')}")
+        raise UserError(f"no problem can be imported: {next(iter(taken.refused.values()), 'the files are empty')}")
     with draft_pack(out) as draft:
         write_agentbench_pack(draft, out.name, taken.tasks, train, licence)
     say(f"{out}: {len(taken.tasks)} tasks" + ("" if train else ", for evaluation only (--train: they are your own)"))
@@ -110,8 +113,8 @@ def import_problems(
     return out
 
 
-def read_problems(path: Path, scripts: Path | None, split: str, taken: Taken) -> None:
-    """The problems of a file: a JSON list, one object, or JSON lines."""
+def read_problems(path: Path, scripts: Path | None, split: str, taken: ImportedProblems) -> None:
+    """Read the problems of a file: a JSON list, one object, or JSON lines."""
     try:
         body = path.read_bytes()
         rows = (
@@ -122,7 +125,7 @@ def read_problems(path: Path, scripts: Path | None, split: str, taken: Taken) ->
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}") from None
     except orjson.JSONDecodeError as error:
-        raise UserError(f"{path} is no JSON: {error}") from None
+        raise UserError(f"{path} is not JSON: {error}") from None
     ids = {task["id"] for task in taken.tasks} | taken.refused.keys()
     stem = path.stem if f"{path.stem}-0" not in ids else f"{path.parent.name}-{path.stem}"
     for number, row in enumerate(rows if isinstance(rows, list) else [rows]):
@@ -134,7 +137,7 @@ def read_problems(path: Path, scripts: Path | None, split: str, taken: Taken) ->
 
 
 def problem_to_task(name: str, row: dict[str, Any], scripts: Path | None, split: str) -> dict[str, Any]:
-    """A row of tasks.jsonl. Raises `ValueError` with the reason for a problem that has no form here."""
+    """Convert a problem to a row of tasks.jsonl. Raises `ValueError` with the reason if that is not possible."""
     create, evaluation = row.get("create") or {}, row["evaluation"]
     if isinstance(create, list):
         raise ValueError("it wants several machines")  # noqa: TRY004 - a reason like the others
@@ -183,7 +186,7 @@ def ensure_list(value: Any) -> list[Any]:
 
 
 def read_script(value: Any, scripts: Path | None) -> dict[str, str]:
-    """`{"language", "code"}` from text, code or a file. Raises `ValueError`."""
+    """Return `{"language", "code"}` from text, code or a file. Raises `ValueError`."""
     if isinstance(value, str):
         return {"language": "bash", "code": value}
     language = str(value.get("language", "bash"))
@@ -192,7 +195,7 @@ def read_script(value: Any, scripts: Path | None) -> dict[str, str]:
     if "code" in value:
         return {"language": language, "code": str(value["code"])}
     if scripts is None:
-        raise ValueError(f"it names script files: say where they lie with --scripts (the first: {value['file']})")
+        raise ValueError(f"it names script files: give their folder with --scripts (the first: {value['file']})")
     path = scripts / str(value["file"])
     if not path.resolve().is_relative_to(scripts.resolve()) or not path.is_file():
         raise ValueError("its script file is not there")
@@ -200,7 +203,7 @@ def read_script(value: Any, scripts: Path | None) -> dict[str, str]:
 
 
 def script_to_command(script: dict[str, str]) -> str:
-    """A script as one types it into a shell."""
+    """Convert a script to a shell command."""
     code = script["code"]
     return code if script["language"] != "python" else f"python3 - <<'END_OF_SCRIPT'\n{code}\nEND_OF_SCRIPT"
 
@@ -228,9 +231,9 @@ def write_agentbench_pack(folder: Path, name: str, tasks: list[dict[str, Any]], 
 
 
 async def find_answers(folder: Path, say: Say = lambda line: None) -> int:
-    """Where a check compares the answer with what the example prints: run the example, and let the reference solution answer that.
+    """Complete reference solutions: if a check compares the answer with the example's output, run the example and answer that.
 
-    Returns how many could be found; the tasks' file is written anew.
+    Rewrites tasks.jsonl and returns the number of completed solutions.
     """
     path, found = folder / "tasks.jsonl", 0
     rows = [orjson.loads(line) for line in path.read_bytes().splitlines()]
@@ -239,7 +242,7 @@ async def find_answers(folder: Path, say: Say = lambda line: None) -> int:
             if [action["name"] for action in row["reference"]] == ["bash_action"]:
                 printed = await record_first_output(environment, Task.model_validate(row))
                 if printed is None:
-                    say(f"{row['id']}: its example does not run here, so it has no solution to be checked with")
+                    say(f"{row['id']}: its example does not run here, so it has no reference solution")
                     row["reference"] = []
                 else:
                     found += 1
@@ -249,16 +252,15 @@ async def find_answers(folder: Path, say: Say = lambda line: None) -> int:
 
 
 async def record_first_output(environment: Environment, task: Task) -> str | None:
-    """What the first action of the reference prints; None where the task cannot be set up."""
+    """Return the output of the reference's first action; None if the task cannot be set up."""
     try:
         world = await environment.backend.open(task, seed=0, group=None)
     except UserError:
         return None
     try:
         action = task.actions[0]
-        quiet = {
-            "script": f"exec 2> /dev/null\n{action.arguments['script']}"
-        }  # a check reads what an example prints, not its complaints
+        # A check reads the example's standard output only.
+        quiet = {"script": f"exec 2> /dev/null\n{action.arguments['script']}"}
         result = (await world.call([ToolCall(id="", name=action.name, arguments=quiet)]))[0]
     finally:
         await world.close()

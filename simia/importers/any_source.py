@@ -1,7 +1,7 @@
-"""From what somebody has to a pack: a list of tools, seed trajectories, an API's description, an MCP server.
+"""Start a pack from a list of tools, seed trajectories, an OpenAPI document or an MCP server.
 
-`start` makes out what a file holds by its content, writes a pack that can be looked at, validated and simulated at once,
-and returns what it still lacks: each missing thing by name, with what cannot be done without it.
+`start_pack` detects the kind of a file by its content, writes a pack that can be validated and simulated at once, and
+returns its gaps: each missing part with what cannot be done without it.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from simia.trajectory import Trajectory
 
 Say = Callable[[str], None]
 KINDS = ("openapi", "mcp", "tools", "trajectories")
-LARGEST = 64 << 20  # bytes of a file that is read whole to see what it is
+LARGEST = 64 << 20  # bytes; a larger file is not read to detect its kind
 SHOWN = 5
 YAML = (".yaml", ".yml")
 
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Something that a pack lacks, and what that prevents."""
+    """A missing part of a pack, and what it prevents."""
 
     what: str
     prevents: str
@@ -48,7 +48,7 @@ class Gap:
 
 @dataclass(slots=True)
 class PackMaterial:
-    """What a source gave: tools, seeds, system text; lines about what was left out."""
+    """Tools, seeds and system text from a source, with lines about what was left out."""
 
     tools: list[ToolSpec] = field(default_factory=list)
     seeds: list[Trajectory] = field(default_factory=list)
@@ -137,7 +137,7 @@ def read_tool_list(path: Path) -> PackMaterial:
     rows = toolforms.read_tool_list(value)
     if rows is None:
         raise UserError(
-            f"{path} is no list of tools: it takes names with JSON Schemas, as ours, OpenAI's, Anthropic's or MCP's"
+            f"{path} is no list of tools: give names with JSON Schemas in the form of simia, OpenAI, Anthropic or MCP"
         )
     specs, lines_of = toolforms.make_tool_specs(rows)
     if not specs:
@@ -146,7 +146,7 @@ def read_tool_list(path: Path) -> PackMaterial:
 
 
 def read_seed_file(path: Path, dialect: str | None) -> PackMaterial:
-    """Seeds in any dialect; tools as they list them, or inferred from their calls; the commonest system text as policy."""
+    """Read seeds in any dialect, tools as listed or inferred from calls, and the most frequent system text as policy."""
     found = PackMaterial()
     refused: list[formats.RefusedRow] = []
     read: list[Trajectory] = []
@@ -182,7 +182,7 @@ def read_seed_file(path: Path, dialect: str | None) -> PackMaterial:
         found.policy = texts.most_common(1)[0][0]
     if len(texts) > 1:
         others = sum(texts.values()) - texts[found.policy or ""]
-        found.lines.append(f"{others} seeds have another system text than the commonest, and keep it")
+        found.lines.append(f"{others} seeds keep a system text of their own; the most frequent one is the policy")
     found.seeds = [strip_shared(seed, number, path.stem, found) for number, seed in enumerate(read, start=1)]
     return found
 
@@ -203,7 +203,7 @@ def write_pack(folder: Path, found: PackMaterial) -> None:
     head |= {"policy": "policy.md"} if found.policy else {}
     head |= {"tools": "tools.json"}
     head |= {"seeds": "seeds.jsonl"} if found.seeds else {}
-    head |= {"tasks": "tasks.jsonl"}  # empty: the author's to fill
+    head |= {"tasks": "tasks.jsonl"}  # empty, for the author to fill
     tools = [spec.model_dump(mode="json", exclude_defaults=True) for spec in found.tools]
     with draft_pack(folder) as draft:
         (draft / "pack.yaml").write_text(yaml.safe_dump(head, sort_keys=False, allow_unicode=True), encoding="utf-8")
@@ -238,25 +238,29 @@ def find_gaps(pack: Pack) -> list[Gap]:
             f"inferred schemas of {join_few(guessed)}",
             "arguments never seen are missing, types are guesses: correct them",
         ),
-        (bare, f"no description of {join_few(bare)}", "a model has only the name to go by"),
+        (bare, f"no description of {join_few(bare)}", "a model knows only the name"),
         (
             not pack.policy,
             "no policy (policy.md)",
-            "agent and simulator are told no rules, so none can be kept or broken",
+            "agent and simulator get no rules",
         ),
         (not pack.seeds, "no seeds (seeds.jsonl)", "`simia amplify` has no example to start from"),
-        (pack.seeds and unused, f"no seed that calls {join_few(unused)}", "what is amplified will seldom use them"),
+        (
+            pack.seeds and unused,
+            f"no seed that calls {join_few(unused)}",
+            "amplified trajectories will seldom call them",
+        ),
         (refused, f"no use of {len(refused)} of {len(pack.seeds)} seeds", f"the pre-filter refuses them ({why})"),
         (not pack.tasks, "no tasks (tasks.jsonl)", "`simia rollout` and `simia pack gate` have nothing to play"),
         (
             simulated and pack.path_of("state") is None,
             "no state (state.json)",
-            "there is no data that results could agree with",
+            "simulated results have no data to be consistent with",
         ),
         (
             simulated,
             "no executable (tools.py)",
-            "tools cannot be run, only simulated, and no reward looks at a final state",
+            "tools can only be simulated, and no reward can check the final state",
         ),
     ]
     return [Gap(what, prevents) for missing, what, prevents in candidates if missing]

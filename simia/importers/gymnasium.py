@@ -1,9 +1,9 @@
-"""Gymnasium's text environments as packs: one tool, `act`, whose schema is the action space; a task for each seed.
+"""Import Gymnasium's text environments as packs: one tool, `act`, whose schema is the action space, and a task for each seed.
 
-The pack holds a driver (`gymnasium_world`) that runs the environment as it is installed, in a cached environment of its own or
-with an interpreter that the user names. What is to be known of it (spaces, first observations, whether it repeats itself) is
-learned by opening the pack that is being made, so that nothing of it ever runs outside the sandbox. The cheaper isolation, a
-process for each episode, is tried first; what does not load or play there gets a sandbox for each.
+The pack contains a driver (`gymnasium_world`) that runs the installed environment, in a cached virtual environment or with an
+interpreter that the user names. The importer opens the draft of the pack to learn the spaces, the first observations and
+whether the environment is deterministic, so that the environment never runs outside the sandbox. It tries the cheaper isolation
+first, a process per episode; an environment that does not load or play there gets a sandbox per episode.
 
 The reward is the sum of the environment's rewards, scaled from `low`..`high` to 0..1 and clipped.
 """
@@ -35,8 +35,8 @@ from simia.venvs import ensure_packages
 
 Say = Callable[[str], None]
 GYMNASIUM = "gymnasium==1.4.0"
-AT_ONCE, COMPARED = 10, 3  # seeds that one question is about; seeds that are begun a second time
-HELD_OUT = 5  # one task in so many is for testing
+AT_ONCE, COMPARED = 10, 3  # seeds per request to the draft; seeds that are reset a second time
+HELD_OUT = 5  # every fifth task is in the test split
 SECONDS = 120.0
 ANY = {"type": "object", "properties": {}}
 LOADING = re.compile(r"^.*? cannot be loaded(?: \([^)]*\))?: ")
@@ -47,17 +47,17 @@ this step and the sum so far. Earn as much as you can until it says `terminated`
 
 
 @dataclass(slots=True)
-class Wanted:
-    """What is imported, and how it is run and rewarded."""
+class EnvironmentRequest:
+    """The environment to import, and how it is run and rewarded."""
 
     id: str
     python: str
     """Name of a cached environment, or an interpreter's absolute path."""
     modules: Sequence[str] = ()
-    """Modules to be imported first, which register the environment; a path of a `.py` file is copied into the pack."""
+    """Modules that register the environment when imported; a `.py` file is copied into the pack."""
     kwargs: dict[str, Any] = field(default_factory=dict)
     actions: Sequence[str] | None = None
-    """Names of the actions, for an environment that gives none."""
+    """Names of the actions, for an environment that has none."""
     tasks: int = 20
     low: float = 0.0
     high: float = 1.0
@@ -77,21 +77,22 @@ def import_environment(
     say: Say = lambda line: None,
     **more: Any,
 ) -> Path:
-    """Write the pack and return its folder. `pip`: packages of the cached environment beside Gymnasium; `python`: an
-    interpreter of the user's instead. `more`: see `Wanted`.
+    """Write the pack and return its folder.
 
-    Raises `UserError` for an environment that does not load, or whose actions or observations no text can hold.
+    `pip`: packages of the cached virtual environment in addition to Gymnasium; `python`: an interpreter to use instead.
+    `more`: see `EnvironmentRequest`. Raises `UserError` for an environment that does not load, or whose actions or
+    observations cannot be expressed as text.
     """
     if python is not None:
         where = shutil.which(python)
         if where is None:
-            raise UserError(f"{python} is no interpreter that can be run: give its path with --python")
-        wanted = Wanted(env_id, os.path.abspath(where), **more)
+            raise UserError(f"{python} is not an executable interpreter: give its path with --python")
+        wanted = EnvironmentRequest(env_id, os.path.abspath(where), **more)
     else:
         gym = [] if any(re.match(r"gymnasium\b", each) for each in pip) else [GYMNASIUM]
         made = ensure_packages("gymnasium", pip=[*gym, *pip], say=say)
-        wanted = Wanted(env_id, made.parent.parent.name, **more)
-    check_wanted(wanted)
+        wanted = EnvironmentRequest(env_id, made.parent.parent.name, **more)
+    check_request(wanted)
     out = out or Path(wanted.name)
     if out.exists() or out.is_symlink():
         raise UserError(f"{out} exists already: remove it or give another folder with --out")
@@ -105,44 +106,44 @@ def import_environment(
 
 
 def parse_json_option(text: str, option: str) -> dict[str, Any]:
-    """What a user typed as JSON. Raises `UserError` for what is no object."""
+    """Parse an option's value as a JSON object. Raises `UserError` for anything else."""
     try:
         value = orjson.loads(text)
     except orjson.JSONDecodeError as error:
-        raise UserError(f"{option} is no JSON: {error}") from None
+        raise UserError(f"{option} is not JSON: {error}") from None
     if not isinstance(value, dict):
-        raise UserError(f"{option} is to be a JSON object, such as '{{\"size\": 4}}'")
+        raise UserError(f"{option} must be a JSON object, such as '{{\"size\": 4}}'")
     return value
 
 
-def check_wanted(wanted: Wanted) -> None:
+def check_request(wanted: EnvironmentRequest) -> None:
     if wanted.low >= wanted.high:
-        raise UserError(f"the lowest reward, {wanted.low:g}, is to be less than the highest, {wanted.high:g}")
+        raise UserError(f"the lowest reward, {wanted.low:g}, must be less than the highest, {wanted.high:g}")
     if wanted.tasks < 1:
-        raise UserError("a pack has at least one task: give --tasks 1 or more")
+        raise UserError("a pack needs a task: give --tasks 1 or more")
     for module in wanted.modules:
         path = Path(module)
         if path.suffix == ".py" and not (path.is_file() and path.stem.isidentifier()):
-            raise UserError(f"{module} is no Python file whose name could be imported")
+            raise UserError(f"{module} is not a Python file with an importable name")
         if path.suffix != ".py" and not all(step.isidentifier() for step in module.split(".")):
-            raise UserError(f"{module!r} is no module: --import takes its name, or a .py file")
+            raise UserError(f"{module!r} is not a module: --import takes its name, or a .py file")
 
 
-# -- looking at it ------------------------------------------------------------------------------------------------
+# -- probe --------------------------------------------------------------------------------------------------------
 
 
-def probe_environment(draft: Path, wanted: Wanted, say: Say) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What the environment says of itself, and how it is run."""
+def probe_environment(draft: Path, wanted: EnvironmentRequest, say: Say) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the environment's description, and how it is run."""
     how = {"isolation": "process", "repeatable": True}
     try:
         write_driver(draft, wanted, how, probe=True)
         found = event_loop.run_command(describe_draft(draft, wanted))
-    except Failed as first:
+    except ProbeError as first:
         how["isolation"] = "sandbox"
         write_driver(draft, wanted, how, probe=True)
         try:
             found = event_loop.run_command(describe_draft(draft, wanted))
-        except Failed as error:
+        except ProbeError as error:
             raise UserError(f"{wanted.id}: {error}") from None
         say(f"{wanted.id} needs a sandbox for each episode ({first})")
     if found.get("unfit"):
@@ -150,16 +151,16 @@ def probe_environment(draft: Path, wanted: Wanted, say: Say) -> tuple[dict[str, 
     again = event_loop.run_command(repeat_resets(draft, min(COMPARED, wanted.tasks)))
     if again != found["starts"][: len(again)]:
         how["repeatable"] = False
-        say(f"{wanted.id} does not repeat itself: with one seed it begins or goes on otherwise; repeatable: false")
+        say(f"{wanted.id} is not deterministic: one seed gives different episodes; repeatable: false")
     return found, how
 
 
-class Failed(Exception):  # noqa: N818 - a finding
+class ProbeError(Exception):
     """The environment does not load or play; the message is one line."""
 
 
-async def describe_draft(draft: Path, wanted: Wanted) -> dict[str, Any]:
-    """The driver's description with the beginnings of all seeds."""
+async def describe_draft(draft: Path, wanted: EnvironmentRequest) -> dict[str, Any]:
+    """Return the driver's description with the first observations of all seeds."""
     found: dict[str, Any] = {}
     backend = open_draft(draft)
     try:
@@ -176,7 +177,7 @@ async def describe_draft(draft: Path, wanted: Wanted) -> dict[str, Any]:
 
 
 async def repeat_resets(draft: Path, seeds: int) -> list[Any]:
-    """The beginnings of the first seeds, in a sandbox started anew and an episode each."""
+    """Return the first observations of the first seeds, in a new sandbox with one episode each."""
     backend = open_draft(draft)
     try:
         return [await call_draft(backend, seed, "look", {}) for seed in range(seeds)]
@@ -185,7 +186,7 @@ async def repeat_resets(draft: Path, seeds: int) -> list[Any]:
 
 
 def open_draft(draft: Path) -> ExecutableBackend:
-    """The draft's back end; the interpreter that the importing user named is granted with that."""
+    """Open the draft's back end, with a grant for the interpreter that the importing user named."""
     pack = Pack.load(draft)
     read = list(list_requested_paths(pack.executable)) if pack.executable else []
     return ExecutableBackend(pack, limits=WorkerLimits(wall=SECONDS, start=SECONDS), read=read)
@@ -199,27 +200,31 @@ async def call_draft(backend: ExecutableBackend, seed: int, tool: str, arguments
         finally:
             await world.close()
     except Aborted as error:
-        raise Failed(shorten_error(error.detail or str(error))) from None
+        raise ProbeError(shorten_error(error.detail or str(error))) from None
     except UserError as error:
         if "no sandbox" in str(error) or "simia doctor" in str(error):
             raise
-        raise Failed(shorten_error(LOADING.sub("", str(error)))) from None
+        raise ProbeError(shorten_error(LOADING.sub("", str(error)))) from None
     if result.error is not None or not isinstance(result.data, dict):
-        raise Failed(shorten_error(result.detail or result.content))
+        raise ProbeError(shorten_error(result.detail or result.content))
     return result.data
 
 
 def shorten_error(words: str) -> str:
-    """One line, without colours and the names of exceptions that say nothing to a user."""
+    """Return one line, without colours and without names of exceptions that do not help a user."""
     plain = re.sub(r"\x1b\[[0-9;]*m", "", " ".join(words.split()))
-    return re.sub(r"^.*?an episode cannot be set up: |^Unfit: |^DeprecatedEnv: |^NameNotFound: ", "", plain)[:400]
+    return re.sub(r"^.*?an episode cannot be set up: |^UnsupportedSpace: |^DeprecatedEnv: |^NameNotFound: ", "", plain)[
+        :400
+    ]
 
 
-# -- writing it ---------------------------------------------------------------------------------------------------
+# -- write --------------------------------------------------------------------------------------------------------
 
 
-def write_driver(folder: Path, wanted: Wanted, how: dict[str, Any], *, probe: bool = False, **facts: Any) -> None:
-    """The code and what it is to run; with `probe` a pack that can be asked about itself."""
+def write_driver(
+    folder: Path, wanted: EnvironmentRequest, how: dict[str, Any], *, probe: bool = False, **facts: Any
+) -> None:
+    """Write the code and its settings; with `probe` also a draft of the pack that describes the environment."""
     modules = []
     (folder / "modules").mkdir(exist_ok=True)
     for module in wanted.modules:
@@ -236,14 +241,19 @@ def write_driver(folder: Path, wanted: Wanted, how: dict[str, Any], *, probe: bo
         (folder / "pack.yaml").write_text(yaml.safe_dump(make_pack_head(wanted, how)), encoding="utf-8")
 
 
-def make_pack_head(wanted: Wanted, how: dict[str, Any]) -> dict[str, Any]:
-    executable = {"code": "tools.py", "object": "World", "isolation": how["isolation"], "python": wanted.python}
+def make_pack_head(wanted: EnvironmentRequest, how: dict[str, Any]) -> dict[str, Any]:
+    executable = {
+        "code": "tools.py",
+        "object": "GymnasiumWorld",
+        "isolation": how["isolation"],
+        "python": wanted.python,
+    }
     if not how["repeatable"]:
         executable["repeatable"] = False
     return {"format": 1, "name": wanted.name, "tools": "tools.json", "executable": executable}
 
 
-def write_gymnasium_pack(folder: Path, wanted: Wanted, found: dict[str, Any], how: dict[str, Any]) -> None:
+def write_gymnasium_pack(folder: Path, wanted: EnvironmentRequest, found: dict[str, Any], how: dict[str, Any]) -> None:
     write_driver(folder, wanted, how, packages=found["packages"])
     description = f"{wanted.id}, an environment with Gymnasium's methods, run by its own code."
     limit = f" It ends after {found['limit']} actions at the latest." if found["limit"] else ""
@@ -271,7 +281,7 @@ def write_gymnasium_pack(folder: Path, wanted: Wanted, found: dict[str, Any], ho
     )
 
 
-def make_seed_task(wanted: Wanted, seed: int, start: dict[str, Any]) -> dict[str, Any]:
+def make_seed_task(wanted: EnvironmentRequest, seed: int, start: dict[str, Any]) -> dict[str, Any]:
     seen = start["observation"]
     shown = [seen if isinstance(seen, str) else f"Observation: {orjson.dumps(seen).decode()}"]
     shown += [start["screen"]] if start.get("screen") else []

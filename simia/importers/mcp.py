@@ -1,8 +1,8 @@
-"""Any server of the Model Context Protocol as a pack: its tools with their schemas, and a driver that runs it in the sandbox.
+"""Import a server of the Model Context Protocol as a pack: its tools with their schemas, and a driver that runs it in the sandbox.
 
-A server is untrusted code. It is run in the sandbox only, also to be asked for its tools: the pack is written as a draft that can do
-nothing but list, opened by the back end that will run its episodes, asked, and then filled in. What it says is hostile too: a
-tool whose schema the compiler refuses, or whose name no trainer could write, is left out with a line.
+A server is untrusted code and runs only in the sandbox, also to list its tools: the importer writes a draft of the pack whose only
+tool lists the server's, opens it with the back end that will run the episodes, and then completes the pack. The listing is untrusted
+too: a tool with an unsupported schema or name is left out, with a line that says so.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from simia import event_loop
 from simia.authoring.pack_draft import draft_pack, write_json
 from simia.envs.worlds.pack_requests import option_words
 from simia.errors import Aborted, UserError
-from simia.importers.mcp_packages import Program, find_program
+from simia.importers.mcp_packages import ServerProgram, find_program
 from simia.pack import Pack
 from simia.sandbox.grants import is_shown
 from simia.sandbox.limits import MB, WorkerLimits
@@ -31,13 +31,13 @@ from simia.tool import SchemaError, compile_schema
 from simia.trajectory import ToolCall
 
 Say = Callable[[str], None]
-LISTING = "list_server"  # as the driver has it
+LISTING = "list_server"  # the driver's tool
 WORLD = "mcp_world"
 TOOLS = '''"""The driver of a server of the Model Context Protocol: mcp.json says which."""
 
-from mcp_world.world import World
+from mcp_world.world import MCPWorld
 
-__all__ = ["World"]
+__all__ = ["MCPWorld"]
 '''
 NAME = re.compile(r"[A-Za-z0-9_./-]{1,128}")
 SECRET = re.compile(r"authorization|cookie|secret|token|passw|api.?key|credential", re.IGNORECASE)
@@ -65,16 +65,20 @@ def import_server(
 ) -> Path:
     """Write the pack of a server and return its folder.
 
-    command: the server's program and arguments; with `pip` or `npm` a program of that package, and not needed if it has one.
-    url: a server that runs elsewhere, over streamable HTTP. folder: files that each episode starts from. environment: variables
-    of the server's, `${ROOT}` in them is the episode's folder. variables: names of granted ones, which it gets by value.
-    reset: a tool, with its arguments, that sets a server elsewhere back. needs: more folders to be readable for it.
-    start: seconds that it may take to answer for the first time, at most 18. network, unsafe: grants for the import itself; who opens the pack gives them anew.
+    command: the server's program and arguments; with `pip` or `npm` a program of that package, optional if it has only one.
+    url: a server that runs elsewhere, over streamable HTTP.
+    folder: files that each episode starts from.
+    environment: environment variables of the server; `${ROOT}` in them is the episode's folder.
+    variables: names of granted environment variables, which the server gets with their values.
+    reset: a tool, with its arguments, that resets a server elsewhere.
+    needs: more folders that the server can read.
+    start: seconds until the first answer, at most 18.
+    network, unsafe: grants for the import only; opening the pack needs its own.
 
-    Raises `UserError` for a server that cannot be installed, started or asked, or has no tools; and for a folder that is there.
+    Raises `UserError` for a server that cannot be installed, started or queried, or has no tools; and for an existing folder.
     """
     if bool(url) == bool(command or pip or npm):
-        raise UserError("say which server: either a command (or --pip, --npm), or --url")
+        raise UserError("no server is given, or two: give either a command (or --pip, --npm), or --url")
     if url and not network:
         raise UserError("a server at a URL needs the network: add --network")
     program = None if url else find_program(list(command), list(pip), npm, say)
@@ -82,8 +86,8 @@ def import_server(
     if out.is_symlink() or (out.exists() and not (out.is_dir() and not any(out.iterdir()))):
         raise UserError(f"{out} exists already: remove it or give another folder with --out")
     for missing in [each for each in needs if not each.is_dir()]:
-        raise UserError(f"{missing} is no folder that could be readable inside")
-    # What the command line names is granted for the import; whoever opens the pack grants it anew.
+        raise UserError(f"--needs {missing}: there is no such folder")
+    # Folders on the command line are granted for the import only; opening the pack needs its own grants.
     read = [] if program is None else [each for each in list_host_folders(program, needs) if not is_shown(each)]
     how: dict[str, Any] = {"transport": "http" if url else "stdio"}
     if program is not None:
@@ -101,7 +105,7 @@ def import_server(
     with draft_pack(out) as draft:
         if folder is not None:
             if not folder.is_dir():
-                raise UserError(f"{folder} is no folder of files to start from")
+                raise UserError(f"--files {folder}: there is no such folder")
             shutil.copytree(folder, draft / "files", symlinks=True)
             how["files"] = "files"
         head = make_mcp_head(out.name, program, needs, how, network=network)
@@ -115,7 +119,7 @@ def import_server(
 
 
 def parse_pairs(words: Sequence[str] | None, sign: str, option: str) -> dict[str, str]:
-    """Names and values as they stand on a command line. Raises `UserError` for a word without the sign."""
+    """Parse names and values of command-line options. Raises `UserError` for a word without the sign."""
     found = {}
     for word in words or []:
         name, there, value = word.partition(sign)
@@ -126,7 +130,7 @@ def parse_pairs(words: Sequence[str] | None, sign: str, option: str) -> dict[str
 
 
 def parse_reset(text: str | None) -> tuple[str, dict[str, Any]] | None:
-    """A tool and its arguments: `clear {"all": true}`."""
+    """Parse a tool and its arguments: `clear {"all": true}`."""
     if text is None:
         return None
     name, _, arguments = text.strip().partition(" ")
@@ -140,17 +144,19 @@ def parse_reset(text: str | None) -> tuple[str, dict[str, Any]] | None:
 
 
 def list_variables(how: dict[str, Any], given: Sequence[str]) -> list[str]:
-    """Variables that the server gets: those given by name, and those that its command line, variables or headers use. Raises
-    `UserError` for a secret that would stand in the pack."""
+    """List the variables that the server gets: those given by name, and those that its command, variables or headers use.
+
+    Raises `UserError` for a secret that would be written into the pack.
+    """
     for option, values in (("--env", how.get("environment")), ("--header", how.get("headers"))):
         for name, value in (values or {}).items():
             if SECRET.search(name) and not VARIABLE.search(value):
                 raise UserError(
-                    f"{option} {name}: a secret is not to stand in a pack; export it, and write ${{NAME}} in its place"
+                    f"{option} {name}: a secret must not be written into a pack; export it, and write ${{NAME}} in its place"
                 )
     if "url" in how and "@" in how["url"].partition("://")[2].partition("/")[0]:
         raise UserError(
-            "--url holds a password: a secret is not to stand in a pack; give a --header with ${NAME} in it"
+            "--url contains a password: a secret must not be written into a pack; give a --header with ${NAME} in it"
         )
     texts = [how.get("url", ""), *how.get("command", [])]
     texts += [*how.get("environment", {}).values(), *how.get("headers", {}).values()]
@@ -158,20 +164,20 @@ def list_variables(how: dict[str, Any], given: Sequence[str]) -> list[str]:
     return list(dict.fromkeys([*given, *used]))
 
 
-def name_folder(url: str | None, program: Program | None) -> str:
-    """A folder's name for want of another: the server's, without what every server is called."""
+def name_folder(url: str | None, program: ServerProgram | None) -> str:
+    """Make a default folder name from the server's, without common words."""
     word = Path(next((w for w in reversed(program.command) if "/" in w), "server")).stem if program else "server"
     word = re.sub(r"[^a-z0-9]+", "_", word.lower()).strip("_")
     return f"mcp_{word}" if word not in ("index", "main", "server", "") else "mcp_server"
 
 
-def list_host_folders(program: Program, needs: Sequence[Path]) -> list[str]:
-    """Folders of the host that a server reads: those of its program, and those that were named besides."""
+def list_host_folders(program: ServerProgram, needs: Sequence[Path]) -> list[str]:
+    """List the folders of the host that a server reads: those of its program, and those given by name."""
     return list(dict.fromkeys(os.path.abspath(each) for each in [*program.needs, *map(str, needs)]))
 
 
 def make_mcp_head(
-    name: str, program: Program | None, needs: Sequence[Path], how: Mapping[str, Any], *, network: bool
+    name: str, program: ServerProgram | None, needs: Sequence[Path], how: Mapping[str, Any], *, network: bool
 ) -> dict[str, Any]:
     inside = [program.within] if program and program.within else []
     inside += list_host_folders(program, needs) if program else []
@@ -181,7 +187,7 @@ def make_mcp_head(
         "tools": "tools.json",
         "executable": {
             "code": "tools.py",
-            "object": "World",
+            "object": "MCPWorld",
             "isolation": "sandbox",
             "python": "mcp",
             **({"needs": inside} if inside else {}),
@@ -193,7 +199,7 @@ def make_mcp_head(
 
 
 def write_draft(folder: Path, head: dict[str, Any], how: dict[str, Any]) -> None:
-    """A pack with one tool, which lists the server's."""
+    """Write a pack with one tool, which lists the server's tools."""
     write_json(folder / "mcp.json", how)
     write_json(folder / "tools.json", [{"name": LISTING}])
     (folder / "tools.py").write_text(TOOLS, encoding="utf-8")
@@ -207,7 +213,7 @@ def write_draft(folder: Path, head: dict[str, Any], how: dict[str, Any]) -> None
 async def list_server_tools(
     pack: Pack, *, network: bool, unsafe: bool, variables: list[str], read: list[str]
 ) -> dict[str, Any]:
-    """What the server says of itself, asked in the sandbox."""
+    """List the server's tools, resources and prompts in the sandbox."""
     from simia.envs.worlds.executable import ExecutableBackend
 
     limits = WorkerLimits(wall=20.0, output=16 * MB)
@@ -224,14 +230,19 @@ async def list_server_tools(
     finally:
         await backend.close()
     if done.error is not None or not isinstance(done.data, dict):
-        raise UserError(f"the server cannot be asked for its tools: {done.detail or done.content}")
+        raise UserError(f"the server cannot list its tools: {done.detail or done.content}")
     return done.data
 
 
 def write_mcp_pack(
-    folder: Path, head: dict[str, Any], how: dict[str, Any], found: dict[str, Any], program: Program | None, say: Say
+    folder: Path,
+    head: dict[str, Any],
+    how: dict[str, Any],
+    found: dict[str, Any],
+    program: ServerProgram | None,
+    say: Say,
 ) -> None:
-    """The whole pack, of what the server said."""
+    """Write the whole pack from the server's listing."""
     tools, writes = convert_tools(found["tools"], say)
     if not tools:
         raise UserError(
@@ -275,13 +286,13 @@ def write_mcp_pack(
 
 
 def convert_tools(rows: list[dict[str, Any]], say: Say) -> tuple[list[dict[str, Any]], dict[str, bool]]:
-    """Tools as a pack has them, and which of them write. What cannot be used is left out, with a line."""
+    """Return the tools in the form of a pack, and which of them write. Unusable tools are left out, with a line each."""
     tools: list[dict[str, Any]] = []
     writes: dict[str, bool] = {}
     for row in rows:
         name = row["name"]
         if not NAME.fullmatch(name) or name in writes:
-            why = "stands there twice" if name in writes else "has a name that cannot be written in a call"
+            why = "is listed twice" if name in writes else "has a name that cannot be written in a call"
             say(f"left out: the tool {remove_control_characters(name)[:80]!r} {why}")
             continue
         if (row.get("execution") or {}).get("taskSupport") == "required":
@@ -303,7 +314,7 @@ def convert_tools(rows: list[dict[str, Any]], say: Say) -> tuple[list[dict[str, 
 
 
 def make_example_tasks(tools: list[dict[str, Any]], writes: dict[str, bool], *, remote: bool) -> list[dict[str, Any]]:
-    """A task for each tool that only reads and needs nothing to be told: small, to be replaced by real ones."""
+    """Make an example task for each tool that only reads and has no required arguments, to be replaced by real tasks."""
     simple = [t for t in tools if not writes[t["name"]] and not t["parameters"].get("required")][:EXAMPLES]
     return [
         {
@@ -332,5 +343,5 @@ def report_import(out: Path, found: dict[str, Any], say: Say) -> None:
 
 
 def remove_control_characters(text: str, *, lines: bool = False) -> str:
-    """Without what a terminal would obey."""
+    """Replace unprintable characters by spaces."""
     return "".join(c if c.isprintable() or (lines and c in "\n\t") else " " for c in text).strip()

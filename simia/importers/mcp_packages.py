@@ -1,7 +1,7 @@
-"""Servers from package registries, each in a cached environment of its own, and where its program lies there.
+"""Install servers from package registries, each in a cached environment of its own, and find their programs.
 
-An environment is built as those of trainers are: under a temporary name, renamed when it is whole. Nothing of a server is run on
-the way: pip takes wheels only, npm runs no install scripts. `${SERVER}` in a command is the environment's folder.
+An environment is built like those of trainers: under a temporary name, renamed when it is complete. No code of the server runs
+during installation: pip installs wheels only, npm runs no install scripts. `${SERVER}` in a command is the environment's folder.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ PATIENCE = 600.0
 
 
 @dataclass
-class Program:
-    """How a server is started: its command, the cached environment that holds it, folders that it needs to read."""
+class ServerProgram:
+    """How to start a server: its command, its cached environment, the folders that it reads, its packages and its licence."""
 
     command: list[str]
     within: str | None = None
@@ -43,11 +43,11 @@ class Program:
     licence: str = "unknown"
 
 
-def install_from_pip(requirements: list[str], words: list[str], say: Say) -> Program:
-    """A server of the Python index: the first requirement is its package. `words`: its program and arguments, if given."""
+def install_from_pip(requirements: list[str], words: list[str], say: Say) -> ServerProgram:
+    """Install a server from the Python index. The first requirement is its package; `words`: its program and arguments, if given."""
     found = REQUIREMENT.fullmatch(requirements[0].strip())
     if found is None:
-        raise UserError(f"{requirements[0]!r} is no package: give a name as pip does, such as mcp-server-time")
+        raise UserError(f"{requirements[0]!r} is not a package name: give one such as mcp-server-time")
     name, extras, version = found.groups()
     exact = version.strip() or f"=={find_latest_version(name)}"
     wanted = [f"{name}{extras or ''}{exact}", *requirements[1:]]
@@ -64,24 +64,24 @@ def install_from_pip(requirements: list[str], words: list[str], say: Say) -> Pro
     if not (home / "bin" / program).exists():
         raise UserError(f"{name} has no program {program!r}; it has: {', '.join(list_scripts(info)) or 'none'}")
     packages = sorted("==".join(each.name.removesuffix(".dist-info").split("-")[:2]) for each in installed.values())
-    # The environment's own tools are none of the server's.
+    # The environment's tools are not packages of the server.
     packages = [each for each in packages if each.split("==")[0] not in ("pip", "setuptools")]
-    return Program([f"{SERVER}/bin/{program}", *arguments], home.name, [], packages, find_licence(info))
+    return ServerProgram([f"{SERVER}/bin/{program}", *arguments], home.name, [], packages, find_licence(info))
 
 
 def find_latest_version(name: str) -> str:
-    said = run_command(
+    output = run_command(
         [sys.executable, "-P", "-m", "pip", "index", "versions", "--disable-pip-version-check", name],
         f"pip knows no {name}",
     )
-    found = re.search(r"\(([^)]+)\)", said)
+    found = re.search(r"\(([^)]+)\)", output)
     if found is None:
         raise UserError(f"pip knows no version of {name}: give one, as {name}==1.0")
     return found[1]
 
 
 def find_script(name: str, info: Path) -> str:
-    """The package's one program, or the one of its name."""
+    """Return the package's only program, or the one with the package's name."""
     scripts = list_scripts(info)
     if len(scripts) == 1:
         return scripts[0]
@@ -121,13 +121,11 @@ def normalize_package_name(name: str) -> str:
 # -- npm ----------------------------------------------------------------------------------------------------------
 
 
-def install_from_npm(package: str, words: list[str], say: Say) -> Program:
-    """A server of the npm registry."""
+def install_from_npm(package: str, words: list[str], say: Say) -> ServerProgram:
+    """Install a server from the npm registry."""
     found = NPM.fullmatch(package.strip())
     if found is None:
-        raise UserError(
-            f"{package!r} is no package: give a name as npm does, such as @modelcontextprotocol/server-memory"
-        )
+        raise UserError(f"{package!r} is not a package name: give one such as @modelcontextprotocol/server-memory")
     node, npm = shutil.which("node"), shutil.which("npm")
     if node is None or npm is None:
         raise UserError("a server from npm needs Node.js and npm: install them (Debian: apt-get install nodejs npm)")
@@ -153,7 +151,7 @@ def install_from_npm(package: str, words: list[str], say: Say) -> Program:
         {f"{key.rpartition('node_modules/')[2]}@{each.get('version')}" for key, each in locked_in.items()}
     )
     licence = manifest.get("license")
-    return Program(
+    return ServerProgram(
         [node, script, *arguments],
         home.name,
         [] if node.startswith("/usr/") else [str(Path(node).resolve().parent.parent)],
@@ -172,7 +170,7 @@ def require_one_program(name: str, programs: list[str]) -> str:
 
 
 def ensure_npm(npm: str, name: str, version: str, say: Say) -> Path:
-    """The environment of one package of npm, built when it is not there yet."""
+    """Return the environment of an npm package; build it if it does not exist."""
     key = f"mcp_server-{hashlib.sha256(f'npm {name}@{version}'.encode()).hexdigest()[:12]}"
     root = cache_root() / "envs"
     home = root / key
@@ -195,7 +193,7 @@ def ensure_npm(npm: str, name: str, version: str, say: Say) -> Path:
 
 
 def run_command(command: list[str], fails: str, cwd: Path | None = None) -> str:
-    """What a program prints. Raises `UserError` with what it complains of."""
+    """Return a program's output. Raises `UserError` with its error message."""
     try:
         done = subprocess.run(
             command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE, check=False, cwd=cwd
@@ -209,8 +207,8 @@ def run_command(command: list[str], fails: str, cwd: Path | None = None) -> str:
     return done.stdout
 
 
-def find_local_program(words: list[str]) -> Program:
-    """A command of this machine: its program and the files that it names by path, readable inside where they lie."""
+def find_local_program(words: list[str]) -> ServerProgram:
+    """Make the command of a local program. The folders of the program and of the files that it names become readable."""
     program = shutil.which(words[0])
     if program is None:
         raise UserError(f"there is no program {words[0]!r}: give its path, or install the server with --pip or --npm")
@@ -228,11 +226,11 @@ def find_local_program(words: list[str]) -> Program:
     for each in folders:
         if explain_broad(os.path.realpath(each)):
             raise UserError(f"the server could read all of {each}: put its files into a folder of their own")
-    return Program(command, None, folders)
+    return ServerProgram(command, None, folders)
 
 
 def list_program_folders(path: Path) -> list[str]:
-    """What a program needs to be run: its folder, and for one of a virtual environment that and its interpreter."""
+    """List the folders that a program needs: its own, and for a virtual environment that and its interpreter's."""
     from simia.sandbox.bubblewrap import list_interpreter_paths
 
     home = path.parent.parent
@@ -243,8 +241,8 @@ def list_program_folders(path: Path) -> list[str]:
     return [str(path.parent), str(path.resolve().parent)]
 
 
-def find_program(words: list[str], pip: list[str], npm: str | None, say: Say) -> Program:
-    """The server's program, installed if it is of an index; `npx …` and `uvx …` say that it is."""
+def find_program(words: list[str], pip: list[str], npm: str | None, say: Say) -> ServerProgram:
+    """Find the server's program, and install it if it comes from a registry, as `npx …` and `uvx …` do."""
     if pip:
         return install_from_pip(pip, words, say)
     if npm:
@@ -254,14 +252,14 @@ def find_program(words: list[str], pip: list[str], npm: str | None, say: Say) ->
         if Path(words[0]).name == "uvx":
             return install_from_pip([package.replace("@", "==").removesuffix("==latest")], [*program, *arguments], say)
         found = install_from_npm(package, program, say)
-        return Program([*found.command, *arguments], found.within, found.needs, found.packages, found.licence)
+        return ServerProgram([*found.command, *arguments], found.within, found.needs, found.packages, found.licence)
     if not words:
-        raise UserError("say which server: a command, --url, --pip or --npm")
+        raise UserError("no server is given: give a command, --url, --pip or --npm")
     return find_local_program(words)
 
 
 def parse_runner(words: list[str]) -> tuple[str, list[str], list[str]]:
-    """(package, its program if it is named apart, arguments) of `npx -y PACKAGE …` and `uvx --from PACKAGE PROGRAM …`."""
+    """Return (package, its program if given separately, arguments) of `npx -y PACKAGE …` and `uvx --from PACKAGE PROGRAM …`."""
     package, rest = None, words[1:]
     while rest and rest[0].startswith("-"):
         option = rest.pop(0)
@@ -270,13 +268,17 @@ def parse_runner(words: list[str]) -> tuple[str, list[str], list[str]]:
         elif "=" in option and option.split("=")[0] in ("--package", "--from"):
             package = option.split("=", 1)[1]
         elif option not in ("-y", "--yes", "-q", "--quiet"):
-            raise UserError(f"{words[0]} {option} is not understood: install the server with --pip or --npm")
+            raise UserError(f"{words[0]} {option} is not supported: install the server with --pip or --npm")
     if not rest:
         raise UserError(f"{' '.join(words)} names no package")
     name = rest.pop(0)
-    return (package, [name], rest) if package else (name, [] if words[0].endswith("npx") else plain(name), rest)
+    return (
+        (package, [name], rest)
+        if package
+        else (name, [] if words[0].endswith("npx") else guess_program_name(name), rest)
+    )
 
 
-def plain(name: str) -> list[str]:
-    """uvx runs the program of the package's name."""
+def guess_program_name(name: str) -> list[str]:
+    """Return the package's name without version and extras: uvx runs the program of that name."""
     return [re.split(r"[@\[=<>~]", name)[0]]

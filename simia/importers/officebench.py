@@ -1,10 +1,10 @@
-"""OfficeBench as a pack: its task folders with our own apps on real files, each episode in a sandbox of its own.
+"""Import OfficeBench as a pack: its task folders with simia's apps on real files, one sandbox per episode.
 
-The benchmark's folder holds `N-M/subtasks/K.json` (N apps, task M, subtask K), the files that a task starts from in
-`N-M/testbed`, and what some checks compare with in `N-M/reference`. Nothing of its code is used: the world that is copied
-into the pack answers in the same words to the same actions, and the checks mean the same (docs/officebench.md says where
-they differ from its code, and which subtasks are wrong). One-app subtasks are the paper's seeds and its training tasks;
-those of two and three apps are for evaluation only, and are tagged so.
+The benchmark's folder contains `N-M/subtasks/K.json` (N apps, task M, subtask K), the initial files of a task in
+`N-M/testbed`, and reference files of some checks in `N-M/reference`. None of its code is used: the world that is copied
+into the pack gives the same answers to the same actions, and the checks have the same meaning (docs/officebench.md lists
+the differences from its code, and the wrong subtasks). One-app subtasks are the paper's seeds and training tasks; those
+of two and three apps are tagged for evaluation only.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from simia.tool import ToolSpec
 Say = Callable[[str], None]
 NAME = "officebench"
 WORLD = "officebench_world"
-UNBUILT = "llm"  # its one action asks a model of OpenAI's
+UNBUILT = "llm"  # its only action calls an OpenAI model
 CLOCK = "2020-05-01T10:00:00"
 TASK, SUBTASK = re.compile(r"([1-9])-(\d+)"), re.compile(r"(\d+)\.json")
 LEAVES = re.compile(r"(?:\.\./)+(?:cache/[^/]+/testbed|(reference))/(.+)")
@@ -49,7 +49,7 @@ CHECKS: dict[str, tuple[set[str], set[str]]] = {
     "excel_cell_comparator": ({"file", "matches"}, set()),
     "calendar_no_overlap": ({"username"}, set()),
 }
-"""Check → the arguments that it needs, and those that it may have."""
+"""Check → its required and its optional arguments."""
 TOOLS_PY = f'"""OfficeBench\'s world, as simia imports it."""\n\nfrom {WORLD}.world import OfficeBench\n\n__all__ = ["OfficeBench"]\n'
 POLICY = """\
 You are an assistant who works through a computer's office apps for the person named in the task. You act by calling one \
@@ -71,7 +71,7 @@ def import_tasks(
     """Write the pack and return its folder, `officebench` unless `out` is given.
 
     `solutions`: JSON Lines of `{"task": "1-1/0", "actions": [{"name", "arguments"}]}`, which become the tasks' references.
-    Raises `UserError` for a folder without tasks, a subtask or solution that has no form here, and an `out` that exists.
+    Raises `UserError` for a folder without tasks, an invalid subtask or solution, and an `out` that exists.
     """
     out = out or Path(NAME)
     if out.exists() or out.is_symlink():
@@ -91,7 +91,7 @@ def import_tasks(
 
 
 def list_task_groups(folder: Path) -> list[Path]:
-    """The task folders, in their numbers' order."""
+    """List the task folders in the order of their numbers."""
     if not folder.is_dir():
         raise UserError(f"{folder} is no folder: give the one that holds OfficeBench's tasks (1-1, 1-2, …)")
     found = [path for path in folder.iterdir() if TASK.fullmatch(path.name) and (path / "subtasks").is_dir()]
@@ -106,7 +106,7 @@ def list_subtasks(group: Path) -> list[Path]:
 
 
 def list_officebench_tools() -> list[ToolSpec]:
-    """The dialect's tools but the model's, some of which take a list too, since OfficeBench has words for it."""
+    """List the dialect's tools except the model's. Some also accept a list, since OfficeBench answers to that."""
     apps = [app for app in APPS if app != UNBUILT]
     found = [
         make_tool(
@@ -140,14 +140,14 @@ def allow_lists(spec: ToolSpec) -> ToolSpec:
 
 
 def subtask_to_row(group: Path, path: Path, played: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
-    """A row of tasks.jsonl from one subtask."""
+    """Convert a subtask to a row of tasks.jsonl."""
     number = f"{group.name}/{path.stem}"
     try:
         subtask = orjson.loads(path.read_bytes())
     except (OSError, orjson.JSONDecodeError) as error:
         raise UserError(f"{path}: {str(error).splitlines()[0]}") from None
     if not isinstance(subtask, dict) or not all(isinstance(subtask.get(key), str) for key in FACTS):
-        raise UserError(f"{path}: a subtask has the texts {', '.join(FACTS)} and a list of checks, evaluation")
+        raise UserError(f"{path}: a subtask must have the texts {', '.join(FACTS)} and a list of checks, evaluation")
     apps = int(group.name.partition("-")[0])
     row = {
         "id": number,
@@ -167,7 +167,7 @@ def subtask_to_row(group: Path, path: Path, played: dict[str, list[dict[str, Any
 
 
 def write_instruction(subtask: dict[str, Any]) -> str:
-    """What OfficeBench's system text says of the moment and the person stands with the task, since it differs between tasks."""
+    """Write the instruction, with the date and the person that OfficeBench states in the system text."""
     return (
         f"Today is {subtask['date']} ({subtask['weekday']}), and it is {subtask['time']}. You work for {subtask['username']}.\n"
         f"Task: {subtask['task']}"
@@ -175,7 +175,7 @@ def write_instruction(subtask: dict[str, Any]) -> str:
 
 
 def convert_checks(group: Path, path: Path, subtask: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The checks as calls of the world's. Raises `UserError` for one that the world does not have."""
+    """Convert the checks to calls of the world's checks. Raises `UserError` for an unknown check."""
     evaluation = subtask.get("evaluation")
     if not isinstance(evaluation, list) or not evaluation:
         raise UserError(f"{path}: it has no list of checks, evaluation")
@@ -187,7 +187,7 @@ def convert_checks(group: Path, path: Path, subtask: dict[str, Any]) -> Iterator
                 f"{path}: no check is named {name!r}; there are: {', '.join(PREFIX + each for each in CHECKS)}"
             )
         arguments = dict(item.get("args") or {})
-        if "file" in needed and "file" in item:  # beside the arguments, where OfficeBench itself does not find it
+        if "file" in needed and "file" in item:  # outside of `args`, where OfficeBench's own code ignores it
             arguments.setdefault("file", item["file"])
         if not needed <= arguments.keys() <= needed | possible:
             raise UserError(f"{path}: {name} has the arguments {', '.join(arguments)}, not {', '.join(sorted(needed))}")
@@ -201,7 +201,7 @@ def convert_checks(group: Path, path: Path, subtask: dict[str, Any]) -> Iterator
 
 
 def map_path(group: str, name: str) -> str:
-    """Where a path that leaves the testbed leads in the pack: to the initial files, or to the task's references."""
+    """Map a path outside of the testbed to the initial files, or to the task's references."""
     found = LEAVES.fullmatch(name)
     if found is None:
         return name
@@ -209,17 +209,17 @@ def map_path(group: str, name: str) -> str:
 
 
 def check_comparator(path: Path, source: object) -> None:
-    """A comparator is run in the sandbox; that it is one function is all that is asked here."""
+    """Check that a comparator is one lambda; it runs only in the sandbox."""
     try:
         one = isinstance(source, str) and isinstance(ast.parse(source, mode="eval").body, ast.Lambda)
     except (SyntaxError, ValueError):
         one = False
     if not one:
-        raise UserError(f"{path}: the comparator {str(source)[:80]!r} is no lambda")
+        raise UserError(f"{path}: the comparator {str(source)[:80]!r} is not a lambda")
 
 
 def read_solutions(path: Path, known: set[str]) -> dict[str, list[dict[str, Any]]]:
-    """Subtask → actions. Raises `UserError` with the line that is wrong."""
+    """Return subtask → actions. Raises `UserError` with the number of an invalid line."""
     found: dict[str, list[dict[str, Any]]] = {}
     try:
         lines = path.read_bytes().splitlines()
@@ -260,7 +260,7 @@ def write_officebench_pack(pack: Path, groups: list[Path], known: list[ToolSpec]
         "executable": {
             "code": "tools.py", "object": "OfficeBench", "isolation": "sandbox", "root": "/testbed", "python": "office", "clock": CLOCK,
             **({"hidden": ["references"]} if any(list_regular_files(group / "reference") for group in groups) else {}),
-            **({"needs": settings} if (settings := libreoffice_settings()) else {}),
+            **({"needs": settings} if (settings := list_libreoffice_settings()) else {}),
         },
         "user": "none",
         "ends": ["system.finish_task"],
@@ -287,12 +287,12 @@ def write_officebench_pack(pack: Path, groups: list[Path], known: list[ToolSpec]
 
 
 def list_regular_files(folder: Path) -> list[Path]:
-    """Its files; no links, which may lead out of it."""
+    """List the files of a folder, without links, which may lead out of it."""
     return [path for path in sorted(folder.rglob("*")) if path.is_file() and not path.is_symlink()]
 
 
-def libreoffice_settings() -> list[str]:
-    """What LibreOffice reads outside of the system's folders, where there is one: with it in sight, PDFs are its work."""
+def list_libreoffice_settings() -> list[str]:
+    """List the folders in /etc that LibreOffice needs, if it is installed; the world then converts to PDF with it."""
     if not (shutil.which("soffice") or shutil.which("libreoffice")):
         return []
     return [folder for folder in ("/etc/libreoffice", "/etc/fonts") if os.path.isdir(folder)]

@@ -1,9 +1,9 @@
-"""OpenAPI 3.0 and 3.1 documents as packs: their operations are tools that can be simulated at once.
+"""Import OpenAPI 3.0 and 3.1 documents as packs: their operations become tools that can be simulated at once.
 
-With a base address the pack can also be played against the real API: a driver (`openapi_world`) makes the requests from within
-the sandbox, to that address only, and only where whoever opens the pack grants the network. A credential is named, never
-written: `Authorization: Bearer ${API_KEY}` takes the variable's value from the environment of whoever opens the pack, where
-it is granted. What such calls do cannot be repeated (`repeatable: false`).
+With a base address the pack can also be played against the real API: a driver (`openapi_world`) sends the requests from the
+sandbox, to that address only, and only if the user who opens the pack grants the network. Credentials are named and never
+written into the pack: `Authorization: Bearer ${API_KEY}` uses the value of a granted environment variable. Such episodes are
+not reproducible (`repeatable: false`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import yaml
 
 from simia.authoring.pack_draft import draft_pack, write_json
 from simia.errors import UserError
-from simia.importers.openapi_schema import Document
+from simia.importers.openapi_schema import OpenAPIDocument
 from simia.importers.openapi_tools import FoundOperations, find_operations
 
 Say = Callable[[str], None]
@@ -51,16 +51,16 @@ def import_api(
 ) -> Path:
     """Write the pack of a document (a file or an address) and return its folder.
 
-    `only`: patterns of operations; `auth`: headers (`Name: value`) or query parameters (`name=value`) with `${VARIABLE}` for
-    what is secret. Raises `UserError` for what is no such document, has no operation, or would write a secret into the pack.
+    `only`: patterns of operations; `auth`: headers (`Name: value`) or query parameters (`name=value`) with `${VARIABLE}` in place
+    of secrets. Raises `UserError` for an invalid document, one without operations, and a secret that would be written into the pack.
     """
     value = read_document(source)
-    title = text_at(value, "title") or "the API"
+    title = read_info_text(value, "title") or "the API"
     credentials = [parse_credential(each) for each in auth]
-    address = checked_address(base_url) if base_url else None
+    address = check_address(base_url) if base_url else None
     if credentials and address is None:
         raise UserError("--auth is for calls of the real API: give its address with --base-url")
-    found = find_operations(Document(value), only)
+    found = find_operations(OpenAPIDocument(value), only)
     if not found.operations:
         raise UserError(f"{source} has no operation{explain_no_tools(value, found, only)}")
     out = out or Path(re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-") or "api")
@@ -78,13 +78,13 @@ def import_api(
 
 
 def explain_no_tools(value: dict[str, Any], found: FoundOperations, only: Sequence[str]) -> str:
-    """Why a document gives no tool."""
+    """Explain why a document has no usable operation."""
     if only:
         return f" that fits {', '.join(only)}"
     if found.lines:
         return f": {found.lines[0]}"
     if b'"$ref":"#' not in orjson.dumps(value.get("paths")) and b'"$ref"' in orjson.dumps(value.get("paths")):
-        return ": its paths refer to other files, which are not read; bundle them into one first, as redocly does"
+        return ": its paths refer to other files, which are not read; bundle them into one file first, for example with redocly"
     return ": its `paths` are empty"
 
 
@@ -96,7 +96,7 @@ def report_operations(
     if len(found.lines) > SHOWN:
         say(f"and {len(found.lines) - SHOWN} more operations are left out")
     if found.schemes:
-        say(f"it asks who calls ({'; '.join(found.schemes)}); no tool has an argument for that")
+        say(f"it needs credentials ({'; '.join(found.schemes)}); no tool has an argument for them")
     if address:
         grants = ["--network", *(f"--variable {name}" for name in list_credential_variables(credentials))]
         say(f"calls go to {address} where the network is granted: simia rollout {out} {' '.join(grants)}")
@@ -104,15 +104,15 @@ def report_operations(
 
 
 def list_credential_variables(credentials: Sequence[dict[str, str]]) -> list[str]:
-    """Environment variables that hold the credentials."""
+    """List the environment variables that hold the credentials."""
     return sorted({name for each in credentials for name in VARIABLE.findall(each["value"])})
 
 
-# -- reading ------------------------------------------------------------------------------------------------------
+# -- read ---------------------------------------------------------------------------------------------------------
 
 
 def read_document(source: str) -> dict[str, Any]:
-    """The document. Raises `UserError` in one line for what is none."""
+    """Read a document. Raises `UserError` if it is not an OpenAPI 3 document."""
     body = fetch_document(source) if source.startswith(("http://", "https://")) else read_document_file(source)
     try:
         value = orjson.loads(body.removeprefix(b"\xef\xbb\xbf"))
@@ -123,10 +123,10 @@ def read_document(source: str) -> dict[str, Any]:
             raise UserError(f"{source} is neither JSON nor YAML: {str(error).splitlines()[0]}") from None
     if isinstance(value, dict) and "swagger" in value:
         raise UserError(
-            f"{source} is Swagger {value['swagger']}: convert it to OpenAPI 3 first, as swagger2openapi does"
+            f"{source} is Swagger {value['swagger']}: convert it to OpenAPI 3 first, for example with swagger2openapi"
         )
     if not isinstance(value, dict) or not str(value.get("openapi", "")).startswith("3."):
-        raise UserError(f"{source} is no OpenAPI 3 document: it has no `openapi: 3.…` at its top")
+        raise UserError(f"{source} is not an OpenAPI 3 document: `openapi: 3.…` is missing at its top")
     return value
 
 
@@ -142,7 +142,7 @@ def fetch_document(address: str) -> bytes:
 def read_document_file(source: str) -> bytes:
     path = Path(source).expanduser()
     if not path.is_file():
-        raise UserError(f"{source} is no file: give an OpenAPI document, or its address")
+        raise UserError(f"{source} is not a file: give an OpenAPI document, or its address")
     try:
         with path.open("rb") as file:
             return refuse_large_document(file.read(LARGEST + 1), source)
@@ -157,16 +157,16 @@ def refuse_large_document(body: bytes, source: str) -> bytes:
 
 
 def yaml_to_json(value: Any) -> Any:
-    """YAML as JSON: keys become text, and so do dates. Raises `ValueError` for what nests deep, or grows by its aliases."""
+    """Convert YAML to JSON: keys and dates become text. Raises `ValueError` for deep nesting and for too large expanded aliases."""
     left = MOST_NODES
 
     def made(value: Any, depth: int) -> Any:
         nonlocal left
         left -= 1
         if depth > 100 or left < 0:
-            raise ValueError("it nests too deep, or its aliases make it too large")
+            raise ValueError("it is nested too deep, or its aliases make it too large")
         if isinstance(value, dict):
-            return {key_text(key): made(each, depth + 1) for key, each in value.items()}
+            return {format_key(key): made(each, depth + 1) for key, each in value.items()}
         if isinstance(value, list):
             return [made(each, depth + 1) for each in value]
         if isinstance(value, datetime.date | datetime.datetime):
@@ -178,41 +178,41 @@ def yaml_to_json(value: Any) -> Any:
     return made(value, 0)
 
 
-def key_text(key: Any) -> str:
+def format_key(key: Any) -> str:
     if isinstance(key, bool):
         return str(key).lower()
     return "" if key is None else str(key)
 
 
 def find_server_address(value: dict[str, Any]) -> str | None:
-    """The first address that the document gives, if it is one by itself."""
+    """Return the document's first server address if it is absolute and has no variables."""
     given = value.get("servers")
     first = given[0].get("url") if isinstance(given, list) and given and isinstance(given[0], dict) else None
     return first if isinstance(first, str) and first.startswith(("http://", "https://")) and "{" not in first else None
 
 
-def text_at(value: dict[str, Any], name: str) -> str:
+def read_info_text(value: dict[str, Any], name: str) -> str:
     info = value.get("info")
     found = info.get(name) if isinstance(info, dict) else None
     return " ".join(found.split()) if isinstance(found, str) else ""
 
 
-# -- what is allowed ----------------------------------------------------------------------------------------------
+# -- check --------------------------------------------------------------------------------------------------------
 
 
-def checked_address(address: str) -> str:
+def check_address(address: str) -> str:
     parts = urlsplit(address)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
-        raise UserError(f"{address} is no base address: give one such as https://api.example.com/v1")
+        raise UserError(f"{address} is not a base address: give one such as https://api.example.com/v1")
     if parts.username or parts.password:
         raise UserError(
-            "the base address holds a password, which would be written into the pack: use --auth with ${VARIABLE}"
+            "the base address contains a password, which would be written into the pack: use --auth with ${VARIABLE}"
         )
     return address.rstrip("/")
 
 
 def parse_credential(text: str) -> dict[str, str]:
-    """A header or query parameter whose secret is named, not written."""
+    """Parse a header or query parameter. Raises `UserError` if its value names no variable."""
     header, query = HEADER.fullmatch(text), QUERY.fullmatch(text)
     if header is None and query is None:
         raise UserError(
@@ -221,12 +221,12 @@ def parse_credential(text: str) -> dict[str, str]:
     name, value = (header or query).groups()  # type: ignore[union-attr]
     if not VARIABLE.search(value):
         raise UserError(
-            f"--auth {name}: name the variable that holds the secret, as ${{API_KEY}}; the pack is no place for it"
+            f"--auth {name}: name the variable that holds the secret, as ${{API_KEY}}; a secret must not be written into a pack"
         )
     return {"in": "header" if header else "query", "name": name, "value": value}
 
 
-# -- writing ------------------------------------------------------------------------------------------------------
+# -- write --------------------------------------------------------------------------------------------------------
 
 
 def write_openapi_pack(
@@ -237,21 +237,21 @@ def write_openapi_pack(
     address: str | None,
     credentials: Sequence[dict[str, str]],
 ) -> None:
-    title, about = text_at(value, "title") or "the API", text_at(value, "description")
+    title, about = read_info_text(value, "title") or "the API", read_info_text(value, "description")
     head: dict[str, Any] = {
         "format": 1,
         "name": name,
-        "description": f"{title} {text_at(value, 'version')}: {about[:300]}".rstrip(" :"),
+        "description": f"{title} {read_info_text(value, 'version')}: {about[:300]}".rstrip(" :"),
         "licence": "unknown",
         "policy": "policy.md",
         "tools": "tools.json",
-        "tasks": "tasks.jsonl",  # empty: the author's to fill
+        "tasks": "tasks.jsonl",  # empty, for the author to fill
     }
     (folder / "tasks.jsonl").touch()
     plans = {each.tool.name: each.plan for each in found.operations}
     if address:
         head["executable"] = {
-            "code": "tools.py", "object": "World", "isolation": "sandbox", "repeatable": False, "network": True,
+            "code": "tools.py", "object": "OpenAPIWorld", "isolation": "sandbox", "repeatable": False, "network": True,
             **({"variables": names} if (names := list_credential_variables(credentials)) else {}),
         }  # fmt: skip
         write_json(folder / "api.json", {"base_url": address, "auth": list(credentials), "tools": plans})

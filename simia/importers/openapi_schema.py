@@ -1,8 +1,8 @@
-"""OpenAPI 3.0 and 3.1 schemas as plain JSON Schema: references within the document are written out, cycles are cut.
+"""Convert OpenAPI 3.0 and 3.1 schemas to plain JSON Schema: expand references within the document and cut cycles.
 
-A foreign document is hostile: it may refer to itself, or to other places, or grow without end when it is written out. Only
-references within the document are followed; one that comes round again, or that makes a schema too large, becomes an object
-whose description names it. What 3.0 says otherwise than JSON Schema (`nullable`, a boolean `exclusiveMinimum`) is put right.
+A foreign document is untrusted: it may refer to itself or to other files, or grow without bound when it is expanded. Only
+references within the document are followed. A reference that is cyclic or makes a schema too large becomes an object whose
+description names it. Keywords of 3.0 that differ from JSON Schema (`nullable`, a boolean `exclusiveMinimum`) are converted.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import orjson
 from simia.tool import SchemaError, compile_schema
 
 JSON = Any
-DEPTHS = (8, 5, 3, 2, 1)  # references written out one within the other, tried until the schema is small enough
+DEPTHS = (8, 5, 3, 2, 1)  # depths of nested references, tried until the schema is small enough
 LARGEST = 40_000  # bytes of one tool's arguments
 NODES = 50_000
 DROPPED = {
@@ -46,19 +46,19 @@ INNER = (
 )
 
 
-class TooLarge(Exception):  # noqa: N818 - a state
-    """A schema has more nodes than anybody could read."""
+class SchemaTooLarge(Exception):  # noqa: N818 - a state
+    """A schema has more than `NODES` nodes."""
 
 
-class Document:
-    """An OpenAPI document, with what its references lead to."""
+class OpenAPIDocument:
+    """An OpenAPI document that resolves its references."""
 
     def __init__(self, value: dict[str, JSON]) -> None:
         self.value = value
         self._nodes = 0
 
     def at(self, reference: str) -> JSON:
-        """What a reference within the document leads to; None for one that leads nowhere or elsewhere."""
+        """Resolve a reference within the document; None for a broken reference or one to another file."""
         if not reference.startswith("#/"):
             return None
         place: JSON = self.value
@@ -72,8 +72,8 @@ class Document:
                 return None
         return place
 
-    def direct(self, value: JSON) -> dict[str, JSON]:
-        """A parameter, body or response, also where it is only referred to; empty for what is none."""
+    def resolve_object(self, value: JSON) -> dict[str, JSON]:
+        """Return a parameter, body or response, also behind references; empty for anything else."""
         for _ in range(10):
             if isinstance(value, dict) and isinstance(value.get("$ref"), str):
                 value = self.at(value["$ref"])
@@ -82,13 +82,13 @@ class Document:
         return value if isinstance(value, dict) and "$ref" not in value else {}
 
     def schema(self, value: JSON, *, sent: bool = True, largest: int = LARGEST) -> dict[str, JSON]:
-        """The schema written out. `sent`: of what a caller sends, without what only the server sets."""
+        """Expand a schema. `sent`: the schema is of a request, so read-only properties are omitted."""
         made: dict[str, JSON] = {}
         for depth in DEPTHS:
             self._nodes = 0
             try:
                 made = self._schema(value, (), depth, sent)
-            except (TooLarge, RecursionError):
+            except (SchemaTooLarge, RecursionError):
                 continue
             if len(orjson.dumps(made, option=orjson.OPT_NON_STR_KEYS)) <= largest:
                 return made
@@ -97,7 +97,7 @@ class Document:
     def _schema(self, value: JSON, seen: tuple[str, ...], depth: int, sent: bool) -> dict[str, JSON]:
         self._nodes += 1
         if self._nodes > NODES:
-            raise TooLarge
+            raise SchemaTooLarge
         if not isinstance(value, dict):
             return {}
         reference = value.get("$ref")
@@ -129,13 +129,13 @@ class Document:
 
 
 def make_reference_stub(reference: str, target: JSON) -> dict[str, JSON]:
-    """In place of a reference that is not followed: what kind of value it is, and its name."""
+    """Make a schema with type and name, in place of a reference that is not followed."""
     kind = target.get("type") if isinstance(target, dict) else None
     return {**({"type": kind} if isinstance(kind, str) else {}), "description": f"see {reference.rsplit('/', 1)[-1]}"}
 
 
 def convert_schema(schema: dict[str, JSON], unsent: Collection[str] = ()) -> dict[str, JSON]:
-    """A 3.0 schema as 2020-12 wants it, and one `allOf` of objects as one object. `unsent`: properties that were left out."""
+    """Convert a 3.0 schema to 2020-12, and join an `allOf` of objects. `unsent`: properties that were omitted."""
     for name, edge in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
         if isinstance(schema.get(name), bool) and schema.pop(name) and edge in schema:
             schema[name] = schema.pop(edge)
@@ -154,12 +154,12 @@ def convert_schema(schema: dict[str, JSON], unsent: Collection[str] = ()) -> dic
         if not names:
             del schema["required"]
     elif "required" in schema:
-        del schema["required"]  # true, as some write it on a property
+        del schema["required"]  # some documents write `required: true` on a property
     return join_objects(schema)
 
 
 def join_objects(schema: dict[str, JSON]) -> dict[str, JSON]:
-    """Objects that must all hold are one object with the properties of all."""
+    """Join an `allOf` of objects to one object with all properties."""
     parts = schema.get("allOf")
     if not isinstance(parts, list) or not parts:
         return schema
@@ -182,7 +182,7 @@ def join_objects(schema: dict[str, JSON]) -> dict[str, JSON]:
 
 
 def make_compilable(schema: dict[str, JSON]) -> dict[str, JSON]:
-    """The schema if it can be compiled, else without its patterns (an engine with linear time lacks some). Raises `SchemaError`."""
+    """Return the schema, without patterns if these do not compile (our linear-time engine lacks some). Raises `SchemaError`."""
     try:
         compile_schema(schema)
     except SchemaError:
@@ -192,7 +192,7 @@ def make_compilable(schema: dict[str, JSON]) -> dict[str, JSON]:
 
 
 def remove_patterns(value: JSON, *, names: bool = False) -> JSON:
-    """Without patterns. `names`: the keys are properties' names, and one of them may be called so."""
+    """Remove patterns. `names`: the keys are names of properties, which may be called `pattern`."""
     if isinstance(value, list):
         return [remove_patterns(each) for each in value]
     if not isinstance(value, dict):
@@ -205,7 +205,7 @@ def remove_patterns(value: JSON, *, names: bool = False) -> JSON:
 
 
 def summarize_schema(schema: JSON, depth: int = 3) -> str:
-    """A schema in a few words, as `{id: integer, tags: [string]}`."""
+    """Summarize a schema, as `{id: integer, tags: [string]}`."""
     if not isinstance(schema, dict):
         return "anything"
     kind = schema.get("type")

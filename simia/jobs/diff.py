@@ -17,7 +17,7 @@ from pydantic import BaseModel, Field
 
 from simia.jobs.ledger import REJECTED
 from simia.jobs.run import Run
-from simia.jobs.tables import COST, tokens
+from simia.jobs.tables import COST, build_token_sum
 
 MOST_EXAMPLES = 10
 # How an item stands, as a reader counts it: left beside right, each with its reason.
@@ -28,7 +28,7 @@ FROM main.item AS i JOIN other.item AS j ON i.id = j.id
 LEFT JOIN main.accepted AS a ON a.ord = i.ord LEFT JOIN other.accepted AS b ON b.ord = j.ord ORDER BY i.ord
 """
 FIGURES = f"""
-SELECT COUNT(*), {tokens("prompt")}, {tokens("completion")}, {tokens("cached")}, {COST}, COUNT(cost)
+SELECT COUNT(*), {build_token_sum("prompt")}, {build_token_sum("completion")}, {build_token_sum("cached")}, {COST}, COUNT(cost)
 FROM attempt WHERE status = 'got'
 """
 
@@ -78,7 +78,7 @@ class Turned(BaseModel):
 
     @property
     def kind(self) -> str:
-        return f"{named(self.left, self.left_reason)} → {named(self.right, self.right_reason)}"
+        return f"{format_verdict(self.left, self.left_reason)} → {format_verdict(self.right, self.right_reason)}"
 
 
 class Difference(BaseModel):
@@ -163,7 +163,7 @@ def beside(left: Path, right: Path) -> sqlite3.Connection:
 def items(connection: sqlite3.Connection, found: Difference) -> None:
     turned: Counter[str] = Counter()
     candidates: list[tuple[int, Turned]] = []
-    for item, same_seed, one, why, two, because in judged(connection):
+    for item, same_seed, one, why, two, because in iterate_judged(connection):
         if not same_seed:
             found.other_plan += 1
             continue
@@ -183,11 +183,11 @@ def items(connection: sqlite3.Connection, found: Difference) -> None:
     found.examples = [example for _, example in candidates[:MOST_EXAMPLES]]
 
 
-def judged(connection: sqlite3.Connection) -> Iterator[tuple[str, bool, str, str | None, str, str | None]]:
+def iterate_judged(connection: sqlite3.Connection) -> Iterator[tuple[str, bool, str, str | None, str, str | None]]:
     for item, spec, other_spec, one, why, two, because in connection.execute(JUDGED):
         same = orjson.loads(spec).get("seed") == orjson.loads(other_spec).get("seed")
         yield item, same, one, why, two, because
 
 
-def named(verdict: str, reason: str | None) -> str:
+def format_verdict(verdict: str, reason: str | None) -> str:
     return f"{verdict} ({reason})" if reason else verdict

@@ -15,7 +15,7 @@ from typing import Any
 
 from simia.errors import UserError
 from simia.jobs.ledger import Ledger
-from simia.jobs.tables import COLUMNS, READ_ERRORS, File, damaged, has_log, is_sound, refuse_empty
+from simia.jobs.tables import COLUMNS, READ_ERRORS, File, has_log, is_sound, make_damage_error, refuse_empty
 
 FILES: tuple[File, ...] = ("ledger", "replies")
 # What must hold between the rows: a sentence, and a query that counts exceptions.
@@ -95,7 +95,7 @@ def read_condition(folder: Path, ledger: Ledger, config: dict[str, Any], *, lock
         else:
             done, wanted = ledger.accepted_count(), config.get("n", 0)
     except (*READ_ERRORS, AttributeError) as error:
-        raise damaged(folder, "ledger", error) from None
+        raise make_damage_error(folder, "ledger", error) from None
     return Condition(folder.name, rollout, not locked and is_worked_on(folder), stopped, done, wanted)
 
 
@@ -112,10 +112,10 @@ def verify_files(folder: Path, ledger: Ledger, config: dict[str, Any], *, locked
             if not found.working:  # else the two files are not of one moment
                 found.findings = find_inconsistencies(connection, found)
         except READ_ERRORS as error:
-            raise damaged(folder, "ledger", error) from None
+            raise make_damage_error(folder, "ledger", error) from None
     missing = [name for name in ("identity", "facts") if ledger.meta(name) is None]
     if missing and not ledger.meta(REBUILT):
-        raise damaged(folder, "ledger", f"it has no {' and no '.join(missing)}")
+        raise make_damage_error(folder, "ledger", f"it has no {' and no '.join(missing)}")
     return found
 
 
@@ -145,13 +145,13 @@ def verify_file(connection: sqlite3.Connection, folder: Path, file: File) -> Non
     try:
         found = connection.execute(f"PRAGMA {schema}.integrity_check(1)").fetchone()[0]
         if found != "ok":
-            raise damaged(folder, file, " ".join(str(found).split()))
+            raise make_damage_error(folder, file, " ".join(str(found).split()))
         for table in COLUMNS[file]:
             changed = sum(not is_sound(table, row) for row in connection.execute(f"SELECT * FROM {schema}.{table}"))
             if changed:
-                raise damaged(folder, file, f"{changed:,} rows of table {table} have changed")
+                raise make_damage_error(folder, file, f"{changed:,} rows of table {table} have changed")
     except READ_ERRORS as error:
-        raise damaged(folder, file, error) from None
+        raise make_damage_error(folder, file, error) from None
 
 
 def find_inconsistencies(connection: sqlite3.Connection, found: Condition) -> list[str]:
@@ -200,9 +200,9 @@ def refuse_lost_replies(folder: Path) -> None:
             connection.execute("ATTACH ? AS kept", (make_uri(folder, "replies"),))
             (lost,) = connection.execute(LOST).fetchone()
         except READ_ERRORS as error:
-            raise damaged(folder, "replies", error) from None
+            raise make_damage_error(folder, "replies", error) from None
     if lost:
-        raise damaged(folder, "replies", f"{lost:,} replies are lost")
+        raise make_damage_error(folder, "replies", f"{lost:,} replies are lost")
 
 
 def is_worked_on(folder: Path) -> bool:
@@ -212,7 +212,7 @@ def is_worked_on(folder: Path) -> bool:
         return False
     try:
         handle = path.open()
-    except OSError:  # nobody can tell, and whoever wants to work on the run hears of it
+    except OSError:  # unknown; opening the run for writing reports it
         return False
     with handle:
         try:

@@ -17,7 +17,7 @@ import orjson
 
 from simia.errors import Code
 from simia.jobs.database import Database, Packed, Statement
-from simia.jobs.tables import COST, KEEP, PUT, READ_ERRORS, File, damaged, is_sound, tokens, unpack
+from simia.jobs.tables import COST, KEEP, PUT, READ_ERRORS, File, build_token_sum, is_sound, make_damage_error, unpack
 from simia.llm.types import LLMFault, Reply, Request
 from simia.sandbox.inside.frames import pack_json as pack_json
 from simia.trajectory import Trajectory, Usage, digest
@@ -86,7 +86,7 @@ class Ledger:
         try:
             known = self.db.ledger.execute("SELECT item, MAX(n) FROM attempt GROUP BY item").fetchall()
         except READ_ERRORS as error:
-            raise damaged(database.folder, "ledger", error) from None
+            raise make_damage_error(database.folder, "ledger", error) from None
         self._attempts: dict[str, int] = dict(known)
         self._pending: dict[str, tuple[str, Request, int, float]] = {}
         self._texts: dict[Hashable, tuple[str, Any]] = {}  # what is shared → its hash, once it is queued to be stored
@@ -172,7 +172,7 @@ class Ledger:
         if known is None:
             row = self._row("replies", "text", "hash", hashed)
             if row is None:
-                raise damaged(self.db.folder, "replies", f"the text {hashed} that requests share is missing")
+                raise make_damage_error(self.db.folder, "replies", f"the text {hashed} that requests share is missing")
             known = self._read[hashed] = self._loaded("replies", f"the text {hashed}", row[1], bytes)
         return known
 
@@ -184,16 +184,16 @@ class Ledger:
                 f"SELECT * FROM {table} WHERE {column} = ?", (value,)
             ).fetchone()
         except READ_ERRORS as error:
-            raise damaged(self.db.folder, file, error) from None
+            raise make_damage_error(self.db.folder, file, error) from None
         if row is not None and (row[0] != value or not is_sound(table, row)):
-            raise damaged(self.db.folder, file, f"the row of {value} in table {table} has changed")
+            raise make_damage_error(self.db.folder, file, f"the row of {value} in table {table} has changed")
         return row
 
     def _loaded(self, file: File, what: str, packed: bytes, load: Callable[[bytes], T]) -> T:
         try:
             return load(unpack(packed))
         except ValueError as error:  # what pydantic and orjson raise too
-            raise damaged(self.db.folder, file, f"{what}: {str(error).splitlines()[0]}") from None
+            raise make_damage_error(self.db.folder, file, f"{what}: {str(error).splitlines()[0]}") from None
 
     # -- items and results ---------------------------------------------------------------------------------------
 
@@ -241,7 +241,9 @@ class Ledger:
             if hashed not in self._heads:
                 row = self._row("ledger", "head", "hash", hashed)
                 if row is None:
-                    raise damaged(self.db.folder, "ledger", f"the head {hashed} that results share is missing")
+                    raise make_damage_error(
+                        self.db.folder, "ledger", f"the head {hashed} that results share is missing"
+                    )
                 self._heads[hashed] = self._loaded("ledger", f"the head {hashed}", row[1], orjson.loads)
             body["trajectory"] |= self._heads[hashed]
         return body
@@ -304,7 +306,7 @@ class Ledger:
         rows = self.db.ledger.execute("SELECT result.* FROM accepted JOIN result USING (item) ORDER BY ord")
         for row in rows:
             if not is_sound("result", row):
-                raise damaged(self.db.folder, "ledger", f"the result of {row[0]} has changed")
+                raise make_damage_error(self.db.folder, "ledger", f"the result of {row[0]} has changed")
             yield self.body(row[2])
 
     def result(self, item: str) -> dict[str, Any] | None:
@@ -347,7 +349,7 @@ class Ledger:
     def spent(self) -> tuple[Usage, dict[str, int]]:
         """Tokens and cost of all replies of all sessions, and counts of attempts by status."""
         row = self.db.ledger.execute(
-            f"SELECT {tokens('prompt')}, {tokens('completion')}, {tokens('cached')}, {COST} FROM attempt"
+            f"SELECT {build_token_sum('prompt')}, {build_token_sum('completion')}, {build_token_sum('cached')}, {COST} FROM attempt"
         ).fetchone()
         statuses = dict(self.db.ledger.execute("SELECT status, COUNT(*) FROM attempt GROUP BY status").fetchall())
         return Usage(prompt=row[0], completion=row[1], cached=row[2], cost=row[3]), statuses
@@ -357,7 +359,7 @@ class Ledger:
         try:
             return orjson.loads(row[1]) if row else None
         except ValueError as error:
-            raise damaged(self.db.folder, file, f"{name} in table meta: {error}") from None
+            raise make_damage_error(self.db.folder, file, f"{name} in table meta: {error}") from None
 
     def set_meta(self, name: str, value: Any, *, twice: bool = False) -> None:
         """`twice`: keep it with the replies too, since it is no result of them and a ledger may be lost."""

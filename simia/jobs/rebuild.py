@@ -31,6 +31,7 @@ from simia.jobs.tables import (
     READ_ERRORS,
     File,
     checksum,
+    count_columns,
     has_log,
     is_disk_full,
     is_empty,
@@ -38,7 +39,6 @@ from simia.jobs.tables import (
     is_sound,
     prepare,
     unpack,
-    width,
 )
 from simia.llm.types import Reply
 
@@ -75,27 +75,27 @@ def salvage(root: Path, name: str) -> Salvaged:
         raise UserError(f"{folder / 'config.yaml'} is missing: without the run's configuration nothing can be derived")
     lock = take_lock(folder)
     try:
-        copies = [*sorted(folder.glob("rebuilding-*")), copy(folder)]
-        found = Salvaged(folder, free_name(folder, "damaged"))
-        replies = {table: read(copies, "replies", table, found) for table in COLUMNS["replies"]}
-        ledger = {table: read(copies, "ledger", table, found) for table in COLUMNS["ledger"]}
+        copies = [*sorted(folder.glob("rebuilding-*")), copy_run_files(folder)]
+        found = Salvaged(folder, choose_free_name(folder, "damaged"))
+        replies = {table: read_salvaged_rows(copies, "replies", table, found) for table in COLUMNS["replies"]}
+        ledger = {table: read_salvaged_rows(copies, "ledger", table, found) for table in COLUMNS["ledger"]}
         one, other = (tables["meta"].get((RUN,), (RUN, None))[1] for tables in (ledger, replies))
         if are_mixed(one, other):
             shutil.rmtree(copies[-1])  # else a later attempt would read it too
             raise mixed_files_error(folder)
         found.rollout = saved_config(folder).get("kind") == "rollout"
         found.replies = len(replies["reply"])
-        complete(ledger, replies, found)
+        complete_tables(ledger, replies, found)
         put_aside_directories(folder, copies[-1])
-        write(folder, "replies", replies)
-        write(folder, "ledger", ledger)
+        write_database(folder, "replies", replies)
+        write_database(folder, "ledger", ledger)
         for made in FILES:
             for part in ("-wal", "-shm"):
                 (folder / f"{made}{part}").unlink(missing_ok=True)
             (folder / f"{made}.new").replace(folder / made)
         copies[-1].replace(found.backup)
         for older in copies[:-1]:
-            older.replace(free_name(folder, "damaged"))
+            older.replace(choose_free_name(folder, "damaged"))
         return found
     except (OSError, sqlite3.Error) as error:
         full = is_disk_full(error)
@@ -109,12 +109,12 @@ def salvage(root: Path, name: str) -> Salvaged:
         lock.close()
 
 
-def free_name(folder: Path, kind: str) -> Path:
+def choose_free_name(folder: Path, kind: str) -> Path:
     return next(path for i in range(1, 1_000_000) if not (path := folder / f"{kind}-{i:03}").exists())
 
 
-def copy(folder: Path) -> Path:
-    place = free_name(folder, "rebuilding")
+def copy_run_files(folder: Path) -> Path:
+    place = choose_free_name(folder, "rebuilding")
     aside = place.with_name(f".{place.name}")
     shutil.rmtree(aside, ignore_errors=True)
     aside.mkdir()
@@ -135,19 +135,19 @@ def put_aside_directories(folder: Path, backup: Path) -> None:
                 found.rename(backup / f"{found.name}.directory")
 
 
-def read(copies: Iterable[Path], file: File, table: str, found: Salvaged) -> Rows:
+def read_salvaged_rows(copies: Iterable[Path], file: File, table: str, found: Salvaged) -> Rows:
     """The sound rows of a table by their keys, the latest copy's first; with checksums, also where they had none."""
     rows: Rows = {}
     for place in reversed(list(copies)):
-        sources = [by_query(place, file, table)]
+        sources = [query_rows(place, file, table)]
         if file == "replies":
-            sources.append(by_page(place / f"{file}.db", table))
+            sources.append(scan_pages(place / f"{file}.db", table))
         for source in sources:
             for row in source:
                 key = row[: KEYS.get(table, 1)]
                 if key in rows:
                     continue
-                if len(row) == width(file, table):  # a file of simia 0.1.0
+                if len(row) == count_columns(file, table):  # a file of simia 0.1.0
                     row = (*row, None)
                 if is_sound(table, row):
                     rows[key] = (*row[:-1], checksum(table, row[:-1]))
@@ -156,7 +156,7 @@ def read(copies: Iterable[Path], file: File, table: str, found: Salvaged) -> Row
     return rows
 
 
-def by_query(place: Path, file: File, table: str) -> Iterator[tuple[Any, ...]]:
+def query_rows(place: Path, file: File, table: str) -> Iterator[tuple[Any, ...]]:
     """As far as SQLite reads it, from both ends. The copy stays as it is: its log may hold more than SQLite reads."""
     if not (place / f"{file}.db").is_file():
         return
@@ -173,9 +173,9 @@ def by_query(place: Path, file: File, table: str) -> Iterator[tuple[Any, ...]]:
         return
 
 
-def by_page(path: Path, table: str) -> Iterator[tuple[Any, ...]]:
+def scan_pages(path: Path, table: str) -> Iterator[tuple[Any, ...]]:
     """From the pages themselves; of a table only what its checksums say, or in files without them what looks like its rows."""
-    count = width("replies", table)
+    count = count_columns("replies", table)
     for row in recover_rows(path):
         summed = len(row) == count + 1 and isinstance(row[-1], int) and checksum(table, row[:-1]) == row[-1]
         old = table == "reply" and (len(row) == count or (len(row) == count + 1 and row[-1] is None))
@@ -183,20 +183,20 @@ def by_page(path: Path, table: str) -> Iterator[tuple[Any, ...]]:
             yield row
 
 
-def complete(ledger: dict[str, Rows], replies: dict[str, Rows], found: Salvaged) -> None:
+def complete_tables(ledger: dict[str, Rows], replies: dict[str, Rows], found: Salvaged) -> None:
     """Make the tables agree: what one file knows and the other has lost."""
     for (name,), row in replies["meta"].items():
         if name != FREED:
-            keep(ledger, "meta", (name, row[1]), replace=False)
+            set_row(ledger, "meta", (name, row[1]), replace=False)
     if (RUN,) in ledger["meta"]:
-        keep(replies, "meta", (RUN, ledger["meta"][RUN,][1]))
-    keep(ledger, "meta", (REBUILT, "true"))
+        set_row(replies, "meta", (RUN, ledger["meta"][RUN,][1]))
+    set_row(ledger, "meta", (REBUILT, "true"))
     heads = ledger["head"]
     for key, row in list(ledger["result"].items()):
         named = orjson.loads(unpack(row[2])).get("head")
         if named is not None and (named,) not in heads:
             del ledger["result"][key]
-    tell_lost(ledger, replies, found)
+    record_lost_replies(ledger, replies, found)
     known = {row[2] for row in ledger["attempt"].values()}
     counts = Counter(item for item, _ in ledger["attempt"])
     for (key,), (_, draw, _, body, at, _) in sorted(replies["reply"].items(), key=lambda pair: pair[1][4]):
@@ -206,16 +206,16 @@ def complete(ledger: dict[str, Rows], replies: dict[str, Rows], found: Salvaged)
             while (item, counts[item]) in ledger["attempt"]:
                 counts[item] += 1
             spent = (*(min(count, MOST) for count in (used.prompt, used.completion, used.cached)), used.cost)
-            keep(ledger, "attempt", (item, counts[item], key, "got", None, *spent, at, at))
+            set_row(ledger, "attempt", (item, counts[item], key, "got", None, *spent, at, at))
     if found.rollout:
         accept_episodes(ledger)
     else:
-        keep(ledger, "meta", ("stopped", '{"kind":"rebuilt","detail":""}'))  # until everything is derived again
+        set_row(ledger, "meta", ("stopped", '{"kind":"rebuilt","detail":""}'))  # until everything is derived again
         of_items = [int(match[1]) for row in replies["reply"].values() if (match := OF_ITEM.match(row[1]))]
         found.planned = 1 + max([*of_items, *(row[2] for row in ledger["item"].values())], default=-1)
 
 
-def tell_lost(ledger: dict[str, Rows], replies: dict[str, Rows], found: Salvaged) -> None:
+def record_lost_replies(ledger: dict[str, Rows], replies: dict[str, Rows], found: Salvaged) -> None:
     """Mark calls whose reply is gone, unless so many were removed on request (of rejected items)."""
     statuses = {id_: row[4] for (id_,), row in ledger["item"].items()}
     gone = [row for row in ledger["attempt"].values() if row[3] == "got" and (row[2],) not in replies["reply"]]
@@ -228,7 +228,7 @@ def tell_lost(ledger: dict[str, Rows], replies: dict[str, Rows], found: Salvaged
     else:  # which of them were removed is not known, and none is expected from now on
         replies["meta"].pop((FREED,), None)
     for row in gone:
-        keep(ledger, "attempt", (*row[:3], "lost", *row[4:-1]))
+        set_row(ledger, "attempt", (*row[:3], "lost", *row[4:-1]))
 
 
 def accept_episodes(ledger: dict[str, Rows]) -> None:
@@ -238,20 +238,20 @@ def accept_episodes(ledger: dict[str, Rows]) -> None:
     for row in sorted(ledger["item"].values(), key=lambda row: row[2]):
         result = ledger["result"].get((row[0],))
         if row[4] in ("passed", "rejected") and result is None:
-            keep(ledger, "item", (*row[:4], "open", None, None))
-            keep(ledger, "meta", ("stopped", '{"kind":"rebuilt","detail":""}'))
+            set_row(ledger, "item", (*row[:4], "open", None, None))
+            set_row(ledger, "meta", ("stopped", '{"kind":"rebuilt","detail":""}'))
         elif row[4] == "passed" and result is not None and result[1] not in seen:
             seen.add(result[1])
-            keep(ledger, "accepted", (row[2], row[0], result[1]))
+            set_row(ledger, "accepted", (row[2], row[0], result[1]))
 
 
-def keep(tables: dict[str, Rows], table: str, values: tuple[Any, ...], *, replace: bool = True) -> None:
+def set_row(tables: dict[str, Rows], table: str, values: tuple[Any, ...], *, replace: bool = True) -> None:
     key = values[: KEYS.get(table, 1)]
     if replace or key not in tables[table]:
         tables[table][key] = (*values, checksum(table, values))
 
 
-def write(folder: Path, file: File, tables: dict[str, Rows]) -> None:
+def write_database(folder: Path, file: File, tables: dict[str, Rows]) -> None:
     """A new file beside the old one, on disk before it takes its place."""
     path = folder / f"{file}.db.new"
     path.unlink(missing_ok=True)

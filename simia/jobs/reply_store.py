@@ -18,7 +18,7 @@ from simia.jobs.ledger import Ledger
 from simia.jobs.request_claims import RequestClaims
 from simia.jobs.run import InUse, take_lock
 from simia.jobs.shared_spending import Spent
-from simia.jobs.tables import Damaged, is_sound, refuse_empty, unpack, width
+from simia.jobs.tables import Damaged, count_columns, is_sound, refuse_empty, unpack
 from simia.llm.types import LLMFault, Reply, Request
 
 
@@ -51,7 +51,7 @@ class Store:
             return cls(folder, lock, claims)
         raise AssertionError
 
-    def till(self) -> Spent:
+    def open_shared_budget(self) -> Spent:
         """Where all that have this store count together what they spend, for a budget that holds for all of them. Raises
         `UserError` where that cannot be kept."""
         if self._spent is None:
@@ -63,7 +63,7 @@ class Store:
         for other in self._siblings() if found is None else ():
             try:
                 row = other.execute("SELECT * FROM reply WHERE key = ?", (key,)).fetchone()
-                if row and row[0] == key and (len(row) == width("replies", "reply") or is_sound("reply", row)):
+                if row and row[0] == key and (len(row) == count_columns("replies", "reply") or is_sound("reply", row)):
                     return Reply.model_validate_json(unpack(row[3]))
             except (sqlite3.Error, ValueError):  # its disk, not ours: the reply is asked for again
                 continue

@@ -1,4 +1,4 @@
-"""One asker for a key among the processes that share a store: whoever comes while a question is out waits, and reads that answer.
+"""Coalesce identical requests across processes that share a store: later processes wait and read the first one's reply.
 
 Two ranks of a trainer that play one group would else both pay for the simulator's next answer, and be told two different ones. A
 claim is a locked byte of one file, at a place that follows from the key: the kernel drops it with the process, nothing is left to

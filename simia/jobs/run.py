@@ -150,7 +150,7 @@ class Run:
         known: dict[str, Any] = {}
         for name, given in (("identity", select_identity(config)), ("facts", facts)):
             known[name] = self.ledger.meta(name)
-            if known[name] is None and self.is_locked:  # a rebuilt ledger that nobody has written this to before
+            if known[name] is None and self.is_locked:  # a rebuilt ledger without this value
                 self.ledger.set_meta(name, given, twice=True)
                 known[name] = given
         changed = list_differences(known["identity"], select_identity(config))
@@ -223,7 +223,7 @@ def take_lock(folder: Path) -> IO[str]:
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
-        if error.errno not in (errno.EAGAIN, errno.EACCES):  # nobody holds it: this file system has no locks
+        if error.errno not in (errno.EAGAIN, errno.EACCES):  # not held by a process: this file system has no locks
             handle.close()
             raise UserError(f"cannot lock {folder}: {error.strerror}; name a folder on a local disk") from None
         handle.seek(0)

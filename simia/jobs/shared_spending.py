@@ -1,4 +1,4 @@
-"""What the processes of one store spend together: the till of a budget that holds for all of them, and when they are started again.
+"""What the processes of one store spend together: a shared budget, which also holds after a restart.
 
 `spent.db` in the store's root has two rows for each numbered folder: what the process that has it now has spent, and what all did
 that had it before. A row of the dead keeps what was held for calls in flight when they died. On opening, what the folders' ledgers
@@ -15,7 +15,7 @@ from contextlib import closing
 from pathlib import Path
 
 from simia.errors import UserError
-from simia.jobs.tables import COST, refuse_empty, tokens
+from simia.jobs.tables import COST, build_token_sum, refuse_empty
 from simia.llm.budget import Spending
 
 PATIENCE = 10.0  # seconds for another process's turn, which takes a tenth of a millisecond
@@ -31,7 +31,7 @@ WRITE = f"UPDATE spent SET {', '.join(f'{name} = ?' for name in COLUMNS)} WHERE 
 
 
 class Spent:
-    """One process's place at the till of a store. A `simia.llm.budget.SharedBudget`."""
+    """One process's part of the budget that a store shares. A `simia.llm.budget.SharedBudget`."""
 
     def __init__(self, root: Path, folder: str) -> None:
         """`folder`: the numbered one whose lock this process holds. Raises `UserError` where nothing can be read or written."""
@@ -55,7 +55,7 @@ class Spent:
             raise self._refused(error) from None
 
     def turn(self, mine: Callable[[Spending], Spending | None]) -> None:
-        """See `Till`. Between the look and the write nobody else has a turn."""
+        """Read and write in one exclusive transaction; see `SharedBudget`."""
         try:
             if os.stat(self._path).st_ino != self._file:
                 raise FileNotFoundError(0, "another file is in its place")
@@ -113,7 +113,7 @@ def in_ledger(path: Path) -> Spending:
                 return Spending()  # killed before it held anything
             row = ledger.execute(
                 "SELECT COUNT(*), COUNT(CASE WHEN status = 'got' THEN 1 END),"
-                f" {tokens('prompt')} + {tokens('completion')}, COALESCE({COST}, 0) FROM attempt"
+                f" {build_token_sum('prompt')} + {build_token_sum('completion')}, COALESCE({COST}, 0) FROM attempt"
             ).fetchone()
             return Spending(*row)
     except sqlite3.Error as error:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from simia.jobs.tables import LOG_HEADER, PAGE_SIZE, log_of
+from simia.jobs.tables import LOG_HEADER, PAGE_SIZE, get_log_path
 
 LEAF = 0x0D  # a page with rows of a table
 FRAME_HEADER = 24
@@ -22,7 +22,7 @@ INTEGERS = {1: 1, 2: 2, 3: 3, 4: 4, 5: 6, 6: 8}
 def recover_rows(path: Path) -> Iterator[tuple[Any, ...]]:
     """Every row that can be read of the file and of its write-ahead log; rows that were removed or replaced may be among them."""
     main = path.read_bytes() if path.is_file() else b""
-    log = log_of(path).read_bytes() if log_of(path).is_file() else b""
+    log = get_log_path(path).read_bytes() if get_log_path(path).is_file() else b""
     stored = [(i + 1, main[i * PAGE_SIZE : (i + 1) * PAGE_SIZE]) for i in range(-(-len(main) // PAGE_SIZE))]
     whole = [(number, image) for number, image in stored if len(image) == PAGE_SIZE]
     logged: list[tuple[int, bytes]] = []

@@ -1,7 +1,7 @@
 """The tables of a run's two files, their version, and the checksum that stands in every row.
 
 SQLite finds a broken page, but not a changed value. Each row therefore carries a CRC-32 of its table's name and its values, made by the
-thread that writes and compared by whoever reads. Files of simia 0.1.0 have no version and no checksums: they get the columns when they are
+thread that writes and compared by every reader. Files of simia 0.1.0 have no version and no checksums: they get the columns when they are
 opened, and their old rows stay without.
 """
 
@@ -52,13 +52,13 @@ ENDINGS = {"item": ", UNIQUE (stage, ord)", "attempt": ", PRIMARY KEY (item, n)"
 ALWAYS = {"ledger": {"meta", "item", "attempt"}, "replies": {"reply"}}  # in every file that was ever written
 
 
-def width(file: File, table: str) -> int:
+def count_columns(file: File, table: str) -> int:
     """How many values a row has, its checksum not counted. No type in these definitions has a comma in it."""
     return COLUMNS[file][table].count(",") + 1
 
 
 def _places(file: File, table: str) -> str:
-    return ", ".join("?" * (width(file, table) + 1))
+    return ", ".join("?" * (count_columns(file, table) + 1))
 
 
 # Statements that write whole rows; `Database` adds the checksum to the values of these.
@@ -78,7 +78,7 @@ PUT["ledger", "item"] = (
 SIGNED = {sql: table for statements in (KEEP, PUT) for (_, table), sql in statements.items()}
 
 
-def tokens(column: str) -> str:
+def build_token_sum(column: str) -> str:
     """The sum of a column of counts, for SQL: what an endpoint reported may be of any size or sign, and SQLite's SUM overflows."""
     return f"CAST(MIN(TOTAL(MAX({column}, 0)), {MOST}) AS INTEGER)"
 
@@ -140,25 +140,25 @@ def is_disk_full(error: Exception) -> bool:
     return full or getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_FULL
 
 
-def advice(folder: Path) -> str:
+def advise_rebuild(folder: Path) -> str:
     """What to do about a damaged file."""
     if (folder / "config.yaml").is_file():
         return f"to recover what can be read: simia runs rebuild {folder}"
     return f"move {folder} away: what it held is then asked for again"
 
 
-def damaged(folder: Path, file: File, what: object) -> Damaged:
-    return Damaged(f"{folder / f'{file}.db'} is damaged ({what}); {advice(folder)}")
+def make_damage_error(folder: Path, file: File, what: object) -> Damaged:
+    return Damaged(f"{folder / f'{file}.db'} is damaged ({what}); {advise_rebuild(folder)}")
 
 
-def log_of(path: Path) -> Path:
+def get_log_path(path: Path) -> Path:
     """A file's write-ahead log. SQLite copies it into the file and removes it when the last connection that may write is closed."""
     return path.with_name(f"{path.name}-wal")
 
 
 def has_log(path: Path) -> bool:
     """Whether the file's log may hold rows."""
-    return log_of(path).is_file() and log_of(path).stat().st_size > LOG_HEADER
+    return get_log_path(path).is_file() and get_log_path(path).stat().st_size > LOG_HEADER
 
 
 def is_empty(path: Path) -> bool:
@@ -169,7 +169,7 @@ def is_empty(path: Path) -> bool:
 def refuse_empty(path: Path, file: File) -> None:
     """Raise `Damaged` where only the log of a file is left. To be called before the file is opened."""
     if is_empty(path) and has_log(path):
-        raise damaged(path.parent, file, f"it is empty, and {log_of(path).name} is not")
+        raise make_damage_error(path.parent, file, f"it is empty, and {get_log_path(path).name} is not")
 
 
 def prepare(connection: sqlite3.Connection, folder: Path, file: File, *, create: bool) -> None:
@@ -180,13 +180,13 @@ def prepare(connection: sqlite3.Connection, folder: Path, file: File, *, create:
             f"{folder / f'{file}.db'} has format {version} and this simia reads formats up to {VERSION}: upgrade simia"
         )
     needed = ALWAYS[file] if version < VERSION else COLUMNS[file].keys()
-    if not create and not needed <= tables_of(connection):
-        raise damaged(folder, file, "it is empty, or the -wal file beside it is lost")
+    if not create and not needed <= list_tables(connection):
+        raise make_damage_error(folder, file, "it is empty, or the -wal file beside it is lost")
     if version == VERSION:
         return
     connection.execute("BEGIN IMMEDIATE")
     try:
-        found = tables_of(connection)
+        found = list_tables(connection)
         for table, columns in COLUMNS[file].items():
             if table not in found:
                 rowid = " WITHOUT ROWID" if table == "attempt" else ""
@@ -201,5 +201,5 @@ def prepare(connection: sqlite3.Connection, folder: Path, file: File, *, create:
         raise
 
 
-def tables_of(connection: sqlite3.Connection) -> set[str]:
+def list_tables(connection: sqlite3.Connection) -> set[str]:
     return {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}

@@ -52,7 +52,7 @@ def read_llm(llm: str | Mapping[str, Any] | LLMSettings | AsyncOpenAI | None) ->
 
 
 def is_client(llm: object) -> bool:
-    """Whether it is an `openai.AsyncOpenAI`. Nobody has one without having imported the package."""
+    """Check for an `openai.AsyncOpenAI`, without importing the package: it is already imported if there is such an object."""
     openai = sys.modules.get("openai")
     return openai is not None and isinstance(llm, openai.AsyncOpenAI)
 
@@ -82,7 +82,7 @@ def open_backend(settings: LLMSettings, *, say: Callable[[str], None] | None = N
 
 
 def find_price(settings: LLMSettings) -> Price | None:
-    """What its replies cost; None if nobody knows."""
+    """Return the price of its replies; None if unknown."""
     if isinstance(settings, OpenAISettings):
         return settings.price or look_up_price(settings.model)
     if isinstance(settings, PoolSettings):

@@ -3,13 +3,13 @@
 A batch is half the price at providers and needs no connection from here. In the folder:
 
     requests-0001.jsonl   questions, a line each, as /v1/batches and `vllm run-batch` take them; never written to again
-    results/*.jsonl       answers, whatever the files are called, put there by whoever got them
+    results/*.jsonl       answers, with any file names, put there by the user
 
 The first session of a run writes its questions down and stops; a later one finds the answers, judges them, and writes down what
 is still missing. A row that failed is asked again in the next file. An answer names its question by `custom_id`, which is the reply's
 key, so it fits wherever it comes from and however often it is read. A person may answer {"custom_id", "text"}.
 
-A line is handed to the system as it is written and forced onto the disk with its file: what a power cut takes is asked anew.
+A line is handed to the system as it is written and forced onto the disk with its file: what a power cut takes is asked again.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class BatchSettings(Config):
     )
     reask: bool = Field(
         False,
-        description="Write down again what earlier files ask and nobody has answered: they were lost.",
+        description="Write unanswered requests of earlier files again, because those files were lost.",
         json_schema_extra=OPERATIONAL,
     )
     price: Price | None = Field(
@@ -183,7 +183,7 @@ class BatchBackend:
             answers.failed.clear()
 
     def _known(self, path: Path) -> None:
-        """The questions of an earlier file. A kill may have left half a line: that question is then asked anew."""
+        """The questions of an earlier file. A kill may have left half a line: that question is then asked again."""
         whole = 0
         with path.open("rb") as lines:
             for line in lines:

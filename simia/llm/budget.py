@@ -1,8 +1,8 @@
 """One budget for several engines, for several processes, and for what was spent before they were made.
 
 Roles of a rollout may have a model each, a resumed run goes on with what is left, and a trainer has workers in processes of their own;
-a cap is the user's, not an engine's. Engines of one process share a `Purse`. Processes that share a budget each have a purse and
-look into one `Till`, once before each call and once after it: what a call is taken to cost is written there before it is sent, and
+a cap is the user's, not an engine's. Engines of one process share a `Budget`. Processes that share a budget each have a budget and
+read and write one `SharedBudget`, once before each call and once after it: what a call is taken to cost is written there before it is sent, and
 what it did cost in its place afterwards. Who is killed between leaves the former, for it may have been paid.
 """
 
@@ -42,7 +42,7 @@ class BudgetReached(Exception):  # noqa: N818 - an ending, not a mistake
 @dataclass(frozen=True, slots=True)
 class Spending:
     """What somebody has sent and spent; dollars and tokens. `held_…`: what the calls in flight are taken to cost beside that, all
-    but the `blind` ones, which were sent when nobody knew yet what a reply costs."""
+    but the `blind` ones, which were sent when it was not yet known what a reply costs."""
 
     sent: int = 0
     answered: int = 0
@@ -73,7 +73,7 @@ class EngineStats:
     in_flight: int = 0
     retries: Counter[Code] = field(default_factory=Counter)
     usage: Usage = field(default_factory=Usage)
-    unpriced: int = 0  # replies whose cost nobody knows
+    unpriced: int = 0  # replies of unknown cost
     started_at: float = field(default_factory=time.time)
     latencies: deque[float] = field(default_factory=lambda: deque(maxlen=LATENCIES_KEPT), repr=False)
 
@@ -92,7 +92,7 @@ class BudgetedEngine(Protocol):
     limits: EngineLimits
     stats: EngineStats
     gate: ConcurrencyLimiter
-    purse: Budget
+    budget: Budget
     out: int
 
 
@@ -102,21 +102,21 @@ class SharedBudget(Protocol):
     name: str
 
     def turn(self, mine: Callable[[Spending], Spending | None]) -> None:
-        """Nobody else has a turn meanwhile. `mine` is given the sum of all others and returns our own tally, which is written in
-        place of the last one; nothing is written where it returns None or raises. Raises `UserError` where the till cannot be
+        """Exclusive among the processes. `mine` is given the sum of all others and returns our own tally, which is written in
+        place of the last one; nothing is written where it returns None or raises. Raises `UserError` where the shared budget cannot be
         read or written."""
 
 
 @dataclass
 class Budget:
     """One budget: of the engines that share it, of what was spent `before` they were made, in so many requests and answers, and
-    of what others have sent and spent, as of our last look into the till."""
+    of what others have sent and spent, as of our last read of the shared budget."""
 
     engines: list[BudgetedEngine]
     before: Usage = field(default_factory=Usage)
     sent_before: int = 0
     answered_before: int = 0
-    till: SharedBudget | None = None
+    shared: SharedBudget | None = None
     others: Spending = field(default_factory=Spending)
 
     def spent(self, cap: Cap) -> float:
@@ -167,7 +167,7 @@ class Budget:
 
     def take(self, engine: BudgetedEngine) -> bool:
         """Count one more call of this engine as sent, if there is money for it. False: not before those in flight are back. Raises
-        `BudgetReached` where there is none at all, and `UserError` where the till cannot be used; nothing is counted then."""
+        `BudgetReached` where there is none at all, and `UserError` where the shared budget cannot be used; nothing is counted then."""
         fits = True
 
         def mine(others: Spending) -> Spending | None:
@@ -176,10 +176,10 @@ class Budget:
             fits = self.fits(engine)
             return self.own_spending(also=engine) if fits else None
 
-        if self.till is None:
+        if self.shared is None:
             fits = self.fits(engine)
         else:
-            self.till.turn(mine)
+            self.shared.turn(mine)
         if fits:
             engine.stats.sent += 1
             engine.out += 1
@@ -187,7 +187,7 @@ class Budget:
 
     def fits(self, engine: BudgetedEngine) -> bool:
         """What others hold for their calls is as good as spent: to wait for it would mean to ask again and again."""
-        who = f" by all that share {self.till.name}" if self.till else ""
+        who = f" by all that share {self.shared.name}" if self.shared else ""
         most, sent = engine.limits.max_requests, self.sent
         if most is not None and sent >= most:
             raise BudgetReached("max_requests", most, sent, who=who)
@@ -201,11 +201,11 @@ class Budget:
 
     def settle_call(self, engine: BudgetedEngine) -> None:
         """A call is over: what it cost, if anything, is in the engine's figures. Never raises, for a paid reply is in the caller's
-        hands: where the till cannot be written, it goes on holding what it held until our next turn, which says so."""
+        hands: where the shared budget cannot be written, it goes on holding what it held until our next turn, which says so."""
         engine.out -= 1
-        if self.till is not None:
+        if self.shared is not None:
             with contextlib.suppress(UserError):
-                self.till.turn(self._look)
+                self.shared.turn(self._look)
 
     def own_spending(self, also: BudgetedEngine | None = None) -> Spending:
         """Our own, with one more call of `also`. What was spent before is the ledger's, and no part of it."""
@@ -232,9 +232,9 @@ class Budget:
         return self.own_spending()
 
     def open(self) -> Budget:
-        """Our first look into the till."""
-        if self.till is not None:
-            self.till.turn(self._look)
+        """Our first read of the shared budget."""
+        if self.shared is not None:
+            self.shared.turn(self._look)
         return self
 
 
@@ -248,10 +248,10 @@ def share_budget(
     *,
     sent: int = 0,
     answered: int = 0,
-    till: SharedBudget | None = None,
+    shared: SharedBudget | None = None,
 ) -> None:
-    """Let the caps hold for all of them together, for what an earlier session spent, and for all who have this till. Raises
-    `UserError` where the till cannot be used."""
-    purse = Budget(list(engines), before or Usage(), sent, answered, till).open()
+    """Let the caps hold for all of them together, for what an earlier session spent, and for all who share this budget. Raises
+    `UserError` where the shared budget cannot be used."""
+    budget = Budget(list(engines), before or Usage(), sent, answered, shared).open()
     for engine in engines:
-        engine.purse = purse
+        engine.budget = budget

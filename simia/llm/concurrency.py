@@ -1,4 +1,4 @@
-"""Who may send now: at most `limit` calls at once, nobody during a pause, and nobody whom the budget has no room for yet.
+"""Limit concurrent calls: at most `limit` at once, none during a pause, and none that the budget does not allow yet.
 
 A semaphore of our own, because asyncio's cannot pause, cannot change its size while it is in use (adaptive concurrency does), and lets
 a retry wait behind every new call.
@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 class ConcurrencyLimiter:
     def __init__(self, limit: int, room: Callable[[int], bool]) -> None:
-        """`room` is asked with the number of calls in flight; it must say yes when that is 0, or nobody would ever move again."""
+        """`room` gets the number of calls in flight; it must be true for 0, or no call would ever be sent again."""
         self.limit = limit
         self.in_flight = 0
         self._room = room
@@ -25,7 +25,7 @@ class ConcurrencyLimiter:
     async def enter(self, *, first: bool = False) -> None:
         """Wait for a place. `first`: ahead of those who wait, for a call that has been tried before.
 
-        Once the gate is shut, whoever waits or comes is cancelled.
+        Once the gate is shut, waiting and new calls are cancelled.
         """
         if self._shut:
             raise asyncio.CancelledError
@@ -51,7 +51,7 @@ class ConcurrencyLimiter:
         self._admit()
 
     def pause(self, seconds: float) -> None:
-        """Let nobody in for that long. A shorter pause never ends a longer one."""
+        """Send no calls for that long. A shorter pause never ends a longer one."""
         loop = asyncio.get_running_loop()
         until = loop.time() + seconds
         if until <= self._paused_until:
@@ -71,7 +71,7 @@ class ConcurrencyLimiter:
         return bool(self._queue)
 
     def shut(self) -> None:
-        """Let nobody in any more, and send away who waits; those inside finish."""
+        """Send no more calls and cancel waiting ones; calls in flight finish."""
         self._shut = True
         while self._queue:
             self._queue.popleft().cancel()

@@ -78,7 +78,7 @@ class EmbeddedServer:
         await self.stop()  # a child that died leaves pipes behind
         try:
             self.base_url = await self._spawn()
-        except BaseException:  # cancelled too: never leave a child that nobody owns
+        except BaseException:  # also when cancelled: never leave an orphaned child
             await asyncio.shield(self.stop())
             raise
         return self.base_url

@@ -113,10 +113,10 @@ class Engine:
             )
         self._capped = self.limits.max_tokens is not None or self.limits.max_cost is not None
         self.stats = EngineStats()
-        self.purse = Budget([self])
+        self.budget = Budget([self])
         self.out = 0  # calls that the budget let go and that are not back
         self.pace = AdaptiveConcurrency(self.limits.start, self.limits.concurrency)
-        self.gate = ConcurrencyLimiter(int(self.pace.limit), lambda _: self.purse.has_room(self))
+        self.gate = ConcurrencyLimiter(int(self.pace.limit), lambda _: self.budget.has_room(self))
         self._rates = backend.rates if isinstance(backend, RateLimitedBackend) else None
         self._patience: float | None = None  # seconds; known once there is a distribution of latencies
         self._sharing: dict[str, list[asyncio.Future[Reply | None]]] = {}
@@ -226,7 +226,7 @@ class Engine:
                     self.gate.resize(int(self.pace.limit))
                 delay = self._choose_delay(fault, tries)
             finally:
-                self.purse.settle_call(self)
+                self.budget.settle_call(self)
                 self._leave()
             if delay is None:
                 if fault.code is Code.PENDING:
@@ -247,7 +247,7 @@ class Engine:
         await self.gate.enter(first=first)
         while True:
             try:
-                if self.purse.take(self):
+                if self.budget.take(self):
                     return
             except Exception:
                 self._leave()
@@ -258,7 +258,7 @@ class Engine:
 
     def _leave(self) -> None:
         self.gate.leave()
-        self.purse.look_again(self)
+        self.budget.look_again(self)
 
     async def _attempt(self, request: Request, draw: str) -> Reply:
         """One try, cut short when it has taken far longer than others do: a connection that died without a word."""
@@ -299,7 +299,7 @@ class Engine:
         if fault.retry_after is not None:
             jitter = min(jitter, self.limits.backoff)  # it said when; only keep the herd from coming all at once
         if fault.retry_after is not None and (fault.code is Code.RATE_LIMITED or fault.status in BUSY):
-            self.gate.pause(asked_for)  # it said when: nobody asks before
+            self.gate.pause(asked_for)  # the endpoint said when to retry
         return asked_for + jitter
 
     def _account_reply(self, reply: Reply) -> None:

@@ -115,7 +115,7 @@ def fetch_model(name_or_path: str, *, say: Say = terminal.say, download: Downloa
 
 
 def fetch_best_model(say: Say = terminal.say) -> tuple[Path, LocalModel]:
-    """The default model or, where it cannot be had, the small one, with a warning that nobody can overlook."""
+    """Fetch the default model or, if that fails, the small one, with a prominent warning."""
     try:
         return fetch_model(DEFAULT, say=say), KNOWN[DEFAULT]
     except UserError as error:

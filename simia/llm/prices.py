@@ -47,7 +47,7 @@ class PriceList(BaseModel):
 
 
 def look_up_price(model: str) -> Price | None:
-    """The price of a model, of its family for a dated snapshot (`gpt-4o-2024-11-20`), or None if nobody wrote it down."""
+    """The price of a model, of its family for a dated snapshot (`gpt-4o-2024-11-20`), or None if it is unknown."""
     path = find_resource("configs", "prices.yaml")
     try:
         models = PriceList.model_validate(yaml.safe_load(path.read_text())).models

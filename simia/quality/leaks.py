@@ -1,4 +1,4 @@
-"""Leaks: turns that show the format's markup, the prompt's own words or a placeholder that nobody filled in.
+"""Leaks: turns that show the format's markup, the prompt's own words or an unfilled placeholder.
 
 One search over all texts decides for nearly every trajectory; only when something is found are the turns looked at one
 by one. Results of tools are not the model's style and may quote anything, except the markup of chat templates.

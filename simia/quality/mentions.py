@@ -13,7 +13,7 @@ import orjson
 
 from simia.formats.reply.json_repair import iterate_strings
 
-# Models like to set typographic hyphens and spaces; nobody means them.
+# Models often write typographic hyphens and spaces, which have no meaning.
 PLAIN = (*((char, "-") for char in "‐‑‒–—−"), *((char, " ") for char in "\u00a0\u202f\u2007\u2009"))
 EDGES = re.compile(r"^[^\w+]+|[^\w]+$")
 SEPARATOR = r"[\s\-_()]{0,2}"

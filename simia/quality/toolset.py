@@ -27,7 +27,7 @@ class Toolset:
     @classmethod
     def of(cls, t: Trajectory) -> Toolset:
         # By identity: the tools of a run's trajectories are its seeds' own objects. The entry keeps them alive, so that
-        # no other object can take their place; nobody edits a tool in place while trajectories are checked.
+        # no other object can take their place; tools are not edited in place while trajectories are checked.
         key = (t.system, *(id(tool) for tool in t.tools))
         known = _KNOWN.get(key)
         if known is None:

@@ -1,1 +1,1 @@
-"""What a run made, shown: figures, tables on a terminal, one self-contained page, and the live panel."""
+"""Reports on a run: figures, tables for the terminal, one self-contained HTML page, and the live panel."""

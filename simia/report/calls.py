@@ -1,7 +1,7 @@
-"""What was asked of the endpoint, as sums that the database makes: latency, failures, tokens and cost by fate and seed.
+"""Summarize the calls of a run with SQL: latency, failures, tokens and cost by outcome and seed.
 
-And how much of the prompts is the same each time: a law of this house is that the static part stands first, and only
-stored requests can say whether it is kept. What an endpoint says its cache served stands beside it.
+Also measure the common prefix of the stored prompts. Prompts put their static part first so that a prefix cache can
+serve it; the measured prefix is reported next to the cached tokens that the endpoint reports.
 """
 
 from __future__ import annotations
@@ -11,36 +11,37 @@ from collections import Counter, defaultdict
 import orjson
 
 from simia.jobs import Ledger, Run
-from simia.jobs.tables import COST, Damaged, tokens
+from simia.jobs.tables import COST, Damaged, build_token_sum
 from simia.report.histograms import Histogram
-from simia.report.run_figures import Calls, PromptFacts, RunFacts, Spent
+from simia.report.run_figures import EndpointFacts, PromptFacts, ReplyTotals, RunFacts
 
 MOST_ITEMS = 20_000
-MOST_SEEDS = 12  # of a pack, whose requests are read
-MOST_REQUESTS = 4  # of each such seed
-# A reply counts for the item that asked for it; an item's fate is `accepted`, `surplus` or its status.
-SPENT = f"""
+MOST_SEEDS = 12  # seeds of a pack whose requests are read
+MOST_REQUESTS = 4  # requests per seed
+# A reply counts for the item that requested it. An item's outcome is `accepted`, `surplus` or its status.
+TOKENS_BY_SEED = f"""
 SELECT CASE WHEN accepted.ord IS NOT NULL THEN 'accepted' WHEN item.status = 'passed' THEN 'surplus' ELSE item.status END,
   item.spec ->> '$.pack', item.spec ->> '$.seed', COUNT(*),
-  {tokens("prompt")}, {tokens("completion")}, {tokens("cached")}, {COST}, COUNT(cost)
+  {build_token_sum("prompt")}, {build_token_sum("completion")}, {build_token_sum("cached")}, {COST}, COUNT(cost)
 FROM attempt JOIN item ON item.id = attempt.item LEFT JOIN accepted ON accepted.ord = item.ord
 WHERE attempt.status = 'got' GROUP BY 1, 2, 3
 """
-# Milliseconds up to a second, then tenths: few enough values to count each.
+# Milliseconds below one second, tenths of a second above: few distinct values.
 LATENCY = """
 SELECT CASE WHEN took < 1 THEN CAST(took * 1000 AS INTEGER) ELSE CAST(took * 10 AS INTEGER) * 100 END, COUNT(*)
 FROM (SELECT got_at - asked_at AS took FROM attempt WHERE status = 'got' AND got_at >= asked_at) GROUP BY 1
 """
 
 
-def calls(run: Run) -> Calls:
+def summarize_endpoint(run: Run) -> EndpointFacts:
+    """Read latency, failures and time span of the calls."""
     connection = run.ledger.db.ledger
     first, last = connection.execute("SELECT MIN(asked_at), MAX(got_at) FROM attempt").fetchone()
     took: Counter[int] = Counter(dict(connection.execute(LATENCY).fetchall()))
     faults = "SELECT code, COUNT(*) FROM attempt WHERE status = 'failed' GROUP BY code ORDER BY 2 DESC, 1"
     (again,) = connection.execute("SELECT COUNT(DISTINCT item) FROM attempt WHERE n > 0").fetchone()
-    return Calls(
-        latency=Histogram.of(took).scaled(0.001) if took else Histogram(),
+    return EndpointFacts(
+        latency=Histogram.of(took).scale(0.001) if took else Histogram(),
         faults={str(code): count for code, count in connection.execute(faults)},
         again=again,
         first=first,
@@ -48,29 +49,29 @@ def calls(run: Run) -> Calls:
     )
 
 
-def spend(run: Run, facts: RunFacts) -> tuple[dict[str, Spent], dict[str, float]]:
-    """Fill what was spent by fate; return it by seed, and the share of each pack's prompts that the cache served."""
-    seeds: dict[str, Spent] = defaultdict(Spent)
-    packs: dict[str, Spent] = defaultdict(Spent)
-    for fate, pack, seed, *figures in run.ledger.db.ledger.execute(SPENT):
+def sum_spending(run: Run, facts: RunFacts) -> tuple[dict[str, ReplyTotals], dict[str, float]]:
+    """Fill `facts.spent` by outcome. Return the totals by seed, and for each pack the share of prompt tokens that was cached."""
+    seeds: dict[str, ReplyTotals] = defaultdict(ReplyTotals)
+    packs: dict[str, ReplyTotals] = defaultdict(ReplyTotals)
+    for fate, pack, seed, *figures in run.ledger.db.ledger.execute(TOKENS_BY_SEED):
         names = ("replies", "prompt", "completion", "cached", "cost", "priced")
-        one = Spent(**{name: value or 0 for name, value in zip(names, figures, strict=True)})
-        facts.spent.setdefault(fate, Spent()).add(one)
+        one = ReplyTotals(**{name: value or 0 for name, value in zip(names, figures, strict=True)})
+        facts.spent.setdefault(fate, ReplyTotals()).add(one)
         seeds[str(seed)].add(one)
         packs[str(pack or "")].add(one)
     return seeds, {pack: spent.cached / spent.prompt for pack, spent in packs.items() if spent.prompt}
 
 
-def prefixes(ledger: Ledger, served: dict[str, float]) -> list[PromptFacts]:
-    """What the prompts have in common: read from a few requests of some seeds of each pack."""
+def measure_prefixes(ledger: Ledger, served: dict[str, float]) -> list[PromptFacts]:
+    """Measure the common prefix of prompts, from a few requests of some seeds of each pack."""
     found = []
-    for pack, seeds in sorted(chosen(ledger).items()):
-        groups = [texts for items in seeds.values() if (texts := requests(ledger, items))]
+    for pack, seeds in sorted(choose_items(ledger).items()):
+        groups = [texts for items in seeds.values() if (texts := read_prompts(ledger, items))]
         every = [text for texts in groups for text in texts]
         if len(every) < 2:
-            continue  # one request begins with all of itself
-        static = common(every)
-        shared = [common(texts) for texts in groups if len(texts) > 1]
+            continue  # a single request has no common prefix
+        static = measure_common_prefix(every)
+        shared = [measure_common_prefix(texts) for texts in groups if len(texts) > 1]
         found.append(
             PromptFacts(
                 pack=pack,
@@ -84,8 +85,8 @@ def prefixes(ledger: Ledger, served: dict[str, float]) -> list[PromptFacts]:
     return found
 
 
-def chosen(ledger: Ledger) -> dict[str, dict[str, list[str]]]:
-    """Items by pack and seed, from the beginning of the run: later ones are made in the same way."""
+def choose_items(ledger: Ledger) -> dict[str, dict[str, list[str]]]:
+    """Choose items by pack and seed from the start of the run; later items have prompts of the same kind."""
     found: dict[str, dict[str, list[str]]] = defaultdict(dict)
     for id_, spec in ledger.db.ledger.execute("SELECT id, spec FROM item ORDER BY rowid LIMIT ?", (MOST_ITEMS,)):
         about = orjson.loads(spec)
@@ -96,8 +97,8 @@ def chosen(ledger: Ledger) -> dict[str, dict[str, list[str]]]:
     return found
 
 
-def requests(ledger: Ledger, items: list[str]) -> list[str]:
-    """The prompts of these items as one text each, as far as they are stored."""
+def read_prompts(ledger: Ledger, items: list[str]) -> list[str]:
+    """Return the stored prompts of these items, one text per item."""
     found = []
     for item in items:
         for key in ledger.reply_keys(item)[:1]:
@@ -105,13 +106,13 @@ def requests(ledger: Ledger, items: list[str]) -> list[str]:
             if row is not None:
                 try:
                     messages = ledger.request(row[0]).get("messages", [])
-                except Damaged:  # a text that `simia runs rebuild` could not read, which it said
+                except Damaged:  # `simia runs rebuild` has reported this text as unreadable
                     continue
                 found.append("\n".join(f"{m['role']}\n{m.get('content')}" for m in messages))
     return found
 
 
-def common(texts: list[str]) -> int:
-    """How many characters all begin with: as many as the first and the last in the alphabet."""
+def measure_common_prefix(texts: list[str]) -> int:
+    """Return the length of the common prefix, which is the one of the first and the last text in alphabetical order."""
     first, last = min(texts), max(texts)
     return next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), min(len(first), len(last)))

@@ -1,4 +1,4 @@
-"""The console of all commands: nothing in what is printed steers the terminal, and no text is read as markup."""
+"""The console of all commands. It removes control sequences from printed text and never interprets text as markup."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from simia.terminal import CONTROL, clean
 
 
 class Terminal(Console):
-    """rich's console without markup, emoji codes and highlighting. Every text passes `clean`, in tables and live panels too."""
+    """rich's console without markup, emoji codes and highlighting. All text passes `clean`, also in tables and live panels."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(markup=False, emoji=False, highlight=False, **options)
@@ -29,6 +29,6 @@ class Terminal(Console):
                 yield segment
 
 
-def plain(text: str, style: str = "") -> Text:
-    """Text as it is: no markup is read in it, and nothing in it steers the terminal."""
+def make_plain_text(text: str, style: str = "") -> Text:
+    """Return the text without control characters and without interpreting markup."""
     return Text(clean(text), style=style)

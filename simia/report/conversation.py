@@ -1,7 +1,7 @@
-"""One trajectory as a conversation on a terminal.
+"""Print a trajectory as a conversation on the terminal.
 
-What stands in a trajectory was written by a model and may hold anything: it is printed as plain text, without markup
-and without the control characters that would steer the reader's terminal.
+A model wrote the trajectory, so it may contain anything. It is printed as plain text, without markup and without
+control characters.
 """
 
 from __future__ import annotations
@@ -11,43 +11,54 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from simia.report.console import plain
+from simia.report.console import make_plain_text
 from simia.trajectory import Message, ToolCall, Trajectory
 
 COLOURS = {"user": "bold cyan", "assistant": "bold green", "tool": "bold yellow", "system": "bold"}
 
 
 def print_trajectory(t: Trajectory, console: Console) -> None:
-    """As a conversation. The policy and the tools are left out: they are the same for all of a pack."""
+    """Print the messages and issues. The policy and the tools are omitted: they are the same for the whole pack."""
     origin = f" from seed {', '.join(t.provenance.seed_ids)}" if t.provenance.seed_ids else ""
-    console.rule(plain(f"{t.task_id or t.id}{origin}"), style="dim")
+    console.rule(make_plain_text(f"{t.task_id or t.id}{origin}"), style="dim")
     for message in t.messages:
         print_message(message, console)
     for issue in t.issues:
-        console.print(plain(f"! {issue}", "red"))
+        console.print(make_plain_text(f"! {issue}", "red"))
     console.rule(style="dim")
 
 
 def print_message(message: Message, console: Console) -> None:
     if message.role == "tool":
         failed = " (error)" if message.error else ""
-        console.print(indented(plain(f"← {message.name or 'result'}{failed}", "red" if failed else "yellow"), 2))
-        console.print(indented(plain(message.text), 4))
+        console.print(
+            indent_text(make_plain_text(f"← {message.name or 'result'}{failed}", "red" if failed else "yellow"), 2)
+        )
+        console.print(indent_text(make_plain_text(message.text), 4))
         return
     console.print(Text(message.role, style=COLOURS[message.role]))
     if message.reasoning:
-        console.print(indented(plain(f"thinks: {message.reasoning}", "dim"), 2))
+        console.print(indent_text(make_plain_text(f"thinks: {message.reasoning}", "dim"), 2))
     if message.text:
-        console.print(indented(plain(message.text), 2))
+        console.print(indent_text(make_plain_text(message.text), 2))
     for call in message.calls:
-        console.print(indented(Text.assemble(plain("→ ", "magenta"), plain(call.name, "magenta"), shown(call)), 2))
+        console.print(
+            indent_text(
+                Text.assemble(
+                    make_plain_text("→ ", "magenta"), make_plain_text(call.name, "magenta"), format_call(call)
+                ),
+                2,
+            )
+        )
 
 
-def shown(call: ToolCall) -> Text:
+def format_call(call: ToolCall) -> Text:
     if call.arguments is None:
-        return plain(f" with arguments that are not JSON: {call.raw}", "red")
-    return plain("(" + ", ".join(f"{name}={orjson.dumps(v).decode()}" for name, v in call.arguments.items()) + ")")
+        return make_plain_text(f" with arguments that are not JSON: {call.raw}", "red")
+    return make_plain_text(
+        "(" + ", ".join(f"{name}={orjson.dumps(v).decode()}" for name, v in call.arguments.items()) + ")"
+    )
 
 
-def indented(text: Text, by: int) -> Padding:
+def indent_text(text: Text, by: int) -> Padding:
     return Padding(text, (0, 0, 0, by))

@@ -1,8 +1,8 @@
-"""A run's figures, gathered in one pass over its ledger, with memory that does not grow with the number of results.
+"""Collect the figures of a run in one pass over its ledger, in bounded memory.
 
-What a reviewer of data asks: how much was accepted, and why was the rest not; is a tool missing or crowding out the
-others; how much of it is the seeds again; what did it cost, and was anything paid for twice. It says nothing about
-truth: the checks are structural, and nobody has judged the answers.
+The figures answer a data reviewer's questions: How much was accepted, and why was the rest rejected? Is a tool missing
+or overused? How much repeats the seeds? What did it cost, and was a call paid for twice? They do not measure
+correctness: the checks are structural.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from typing import Any
 from simia.jobs import Run
 from simia.jobs.integrity import is_worked_on
 from simia.report import calls
-from simia.report.parallel_read import read_parts
-from simia.report.run_figures import RunFacts, SeedsFacts, meaning
-from simia.report.tally import fill_facts, sample_interval, stretch_width
-from simia.report.variety import variety
+from simia.report.parallel_read import sum_parts
+from simia.report.run_figures import RunFacts, SeedsFacts, explain_reason
+from simia.report.tally import compute_bin_width, compute_sample_interval, fill_facts
+from simia.report.variety import measure_variety
 
-__all__ = ["RunFacts", "gather_facts", "meaning"]
+__all__ = ["RunFacts", "explain_reason", "gather_facts"]
 
 EXAMPLES = 10
-MANY = 10_000  # items from which on a second process is worth its start
+MANY = 10_000  # items from which several processes are faster than one
 MOST_PROCESSES = 4
-# An attempt whose item was asked again came from a process that is dead, even while another one works on the run.
+# An attempt whose item has a later attempt came from a dead process, even while another process works on the run.
 UNANSWERED = """
 SELECT reply_key FROM attempt AS this WHERE status = 'sent'
 AND (NOT ? OR EXISTS (SELECT 1 FROM attempt AS later WHERE later.item = this.item AND later.n > this.n))
@@ -32,16 +32,16 @@ AND (NOT ? OR EXISTS (SELECT 1 FROM attempt AS later WHERE later.item = this.ite
 
 
 def gather_facts(run: Run) -> RunFacts:
-    """Read a run's figures, all of them at one moment, also while another process writes."""
+    """Read all figures of a run in one transaction, so that they are consistent while another process writes."""
     connection = run.ledger.db.ledger
     connection.execute("BEGIN")
     try:
-        return _gather(run)
+        return _collect_facts(run)
     finally:
-        connection.execute("ROLLBACK")  # it only read
+        connection.execute("ROLLBACK")  # nothing was written
 
 
-def _gather(run: Run) -> RunFacts:
+def _collect_facts(run: Run) -> RunFacts:
     ledger, connection = run.ledger, run.ledger.db.ledger
     about, seeds, stopped = (ledger.meta(name) or {} for name in ("facts", "seeds", "stopped"))
     usage, attempts = ledger.spent()
@@ -64,25 +64,25 @@ def _gather(run: Run) -> RunFacts:
         prompts=about.get("prompts", {}),
         licences=sorted({str(seed.get("licence") or "unknown") for seed in used}),
     )
-    facts.endpoint = calls.calls(run)
-    by_seed, served = calls.spend(run, facts)
+    facts.endpoint = calls.summarize_endpoint(run)
+    by_seed, served = calls.sum_spending(run, facts)
     known = dict(ledger.seeds())
     (most,) = connection.execute("SELECT COALESCE(MAX(ord), 0) FROM item").fetchone()
-    width = stretch_width(most)
-    # While a process works on the run, one transaction gives one moment, and the other cores are wanted elsewhere.
+    width = compute_bin_width(most)
+    # While another process works on the run, only one transaction is consistent, and that process needs the other cores.
     several = 1 if working or most < MANY else min(MOST_PROCESSES, os.cpu_count() or 1)
-    sums = read_parts(connection, run.folder, most + 1, width, sample_interval(most), several)
+    sums = sum_parts(connection, run.folder, most + 1, width, compute_sample_interval(most), several)
     fill_facts(facts, sums, known, width, by_seed)
-    facts.static = calls.prefixes(ledger, served)
-    facts.variety = variety(ledger, list(known.values()))
+    facts.static = calls.measure_prefixes(ledger, served)
+    facts.variety = measure_variety(ledger, list(known.values()))
     return facts
 
 
 def count_unanswered(run: Run, *, working: bool) -> int:
-    """Calls that a dead process had sent and whose reply nobody received: the endpoint may charge for them twice.
+    """Count calls that a dead process sent and whose reply was not received: the endpoint may charge for them twice.
 
-    A reply counts as received when it is stored, even if the process died before the attempt was marked. A later
-    attempt has the same key: then the first one's reply was lost, and the stored one is the second's.
+    A reply counts as received when it is stored, even if the process died before the attempt was marked. If a later
+    attempt with the same key was answered, the stored reply belongs to that attempt and the first reply was lost.
     """
     connection, replies = run.ledger.db.ledger, run.ledger.db.replies
     count = 0
@@ -95,7 +95,7 @@ def count_unanswered(run: Run, *, working: bool) -> int:
 
 def summarize_seeds(seeds: dict[str, Any]) -> SeedsFacts:
     refused = seeds.get("refused", [])
-    reasons = Counter(first_code(issue) for seed in refused for issue in seed["issues"][:1])
+    reasons = Counter(parse_issue_code(issue) for seed in refused for issue in seed["issues"][:1])
     return SeedsFacts(
         read=seeds.get("read", 0),
         used=len(seeds.get("used", [])),
@@ -105,6 +105,6 @@ def summarize_seeds(seeds: dict[str, Any]) -> SeedsFacts:
     )
 
 
-def first_code(issue: str) -> str:
-    """An issue's text begins with its code: `bad_arguments at messages[1].calls[0]: …`."""
+def parse_issue_code(issue: str) -> str:
+    """Return the code that an issue's text begins with, as in `bad_arguments at messages[1].calls[0]: …`."""
     return issue.split(":")[0].split(" ")[0]

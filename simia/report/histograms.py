@@ -1,4 +1,4 @@
-"""How a figure is distributed over trajectories, from counts of its values: they are few where trajectories are many."""
+"""Distribution of a figure over trajectories, computed from the counts of its values."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Spread(BaseModel):
 
     @classmethod
     def of(cls, histogram: Counter[int]) -> Spread:
-        """From a histogram, since its values are few where the trajectories are many."""
+        """Compute from the counts of the values."""
         values = sorted(histogram)
         left = (histogram.total() + 1) // 2
         for value in values:
@@ -38,25 +38,25 @@ class Histogram(BaseModel):
 
     @classmethod
     def of(cls, values: Counter[int], bins: int = 24) -> Histogram:
-        """The last bin takes the longest hundredth too, or one outlier would press all others into one bar."""
+        """Compute from the counts of the values. The last bin includes the top percent, so that outliers do not widen all bins."""
         if not values:
             return cls()
         ordered = sorted(values)
-        low, last = ordered[0], quantile(values, ordered, 0.99)
+        low, last = ordered[0], find_quantile(values, ordered, 0.99)
         width = max(1, -(-(last - low + 1) // bins))
         counts = [0] * ((last - low) // width + 1)
         for value, count in values.items():
             counts[min((value - low) // width, len(counts) - 1)] += count
-        middle, high = (quantile(values, ordered, share) for share in (0.5, 0.95))
+        middle, high = (find_quantile(values, ordered, share) for share in (0.5, 0.95))
         return cls(low=low, width=width, counts=counts, middle=middle, high=high, most=ordered[-1])
 
-    def scaled(self, by: float) -> Histogram:
-        """The same in another unit."""
+    def scale(self, by: float) -> Histogram:
+        """Return the same distribution in another unit."""
         ends = {name: getattr(self, name) * by for name in ("low", "width", "middle", "high", "most")}
         return self.model_copy(update=ends)
 
 
-def quantile(values: Counter[int], ordered: list[int], share: float) -> int:
+def find_quantile(values: Counter[int], ordered: list[int], share: float) -> int:
     left = share * values.total()
     for value in ordered:
         left -= values[value]

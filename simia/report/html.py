@@ -1,9 +1,8 @@
-"""The report as one self-contained page: figures, bars, and a sample of trajectories to read.
+"""Write the report as one self-contained HTML page: figures, charts, and a sample of trajectories.
 
-What a model wrote must never act in the reader's browser. Everything is escaped where it is put in, and the page's
-policy allows no request at all and no script but our own, by its hash: an escape forgotten some day would still do
-nothing. Template, style and script are files in `prompts/report/`, so that a user can replace each; the template renders
-in Jinja's sandbox.
+Text written by a model must never run in the reader's browser. All text is escaped, and the page's content security
+policy forbids requests and allows only our script, by its hash, so that a missing escape does no harm. Template, style
+and script are files in `prompts/report/` that a user can replace; the template is rendered in Jinja's sandbox.
 """
 
 from __future__ import annotations
@@ -22,15 +21,15 @@ from simia import search_path as resources
 from simia.errors import UserError
 from simia.jobs import Run
 from simia.report import sections, text, variety
-from simia.report.gather import RunFacts, meaning
-from simia.report.sample import arguments, pretty
-from simia.report.sample import sample as choose
+from simia.report.gather import RunFacts, explain_reason
+from simia.report.sample import format_arguments, format_result
+from simia.report.sample import sample_items as choose
 
 
 def write_html(run: Run, facts: RunFacts, path: Path, *, sample: int = 40) -> None:
-    """Write the page. `sample`: how many random accepted ones, and how many rejected, can be read on it at most."""
+    """Write the page. `sample`: maximal number of random accepted and of rejected trajectories on it."""
     environment = ImmutableSandboxedEnvironment(
-        loader=jinja2.FunctionLoader(part),
+        loader=jinja2.FunctionLoader(read_page_file),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
@@ -40,32 +39,32 @@ def write_html(run: Run, facts: RunFacts, path: Path, *, sample: int = 40) -> No
         "number": lambda value: f"{value:,}",
         "percent": lambda value: "–" if value is None else f"{value:.0%}",
         "moment": lambda value: time.strftime("%Y-%m-%d %H:%M", time.localtime(value)),
-        "meaning": meaning,
-        "pretty": pretty,
-        "arguments": arguments,
-        "sparks": sections.histogram_line,
+        "meaning": explain_reason,
+        "pretty": format_result,
+        "arguments": format_arguments,
+        "sparks": sections.draw_histogram,
         "whole": lambda value: f"{value:,.0f}",
-        "money": sections.money,
+        "money": sections.format_spending,
     }
-    script = part("page.js")
+    script = read_page_file("page.js")
     page = environment.get_template("page.html.j2").render(
         f=facts,
         items=choose(run, sample),
-        lines=text.lines(facts),
-        overlap=text.overlap_lines(facts),
-        cost=text.cost(facts),
-        read=text.read_line(facts),
-        variety=variety.lines(facts),
-        timeline=sections.timeline_lines(facts),
-        nearness=sections.nearness_line(facts),
-        frequent=sections.frequent_lines(facts),
-        spending=sections.spending(facts),
-        each_accepted=sections.each_accepted(facts),
-        prefixes=sections.prefix_lines(facts),
-        endpoint=sections.endpoint_lines(facts),
-        config=settings(run),
+        lines=text.list_summary_lines(facts),
+        overlap=text.list_overlap_lines(facts),
+        cost=text.format_run_cost(facts),
+        read=text.describe_seed_reading(facts),
+        variety=variety.list_variety_lines(facts),
+        timeline=sections.list_timeline_lines(facts),
+        nearness=sections.draw_nearness(facts),
+        frequent=sections.list_frequent(facts),
+        spending=sections.list_spending(facts),
+        each_accepted=sections.describe_cost_per_accepted(facts),
+        prefixes=sections.list_prefix_lines(facts),
+        endpoint=sections.list_endpoint_lines(facts),
+        config=dump_settings(run),
         structural=text.STRUCTURAL,
-        style=Markup(part("page.css")),
+        style=Markup(read_page_file("page.css")),
         script=Markup(script),
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
     )
@@ -76,13 +75,13 @@ def write_html(run: Run, facts: RunFacts, path: Path, *, sample: int = 40) -> No
         raise UserError(f"cannot write the page {path}: {error.strerror}; choose another with --html") from None
 
 
-def settings(run: Run) -> str:
-    """What makes the data. The endpoint's section stays at home: a page is passed on, an address may be private."""
+def dump_settings(run: Run) -> str:
+    """Return the settings that determine the data as YAML, without the endpoint's section: its address may be private."""
     identity = run.ledger.meta("identity") or {}
     kept = {name: value for name, value in identity.items() if name != "llm"}
     return yaml.safe_dump(kept, sort_keys=False, allow_unicode=True)
 
 
-def part(name: str) -> str:
-    """One of the page's files."""
+def read_page_file(name: str) -> str:
+    """Read a file of the page."""
     return resources.find_resource("prompts", f"report/{name}").read_text(encoding="utf-8").strip()

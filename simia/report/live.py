@@ -1,8 +1,8 @@
-"""The live panel of a running job; JSON lines when nobody watches a terminal.
+"""The live panel of a running job; JSON lines where the output is not a terminal.
 
-`update` may be called thousands of times a second: it looks at the clock, and only when the next picture is due does it
-copy the figures. The picture is drawn by rich's own thread, so that the clock in it goes on while the job waits for a
-slow model, and it is drawn from the copy, so that nothing changes under it.
+`update` may be called thousands of times a second: it copies the figures only when the next redraw is due. rich's
+thread draws the panel from that copy, so that the clock advances while the job waits for a slow model and the figures
+do not change while they are drawn.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ WIDTH = 78
 
 
 class LivePanel:
-    """`with LivePanel() as panel: job(on_progress=panel.update)`. Leaving it, by Ctrl-C too, restores the terminal."""
+    """A context manager: `with LivePanel() as panel: job(on_progress=panel.update)`. It restores the terminal at exit."""
 
     def __init__(self, console: Console | None = None) -> None:
         self.console = console or Terminal()
         self._due = 0.0
-        self._latest: Progress | None = None  # the job's own, which goes on changing
+        self._latest: Progress | None = None  # the job's object, which keeps changing
         self._copied: Progress | None = None
         self._missed = False
         self._live: Live | None = None
@@ -76,13 +76,13 @@ class LivePanel:
 
 
 def render_panel(progress: Progress) -> Panel:
-    """The panel of one moment."""
+    """Render the panel from one set of figures."""
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(overflow="fold")
     counts = Text(f"{progress.accepted:,} of {progress.n:,}")
     if progress.acceptance is not None:
-        counts.append(f"  {progress.acceptance:.0%} of what was judged", style="dim")
+        counts.append(f"  {progress.acceptance:.0%} of judged items", style="dim")
     if progress.waiting:
         counts.append(f"  +{progress.waiting:,} waiting for earlier items", style="dim")
     grid.add_row("accepted", counts)
@@ -94,7 +94,7 @@ def render_panel(progress: Progress) -> Panel:
     retries = f", {progress.retries:,} tried again" if progress.retries else ""
     grid.add_row("in flight", f"{progress.in_flight:,} of {progress.limit:,}{retries}")
     if progress.pending:
-        grid.add_row("in a batch", f"{progress.pending:,} questions written down")
+        grid.add_row("in a batch", f"{progress.pending:,} requests written")
     usage = progress.usage
     cached = f" ({usage.cached / usage.prompt:.0%} cached)" if usage.prompt else ""
     grid.add_row("tokens", f"{usage.prompt:,} in{cached}, {usage.completion:,} out")
@@ -117,7 +117,7 @@ def format_cost(progress: Progress) -> str:
 
 
 def format_rate(made: int, seconds: float) -> str:
-    """Acceptances a minute of this session; nothing before the first one."""
+    """Format the acceptances per minute of this session; empty before the first one."""
     if made <= 0 or seconds <= 0:
         return ""
     pace = 60 * made / seconds

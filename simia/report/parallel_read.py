@@ -1,8 +1,8 @@
-"""Reading a part of a run's items, here or in a process of its own.
+"""Sum the figures of a range of a run's items, in this process or in parallel ones.
 
-90,000 results take one core longer than a reader likes to wait, and nothing in them depends on another: each process
-takes a stretch of the run's order and hands back its sums. They are started as a command of their own, since a forked
-one would inherit the open database, and a spawned one would run the caller's script again.
+One core takes long for 90,000 results, and results do not depend on each other: each process reads a range of items and
+returns its sums. The processes are separate commands, since a forked process would inherit the open database and a
+spawned one would run the caller's script again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from simia.jobs.tables import unpack
 from simia.report.running_sums import Sums
 from simia.report.tally import Tally
 
-# By stage and ord: the index has them in this order, so that no body is ever sorted.
+# Ordered by stage and ord as in the index, so that SQLite sorts no bodies.
 ITEMS = """
 SELECT item.id, item.ord, item.spec,
   CASE WHEN accepted.ord IS NOT NULL THEN 'accepted' WHEN status = 'passed' THEN 'surplus' ELSE status END,
@@ -31,20 +31,20 @@ WHERE item.stage = 'amplify' AND item.ord >= ? AND item.ord < ? ORDER BY item.or
 """
 
 
-def read_part(connection: sqlite3.Connection, first: int, end: int, width: int, every: int) -> Sums:
-    """The sums of the items from `first` until before `end`."""
+def sum_part(connection: sqlite3.Connection, first: int, end: int, width: int, every: int) -> Sums:
+    """Sum the items with `first` <= ord < `end`."""
     heads = {name: orjson.loads(unpack(body)) for name, body in connection.execute("SELECT hash, body FROM head")}
     tally = Tally(dict(read_seeds(connection)), width, every, heads)
     for id_, ord_, packed, verdict, reason, detail, body in connection.execute(ITEMS, (first, end)):
         spec = orjson.loads(packed)
-        tally.item(id_, ord_, spec, verdict, reason, detail)
+        tally.add_item(id_, ord_, spec, verdict, reason, detail)
         if body is not None:
-            tally.result(id_, ord_, str(spec.get("seed")), verdict, orjson.loads(unpack(body)))
+            tally.add_result(id_, ord_, str(spec.get("seed")), verdict, orjson.loads(unpack(body)))
     return tally.sums
 
 
-def read_parts(connection: sqlite3.Connection, folder: Path, end: int, width: int, every: int, processes: int) -> Sums:
-    """The whole run in equal parts: the first one here, each other in a process."""
+def sum_parts(connection: sqlite3.Connection, folder: Path, end: int, width: int, every: int, processes: int) -> Sums:
+    """Sum the whole run in equal parts: the first one in this process, each other one in a process of its own."""
     ends = [end * i // processes for i in range(processes + 1)]
     command = [sys.executable, "-P", "-m", __name__, str(folder)]  # -P: import nothing from the current folder
     others = [
@@ -52,13 +52,13 @@ def read_parts(connection: sqlite3.Connection, folder: Path, end: int, width: in
         for first, last in pairwise(ends[1:])
     ]
     try:
-        sums = read_part(connection, ends[0], ends[1], width, every)
+        sums = sum_part(connection, ends[0], ends[1], width, every)
         for other, first, last in zip(others, ends[1:], ends[2:], strict=False):
             out, _ = other.communicate()
-            # A process that the system ended (for its memory, say) costs time and no figure.
-            sums.add(pickle.loads(out) if other.returncode == 0 else read_part(connection, first, last, width, every))
+            # A process that was killed, for its memory use for example, costs time but no figure.
+            sums.add(pickle.loads(out) if other.returncode == 0 else sum_part(connection, first, last, width, every))
     finally:
-        for other in others:  # those that are still at work when an error has stopped us
+        for other in others:  # still running if an error was raised above
             other.kill()
             other.wait()
     return sums
@@ -67,7 +67,7 @@ def read_parts(connection: sqlite3.Connection, folder: Path, end: int, width: in
 def main() -> None:
     folder, *numbers = sys.argv[1:]
     connection = sqlite3.connect(f"{(Path(folder) / 'ledger.db').resolve().as_uri()}?mode=ro", uri=True)
-    sys.stdout.buffer.write(pickle.dumps(read_part(connection, *map(int, numbers))))
+    sys.stdout.buffer.write(pickle.dumps(sum_part(connection, *map(int, numbers))))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Small plots as SVG, written by hand: estimates with intervals, and lines over steps. No library, the same bytes each time.
+"""Render small plots as SVG: estimates with intervals, and lines over steps. The output is byte-identical each time.
 
-A plot is for a page of documentation or a run's folder, so it has a white ground of its own and reads alike in both modes.
+A plot has a white background, so that it is readable on light and dark pages.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ INK, FAINT = "#222", "#d4d4d4"
 
 
 @dataclass(frozen=True, slots=True)
-class Dot:
-    """A share with its interval; all from 0 to 1. `colour`: which of the six."""
+class PlotDot:
+    """A share with its interval, all from 0 to 1. `colour`: index into `COLOURS`."""
 
     label: str
     value: float
@@ -27,7 +27,7 @@ class Dot:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class PlotLine:
     """A share, 0 to 1, at each step."""
 
     label: str
@@ -36,16 +36,18 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Panel:
-    """A title with dots below each other, or with lines over a common axis of steps."""
+class PlotPanel:
+    """A title with rows of dots, or with lines over a common axis of steps."""
 
     title: str
-    dots: Sequence[Dot] = ()
-    lines: Sequence[Line] = ()
+    dots: Sequence[PlotDot] = ()
+    lines: Sequence[PlotLine] = ()
 
 
 @dataclass(slots=True)
-class Page:
+class SvgCanvas:
+    """SVG elements and the vertical position of the next panel."""
+
     parts: list[str] = field(default_factory=list)
     top: float = 8.0
 
@@ -63,9 +65,9 @@ class Page:
         )
 
 
-def svg(panels: Sequence[Panel]) -> str:
-    """The panels below each other. Values outside of 0 to 1 are drawn at the edge."""
-    page = Page()
+def render_svg(panels: Sequence[PlotPanel]) -> str:
+    """Render the panels below each other. Values outside 0 to 1 are drawn at the edge."""
+    page = SvgCanvas()
     for panel in panels:
         page.text(12, page.top + 18, panel.title, bold=True)
         page.top += HEAD
@@ -82,30 +84,30 @@ def svg(panels: Sequence[Panel]) -> str:
     return "\n".join([head, ground, *page.parts, "</svg>", ""])
 
 
-def across(value: float) -> float:
-    """A share's place from left to right."""
+def scale_share(value: float) -> float:
+    """Return the x coordinate of a share."""
     return LEFT + min(max(value, 0.0), 1.0) * (WIDTH - LEFT - RIGHT)
 
 
-def scale(page: Page, top: float, bottom: float) -> None:
+def draw_scale(page: SvgCanvas, top: float, bottom: float) -> None:
     for tenth in (0, 2, 4, 6, 8, 10):
-        page.line(across(tenth / 10), top, across(tenth / 10), bottom, FAINT)
-        page.text(across(tenth / 10), bottom + 14, f"{tenth / 10:g}", anchor="middle", colour="#666")
+        page.line(scale_share(tenth / 10), top, scale_share(tenth / 10), bottom, FAINT)
+        page.text(scale_share(tenth / 10), bottom + 14, f"{tenth / 10:g}", anchor="middle", colour="#666")
 
 
-def draw_dots(page: Page, dots: Sequence[Dot]) -> None:
+def draw_dots(page: SvgCanvas, dots: Sequence[PlotDot]) -> None:
     bottom = page.top + ROW * len(dots)
-    scale(page, page.top, bottom)
+    draw_scale(page, page.top, bottom)
     for n, dot in enumerate(dots):
         y, colour = page.top + ROW * (n + 0.5), COLOURS[dot.colour % len(COLOURS)]
         page.text(LEFT - 12, y + 4, dot.label, anchor="end")
-        page.line(across(dot.low), y, across(dot.high), y, colour, 2)
-        page.parts.append(f'<circle cx="{across(dot.value):.1f}" cy="{y:.1f}" r="4.5" fill="{colour}"/>')
+        page.line(scale_share(dot.low), y, scale_share(dot.high), y, colour, 2)
+        page.parts.append(f'<circle cx="{scale_share(dot.value):.1f}" cy="{y:.1f}" r="4.5" fill="{colour}"/>')
         page.text(WIDTH - RIGHT + 14, y + 4, f"{dot.value:.2f}", colour=colour)
     page.top = bottom + 28
 
 
-def draw_lines(page: Page, lines: Sequence[Line]) -> None:
+def draw_lines(page: SvgCanvas, lines: Sequence[PlotLine]) -> None:
     bottom = page.top + LINES
     last = max((step for line in lines for step, _ in line.points), default=1)
     for fifth in range(6):
@@ -113,14 +115,14 @@ def draw_lines(page: Page, lines: Sequence[Line]) -> None:
         page.line(LEFT, y, WIDTH - RIGHT, y, FAINT)
         page.text(LEFT - 8, y + 4, f"{fifth / 5:g}", anchor="end", colour="#666")
     for step in sorted({1, last, *range(5, last, 5)}):
-        page.text(across((step - 1) / max(last - 1, 1)), bottom + 14, str(step), anchor="middle", colour="#666")
+        page.text(scale_share((step - 1) / max(last - 1, 1)), bottom + 14, str(step), anchor="middle", colour="#666")
     for n, line in enumerate(lines):
         colour = COLOURS[line.colour % len(COLOURS)]
         places = " ".join(
-            f"{across((step - 1) / max(last - 1, 1)):.1f},{bottom - LINES * min(max(value, 0.0), 1.0):.1f}"
+            f"{scale_share((step - 1) / max(last - 1, 1)):.1f},{bottom - LINES * min(max(value, 0.0), 1.0):.1f}"
             for step, value in line.points
         )
-        dashes = f' stroke-dasharray="{5 + n} {3 + n}"' if n else ""  # lines that coincide are seen all the same
+        dashes = f' stroke-dasharray="{5 + n} {3 + n}"' if n else ""  # keeps coinciding lines visible
         page.parts.append(f'<polyline points="{places}" fill="none" stroke="{colour}" stroke-width="2"{dashes}/>')
         page.line(12, page.top + 14 * n + 6, 28, page.top + 14 * n + 6, colour, 2)
         page.text(34, page.top + 14 * n + 10, line.label)

@@ -1,4 +1,4 @@
-"""A rollout's report: figures, how episodes ended, what went wrong, and the tasks, hardest first."""
+"""The report of a rollout: rewards, endings of episodes, errors, and the tasks, hardest first."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from simia.jobs import Run
-from simia.report.console import plain
+from simia.report.console import make_plain_text
 from simia.statistics import RolloutStatistics, summarize_rewards
 
 SHOWN = 20
@@ -18,7 +18,7 @@ SHOWN = 20
 
 @dataclass(slots=True)
 class RolloutFacts:
-    """What a run's episodes say. `parts`: each part of the rewards → its mean."""
+    """The figures of a rollout. `parts`: name of a reward part → its mean."""
 
     run_id: str
     scores: RolloutStatistics
@@ -32,7 +32,7 @@ class RolloutFacts:
 
 
 def gather_rollout(run: Run) -> RolloutFacts:
-    """Read every episode once."""
+    """Collect the figures in one pass over the episodes."""
     facts = RolloutFacts(run.id, summarize_rewards({}))
     parts: dict[str, list[float]] = defaultdict(list)
     for item in run.ledger.items():
@@ -56,17 +56,17 @@ def gather_rollout(run: Run) -> RolloutFacts:
     return facts
 
 
-def print_report(facts: RolloutFacts, to: Console) -> None:
+def print_rollout(facts: RolloutFacts, to: Console) -> None:
     print_scores(facts.scores, facts.run_id, facts.accepted, to, facts.parts)
     if facts.scores.mean is None:
         return
     print_counts(to, "ended", facts.ends)
     calls = facts.calls or 1
     print_counts(to, f"of {facts.calls:,} calls and {facts.turns:,} turns, errors", facts.errors, calls)
-    hardest = sorted(facts.rewards.items(), key=lambda pair: (mean_reward(pair[1]), pair[0]))
+    hardest = sorted(facts.rewards.items(), key=lambda pair: (average_rewards(pair[1]), pair[0]))
     table = Table("task", "tries", "mean reward", title="hardest first", title_justify="left")
     for task, values in hardest[:SHOWN]:
-        table.add_row(plain(task), str(len(values)), f"{mean_reward(values):.2f}")
+        table.add_row(make_plain_text(task), str(len(values)), f"{average_rewards(values):.2f}")
     to.print(table)
     if len(hardest) > SHOWN:
         to.print(f"and {len(hardest) - SHOWN} more tasks", highlight=False)
@@ -75,7 +75,7 @@ def print_report(facts: RolloutFacts, to: Console) -> None:
 def print_scores(
     scores: RolloutStatistics, run_id: str, accepted: int, to: Console, parts: Mapping[str, float] | None = None
 ) -> None:
-    """How many episodes there were, and what they earned; `parts`: means of the rewards' parts."""
+    """Print the number of episodes and their rewards. `parts`: means of the reward parts."""
     to.print(
         f"{run_id}: {scores.episodes} episodes of {scores.tasks} tasks, {scores.scored} scored, {scores.aborted} not; "
         f"{accepted} accepted",
@@ -95,10 +95,10 @@ def print_scores(
 def print_counts(to: Console, what: str, counts: Counter[str], whole: int | None = None) -> None:
     if counts:
         total = whole or sum(counts.values())
-        told = ", ".join(f"{name} {count:,} ({count / total:.0%})" for name, count in counts.most_common())
-        to.print(f"{what}: {told}", markup=False, highlight=False, soft_wrap=True)
+        listed = ", ".join(f"{name} {count:,} ({count / total:.0%})" for name, count in counts.most_common())
+        to.print(f"{what}: {listed}", markup=False, highlight=False, soft_wrap=True)
 
 
-def mean_reward(values: list[float | None]) -> float:
+def average_rewards(values: list[float | None]) -> float:
     known = [value for value in values if value is not None]
     return sum(known) / len(known) if known else 0.0

@@ -1,6 +1,6 @@
-"""The figures of a run as plain records: `facts.gather` fills them, the terminal and the page show them.
+"""The figures of a run as plain records: `facts.gather_facts` fills them, the terminal and the page show them.
 
-Shares are kept as counts beside what they are shares of, so that a reader can tell 1 of 2 from 500 of 1,000.
+A share is stored as two counts, so that a reader can tell 1 of 2 from 500 of 1,000.
 """
 
 from __future__ import annotations
@@ -18,31 +18,33 @@ COMPLETE = "complete"
 ENOUGH = 2
 
 
-class Stretch(BaseModel):
-    """What became of some items that follow each other in the run's order."""
+class TimelineBin(BaseModel):
+    """Outcomes of consecutive items of the run."""
 
     first: int
     items: int = 0
     accepted: int = 0
     rejected: int = 0
     failed: int = 0
-    repeats: int = Field(default=0, description="Rejected as a duplicate, near-duplicate or copy of the seed.")
-    fresh: int = Field(default=0, description="Accepted ones whose sequence of tools occurs here for the first time.")
+    repeats: int = Field(default=0, description="Items rejected as duplicate, near-duplicate or copy of the seed.")
+    fresh: int = Field(
+        default=0, description="Accepted trajectories whose tool sequence occurs here for the first time."
+    )
 
 
-class Reason(BaseModel):
-    """A reason for which items were rejected, and how it looks."""
+class RejectionReason(BaseModel):
+    """A rejection reason with its most frequent findings and example items."""
 
     code: str
     count: int
     details: dict[str, int] = Field(
-        default_factory=dict, description="Most frequent findings, digits and values struck out."
+        default_factory=dict, description="Most frequent findings, with digits and values masked."
     )
-    examples: list[str] = Field(default_factory=list, description="Ids of some such items.")
+    examples: list[str] = Field(default_factory=list, description="Ids of example items.")
 
 
-class Spent(BaseModel):
-    """What the replies of some items took."""
+class ReplyTotals(BaseModel):
+    """Tokens and cost of the replies of some items."""
 
     replies: int = 0
     prompt: int = 0
@@ -51,36 +53,36 @@ class Spent(BaseModel):
     cost: float = 0.0
     priced: int = Field(default=0, description="Replies whose cost is known.")
 
-    def add(self, other: Spent) -> None:
+    def add(self, other: ReplyTotals) -> None:
         for name in type(self).model_fields:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
 
 class PromptFacts(BaseModel):
-    """How much of a pack's prompts is the same from one to the next, in characters of stored requests."""
+    """Length of the common prefix of a pack's prompts, in characters of stored requests."""
 
     pack: str
-    requests: int = Field(default=0, description="How many were read.")
-    characters: int = Field(default=0, description="Of the mean request.")
-    static: int = Field(default=0, description="That all of them begin with.")
-    of_seed: int = Field(default=0, description="That the requests of one seed begin with, in the mean.")
+    requests: int = Field(default=0, description="Number of requests that were read.")
+    characters: int = Field(default=0, description="Mean length of a request.")
+    static: int = Field(default=0, description="Length of the prefix that all requests share.")
+    of_seed: int = Field(default=0, description="Mean length of the prefix that the requests of one seed share.")
     served: float | None = Field(
-        default=None, description="Share of prompt tokens that the endpoint says its cache gave."
+        default=None, description="Share of prompt tokens that the endpoint reports as cached."
     )
 
 
-class Calls(BaseModel):
-    """How the endpoint answered."""
+class EndpointFacts(BaseModel):
+    """Latency and failures of the endpoint."""
 
-    latency: Histogram = Field(default_factory=Histogram, description="Seconds from asking to the whole reply.")
+    latency: Histogram = Field(default_factory=Histogram, description="Seconds from request to complete reply.")
     faults: dict[str, int] = Field(default_factory=dict, description="Failed attempts by reason.")
-    again: int = Field(default=0, description="Items that were asked more than once.")
+    again: int = Field(default=0, description="Items with more than one attempt.")
     first: float | None = None
     last: float | None = None
 
 
 class ToolFacts(BaseModel):
-    """Calls of one tool of a pack: in accepted trajectories, in rejected ones, in the seeds."""
+    """Number of calls of a pack's tool in accepted trajectories, rejected trajectories and seeds."""
 
     pack: str
     name: str
@@ -89,8 +91,8 @@ class ToolFacts(BaseModel):
     seeds: int = 0
 
 
-class Fate(BaseModel):
-    """What became of the items of one seed or pack."""
+class OutcomeCounts(BaseModel):
+    """Outcomes of the items of one seed or pack."""
 
     planned: int = 0
     accepted: int = 0
@@ -118,17 +120,17 @@ class Fate(BaseModel):
             self.rejected[reason] = self.rejected.get(reason, 0) + items
 
 
-class SeedFacts(Fate):
-    """One seed: its task's name where it has one, and what its items became."""
+class SeedFacts(OutcomeCounts):
+    """One seed, named by its task where it has one, and the outcomes of its items."""
 
     name: str
     pack: str
     licence: str = "unknown"
-    spent: Spent = Field(default_factory=Spent)
+    spent: ReplyTotals = Field(default_factory=ReplyTotals)
 
 
 class SeedsFacts(BaseModel):
-    """What the pre-filter read, used and refused."""
+    """Number of seeds that the pre-filter read, used and refused."""
 
     read: int = 0
     used: int = 0
@@ -137,22 +139,22 @@ class SeedsFacts(BaseModel):
     examples: list[str] = Field(default_factory=list)
 
 
-class Overlap(BaseModel):
-    """How much of the accepted trajectories is the seeds again. Grams are of five words, of user texts alone."""
+class SeedOverlap(BaseModel):
+    """Overlap of the accepted trajectories with the seeds. Grams are word 5-grams of user messages."""
 
     grams: int = 0
     grams_in_seeds: int = 0
-    some: int = Field(default=0, description="Trajectories with at least one such gram of the seeds.")
-    half: int = Field(default=0, description="Trajectories of whose grams at least half are the seeds'.")
+    some: int = Field(default=0, description="Trajectories with at least one gram of the seeds.")
+    half: int = Field(default=0, description="Trajectories with at least half of their grams in the seeds.")
     same_sequence: int = Field(default=0, description="Trajectories that call the same tools in the seed's order.")
-    sequences: int = Field(default=0, description="Distinct sequences of tools.")
-    identifiers: int = Field(default=0, description="Distinct per trajectory, without those that the policy gives.")
+    sequences: int = Field(default=0, description="Distinct tool sequences.")
+    identifiers: int = Field(default=0, description="Distinct identifiers per trajectory, without those in the policy.")
     identifiers_in_seeds: int = 0
     copiers: int = Field(default=0, description="Trajectories with at least one identifier of the seeds.")
 
 
 class RunFacts(BaseModel):
-    """A run in figures."""
+    """All figures of a run."""
 
     run: str
     created: float | None = None
@@ -164,55 +166,59 @@ class RunFacts(BaseModel):
     n: int = 0
     planned: int = 0
     accepted: int = 0
-    surplus: int = Field(default=0, description="Passed the checks; beyond n, or an earlier item is still out.")
+    surplus: int = Field(default=0, description="Items that passed but are beyond n or wait for an earlier item.")
     rejected: dict[str, int] = Field(default_factory=dict)
     failed: dict[str, int] = Field(default_factory=dict)
     open: int = 0
     attempts: dict[str, int] = Field(default_factory=dict)
-    possibly_paid_twice: int = Field(default=0, description="Sent, the process died, no reply was stored.")
+    possibly_paid_twice: int = Field(
+        default=0, description="Calls in flight when a process died, without a stored reply."
+    )
     usage: Usage = Field(default_factory=Usage)
-    unpriced: int = Field(default=0, description="Replies whose cost nobody knows.")
-    repairs: dict[str, int] = Field(default_factory=dict, description="Replies by the repair they needed.")
+    unpriced: int = Field(default=0, description="Replies of unknown cost.")
+    repairs: dict[str, int] = Field(default_factory=dict, description="Number of replies by repair.")
     repaired: int = Field(default=0, description="Accepted trajectories that needed a repair.")
     tools: list[ToolFacts] = Field(default_factory=list)
-    invented: dict[str, int] = Field(default_factory=dict, description="Calls to tools that no list has.")
-    packs: dict[str, Fate] = Field(default_factory=dict)
+    invented: dict[str, int] = Field(
+        default_factory=dict, description="Calls to tools that are not in the item's tool list."
+    )
+    packs: dict[str, OutcomeCounts] = Field(default_factory=dict)
     per_seed: list[SeedFacts] = Field(default_factory=list)
     seeds: SeedsFacts = Field(default_factory=SeedsFacts)
     messages: Spread = Field(default_factory=Spread)
     calls: Spread = Field(default_factory=Spread)
     tokens: Spread = Field(default_factory=Spread)
     compared: int = Field(
-        default=0, description="Accepted ones whose words and identifiers were read: `overlap`, tokens."
+        default=0, description="Accepted trajectories that were compared with the seeds (`overlap`, `tokens`)."
     )
-    overlap: Overlap = Field(default_factory=Overlap)
+    overlap: SeedOverlap = Field(default_factory=SeedOverlap)
     with_errors: int = Field(default=0, description="Accepted trajectories in which a tool answered with an error.")
-    recovered: int = Field(default=0, description="Those in which a later call succeeded.")
+    recovered: int = Field(default=0, description="Trajectories of `with_errors` in which a later call succeeded.")
     parallel: int = Field(default=0, description="Accepted trajectories with several calls in one turn.")
     parallel_turns: int = 0
     prompts: dict[str, str] = Field(default_factory=dict)
     licences: list[str] = Field(default_factory=list)
-    timeline: list[Stretch] = Field(default_factory=list)
-    reasons: list[Reason] = Field(default_factory=list)
-    spent: dict[str, Spent] = Field(default_factory=dict, description="By what became of the item.")
+    timeline: list[TimelineBin] = Field(default_factory=list)
+    reasons: list[RejectionReason] = Field(default_factory=list)
+    spent: dict[str, ReplyTotals] = Field(default_factory=dict, description="Tokens and cost by outcome of the item.")
     static: list[PromptFacts] = Field(default_factory=list)
-    endpoint: Calls = Field(default_factory=Calls)
+    endpoint: EndpointFacts = Field(default_factory=EndpointFacts)
     variety: dict[str, dict[str, Any]] = Field(
-        default_factory=dict, description="Diversity of a draw, and of the seeds."
+        default_factory=dict, description="Diversity of a sample of accepted trajectories, and of the seeds."
     )
     lengths: dict[str, Histogram] = Field(
-        default_factory=dict, description="Messages, calls and tokens of accepted ones."
+        default_factory=dict, description="Messages, calls and tokens of accepted trajectories."
     )
     nearness: list[int] = Field(
         default_factory=list,
-        description="Accepted ones by the tenth of their user's five-word runs that seeds have too.",
+        description="Accepted trajectories by tenths of their user's word 5-grams that occur in seeds.",
     )
     frequent: dict[str, dict[str, int]] = Field(
         default_factory=dict,
-        description="What most accepted ones share: sequences of tools, openings, values in calls.",
+        description="Most frequent tool sequences, openings and call values of accepted trajectories.",
     )
     versions: dict[str, int] = Field(
-        default_factory=dict, description="Accepted ones by the version of simia that made them."
+        default_factory=dict, description="Accepted trajectories by the version of simia that made them."
     )
 
     @property
@@ -233,16 +239,16 @@ class RunFacts(BaseModel):
 
     @property
     def state(self) -> str:
-        """How the run stands, in words."""
+        """The run's state as text."""
         if self.working:
-            return "being worked on"
+            return "in progress"
         if self.stop is None or (self.stop == COMPLETE and self.accepted < self.n):
             return "not finished: its process was killed"
         return f"{self.stop}: {self.stop_detail}" if self.stop_detail else self.stop
 
     @property
     def barren(self) -> list[SeedFacts]:
-        """Seeds of which several items were judged and none accepted."""
+        """Seeds with several judged items and none accepted."""
         return [seed for seed in self.per_seed if not seed.accepted and seed.refused >= ENOUGH]
 
     @property
@@ -255,7 +261,7 @@ class RunFacts(BaseModel):
 
     @property
     def static_share(self) -> tuple[float, float] | None:
-        """Of prompts: what a cache can serve that keeps each pack's beginning, and one that keeps each seed's."""
+        """Share of the prompts that a prefix cache can serve: per pack, and per seed."""
         whole = sum(each.characters * each.requests for each in self.static)
         if not whole:
             return None
@@ -268,6 +274,6 @@ class RunFacts(BaseModel):
         return [tool.name for tool in self.tools if not tool.accepted]
 
 
-def meaning(reason: str) -> str:
-    """What a reason says; empty for one that this version does not know (a ledger of a newer one)."""
+def explain_reason(reason: str) -> str:
+    """Return the meaning of a reason; empty for a reason of a newer version."""
     return Code(reason).meaning if reason in set(Code) else ""

@@ -1,6 +1,6 @@
-"""What a report keeps of a run's results: counts alone, so that any number can be read, in parts, by several processes.
+"""The sums that a report keeps of a run's results: counts only, so that several processes can each read a part.
 
-The sums of two parts that follow each other add up to those of the whole; nothing in them depends on where a part ends.
+The sums of two consecutive parts add up to those of both; they do not depend on where a part ends.
 """
 
 from __future__ import annotations
@@ -8,23 +8,23 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 
-from simia.report.frequent import Frequent
-from simia.report.run_figures import Overlap
+from simia.report.frequent import LossyCounter
+from simia.report.run_figures import SeedOverlap
 
-STRETCHES = 40
+BINS = 40
 EXAMPLES = 3
-TENTHS = 11  # none at all, and ten tenths
-MOST_INVENTED = 1_000  # a model can invent names without end
+TENTHS = 11  # 0 for none, 10 for all
+MOST_INVENTED = 1_000  # bounds the memory: a model can invent any number of names
 
 
 @dataclass(slots=True)
 class Sums:
-    """Each key says of what: (seed, verdict, reason), (stretch, verdict), (pack, tool, verdict)."""
+    """Counters keyed by (seed, verdict, reason), (bin, verdict) and (pack, tool, verdict)."""
 
-    fates: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+    outcomes: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     names: dict[str, tuple[str, str]] = field(default_factory=dict)  # of a seed: its name and its pack
-    stretches: Counter[tuple[int, str]] = field(default_factory=Counter)
-    details: dict[str, Frequent] = field(default_factory=lambda: defaultdict(make_small_frequent))
+    bins: Counter[tuple[int, str]] = field(default_factory=Counter)
+    details: dict[str, LossyCounter] = field(default_factory=lambda: defaultdict(make_small_counter))
     examples: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     repairs: Counter[str] = field(default_factory=Counter)
     figures: Counter[str] = field(default_factory=Counter)
@@ -32,21 +32,21 @@ class Sums:
     versions: Counter[str] = field(default_factory=Counter)
     tools: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     lengths: dict[str, Counter[int]] = field(default_factory=lambda: defaultdict(Counter))
-    first_seen: dict[int, int] = field(default_factory=dict)  # sequence of tools → the first stretch that has it
+    first_bin: dict[int, int] = field(default_factory=dict)  # hash of a tool sequence → first bin with it
     nearness: list[int] = field(default_factory=lambda: [0] * TENTHS)
-    frequent: dict[str, Frequent] = field(default_factory=lambda: defaultdict(Frequent))
+    frequent: dict[str, LossyCounter] = field(default_factory=lambda: defaultdict(LossyCounter))
 
-    def invent(self, name: str, times: int = 1) -> None:
+    def count_invented(self, name: str, times: int = 1) -> None:
         if name in self.invented or len(self.invented) < MOST_INVENTED:
             self.invented[name] += times
 
     def add(self, later: Sums) -> None:
-        """Take in the sums of the part that follows."""
-        for name in ("fates", "stretches", "repairs", "figures", "versions", "tools"):
+        """Add the sums of the next part."""
+        for name in ("outcomes", "bins", "repairs", "figures", "versions", "tools"):
             getattr(self, name).update(getattr(later, name))
         self.names |= later.names
         for name, times in later.invented.items():
-            self.invent(name, times)
+            self.count_invented(name, times)
         for code, ids in later.examples.items():
             self.examples[code] = (self.examples[code] + ids)[:EXAMPLES]
         for what, counts in later.lengths.items():
@@ -55,15 +55,15 @@ class Sums:
             self.details[code].merge(details)
         for what, things in later.frequent.items():
             self.frequent[what].merge(things)
-        for sequence, stretch in later.first_seen.items():
-            self.first_seen.setdefault(sequence, stretch)
+        for sequence, bin_ in later.first_bin.items():
+            self.first_bin.setdefault(sequence, bin_)
         self.nearness = [a + b for a, b in zip(self.nearness, later.nearness, strict=True)]
 
     @property
-    def overlap(self) -> Overlap:
-        counted = {name: self.figures[name] for name in Overlap.model_fields if name in self.figures}
-        return Overlap(**counted | {"sequences": len(self.first_seen)})
+    def overlap(self) -> SeedOverlap:
+        figures = {name: self.figures[name] for name in SeedOverlap.model_fields if name in self.figures}
+        return SeedOverlap(**figures | {"sequences": len(self.first_bin)})
 
 
-def make_small_frequent() -> Frequent:
-    return Frequent(1_000)
+def make_small_counter() -> LossyCounter:
+    return LossyCounter(1_000)

@@ -1,8 +1,8 @@
-"""Which trajectories of a run can be read on its page, and how each is laid out there.
+"""Choose the trajectories that the report's page shows, and lay each out.
 
-Accepted ones are drawn at random over the whole run (the same ones each time), so that what holds of the sample holds of
-the run; beside them stands one of each seed, as far as there is room, and rejected ones of every reason in its turn: a
-reviewer wants to see one of each before a second of any. The page stays small whatever the run: what is long is cut.
+Accepted trajectories are sampled at random over the whole run, with a fixed seed, so that the sample represents the
+run. In addition, the page shows accepted trajectories of each seed and rejected ones of each reason, in turn, so that a
+reviewer sees one of each before a second of any. Long texts are cut, so that the page stays small.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ import orjson
 
 from simia.errors import Issue
 from simia.jobs import Run
-from simia.report.gather import meaning
+from simia.report.gather import explain_reason
 from simia.trajectory import Message, ToolCall, Trajectory
 
 PLACE = re.compile(r"messages\[(\d+)\]")
 MOST_REPLY = 6_000
 MOST_LINE = 96
 MOST_TEXT = 3_000  # characters of one message
-MOST_SHOWN = 30_000  # of one trajectory
-MOST_PAGE = 1_500_000  # of all
+MOST_SHOWN = 30_000  # characters of one trajectory
+MOST_PAGE = 1_500_000  # characters of all trajectories
 
 
 @dataclass(slots=True)
-class Turn:
-    """A message with the findings on it. `left_out`: how many characters of its text are not shown."""
+class SampleTurn:
+    """A message with its findings. `left_out`: number of characters of its text that are not shown."""
 
     message: Message
     issues: list[Issue] = field(default_factory=list)
@@ -40,8 +40,8 @@ class Turn:
 
 
 @dataclass(slots=True)
-class Shown:
-    """One item: its trajectory turn by turn or, where none could be read, what the model replied."""
+class SampleItem:
+    """One item: its trajectory turn by turn or, if none could be parsed, the model's reply."""
 
     item: str
     verdict: str
@@ -52,7 +52,7 @@ class Shown:
     issues: list[Issue] = field(default_factory=list)
     repairs: list[str] = field(default_factory=list)
     trajectory: Trajectory | None = None
-    turns: list[Turn] = field(default_factory=list)
+    turns: list[SampleTurn] = field(default_factory=list)
     reply: str = ""
     cut: bool = False
     drawn: str = "random"
@@ -66,17 +66,17 @@ class Shown:
 
     @property
     def title(self) -> str:
-        """What the user wants, or how the reply begins."""
-        said = next((turn.message.text for turn in self.turns if turn.message.role == "user"), self.reply)
-        return " ".join(said.split())[:160]
+        """The beginning of the user's first message, or of the reply."""
+        text = next((turn.message.text for turn in self.turns if turn.message.role == "user"), self.reply)
+        return " ".join(text.split())[:160]
 
     @property
     def meaning(self) -> str:
-        return meaning(self.reason)
+        return explain_reason(self.reason)
 
 
-def sample(run: Run, most: int) -> list[Shown]:
-    """At most `most` accepted ones at random, half as many more of seeds in their turn, and `most` rejected ones."""
+def sample_items(run: Run, most: int) -> list[SampleItem]:
+    """Sample at most `most` accepted items at random, half as many more from the seeds in turn, and `most` rejected items."""
     connection = run.ledger.db.ledger
     seeds: dict[str, list[str]] = defaultdict(list)
     kept: list[str] = []
@@ -90,44 +90,44 @@ def sample(run: Run, most: int) -> list[Shown]:
     draw = random.Random(run.id)
     at_random = set(draw.sample(kept, min(most, len(kept))))
     rest = [[item for item in items if item not in at_random] for items in seeds.values()]
-    of_seeds = set(in_turn([draw.sample(items, len(items[:most])) for items in rest], most // 2))
-    refused = in_turn([draw.sample(items, len(items[:most])) for items in reasons.values()], most)
+    of_seeds = set(take_in_turn([draw.sample(items, len(items[:most])) for items in rest], most // 2))
+    refused = take_in_turn([draw.sample(items, len(items[:most])) for items in reasons.values()], most)
     plan = [(item, "accepted", "random") for item in kept if item in at_random]
     plan += [(item, "accepted", "seed") for item in kept if item in of_seeds]
     plan += [(item, "rejected", "reason") for item in refused]
-    found, room = [], MOST_PAGE
-    for each in (shown(run, *which) for which in balanced(plan)):
-        room -= each.size
+    found, left = [], MOST_PAGE
+    for each in (load_sample_item(run, *which) for which in balance_kinds(plan)):
+        left -= each.size
         found.append(each)
-        if room < 0:
+        if left < 0:
             break
     order = {item: place for place, (item, *_) in enumerate(plan)}
     return sorted(found, key=lambda each: order[each.item])
 
 
-def balanced(plan: list[tuple[str, str, str]]) -> list[tuple[str, str, str]]:
-    """One of each kind in turn, so that a page without room for all has some of every kind."""
+def balance_kinds(plan: list[tuple[str, str, str]]) -> list[tuple[str, str, str]]:
+    """Interleave the kinds, so that a page that cannot show all items shows some of every kind."""
     kinds: dict[str, list[tuple[str, str, str]]] = defaultdict(list)
     for one in plan:
         kinds[one[2]].append(one)
     return [one for turn in zip_longest(*kinds.values()) for one in turn if one is not None]
 
 
-def in_turn(groups: list[list[str]], most: int) -> list[str]:
-    """One of each group, then a second of each, until there are enough."""
+def take_in_turn(groups: list[list[str]], most: int) -> list[str]:
+    """Take one of each group, then a second of each, up to `most` in total."""
     longest = max(map(len, groups), default=0)
     rounds = (group[i] for i in range(min(longest, most)) for group in groups if i < len(group))
     return list(islice(rounds, most))
 
 
-def shown(run: Run, item: str, verdict: str, drawn: str = "random") -> Shown:
+def load_sample_item(run: Run, item: str, verdict: str, drawn: str = "random") -> SampleItem:
     ledger = run.ledger
     spec, reason, detail = ledger.db.ledger.execute(
         "SELECT spec, reason, detail FROM item WHERE id = ?", (item,)
     ).fetchone()
     about = orjson.loads(spec)
     body = ledger.result(item) or {"trajectory": None, "issues": [], "repairs": []}
-    made = Shown(
+    made = SampleItem(
         item=item,
         verdict=verdict,
         reason=reason or "",
@@ -141,7 +141,7 @@ def shown(run: Run, item: str, verdict: str, drawn: str = "random") -> Shown:
     )
     if body["trajectory"]:
         made.trajectory = Trajectory.from_row(body["trajectory"])
-        made.turns, made.size = fitted(made.trajectory.messages)
+        made.turns, made.size = fit_turns(made.trajectory.messages)
         made.more = len(made.trajectory.messages) - len(made.turns)
         for issue in made.issues:
             place = PLACE.match(issue.where)
@@ -154,36 +154,38 @@ def shown(run: Run, item: str, verdict: str, drawn: str = "random") -> Shown:
     return made
 
 
-def fitted(messages: list[Message]) -> tuple[list[Turn], int]:
-    """As many turns as there is room for, long texts cut, and their size."""
+def fit_turns(messages: list[Message]) -> tuple[list[SampleTurn], int]:
+    """Return as many turns as fit, with long texts cut, and their size in characters."""
     turns, size = [], 0
     for message in messages:
         text = message.text
         if len(text) > MOST_TEXT:
-            turns.append(Turn(message.model_copy(update={"content": text[:MOST_TEXT]}), left_out=len(text) - MOST_TEXT))
+            turns.append(
+                SampleTurn(message.model_copy(update={"content": text[:MOST_TEXT]}), left_out=len(text) - MOST_TEXT)
+            )
         else:
-            turns.append(Turn(message))
-        size += 200 + min(len(text), MOST_TEXT) + sum(len(arguments(call)) for call in message.calls)
+            turns.append(SampleTurn(message))
+        size += 200 + min(len(text), MOST_TEXT) + sum(len(format_arguments(call)) for call in message.calls)
         if size > MOST_SHOWN:
             break
     return turns, size
 
 
-def pretty(text: str) -> str:
-    """A tool's result, laid out if it is a JSON object or list; as it stands if not."""
+def format_result(text: str) -> str:
+    """Indent a tool's result if it is a JSON object or list; return other text unchanged."""
     if text[:1] not in ("{", "["):
         return text
     try:
-        return laid_out(json.loads(text))
+        return lay_out_json(json.loads(text))
     except (ValueError, RecursionError):
         return text
 
 
-def arguments(call: ToolCall) -> str:
-    return ((call.raw or "") if call.arguments is None else laid_out(call.arguments))[:MOST_TEXT]
+def format_arguments(call: ToolCall) -> str:
+    return ((call.raw or "") if call.arguments is None else lay_out_json(call.arguments))[:MOST_TEXT]
 
 
-def laid_out(value: Any) -> str:
-    """On one line if it fits there."""
+def lay_out_json(value: Any) -> str:
+    """Write JSON on one line if it fits, else indented."""
     line = json.dumps(value, ensure_ascii=False)
     return line if len(line) <= MOST_LINE else json.dumps(value, ensure_ascii=False, indent=2)

@@ -1,6 +1,6 @@
-"""The lines and tables that a large run adds to a report: where it comes from, over time, what it took, what recurs.
+"""Rows of the report's sections: spending, prompts, endpoint, timeline, frequent values.
 
-Each is a list of plain rows, so that the terminal and the page say the same.
+Each section is a list of plain rows, which the terminal and the page both show.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 
 from simia.report.histograms import Histogram
-from simia.report.run_figures import RunFacts, Spent, Stretch
+from simia.report.run_figures import ReplyTotals, RunFacts, TimelineBin
 
 FATES = ("accepted", "surplus", "rejected", "failed", "open")
 SPARKS = " ▁▂▃▄▅▆▇█"
@@ -20,52 +20,52 @@ NAMES = {
 }
 
 
-def spending(facts: RunFacts) -> list[tuple[str, ...]]:
-    """Fate of the items, replies, tokens in, cached share, tokens out, cost."""
-    rows = [(fate, *spent_cells(facts.spent[fate])) for fate in FATES if fate in facts.spent]
+def list_spending(facts: RunFacts) -> list[tuple[str, ...]]:
+    """List per outcome: outcome, replies, tokens in, cached share, tokens out, cost."""
+    rows = [(fate, *format_totals(facts.spent[fate])) for fate in FATES if fate in facts.spent]
     return rows
 
 
-def spent_cells(spent: Spent) -> tuple[str, ...]:
+def format_totals(spent: ReplyTotals) -> tuple[str, ...]:
     cached = f"{spent.cached / spent.prompt:.0%}" if spent.prompt else ""
-    return (f"{spent.replies:,}", f"{spent.prompt:,}", cached, f"{spent.completion:,}", money(spent))
+    return (f"{spent.replies:,}", f"{spent.prompt:,}", cached, f"{spent.completion:,}", format_spending(spent))
 
 
-def money(spent: Spent) -> str:
+def format_spending(spent: ReplyTotals) -> str:
     if not spent.priced:
         return "unknown"
     return f"${spent.cost:,.2f}" + ("" if spent.priced == spent.replies else f" for {spent.priced:,}")
 
 
-def each_accepted(facts: RunFacts) -> str:
-    """What one accepted trajectory took, with all that was thrown away for it."""
+def describe_cost_per_accepted(facts: RunFacts) -> str:
+    """Describe the tokens and the cost per accepted trajectory, rejected ones included."""
     if not facts.accepted or not facts.spent:
         return ""
-    whole = Spent()
+    whole = ReplyTotals()
     for spent in facts.spent.values():
         whole.add(spent)
     took = f"{whole.prompt // facts.accepted:,} tokens in, {whole.completion // facts.accepted:,} out"
     if whole.priced == whole.replies:
         took += f", ${1000 * whole.cost / facts.accepted:,.2f} a thousand"
-    lost = whole.completion - facts.spent.get("accepted", Spent()).completion
+    lost = whole.completion - facts.spent.get("accepted", ReplyTotals()).completion
     share = f"; {lost / whole.completion:.0%} of the tokens written are in none" if whole.completion else ""
     return f"{took} for each accepted{share}"
 
 
-def prefix_lines(facts: RunFacts) -> list[tuple[str, str]]:
-    """Per pack: what a prefix cache could serve, and what the endpoint says it did."""
+def list_prefix_lines(facts: RunFacts) -> list[tuple[str, str]]:
+    """List per pack the share of a prompt that a prefix cache could serve, and the share that the endpoint reports."""
     found = []
     for each in facts.static:
         served = (
-            "nothing said by the endpoint" if each.served is None else f"{each.served:.0%} served, the endpoint says"
+            "no cache figures from the endpoint" if each.served is None else f"{each.served:.0%} cached by the endpoint"
         )
-        could = f"{100 * each.static // each.characters}% of a prompt is the same in all"
-        seed = f"{100 * each.of_seed // each.characters}% in all of one seed"
+        could = f"{100 * each.static // each.characters}% of a prompt is the same in all items"
+        seed = f"{100 * each.of_seed // each.characters}% in all items of one seed"
         found.append((each.pack or "no pack", f"{could}, {seed}; {served} ({each.requests} requests read)"))
     return found
 
 
-def endpoint_lines(facts: RunFacts) -> list[tuple[str, str]]:
+def list_endpoint_lines(facts: RunFacts) -> list[tuple[str, str]]:
     calls, found = facts.endpoint, []
     if calls.latency.counts:
         took = calls.latency
@@ -76,7 +76,10 @@ def endpoint_lines(facts: RunFacts) -> list[tuple[str, str]]:
         span = calls.last - calls.first
         rate = facts.attempts.get("got", 0) / span
         found.append(
-            ("asked", f"{moment(calls.first)} to {moment(calls.last)}; {rate * 60:,.1f} replies a minute over all")
+            (
+                "asked",
+                f"{format_time(calls.first)} to {format_time(calls.last)}; {rate * 60:,.1f} replies a minute over all",
+            )
         )
     if calls.faults:
         found.append(("failed calls", ", ".join(f"{code} {count:,}" for code, count in calls.faults.items())))
@@ -85,61 +88,69 @@ def endpoint_lines(facts: RunFacts) -> list[tuple[str, str]]:
     return found
 
 
-def moment(at: float) -> str:
+def format_time(at: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M", time.localtime(at))
 
 
-def timeline_lines(facts: RunFacts) -> list[tuple[str, str]]:
-    """How yield, repetition and novelty went from the first item to the last: a run that runs dry shows here."""
+def list_timeline_lines(facts: RunFacts) -> list[tuple[str, str]]:
+    """List acceptance, repetition and novelty over the run: declining yield shows here."""
     if len(facts.timeline) < 2:
         return []
     ends = facts.timeline[0], facts.timeline[-1]
     rows = (
-        ("accepted", [of(s.accepted, s.accepted + s.rejected) for s in facts.timeline], [yields(s) for s in ends]),
-        ("repeats", [of(s.repeats, s.items) for s in facts.timeline], [f"{of(s.repeats, s.items):.0%}" for s in ends]),
+        (
+            "accepted",
+            [divide(s.accepted, s.accepted + s.rejected) for s in facts.timeline],
+            [format_yield(s) for s in ends],
+        ),
+        (
+            "repeats",
+            [divide(s.repeats, s.items) for s in facts.timeline],
+            [f"{divide(s.repeats, s.items):.0%}" for s in ends],
+        ),
         (
             "new sequences",
-            [of(s.fresh, s.accepted) for s in facts.timeline],
-            [f"{of(s.fresh, s.accepted):.0%}" for s in ends],
+            [divide(s.fresh, s.accepted) for s in facts.timeline],
+            [f"{divide(s.fresh, s.accepted):.0%}" for s in ends],
         ),
     )
-    return [(name, f"{spark(shares)}  {first} first, {last} last") for name, shares, (first, last) in rows]
+    return [(name, f"{draw_sparkline(shares)}  {first} first, {last} last") for name, shares, (first, last) in rows]
 
 
-def yields(stretch: Stretch) -> str:
-    return f"{of(stretch.accepted, stretch.accepted + stretch.rejected):.0%}"
+def format_yield(bin_: TimelineBin) -> str:
+    return f"{divide(bin_.accepted, bin_.accepted + bin_.rejected):.0%}"
 
 
-def of(part: int, whole: int) -> float:
+def divide(part: int, whole: int) -> float:
     return part / whole if whole else 0.0
 
 
-def spark(shares: list[float]) -> str:
-    """One character a share, full height for all."""
+def draw_sparkline(shares: list[float]) -> str:
+    """Draw one character per share, at full height for 1."""
     return "".join(SPARKS[round(share * (len(SPARKS) - 1))] for share in shares)
 
 
-def histogram_line(histogram: Histogram) -> str:
+def draw_histogram(histogram: Histogram) -> str:
     most = max(histogram.counts, default=0)
-    return spark([count / most for count in histogram.counts]) if most else ""
+    return draw_sparkline([count / most for count in histogram.counts]) if most else ""
 
 
-def frequent_lines(facts: RunFacts) -> list[tuple[str, list[tuple[str, int, str]]]]:
-    """What recurs most in accepted ones: name of the list, then (thing, count, share)."""
+def list_frequent(facts: RunFacts) -> list[tuple[str, list[tuple[str, int, str]]]]:
+    """List the most frequent values of accepted trajectories: name of the list, then (value, count, share)."""
     found = []
     for kind, things in facts.frequent.items():
         whole = facts.compared if kind == "identifiers" else facts.accepted
-        rows = [(cut(thing), count, f"{of(count, whole):.1%}") for thing, count in things.items()]
+        rows = [(shorten_text(thing), count, f"{divide(count, whole):.1%}") for thing, count in things.items()]
         if rows:
             found.append((NAMES.get(kind, kind), rows))
     return found
 
 
-def cut(text: str) -> str:
+def shorten_text(text: str) -> str:
     return (text if len(text) <= MOST_WIDE else text[: MOST_WIDE - 1] + "…") or "(nothing)"
 
 
-def nearness_line(facts: RunFacts) -> str:
-    """Of accepted ones by how many tenths of their user's five-word runs a seed has too."""
+def draw_nearness(facts: RunFacts) -> str:
+    """Draw the distribution of the share of user 5-grams that occur in seeds."""
     total = sum(facts.nearness)
-    return histogram_line(Histogram(counts=facts.nearness)) if total else ""
+    return draw_histogram(Histogram(counts=facts.nearness)) if total else ""

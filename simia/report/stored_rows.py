@@ -1,7 +1,7 @@
-"""Stored trajectories as the plain rows that they are: building 90,000 models would cost more than all the figures.
+"""Read stored trajectories as plain dictionaries: building 90,000 models would take longer than all the figures.
 
-Only what the ledger wrote is read here, so that its shape is known; a row of an older version is lifted first. What
-thousands of rows share, their head (system text and tools), is looked at once, and a conversation is walked once.
+Only rows that the ledger wrote are read, so their shape is known; rows of an older version are upgraded first. The head
+of a trajectory (system text and tools), which thousands of rows share, is read once, and each conversation once.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ Row = dict[str, Any]
 
 
 @dataclass(slots=True)
-class Head:
-    """What the figures want of a system text and its tools."""
+class TrajectoryHead:
+    """The facts about a system text and its tools that the figures need."""
 
     pack: str
     system: str
@@ -29,7 +29,7 @@ class Head:
     tokens: int
 
     @classmethod
-    def of(cls, row: Row) -> Head:
+    def of(cls, row: Row) -> TrajectoryHead:
         tools = row.get("tools", [])
         flat = [orjson.dumps(ToolSpec.model_validate(tool).flat()) for tool in tools]
         system = row.get("system") or ""
@@ -42,8 +42,8 @@ class Head:
 
 
 @dataclass(slots=True)
-class Story:
-    """One walk through a conversation."""
+class ConversationFacts:
+    """The facts about one conversation that the figures need."""
 
     messages: int
     users: list[str] = field(default_factory=list)
@@ -54,10 +54,10 @@ class Story:
     sequence: tuple[str, ...] = ()
 
 
-def walk(row: Row) -> Story:
-    """Recovered: a tool answered with an error, and a call of a later turn succeeded."""
+def summarize_conversation(row: Row) -> ConversationFacts:
+    """Collect the facts in one pass. Recovered: a tool returned an error, and a call of a later turn succeeded."""
     messages = upgrade_row(row).get("messages", [])
-    story = Story(len(messages))
+    story = ConversationFacts(len(messages))
     turn, failed_in = 0, None
     for message in messages:
         role = message["role"]
@@ -67,7 +67,7 @@ def walk(row: Row) -> Story:
             elif failed_in is not None and turn > failed_in:
                 story.recovered = True
         elif role == "user":
-            story.users.append(text_of(message.get("content")))
+            story.users.append(join_text_parts(message.get("content")))
         elif "calls" in message:
             calls = message["calls"]
             turn += 1
@@ -78,10 +78,10 @@ def walk(row: Row) -> Story:
     return story
 
 
-def tokens(row: Row, story: Story) -> int:
-    """What `check.estimate_tokens` says of the conversation, its head left out."""
+def count_row_tokens(row: Row, story: ConversationFacts) -> int:
+    """Estimate the tokens of the conversation without its head, as `check.estimate_tokens` does."""
     messages = row.get("messages", [])
-    texts = [text_of(message.get("content")) for message in messages]
+    texts = [join_text_parts(message.get("content")) for message in messages]
     reasoning = [message["reasoning"] for message in messages if message.get("reasoning")]
     markup = TURN_TOKENS * (len(messages) + len(reasoning)) + CALL_TOKENS * len(story.calls)
     texts += reasoning
@@ -91,8 +91,8 @@ def tokens(row: Row, story: Story) -> int:
     return markup + estimate_byte_tokens(b"".join(["".join(texts).encode(), *arguments]))
 
 
-def text_of(content: Any) -> str:
-    """As `Message.text`."""
+def join_text_parts(content: Any) -> str:
+    """Return the text of a message's content, as `Message.text` does."""
     if type(content) is str:
         return content
     if isinstance(content, list):

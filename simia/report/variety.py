@@ -1,7 +1,7 @@
-"""How varied the accepted trajectories are, beside the seeds that they were made from (`amplify.select.diversity`).
+"""Measure the diversity of the accepted trajectories, and of the seeds for comparison (`quality.selection.diversity`).
 
-Figures such as distinct-n fall as a set grows, so a large run is looked at through a draw of fixed size, every k-th accepted one;
-and the seeds' own figures stand beside it only as a hint of scale.
+Figures such as distinct-n decrease as a set grows, so a large run is measured on a sample of fixed size, every k-th accepted
+trajectory. The seeds' figures only give an idea of the scale.
 """
 
 from __future__ import annotations
@@ -15,20 +15,23 @@ from simia.quality.selection.frequent_values import find_grown_values
 from simia.report.run_figures import RunFacts
 from simia.trajectory import Trajectory
 
-DRAWN = 1000
-LIKED = 3  # favourite values shown
+SAMPLE = 1000
+MOST_VALUES = 3  # over-represented values shown
 
 
-def variety(ledger: Ledger, seeds: list[Trajectory]) -> dict[str, dict[str, Any]]:
-    """{"accepted": figures, "seeds": figures}; empty while nothing is accepted."""
+def measure_variety(ledger: Ledger, seeds: list[Trajectory]) -> dict[str, dict[str, Any]]:
+    """Return {"accepted": figures, "seeds": figures}; empty while nothing is accepted."""
     count = ledger.accepted_count()
     if not count:
         return {}
-    return {"accepted": figures(drawn(ledger, count), seeds), "seeds": figures(seeds, seeds)}
+    return {
+        "accepted": measure_diversity(iterate_sample(ledger, count), seeds),
+        "seeds": measure_diversity(seeds, seeds),
+    }
 
 
-def drawn(ledger: Ledger, count: int) -> Iterable[Trajectory]:
-    step = -(-count // DRAWN)
+def iterate_sample(ledger: Ledger, count: int) -> Iterable[Trajectory]:
+    step = -(-count // SAMPLE)
     rows = ledger.db.ledger.execute(
         "SELECT body FROM (SELECT item, ROW_NUMBER() OVER (ORDER BY ord) AS place FROM accepted) JOIN result USING (item)"
         " WHERE place % ? = 1 OR ? = 1 ORDER BY place",
@@ -38,15 +41,15 @@ def drawn(ledger: Ledger, count: int) -> Iterable[Trajectory]:
         yield Trajectory.from_row(ledger.body(stored)["trajectory"])
 
 
-def figures(trajectories: Iterable[Trajectory], seeds: list[Trajectory]) -> dict[str, Any]:
+def measure_diversity(trajectories: Iterable[Trajectory], seeds: list[Trajectory]) -> dict[str, Any]:
     found = Diversity(seeds)
     for t in trajectories:
         found.add(t)
     return found.finish()
 
 
-def lines(facts: RunFacts) -> list[tuple[str, str]]:
-    """(name, the accepted ones' figure with the seeds' in brackets); the page shows the same."""
+def list_variety_lines(facts: RunFacts) -> list[tuple[str, str]]:
+    """List (name, figure of the accepted trajectories with the seeds' in brackets), for the terminal and the page."""
     if not facts.variety:
         return []
     new, old = facts.variety["accepted"], facts.variety["seeds"]
@@ -68,27 +71,27 @@ def lines(facts: RunFacts) -> list[tuple[str, str]]:
         ("optional_arguments", "optional arguments used"),
         ("enum_values", "enum values used"),
     ):
-        found.append((name, f"{used(new, kind)} ({used(old, kind)})"))
+        found.append((name, f"{format_coverage(new, kind)} ({format_coverage(old, kind)})"))
     found.append(
         (
             "parallel, declined",
-            f"{percent(new, 'parallel')}, {percent(new, 'declined')} ({percent(old, 'parallel')}, {percent(old, 'declined')})",
+            f"{format_percent(new, 'parallel')}, {format_percent(new, 'declined')} ({format_percent(old, 'parallel')}, {format_percent(old, 'declined')})",
         )
     )
-    liked = find_grown_values(new["favourites"], old["favourites"])[:LIKED]
-    if liked:
+    grown = find_grown_values(new["favourites"], old["favourites"])[:MOST_VALUES]
+    if grown:
         shown = (
-            f"{row['tool']}.{row['argument']} {row['value']} in {row['share']:.0%} ({row['was']:.0%})" for row in liked
+            f"{row['tool']}.{row['argument']} {row['value']} in {row['share']:.0%} ({row['was']:.0%})" for row in grown
         )
-        found.append(("favourite values", ", ".join(shown)))
+        found.append(("over-represented values", ", ".join(shown)))
     return found
 
 
-def used(told: dict[str, Any], kind: str) -> str:
-    packs = told["coverage"].values()
+def format_coverage(measured: dict[str, Any], kind: str) -> str:
+    packs = measured["coverage"].values()
     return f"{sum(pack[kind]['used'] for pack in packs):,} of {sum(pack[kind]['possible'] for pack in packs):,}"
 
 
-def percent(told: dict[str, Any], name: str) -> str:
-    share = told["shares"][name]
+def format_percent(measured: dict[str, Any], name: str) -> str:
+    share = measured["shares"][name]
     return "–" if share is None else f"{share:.0%}"

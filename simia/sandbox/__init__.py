@@ -1,1 +1,1 @@
-"""Run code that nobody vouches for: the walls (probe, jail), the process that forks workers (zygote), the workers, limits."""
+"""Run untrusted code: isolation, the process that forks workers (zygote), workers, limits."""

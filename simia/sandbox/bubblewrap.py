@@ -1,4 +1,4 @@
-"""The command line of the walls: which files a worker sees, and nothing else.
+"""The command line of the sandbox: which files a worker sees, and nothing else.
 
 Read-only: the system's programs and libraries, the interpreter with its packages, a few files of ours, the pack. No home,
 no /etc but the linker's cache, no host /proc, no network, no writable place at all (/tmp is there, empty and read-only),
@@ -67,23 +67,23 @@ class PrivateFolder:
 
 @dataclass(frozen=True)
 class BubblewrapSandbox:
-    """Walls and what is let in: (path outside, path inside), read-only. `room`: for a sandbox of an episode's own."""
+    """The isolation and the files that are visible: (path outside, path inside), read-only. `room`: for a sandbox of an episode's own."""
 
-    walls: Isolation
+    isolation: Isolation
     binds: tuple[tuple[str, str], ...]
     environment: dict[str, str] = field(default_factory=lambda: dict(ENVIRONMENT))
     room: PrivateFolder | None = None
 
     def command(self, inner: Sequence[str], program: int | None = None) -> list[str]:
-        """`inner` inside the walls. Its descriptors are inherited; descriptors are the only way out. `program`: a descriptor of the
+        """`inner` inside the sandbox. Its descriptors are inherited; descriptors are the only way out. `program`: a descriptor of the
         system call filter that holds for process 1 of the sandbox, which is bubblewrap's own, and for `inner`."""
         inner = [*([] if program is None else ["--seccomp", str(program)]), "--", *inner]
         if self.room is not None:
             return self._build_private_command(self.room, inner)
-        bwrap = self.walls.bwrap or "bwrap"
+        bwrap = self.isolation.bwrap or "bwrap"
         private = ["--unshare-all", "--unshare-user", *APART, "--chdir", "/", *self._variables()]
         close = ["--remount-ro", "/dev", "--remount-ro", "/tmp", "--remount-ro", "/proc", "--remount-ro", "/"]
-        if not self.walls.outer:
+        if not self.isolation.outer:
             files = [*self.build_layout(), "--tmpfs", "/proc", "--dev", "/dev"]
             return [bwrap, *files, *private, *close, *inner]
         # As root: the outer one sees every file and lays them out; what it runs is nobody, in a pid namespace already.
@@ -95,7 +95,7 @@ class BubblewrapSandbox:
         ]  # fmt: skip
 
     def _build_private_command(self, room: PrivateFolder, inner: Sequence[str]) -> list[str]:
-        bwrap = self.walls.bwrap or "bwrap"
+        bwrap = self.isolation.bwrap or "bwrap"
         whole, size = room.root == "/", ["--size", str(room.size)]
         # The processes of one episode are all that a /proc shows: as root that of the outer one, whose pids are ours alone.
         private = [
@@ -109,7 +109,7 @@ class BubblewrapSandbox:
         ]
         if not room.network:
             private += ["--unshare-net"]
-        if not self.walls.outer:
+        if not self.isolation.outer:
             private += ["--unshare-pid"]
         if whole:
             private += ["--uid", "0", "--gid", "0", "--cap-drop", "ALL"]
@@ -126,16 +126,16 @@ class BubblewrapSandbox:
             laid = [
                 *(
                     ["--ro-bind", "/", "/", *tmp, *self.bind_again_under("/tmp")]
-                    if self.walls.outer
+                    if self.isolation.outer
                     else self.build_layout(tmp=tmp)
                 ),
                 *rooms,
             ]
             close = [*shared, "--remount-ro", "/"]
-        if not self.walls.outer:
+        if not self.isolation.outer:
             # Process 1 is of the same user as the programs and has no limits of its own: its memory must not be theirs to write.
             first = ["--proc", "/proc", "--tmpfs", "/proc/1", "--remount-ro", "/proc/1"]
-            proc = first if self.walls.proc else ["--tmpfs", "/proc"]
+            proc = first if self.isolation.proc else ["--tmpfs", "/proc"]
             return [bwrap, *laid, *proc, "--dev", "/dev", *private, *close, *inner]
         files = [*self.build_layout(), "--proc", "/proc", "--dev", "/dev"]
         files += [] if whole else ["--perms", "0755", "--dir", room.root]
@@ -150,7 +150,7 @@ class BubblewrapSandbox:
 
     def _whole(self, size: list[str]) -> list[str]:
         """The binds in a root that can be written to. Who may write there must not replace the system: what lies above a bind is
-        a file system of its own, since a folder could be renamed and made anew, and the system's links are binds."""
+        a file system of its own, since a folder could be renamed and recreated, and the system's links are binds."""
         words: list[str] = []
         for folder in self.parents():
             words += [*size, "--perms", "1777" if folder == "/tmp" else "0755", "--tmpfs", folder]
@@ -165,7 +165,7 @@ class BubblewrapSandbox:
         return words
 
     def _spread_binds(self) -> list[tuple[str, str]]:
-        binds = [(path, path) for path in self.list_inside()] if self.walls.outer else self.binds
+        binds = [(path, path) for path in self.list_inside()] if self.isolation.outer else self.binds
         return sorted((pair for bind in binds for pair in spread_usr(*bind)), key=lambda pair: pair[1])
 
     def parents(self) -> list[str]:
@@ -241,7 +241,7 @@ def keep_outermost(paths: Iterable[str]) -> list[str]:
 
 def list_interpreter_paths(python: str) -> list[str]:
     """The folders that an interpreter needs to run: its prefix, and the one that it was made from. It is not asked, since that
-    would run it outside the walls: a virtual environment's own file says where it comes from."""
+    would run it outside the sandbox: a virtual environment's own file says where it comes from."""
     if python == sys.executable:
         import sysconfig
 

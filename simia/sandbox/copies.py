@@ -90,7 +90,7 @@ def holds_leftovers(pack: Path) -> bool:
 
 
 def is_readable_by_all(path: Path) -> bool:
-    """Whether anybody may read it; a link counts for itself. Sockets, pipes and devices are nobody's to see."""
+    """Check whether all users may read it; links are not followed. Sockets, pipes and devices are never shown."""
     need = 0o005 if path.is_dir() else 0o004
     return path.lstat().st_mode & need == need and is_ordinary(path)
 

@@ -1,4 +1,4 @@
-"""Which files of the host a sandbox may show: what is refused even when whoever opens a pack grants it.
+"""Decide which files of the host a sandbox may expose; some are refused even if the user grants them.
 
 A grant is read-only. It never covers a home or a parent of one, credentials, the kernel's file systems, or a folder that holds a
 socket, a named pipe or a device: a read-only mount does not stop a connection to a socket, nor a write to a pipe.

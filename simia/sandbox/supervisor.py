@@ -99,7 +99,7 @@ class Supervisor:
         self.forget()
 
     def forget(self) -> None:
-        """Begin anew: in a fork the thread is gone, its lock could be held for ever, and the sandboxes are the parent's."""
+        """Reset: in a fork the thread is gone, its lock could be held for ever, and the sandboxes are the parent's."""
         self._watched: set[WatchedSandbox] = set()
         self._change = threading.Condition()
         self._thread: threading.Thread | None = None

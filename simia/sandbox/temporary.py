@@ -1,7 +1,7 @@
 """Folders for as long as this process lives. One that was killed could not remove its own: the next process does.
 
-The kernel lets go of a lock when its holder dies, so a folder that can be locked belongs to nobody. A process that forked keeps
-the lock until its last child ends, and whoever is about to lock a new folder is given a minute.
+The kernel lets go of a lock when its holder dies, so a folder that can be locked has no owner. A process that forked keeps
+the lock until its last child ends, and a process has a minute to lock its new folder.
 
 What a sandbox reads (copies of packs, simia's own files) lies in one folder that only its owner can enter. The copies in it can be
 read by all, since workers run as nobody where simia runs as root: the sandbox's files are laid out by root, which may enter.

@@ -197,7 +197,7 @@ class WorkerSlot:
     """A place for a worker: when one is lost the next takes it, under a higher generation, and its episodes are built again."""
 
     def __init__(self, zygote: ForkServer, *, isolated: bool, own: bool = False) -> None:
-        """`own`: the sandbox is this slot's alone, ends with its worker, and is made anew for the next."""
+        """`own`: the sandbox is this slot's alone, ends with its worker, and is recreated for the next."""
         self._zygote, self._isolated, self._own = zygote, isolated, own
         self._worker: Worker | None = None
         self._guard = asyncio.Lock()

@@ -232,12 +232,12 @@ class ForkServer:
         environment = {**ENVIRONMENT, **({"PYTHONPATH": packages} if packages else {})}
         if self.unsafe:
             return [python, "-s", "-P", "-B", f"{lib}/{MAIN}", str(descriptor)], environment
-        walls = probe.require_isolation()
+        isolation = probe.require_isolation()
         needed = [*list_interpreter_paths(python), str(Path(python).parent.parent), *([packages] if packages else [])]
         for path in () if self.tools else (*needed, str(self.pack)):  # a twin shows what was checked already
             if not is_shown(path) and (reason := explain_broad(os.path.realpath(path))):
                 raise UserError(f"{self.pack.name}: the sandbox would show {path}: {reason}")
-        system = [path for path, _ in list_system_binds(walls.bwrap or "")]
+        system = [path for path, _ in list_system_binds(isolation.bwrap or "")]
         names = [name for name in NAMES if self.room and self.room.network and os.path.exists(name)]
         outside = {path: path for path in map(os.path.normpath, [*system, *needed, *self.needs, *names])}
         outside |= {inside: path for path, inside in self.granted if inside not in outside}
@@ -253,7 +253,7 @@ class ForkServer:
             binds += [(f"{lib}/empty", path) for path in folders]
         if self.room:
             environment |= {"HOME": "/root" if self.room.root == "/" else self.room.root}
-        jail = BubblewrapSandbox(walls, tuple(binds), environment, self.room)
+        jail = BubblewrapSandbox(isolation, tuple(binds), environment, self.room)
         self._parents = jail.parents()
         # Not -I, which would ignore PYTHONHASHSEED; the environment inside is ours alone, so -s -P isolate as much.
         return jail.command([python, "-s", "-P", "-B", f"{LIB}/{MAIN}", str(descriptor)], program), {}
@@ -265,7 +265,7 @@ class ForkServer:
         return not self.granted and not (self.room and self.room.network)
 
     def _root(self) -> str | None:
-        """The episode's private folder. Without walls it is one of ours; the whole root is nobody's then."""
+        """The episode's private folder. Without a sandbox it is a temporary folder, and the root cannot be writable."""
         if self.room is None or not self.unsafe:
             return self.room.root if self.room else None
         if self._folder is None:

@@ -2,7 +2,7 @@
 
 uvicorn waits for ever for a request's headers and body, and an ASGI application for a WebSocket's next message. Here each of these
 waits has an end. What the server itself takes (a step of a slow model) counts for nothing: only waiting for the client does.
-A WebSocket whose peer is gone without a word is found by pings that nobody answers.
+A WebSocket whose peer has vanished is detected by unanswered pings.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@
 The reward comes with `done`; it is None where the episode was aborted, and `observation["end"]` says which of the three endings it was.
 OpenEnv's stateless routes (POST /reset, /step, GET /state) would throw an episode away with every request, so they are left out, and
 so are sessions by /mcp, which no connection holds. A seat ends with its connection, or when nothing was heard for the time of its
-lease. Imports openenv, which is in the environment of whoever serves.
+lease. Imports openenv, which the server's environment must have.
 """
 
 from __future__ import annotations

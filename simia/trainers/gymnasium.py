@@ -10,7 +10,7 @@ it is 0.0, `truncated`, and `info["aborted"]` is True; mask it by that, for it i
 aborted episode lacks. Several at once: `SyncVectorEnv`; `AsyncVectorEnv` with `shared_memory=False`, for that one holds only listed
 characters. Cut episodes by the stage's `episode.turns`, which scores them; a `TimeLimit` would end them unjudged.
 
-Imports gymnasium, which is in the environment of whoever uses this.
+Imports gymnasium, which the user's environment must have.
 """
 
 from __future__ import annotations

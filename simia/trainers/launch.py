@@ -25,7 +25,7 @@ from simia.task import Task
 @dataclass
 class Launch:
     """`env` is added to the process's own; `notes` are said before it starts; `prepare` writes what it reads, and is called by a
-    start alone: whoever only looks must not write over the files of a run."""
+    start alone: a dry run must not overwrite the files of a run."""
 
     command: list[str]
     cwd: Path | None = None
@@ -37,7 +37,7 @@ class Launch:
     check_at_start: bool = False
     """Whether a start asks it too, for a trainer that would say it late."""
     before: list[str] | None = None
-    """Words of a command of simia's own that comes first, in this process: whoever stops it leaves no child behind."""
+    """Words of a command of simia's own that comes first, in this process, so that stopping it leaves no child behind."""
 
     def __post_init__(self) -> None:
         # Neither the trainer nor a process that it starts imports from the folder it is started in. Python 3.10 knows no such

@@ -110,7 +110,7 @@ def launch_named_run(name: str, changes: dict[str, Any], python: Path | None) ->
     out = Path(str(ours.get("out", f"data/{name}-{model}")))
     if (out / TRAIN).is_file() and not is_empty(out / DATA):
         made = launch_exported(out, theirs, python)
-        made.notes.insert(0, f"{name}: {out} is there already and is trained on (remove it to export anew)")
+        made.notes.insert(0, f"{name}: {out} exists and is used (remove it to export again)")
         return made
     runs = Path(str(ours.get("runs", "runs")))
     data = find_sources(name, run, ours.get("data"), runs)

@@ -7,7 +7,7 @@ The reward comes with the end. SkyRL adds up floats and has no place for a missi
 `aborted` in its metadata and in `get_metrics`, and a trainer that reads neither takes it for a failure. `max_turns` of the generator
 cuts an episode and has it scored; what its token limit cuts is never shown to the environment, so keep that one out of reach.
 
-Imports skyrl_gym, which is in the environment of whoever uses this.
+Imports skyrl_gym, which the user's environment must have.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def register(stage: Stage, name: str = NAME, *, store: str | Path | None = None)
     """Rows whose `env_class` is this name play this stage; the environment stays open until the process ends. `store`: a folder
     of paid replies, as `open_environment` takes it."""
     kept = Path(store) if store else None
-    _kept.append(share_environment(stage, store=kept))  # between two episodes nobody else may hold it
+    _kept.append(share_environment(stage, store=kept))  # keeps it open between two episodes
     skyrl_gym.register(id=name, entry_point="simia.trainers.skyrl:PackEnv", kwargs={"stage": stage, "store": kept})
 
 

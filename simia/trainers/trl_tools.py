@@ -46,7 +46,7 @@ def tool_rows(environment: Environment, split: str | None = None) -> list[dict[s
 
 
 def tools_reward(
-    *, completions: Sequence[Any], environments: Sequence[Tools], trainer_state: Any = None, **_: Any
+    *, completions: Sequence[Any], environments: Sequence[TrlTools], trainer_state: Any = None, **_: Any
 ) -> list[float | None]:
     """The reward function that goes with the factory: hands each policy's last words to its episode, ends it, scores it.
 
@@ -69,7 +69,7 @@ def environment_factory(
     trainer: Callable[[], Any] | None = None,
     name: str = "",
     on_trajectory: Callable[[Trajectory], None] | None = None,
-) -> Callable[[], Tools]:
+) -> Callable[[], TrlTools]:
     """What GRPOTrainer takes as `environment_factory`; its instances share the opened environment and its one pack.
 
     Episodes of one task in one batch are a group. `trainer` gives the GRPOTrainer once it is made: groups are then named by its
@@ -77,7 +77,7 @@ def environment_factory(
     over kept replies needs another `name`, which goes before the groups' names, or it would be told again what the first batches
     were told. Raises `UserError` for a tool that no Python method can stand for.
     """
-    made: list[Tools] = []
+    made: list[TrlTools] = []
     batches = Counter[str]()
     batch = ""
 
@@ -88,7 +88,7 @@ def environment_factory(
             return f"{name}{batches[step]}"
         return f"{name}{step}" if batches[step] == 1 else f"{name}{step}.{batches[step]}"  # evaluation has many a step
 
-    class Opened(Tools):
+    class Opened(TrlTools):
         def _group(self, task: str) -> str:
             nonlocal batch
             if self is made[0]:  # TRL gives out its instances in their order: the first one opens each batch
@@ -103,7 +103,7 @@ def environment_factory(
     for tool in environment.pack.tools:
         setattr(Opened, tool.name, make_method(tool))
 
-    def factory() -> Tools:
+    def factory() -> TrlTools:
         made.append(Opened(environment, seed, on_trajectory))
         made[-1]._number = len(made)
         return made[-1]
@@ -111,7 +111,7 @@ def environment_factory(
     return factory
 
 
-class Tools:
+class TrlTools:
     """One conversation at a time; a subclass has the pack's tools as methods. TRL takes every public method for a tool."""
 
     def __init__(
@@ -190,7 +190,7 @@ def make_method(tool: ToolSpec) -> Callable[..., str]:
             ) from None
         lines.append(f"    {name}: {describe_argument(name, schema, told)}")
 
-    def method(self: Tools, /, **arguments: Any) -> str:
+    def method(self: TrlTools, /, **arguments: Any) -> str:
         return self._call(tool.name, arguments)
 
     method.__name__ = method.__qualname__ = tool.name

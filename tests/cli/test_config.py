@@ -10,8 +10,8 @@ import pytest
 from pydantic import BaseModel
 from typer.testing import CliRunner
 
-from simia.cli import build
-from simia.cli.config import MODELS, find_model, find_names, load_model
+from simia.cli import build_app
+from simia.cli.config import MODELS, find_config_model, list_config_names, load_config_model
 from simia.config import load_config
 from simia.config_listing import list_settings
 from simia.errors import UserError
@@ -22,7 +22,7 @@ Show = Callable[..., list[str]]
 @pytest.fixture
 def show() -> Show:
     def run(*words: str) -> list[str]:
-        done = CliRunner().invoke(build(), ["config", *words], catch_exceptions=False)
+        done = CliRunner().invoke(build_app(), ["config", *words], catch_exceptions=False)
         assert done.exit_code == 0, done.output
         return str(done.stdout).splitlines()
 
@@ -65,9 +65,9 @@ def test_kinds_are_listed_once(show: Show) -> None:
     assert sum("base_url" in line for line in lines) == 1 + sum("base_url" in line for line in lines if line[0] == " ")
 
 
-@pytest.mark.parametrize("name", find_names())
+@pytest.mark.parametrize("name", list_config_names())
 def test_no_setting_is_left_out(name: str) -> None:
-    config = load_config(find_model(name), name)
+    config = load_config(find_config_model(name), name)
     listed = {each.name: each for each in list_settings(type(config), config)}
     assert {key for key, each in listed.items() if each.value is not None} == leaves(config).keys()
     assert [each.name for each in listed.values() if not each.description and "." not in each.name] == []
@@ -75,7 +75,7 @@ def test_no_setting_is_left_out(name: str) -> None:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_every_name_has_defaults(name: str) -> None:
-    model = load_model(name)
+    model = load_config_model(name)
     assert {each.name.partition(".")[0] for each in list_settings(model)} == set(model.model_fields)
 
 
@@ -87,4 +87,4 @@ def test_the_kind_of_a_users_file_is_recognised(tmp_path: Path, show: Show) -> N
 
 def test_a_trainers_own_config_is_refused() -> None:
     with pytest.raises(UserError, match=r"verl/simia.yaml has no setting of simia"):
-        find_model("verl/simia")
+        find_config_model("verl/simia")

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from simia.cli import build
+from simia.cli import build_app
 from simia.errors import UserError
 from simia.trainers.versions import NEEDS, is_in_range
 from simia.venvs import RECIPES
@@ -24,7 +24,7 @@ LLAMAFACTORY = {
 
 
 def doctor(*arguments: str) -> str:
-    done = CliRunner().invoke(build(), ["doctor", *arguments], catch_exceptions=False)
+    done = CliRunner().invoke(build_app(), ["doctor", *arguments], catch_exceptions=False)
     assert done.exit_code == 0
     return done.output
 

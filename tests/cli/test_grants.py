@@ -8,7 +8,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner, Result
 
-from simia.cli import build
+from simia.cli import build_app
 from simia.errors import UserError
 from tests.sandbox.making import notes_pack
 
@@ -37,7 +37,7 @@ def ask_for(pack: Path, **asked: object) -> None:
 
 
 def simia(*words: str) -> Result:
-    return CliRunner().invoke(build(), list(words))
+    return CliRunner().invoke(build_app(), list(words))
 
 
 def refused(words: list[str], pack: Path) -> str:

@@ -14,7 +14,7 @@ import yaml
 from typer.testing import CliRunner
 
 from simia.amplification.settings import AmplifyConfig
-from simia.cli import build, train
+from simia.cli import build_app, train
 from simia.config import load_config
 from simia.errors import UserError
 from simia.exporting import CardFacts, export
@@ -37,7 +37,7 @@ def _unasked(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def dry(*arguments: str | Path) -> tuple[list[str], str]:
     """The notes, and the line that would be run."""
-    done = CliRunner().invoke(build(), ["train", *map(str, arguments), "--dry-run"], catch_exceptions=False)
+    done = CliRunner().invoke(build_app(), ["train", *map(str, arguments), "--dry-run"], catch_exceptions=False)
     assert done.exit_code == 0, done.output
     *notes, line = done.output.splitlines()
     return notes, line
@@ -160,7 +160,7 @@ def test_a_named_run_with_data_exports_and_trains(
     assert written["model_name_or_path"] == "Qwen/Qwen3-8B"
     assert shlex.split(second)[2:8] == ["-P", "-m", "simia", "train", "llamafactory", "data/simia-joint-qwen3-8b"]
     notes, line = dry("llamafactory", "simia-joint", *given)
-    assert "is there already and is trained on" in notes[0]
+    assert "exists and is used" in notes[0]
     assert line.endswith("train train.yaml deepspeed=null max_steps=5")
 
 
@@ -236,7 +236,7 @@ def test_a_start_asks_where_the_trainer_would_say_it_late(
     for config, more in ((folder, []), ("simia-joint", ["--model", "qwen3-8b", "--set", f"data=[{pack}]"])):
         words = ["train", "llamafactory", str(config), *more, *PLAIN]
         with pytest.raises(UserError, match=r"^LLaMA-Factory does not start in "):  # for it is made up
-            CliRunner().invoke(build(), words, catch_exceptions=False)
+            CliRunner().invoke(build_app(), words, catch_exceptions=False)
     assert not (tmp_path / "data").exists()
 
 
@@ -249,7 +249,7 @@ def test_a_named_run_is_exported_in_this_process_and_then_started(
     monkeypatch.setattr(train, "exec_trainer", became.append)
     words = ["train", "llamafactory", "simia-joint", "--model", "qwen3-8b", *PLAIN, "--set"]
     pack = str(Pack.load("office").root)
-    CliRunner().invoke(build(), [*words, f"data=[{pack}]"], catch_exceptions=False)
+    CliRunner().invoke(build_app(), [*words, f"data=[{pack}]"], catch_exceptions=False)
     assert Path("data/simia-joint-qwen3-8b/data.jsonl").stat().st_size
     assert became[0].command[1:6] == ["-P", "-m", "simia", "train", "llamafactory"]
     # What stands in the way of a new export: nothing that no row came out of.
@@ -258,7 +258,7 @@ def test_a_named_run_is_exported_in_this_process_and_then_started(
     bare = tmp_path / "bare.jsonl"
     bare.touch()
     with pytest.raises(UserError, match="no row was written"):
-        CliRunner().invoke(build(), [*words, f"data={bare}", "--set", "out=other"], catch_exceptions=False)
+        CliRunner().invoke(build_app(), [*words, f"data={bare}", "--set", "out=other"], catch_exceptions=False)
     assert len(became) == 1, "nothing to train on"
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from simia.cli import build
+from simia.cli import build_app
 from simia.errors import Code, UserError
 from simia.evaluation.calibration import calibrate_judge
 from simia.importers import tau2
@@ -92,7 +92,7 @@ async def test_a_prompt_that_changed_has_no_verdict(tmp_path: Path) -> None:
 def test_the_command_compares_rollouts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     small(tmp_path / "todos")
-    runner, app = CliRunner(), build()
+    runner, app = CliRunner(), build_app()
     for agent in ("reference", "nothing"):
         assert runner.invoke(app, ["rollout", "todos", "--agent", agent, "--name", agent]).exit_code == 0
     endpoint = FakeEndpoint("--respond", "tests.replies:stage")  # it passes everything
@@ -127,7 +127,7 @@ def test_one_cap_holds_for_all_rollouts_and_a_stop_by_it_is_said(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     small(tmp_path / "todos")
-    runner, app = CliRunner(), build()
+    runner, app = CliRunner(), build_app()
     agents = ("reference", "nothing", "canned")
     for agent in agents:
         assert runner.invoke(app, ["rollout", "todos", "--agent", agent, "--name", agent]).exit_code == 0
@@ -153,7 +153,7 @@ def test_one_cap_holds_for_all_rollouts_and_a_stop_by_it_is_said(
 def test_what_the_rules_left_open_is_not_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     small(tmp_path / "todos")
-    runner, app = CliRunner(), build()
+    runner, app = CliRunner(), build_app()
     assert runner.invoke(app, ["rollout", "todos", "--agent", "reference", "--name", "r"]).exit_code == 0
     run = Run.open(Path("runs"), "r")
     item = next(iter(run.ledger.items()))
@@ -180,7 +180,7 @@ def test_a_shadow_rollout_is_rewarded_by_rules_and_a_dead_judge_is_said(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     small(tmp_path / "todos")
-    runner, app = CliRunner(), build()
+    runner, app = CliRunner(), build_app()
     endpoint = FakeEndpoint("--respond", "tests.replies:stage")
     model = ["--set", "llm.model=m", "--set", "limits.retries=0", "--set"]
     try:
@@ -189,7 +189,7 @@ def test_a_shadow_rollout_is_rewarded_by_rules_and_a_dead_judge_is_said(
         assert runner.invoke(app, [*words, "reward=oracle", "--name", "judged"]).exit_code == 0
         dead = runner.invoke(app, ["reward", "calibrate", "shadow", *model, "llm.base_url=http://127.0.0.1:9/v1"])
         assert dead.exit_code == 1, (dead.output, dead.exception)
-        assert "no verdict came: connection: " in dead.output
+        assert "no verdict was received: connection: " in dead.output
         done = runner.invoke(app, ["reward", "calibrate", "shadow", *model, f"llm.base_url={endpoint.url}"])
         assert done.exit_code == 0, (done.output, done.exception)
         assert "shadow: 2 judged, 0 without a verdict" in done.output

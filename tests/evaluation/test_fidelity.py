@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from simia.cli import build
+from simia.cli import build_app
 from simia.cli.fidelity import print_fidelity
 from simia.envs.worlds.change_distance import change_distance
 from simia.errors import UserError
 from simia.evaluation.chained_tasks import chain_tasks, make_chained_pack
 from simia.evaluation.fidelity import estimate_gain, infer_shape, measure_fidelity
 from simia.pack import Pack
-from simia.report.plot import Dot, Line, Panel, svg
+from simia.report.plot import PlotDot, PlotLine, PlotPanel, render_svg
 from simia.task import Action, Task
 from simia.tool import ToolSpec
 from tests.fake_endpoint import FakeEndpoint
@@ -244,11 +244,11 @@ def test_a_call_that_ends_the_episode_is_made_last() -> None:
 
 def test_a_plot_is_well_formed_and_shows_what_it_was_given() -> None:
     panels = [
-        Panel("F1 & more", dots=[Dot("a < b", 0.5, 0.25, 1.5), Dot("c", 0.0, 0.0, 0.0, 7)]),
-        Panel("astray", lines=[Line("x", [(1, 0.0), (2, 1.0)]), Line("y", [(1, 0.5)], 1)]),
+        PlotPanel("F1 & more", dots=[PlotDot("a < b", 0.5, 0.25, 1.5), PlotDot("c", 0.0, 0.0, 0.0, 7)]),
+        PlotPanel("astray", lines=[PlotLine("x", [(1, 0.0), (2, 1.0)]), PlotLine("y", [(1, 0.5)], 1)]),
     ]
-    drawn = svg(panels)
-    assert drawn == svg(panels)
+    drawn = render_svg(panels)
+    assert drawn == render_svg(panels)
     root = ElementTree.fromstring(drawn)
     name = "{http://www.w3.org/2000/svg}"
     words = [each.text for each in root.iter(f"{name}text")]
@@ -304,19 +304,19 @@ def test_the_command_plays_each_kind_once_and_tells_the_rows(tmp_path: Path, mon
             "--set",
             "llm.model=m",
         ]
-        done = CliRunner().invoke(build(), words)
+        done = CliRunner().invoke(build_app(), words)
         assert done.exit_code == 0, (done.output, done.exception)
         for kind in ("schema", "reference", "state"):
             assert done.output.count(f"│ {kind} ") == 2
         asked = len(endpoint.requests)
         assert asked > 0
-        again = CliRunner().invoke(build(), words)
+        again = CliRunner().invoke(build_app(), words)
         assert again.output == done.output
         assert len(endpoint.requests) == asked
-        other = CliRunner().invoke(build(), [*words, "--set", "backend_settings.context=9000"])
+        other = CliRunner().invoke(build_app(), [*words, "--set", "backend_settings.context=9000"])
         assert isinstance(other.exception, UserError)
         assert "context: None → 9000: give these runs a --name" in str(other.exception)
-        free = CliRunner().invoke(build(), [*words, "--no-forced", "--knowledge", "schema"])
+        free = CliRunner().invoke(build_app(), [*words, "--no-forced", "--knowledge", "schema"])
         assert free.exit_code == 0, free.output
         assert re.search(r"│ schema +│ no .*[01]\.\d{3} +│$", free.output, re.M), free.output  # how far astray
         kept = json.loads((tmp_path / "runs/fidelity-todos/fidelity.json").read_text())
@@ -327,7 +327,7 @@ def test_the_command_plays_each_kind_once_and_tells_the_rows(tmp_path: Path, mon
             drawn = (tmp_path / f"runs/fidelity-todos{manner}/fidelity.svg").read_text()
             assert drawn.count('font-weight="600"') >= panels
             assert "schema, no ledger" in drawn
-        long = CliRunner().invoke(build(), [*words, "--chain", "3", "--knowledge", "schema"])
+        long = CliRunner().invoke(build_app(), [*words, "--chain", "3", "--knowledge", "schema"])
         assert long.exit_code == 0, long.output
         kept = json.loads((tmp_path / "runs/fidelity-todos-chain3/fidelity.json").read_text())
         assert all(each["again"] > 0 for each in kept["rows"])
@@ -346,7 +346,7 @@ def test_a_lost_call_is_asked_again_and_a_raised_budget_is_heard(
         words = ["fidelity", "todos", "--knowledge", "schema", "--name", name]
         for each in (f"llm.base_url={endpoint.url}", "llm.model=m", "limits.retries=0", *settings):
             words += ["--set", each]
-        return CliRunner().invoke(build(), words)
+        return CliRunner().invoke(build_app(), words)
 
     def lost() -> int:
         rows = json.loads((tmp_path / "runs/fidelity-todos/fidelity.json").read_text())["rows"]
@@ -382,11 +382,11 @@ def test_an_answer_that_cannot_be_read_is_final(tmp_path: Path, monkeypatch: pyt
     try:
         words = ["fidelity", "todos", "--limit", "1", "--knowledge", "schema"]
         words += ["--set", f"llm.base_url={endpoint.url}", "--set", "llm.model=m"]
-        done = CliRunner().invoke(build(), words)
+        done = CliRunner().invoke(build_app(), words)
         assert done.exit_code == 0, done.output
         assert "calls without an answer: no figure counts them" in done.output
         asked = len(endpoint.requests)
-        assert CliRunner().invoke(build(), words).exit_code == 0
+        assert CliRunner().invoke(build_app(), words).exit_code == 0
         assert len(endpoint.requests) == asked
     finally:
         endpoint.stop()
@@ -396,7 +396,7 @@ def test_a_dead_endpoint_is_said_after_the_first_row(tmp_path: Path, monkeypatch
     monkeypatch.chdir(tmp_path)
     small(tmp_path / "todos")
     words = ["fidelity", "todos", "--limit", "1", "--set", "llm.model=m", "--set", "limits.retries=0"]
-    done = CliRunner().invoke(build(), [*words, "--set", "llm.base_url=http://127.0.0.1:9/v1"])
+    done = CliRunner().invoke(build_app(), [*words, "--set", "llm.base_url=http://127.0.0.1:9/v1"])
     assert done.exit_code == 1, (done.output, done.exception)
     assert "schema, ledger: no call was answered: " in done.output
     assert "connection" in done.output
@@ -404,13 +404,13 @@ def test_a_dead_endpoint_is_said_after_the_first_row(tmp_path: Path, monkeypatch
     assert [path.parent.name for path in (tmp_path / "runs").glob("*/ledger.db")] == ["fidelity-todos-schema"]
     endpoint = FakeEndpoint("--respond", "tests.replies:stage")
     try:
-        again = CliRunner().invoke(build(), [*words, "--set", f"llm.base_url={endpoint.url}"])
+        again = CliRunner().invoke(build_app(), [*words, "--set", f"llm.base_url={endpoint.url}"])
         assert again.exit_code == 0, (again.output, again.exception)
         assert "schema, ledger: " in again.output
         assert ", 0 lost, F1 " in again.output
-        listed = CliRunner().invoke(build(), ["runs", "list"])
+        listed = CliRunner().invoke(build_app(), ["runs", "list"])
         assert "not shown: 6 of simia fidelity" in listed.output
-        assert CliRunner().invoke(build(), ["runs", "list", "--all"]).output.count("complete") == 6
+        assert CliRunner().invoke(build_app(), ["runs", "list", "--all"]).output.count("complete") == 6
     finally:
         endpoint.stop()
 

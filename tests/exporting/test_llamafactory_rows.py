@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from simia.errors import Code
-from simia.formats.llamafactory import UntrainableError, convert_conversation, list_segment_ends, write
+from simia.formats.llamafactory import UntrainableError, convert_conversation, list_segment_ends, write_row
 from simia.tool import ToolSpec
 from simia.trajectory import Message, ToolCall, Trajectory
 
@@ -37,17 +37,17 @@ def talk(*messages: Message, **fields: Any) -> Trajectory:
 
 
 def values(t: Trajectory, **options: Any) -> list[tuple[str, str]]:
-    return [(turn["from"], turn["value"]) for turn in write(t, **options)["conversations"]]
+    return [(turn["from"], turn["value"]) for turn in write_row(t, **options)["conversations"]]
 
 
 def test_roles_and_head() -> None:
     t = talk(user("a"), agent(None, call({"x": 1})), tool("b"), agent("c"))
-    row = write(t)
+    row = write_row(t)
     assert [turn["from"] for turn in row["conversations"]] == ["human", "function_call", "observation", "gpt"]
     assert row["system"] == "S"
     assert json.loads(row["tools"]) == [TOOL.flat()]
     assert (row["id"], row["turn"]) == (t.id, 3)
-    assert write(talk(user(), agent("b"), tools=[]))["tools"] == ""
+    assert write_row(talk(user(), agent("b"), tools=[]))["tools"] == ""
 
 
 def test_calls_alone_beside_text_and_in_parallel() -> None:
@@ -100,20 +100,20 @@ def test_a_turn_that_must_not_be_trained_is_history_only() -> None:
     assert list_segment_ends(c) == [4, 6]
     assert [turn["value"] for turn in c.row(4)["conversations"]] == ["a", "no", "b", "yes"]
     with pytest.raises(UntrainableError, match="segment=turns"):
-        write(t)
+        write_row(t)
 
 
 def test_a_trailing_turn_of_the_environment_spoils_whole_rows_only() -> None:
     t = talk(user("a"), agent("b"), user("c"))
     assert list_segment_ends(convert_conversation(t)) == [2]
     with pytest.raises(UntrainableError) as refused:
-        write(t)
+        write_row(t)
     assert refused.value.issue.code == Code.BAD_ENDING
 
 
 @pytest.mark.parametrize("system", [None, ""])
 def test_a_row_without_a_system_text_leaves_it_to_the_template(system: str | None) -> None:
-    assert write(talk(user(), agent("x"), system=system))["system"] == ""
+    assert write_row(talk(user(), agent("x"), system=system))["system"] == ""
 
 
 REFUSED = {

@@ -14,7 +14,7 @@ from hypothesis import given
 from typer.testing import CliRunner
 
 from simia import formats
-from simia.cli import build
+from simia.cli import build_app
 from simia.errors import UserError
 from simia.exporting import CardFacts, export
 from simia.exporting.llamafactory import ModelEntry
@@ -179,10 +179,10 @@ def test_the_command_takes_files_and_says_what_it_left_out(tmp_path: Path) -> No
     with open(names[0], "ab") as file:
         file.write(b'\n{"nonsense": 1}\n')
     arguments = ["export", *names, names[1], "--to", "trl", "--segment", "turns", "--out", str(tmp_path / "out")]
-    result = CliRunner().invoke(build(), arguments)
+    result = CliRunner().invoke(build_app(), arguments)
     assert result.exit_code == 0, result.output
     assert f"from {SHOP + OFFICE} of {SHOP + OFFICE} trajectories" in result.output.replace("\n", " ")
-    assert f"{OFFICE} said what another one says" in result.output
+    assert f"{OFFICE} are duplicates of others" in result.output
     assert f"not read: shop.jsonl, line {SHOP + 1}" in result.output
 
 
@@ -212,7 +212,7 @@ def bare_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         str(root / "runs"),
     ]
     try:
-        done = CliRunner().invoke(build(), [*words, *(word for each in settings for word in ("--set", each))])
+        done = CliRunner().invoke(build_app(), [*words, *(word for each in settings for word in ("--set", each))])
     finally:
         endpoint.stop()
     assert done.exit_code == 0, f"{done.output[-2000:]}{done.exception!r}"
@@ -225,7 +225,7 @@ def test_a_run_without_system_text_exports(bare_run: Path, tmp_path: Path, to: s
     if segment == "turns" and to not in ("llamafactory", "trl"):
         return
     words = ["export", "bare", "--runs", str(bare_run), "--to", to, "--segment", segment, "--out", str(tmp_path)]
-    done = CliRunner().invoke(build(), words)
+    done = CliRunner().invoke(build_app(), words)
     if not TARGETS[to]:  # a suite's rows have no place for other tools, with a system text or without
         assert f"0 rows from 0 of 4 trajectories in {tmp_path}" in done.output
         assert "rows have no place for these tools" in done.output

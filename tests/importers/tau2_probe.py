@@ -297,7 +297,7 @@ def speed(world, rows):
 def main(pack, step):
     name = json.loads((pack / "tau2.json").read_bytes())["domain"]
     started = time.perf_counter()
-    world = load(pack).World(pack)
+    world = load(pack).Tau2World(pack)
     built = time.perf_counter() - started
     domain = importlib.import_module(f"tau2.domains.{name}.environment")
     tasks = {task.id: task for task in domain.get_tasks(None)}

@@ -205,7 +205,7 @@ def test_what_has_no_form_here_is_named(tmp_path: Path) -> None:
         "1 tasks, for evaluation only",
         "neither match nor check",
         "the container image 'ubuntu'",
-        "say where they lie with --scripts",
+        "give their folder with --scripts",
         "in c++ cannot be run here",
         "there is none",
         "does not have a problem's form",
@@ -216,7 +216,7 @@ def test_what_has_no_form_here_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "body", "words"),
-    [("p.json", "{", "no JSON"), ("p.json", "[]", "the files are empty"), ("nowhere.json", None, "cannot be read")],
+    [("p.json", "{", "not JSON"), ("p.json", "[]", "the files are empty"), ("nowhere.json", None, "cannot be read")],
 )
 def test_a_file_that_is_none_is_said_in_a_line(tmp_path: Path, name: str, body: str | None, words: str) -> None:
     if body is not None:

@@ -87,7 +87,7 @@ def test_a_tool_a_line_is_read_and_unusable_ones_are_named(tmp_path: Path) -> No
     assert [tool.name for tool in Pack.load(tmp_path / "pack").tools] == ["weather", "ping"]
     assert "'odd' is left out" in lines[0]
     assert "'weather' stands there twice" in lines[1]
-    assert "no description of ping: a model has only the name to go by" in [str(gap) for gap in missing]
+    assert "no description of ping: a model knows only the name" in [str(gap) for gap in missing]
 
 
 def calls(*steps: tuple[str, dict[str, Any]], system: str | None = None, tools: Any = None) -> dict[str, Any]:
@@ -142,7 +142,7 @@ def test_tools_are_inferred_where_nobody_lists_them(tmp_path: Path) -> None:
     assert [len(seed.tools) for seed in pack.seeds] == [2, 2, 2]
     assert all(not spec.argument_errors(call.arguments or {}) for seed in pack.seeds
                for _, _, call in seed.calls() for spec in pack.tools if spec.name == call.name)  # fmt: skip
-    assert lines[0] == "1 seeds have another system text than the commonest, and keep it"
+    assert lines[0] == "1 seeds keep a system text of their own; the most frequent one is the policy"
     assert "inferred schemas of get_order, note" in missing[0].what
     assert not any(gap.what.startswith(("no seeds", "no policy")) for gap in missing)
 
@@ -169,7 +169,7 @@ def test_tools_that_seeds_list_are_kept_as_they_are_and_others_inferred(tmp_path
     assert [len(seed.tools) for seed in pack.seeds] == [2, 1, 3]
     assert lines[0] == "1 conversations without tools or calls are left out"
     assert lines[1].startswith("seeds give several schemas of weather:")
-    assert "no seed that calls forecast: what is amplified will seldom use them" in map(str, missing)
+    assert "no seed that calls forecast: amplified trajectories will seldom call them" in map(str, missing)
 
 
 def test_every_dialect_is_a_start_and_what_it_makes_can_be_amplified(tmp_path: Path) -> None:

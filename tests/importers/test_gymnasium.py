@@ -164,7 +164,7 @@ def test_actions_bear_names(tmp_path: Path) -> None:
 
 async def test_one_that_does_not_repeat_itself_is_marked_and_can_be_played(tmp_path: Path) -> None:
     pack, lines = await asyncio.to_thread(imported, tmp_path, "Restless-v0", tasks=2)
-    assert lines[0].startswith("Restless-v0 does not repeat itself")
+    assert lines[0].startswith("Restless-v0 is not deterministic")
     assert pack.executable is not None
     assert pack.executable.repeatable is False
     async with await open_environment(pack) as environment:
@@ -211,13 +211,13 @@ def test_what_cannot_be_played_is_one_line(tmp_path: Path, env_id: str, words: s
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        ({"low": 1.0}, "the lowest reward, 1, is to be less than the highest, 1"),
+        ({"low": 1.0}, "the lowest reward, 1, must be less than the highest, 1"),
         ({"tasks": 0}, "at least one task"),
-        ({"modules": ["no such.py"]}, "is no Python file"),
-        ({"modules": ["os; x"]}, "is no module"),
+        ({"modules": ["no such.py"]}, "is not a Python file"),
+        ({"modules": ["os; x"]}, "is not a module"),
         ({"modules": ["nowhere_to_be_found"]}, "No module named 'nowhere_to_be_found'"),
         ({"kwargs": {"tires": 4}}, "unexpected keyword argument"),
-        ({"python": "/no/such/python"}, "is no interpreter that can be run"),
+        ({"python": "/no/such/python"}, "is not an executable interpreter"),
         ({"pip": ["--index-url=http://evil.example.com"]}, "is no package"),
     ],
 )
@@ -231,7 +231,7 @@ def test_a_users_mistake_is_one_line(tmp_path: Path, more: dict[str, Any], words
 def test_the_command_says_what_is_wrong_with_its_json(tmp_path: Path) -> None:
     from simia.cli.imports import app
 
-    for text, words in (("{", "--kwargs is no JSON"), ("[]", "is to be a JSON object")):
+    for text, words in (("{", "--kwargs is not JSON"), ("[]", "must be a JSON object")):
         done = CliRunner().invoke(app, ["gymnasium", "Guess-v0", "--kwargs", text, "--out", str(tmp_path / "x")])
         assert isinstance(done.exception, UserError)
         assert words in str(done.exception)

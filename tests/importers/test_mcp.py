@@ -288,7 +288,7 @@ def test_hostile_tools_are_left_out_with_a_line_each(script: Path, tmp_path: Pat
     left = [line for line in lines if line.startswith("left out")]
     assert len(left) == 8
     assert "left out: the tool remote: the schema refers to 'http://example.com/s.json'" in left[0]
-    assert "left out: the tool 'fine' stands there twice" in left
+    assert "left out: the tool 'fine' is listed twice" in left
     assert not [line for line in lines if "\x1b" in line]
 
 
@@ -298,7 +298,7 @@ def test_mistakes_are_one_line(script: Path, tmp_path: Path, monkeypatch: pytest
     home = tmp_path / "home"
     (at_home := home / "server.py").parent.mkdir()
     at_home.write_bytes(script.read_bytes())
-    with pytest.raises(UserError, match=r"^say which server: either a command"):
+    with pytest.raises(UserError, match=r"^no server is given, or two: give either a command"):
         import_server(out=out)
     with pytest.raises(UserError, match=r"^there is no program 'no-such-program': give its path, or install"):
         import_server(["no-such-program"], out=out)
@@ -308,15 +308,15 @@ def test_mistakes_are_one_line(script: Path, tmp_path: Path, monkeypatch: pytest
         import_server(good, out=out, reset=("reset", {}))
     with pytest.raises(UserError, match=r"^the environment has no variable NO_SUCH_VARIABLE"):
         import_server(good, out=out, variables=["NO_SUCH_VARIABLE"])
-    with pytest.raises(UserError, match=r"is no folder of files to start from$"):
+    with pytest.raises(UserError, match=r"there is no such folder$"):
         import_server(good, out=out, folder=tmp_path / "none")
     for secret in ({"environment": {"API_KEY": "s3"}}, {"headers": {"Authorization": "Bearer s3"}}):
         where = {"url": "http://127.0.0.1:9/mcp", "network": True} if "headers" in secret else {"command": good}
         with pytest.raises(
-            UserError, match=r"a secret is not to stand in a pack; export it, and write \$\{NAME\} in its place$"
+            UserError, match=r"a secret must not be written into a pack; export it, and write \$\{NAME\} in its place$"
         ):
             import_server(out=out, **where, **secret)
-    with pytest.raises(UserError, match=r"^--url holds a password"):
+    with pytest.raises(UserError, match=r"^--url contains a password"):
         import_server(url="https://a:b@example.com/mcp", network=True, out=out)
     with monkeypatch.context() as here:
         here.setenv("HOME", str(home))
@@ -342,9 +342,9 @@ def test_commands_as_readmes_give_them() -> None:
         "mcp-server-git", ["mcp-server-git"], ["--repository", "x"],
     )  # fmt: skip
     assert parse_runner(["uvx", "--from=pack", "tool"]) == ("pack", ["tool"], [])
-    with pytest.raises(UserError, match=r"^npx --call is not understood: install the server with --pip or --npm$"):
+    with pytest.raises(UserError, match=r"^npx --call is not supported: install the server with --pip or --npm$"):
         parse_runner(["npx", "--call", "x"])
-    with pytest.raises(UserError, match=r"^say which server"):
+    with pytest.raises(UserError, match=r"^no server is given"):
         find_program([], [], None, print)
 
 

@@ -17,7 +17,7 @@ from simia.envs.opening import open_environment
 from simia.errors import Code, UserError
 from simia.importers.any_source import detect_kind, find_gaps, start_pack
 from simia.importers.openapi import import_api, parse_credential, yaml_to_json
-from simia.importers.openapi_schema import Document, convert_schema, make_compilable, summarize_schema
+from simia.importers.openapi_schema import OpenAPIDocument, convert_schema, make_compilable, summarize_schema
 from simia.pack import Pack
 from simia.sandbox.capabilities import probe_isolation
 from simia.tool import compile_schema
@@ -153,7 +153,7 @@ def test_operations_become_tools_with_one_object_of_arguments(document: Path) ->
     assert tools["note"].parameters["properties"] == {"body": {"type": "string"}}
     assert "Little Library" in (pack.policy or "")
     assert lines[0].startswith("GET /broken is left out: it is described elsewhere (other.yaml#/broken)")
-    assert "no tool has an argument for that" in lines[1]
+    assert "no tool has an argument for them" in lines[1]
     assert lines[-1].endswith("import it with --base-url https://library.example.com/api")
     assert pack.executable is None
     for tool in pack.tools:
@@ -183,7 +183,7 @@ def test_pack_new_makes_out_a_document_by_its_content(document: Path, tmp_path: 
         ('{"swagger": "2.0", "paths": {}}', "is Swagger 2.0: convert it to OpenAPI 3 first"),
         ('{"openapi": "3.0.0", "paths": {}}', "has no operation: its `paths` are empty"),
         ('{"openapi": "3.0.0", "paths": {"/a": {"$ref": "a.yaml"}}}', "refer to other files, which are not read"),
-        ('{"openapi": "2.9"}', "is no OpenAPI 3 document"),
+        ('{"openapi": "2.9"}', "is not an OpenAPI 3 document"),
         ("[1, 2", "is neither JSON nor YAML"),
         ("a: &a [x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b]\nd: &d [*c,*c,*c,*c,*c,*c,*c,*c,*c]\n"
          "e: &e [*d,*d,*d,*d,*d,*d,*d,*d,*d]\nf: &f [*e,*e,*e,*e,*e,*e,*e,*e,*e]\ng: &g [*f,*f,*f,*f,*f,*f,*f,*f,*f]\nh: [*g,*g,*g,*g,*g,*g,*g,*g,*g]",
@@ -202,7 +202,7 @@ def test_what_is_no_document_is_one_line(tmp_path: Path, text: str, words: str) 
 def test_a_document_that_cannot_be_fetched_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="cannot be fetched"):
         import_api("http://127.0.0.1:9/api.json", tmp_path / "out")
-    with pytest.raises(UserError, match="is no file"):
+    with pytest.raises(UserError, match="is not a file"):
         import_api(str(tmp_path / "nothing.yaml"), tmp_path / "out")
 
 
@@ -228,10 +228,12 @@ def test_a_schema_that_grows_when_it_is_written_out_stays_small() -> None:
         for i in range(9)
     }
     schemas["L9"] = {"$ref": "#/schemas/L0"}
-    made = Document({"schemas": schemas}).schema({"$ref": "#/schemas/L0"})
+    made = OpenAPIDocument({"schemas": schemas}).schema({"$ref": "#/schemas/L0"})
     assert len(json.dumps(made)) < 60_000
     assert made["type"] == "object"
-    assert Document({"a": {"$ref": "#/b"}, "b": {"$ref": "#/a"}}).schema({"$ref": "#/a"}) == {"description": "see a"}
+    assert OpenAPIDocument({"a": {"$ref": "#/b"}, "b": {"$ref": "#/a"}}).schema({"$ref": "#/a"}) == {
+        "description": "see a"
+    }
     assert (
         summarize_schema(
             {"type": "array", "items": {"type": "object", "properties": {"a": {"type": ["string", "null"]}}}}
@@ -252,9 +254,9 @@ def test_what_is_needed_stays_needed_wherever_its_property_stands() -> None:
             {"type": "object", "properties": {"b": {}}, "required": ["a", "b"]},
         ]
     }
-    made = Document({}).schema(whole)
+    made = OpenAPIDocument({}).schema(whole)
     assert made == {"type": "object", "properties": {"a": {}, "b": {}}, "required": ["a", "b"]}
-    assert Document({}).schema(whole, sent=False)["required"] == ["id", "a", "b"]
+    assert OpenAPIDocument({}).schema(whole, sent=False)["required"] == ["id", "a", "b"]
 
 
 @pytest.mark.parametrize("junk", [None, 1.5, "x", [{}], {"$ref": "#/paths"}])
@@ -306,9 +308,9 @@ def test_a_secret_is_named_and_never_written(text: str, words: str) -> None:
 def test_addresses_and_secrets_that_do_not_fit(document: Path) -> None:
     with pytest.raises(UserError, match="give its address with --base-url"):
         import_api(str(document), document.parent / "o", auth=["key=${KEY}"])
-    with pytest.raises(UserError, match="is no base address"):
+    with pytest.raises(UserError, match="is not a base address"):
         import_api(str(document), document.parent / "o", base_url="ftp://example.com")
-    with pytest.raises(UserError, match="holds a password") as error:
+    with pytest.raises(UserError, match="contains a password") as error:
         import_api(str(document), document.parent / "o", base_url="https://me:hunter2@example.com")
     assert "hunter2" not in str(error.value)
 

@@ -122,7 +122,7 @@ def test_a_task_that_has_nothing_to_judge_is_named() -> None:
         "initial_state": None,
         "evaluation_criteria": None,
     }
-    with pytest.raises(UserError, match=r"^task '7' of tau2 has no form here: reward.parts: "):
+    with pytest.raises(UserError, match=r"^task '7' of tau2 cannot be converted: reward.parts: "):
         tau2.convert_task(task, [])
 
 

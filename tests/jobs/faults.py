@@ -24,7 +24,7 @@ from unittest import mock
 
 from typer.main import get_command
 
-from simia.cli import build
+from simia.cli import build_app
 from simia.cli import main as simia
 from simia.errors import UserError
 from simia.jobs import Run
@@ -46,7 +46,7 @@ def until(ledger, item, hashed):
 Ledger.accept = until
 """,
 }
-APP = get_command(build())  # built once: that takes longer than most commands
+APP = get_command(build_app())  # built once: that takes longer than most commands
 COMMANDS = ("list", "show", "resume", "report", "export", "recheck", "rebuild")
 
 
@@ -170,7 +170,7 @@ def command(name: str, folder: Path, endpoint: FakeEndpoint, *more: str) -> Done
     with (
         mock.patch.object(sys, "argv", ["simia", *words, *more]),
         mock.patch.dict(os.environ, {"COLUMNS": "200"}),
-        mock.patch("simia.cli.build", return_value=APP),
+        mock.patch("simia.cli.build_app", return_value=APP),
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),
     ):

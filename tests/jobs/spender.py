@@ -49,7 +49,7 @@ class Spender:
 
 def engine(backend: Spender, store: Store, **caps: Any) -> Engine:
     made = Engine(backend, store, EngineLimits(concurrency=8, **caps), PRICE)
-    share_budget([made], till=store.till())
+    share_budget([made], shared=store.open_shared_budget())
     return made
 
 

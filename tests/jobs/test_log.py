@@ -16,7 +16,7 @@ from simia.errors import UserError
 from simia.jobs import Store
 from simia.jobs.cleanup import survey
 from simia.jobs.integrity import RUN
-from simia.jobs.rebuild import by_page
+from simia.jobs.rebuild import scan_pages
 from simia.jobs.reply_store import readable
 from simia.jobs.shared_spending import in_ledger
 from simia.jobs.tables import COLUMNS, Damaged, File
@@ -152,7 +152,7 @@ def test_an_older_page_of_a_cut_log_does_not_replace_a_newer_one(
 def test_what_was_copied_of_a_cut_log_is_kept(leave: Leave, closed: Original, endpoint: FakeEndpoint) -> None:
     folder = leave("half copied", "replies")
     os.truncate(folder / "replies.db-wal", HEADER + 26 * FRAME)
-    left = {row[0] for row in by_page(folder / "replies.db", "reply")}
+    left = {row[0] for row in scan_pages(folder / "replies.db", "reply")}
     with closing(sqlite3.connect(f"file:{folder / 'replies.db'}?mode=ro", uri=True)) as connection:
         assert connection.execute("SELECT COUNT(*) FROM reply").fetchone()[0] < len(left)
     refuse_all(folder, endpoint, "replies are lost", "rebuild")

@@ -106,11 +106,11 @@ async def test_a_till_that_cannot_be_used_is_one_line_and_not_a_missing_cap(
     store = Store.open(tmp_path)
     refused = r"cannot count in .*spent\.db what is spent \(.+\): the cap would not hold; [^\n]+$"
     with pytest.raises(UserError, match=refused):
-        store.till()
+        store.open_shared_budget()
     (tmp_path / "spent.db").rmdir()
     (tmp_path / "spent.db").write_text("no database " * 100)
     with pytest.raises(UserError, match=refused):
-        store.till()
+        store.open_shared_budget()
     (tmp_path / "spent.db").unlink()
     backend = Spender()
     made = engine(backend, store, max_tokens=150)
@@ -132,12 +132,12 @@ def test_a_ledger_that_cannot_be_read_is_no_ledger_that_spent_nothing(tmp_path: 
     (tmp_path / "7").mkdir()
     (tmp_path / "7" / "ledger.db").touch()  # killed before it held anything
     store = Store.open(tmp_path)
-    store.till()
+    store.open_shared_budget()
     store.close()
     (tmp_path / "7" / "ledger.db").write_text("damaged " * 100)
     store = Store.open(tmp_path)
     with pytest.raises(UserError, match=r"cannot read what .*7 has spent"):
-        store.till()
+        store.open_shared_budget()
     store.close()
 
 

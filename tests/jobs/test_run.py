@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from simia.amplification.settings import AmplifyConfig
-from simia.cli import build
+from simia.cli import build_app
 from simia.config import load_config
 from simia.errors import UserError
 from simia.jobs import Item, Run, Store, folders
@@ -191,7 +191,7 @@ def test_a_name_that_a_run_cannot_have_is_one_line(name: str, tmp_path: Path) ->
     assert len(str(caught.value)) < 400
     assert not list(tmp_path.rglob("*"))
     for verb in ("amplify", "rollout"):
-        done = CliRunner().invoke(build(), [verb, f"--name={name}", "--runs", str(tmp_path / "runs")])
+        done = CliRunner().invoke(build_app(), [verb, f"--name={name}", "--runs", str(tmp_path / "runs")])
         assert isinstance(done.exception, UserError)
         assert "a run cannot be named" in str(done.exception)
 

@@ -124,7 +124,7 @@ async def test_roles_that_share_a_purse_share_the_till(stores: list[Store]) -> N
     """A dear model and a cheap one: each is held at what it costs itself."""
     dear, cheap = Spender(costs=[45]), Spender(costs=[5])
     engines = [Engine(each, PassingJournal(), EngineLimits(max_cost=0.2), PRICE) for each in (dear, cheap)]
-    share_budget(engines, till=stores[0].till())
+    share_budget(engines, shared=stores[0].open_shared_budget())
     assert replies(await ask(engines[0], 1, "dear")) + replies(await ask(engines[1], 1, "cheap")) == 2
     dear.open = asyncio.Event()
     asking = asyncio.create_task(ask(engines[0], 3, "held"))

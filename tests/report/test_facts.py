@@ -11,8 +11,8 @@ from simia.quality.check import estimate_trajectory_tokens
 from simia.report import variety
 from simia.report.gather import gather_facts
 from simia.report.histograms import Spread
-from simia.report.run_figures import ToolFacts, meaning
-from simia.report.stored_rows import walk
+from simia.report.run_figures import ToolFacts, explain_reason
+from simia.report.stored_rows import summarize_conversation
 from tests.report.conftest import GIVES_UP, HOSTILE, LIKE_ITS_SEED, PARALLEL, story
 
 
@@ -39,7 +39,7 @@ async def test_what_may_be_paid_twice(run: Run) -> None:
     """While a process works, only what was asked a second time is known to be lost; a stored reply never is."""
     at_work = gather_facts(run)
     assert (at_work.working, at_work.possibly_paid_twice) == (True, 1)
-    assert at_work.state == "being worked on"
+    assert at_work.state == "in progress"
     run.close()
     later = Run.read_only(run.folder.parent, "r")
     dead = gather_facts(later)
@@ -125,15 +125,15 @@ def test_a_spread_is_that_of_the_values() -> None:
 
 
 def test_a_reason_of_a_newer_version_has_no_meaning_and_does_no_harm() -> None:
-    assert meaning("of_another_time") == ""
-    assert meaning("duplicate")
+    assert explain_reason("of_another_time") == ""
+    assert explain_reason("duplicate")
 
 
 def test_a_success_beside_a_failure_is_no_recovery() -> None:
     at_once = [("find_order", "ORD-1", False), ("find_order", "ORD-2", True)]
 
     def errors(*turns: list[tuple[str, str, bool]]) -> tuple[bool, bool]:
-        walked = walk(story("x", "hello", *turns).to_row())
+        walked = summarize_conversation(story("x", "hello", *turns).to_row())
         return walked.failed, walked.recovered
 
     assert errors(at_once) == (True, False)
@@ -144,7 +144,7 @@ def test_a_success_beside_a_failure_is_no_recovery() -> None:
 
 def test_variety_stands_beside_the_seeds_own(run: Run) -> None:
     facts = gather_facts(run)
-    told = dict(variety.lines(facts))
+    told = dict(variety.list_variety_lines(facts))
     assert facts.variety["accepted"]["trajectories"] == facts.accepted
     assert set(facts.variety) == {"accepted", "seeds"}
     assert told["tools used"].endswith(")")

@@ -14,7 +14,7 @@ import pytest
 from simia.jobs import Run
 from simia.report.gather import gather_facts
 from simia.report.html import write_html
-from simia.report.sample import in_turn, laid_out, pretty, sample
+from simia.report.sample import format_result, lay_out_json, sample_items, take_in_turn
 from tests.report.conftest import HOSTILE, SCRIPT
 
 
@@ -86,27 +86,27 @@ async def test_each_item_carries_what_the_filters_ask(page: str) -> None:
 
 
 async def test_findings_stand_beside_their_turn(run: Run) -> None:
-    rejected = next(item for item in sample(run, 10) if item.reason == "unknown_tool")
+    rejected = next(item for item in sample_items(run, 10) if item.reason == "unknown_tool")
     assert [len(turn.issues) for turn in rejected.turns] == [0, 1, 0, 0, 0]
     assert rejected.keys == ["key-3"]
 
 
 async def test_the_sample_is_bounded_and_the_same_each_time(run: Run) -> None:
-    assert [item.item for item in sample(run, 2)] == [item.item for item in sample(run, 2)]
-    assert [item.drawn for item in sample(run, 2)] == ["random", "random", "seed", "reason", "reason"]
-    assert sample(run, 0) == []
+    assert [item.item for item in sample_items(run, 2)] == [item.item for item in sample_items(run, 2)]
+    assert [item.drawn for item in sample_items(run, 2)] == ["random", "random", "seed", "reason", "reason"]
+    assert sample_items(run, 0) == []
 
 
 def test_each_reason_has_its_turn() -> None:
-    assert in_turn([["a1", "a2", "a3"], ["b1"], ["c1", "c2"]], 5) == ["a1", "b1", "c1", "a2", "c2"]
-    assert in_turn([], 5) == []
+    assert take_in_turn([["a1", "a2", "a3"], ["b1"], ["c1", "c2"]], 5) == ["a1", "b1", "c1", "a2", "c2"]
+    assert take_in_turn([], 5) == []
 
 
 def test_results_are_laid_out_without_losing_digits() -> None:
-    assert pretty("no [json]") == "no [json]"
-    assert pretty('{"a": 123456789012345678901234567890}') == '{"a": 123456789012345678901234567890}'
-    assert pretty("[" * 100_000) == "[" * 100_000
-    assert "\n" in laid_out({"a": "x" * 100})
+    assert format_result("no [json]") == "no [json]"
+    assert format_result('{"a": 123456789012345678901234567890}') == '{"a": 123456789012345678901234567890}'
+    assert format_result("[" * 100_000) == "[" * 100_000
+    assert "\n" in lay_out_json({"a": "x" * 100})
 
 
 async def test_a_users_own_template_is_taken(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

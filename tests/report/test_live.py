@@ -102,7 +102,7 @@ def test_the_picture_tells_the_figures() -> None:
     assert max(map(len, text.splitlines())) <= 80
     shown = (
         "4 of 10",
-        "50% of what",
+        "50% of judged items",
         "+2 waiting",
         "leak 4",
         "1,000 in (25% cached), 10 out",

@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from simia.jobs import Run, read_seeds
-from simia.report import parallel_read as part
-from simia.report import sections
-from simia.report.frequent import Frequent
+from simia.report import part, sections
+from simia.report.frequent import LossyCounter
 from simia.report.gather import gather_facts
 from simia.report.histograms import Histogram
 from simia.report.run_figures import RunFacts
@@ -22,7 +21,7 @@ from simia.report.tally import fill_facts, strip_values
 
 def figures(connection: sqlite3.Connection, run: Run, processes: int) -> dict[str, Any]:
     facts = RunFacts(run="r")
-    fill_facts(facts, part.read_parts(connection, run.folder, 9, 1, 1, processes), dict(read_seeds(connection)), 1, {})
+    fill_facts(facts, part.sum_parts(connection, run.folder, 9, 1, 1, processes), dict(read_seeds(connection)), 1, {})
     return facts.model_dump()
 
 
@@ -51,7 +50,7 @@ async def test_a_part_whose_process_died_is_read_here(run: Run, monkeypatch: pyt
 
 async def test_what_is_drawn_says_of_how_many_it_is(run: Run) -> None:
     connection = run.ledger.db.ledger
-    sums = part.read_part(connection, 0, 9, 1, 1_000_003)
+    sums = part.sum_part(connection, 0, 9, 1, 1_000_003)
     assert sums.figures["compared"] == 0
     assert sums.lengths["messages"].total() == 3
     facts = gather_facts(run)
@@ -70,7 +69,7 @@ async def test_yield_over_time_spending_and_prompts(run: Run) -> None:
         "rejected": (3, 0.5, 2),
     }
     assert (
-        sections.each_accepted(facts)
+        sections.describe_cost_per_accepted(facts)
         == "200 tokens in, 20 out for each accepted; 50% of the tokens written are in none"
     )
     (prompt,) = facts.static
@@ -83,12 +82,12 @@ async def test_yield_over_time_spending_and_prompts(run: Run) -> None:
 
 
 def test_a_bounded_counter_keeps_what_is_frequent() -> None:
-    counter = Frequent(100)
+    counter = LossyCounter(100)
     for i in range(10_000):
         counter.add([f"once {i}", "often", "half" if i % 2 else "often"])
     assert list(counter.top(2)) == ["often", "half"]
     assert len(counter._counts) <= 100
-    other = Frequent(100)
+    other = LossyCounter(100)
     other.add(["half"] * 100_000)
     counter.merge(other)
     assert next(iter(counter.top(1))) == "half"

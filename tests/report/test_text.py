@@ -9,7 +9,7 @@ from rich.console import Console
 
 from simia.jobs import Run
 from simia.report.gather import gather_facts
-from simia.report.text import cost, print_report, print_trajectory, share
+from simia.report.text import format_part, format_run_cost, print_report, print_trajectory
 from simia.trajectory import Message, ToolCall, Trajectory, Usage
 from tests.report.conftest import HOSTILE, PARALLEL
 
@@ -36,12 +36,12 @@ async def test_the_tables_say_what_matters(run: Run, width: int) -> None:
         "4 / 6 / 7 messages, 1 / 2 / 3 calls",
         "2 with an error of a tool, 1 of them recovered from",
         "duplicate 1 33% the same trajectory was accepted before",
-        "27% (3 of 11) five-word runs of users stand in the seeds",
+        "27% (3 of 11) five-word runs of users occur in the seeds",
         "find_order shop 4 2 2",
         "in no accepted trajectory (1 of 3): never",
         "s2 3 1 33% unknown_tool",
         "2 seeds used of 4 read, 1 refused by the pre-filter, 1 left out by the settings",
-        "nobody has judged these for truth: the checks are structural",
+        "only structure was checked: run `simia judge` or read a sample",
     ):
         assert words in flat, words
     assert HOSTILE.split()[0] in flat
@@ -91,15 +91,15 @@ def test_what_a_model_wrote_is_text_and_no_command() -> None:
 
 
 def test_shares_never_round_to_all_or_nothing() -> None:
-    assert share(1, 90_000) == "<1% (1 of 90,000)"
-    assert share(89_999, 90_000) == ">99% (89,999 of 90,000)"
-    assert share(0, 5) == "0% (0 of 5)"
-    assert share(5, 5) == "100% (5 of 5)"
-    assert share(0, 0) == ""
+    assert format_part(1, 90_000) == "<1% (1 of 90,000)"
+    assert format_part(89_999, 90_000) == ">99% (89,999 of 90,000)"
+    assert format_part(0, 5) == "0% (0 of 5)"
+    assert format_part(5, 5) == "100% (5 of 5)"
+    assert format_part(0, 0) == ""
 
 
 async def test_an_unknown_cost_is_not_nothing(run: Run) -> None:
     facts = gather_facts(run)
-    assert cost(facts.model_copy(update={"usage": Usage(cost=None)})) == "unknown"
-    assert cost(facts.model_copy(update={"usage": Usage(cost=0.0), "unpriced": 0})) == "$0.00"
-    assert cost(facts.model_copy(update={"usage": Usage(cost=0.004), "unpriced": 0})) == "under $0.01"
+    assert format_run_cost(facts.model_copy(update={"usage": Usage(cost=None)})) == "unknown"
+    assert format_run_cost(facts.model_copy(update={"usage": Usage(cost=0.0), "unpriced": 0})) == "$0.00"
+    assert format_run_cost(facts.model_copy(update={"usage": Usage(cost=0.004), "unpriced": 0})) == "under $0.01"

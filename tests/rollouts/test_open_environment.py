@@ -102,7 +102,7 @@ async def test_stages_of_one_store_share_one_budget_also_when_they_are_opened_ag
         assert len(endpoint.requests) == 2
         assert not caplog.messages
         async with await open_environment(settings, say=lambda _: None):
-            assert "holds for this process alone" in caplog.text
+            assert "holds for this process only" in caplog.text
     finally:
         endpoint.stop()
 

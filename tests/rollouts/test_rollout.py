@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from simia.cli import build
+from simia.cli import build_app
 from simia.config import load_config
 from simia.envs.opening import open_environment
 from simia.envs.play.baseline_agents import AGENTS
@@ -112,7 +112,7 @@ async def test_what_a_rollout_accepts_is_exported_as_training_data(tmp_path: Pat
     await rolled(tmp_path, agent="reference")
     out = tmp_path / "data"
     words = ["export", "r", "--to", "llamafactory", "--out", str(out), "--runs", str(tmp_path / "runs")]
-    result = CliRunner().invoke(build(), words)
+    result = CliRunner().invoke(build_app(), words)
     assert result.exit_code == 0, result.output
     assert "finish_todo" in "".join(path.read_text() for path in out.glob("*.json*"))
 
@@ -172,7 +172,7 @@ def progress(tmp_path: Path) -> int:
 
 def test_the_command_says_what_to_do_next_and_runs_show_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    runner, app = CliRunner(), build()
+    runner, app = CliRunner(), build_app()
     assert runner.invoke(app, ["pack", "new", "todos"]).exit_code == 0
     assert runner.invoke(app, ["pack", "validate", "todos"]).exit_code == 0
     assert runner.invoke(app, ["pack", "gate", "todos"]).exit_code == 0
@@ -208,7 +208,7 @@ async def test_a_benchmarks_episodes_never_become_training_data(tmp_path: Path) 
     path.write_text(path.read_text() + "evaluation: true\n")
     await rolled(tmp_path, agent="reference")
     words = ["export", "r", "--to", "llamafactory", "--out", str(tmp_path / "out"), "--runs", str(tmp_path / "runs")]
-    result = CliRunner().invoke(build(), words)
+    result = CliRunner().invoke(build_app(), words)
     assert "2 of todos were left out: its tasks are for evaluation only" in result.output.replace("\n", " ")
     assert not (tmp_path / "out" / "data.jsonl").exists() or not (tmp_path / "out" / "data.jsonl").read_text()
 
@@ -221,7 +221,7 @@ async def test_nor_do_those_of_single_tasks_that_are_a_benchmarks(tmp_path: Path
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     await rolled(tmp_path, agent="reference")
     words = ["export", "r", "--to", "llamafactory", "--out", str(tmp_path / "out"), "--runs", str(tmp_path / "runs")]
-    result = CliRunner().invoke(build(), words)
+    result = CliRunner().invoke(build_app(), words)
     assert "1 of todos were left out: its tasks are for evaluation only" in result.output.replace("\n", " ")
     assert result.exit_code == 0, result.output
     assert len((tmp_path / "out" / "data.jsonl").read_text().splitlines()) == 1
@@ -230,7 +230,7 @@ async def test_nor_do_those_of_single_tasks_that_are_a_benchmarks(tmp_path: Path
 def test_what_reads_amplifications_says_what_a_rollout_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     small(tmp_path / "todos")
-    runner, app = CliRunner(), build()
+    runner, app = CliRunner(), build_app()
     assert runner.invoke(app, ["rollout", "todos", "--agent", "random", "--name", "r"]).exit_code == 0
     report = runner.invoke(app, ["report", "r"])
     assert report.exit_code == 0
@@ -250,7 +250,7 @@ def test_an_endpoint_is_asked_with_its_own_tool_calls(tmp_path: Path, monkeypatc
     endpoint = FakeEndpoint("--respond", "tests.replies:trajectory")
     try:
         words = ["rollout", "todos", "--name", "e", "--set", f"llm.base_url={endpoint.url}", "--set", "llm.model=m"]
-        result = CliRunner().invoke(build(), [*words, "--limit", "1"])
+        result = CliRunner().invoke(build_app(), [*words, "--limit", "1"])
         assert result.exit_code == 0, result.output
         assert "runs resume" not in result.output
         assert [path.name for path in (tmp_path / "runs").iterdir()] == ["e"]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from simia.cli import build
+from simia.cli import build_app
 from simia.jobs import Run
 from tests.fake_endpoint import FakeEndpoint
 from tests.packs.small import small
@@ -36,7 +36,7 @@ def roll(endpoint: FakeEndpoint, *more: str, name: str = "s") -> Any:
         "--set",
         "sampling.calls=native",
     ]
-    return CliRunner().invoke(build(), ["rollout", "todos", "--name", name, *model, *more])
+    return CliRunner().invoke(build_app(), ["rollout", "todos", "--name", name, *model, *more])
 
 
 def roles(endpoint: FakeEndpoint) -> Counter[str]:
@@ -71,7 +71,7 @@ def test_a_resume_asks_for_nothing_again(stage: FakeEndpoint) -> None:
         run.ledger.conclude(item, None, None)
     run.ledger.flush()
     run.close()
-    done = CliRunner().invoke(build(), ["runs", "resume", "s"])
+    done = CliRunner().invoke(build_app(), ["runs", "resume", "s"])
     assert done.exit_code == 0, done.output
     assert len(stage.requests) == before
 
@@ -121,7 +121,7 @@ def test_a_judges_outage_and_its_budget_are_made_good_by_a_resume(stage: FakeEnd
         run = Run.read_only(Path("runs"), "s")
         one_more = sum(run.ledger.spent()[1].values()) + 1
         run.close()
-        again = CliRunner().invoke(build(), ["runs", "resume", "s", "--set", f"limits.max_requests={one_more}"])
+        again = CliRunner().invoke(build_app(), ["runs", "resume", "s", "--set", f"limits.max_requests={one_more}"])
         assert again.exit_code == 1, again.output
         assert "budget reached: max_requests" in again.output
         run = Run.read_only(Path("runs"), "s")
@@ -130,7 +130,7 @@ def test_a_judges_outage_and_its_budget_are_made_good_by_a_resume(stage: FakeEnd
         assert found["passed"] > 0
         assert found["rejected"] == 0
 
-        again = CliRunner().invoke(build(), ["runs", "resume", "s", "--set", "limits.max_requests=1000"])
+        again = CliRunner().invoke(build_app(), ["runs", "resume", "s", "--set", "limits.max_requests=1000"])
         assert again.exit_code == 0, again.output
         assert "4 episodes of 2 tasks, 4 scored" in again.output
         assert len(stage.requests) == played, "the agent was not asked again"
@@ -158,10 +158,10 @@ def test_one_budget_holds_for_all_models_and_over_a_resume(stage: FakeEndpoint) 
         assert "max_requests is 3" in done.output
         assert len(stage.requests) + len(other.requests) == 3
         assert other.requests
-        done = CliRunner().invoke(build(), ["runs", "resume", "s"])
+        done = CliRunner().invoke(build_app(), ["runs", "resume", "s"])
         assert "max_requests is 3" in done.output
         assert len(stage.requests) + len(other.requests) == 3, "what an earlier session spent is spent"
-        CliRunner().invoke(build(), ["runs", "resume", "s", "--set", "limits.max_requests=20"])
+        CliRunner().invoke(build_app(), ["runs", "resume", "s", "--set", "limits.max_requests=20"])
         assert 3 < len(stage.requests) + len(other.requests) <= 20
     finally:
         other.stop()
@@ -173,9 +173,9 @@ def test_a_shadow_is_summed_up_and_its_differences_are_shown(stage: FakeEndpoint
     done = roll(stage, *(word for each in words for word in ("--set", each)), "--limit", "1")
     assert done.exit_code == 0, done.output
     assert "shadow: 2 calls, 0 agree, 1 differ, 1 lost (mostly bad_request: " in done.output
-    shown = CliRunner().invoke(build(), ["runs", "show", "s"])
+    shown = CliRunner().invoke(build_app(), ["runs", "show", "s"])
     assert "shadow: 2 calls" in shown.output
-    item = CliRunner().invoke(build(), ["runs", "show", "s", "--item", "todo-1.0"])
+    item = CliRunner().invoke(build_app(), ["runs", "show", "s", "--item", "todo-1.0"])
     assert item.exit_code == 0, item.output
     assert "  1. " in item.output
     assert ": differs" in item.output

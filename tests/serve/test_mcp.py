@@ -366,9 +366,7 @@ def test_a_port_that_is_taken_is_one_line(http: Any) -> None:
 
 
 def test_simia_itself_does_without_the_sdk() -> None:
-    code = (
-        "import sys, simia, simia.cli; simia.cli.build(); print([m for m in sys.modules if m.split('.')[0] == 'mcp'])"
-    )
+    code = "import sys, simia, simia.cli; simia.cli.build_app(); print([m for m in sys.modules if m.split('.')[0] == 'mcp'])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 

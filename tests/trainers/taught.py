@@ -17,7 +17,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import get_json_schema
 
 from simia.pack import Pack
-from simia.trainers.trl_tools import Tools, make_method
+from simia.trainers.trl_tools import TrlTools, make_method
 
 STEPS = 180
 
@@ -43,7 +43,7 @@ def told(pack: Pack) -> list[dict[str, Any]]:
     """The tools as the trainer will list them: simia's own way where there are conversations, else as TRL reads them off methods."""
     if any(len(task.script) > 3 for task in pack.tasks):
         return [{"type": "function", "function": tool.flat()} for tool in pack.tools]
-    methods = type("Methods", (Tools,), {tool.name: make_method(tool) for tool in pack.tools})
+    methods = type("Methods", (TrlTools,), {tool.name: make_method(tool) for tool in pack.tools})
     return [get_json_schema(getattr(methods, tool.name)) for tool in pack.tools]
 
 

@@ -27,7 +27,7 @@ from simia.trainers.groups import statistics
 from simia.trainers.launch import Launch
 from simia.trainers.tokens import ChatText
 from simia.trainers.verl import start
-from simia.trainers.verl.data import write
+from simia.trainers.verl.data import write_tasks
 from simia.trainers.verl.environments import close_all, get_environment, take_place
 from simia.trainers.verl.groups import EpisodeGroup, OpenGroups, append_note, name_group
 from simia.trainers.verl.play import GAP, PlayedEpisode, PolicyLostError, PolicyPlayer, PolicyReply, shorten_result
@@ -400,14 +400,14 @@ async def test_a_worker_opens_its_environment_once(lamps: Path, tmp_path: Path) 
 
 def test_a_data_set_has_a_row_a_group(lamps: Path, tmp_path: Path) -> None:
     stage = EnvironmentConfig(pack=str(lamps))
-    assert write(tmp_path / "d" / "train.parquet", stage, at_least=6) == 8
+    assert write_tasks(tmp_path / "d" / "train.parquet", stage, at_least=6) == 8
     rows = pq.read_table(tmp_path / "d" / "train.parquet").to_pylist()
     assert [row["extra_info"]["index"] for row in rows] == list(range(8))
     assert [row["extra_info"]["task"] for row in rows] == [f"lamps-{n % 4}" for n in range(8)]
     assert all(row["prompt"][0]["role"] == "user" and row["prompt"][0]["content"] for row in rows)
     assert {(row["agent_name"], row["data_source"]) for row in rows} == {("simia", "lamps")}
     with pytest.raises(UserError, match="no task of split 'dev'; its splits: train"):
-        write(tmp_path / "dev.parquet", stage, "dev")
+        write_tasks(tmp_path / "dev.parquet", stage, "dev")
 
 
 @pytest.fixture
@@ -483,7 +483,7 @@ def test_validation_has_groups_of_its_own(lamps: Path, tmp_path: Path) -> None:
     names = []
     for validates in (False, True):
         path = tmp_path / f"{validates}.parquet"
-        write(path, EnvironmentConfig(pack=str(lamps)), validates=validates)
+        write_tasks(path, EnvironmentConfig(pack=str(lamps)), validates=validates)
         names += [name_group(5, row["extra_info"], "uid") for row in pq.read_table(path).to_pylist()]
     assert names == [f"{mark}5/lamps-{n}" for mark in ("", "val-") for n in range(4)]
     assert name_group(None, {}, "uid") == "uid"

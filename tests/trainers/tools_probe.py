@@ -21,7 +21,7 @@ from simia.envs.environment import Environment
 from simia.envs.users import NoUser
 from simia.envs.worlds.executable import ExecutableBackend
 from simia.pack import Pack
-from simia.trainers.trl_tools import Tools, environment_factory, make_method, tool_rows, tools_reward
+from simia.trainers.trl_tools import TrlTools, environment_factory, make_method, tool_rows, tools_reward
 
 LOST_LATER = 15  # which episode loses its world: one of the second step
 
@@ -64,7 +64,7 @@ changed = [n for n, value in trainer.model.named_parameters() if not torch.equal
 schemas = {}
 for name in (pack_path, *others):
     tools = Pack.load(name).tools
-    methods = type("Methods", (Tools,), {tool.name: make_method(tool) for tool in tools})
+    methods = type("Methods", (TrlTools,), {tool.name: make_method(tool) for tool in tools})
     schemas[name] = [get_json_schema(getattr(methods(environment), tool.name))["function"] for tool in tools]
 told = {
     "steps": trainer.state.global_step,

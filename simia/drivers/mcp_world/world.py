@@ -1,12 +1,11 @@
-"""The driver of a server of the Model Context Protocol: what an agent calls is a tool of the server, which runs in here.
+"""The driver of a server of the Model Context Protocol. The agent's tools are the tools of the server.
 
-This folder is copied into each imported pack, and the pack's `mcp.json` says how the server is started or where it is.
-A server of one's own command is started anew for each episode, with the private folder as its working directory and home:
-what it keeps in files there is the state. One at a URL lives elsewhere; a tool that the pack names may set it back. The
-official SDK speaks to it, in a thread with a loop of its own, and every wait has a limit. A result that the server marks as an
-error is a refusal in its own words.
+This folder is copied into each imported pack, and the pack's `mcp.json` states the server's command or URL. A server with a
+command is restarted for each episode, with the private folder as its working directory and home; the files in that folder are
+the state. A server at a URL runs elsewhere; a tool that the pack names can reset it. A result that the server marks as an error
+is a refusal with the server's text.
 
-Run with the interpreter of the "mcp" environment, in the sandbox: the server is as little trusted as any pack's code.
+The driver runs with the interpreter of the "mcp" environment, in the sandbox: the server is untrusted, like any pack's code.
 """
 
 from __future__ import annotations
@@ -20,33 +19,33 @@ from mcp.client.session import ClientSession
 
 from simia.sandbox.inside import files
 
-from .server_connection import START, Link, ServerFailed, ServerRefusal, list_server
-from .server_results import files_to_json, result_to_text
+from .connection import START, ServerConnection, ServerFailed, ServerRefusal, list_server
+from .conversion import files_to_json, result_to_text
 
 JSON = Any
-LISTING = "list_server"  # the importer's one tool: what the server says of itself
+LISTING = "list_server"  # the importer's only tool
 CALL = 8.0  # seconds
 
 
-class World:
+class MCPWorld:
     """One server, and the episode's private folder."""
 
-    rolls_back = False  # what a server did before it refused, it has done
+    rolls_back = False  # a server may change its files before it refuses
 
     def __init__(self, pack: Path, root: Path) -> None:
         self.pack, self.root = pack, root
         self.how: dict[str, Any] = json.loads((pack / "mcp.json").read_bytes())
-        self._link: Link | None = None
+        self._connection: ServerConnection | None = None
         self._initial: files.Files = {}
 
     def tools(self) -> dict[str, dict[str, bool]]:
-        """Tool → whether it writes: all do that the server does not mark as reading only."""
+        """Return tool → whether it writes. Tools that the server does not mark as read-only write."""
         return {"agent": self.how.get("tools") or {LISTING: False}, "user": {}}
 
     def reset(self, initial: dict[str, Any], seed: int) -> None:
-        """A fresh process of the server in a fresh folder; of one elsewhere a fresh session."""
+        """Start a new server process in a new folder, or a new session with a server elsewhere."""
         self._close()
-        self._lay(self._wanted(initial))
+        self._lay_out_files(self._collect_files(initial))
         self._open()
         if self.how.get("tools") and (again := self.how.get("reset")) is not None:
             try:
@@ -57,7 +56,7 @@ class World:
 
     def call(self, by: str, name: str, arguments: dict[str, Any], index: int) -> JSON:
         if name == LISTING and not self.how.get("tools"):
-            return self._linked().ask(list_server, START)
+            return self._require_connection().ask(list_server, START)
         return self._call(name, arguments)
 
     def dump(self) -> JSON:
@@ -68,9 +67,9 @@ class World:
             return files_to_json(self._initial, folder)
 
     def restore(self, state: JSON) -> None:
-        """The files as they were, and a server that finds them."""
+        """Restore the files and restart the server."""
         self._close()
-        self._lay({name.rstrip("/"): files.read_entry(entry) for name, entry in state["files"].items()})
+        self._lay_out_files({name.rstrip("/"): files.read_entry(entry) for name, entry in state["files"].items()})
         self._open()
 
     def check(self, name: str, by: str, arguments: dict[str, Any]) -> JSON:
@@ -78,8 +77,8 @@ class World:
 
     # -- files ----------------------------------------------------------------------------------------------------
 
-    def _wanted(self, initial: dict[str, Any]) -> files.Files:
-        """The pack's files, then the task's: `{"folder": …, "files": {name: {"text"} | {"base64"} | null}}`."""
+    def _collect_files(self, initial: dict[str, Any]) -> files.Files:
+        """Collect the pack's files, then the task's: `{"folder": …, "files": {name: {"text"} | {"base64"} | null}}`."""
         if unknown := initial.keys() - {"folder", "files"}:
             raise ValueError(f"initial has {sorted(unknown)}: it is {{folder: …, files: …}}")
         wanted: files.Files = {}
@@ -93,25 +92,25 @@ class World:
                 wanted[name.rstrip("/")] = files.read_entry(entry)
         return wanted
 
-    def _lay(self, wanted: files.Files) -> None:
+    def _lay_out_files(self, wanted: files.Files) -> None:
         files.remove_files(self.root, wanted)
         files.write_files(self.root, wanted)
 
     # -- the server -----------------------------------------------------------------------------------------------
 
     def _open(self) -> None:
-        self._link = Link(self.how, self.root)
-        self._link.open()
+        self._connection = ServerConnection(self.how, self.root)
+        self._connection.open()
 
     def _close(self) -> None:
-        link, self._link = self._link, None
-        if link is not None:
-            link.close()
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
 
-    def _linked(self) -> Link:
-        if self._link is None:
+    def _require_connection(self) -> ServerConnection:
+        if self._connection is None:
             raise ServerFailed("there is no server: the episode was not set up")
-        return self._link
+        return self._connection
 
     def _call(self, name: str, arguments: dict[str, Any]) -> str:
         request = wire.CallToolRequest(params=wire.CallToolRequestParams(name=name, arguments=arguments))
@@ -119,7 +118,7 @@ class World:
         async def call(session: ClientSession) -> wire.CallToolResult:
             return await session.send_request(request, wire.CallToolResult)
 
-        found = self._linked().ask(call, self.how.get("call") or CALL)
+        found = self._require_connection().ask(call, self.how.get("call") or CALL)
         text = result_to_text(found)
         if found.is_error:
             raise ServerRefusal(text or "the tool failed without a word")

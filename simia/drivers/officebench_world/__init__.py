@@ -1,6 +1,6 @@
-"""OfficeBench's world, on real files: what `simia import officebench` copies into a pack and the sandbox runs.
+"""OfficeBench's world on real files. `simia import officebench` copies this folder into a pack; it runs in the sandbox.
 
-It runs with the interpreter of the "office" environment and needs of simia only `simia.kit`. Its modules import each other
-relative to this folder, which lies beside the pack's `tools.py`; libraries are imported where they are used, since an
-episode has a sandbox of its own and pays for every import.
+It runs with the interpreter of the "office" environment and needs only `simia.kit` of simia. Its modules use relative
+imports, since the folder is copied next to the pack's `tools.py`. Libraries are imported at their first use, since each
+episode has its own sandbox and would otherwise import all of them.
 """

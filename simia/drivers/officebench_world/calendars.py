@@ -1,4 +1,4 @@
-"""calendar: one iCalendar file a user, `calendar/USER.ics`."""
+"""The app calendar: one iCalendar file per user, `calendar/USER.ics`."""
 
 from __future__ import annotations
 
@@ -6,100 +6,100 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from .desk import Desk, Failed, action, answering, library
+from .testbed import ActionError, Testbed, answer_errors, import_library, register_action
 
 FORM = "%Y-%m-%d %H:%M:%S"
 LINE = "-" * 50
 
 
-def opened(path: Path) -> Any:
-    return library("icalendar").Calendar.from_ical(path.read_bytes())
+def open_calendar(path: Path) -> Any:
+    return import_library("icalendar").Calendar.from_ical(path.read_bytes())
 
 
-def events_of(calendar: Any) -> list[Any]:
+def list_calendar_events(calendar: Any) -> list[Any]:
     return [part for part in calendar.walk() if part.name == "VEVENT"]
 
 
-def fresh() -> Any:
-    calendar = library("icalendar").Calendar()
+def make_calendar() -> Any:
+    calendar = import_library("icalendar").Calendar()
     calendar.add("prodid", "-//simia//officebench//EN")
     calendar.add("version", "2.0")
     return calendar
 
 
-def one_user(user: Any) -> str | None:
-    """The user's name; None for a list of several."""
+def parse_single_user(user: Any) -> str | None:
+    """Return the user's name; None for a list of several."""
     return user if isinstance(user, str) else None
 
 
-@action("calendar.create_event", writes=True)
-def create_event(desk: Desk, user: Any, summary: str, time_start: str, time_end: str) -> str:
+@register_action("calendar.create_event", writes=True)
+def create_event(testbed: Testbed, user: Any, summary: str, time_start: str, time_end: str) -> str:
     """Put an event into one user's calendar; times are YYYY-MM-DD HH:MM:SS."""
-    name = one_user(user)
+    name = parse_single_user(user)
     if name is None:
-        raise Failed("Failed to create a new event to Multiple users. Only support one user.")
-    with answering(f"Failed to create a new event to {name}'s calendar.", why=True):
-        path = desk.own("calendar", name, ".ics")
+        raise ActionError("Failed to create a new event to Multiple users. Only support one user.")
+    with answer_errors(f"Failed to create a new event to {name}'s calendar.", why=True):
+        path = testbed.own("calendar", name, ".ics")
         start, end = datetime.strptime(time_start, FORM), datetime.strptime(time_end, FORM)
-        calendar = opened(path) if path.exists() else fresh()
-        event = library("icalendar").Event()
+        calendar = open_calendar(path) if path.exists() else make_calendar()
+        event = import_library("icalendar").Event()
         event.add("summary", summary)
         event.add("dtstart", start)
         event.add("dtend", end)
-        event.add("dtstamp", desk.now.replace(tzinfo=UTC))
-        event.add("uid", desk.new_id("event-", 9))
+        event.add("dtstamp", testbed.now.replace(tzinfo=UTC))
+        event.add("uid", testbed.new_id("event-", 9))
         event.add("description", "This is a test event")
         event.add("location", "Online")
         calendar.add_component(event)
         path.parent.mkdir(exist_ok=True)
-        desk.save(path, calendar.to_ical())
+        testbed.save(path, calendar.to_ical())
     return f"Successfully create a new event to {name}'s calendar."
 
 
-@action("calendar.delete_event", writes=True)
-def delete_event(desk: Desk, user: Any, summary: str) -> str:
+@register_action("calendar.delete_event", writes=True)
+def delete_event(testbed: Testbed, user: Any, summary: str) -> str:
     """Remove the event of that name from one user's calendar."""
-    name = one_user(user)
+    name = parse_single_user(user)
     if name is None:
-        raise Failed(f"Failed to delete an event named {summary} from Multiple users's calendar.")
-    with answering(f"Failed to delete an event named {summary} from {name}'s calendar.", why=True):
-        path = desk.own("calendar", name, ".ics")
-        calendar = opened(path)
-        event = next((part for part in events_of(calendar) if part.get("summary") == summary), None)
+        raise ActionError(f"Failed to delete an event named {summary} from Multiple users's calendar.")
+    with answer_errors(f"Failed to delete an event named {summary} from {name}'s calendar.", why=True):
+        path = testbed.own("calendar", name, ".ics")
+        calendar = open_calendar(path)
+        event = next((part for part in list_calendar_events(calendar) if part.get("summary") == summary), None)
         if event is None:
             raise ValueError("there is no such event")
         calendar.subcomponents.remove(event)
-        desk.save(path, calendar.to_ical())
+        testbed.save(path, calendar.to_ical())
     return f"Successfully delete an event named {summary} from {name}'s calendar."
 
 
-@action("calendar.list_events")
-def list_events(desk: Desk, username: Any) -> str:
+@register_action("calendar.list_events")
+def list_events(testbed: Testbed, username: Any) -> str:
     """List the events in one user's calendar."""
-    name = one_user(username)
+    name = parse_single_user(username)
     if name is None:
-        raise Failed("Failed to list events for Multiple users. Only support one user.")
-    with answering(f"Failed to list events for {name}."):
-        path = desk.own("calendar", name, ".ics")
-        events = events_of(opened(path)) if path.exists() else []
-        told = "".join(
+        raise ActionError("Failed to list events for Multiple users. Only support one user.")
+    with answer_errors(f"Failed to list events for {name}."):
+        path = testbed.own("calendar", name, ".ics")
+        events = list_calendar_events(open_calendar(path)) if path.exists() else []
+        listed = "".join(
             f"Summary: {event.get('summary')}\n"
-            f"Start Time: {moment(event.get('dtstart'))}\n"
-            f"End Time: {moment(event.get('dtend'))}\n"
+            f"Start Time: {format_moment(event.get('dtstart'))}\n"
+            f"End Time: {format_moment(event.get('dtend'))}\n"
             f"Description: {event.get('description')}\n"
             f"Location: {event.get('location')}\n"
             f"{LINE}\n"
             for event in events
         ).strip()
-    return f"Successfully list events for {name}:\n{told}" if told else f"No events found for {name}."
+    return f"Successfully list events for {name}:\n{listed}" if listed else f"No events found for {name}."
 
 
-def moment(held: Any) -> str:
+def format_moment(held: Any) -> str:
     return held.dt.strftime(FORM) if held else "None"
 
 
-def span(event: Any) -> tuple[datetime, datetime]:
-    """Start and end, comparable: a moment without a time zone counts as UTC, an event without an end takes its day or no time."""
+def compute_span(event: Any) -> tuple[datetime, datetime]:
+    """Return start and end in UTC. Times without a zone count as UTC; an event without an end lasts its day, or no time."""
     start = event.get("dtstart").dt
     duration = event.get("duration")
     if event.get("dtend") is not None:
@@ -108,9 +108,9 @@ def span(event: Any) -> tuple[datetime, datetime]:
         end = start + duration.dt
     else:
         end = start if isinstance(start, datetime) else start + timedelta(days=1)
-    return instant(start), instant(end)
+    return normalize_time(start), normalize_time(end)
 
 
-def instant(value: date) -> datetime:
+def normalize_time(value: date) -> datetime:
     held = value if isinstance(value, datetime) else datetime(value.year, value.month, value.day)
     return held if held.tzinfo else held.replace(tzinfo=UTC)

@@ -1,4 +1,4 @@
-"""pdf: reading by pypdf, pictures by pypdfium2; ocr: by the program tesseract, where the system has it."""
+"""The app pdf: text by pypdf, images by pypdfium2. The app ocr: by the program tesseract, if it is installed."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from .desk import Desk, Failed, action, answering, library
-from .documents import document_of, put
-from .programs import run
+from .documents import make_document, save_document
+from .programs import run_program
+from .testbed import ActionError, Testbed, answer_errors, import_library, register_action
 
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\ufffe\uffff]")
-SCALE = 2.0  # 144 dots per inch: letters can be read
+SCALE = 2.0  # 144 dots per inch: text is readable
 MOST_PIXELS = 40_000_000
-LARGE = 3_000  # pixels of a side that are enough for reading letters
+LARGE = 3_000  # pixels of a side that suffice for OCR
 FORMATS = {
     ".jpg": "JPEG", ".jpeg": "JPEG", ".png": "PNG", ".bmp": "BMP", ".gif": "GIF", ".tif": "TIFF", ".tiff": "TIFF",
     ".webp": "WEBP", ".ppm": "PPM",
@@ -23,58 +23,58 @@ FORMATS = {
 NO_OCR = "there is no program that reads images here: install tesseract (Debian: apt-get install tesseract-ocr)"
 
 
-def pages_of(path: Path) -> list[str]:
-    reader = library("pypdf").PdfReader(io.BytesIO(path.read_bytes()))
+def read_pdf_pages(path: Path) -> list[str]:
+    reader = import_library("pypdf").PdfReader(io.BytesIO(path.read_bytes()))
     return [CONTROL.sub("", page.extract_text()) for page in reader.pages]
 
 
-def text_of(path: Path) -> str:
-    return "".join(pages_of(path))
+def read_pdf_text(path: Path) -> str:
+    return "".join(read_pdf_pages(path))
 
 
-@action("pdf.read_file")
-def read_file(desk: Desk, pdf_file_path: str) -> str:
+@register_action("pdf.read_file")
+def read_pdf_file(testbed: Testbed, pdf_file_path: str) -> str:
     """Show the text of a PDF."""
-    path = desk.find(pdf_file_path)
+    path = testbed.find(pdf_file_path)
     if path is None:
-        raise Failed(f"The pdf file {pdf_file_path} does not exist. Failed to read the file.")
-    with answering(f"Failed to read the file {pdf_file_path}: it is no PDF."):
-        return text_of(path).strip() or f"No text found in {pdf_file_path}: its pages are pictures."
+        raise ActionError(f"The pdf file {pdf_file_path} does not exist. Failed to read the file.")
+    with answer_errors(f"Failed to read the file {pdf_file_path}: it is no PDF."):
+        return read_pdf_text(path).strip() or f"No text found in {pdf_file_path}: its pages are pictures."
 
 
-@action("pdf.convert_to_word", writes=True)
-def convert_to_word(desk: Desk, pdf_file_path: str, word_file_path: str) -> str:
+@register_action("pdf.convert_to_word", writes=True)
+def convert_to_word(testbed: Testbed, pdf_file_path: str, word_file_path: str) -> str:
     """Save the text of a PDF as a Word document."""
-    path = desk.find(pdf_file_path)
+    path = testbed.find(pdf_file_path)
     if path is None:
-        raise Failed(f"The pdf file {pdf_file_path} does not exist. Failed to convert the file to word.")
-    with answering("Failed: it cannot be converted", why=True):
-        put(
-            desk,
-            document_of([line for page in pages_of(path) for line in page.splitlines()]),
-            desk.locate(word_file_path),
+        raise ActionError(f"The pdf file {pdf_file_path} does not exist. Failed to convert the file to word.")
+    with answer_errors("Failed: it cannot be converted", why=True):
+        save_document(
+            testbed,
+            make_document([line for page in read_pdf_pages(path) for line in page.splitlines()]),
+            testbed.locate(word_file_path),
         )
     return "Success"
 
 
-@action("pdf.convert_to_image", writes=True)
-def convert_to_image(desk: Desk, pdf_file_path: str, image_file_path: str) -> str:
+@register_action("pdf.convert_to_image", writes=True)
+def convert_to_image(testbed: Testbed, pdf_file_path: str, image_file_path: str) -> str:
     """Save the first page of a PDF as an image."""
-    path = desk.find(pdf_file_path)
+    path = testbed.find(pdf_file_path)
     if path is None:
-        raise Failed(f"The file {pdf_file_path} does not exist. Failed to convert pdf to image.")
-    with answering("Failed: it cannot be converted", why=True):
-        target = desk.locate(image_file_path)
+        raise ActionError(f"The file {pdf_file_path} does not exist. Failed to convert pdf to image.")
+    with answer_errors("Failed: it cannot be converted", why=True):
+        target = testbed.locate(image_file_path)
         form = FORMATS.get(target.suffix.lower())
         if form is None:
             raise ValueError(f"an image is one of {', '.join(FORMATS)}")
-        desk.save(target, drawn(path.read_bytes(), form))
+        testbed.save(target, render_first_page(path.read_bytes(), form))
     return "Success"
 
 
-def drawn(data: bytes, form: str) -> bytes:
-    """The first page as an image of that format."""
-    document = library("pypdfium2").PdfDocument(data)
+def render_first_page(data: bytes, form: str) -> bytes:
+    """Render the first page as an image of that format."""
+    document = import_library("pypdfium2").PdfDocument(data)
     try:
         page = document[0]
         width, height = page.get_size()
@@ -86,39 +86,39 @@ def drawn(data: bytes, form: str) -> bytes:
     return made.getvalue()
 
 
-@action("ocr.recognize_file")
-def recognize_file(desk: Desk, file_path: str) -> str:
+@register_action("ocr.recognize_file")
+def recognize_file(testbed: Testbed, file_path: str) -> str:
     """Read the text in an image."""
-    path = desk.find(file_path)
+    path = testbed.find(file_path)
     if path is None:
-        raise Failed(f"The file {file_path} does not exist. Failed to recognize text.")
-    with answering(f"Failed to recognize text from {file_path}", why=True):
-        with library("PIL.Image").open(path) as picture:
+        raise ActionError(f"The file {file_path} does not exist. Failed to recognize text.")
+    with answer_errors(f"Failed to recognize text from {file_path}", why=True):
+        with import_library("PIL.Image").open(path) as picture:
             if picture.width * picture.height > MOST_PIXELS:
                 raise ValueError("the image is too large")
-        text = recognized(path)
+        text = recognize_text(path)
     if not text.strip():
-        raise Failed(f"Failed to recognize text from {file_path}")
+        raise ActionError(f"Failed to recognize text from {file_path}")
     return f"The text from {file_path} is:\n{text}"
 
 
-def recognized(path: Path) -> str:
-    """What tesseract reads. Raises `ValueError` where it is not there, or gives up."""
+def recognize_text(path: Path) -> str:
+    """Return the text that tesseract reads. Raises `ValueError` if it is not installed or fails."""
     program = shutil.which("tesseract")
     if program is None:
         raise ValueError(NO_OCR)
     with tempfile.TemporaryDirectory() as folder:
         picture, text = Path(folder) / "picture.png", Path(folder) / "text"
-        enlarged(path, picture)
-        ran = run([program, str(picture), str(text), "--dpi", "300"])
+        enlarge_image(path, picture)
+        ran = run_program([program, str(picture), str(text), "--dpi", "300"])
         if ran.code != 0:
             raise ValueError("tesseract took too long" if ran.code is None else "tesseract cannot read it")
         return text.with_suffix(".txt").read_text(encoding="utf-8", errors="replace")
 
 
-def enlarged(path: Path, target: Path) -> None:
-    """The image in grey on white; a small one larger, since letters of a screen's size are read badly."""
-    images = library("PIL.Image")
+def enlarge_image(path: Path, target: Path) -> None:
+    """Convert the image to grey on white, and enlarge a small one: OCR reads screen-size text badly."""
+    images = import_library("PIL.Image")
     with images.open(path) as picture:
         paper = images.new("RGBA", picture.size, "white")
         paper.alpha_composite(picture.convert("RGBA"))

@@ -1,6 +1,6 @@
-"""Programs of the system: started in a group of their own, stopped with it, their output read from a file.
+"""Run programs of the system in a process group of their own, with their output in a file.
 
-A file, since a program that a command leaves running would hold a pipe open for as long as it lives.
+A background process would keep a pipe open until it ends; a file has no such problem.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-SECONDS = 7.0  # below what the sandbox allows one call
-MOST = 60_000  # bytes of output that an agent is shown
+SECONDS = 7.0  # less than the sandbox allows for a call
+MOST = 60_000  # bytes of output that an agent gets
 
 
 @dataclass(frozen=True)
-class Ran:
-    """`code` is None for a program that took too long and was stopped."""
+class ProgramResult:
+    """Exit code and output. `code` is None for a program that was stopped at the limit."""
 
     code: int | None
     output: str
 
 
-def surroundings(**more: str) -> dict[str, str]:
-    """Environment of a program: the interpreter's folder first, so that `python3` has the office libraries."""
+def make_program_environment(**more: str) -> dict[str, str]:
+    """Make a program's environment: the interpreter's folder comes first, so that `python3` has the office libraries."""
     return {
         "PATH": f"{os.path.dirname(sys.executable)}:/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin",
         "HOME": "/tmp",
@@ -41,20 +41,20 @@ def surroundings(**more: str) -> dict[str, str]:
     }
 
 
-def run(
+def run_program(
     command: Sequence[str],
     *,
     folder: str = "/",
     environment: Mapping[str, str] | None = None,
     kept: int | None = None,
     seconds: float = SECONDS,
-) -> Ran:
-    """Run a program to its end. `kept`: a descriptor that it inherits. Raises `OSError` where it cannot be started."""
+) -> ProgramResult:
+    """Run a program until it ends. `kept`: a descriptor that it inherits. Raises `OSError` if it cannot be started."""
     with tempfile.TemporaryFile() as output:
         process = subprocess.Popen(
             command,
             cwd=folder,
-            env=dict(environment or surroundings()),
+            env=dict(environment or make_program_environment()),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -68,11 +68,11 @@ def run(
             pass
         finally:
             try:
-                os.killpg(process.pid, signal.SIGKILL)  # also what it left in the background
+                os.killpg(process.pid, signal.SIGKILL)  # background processes too
             except (ProcessLookupError, PermissionError):
                 pass
             process.wait()
         size = output.seek(0, os.SEEK_END)
         output.seek(0)
         text = output.read(MOST).decode(errors="replace")
-    return Ran(code, text if size <= MOST else f"{text}\n… ({size - MOST:,} more bytes)")
+    return ProgramResult(code, text if size <= MOST else f"{text}\n… ({size - MOST:,} more bytes)")

@@ -1,7 +1,7 @@
-"""Bytes that repeat: office files and PDFs without the moment at which they were written.
+"""Make office files and PDFs reproducible by fixing their dates.
 
-A .docx or .xlsx is a zip archive whose entries carry dates, and its properties name the time of the last change. Both are
-taken from the episode's clock.
+A .docx or .xlsx is a zip archive whose entries have dates, and its properties contain the time of the last change. Both are
+set from the episode's clock.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ MOMENTS = (
     (re.compile(rb"(/ID\s*\[\s*<)([0-9A-Fa-f]+)"), rb"0"),
     (re.compile(rb"(/ID\s*\[\s*<0+>\s*<)([0-9A-Fa-f]+)"), rb"0"),
 )
-MOST = 64 << 20  # bytes that an archive may hold unpacked: the folder's own size
+MOST = 64 << 20  # maximal unpacked size in bytes: the size of the folder
 
 
-def archive(data: bytes, now: datetime) -> bytes:
-    """The same zip archive with every date set to `now`."""
+def fix_archive_dates(data: bytes, now: datetime) -> bytes:
+    """Return the zip archive with every date set to `now`."""
     stamp = now.strftime("%Y-%m-%dT%H:%M:%SZ").encode()
     made = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(data)) as old, zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as new:
@@ -37,15 +37,15 @@ def archive(data: bytes, now: datetime) -> bytes:
     return made.getvalue()
 
 
-def pdf(data: bytes) -> bytes:
-    """A PDF of another program without dates and identifiers; offsets stay, since nothing changes its length."""
+def fix_pdf_dates(data: bytes) -> bytes:
+    """Return a PDF with dates and identifiers zeroed; offsets stay valid, since lengths do not change."""
     for pattern, sign in MOMENTS:
         data = pattern.sub(lambda found, sign=sign: found[1] + sign * len(found[2]), data)  # type: ignore[misc]
     return data
 
 
-def unpacked(data: bytes) -> bytes:
-    """The archive itself. Raises `ValueError` for one that would unpack to more than the episode's folder holds."""
+def check_unpacked_size(data: bytes) -> bytes:
+    """Return the archive. Raises `ValueError` if its unpacked size exceeds the episode's folder."""
     with zipfile.ZipFile(io.BytesIO(data)) as held:
         size = sum(entry.file_size for entry in held.infolist())
     if size > MOST:

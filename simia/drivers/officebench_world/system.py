@@ -1,21 +1,21 @@
-"""system: opening an app, and the end of the task with its answer."""
+"""The app system: open an app, and finish the task with an answer."""
 
 from __future__ import annotations
 
 import inspect
 from typing import Any
 
-from .desk import ACTIONS, MALFORMED, Desk, Failed, action
+from .testbed import ACTIONS, MALFORMED, ActionError, Testbed, register_action
 
 ANSWER = "data/answer.txt"
 
 
-@action("system.switch_app", writes=True, opened=False)
-def switch_app(desk: Desk, target_app: str) -> str:
+@register_action("system.switch_app", writes=True, opened=False)
+def switch_app(testbed: Testbed, target_app: str) -> str:
     """Open an app; its actions can be used until another one is opened."""
-    if target_app not in apps():
-        raise Failed(f"{MALFORMED} (there are: {', '.join(apps())})")
-    desk.memory["app"] = target_app
+    if target_app not in list_apps():
+        raise ActionError(f"{MALFORMED} (there are: {', '.join(list_apps())})")
+    testbed.memory["app"] = target_app
     lines = [f"Successfully switched to app: {target_app}", f"Actions of {target_app}:"]
     for name, function in ACTIONS[target_app].items():
         arguments = ", ".join(list(inspect.signature(function).parameters)[1:])
@@ -23,16 +23,16 @@ def switch_app(desk: Desk, target_app: str) -> str:
     return "\n".join(lines)
 
 
-@action("system.finish_task", writes=True, opened=False)
-def finish_task(desk: Desk, answer: Any = "None") -> str:
+@register_action("system.finish_task", writes=True, opened=False)
+def finish_task(testbed: Testbed, answer: Any = "None") -> str:
     """End the task, with the answer where it is a question."""
-    path = desk.path(ANSWER).resolve()
+    path = testbed.path(ANSWER).resolve()
     path.parent.mkdir(parents=True, exist_ok=True)
     text = str(answer).replace('"', "").replace("'", "")
-    desk.save(path, f"{text}\n".encode())
-    desk.finish()
+    testbed.save(path, f"{text}\n".encode())
+    testbed.finish()
     return "Task finished"
 
 
-def apps() -> list[str]:
+def list_apps() -> list[str]:
     return [app for app in ACTIONS if app != "system"]

@@ -1,4 +1,4 @@
-"""shell: bash in the episode's own sandbox. A command that starts with `cd` moves the working folder for those that follow."""
+"""The app shell: bash in the episode's sandbox. A command that starts with `cd` changes the folder for later commands."""
 
 from __future__ import annotations
 
@@ -8,45 +8,45 @@ import re
 import tempfile
 from typing import Any
 
-from .desk import TESTBED, Desk, action
-from .programs import SECONDS, run, surroundings
+from .programs import SECONDS, make_program_environment, run_program
+from .testbed import TESTBED, Testbed, register_action
 
 SCRIPT = "trap 'pwd >&\"$SIMIA_PWD\"' EXIT\n"
 MOVE = re.compile(r"cd(?:\s+(\S+))?\s*")
 PLAIN = re.compile(r"[\w./~-]+")
 
 
-@action("shell.command", writes=True)
-def command(desk: Desk, command: Any) -> str:
+@register_action("shell.command", writes=True)
+def run_shell_command(testbed: Testbed, command: Any) -> str:
     """Run a shell command and show what it prints."""
     line = " ".join(map(str, command)) if isinstance(command, list) else command
-    start = desk.locate(desk.folder) if desk.folder.startswith(TESTBED) else desk.folder
+    start = testbed.locate(testbed.folder) if testbed.folder.startswith(TESTBED) else testbed.folder
     if not os.path.isdir(start):
-        desk.memory["folder"], start = TESTBED, desk.root
+        testbed.memory["folder"], start = TESTBED, testbed.root
     with tempfile.TemporaryFile() as place:
         kept = place.fileno()
-        around = surroundings(SIMIA_PWD=str(kept))
-        ran = run(["bash", "-c", f"{SCRIPT}{line}"], folder=str(start), environment=around, kept=kept)
+        around = make_program_environment(SIMIA_PWD=str(kept))
+        ran = run_program(["bash", "-c", f"{SCRIPT}{line}"], folder=str(start), environment=around, kept=kept)
         place.seek(0)
         ended = place.read(4096).decode(errors="replace").strip()
     if line.lstrip().startswith("cd") and ended:
-        desk.memory["folder"] = named(desk, ended)
+        testbed.memory["folder"] = make_testbed_path(testbed, ended)
     if ran.code is None:
         return f"{ran.output}\nThe command was stopped: it took more than {SECONDS:g} seconds."
     if ran.output.strip():
         return ran.output
-    told = line
+    shown = line
     moved = MOVE.fullmatch(line.strip())
     if moved and PLAIN.fullmatch(moved[1] or "/"):
-        told = f"cd {desk.folder}"
+        shown = f"cd {testbed.folder}"
     if ran.code:
-        return f"The command failed with exit code {ran.code} and no output: {told}"
-    return f"Successfully executed command: {told}. The output was [{ran.output}]."
+        return f"The command failed with exit code {ran.code} and no output: {shown}"
+    return f"Successfully executed command: {shown}. The output was [{ran.output}]."
 
 
-def named(desk: Desk, folder: str) -> str:
-    """The folder as OfficeBench's paths name it, wherever the testbed lies."""
-    root = os.path.realpath(desk.root)
+def make_testbed_path(testbed: Testbed, folder: str) -> str:
+    """Return the folder as a path of OfficeBench, below `TESTBED`."""
+    root = os.path.realpath(testbed.root)
     real = os.path.realpath(folder)
     if real == root or real.startswith(f"{root}/"):
         return posixpath.normpath(f"{TESTBED}/{real[len(root) :].lstrip('/')}")

@@ -1,4 +1,4 @@
-"""OfficeBench's world: the desk with every app's actions as its tools, and the benchmark's checks."""
+"""OfficeBench's world: the testbed with every app's actions as its tools, and the benchmark's checks."""
 
 from __future__ import annotations
 
@@ -6,60 +6,60 @@ from pathlib import Path
 from typing import Any
 
 from . import calendars, documents, mail, pages, sheets, system, terminal
-from .checks import Checks, described
-from .desk import ACTIONS, Desk
+from .checks import OfficeChecks, describe_file
+from .testbed import ACTIONS, Testbed
 
 APPS = (calendars, documents, mail, pages, sheets, system, terminal)
 FOLDERS = ("data", "emails", "calendar")
 
 
-class OfficeBench(Desk):
-    """One episode. Its tools are set below, since their names have a dot: `word.read_file`."""
+class OfficeBench(Testbed):
+    """One episode. Its tools are set below, since their names contain a dot: `word.read_file`."""
 
     def ready(self) -> None:
-        if not self.memory:  # the start of an episode; later, what an agent has removed stays away
+        if not self.memory:  # only at the start of an episode: folders that an agent removed are not restored
             self.memory = {"app": None, "folder": "/testbed"}
             for name in FOLDERS:
                 (self.root / name).mkdir(exist_ok=True)
 
     def describe(self, path: Path) -> Any:
-        return described(path)
+        return describe_file(path)
 
-    def judged(self, name: str, arguments: dict[str, Any]) -> bool:
-        """A check's answer; what it cannot read does not hold, as in OfficeBench, where an error is a failure."""
+    def run_check(self, name: str, arguments: dict[str, Any]) -> bool:
+        """Run a check. An error counts as a failure, as in OfficeBench."""
         try:
-            return bool(getattr(Checks(self.root, self.before), name)(**arguments))
+            return bool(getattr(OfficeChecks(self.root, self.before), name)(**arguments))
         except MemoryError:
             raise
         except Exception:
             return False
 
     def check_contain(self, **arguments: Any) -> bool:
-        return self.judged("contain", arguments)
+        return self.run_check("contain", arguments)
 
     def check_not_contain(self, **arguments: Any) -> bool:
-        return self.judged("not_contain", arguments)
+        return self.run_check("not_contain", arguments)
 
     def check_file_exist(self, **arguments: Any) -> bool:
-        return self.judged("file_exist", arguments)
+        return self.run_check("file_exist", arguments)
 
     def check_file_not_exist(self, **arguments: Any) -> bool:
-        return self.judged("file_not_exist", arguments)
+        return self.run_check("file_not_exist", arguments)
 
     def check_exact_match(self, **arguments: Any) -> bool:
-        return self.judged("exact_match", arguments)
+        return self.run_check("exact_match", arguments)
 
     def check_diff_contain_text(self, **arguments: Any) -> bool:
-        return self.judged("diff_contain_text", arguments)
+        return self.run_check("diff_contain_text", arguments)
 
     def check_excel_cell_value(self, **arguments: Any) -> bool:
-        return self.judged("excel_cell_value", arguments)
+        return self.run_check("excel_cell_value", arguments)
 
     def check_excel_cell_comparator(self, **arguments: Any) -> bool:
-        return self.judged("excel_cell_comparator", arguments)
+        return self.run_check("excel_cell_comparator", arguments)
 
     def check_calendar_no_overlap(self, **arguments: Any) -> bool:
-        return self.judged("calendar_no_overlap", arguments)
+        return self.run_check("calendar_no_overlap", arguments)
 
 
 for _app, _actions in ACTIONS.items():

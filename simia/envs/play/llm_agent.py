@@ -147,7 +147,7 @@ def system_text(system: str | None, tools: Any) -> str:
 
 
 def read_native_message(reply: Reply, turn: int) -> Message:
-    """Text and `tool_calls` of the reply; ids that are missing or stand twice are made anew."""
+    """Text and `tool_calls` of the reply; missing and duplicate ids are replaced."""
     try:
         given = reply.body["choices"][0]["message"].get("tool_calls") or []
     except (KeyError, IndexError, TypeError):

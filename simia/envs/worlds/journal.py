@@ -45,7 +45,7 @@ class EpisodeJournal:
 def unpack_journal(snapshot: bytes) -> EpisodeJournal:
     body = unpack_json(zstandard.decompress(snapshot))
     if body.get("version") != 1:
-        raise UserError("this snapshot was made by another version of simia: start the episode anew")
+        raise UserError("this snapshot was made by another version of simia: restart the episode")
     return EpisodeJournal(body["spec"], [tuple(write) for write in body["writes"]], body["calls"])
 
 

@@ -1,4 +1,4 @@
-"""A stored reply becomes messages, or the reason why it cannot: pure, so `recheck` may read old replies anew.
+"""A stored reply becomes messages, or the reason why it cannot: pure, so `recheck` can parse old replies again.
 
 The form that was asked for is read as written; known slips are mended and named; a reply with two readings is refused.
 The authors' parser split at any line that began with `A:` and lost indentation and blank lines: here only tags on their
@@ -39,7 +39,7 @@ class ParsedReply:
     issues: list[Issue] = field(default_factory=list)
     repairs: list[str] = field(default_factory=list)
     rows: list[dict[str, Any]] | None = field(default=None, compare=False)
-    """The messages as they are stored, where the reading had them at hand; whoever changes a message drops them."""
+    """The messages as they are stored, if the parser has them; changing a message drops them."""
 
 
 def parse_reply(text: str, reasoning: str | None = None, *, form: Form = "auto") -> ParsedReply:

@@ -2,7 +2,7 @@
 
 A rate of 0.9 from ten trajectories and one from ten thousand are not the same news, hence Wilson's interval, which holds
 near 0 and 1 too. Two judges who pass nearly everything agree nearly always by chance, hence kappa: Cohen's for two, Fleiss'
-for more. Kappa is None where nobody can tell, since all ratings are alike.
+for more. Kappa is None where it is undefined, since all ratings are equal.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from simia.statistics import compute_wilson_interval
 
 @dataclass(frozen=True, slots=True)
 class PassRate:
-    """Passed of judged, with a 95 % interval; `errors` are verdicts that nobody could get or read."""
+    """Passed of judged, with a 95 % interval; `errors` are verdicts that are missing or unreadable."""
 
     passed: int
     judged: int

@@ -2,7 +2,7 @@
 
 Reading is tolerant of form and strict in sense. A fence, a trailing comma, prose before the object, "yes" for true: all of
 that says one thing only. A dimension that is missing or said twice, a number where yes or no belongs, a remark after the
-object that takes it back: nobody knows what was meant, so the verdict is an error. An error is never a pass or a fail; the
+object that takes it back: its meaning is unclear, so the verdict is an error. An error is never a pass or a fail; the
 authors' reward parser made 0 of a trailing comma and 7.0 of a seven.
 """
 

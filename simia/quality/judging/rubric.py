@@ -92,7 +92,7 @@ def split_sections(name: str, text: str) -> tuple[str, dict[str, str]]:
 
 def render_turns(messages: list[Message]) -> list[str]:
     """Write each turn as one line of JSON, complete enough for a judge of format."""
-    called: dict[str, str] = {}  # by turns, for some dialects count their call ids anew in each
+    called: dict[str, str] = {}  # by turns, since some dialects restart their call ids in each
     lines = []
     for i, message in enumerate(messages):
         called |= {call.id: f"{call.name}, call {j} of turn {i}" for j, call in enumerate(message.calls, start=1)}

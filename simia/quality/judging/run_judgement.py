@@ -2,7 +2,7 @@
 
 `judgements.jsonl` in the run's folder has one row for each judge and item. Rows are appended while judging goes on, so that
 a kill loses none that was written, and a torn last line is dropped on reading; when a pass over the run is done the file is
-written anew, in order, and renamed over the old one. A row names what it was judged `by` (model, prompts, way of asking):
+rewritten, in order, and renamed over the old one. A row names what it was judged `by` (model, prompts, way of asking):
 after any of that has changed the row is stale and is asked for again.
 """
 

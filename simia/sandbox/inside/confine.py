@@ -1,6 +1,6 @@
 """What a session's process gives up before it runs a pack's code: processes, files, memory, and most system calls.
 
-The walls of the sandbox (bubblewrap) keep a session from the machine; this keeps it from its siblings, which share the
+The sandbox (bubblewrap) isolates a session from the machine; this keeps it from its siblings, which share the
 sandbox and its user. Signals, tracing and memory access to others, sockets, new processes and threads, shared memory and
 namespaces end in EPERM. A seccomp filter needs no privilege and no library: it is a short list of numbers.
 
@@ -130,7 +130,7 @@ def allow_workers() -> None:
 def measure_address_space() -> int:
     """Address space that this process has, in bytes: the least limit under which one more page can be had.
 
-    Found by trying, since inside the walls there is no /proc to read it from; an interpreter maps far more than it uses.
+    Found by trying, since inside the sandbox there is no /proc to read it from; an interpreter maps far more than it uses.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     low, high = 0, 1 << 46

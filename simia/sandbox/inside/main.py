@@ -70,7 +70,7 @@ def main(descriptor: int) -> None:
         )
         return
     gc.collect()
-    gc.freeze()  # children share these pages as long as nobody counts in them
+    gc.freeze()  # children share these pages as long as no reference count changes in them
     children: dict[int, int] = {}
     exits: dict[int, int] = {}
     while True:

@@ -1,6 +1,6 @@
 """RAGEN's context manager for agents with tools: token in, token out.
 
-The stock one writes every prompt anew as text (one system line, `Turn 3: State: … Reward: …` in the user's name, a forced
+The stock one rewrites every prompt as text (one system line, `Turn 3: State: … Reward: …` in the user's name, a forced
 `<think>`), takes the response apart by `<answer>` tags, and for the update writes the conversation once more, tokenises it again and
 marks every other turn by its start token, one place off. Here an episode is ids from its first prompt on: the chat template writes
 system text, tools and what the environment says; a response's ids are kept as they were sampled, and the row that is trained on is

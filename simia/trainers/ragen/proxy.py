@@ -1,7 +1,7 @@
 """RAGEN's proxy, which rolls out a step, with a loop that ends when all episodes are over.
 
 The stock one goes a fixed number of rounds with all environments. Here episodes may wait for their turn (`at_once`), and those of a
-later turn have their own number of rounds; what nobody is left to answer is not sent to the engine, which an empty batch would kill.
+later turn have their own number of rounds; an empty batch, which would kill the engine, is not sent.
 """
 
 from __future__ import annotations

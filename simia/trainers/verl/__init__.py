@@ -3,8 +3,8 @@
 `launch` is what `simia train verl` calls. The agent loop (`simia.trainers.verl.agent_loop`) is imported by verl's workers alone.
 """
 
-from simia.trainers.verl.data import write
+from simia.trainers.verl.data import write_tasks
 from simia.trainers.verl.settings import VerlSettings
 from simia.trainers.verl.start import launch
 
-__all__ = ["VerlSettings", "launch", "write"]
+__all__ = ["VerlSettings", "launch", "write_tasks"]

@@ -198,7 +198,7 @@ class Policy:
 def read_task(row: dict[str, Any]) -> str:
     task = to_mapping(row.get("extra_info")).get("task")
     if task is None:
-        raise UserError("a row of the data set has no extra_info.task: write it by simia.trainers.verl.write")
+        raise UserError("a row of the data set has no extra_info.task: write it by simia.trainers.verl.write_tasks")
     return str(task)
 
 

@@ -56,10 +56,10 @@ def save_parquet(path: Path, found: list[dict[str, Any]]) -> None:
     parquet.write_table(pa.Table.from_pylist(found), path)
 
 
-def write(
+def write_tasks(
     path: Path, stage: EnvironmentConfig, split: str | None = None, at_least: int = 1, *, validates: bool = False
 ) -> int:
-    """`rows_of` as a file; returns their number."""
+    """Write the rows of `make_stage_rows` to a file and return their number."""
     found = make_stage_rows(stage, split, at_least, validates=validates)
     save_parquet(path, found)
     return len(found)

@@ -1,8 +1,8 @@
-"""One episode with a policy that samples ids: token in, token out, whoever runs the policy.
+"""One episode with a policy that samples ids: token in, token out, with any inference engine.
 
 Nothing of verl is needed here. `generate` is the policy: ids in, a reply out. Limits of tokens end an episode and it is scored; what
 the infrastructure fails at (a world that cannot be had, an answer that does not come in time, a lost server) aborts it: it has no
-reward, and is played anew a few times. A clock is the infrastructure's, the policy's turn included: how long a reply takes is a
+reward, and is replayed a few times. A clock is the infrastructure's, the policy's turn included: how long a reply takes is a
 matter of the server's queue too.
 """
 
@@ -63,7 +63,7 @@ class PlayedEpisode:
 
     @property
     def end(self) -> str:
-        """terminated, truncated, aborted; unscored: an end that nobody could judge, or not the policy's doing."""
+        """terminated, truncated, aborted; unscored: an ending without a verdict, or not caused by the policy."""
         kind = self.row.episode.end.kind if self.row.episode.end else "aborted"
         return "unscored" if self.reward is None and kind != "aborted" else kind
 
@@ -82,7 +82,7 @@ class PolicyPlayer:
     model_tokens: int | None = None
 
     async def play(self, generate: Generate, task: str, *, seed: int, group: str, name: str) -> PlayedEpisode:
-        """One episode, played anew when it is aborted, at most `resample` times. Raises only a `UserError`.
+        """Play one episode; replay it when it is aborted, at most `resample` times. Raises only a `UserError`.
 
         Episodes of one `group` share what is drawn by simulation; `name` tells this one's user from those of the others.
         """

@@ -41,7 +41,7 @@ class PlaySettings(Config):
         1800, gt=0, json_schema_extra=OPERATIONAL, description="One answer of the environment; later: aborted."
     )
     resample: int = Field(
-        1, ge=0, json_schema_extra=OPERATIONAL, description="How often an aborted episode is played anew."
+        1, ge=0, json_schema_extra=OPERATIONAL, description="How often an aborted episode is replayed."
     )
     lost_groups: int | None = Field(
         32,

@@ -11,7 +11,7 @@ from tests.importers.officebench import play, small
 def plain(tasks: Path, out: Path, solutions: Path | None = None) -> Path:
     """A pack that does not ask for LibreOffice, so that PDFs are the same on every machine."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(officebench, "libreoffice_settings", list)
+        patch.setattr(officebench, "list_libreoffice_settings", list)
         return officebench.import_tasks(tasks, out, solutions)
 
 

@@ -89,7 +89,7 @@ def test_links_are_not_followed(tmp_path: Path) -> None:
         ({"evaluation": []}, "it has no list of checks, evaluation"),
         ({"evaluation": [small.check("guess", file="a")]}, "no check is named 'evaluate_guess'; there are: evaluate_contain, "),
         ({"evaluation": [small.check("file_exist", files="a")]}, "evaluate_file_exist has the arguments files, not file"),
-        ({"task": None}, "a subtask has the texts username, date, weekday, time, task"),
+        ({"task": None}, "a subtask must have the texts username, date, weekday, time, task"),
         (
             {
                 "evaluation": [
@@ -100,7 +100,7 @@ def test_links_are_not_followed(tmp_path: Path) -> None:
                     )
                 ]
             },
-            "is no lambda",
+            "is not a lambda",
         ),
     ],
 )  # fmt: skip

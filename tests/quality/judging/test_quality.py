@@ -12,7 +12,7 @@ import typer
 from typer.testing import CliRunner
 
 from simia.amplification.settings import AmplifyConfig
-from simia.cli import build
+from simia.cli import build_app
 from simia.cli.judge import judge as judge_command
 from simia.config import load_config as load_config
 from simia.errors import Code, UserError
@@ -260,7 +260,7 @@ async def test_an_export_leaves_out_what_was_judged_bad_and_says_so(run: Run, tm
     await judge_run(run, QualitySettings(), {"quality": Engine(faulty(run, 2, 5))})
     arguments = ["export", "r", "--runs", str(tmp_path), "--to", "openai", "--out", str(tmp_path / "out"), "--judged"]
     arguments.append("--partial")  # the fixture still has the run open
-    result = CliRunner().invoke(build(), arguments)
+    result = CliRunner().invoke(build_app(), arguments)
     assert result.exit_code == 0, result.output
     assert "2 that a judge found a fault in were left out" in result.output
     assert len((tmp_path / "out" / "data.jsonl").read_text().splitlines()) == COUNT - 2

@@ -81,7 +81,7 @@ class SimulatedBackend:
             return SimulatedWorld(self, task, ledger, seed=seed, group=group, state=told)
         body = json.loads(zstandard.decompress(snapshot))
         if body.get("kind") != "simulated" or body.get("version") != 1:
-            raise UserError("this snapshot is of another world: start the episode anew")
+            raise UserError("this snapshot is of another world: restart the episode")
         world = SimulatedWorld(
             self, task, EntityLedger.load(body["first"]), seed=body["seed"], group=body["group"], state=told
         )

@@ -191,7 +191,7 @@ def parse_answers(text: str, count: int) -> list[Answer]:
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise UnreadableAnswer('there is no list "answers"')
     rows = [{**row, "call": int(row["call"])} if str(row.get("call")).isdecimal() else row for row in rows]
-    if len(rows) > count:  # answers to calls that nobody made are left out, if it is clear which these are
+    if len(rows) > count:  # drop answers to calls that were not made, if it is clear which these are
         asked = [row for row in rows if row.get("call") in range(1, count + 1)]
         rows = asked if len({row["call"] for row in asked}) == len(asked) else rows
     if len(rows) != count:

@@ -1,4 +1,4 @@
-"""A thread in which the official SDK speaks to one server, every wait with a limit; and what the server says of itself."""
+"""Connect to one server with the official SDK, in a thread, with a timeout for every wait; and list its tools."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ VARIABLE = re.compile(r"\$\{(\w+)\}")
 
 
 class ServerRefusal(Exception):  # noqa: N818 - the server's own word
-    """An error that the server answered with, for the agent to act on."""
+    """The server returned an error, which the agent can act on."""
 
     __simia_refusal__ = True
 
 
 class ServerFailed(Exception):  # noqa: N818 - a state of the server
-    """The server cannot be used; one line says why."""
+    """The server cannot be used; the message is one line."""
 
 
-class Link:
-    """A thread in which the SDK speaks to one server."""
+class ServerConnection:
+    """A connection to one server, held by a thread with its own event loop."""
 
     def __init__(self, how: dict[str, Any], root: Path) -> None:
-        self._how, self._root = how, root
+        self._settings, self._root = how, root
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._errors = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115 - as long as the server lives
@@ -50,29 +50,29 @@ class Link:
         self._ready = threading.Event()
         self._leave = asyncio.Event()
         self._failure: BaseException | None = None
-        self._living: Any = None
+        self._session_task: Any = None
         self._program, self._status = "", ""
         self.junk: str | None = None
 
     def open(self) -> None:
-        """Start it and shake hands. Raises `ServerFailed`."""
+        """Start the server and initialize the session. Raises `ServerFailed`."""
         self._thread.start()
-        self._living = asyncio.run_coroutine_threadsafe(self._live(), self._loop)
-        limit = self._how.get("start") or START
+        self._session_task = asyncio.run_coroutine_threadsafe(self._hold_session(), self._loop)
+        limit = self._settings.get("start") or START
         if not self._ready.wait(limit):
-            why = f"the server did not answer within {limit:g} s{self._said()}"
+            why = f"the server did not answer within {limit:g} s{self._read_last_output()}"
             self.close()
             raise ServerFailed(why)
         if self._failure is not None:
-            why = self._why(self._failure)
+            why = self._explain_failure(self._failure)
             self.close()
             raise ServerFailed(why)
 
-    async def _live(self) -> None:
+    async def _hold_session(self) -> None:
         try:
             async with (
-                self._transport() as (read, write),
-                ClientSession(read, write, message_handler=self._hear) as session,
+                self._open_transport() as (read, write),
+                ClientSession(read, write, message_handler=self._note_junk) as session,
             ):
                 await shake_hands(session)
                 self._session = session
@@ -85,24 +85,26 @@ class Link:
             self._ready.set()
 
     @contextlib.asynccontextmanager
-    async def _transport(self) -> AsyncIterator[Any]:
-        how = self._how
+    async def _open_transport(self) -> AsyncIterator[Any]:
+        how = self._settings
         if how["transport"] == "http":
-            headers = {name: fill_places(value, {}) for name, value in (how.get("headers") or {}).items()}
+            headers = {name: fill_variables(value, {}) for name, value in (how.get("headers") or {}).items()}
             timeout = httpx2.Timeout(START, read=300.0)
             async with (
-                httpx2.AsyncClient(headers=headers, timeout=timeout, event_hooks={"response": [self._see]}) as client,
-                streamable_http_client(fill_places(how["url"], {}), http_client=client) as streams,
+                httpx2.AsyncClient(
+                    headers=headers, timeout=timeout, event_hooks={"response": [self._note_status]}
+                ) as client,
+                streamable_http_client(fill_variables(how["url"], {}), http_client=client) as streams,
             ):
                 yield streams
             return
         places = {"ROOT": str(self._root)}
-        if how.get("within"):  # a cached environment lies beside the one that runs this
+        if how.get("within"):  # a cached environment in the same folder as the one that runs this
             places["SERVER"] = str(Path(sys.prefix).parent / how["within"])
-        self._program, *words = [fill_places(word, places) for word in how["command"]]
+        self._program, *words = [fill_variables(word, places) for word in how["command"]]
         given = {name: os.environ[name] for name in how.get("variables") or [] if name in os.environ}
-        own = {name: fill_places(value, places) for name, value in (how.get("environment") or {}).items()}
-        # Caches of programs are no state.
+        own = {name: fill_variables(value, places) for name, value in (how.get("environment") or {}).items()}
+        # Caches are not part of the state.
         quiet = {"XDG_CACHE_HOME": "/tmp/cache", "npm_config_cache": "/tmp/npm", "PYTHONDONTWRITEBYTECODE": "1"}
         parameters = StdioServerParameters(
             command=self._program,
@@ -114,21 +116,21 @@ class Link:
         async with stdio_client(parameters, errlog=self._errors) as streams:
             yield streams
 
-    async def _see(self, response: httpx2.Response) -> None:
+    async def _note_status(self, response: httpx2.Response) -> None:
         if response.status_code >= 400:
             self._status = f" (HTTP {response.status_code})"
 
-    async def _hear(self, message: Any) -> None:
-        """Notifications are let be; a line that is no message is remembered."""
+    async def _note_junk(self, message: Any) -> None:
+        """Ignore notifications; note the first line that is no message."""
         if isinstance(message, Exception) and self.junk is None:
-            said = getattr(message, "errors", lambda: [{"input": str(message)}])()[0].get("input")
-            self.junk = one_line(str(said))
+            line = getattr(message, "errors", lambda: [{"input": str(message)}])()[0].get("input")
+            self.junk = flatten_line(str(line))
 
     def ask(self, what: Callable[[ClientSession], Awaitable[Any]], limit: float) -> Any:
-        """Something of the server. Raises `Refusal` for its errors, its silence and its end."""
+        """Send a request and return the result. Raises `ServerRefusal` for an error, a timeout, or a server that has ended."""
         session = self._session
         if session is None:
-            raise ServerRefusal(self._hidden(f"the server has ended{self._said()}"))
+            raise ServerRefusal(self._mask_secrets(f"the server has ended{self._read_last_output()}"))
         self.junk = None
         asking = asyncio.run_coroutine_threadsafe(asyncio.wait_for(what(session), limit), self._loop)
         try:
@@ -136,64 +138,66 @@ class Link:
         except TimeoutError:
             asking.cancel()
             unread = "" if self.junk is None else f"; what it sent is no message that can be read: {self.junk[:100]!r}"
-            raise ServerRefusal(self._hidden(f"the server did not answer within {limit:g} s{unread}")) from None
+            raise ServerRefusal(self._mask_secrets(f"the server did not answer within {limit:g} s{unread}")) from None
         except MCPError as error:
             if error.code == wire.CONNECTION_CLOSED:
-                raise ServerRefusal(self._hidden(f"the server has ended{self._said()}")) from None
-            raise ServerRefusal(self._hidden(f"MCP error {error.code}: {error.message}")) from None
-        except Exception as error:  # a reply that is none
-            raise ServerRefusal(self._hidden(f"the server's reply cannot be read: {one_line(str(error))}")) from None
+                raise ServerRefusal(self._mask_secrets(f"the server has ended{self._read_last_output()}")) from None
+            raise ServerRefusal(self._mask_secrets(f"MCP error {error.code}: {error.message}")) from None
+        except Exception as error:  # an invalid reply
+            raise ServerRefusal(
+                self._mask_secrets(f"the server's reply cannot be read: {flatten_line(str(error))}")
+            ) from None
 
     def close(self) -> None:
-        if self._living is not None:
+        if self._session_task is not None:
             self._loop.call_soon_threadsafe(self._leave.set)
             with contextlib.suppress(BaseException):
-                self._living.result(0.1 if not self._ready.is_set() else 6.0)
-            self._living.cancel()
+                self._session_task.result(0.1 if not self._ready.is_set() else 6.0)
+            self._session_task.cancel()
             with contextlib.suppress(BaseException):
-                self._living.result(6.0)
+                self._session_task.result(6.0)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._errors.close()
 
-    def _why(self, error: BaseException) -> str:
-        """Why a server could not be started, in a line."""
+    def _explain_failure(self, error: BaseException) -> str:
+        """Explain in one line why a server could not be started."""
         error = find_cause(error)
         if isinstance(error, ServerFailed):
-            return self._hidden(str(error))
-        if self._how["transport"] == "http":
+            return self._mask_secrets(str(error))
+        if self._settings["transport"] == "http":
             grant = self._status or " (a sandbox has no network unless network is granted)"
-            return self._hidden(
-                f"{self._how['url']} cannot be used: {one_line(str(error) or type(error).__name__)}{grant}"
+            return self._mask_secrets(
+                f"{self._settings['url']} cannot be used: {flatten_line(str(error) or type(error).__name__)}{grant}"
             )
         if isinstance(error, FileNotFoundError | PermissionError | NotADirectoryError):
             return f"the server's program {self._program} is not there, or cannot be run"
         if isinstance(error, MCPError) and error.code != wire.CONNECTION_CLOSED:
-            return self._hidden(f"the server refused to begin: {one_line(error.message)}")
+            return self._mask_secrets(f"the server refused to begin: {flatten_line(error.message)}")
         if isinstance(error, MCPError):
-            return self._hidden(f"the server ended at its start{self._said()}")
-        return self._hidden(
-            f"the server cannot be spoken to: {one_line(str(error) or type(error).__name__)}{self._said()}"
+            return self._mask_secrets(f"the server ended at its start{self._read_last_output()}")
+        return self._mask_secrets(
+            f"the server cannot be spoken to: {flatten_line(str(error) or type(error).__name__)}{self._read_last_output()}"
         )
 
-    def _said(self) -> str:
-        """Its last words: on stderr, or where messages should be."""
+    def _read_last_output(self) -> str:
+        """Return the last line of stderr, or a line that the server printed in place of a message."""
         with contextlib.suppress(OSError, ValueError):
             self._errors.seek(max(0, os.fstat(self._errors.fileno()).st_size - 4000))
             lines = [line for line in self._errors.read().splitlines() if line.strip()]
             if self.junk is not None:
                 return f"; it printed {self.junk!r} where messages should be"
             if lines:
-                return f": {one_line(next((line for line in reversed(lines) if 'Error' in line), lines[-1]))}"
+                return f": {flatten_line(next((line for line in reversed(lines) if 'Error' in line), lines[-1]))}"
         return ""
 
-    def _hidden(self, text: str) -> str:
+    def _mask_secrets(self, text: str) -> str:
         for secret in self._secrets:
             text = text.replace(secret, "***")
         return text
 
 
 async def shake_hands(session: ClientSession) -> None:
-    """By the handshake that every server knows; one that has left it behind says so."""
+    """Initialize the session, or discover the server's capabilities if it no longer supports that handshake."""
     try:
         await session.initialize()
     except MCPError as error:
@@ -203,7 +207,7 @@ async def shake_hands(session: ClientSession) -> None:
 
 
 async def list_server(session: ClientSession) -> JSON:
-    """What the server says of itself."""
+    """List the server's tools, resources and prompts."""
     can = session.server_capabilities
     info = session.server_info
     found: dict[str, Any] = {
@@ -219,7 +223,7 @@ async def list_server(session: ClientSession) -> JSON:
     ):
         found[name] = []
         if has:
-            with contextlib.suppress(MCPError):  # it says that it has some, and cannot list them
+            with contextlib.suppress(MCPError):  # it declares the capability and cannot list
                 found[name] = await list_pages(ask, name)
     return found
 
@@ -237,20 +241,20 @@ async def list_pages(ask: Callable[..., Awaitable[Any]], name: str) -> list[JSON
 
 
 def find_cause(error: BaseException) -> BaseException:
-    """The cause within groups of errors."""
+    """Return the first error inside nested exception groups."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
 
 
-def one_line(text: str) -> str:
+def flatten_line(text: str) -> str:
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())[:300]
 
 
-def fill_places(text: str, places: Mapping[str, str]) -> str:
-    """`${ROOT}` is the private folder, `${SERVER}` the server's environment, any other name a variable that was granted.
+def fill_variables(text: str, places: Mapping[str, str]) -> str:
+    """Replace `${ROOT}` by the private folder, `${SERVER}` by the server's environment, and other names by granted variables.
 
-    Raises `ServerFailed` for one that was not.
+    Raises `ServerFailed` for a variable that was not granted.
     """
 
     def value(found: re.Match[str]) -> str:

@@ -1,4 +1,4 @@
-"""What a server gives back, in words and in JSON: the results of its tools, and the files that it keeps."""
+"""Convert results of a server's tools to text, and its files to JSON."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SQLITE = b"SQLite format 3\0"
 
 
 def result_to_text(found: wire.CallToolResult) -> str:
-    """A result as text: its text to the letter, a word for what is none; its structure where it says nothing else."""
+    """Convert a result to text: text parts verbatim, a description of other parts, or the structured content if there are none."""
     parts = [describe_part(part) for part in found.content]
     if not parts and found.structured_content is not None:
         return json.dumps(found.structured_content, ensure_ascii=False)
@@ -44,7 +44,7 @@ def format_size(data: str) -> str:
 
 
 def files_to_json(found: files.Files, folder: Path) -> JSON:
-    """As a world of files has them (docs/packs.md); of a SQLite file also what is in its tables."""
+    """Convert files to JSON as a file world does (docs/packs.md), with the tables of SQLite files."""
     rows: dict[str, JSON] = {}
     for name, (kind, mode, data) in sorted(found.items()):
         if kind == "folder":
@@ -70,7 +70,7 @@ def file_to_json(data: bytes, path: Path) -> dict[str, JSON]:
 
 
 def read_sqlite_tables(data: bytes) -> JSON:
-    """Table → its rows, by their number."""
+    """Return table → row number → row."""
     with contextlib.closing(sqlite3.connect(":memory:")) as base:
         base.deserialize(data)
         base.text_factory = lambda raw: raw.decode(errors="replace")

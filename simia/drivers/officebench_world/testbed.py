@@ -1,7 +1,7 @@
-"""The desk: the testbed's paths, the app that is open, and how a function becomes an action of an app.
+"""The testbed: its paths, the open app, and the decorator that makes a function an action of an app.
 
-Every action answers in words, the failing ones too, as in OfficeBench: an agent that learned there reads the same lines.
-An action that fails leaves its files as they were, since it writes only when all is made.
+Every action answers with text, also when it fails, as in OfficeBench, so that an agent sees the same lines. An action that
+fails leaves its files unchanged, since files are written last.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ ACTIONS: dict[str, dict[str, Callable[..., str]]] = {}
 """App → action → function."""
 
 
-class Failed(Exception):  # noqa: N818 - an answer
-    """What the action answers in place of its result."""
+class ActionError(Exception):
+    """An action failed; the message is its answer."""
 
 
-class Desk(FileTools):
+class Testbed(FileTools):
     """An episode's files, as OfficeBench's paths name them: absolute below /testbed, or relative to the working folder."""
 
     @property
@@ -37,14 +37,14 @@ class Desk(FileTools):
         return str(self.memory.get("folder", TESTBED))
 
     def locate(self, name: str) -> Path:
-        """The place that a path names, with links followed. Raises `ToolError` for one outside of the testbed."""
+        """Resolve a path, following links. Raises `ToolError` for a path outside of the testbed."""
         named = posixpath.normpath(posixpath.join(self.folder, name))
         if "\0" in name or (named != TESTBED and not named.startswith(f"{TESTBED}/")):
             raise ToolError(f"{name!r} is outside of {TESTBED}")
         return self.path(named[len(TESTBED) :].lstrip("/")).resolve()
 
     def find(self, name: str) -> Path | None:
-        """The file of that name; None where there is none inside of the testbed."""
+        """Return the file of that name; None if the testbed has none."""
         try:
             path = self.locate(name)
             return path if path.is_file() else None
@@ -52,13 +52,13 @@ class Desk(FileTools):
             return None
 
     def own(self, folder: str, name: str, suffix: str = "") -> Path:
-        """A user's file or folder below one of the testbed's folders. Raises `ToolError` for a name that is no file's name."""
+        """Return a user's file or folder below one of the testbed's folders. Raises `ToolError` for an invalid file name."""
         if not name or name in (".", "..") or any(sign in name for sign in "/\0\n\r"):
             raise ToolError(f"{name!r} cannot be the name of a file")
         return self.path(f"{folder}/{name}{suffix}").resolve()
 
     def save(self, path: Path, data: bytes) -> None:
-        """Put bytes in place at once: a write that fails leaves what was there."""
+        """Replace a file atomically: a failed write leaves the old file."""
         if not path.parent.is_dir():
             raise ValueError("its folder does not exist")
         draft = path.with_name(f".{path.name[:100]}.draft")
@@ -70,20 +70,20 @@ class Desk(FileTools):
             raise
 
 
-def action(name: str, *, writes: bool = False, opened: bool = True) -> Callable[[F], F]:
-    """Make a function `(desk, …) -> text` the tool `app.action`. `opened`: only while its app is open."""
+def register_action(name: str, *, writes: bool = False, opened: bool = True) -> Callable[[F], F]:
+    """Register a function `(testbed, …) -> text` as the tool `app.action`. `opened`: it works only while its app is open."""
     app, _, short = name.partition(".")
 
     def register(function: F) -> F:
         @functools.wraps(function)
-        def call(desk: Desk, **arguments: Any) -> str:
-            current = desk.memory.get("app")
+        def call(testbed: Testbed, **arguments: Any) -> str:
+            current = testbed.memory.get("app")
             if opened and current != app:
                 what = f"the open app is {current}" if current else "no app is open"
                 return f"{MALFORMED} ({name}: {what}, so switch to {app} first.)"
             try:
-                return function(desk, **{key: single(value) for key, value in arguments.items()}).strip()
-            except Failed as answer:
+                return function(testbed, **{key: unwrap_single(value) for key, value in arguments.items()}).strip()
+            except ActionError as answer:
                 return str(answer)
 
         ACTIONS.setdefault(app, {})[short] = mark(call, "agent", writes=writes)
@@ -92,31 +92,31 @@ def action(name: str, *, writes: bool = False, opened: bool = True) -> Callable[
     return register
 
 
-def single(value: Any) -> Any:
-    """A list of one is that one, as OfficeBench takes it."""
+def unwrap_single(value: Any) -> Any:
+    """Replace a list of one element by that element, as OfficeBench does."""
     return value[0] if isinstance(value, list) and len(value) == 1 else value
 
 
 @contextmanager
-def answering(words: str, *, why: bool = False) -> Iterator[None]:
-    """Whatever goes wrong in here becomes this answer, with its reason in brackets where `why` is asked for."""
+def answer_errors(words: str, *, why: bool = False) -> Iterator[None]:
+    """Turn any exception into this answer, with the reason in brackets if `why` is set."""
     try:
         yield
-    except (MemoryError, Failed):
+    except (MemoryError, ActionError):
         raise
     except Exception as error:
-        reason = said(error) if why else ""
-        raise Failed(f"{words} ({reason})" if reason else words) from None
+        reason = describe_error(error) if why else ""
+        raise ActionError(f"{words} ({reason})" if reason else words) from None
 
 
-def said(error: Exception) -> str:
-    """An error's words where they are the same in every run: no address in memory, no temporary file's name."""
+def describe_error(error: Exception) -> str:
+    """Return an error's message if it is the same in every run: no memory address, no temporary file name."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     words = " ".join(str(error).split())[:200] if isinstance(error, ToolError | ValueError) else ""
     return "" if " at 0x" in words or "/tmp/" in words else words
 
 
-def library(name: str) -> Any:
-    """A module of the office environment, imported when it is first used."""
+def import_library(name: str) -> Any:
+    """Import a module of the office environment at its first use."""
     return importlib.import_module(name)
