@@ -25,8 +25,8 @@ from simia.evaluation.fidelity import Fidelity, ToolFidelity, estimate_gain, mea
 from simia.llm.engine import Engine, EngineLimits, MemoryJournal
 from simia.llm.replay import ReplayBackend, ReplaySettings
 from simia.pack import Pack
-from simia.report.plot import svg
-from simia.report.plot_fidelity import panels
+from simia.report.plot import render_svg
+from simia.report.plot_fidelity import make_fidelity_panels
 from simia.task import Task
 
 RECORDINGS = Path(__file__).parents[1] / "tests" / "recordings"
@@ -99,7 +99,7 @@ def plot(found: dict[str, tuple[Fidelity, Fidelity]]) -> str:
     named = {}
     for way, both in found.items():
         named[f"{way}, ledger"], named[f"{way}, no ledger"] = both
-    return svg(panels(named))
+    return render_svg(make_fidelity_panels(named))
 
 
 def main(path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from simia.jobs import Run, read_seeds
-from simia.report import part, sections
+from simia.report import parallel_read, sections
 from simia.report.frequent import LossyCounter
 from simia.report.gather import gather_facts
 from simia.report.histograms import Histogram
@@ -21,7 +21,9 @@ from simia.report.tally import fill_facts, strip_values
 
 def figures(connection: sqlite3.Connection, run: Run, processes: int) -> dict[str, Any]:
     facts = RunFacts(run="r")
-    fill_facts(facts, part.sum_parts(connection, run.folder, 9, 1, 1, processes), dict(read_seeds(connection)), 1, {})
+    fill_facts(
+        facts, parallel_read.sum_parts(connection, run.folder, 9, 1, 1, processes), dict(read_seeds(connection)), 1, {}
+    )
     return facts.model_dump()
 
 
@@ -43,14 +45,14 @@ async def test_a_part_whose_process_died_is_read_here(run: Run, monkeypatch: pyt
     real = subprocess.Popen
     connection = run.ledger.db.ledger
     whole = figures(connection, run, 1)
-    monkeypatch.setattr(part.subprocess, "Popen", died)
+    monkeypatch.setattr(parallel_read.subprocess, "Popen", died)
     assert figures(connection, run, 3) == whole
     assert len(started) == 2
 
 
 async def test_what_is_drawn_says_of_how_many_it_is(run: Run) -> None:
     connection = run.ledger.db.ledger
-    sums = part.sum_part(connection, 0, 9, 1, 1_000_003)
+    sums = parallel_read.sum_part(connection, 0, 9, 1, 1_000_003)
     assert sums.figures["compared"] == 0
     assert sums.lengths["messages"].total() == 3
     facts = gather_facts(run)
