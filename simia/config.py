@@ -74,10 +74,19 @@ def load_yaml(text: str, where: str | Path, loader: Any = ConfigLoader) -> Any:
         refuse_excess(yaml.parse(text, loader), where)
         return yaml.load(text, loader)
     except yaml.YAMLError as error:
-        raise UserError(f"{where} is not YAML: {str(error).splitlines()[0]}") from None
+        raise UserError(f"{where} is not YAML: {explain_yaml_error(error)}") from None
     # What PyYAML raises for an integer of 5,000 digits, `!!int ""`, `!!bool x` and `!!timestamp x`.
     except (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError):
         raise UserError(f"{where} holds a value that cannot be read as its type; write it in quotes") from None
+
+
+def explain_yaml_error(error: yaml.YAMLError) -> str:
+    """Return where a text stops to be YAML, and why."""
+    mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
+    if mark is None or problem is None:
+        return str(error).splitlines()[0]
+    hint = "; indent with spaces, not tabs" if r"'\t'" in problem else ""
+    return f"line {mark.line + 1}, column {mark.column + 1}: {problem}{hint}"
 
 
 def refuse_excess(events: Iterable[yaml.Event], where: str | Path) -> None:

@@ -211,3 +211,16 @@ def test_a_link_to_a_device_is_not_read_to_its_end(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").symlink_to("/dev/zero")
     with pytest.raises(UserError):
         load_config(AmplifyConfig, tmp_path / "mine.yaml")
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("n: 3\nllm: [3\n", "line 3, column 1: expected ',' or ']'"),
+        ("n: 3\n\tx: 4\n", "line 2, column 1: .*indent with spaces"),
+    ],
+)
+def test_broken_yaml_is_named_by_its_line(text: str, problem: str, tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(text)
+    with pytest.raises(UserError, match=rf"a\.yaml is not YAML: {problem}"):
+        load_yaml(text, tmp_path / "a.yaml")

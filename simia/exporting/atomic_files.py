@@ -7,6 +7,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO
 
+from simia.errors import UserError
+
 
 class AtomicFiles:
     """A set of files in one folder. Leaving the `with` block without an error puts them in place, in order of opening."""
@@ -16,11 +18,18 @@ class AtomicFiles:
         self._open: dict[str, BinaryIO] = {}
 
     def __enter__(self) -> AtomicFiles:
-        self.folder.mkdir(parents=True, exist_ok=True)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(f"cannot write to {self.folder}: {error.strerror}; choose another folder") from None
         return self
 
     def file(self, name: str) -> BinaryIO:
-        self._open[name] = self._temporary(name).open("wb")
+        """Open a file for writing. Raises `UserError` where the folder cannot be written to."""
+        try:
+            self._open[name] = self._temporary(name).open("wb")
+        except OSError as error:
+            raise UserError(f"cannot write to {self.folder}: {error.strerror}; choose another folder") from None
         return self._open[name]
 
     def text(self, name: str, text: str) -> None:

@@ -136,7 +136,7 @@ def test_one_cap_holds_for_all_rollouts_and_a_stop_by_it_is_said(
     try:
         none = runner.invoke(app, [*words, "--set", "limits.max_requests=0"])
         assert isinstance(none.exception, UserError)
-        assert "not judged: budget (6 episodes" in str(none.exception)
+        assert "not judged: budget (all 6 episodes" in str(none.exception)
         capped = runner.invoke(app, [*words, "--set", "limits.max_requests=3"])
         assert capped.exit_code == 1, (capped.output, capped.exception)
         assert len(endpoint.requests) == 3
@@ -195,6 +195,6 @@ def test_a_shadow_rollout_is_rewarded_by_rules_and_a_dead_judge_is_said(
         assert "shadow: 2 judged, 0 without a verdict" in done.output
         refused = runner.invoke(app, ["reward", "calibrate", "judged", *model, f"llm.base_url={endpoint.url}"])
         assert isinstance(refused.exception, UserError)
-        assert "judged was not rewarded by rules" in str(refused.exception)
+        assert "judged has no rule-based rewards" in str(refused.exception)
     finally:
         endpoint.stop()

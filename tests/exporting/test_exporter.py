@@ -206,3 +206,9 @@ def test_a_recipe_of_the_users_own_keeps_its_other_lines(tmp_path: Path, monkeyp
 
 def test_values_are_replaced_at_the_top_level_only() -> None:
     assert set_recipe_values("a: 1 # one\nb:\n  a: 2\n", {"a": "3"}) == "a: 3 # one\nb:\n  a: 2\n"
+
+
+def test_a_folder_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(UserError, match="cannot write to .*file: File exists; choose another folder"):
+        export([], tmp_path / "file")
