@@ -21,10 +21,10 @@ from typing import Any
 import orjson
 from replies import replies
 
-from simia.amplification.garbage_collection import collect_rarely
 from simia.amplification.seeds import load_seed_packs
 from simia.amplification.settings import AmplifyConfig
 from simia.amplification.simulate import Simulator
+from simia.garbage_collection import collect_rarely
 from simia.llm.types import Reply
 from simia.trajectory import Trajectory
 

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from simia.amplification import scenario
-from simia.amplification.garbage_collection import collect_rarely
 from simia.amplification.job import AmplificationWork, ask_engine
 from simia.amplification.judged_seeds import judge_seeds
 from simia.amplification.seeds import Seeds, load_seed_packs, take_seeds
 from simia.amplification.settings import AmplifyConfig
 from simia.amplification.simulate import Simulator
 from simia.config import assign_setting, parse_config
+from simia.garbage_collection import collect_rarely
 from simia.jobs import Run, refuse_partial
 from simia.jobs.coordinator import Coordinator, stop_on_signals
 from simia.jobs.job_protocol import Stop

@@ -56,7 +56,7 @@ class Packed:
         self.raw = raw
 
 
-@dataclass(slots=True, frozen=True)
+@dataclass(slots=True)
 class WriteJob:
     """Statements of one writer, and the waiter: a future of an event loop, one of a thread, or none."""
 

@@ -16,6 +16,7 @@ import time
 from typing import Protocol, runtime_checkable
 
 from simia.errors import Code, UserError
+from simia.garbage_collection import lower_thresholds, raise_thresholds
 from simia.llm.adaptive_concurrency import AdaptiveConcurrency
 from simia.llm.budget import Budget, EngineStats
 from simia.llm.budget import BudgetReached as BudgetReached
@@ -105,6 +106,9 @@ class Engine:
     ) -> None:
         self.backend = backend
         self.journal: ReplyJournal = journal if journal is not None else MemoryJournal()
+        self._claiming = (
+            self.journal if isinstance(self.journal, ClaimingJournal) else None
+        )  # a check of 6 µs, made once
         self.limits = limits or EngineLimits()
         self.price = price
         if self.limits.max_cost is not None and price is None:
@@ -119,11 +123,16 @@ class Engine:
         self.gate = ConcurrencyLimiter(int(self.pace.limit), lambda _: self.budget.has_room(self))
         self._rates = backend.rates if isinstance(backend, RateLimitedBackend) else None
         self._patience: float | None = None  # seconds; known once there is a distribution of latencies
+        self._until_update = STALL_EVERY  # answers until it is computed again
         self._sharing: dict[str, list[asyncio.Future[Reply | None]]] = {}
         self._random = random.Random()  # timing only: no result depends on it
+        self._started = False
 
     async def start(self) -> None:
         await self.backend.start()
+        if not self._started:
+            self._started = True
+            raise_thresholds()
 
     async def __aenter__(self) -> Engine:
         await self.start()
@@ -134,6 +143,9 @@ class Engine:
 
     async def close(self) -> None:
         self.gate.close()
+        if self._started:
+            self._started = False
+            lower_thresholds()
         await self.backend.close()
 
     async def ask(self, request: Request, *, item: str, draw: str, key: str | None = None) -> Reply:
@@ -177,18 +189,18 @@ class Engine:
 
     async def _call_claimed(self, key: str, request: Request, item: str, draw: str) -> Reply:
         """Our call, or the reply that another process got while we waited for our turn. Waiting takes no place at the gate."""
-        journal = self.journal
-        if not isinstance(journal, ClaimingJournal):
+        claiming = self._claiming
+        if claiming is None:
             return await self._call(key, request, item, draw)
-        await journal.claim(key)
+        await claiming.claim(key)
         try:
-            known = journal.recall(key)
+            known = self.journal.recall(key)
             if known is not None:
                 self.stats.shared += 1
                 return known
             return await self._call(key, request, item, draw)
         finally:
-            journal.release(key)
+            claiming.release(key)
 
     async def _call(self, key: str, request: Request, item: str, draw: str) -> Reply:
         stats, tries = self.stats, 0
@@ -281,8 +293,12 @@ class Engine:
         stats.latencies.append(latency)
         self.pace.answered(latency, waiting=self.gate.waiting)
         self.gate.resize(int(self.pace.limit))
-        if self.limits.stall is not None and stats.answered % STALL_EVERY == 0:
+        self._until_update -= 1
+        if self.limits.stall is not None and self._until_update <= 0:
             self._patience = max(STALL_LEAST, self.limits.stall * stats.latency()["p95"])
+            self._until_update = max(
+                STALL_EVERY, len(stats.latencies) // 8
+            )  # it sorts them: seldom when there are many
         if self._rates is not None and self._rates.allowances:
             wait = self._rates.wait(reply.usage.prompt + reply.usage.completion)
             if wait > 0:

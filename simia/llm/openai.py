@@ -80,7 +80,8 @@ class OpenAIBackend:
         hide((URL(proxy).password or "") if proxy else "")
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0),  # how many at once is the engine's decision
-            timeout=aiohttp.ClientTimeout(total=self.settings.timeout, sock_connect=self.settings.connect_timeout),
+            # `complete` limits the total time.
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=self.settings.connect_timeout),
             headers=headers,
             cookie_jar=aiohttp.DummyCookieJar(),
             proxy=proxy,
