@@ -210,5 +210,5 @@ def test_values_are_replaced_at_the_top_level_only() -> None:
 
 def test_a_folder_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
-    with pytest.raises(UserError, match="cannot write to .*file: File exists; choose another folder"):
+    with pytest.raises(UserError, match=r"cannot write to .*file: File exists; choose another folder"):
         export([], tmp_path / "file", to="openai", facts=CardFacts())
