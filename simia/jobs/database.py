@@ -48,12 +48,15 @@ ENDS = (COMMIT[1], ROLLBACK[1])
 
 
 class Packed:
-    """Bytes that are stored compressed: by the writer's thread, since compressing needs no interpreter lock."""
+    """Bytes that are stored compressed: by the writer's thread, since compressing needs no interpreter lock.
+
+    They are copied, because what `orjson.dumps` returns occupies ten times its length until it is freed.
+    """
 
     __slots__ = ("raw",)
 
     def __init__(self, raw: bytes) -> None:
-        self.raw = raw
+        self.raw = bytes(memoryview(raw))
 
 
 @dataclass(slots=True)
