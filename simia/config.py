@@ -17,7 +17,7 @@ from typing import Any, ClassVar, TypeVar, get_args
 import yaml
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
-from simia import search_path as resources
+from simia import search_path
 from simia.config_secrets import refuse_secrets
 from simia.errors import UserError
 
@@ -217,7 +217,7 @@ def read_config_file(name: str | Path) -> dict[str, Any]:
 
 
 def find_config(name: str | Path) -> Path:
-    return resources.find_resource("configs", add_yaml_suffix(str(name)))
+    return search_path.find_resource("configs", add_yaml_suffix(str(name)))
 
 
 def add_yaml_suffix(name: str) -> str:
@@ -253,7 +253,7 @@ def read_bounded(path: Path) -> str:
 def find_parent(path: Path, parent: str) -> Path:
     """What a config extends: a config of that name, else a file beside it. `./NAME` is always a file beside it."""
     beside = path.parent / Path(parent).expanduser()
-    if resources.find_named_resource("configs", add_yaml_suffix(parent)) is None and beside.is_file():
+    if search_path.find_named_resource("configs", add_yaml_suffix(parent)) is None and beside.is_file():
         return beside
     return find_config(parent)
 

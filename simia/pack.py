@@ -19,7 +19,7 @@ import orjson
 import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from simia import search_path as resources
+from simia import search_path
 from simia.errors import UserError
 from simia.pack_files import (
     MOST_TOOL_COUNT,
@@ -173,7 +173,7 @@ class Pack(BaseModel):
         Raises:
             UserError: There is no such pack, or one of its files is malformed.
         """
-        root = name if isinstance(name, Path) and name.exists() else resources.find_resource("seeds", name)
+        root = name if isinstance(name, Path) and name.exists() else search_path.find_resource("seeds", name)
         path = root / "pack.yaml" if root.is_dir() else root
         if not path.is_file():
             raise UserError(f"{root} is no pack: it has no pack.yaml")

@@ -15,7 +15,7 @@ import jinja2
 import orjson
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from simia import search_path as resources
+from simia import search_path
 from simia.errors import UserError
 
 
@@ -57,12 +57,12 @@ def load_template(name: str) -> tuple[PromptTemplate, str]:
 
 @cache
 def read_prompt(name: str) -> tuple[str, str]:
-    path: Path = resources.find_resource("prompts", name)
-    return path.read_text(encoding="utf-8").strip(), resources.file_hash(path)
+    path: Path = search_path.find_resource("prompts", name)
+    return path.read_text(encoding="utf-8").strip(), search_path.file_hash(path)
 
 
 @cache
 def read_lines(name: str) -> tuple[str, ...]:
     """Return the lines of a file under prompts/, blank ones left out."""
-    text = resources.find_resource("prompts", name).read_text(encoding="utf-8")
+    text = search_path.find_resource("prompts", name).read_text(encoding="utf-8")
     return tuple(line.strip() for line in text.splitlines() if line.strip())

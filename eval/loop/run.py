@@ -28,7 +28,7 @@ import figures
 import tasks
 
 from simia.errors import UserError
-from simia.llm import local_models as models
+from simia.llm import local_models
 from simia.llm.embedded import EmbeddedBackend, EmbeddedSettings
 from simia.venvs import ensure_environment, ensure_packages, make_python_path
 
@@ -136,7 +136,7 @@ class Loop:
     def prepare(self) -> None:
         if self.given:
             return
-        weights = models.fetch_model("smollm2-135m")
+        weights = local_models.fetch_model("smollm2-135m")
         reader = ensure_packages("gguf", pip=["gguf==0.19.0"], say=print)
         layer = next((reader.parent.parent / "lib").glob("python*/site-packages"))
         env = {**self.env, "PYTHONPATH": f"{self.env['PYTHONPATH']}{os.pathsep}{layer}"}

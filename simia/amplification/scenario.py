@@ -18,7 +18,7 @@ from typing import Any
 
 import orjson
 
-from simia import search_path as resources
+from simia import search_path
 from simia.prompts import read_lines
 from simia.quality.grounding import infer_identifiers
 from simia.trajectory import Trajectory
@@ -163,7 +163,7 @@ def render_scenario(scenario: Scenario) -> str:
 
 def hash_scenario_files() -> dict[str, str]:
     """Return the files that plans are sampled from, with their hashes."""
-    return {name: resources.file_hash(resources.find_resource("prompts", name)) for name in (PERSONAS, TWISTS)}
+    return {name: search_path.file_hash(search_path.find_resource("prompts", name)) for name in (PERSONAS, TWISTS)}
 
 
 def to_singular(name: str) -> str:

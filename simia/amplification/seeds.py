@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
 
-from simia import formats
-from simia import search_path as resources
+from simia import formats, search_path
 from simia.amplification.settings import SeedSettings
 from simia.errors import Issue, UserError
 from simia.pack import Pack
@@ -124,7 +123,7 @@ class SharedParts:
 def read_pack(name: str, dialect: str | None) -> tuple[Pack, list[RefusedSeed]]:
     """Read a pack, or a file of trajectories as one."""
     shared = SharedParts()
-    path = resources.find_resource("seeds", name)
+    path = search_path.find_resource("seeds", name)
     if path.is_dir() or path.suffix in (".yaml", ".yml"):
         pack = Pack.load(path)
         pack.seeds = [shared(seed) for seed in pack.seeds]

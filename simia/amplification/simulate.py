@@ -27,7 +27,7 @@ from simia.quality import suites
 from simia.quality.acceptance import Outcome
 from simia.quality.check import check_trajectory
 from simia.quality.exact_duplicates import hash_content
-from simia.quality.selection import near_duplicates as near
+from simia.quality.selection import near_duplicates
 from simia.quality.selection.contamination import BenchmarkIndex
 from simia.quality.trajectory_view import TrajectoryView
 from simia.trajectory import VERSION, End, Provenance, Trajectory, digest
@@ -279,7 +279,9 @@ class Simulator:
             hash_content(trajectory, view),
             self.hash_head(item),
             parsed.rows,
-            near.compute_signature(trajectory) if self.config.select.near is not None and not issues else None,
+            near_duplicates.compute_signature(trajectory)
+            if self.config.select.near is not None and not issues
+            else None,
         )
 
     def hash_head(self, item: Item) -> str:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from simia import search_path as resources
+from simia import search_path
 from simia.config import Config, find_config, load_config, read_config_file
 from simia.config_listing import Setting, list_settings
 from simia.errors import UserError
@@ -61,7 +61,7 @@ def load_config_model(name: str) -> type[Config]:
 
 def list_config_names() -> list[str]:
     """List the configs in the folders that `MODELS` names."""
-    found = (Path(name) for name in resources.list_names("configs") if name.endswith(".yaml"))
+    found = (Path(name) for name in search_path.list_names("configs") if name.endswith(".yaml"))
     return [path.with_suffix("").as_posix() for path in found if path.parts[0] in MODELS]
 
 

@@ -241,10 +241,10 @@ def gc(
     runs: RUNS = Path("runs"),
 ) -> None:
     """Show how much disk space runs take and free what can be derived again; --replies: also replies of rejected items."""
-    from simia.jobs import cleanup as collector
+    from simia.jobs import cleanup
     from simia.report.compare import print_cleanup
 
-    found = list(collector.survey(runs)) if run is None else [collector.look(find_run(runs, run))]
+    found = list(cleanup.survey(runs)) if run is None else [cleanup.look(find_run(runs, run))]
     print_cleanup(found, out, replies=replies)
     able = [each for each in found if each.freeable(replies=replies)]
     problems = [each.problem for each in found if each.problem]
@@ -264,7 +264,7 @@ def gc(
     refused: list[UserError] = []
     for each in able:
         try:
-            done = collector.clean(each.folder, replies=replies)
+            done = cleanup.clean(each.folder, replies=replies)
         except UserError as error:  # the others can still be cleaned
             refused.append(error)
             continue

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from simia import search_path as resources
+from simia import search_path
 from simia.cli.export import export
 from simia.config import find_config, parse_scalar, read_command_line_value
 from simia.errors import UserError
@@ -88,7 +88,7 @@ def find_trainer_config(trainer: str, config: str) -> Path:
         problem = f"{config} is a folder"
     except UserError:
         problem = f"there is no config {config!r}"
-    known = [name.removesuffix(".yaml") for name in resources.list_names("configs") if Path(name).parts[0] == trainer]
+    known = [name.removesuffix(".yaml") for name in search_path.list_names("configs") if Path(name).parts[0] == trainer]
     raise UserError(f"{problem}; {trainer} has {', '.join(known)}, or takes the path of a YAML file")
 
 

@@ -18,7 +18,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
-from simia import search_path as resources
+from simia import search_path
 from simia.errors import Code, Issue, UserError
 from simia.exporting.facts import Segment, Template
 from simia.exporting.tokens import CountTokens, estimate_tokens
@@ -78,7 +78,7 @@ class ModelEntry(BaseModel):
     @classmethod
     def named(cls, name: str) -> ModelEntry:
         """Load one model by name. Raises `UserError` with the known names."""
-        file = resources.find_resource("configs", "llamafactory/models.yaml")
+        file = search_path.find_resource("configs", "llamafactory/models.yaml")
         try:
             models = TypeAdapter(dict[str, cls]).validate_python(yaml.safe_load(file.read_text(encoding="utf-8")))  # type: ignore[valid-type]
         except (yaml.YAMLError, ValidationError) as error:
@@ -144,7 +144,7 @@ class LLaMAFactoryWriter:
 
     def configuration(self) -> Iterator[tuple[str, str]]:
         """Yield (file name, text) of each file that the trainer needs beside the data."""
-        recipe = resources.find_resource("configs", "llamafactory/sft.yaml").read_text(encoding="utf-8")
+        recipe = search_path.find_resource("configs", "llamafactory/sft.yaml").read_text(encoding="utf-8")
         changes = {
             "dataset": "simia",
             "template": self.template,
@@ -156,7 +156,7 @@ class LLaMAFactoryWriter:
         yield "dataset_info.json", json.dumps(DATASET_INFO, indent=2) + "\n"
         yield (
             "ds_zero3.json",
-            resources.find_resource("configs", "llamafactory/ds_zero3.json").read_text(encoding="utf-8"),
+            search_path.find_resource("configs", "llamafactory/ds_zero3.json").read_text(encoding="utf-8"),
         )
         yield "train.yaml", set_recipe_values(recipe, changes)
 

@@ -18,7 +18,7 @@ import orjson
 import yaml
 
 from simia import formats
-from simia.authoring import tool_lists as toolforms
+from simia.authoring import tool_lists
 from simia.authoring.inferred_tools import MARK, infer_tools, merge_seed_tools
 from simia.authoring.pack_draft import draft_pack
 from simia.errors import UserError
@@ -93,7 +93,7 @@ def detect_kind(source: str) -> tuple[str, str]:
     value = read_first_value(path)
     if isinstance(value, dict) and ("openapi" in value or "swagger" in value):
         return "openapi", str(path)
-    return ("tools" if toolforms.read_tool_list(value) else "trajectories"), str(path)
+    return ("tools" if tool_lists.read_tool_list(value) else "trajectories"), str(path)
 
 
 def read_first_value(path: Path) -> Any:
@@ -134,12 +134,12 @@ def read_tool_list(path: Path) -> PackMaterial:
             value = [orjson.loads(line) for line in lines]
     else:
         value = read_first_value(path)
-    rows = toolforms.read_tool_list(value)
+    rows = tool_lists.read_tool_list(value)
     if rows is None:
         raise UserError(
             f"{path} is no list of tools: give names with JSON Schemas in the form of simia, OpenAI, Anthropic or MCP"
         )
-    specs, lines_of = toolforms.make_tool_specs(rows)
+    specs, lines_of = tool_lists.make_tool_specs(rows)
     if not specs:
         raise UserError(f"{path}: none of its {len(rows)} tools can be used; {lines_of[0]}")
     return PackMaterial(tools=specs, lines=lines_of)
@@ -169,7 +169,7 @@ def read_seed_file(path: Path, dialect: str | None) -> PackMaterial:
         found.lines.append(f"{len(idle)} conversations without tools or calls are left out")
         read = [seed for seed in read if seed.tools or any(seed.calls())]
     listed, differ = merge_seed_tools(read)
-    usable, lines = toolforms.make_tool_specs([spec.model_dump(exclude={"identifiers"}) for spec in listed])
+    usable, lines = tool_lists.make_tool_specs([spec.model_dump(exclude={"identifiers"}) for spec in listed])
     names = {spec.name: spec for spec in listed}
     found.lines += lines
     if differ:

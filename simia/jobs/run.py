@@ -24,7 +24,7 @@ import yaml
 
 from simia.config import Config, list_differences, load_yaml, select_identity
 from simia.errors import UserError
-from simia.jobs import integrity as check
+from simia.jobs import integrity
 from simia.jobs.database import Database
 from simia.jobs.integrity import Condition
 from simia.jobs.ledger import Ledger
@@ -56,7 +56,7 @@ class Run:
         self._db = Database(folder, create=create, read_only=read_only)
         try:
             self.ledger = Ledger(self._db)
-            check.refuse_mixed(folder, self.ledger)
+            integrity.refuse_mixed(folder, self.ledger)
         except BaseException:
             self._db.close()
             raise
@@ -68,11 +68,11 @@ class Run:
 
     def verify(self) -> Condition:
         """Where the run stands, after both files were read against their checksums. Raises `Damaged`."""
-        return check.verify_files(self.folder, self.ledger, self.saved_config(), locked=self._lock is not None)
+        return integrity.verify_files(self.folder, self.ledger, self.saved_config(), locked=self._lock is not None)
 
     def condition(self) -> Condition:
         """Where the run stands, by a few counts. Raises `Damaged`."""
-        return check.read_condition(self.folder, self.ledger, self.saved_config(), locked=self._lock is not None)
+        return integrity.read_condition(self.folder, self.ledger, self.saved_config(), locked=self._lock is not None)
 
     @property
     def is_locked(self) -> bool:
@@ -100,7 +100,7 @@ class Run:
         except BaseException:
             lock.close()
             raise
-        run.ledger.set_meta(check.RUN, secrets.token_hex(8), twice=True)
+        run.ledger.set_meta(integrity.RUN, secrets.token_hex(8), twice=True)
         for fact, value in (("identity", select_identity(config)), ("facts", facts), ("created", time.time())):
             run.ledger.set_meta(fact, value, twice=True)
         return run

@@ -18,7 +18,7 @@ from pydantic import Field
 
 from simia.config import OPERATIONAL, Config
 from simia.errors import Code, UserError
-from simia.llm import local_models as models
+from simia.llm import local_models
 from simia.llm.embedded_server import EmbeddedServer
 from simia.llm.openai import OpenAIBackend, OpenAISettings
 from simia.llm.types import LLMFault, Reply, Request
@@ -37,7 +37,7 @@ class EmbeddedSettings(Config):
 
     kind: Literal["embedded"] = "embedded"
     """A small model on this machine."""
-    model: str = Field(models.DEFAULT, description="The name of a known model, or the path of a GGUF file.")
+    model: str = Field(local_models.DEFAULT, description="The name of a known model, or the path of a GGUF file.")
     context: int = Field(8192, ge=256, description="Tokens that one request may hold, prompt and completion together.")
     threads: int | None = Field(None, ge=1, description="Threads; every core if unset.", json_schema_extra=OPERATIONAL)
     parallel: int = Field(1, ge=1, description="Requests computed at once.", json_schema_extra=OPERATIONAL)
@@ -61,7 +61,7 @@ class EmbeddedBackend:
 
     def __init__(self, settings: EmbeddedSettings, *, say: Callable[[str], None] | None = None) -> None:
         self.settings = settings
-        known = models.KNOWN.get(settings.model)
+        known = local_models.KNOWN.get(settings.model)
         self.model = f"{known.name}@{known.sha256[:HASH_SHOWN]}" if known else Path(settings.model).stem
         self.restarts = 0
         self._say = say or say_error
@@ -170,14 +170,14 @@ class EmbeddedBackend:
 
 def _find_weights(name: str, say: Callable[[str], None]) -> tuple[Path, str]:
     """The file, and the model's identity: its name and a short hash of the bytes."""
-    if name == models.DEFAULT:
-        path, known = models.fetch_best_model(say)
+    if name == local_models.DEFAULT:
+        path, known = local_models.fetch_best_model(say)
         return path, f"{known.name}@{known.sha256[:HASH_SHOWN]}"
-    path = models.fetch_model(name, say=say)
-    by_name = models.KNOWN.get(name)
+    path = local_models.fetch_model(name, say=say)
+    by_name = local_models.KNOWN.get(name)
     if by_name is not None and not Path(name).expanduser().is_file():
         return path, f"{by_name.name}@{by_name.sha256[:HASH_SHOWN]}"
     with path.open("rb") as file:
         sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-    same = next((model for model in models.KNOWN.values() if model.sha256 == sha256), None)
+    same = next((model for model in local_models.KNOWN.values() if model.sha256 == sha256), None)
     return path, f"{same.name if same else path.stem}@{sha256[:HASH_SHOWN]}"

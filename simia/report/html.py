@@ -17,7 +17,7 @@ import yaml
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from markupsafe import Markup
 
-from simia import search_path as resources
+from simia import search_path
 from simia.errors import UserError
 from simia.jobs import Run
 from simia.report import sections, text, variety
@@ -84,4 +84,4 @@ def dump_settings(run: Run) -> str:
 
 def read_page_file(name: str) -> str:
     """Read a file of the page."""
-    return resources.find_resource("prompts", f"report/{name}").read_text(encoding="utf-8").strip()
+    return search_path.find_resource("prompts", f"report/{name}").read_text(encoding="utf-8").strip()

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from simia.errors import Aborted, Code, UserError
-from simia.sandbox import capabilities as probe
+from simia.sandbox import capabilities
 from simia.sandbox.bubblewrap import (
     ENVIRONMENT,
     NAMES,
@@ -232,7 +232,7 @@ class ForkServer:
         environment = {**ENVIRONMENT, **({"PYTHONPATH": packages} if packages else {})}
         if self.unsafe:
             return [python, "-s", "-P", "-B", f"{lib}/{MAIN}", str(descriptor)], environment
-        isolation = probe.require_isolation()
+        isolation = capabilities.require_isolation()
         needed = [*list_interpreter_paths(python), str(Path(python).parent.parent), *([packages] if packages else [])]
         for path in () if self.tools else (*needed, str(self.pack)):  # a twin shows what was checked already
             if not is_shown(path) and (reason := explain_broad(os.path.realpath(path))):
@@ -280,7 +280,7 @@ class ForkServer:
         if checks in self._shown:
             return self._shown[checks]
         gone = find_parts(self.pack, {*self.hides, *(() if checks else self.veils)})
-        fit = is_readable_by_all if probe.require_isolation().outer else is_ordinary
+        fit = is_readable_by_all if capabilities.require_isolation().outer else is_ordinary
         whole = not gone and self.room is None and not holds_leftovers(self.pack)
         if whole and all(fit(path) for path in [self.pack, *self.pack.rglob("*")] if path.exists()):
             self._shown[checks] = str(self.pack)

@@ -17,7 +17,7 @@ from typing import Any, get_args
 import yaml
 from pydantic import Field, RootModel, ValidationError
 
-from simia import search_path as resources
+from simia import search_path
 from simia.config import Config, explain_validation_error, parse_scalar
 from simia.errors import UserError
 from simia.exporting import Segment
@@ -117,7 +117,7 @@ def launch_named_run(name: str, changes: dict[str, Any], python: Path | None) ->
     partial = read_flag(ours, "partial")
     unfinished = refuse_unfinished(data, runs, partial=partial)
     check_writable(out, "out")
-    recipe = resources.find_resource("configs", "llamafactory/sft.yaml").absolute()
+    recipe = search_path.find_resource("configs", "llamafactory/sft.yaml").absolute()
     whole = {**read_mapping(recipe), "model_name_or_path": found.path, "template": found.template, **theirs}
     check_template(Path(), whole)
     arguments = format_arguments(theirs)
@@ -178,7 +178,7 @@ def format_arguments(changes: dict[str, Any]) -> list[str]:
 
 def read_named_runs() -> dict[str, NamedRun]:
     """The runs of configs/llamafactory/runs.yaml, ours or the user's file in its place."""
-    file = resources.find_resource("configs", "llamafactory/runs.yaml")
+    file = search_path.find_resource("configs", "llamafactory/runs.yaml")
     try:
         return NamedRuns.model_validate(yaml.safe_load(file.read_text(encoding="utf-8"))).root
     except yaml.YAMLError as error:
@@ -243,7 +243,7 @@ def check_template(folder: Path, whole: dict[str, Any]) -> None:
     model, template = str(whole.get("model_name_or_path", "")), str(whole.get("template", ""))
     if model.startswith(("/", ".", "~")) and not (folder / Path(model).expanduser()).is_dir():
         raise UserError(f"model_name_or_path: there is no folder {model}")
-    for name in read_mapping(resources.find_resource("configs", "llamafactory/models.yaml")):
+    for name in read_mapping(search_path.find_resource("configs", "llamafactory/models.yaml")):
         own = ModelEntry.named(str(name))
         if own.path == model and template not in (own.template, f"{own.template}_nothink"):
             raise UserError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 from collections import Counter
 
-from simia import search_path as resources
+from simia import search_path
 from simia.amplification.scenario import (
     AcceptedCoverage,
     CallGraph,
@@ -20,7 +20,7 @@ from simia.prompts import read_lines
 from simia.tool import ToolSpec
 from simia.trajectory import Message, ToolCall, Trajectory
 
-SHOP = Pack.load(resources.find_resource("seeds", "customer_service")).seeds
+SHOP = Pack.load(search_path.find_resource("seeds", "customer_service")).seeds
 GRAPH = CallGraph(SHOP)
 
 

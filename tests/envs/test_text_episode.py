@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from simia import event_loop
-from simia.envs import text_episode as session
+from simia.envs import text_episode
 from simia.envs.text_episode import (
     EnvironmentLease,
     await_on_portal,
@@ -36,7 +36,7 @@ def lease() -> Any:
     opened = share_environment(STAGE)
     yield opened
     opened.close()
-    assert session._shared == {}
+    assert text_episode._shared == {}
 
 
 def test_the_same_settings_are_one_environment(lease: EnvironmentLease) -> None:
@@ -46,7 +46,7 @@ def test_the_same_settings_are_one_environment(lease: EnvironmentLease) -> None:
     assert other.seed == 3
     again.close()
     again.close()  # twice: the first one stays open
-    assert [shared.users for shared in session._shared.values()] == [1, 1]
+    assert [shared.users for shared in text_episode._shared.values()] == [1, 1]
     other.close()
     given = share_environment(lease.environment)
     given.close()
@@ -65,7 +65,7 @@ def test_many_threads_open_it_once() -> None:
     assert len({id(each.environment) for each in leases}) == 1
     for each in leases:
         each.close()
-    assert session._shared == {}
+    assert text_episode._shared == {}
 
 
 def test_a_seed_chooses_the_task_and_without_one_they_come_in_order(lease: EnvironmentLease) -> None:
@@ -204,7 +204,7 @@ def test_a_users_mistakes_are_said_in_a_line(tmp_path: Path) -> None:
     (tmp_path / "todos" / "tasks.jsonl").write_text("")
     with pytest.raises(UserError, match="has no tasks"):
         share_environment({"pack": str(tmp_path / "todos")})
-    assert session._shared == {}
+    assert text_episode._shared == {}
 
 
 def test_what_is_no_text_is_said(lease: EnvironmentLease) -> None:

@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from simia.errors import UserError
-from simia.jobs import Store
-from simia.jobs import shared_spending as spent
+from simia.jobs import Store, shared_spending
 from simia.llm.engine import BudgetReached
 from simia.llm.types import Reply
 from tests.jobs.spender import Spender, ask, engine
@@ -73,10 +72,12 @@ def test_who_is_started_again_goes_on_with_what_is_left(tmp_path: Path) -> None:
 def test_what_was_spent_without_a_cap_counts_as_soon_as_there_is_one(tmp_path: Path) -> None:
     spend(tmp_path, {"max_tokens": 150}, asks=4)
     store = tmp_path / "store"
-    (store / "spent.db").unlink()  # as there was none; also what a power cut may do
+    (store / "shared_spending.db").unlink()  # as there was none; also what a power cut may do
     assert spend(tmp_path, {"max_tokens": 150}, processes=2, asks=3)[0]["answered"] == 3
     assert len(sent(tmp_path)) == 4 + 3, "one of them has the first one's replies, the other asked for its own"
-    rows = dict(sqlite3.connect(store / "spent.db").execute("SELECT folder, SUM(tokens) FROM spent GROUP BY folder"))
+    rows = dict(
+        sqlite3.connect(store / "shared_spending.db").execute("SELECT folder, SUM(tokens) FROM spent GROUP BY folder")
+    )
     assert sum(rows.values()) == 7 * 15
 
 
@@ -94,34 +95,34 @@ def test_what_a_killed_process_had_in_flight_counts_as_spent(tmp_path: Path) -> 
     dying.wait()
     assert sent(tmp_path) == [15, 0, 0, 0]
     again = spend(tmp_path, {"max_tokens": 90})[0]
-    assert len(sent(tmp_path)) == 4 + 2, "15 are spent, 45 may be"
+    assert len(sent(tmp_path)) == 4 + 2, "15 are shared_spending, 45 may be"
     assert "max_tokens is 90 and 45 is spent and 45 more may be by all that share" in again["reached"][0]
 
 
 async def test_a_till_that_cannot_be_used_is_one_line_and_not_a_missing_cap(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(spent, "PATIENCE", 0.05)
-    (tmp_path / "spent.db").mkdir()
+    monkeypatch.setattr(shared_spending, "PATIENCE", 0.05)
+    (tmp_path / "shared_spending.db").mkdir()
     store = Store.open(tmp_path)
     refused = r"cannot count in .*spent\.db what is spent \(.+\): the cap would not hold; [^\n]+$"
     with pytest.raises(UserError, match=refused):
         store.open_shared_budget()
-    (tmp_path / "spent.db").rmdir()
-    (tmp_path / "spent.db").write_text("no database " * 100)
+    (tmp_path / "shared_spending.db").rmdir()
+    (tmp_path / "shared_spending.db").write_text("no database " * 100)
     with pytest.raises(UserError, match=refused):
         store.open_shared_budget()
-    (tmp_path / "spent.db").unlink()
+    (tmp_path / "shared_spending.db").unlink()
     backend = Spender()
     made = engine(backend, store, max_tokens=150)
     assert isinstance((await ask(made, 1, "first"))[0], Reply)
-    other = sqlite3.connect(tmp_path / "spent.db", isolation_level=None)
+    other = sqlite3.connect(tmp_path / "shared_spending.db", isolation_level=None)
     other.execute("BEGIN EXCLUSIVE")
     with pytest.raises(UserError, match=r"database is locked"):
         raise (await ask(made, 1, "locked"))[0]  # type: ignore[misc]
     other.execute("ROLLBACK")
     assert isinstance((await ask(made, 1, "free"))[0], Reply)
-    (tmp_path / "spent.db").unlink()
+    (tmp_path / "shared_spending.db").unlink()
     with pytest.raises(UserError, match=refused):
         raise (await ask(made, 1, "gone"))[0]  # type: ignore[misc]
     assert backend.calls == 2

@@ -14,14 +14,14 @@ import pytest
 from pydantic import TypeAdapter
 
 from simia.errors import Code, UserError
-from simia.llm import local_models as models
+from simia.llm import local_models
 from simia.llm.backends import LLMSettings, find_price, open_backend
 from simia.llm.embedded import EmbeddedBackend, EmbeddedSettings
 from simia.llm.engine import Engine, EngineLimits
 from simia.llm.prices import FREE
 from simia.llm.types import LLMFault, Request
 
-SMALL = models.KNOWN[models.FALLBACK]
+SMALL = local_models.KNOWN[local_models.FALLBACK]
 SETTINGS: dict[str, Any] = {"model": SMALL.name, "threads": 1, "context": 1024}
 SCHEMA = {
     "type": "object",
@@ -125,14 +125,14 @@ async def test_the_small_model_stands_in_with_a_warning(tmp_path: Path, monkeypa
     weights = tmp_path / "small.gguf"
     weights.write_bytes(b"not a model")
 
-    def fetch_best(say: Any) -> tuple[Path, models.LocalModel]:
+    def fetch_best(say: Any) -> tuple[Path, local_models.LocalModel]:
         say("WARNING: using the small one")
         return weights, SMALL
 
     said: list[str] = []
-    monkeypatch.setattr(models, "fetch_best_model", fetch_best)
+    monkeypatch.setattr(local_models, "fetch_best_model", fetch_best)
     backend = EmbeddedBackend(EmbeddedSettings(), say=said.append)
-    assert backend.model.startswith(f"{models.DEFAULT}@")
+    assert backend.model.startswith(f"{local_models.DEFAULT}@")
     with pytest.raises(UserError):  # the library refuses the file, and no child stays behind
         await backend.start()
     assert backend.model == f"{SMALL.name}@{SMALL.sha256[:8]}", "the identity is that of the weights really used"
@@ -149,7 +149,7 @@ def test_a_config_chooses_by_kind() -> None:
     adapter: TypeAdapter[Any] = TypeAdapter(LLMSettings)
     settings = adapter.validate_python({"kind": "embedded", "slots": 2})
     assert isinstance(settings, EmbeddedSettings)
-    assert settings.model == models.DEFAULT
+    assert settings.model == local_models.DEFAULT
     assert isinstance(open_backend(settings), EmbeddedBackend)
     assert find_price(settings) == FREE
     remote = adapter.validate_python({"kind": "openai", "model": "gpt-4o"})

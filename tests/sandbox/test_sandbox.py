@@ -8,7 +8,7 @@ import pytest
 
 from simia.envs.worlds.executable import ExecutableBackend
 from simia.errors import UserError
-from simia.sandbox import capabilities as probing
+from simia.sandbox import capabilities
 from simia.sandbox.capabilities import Isolation
 from simia.sandbox.limits import WorkerLimits
 from simia.task import Task
@@ -20,7 +20,9 @@ T = Task(id="t")
 
 def no_walls(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        probing, "probe_isolation", lambda: Isolation(False, None, "", False, "there is no bubblewrap on this machine")
+        capabilities,
+        "probe_isolation",
+        lambda: Isolation(False, None, "", False, "there is no bubblewrap on this machine"),
     )
 
 
@@ -36,7 +38,7 @@ async def total(backend: ExecutableBackend) -> object:
 
 
 def test_this_machine_has_walls_and_says_so() -> None:
-    walls = probing.probe_isolation()
+    walls = capabilities.probe_isolation()
     assert walls.works, walls.why
     assert "bubblewrap" in dict(walls.lines())["sandbox"]
 
@@ -64,16 +66,16 @@ def test_walls_that_do_not_stand_are_told_with_their_own_words(monkeypatch: pyte
         "#!/bin/sh\n[ \"$1\" = --version ] && echo 'bubblewrap 9' && exit\necho 'No permissions to create new namespace' >&2\nexit 1\n"
     )
     fake.chmod(0o755)
-    monkeypatch.setattr(probing, "find_bubblewrap", lambda: str(fake))
-    probing.probe_isolation.cache_clear()
+    monkeypatch.setattr(capabilities, "find_bubblewrap", lambda: str(fake))
+    capabilities.probe_isolation.cache_clear()
     try:
-        walls = probing.probe_isolation()
+        walls = capabilities.probe_isolation()
         assert not walls.works
         assert "No permissions to create new namespace" in walls.why
         with pytest.raises(UserError, match="No permissions"):
-            probing.require_isolation()
+            capabilities.require_isolation()
     finally:
-        probing.probe_isolation.cache_clear()
+        capabilities.probe_isolation.cache_clear()
 
 
 @pytest.mark.parametrize(

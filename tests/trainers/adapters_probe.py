@@ -31,7 +31,7 @@ from openenv.core import GenericEnvClient
 
 import simia.trainers.gymnasium
 import simia.trainers.skyrl
-from simia.envs import text_episode as session
+from simia.envs import text_episode
 from simia.envs.play.baseline_agents import NOTHING
 from simia.errors import UserError
 from simia.serve.deadlines import Deadlines
@@ -65,7 +65,7 @@ def gymnasium_takes_it_for_its_own(endpoint: str) -> dict[str, Any]:
     store = Path(tempfile.mkdtemp())
     small = simia.trainers.gymnasium.ToolEnv(STAGE, max_characters=200, store=store)
     cut = small.reset(seed=0)[0]
-    lease = session.share_environment(STAGE)
+    lease = text_episode.share_environment(STAGE)
     simia.trainers.gymnasium.register("simia/Open-v0", lease.environment)
     opened = [gymnasium.make("simia/Open-v0"), gymnasium.make("simia/Open-v0", max_characters=300)]
     known = [each.reset(options={"task": "cs-010"})[1]["task"] for each in opened]
@@ -102,7 +102,7 @@ def gymnasium_steps_many(endpoint: str) -> dict[str, Any]:
             if "score" in after:
                 scores = [after["score"].tolist(), after["_score"].tolist(), ended.tolist()]
                 break
-        shared = len(session._shared)
+        shared = len(text_episode._shared)
         envs.close()
         told[name] = {
             "tasks": infos["task"].tolist(),
@@ -111,7 +111,7 @@ def gymnasium_steps_many(endpoint: str) -> dict[str, Any]:
             "scores": scores,
             "shared": shared,
         }
-    told["left"] = len(session._shared)
+    told["left"] = len(text_episode._shared)
     plan(endpoint, log=True)
     model = {"llm": {"kind": "openai", "base_url": endpoint, "model": "m"}}
     stage = {**STAGE, "backend": "simulated", "user": "scripted", **model}
@@ -357,7 +357,7 @@ def skyrl_makes_and_cuts(endpoint: str) -> dict[str, Any]:
     env = skyrl_gym.make("simia", env_config={}, extras={**rows[0], "max_turns": 2})
     prompt, _ = env.init(rows[0]["prompt"])
     first, second = env.step(LOOK), env.step(LOOK)
-    metrics, shared = env.get_metrics(), len(session._shared)
+    metrics, shared = env.get_metrics(), len(text_episode._shared)
     env.close()
     try:
         skyrl_gym.make("simia", env_config={}, extras={})

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from simia.envs.rewards import answer, checklist, state_match, trace
-from simia.envs.rewards import environment_value as value_of
+from simia.envs.rewards import answer, checklist, environment_value, state_match, trace
 from simia.envs.rewards.reward_part import PartResult
 from simia.errors import Code
 from simia.reward import Reward
@@ -63,7 +62,7 @@ def judge_part(
     if isinstance(part, AnswerSpec):
         return answer.judge_answer(trajectory, part)
     if isinstance(part, ValueSpec):
-        return value_of.judge_environment_value(trajectory, part)
+        return environment_value.judge_environment_value(trajectory, part)
     return trace.judge_trace(trajectory, part, reference)
 
 

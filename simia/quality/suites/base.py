@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from simia import formats
-from simia import search_path as resources
+from simia import formats, search_path
 from simia.errors import Code, Issue
 from simia.formats.llamafactory import UntrainableError
 from simia.prompts import read_lines
@@ -34,7 +33,7 @@ class Suite:
 
     @property
     def rules_text(self) -> str:
-        return resources.find_resource("prompts", self.rules).read_text(encoding="utf-8").strip()
+        return search_path.find_resource("prompts", self.rules).read_text(encoding="utf-8").strip()
 
 
 def make_issue(where: str, detail: str) -> Issue:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simia import search_path as resources
+from simia import search_path
 from simia.amplification.prompt import render_exemplar
 from simia.formats.reply.continuation import LEAST_LETTERS, build_continuation, can_continue, join_replies, splice
 from simia.formats.reply.parse import ParsedReply, parse_reply
@@ -26,7 +26,7 @@ def recorded(name: str) -> list[str]:
 
 
 def seeds() -> list[Trajectory]:
-    packs = (Pack.load(resources.find_resource("seeds", name)) for name in ("customer_service", "office"))
+    packs = (Pack.load(search_path.find_resource("seeds", name)) for name in ("customer_service", "office"))
     return [seed for pack in packs for seed in pack.seeds]
 
 
