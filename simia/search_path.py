@@ -7,6 +7,7 @@ ours. `kind` is one of `prompts`, `configs`, `seeds`.
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import os
 from pathlib import Path
@@ -57,13 +58,23 @@ def find_resource(kind: Kind, name: str | Path) -> Path:
     given = Path(name).expanduser()
     if given.exists():
         return given
-    if given.is_absolute():
-        raise UserError(f"{given} does not exist")
+    if given.is_absolute() or str(name).startswith(("./", "../")):
+        raise UserError(f"{name} does not exist")
+    if kind == "configs":
+        raise UserError(f"no config named {str(name).removesuffix('.yaml')!r}{suggest_config(given)}")
     what = "pack" if kind == "seeds" else kind.removesuffix("s")
     missing = f"no {what} named {str(name)!r}"
     if kind == "seeds" and (given.suffix or len(given.parts) > 1):  # meant as a path
         missing = f"no such file or folder: {str(name)!r}, and no pack of that name"
     raise UserError(f"{missing}; there are: {', '.join(list_names(kind)) or 'none'} (or give a path)")
+
+
+def suggest_config(given: Path) -> str:
+    """Return the bundled configs that may have been meant, to follow a message."""
+    known = [name.removesuffix(".yaml") for name in list_names("configs") if name.endswith(".yaml")]
+    alike = difflib.get_close_matches(given.stem, {Path(name).name for name in known}, n=1)
+    near = [name for name in known if Path(name).name in alike and given.parent.name in ("", Path(name).parent.name)]
+    return (f"; did you mean {' or '.join(near)}?" if near else "") + " (simia config lists all; or give a path)"
 
 
 def describe_overrides() -> list[str]:

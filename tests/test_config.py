@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from simia.amplification.settings import AmplifyConfig
 from simia.cli.amplify import resolve_amplify_config
-from simia.config import LARGEST_YAML, list_differences, load_config, load_yaml, select_identity
+from simia.config import LARGEST_YAML, find_config, list_differences, load_config, load_yaml, select_identity
 from simia.errors import UserError
 from simia.rollouts.settings import RolloutConfig
 from simia.search_path import data_root, find_resource
@@ -224,3 +225,16 @@ def test_broken_yaml_is_named_by_its_line(text: str, problem: str, tmp_path: Pat
     (tmp_path / "a.yaml").write_text(text)
     with pytest.raises(UserError, match=rf"a\.yaml is not YAML: {problem}"):
         load_yaml(text, tmp_path / "a.yaml")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("defalt", "no config named 'defalt'; did you mean amplify/default or rollout/default? "),
+        ("amplify/defautl", "no config named 'amplify/defautl'; did you mean amplify/default? "),
+        ("./none.yaml", "./none.yaml does not exist"),
+    ],
+)
+def test_an_unknown_config_names_the_nearest(name: str, message: str) -> None:
+    with pytest.raises(UserError, match=f"^{re.escape(message)}"):
+        find_config(name)

@@ -72,12 +72,10 @@ def test_who_is_started_again_goes_on_with_what_is_left(tmp_path: Path) -> None:
 def test_what_was_spent_without_a_cap_counts_as_soon_as_there_is_one(tmp_path: Path) -> None:
     spend(tmp_path, {"max_tokens": 150}, asks=4)
     store = tmp_path / "store"
-    (store / "shared_spending.db").unlink()  # as there was none; also what a power cut may do
+    (store / "spent.db").unlink()  # as there was none; also what a power cut may do
     assert spend(tmp_path, {"max_tokens": 150}, processes=2, asks=3)[0]["answered"] == 3
     assert len(sent(tmp_path)) == 4 + 3, "one of them has the first one's replies, the other asked for its own"
-    rows = dict(
-        sqlite3.connect(store / "shared_spending.db").execute("SELECT folder, SUM(tokens) FROM spent GROUP BY folder")
-    )
+    rows = dict(sqlite3.connect(store / "spent.db").execute("SELECT folder, SUM(tokens) FROM spent GROUP BY folder"))
     assert sum(rows.values()) == 7 * 15
 
 
@@ -103,26 +101,26 @@ async def test_a_till_that_cannot_be_used_is_one_line_and_not_a_missing_cap(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shared_spending, "PATIENCE", 0.05)
-    (tmp_path / "shared_spending.db").mkdir()
+    (tmp_path / "spent.db").mkdir()
     store = Store.open(tmp_path)
     refused = r"cannot count in .*spent\.db what is spent \(.+\): the cap would not hold; [^\n]+$"
     with pytest.raises(UserError, match=refused):
         store.open_shared_budget()
-    (tmp_path / "shared_spending.db").rmdir()
-    (tmp_path / "shared_spending.db").write_text("no database " * 100)
+    (tmp_path / "spent.db").rmdir()
+    (tmp_path / "spent.db").write_text("no database " * 100)
     with pytest.raises(UserError, match=refused):
         store.open_shared_budget()
-    (tmp_path / "shared_spending.db").unlink()
+    (tmp_path / "spent.db").unlink()
     backend = Spender()
     made = engine(backend, store, max_tokens=150)
     assert isinstance((await ask(made, 1, "first"))[0], Reply)
-    other = sqlite3.connect(tmp_path / "shared_spending.db", isolation_level=None)
+    other = sqlite3.connect(tmp_path / "spent.db", isolation_level=None)
     other.execute("BEGIN EXCLUSIVE")
     with pytest.raises(UserError, match=r"database is locked"):
         raise (await ask(made, 1, "locked"))[0]  # type: ignore[misc]
     other.execute("ROLLBACK")
     assert isinstance((await ask(made, 1, "free"))[0], Reply)
-    (tmp_path / "shared_spending.db").unlink()
+    (tmp_path / "spent.db").unlink()
     with pytest.raises(UserError, match=refused):
         raise (await ask(made, 1, "gone"))[0]  # type: ignore[misc]
     assert backend.calls == 2

@@ -190,7 +190,7 @@ def test_the_command_says_what_to_do_next_and_runs_show_it(tmp_path: Path, monke
         (["rollout", "todos", "--agent", "reference", "--set", "user=nobody"], "no user named"),
         (["rollout", "todos", "--agent", "reference", "--backend", "nobody"], "no back end named"),
         (["runs", "recheck", "first"], "cannot be derived again"),
-        (["runs", "resume", "first", "--n", "5"], "takes no --n"),
+        (["runs", "resume", "first", "--n", "5"], "--n is not supported"),
         (["pack", "new", "todos"], "is not empty"),
         (["rollout", "todoz"], "no pack named"),
         (["rollout", "todos", "--agent", "refrence"], "agent"),
