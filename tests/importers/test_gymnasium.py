@@ -212,7 +212,7 @@ def test_what_cannot_be_played_is_one_line(tmp_path: Path, env_id: str, words: s
     ("more", "words"),
     [
         ({"low": 1.0}, "the lowest reward, 1, must be less than the highest, 1"),
-        ({"tasks": 0}, "at least one task"),
+        ({"tasks": 0}, "a pack needs a task: give --tasks 1 or more"),
         ({"modules": ["no such.py"]}, "is not a Python file"),
         ({"modules": ["os; x"]}, "is not a module"),
         ({"modules": ["nowhere_to_be_found"]}, "No module named 'nowhere_to_be_found'"),
