@@ -63,12 +63,12 @@ def count_values(body: bytes, most: int) -> int:
 
 
 def unpack_bounded(body: bytes, most: int) -> Any:
-    """The value, if it holds at most so many, nests no deeper than twice `MOST_LEVELS`, and is Unicode.
+    """The value, if it holds at most so many, nests no deeper than a few levels more than `MOST_LEVELS`, and is Unicode.
     Raises `ValueError`, or `RecursionError`."""
     if len(body) > most and count_values(body, most) > most:
         raise ValueError(f"a frame of more than {most:,} values")
     value = unpack(body)
-    if body.count(b"[") + body.count(b"{") > 2 * MOST_LEVELS and nests_deeper(value, MOST_LEVELS + ENVELOPE):
+    if body.count(b"[") + body.count(b"{") > MOST_LEVELS and nests_deeper(value, MOST_LEVELS + ENVELOPE):
         raise ValueError(f"a frame of more than {MOST_LEVELS} levels")
     if body[:1] == b" ":  # the slow reader takes half a Unicode character; it cannot be encoded again
         json.dumps(value, ensure_ascii=False).encode()
