@@ -16,11 +16,11 @@ from simia.amplification.settings import AmplifyConfig
 from simia.amplification.simulate import Simulator
 from simia.config import assign_setting, parse_config
 from simia.garbage_collection import collect_rarely
-from simia.jobs import Run, refuse_partial
+from simia.jobs import Run
 from simia.jobs.coordinator import Coordinator, stop_on_signals
 from simia.jobs.job_protocol import Stop
 from simia.jobs.progress import Progress
-from simia.jobs.run import save_config
+from simia.jobs.run import iterate_accepted, save_config
 from simia.llm.backends import find_price, open_backend
 from simia.llm.budget import share_budget
 from simia.llm.engine import Engine
@@ -51,13 +51,7 @@ class Amplified:
 
         Raises `UserError` unless the run is complete; `partial`: take what there is.
         """
-        run = Run.read_only(self.folder.parent, str(self.folder))
-        try:
-            refuse_partial(run, partial=partial, how="trajectories(partial=True)")
-            for body in run.ledger.accepted():
-                yield Trajectory.from_row(body["trajectory"])
-        finally:
-            run.close()
+        return iterate_accepted(self.folder, partial=partial)
 
 
 async def start_amplification(

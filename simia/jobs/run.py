@@ -29,6 +29,7 @@ from simia.jobs.database import Database
 from simia.jobs.integrity import Condition
 from simia.jobs.ledger import Ledger
 from simia.jobs.tables import is_disk_full
+from simia.trajectory import Trajectory
 
 FILES = ("ledger.db", "replies.db")
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
@@ -287,3 +288,17 @@ def refuse_partial(run: Run, *, partial: bool, how: str) -> Condition:
     if not found.complete and not partial:
         raise UserError(f"{found}, or take what is there with {how}")
     return found
+
+
+def iterate_accepted(folder: Path, *, partial: bool) -> Iterator[Trajectory]:
+    """The accepted trajectories of a run, in the order of its plan.
+
+    Raises `UserError` unless the run is complete; `partial`: take what there is.
+    """
+    run = Run.read_only(folder.parent, str(folder))
+    try:
+        refuse_partial(run, partial=partial, how="trajectories(partial=True)")
+        for body in run.ledger.accepted():
+            yield Trajectory.from_row(body["trajectory"])
+    finally:
+        run.close()

@@ -10,10 +10,10 @@ from typing import Any
 
 from simia.config import assign_setting, parse_config
 from simia.envs.opening import PreparedEnvironment, prepare_environment
-from simia.jobs import Run, refuse_partial
+from simia.jobs import Run
 from simia.jobs.coordinator import Coordinator, stop_on_signals
 from simia.jobs.job_protocol import Stop, StopSettings
-from simia.jobs.run import save_config
+from simia.jobs.run import iterate_accepted, save_config
 from simia.rollouts.job import RolloutWork
 from simia.rollouts.progress import RolloutProgress
 from simia.rollouts.settings import RolloutConfig
@@ -52,13 +52,7 @@ class RolloutResult:
 
         Raises `UserError` unless the run is complete; `partial`: take what there is.
         """
-        run = Run.read_only(self.folder.parent, str(self.folder))
-        try:
-            refuse_partial(run, partial=partial, how="trajectories(partial=True)")
-            for body in run.ledger.accepted():
-                yield Trajectory.from_row(body["trajectory"])
-        finally:
-            run.close()
+        return iterate_accepted(self.folder, partial=partial)
 
 
 async def start_rollout(
