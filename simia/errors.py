@@ -85,6 +85,7 @@ class Code(StrEnum):
     FINISHED = "finished", "a call ended the episode"
     MAX_TURNS = "max_turns", "the episode reached its limit of turns"
     MAX_ERRORS = "max_errors", "too many calls failed in a row"
+    MAX_CALLS = "max_calls", "the agent reached its limit of calls"
     MAX_TOKENS = "max_tokens", "the agent reached its limit of tokens"
     USER_FAILED = "user_failed", "whoever plays the user failed"
     AGENT_FAILED = "agent_failed", "the agent's model could not be asked"

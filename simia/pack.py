@@ -1,8 +1,8 @@
 """Pack: one environment's description: tools, policy, seeds, tasks, tests, and the code of an executable world if there is one.
 
-On disk a directory with `pack.yaml` (`format: 1`), which names the files beside it; only `name` is required of it. Loading a
-pack runs none of its code. A bare file of seed trajectories in any dialect is a pack too (see amplify/seeds): every row
-then brings its own tools and system text.
+On disk a folder with `pack.yaml` (`format: 2`; `format: 1` is read unchanged), which names the other files; only `name` is
+required. Loading a pack runs none of its code. A file of seed trajectories in any dialect is a pack too (see amplification/seeds):
+every row then brings its own tools and system text.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 import orjson
 import yaml
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from simia import search_path
 from simia.errors import UserError
@@ -30,11 +30,13 @@ from simia.pack_files import (
     read_lines,
     summarize_error,
 )
-from simia.task import Match, Task, ToolTest
+from simia.state_schema import StateSchema
+from simia.task import CallLimits, Match, Task, ToolTest
 from simia.tool import SchemaError, ToolSpec, compile_schema
 from simia.trajectory import Trajectory
 
 T = TypeVar("T")
+FORMAT_2_KEYS = ("state_schema", "graph", "references", "provenance", "limits")
 
 
 def check_printable(text: str) -> str:
@@ -80,13 +82,56 @@ class ExecutableSpec(BaseModel):
     """What time it is when an episode starts."""
 
 
-class PackFile(BaseModel):
-    """`pack.yaml`."""
+class SourceQuote(BaseModel):
+    """A source that a pack was made from."""
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
-    format: Literal[1]
-    """Version of the pack's form."""
+    name: str
+    """Title, file or address."""
+    quotes: list[str] = Field(default_factory=list)
+    """Passages that the pack relies on."""
+    licence: str = "unknown"
+    """Licence of the source, as an SPDX expression."""
+
+
+class PackProvenance(BaseModel):
+    """How a pack was made."""
+
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+    recipe: str = ""
+    """Name of the importer or of the synthesis recipe; empty: written by hand."""
+    sources: list[SourceQuote] = Field(default_factory=list)
+    """What it was made from."""
+    model: str | None = None
+    """The model that wrote it."""
+    prompts: dict[str, str] = Field(default_factory=dict)
+    """Prompt file → hash of its content."""
+
+
+class ToolEdge(BaseModel):
+    """One edge of the tool graph (ScaleEnv §3.2, EnvFactory §3.3)."""
+
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+    source: str
+    """A tool."""
+    target: str
+    """The tool that depends on it."""
+    kind: str = "provides"
+    """Type of the edge: `provides` (a result is an argument), `requires` (a precondition), or a type of the recipe's own."""
+    argument: str | None = None
+    """Argument of the target that the edge concerns."""
+
+
+class PackFile(BaseModel):
+    """`pack.yaml`."""
+
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True, populate_by_name=True)
+
+    format: Literal[1, 2]
+    """Version of the pack's form; `simia pack upgrade` rewrites 1 as 2."""
     name: str
     """The pack's name."""
     description: str = ""
@@ -110,7 +155,17 @@ class PackFile(BaseModel):
     checks: str | None = None
     """Python file with the functions that checklist rewards name."""
     match: dict[str, Match] = Field(default_factory=dict)
-    """Dotted path of the state → how its values are compared."""
+    """Dotted path of the state → how its values are compared. It precedes the schema's."""
+    state_schema: StateSchema | None = Field(None, alias="schema")
+    """Tables of the state with keys, references, values and constraints (format 2)."""
+    graph: str | None = None
+    """JSONL file with the typed edges of the tool graph (format 2)."""
+    references: str | None = None
+    """JSONL file of reference trajectories, which `simia pack record` writes (format 2)."""
+    provenance: PackProvenance | None = None
+    """How the pack was made (format 2)."""
+    limits: CallLimits = Field(default_factory=CallLimits)
+    """Limits of every episode (format 2)."""
     executable: ExecutableSpec | None = None
     """How the pack's code is run; None: it has none."""
     user: Literal["none", "scripted", "llm"] = "none"
@@ -120,7 +175,16 @@ class PackFile(BaseModel):
     evaluation: bool = False
     """Whether its tasks are a benchmark's: nothing that is played here is exported as training data."""
     instructions: str | None = None
-    """A file with what whoever plays the user is told beside the task."""
+    """File with instructions to the user simulator, for all tasks."""
+
+    @model_validator(mode="after")
+    def check_format(self) -> PackFile:
+        """Refuse keys of format 2 in a file of format 1."""
+        newer = [name for name in FORMAT_2_KEYS if name in self.model_fields_set]
+        if self.format == 1 and newer:
+            key = "schema" if newer[0] == "state_schema" else newer[0]
+            raise ValueError(f"{key} belongs to format 2: write format: 2")
+        return self
 
 
 class Pack(BaseModel):
@@ -155,6 +219,10 @@ class Pack(BaseModel):
     """Tools whose success ends the episode in a simulated world."""
     evaluation: bool = False
     """Whether its tasks are a benchmark's, so that no episode is exported as training data."""
+    state_schema: StateSchema | None = None
+    """Tables of the state; None: not declared."""
+    limits: CallLimits = Field(default_factory=CallLimits)
+    """Limits of every episode."""
     root: Path | None = Field(None, exclude=True)
     """The pack's folder; None: it was not read from one."""
     file: PackFile | None = Field(None, exclude=True)
@@ -186,7 +254,9 @@ class Pack(BaseModel):
             name=head.name,
             description=head.description,
             licence=head.licence,
-            match=head.match,
+            match={**(head.state_schema.list_policies() if head.state_schema else {}), **head.match},
+            state_schema=head.state_schema,
+            limits=head.limits,
             executable=head.executable,
             user=head.user,
             ends=head.ends,
@@ -238,6 +308,19 @@ class Pack(BaseModel):
         return read_rows(path, ToolTest.model_validate) if path else []
 
     @cached_property
+    def references(self) -> dict[str, Trajectory]:
+        """Task id → its reference trajectory, as `simia pack record` wrote it. Raises `UserError` for a malformed row."""
+        path = self.path_of("references")
+        rows = read_rows(path, Trajectory.from_row) if path else []
+        return {row.task_id: self.adopt(row) for row in rows if row.task_id is not None}
+
+    @cached_property
+    def graph(self) -> list[ToolEdge]:
+        """The edges of the tool graph. Raises `UserError` for a malformed row."""
+        path = self.path_of("graph")
+        return read_rows(path, ToolEdge.model_validate) if path else []
+
+    @cached_property
     def _by_id(self) -> dict[str, Task]:
         return {task.id: task for task in self.tasks}
 
@@ -259,7 +342,7 @@ class Pack(BaseModel):
 def check_names(pack: Path, head: PackFile) -> None:
     """Raise `UserError` for a name in `pack.yaml` of a file or folder that is not in the pack."""
     how = head.executable
-    for key in ("state", "tasks", "tests", "checks", "instructions"):
+    for key in ("state", "tasks", "tests", "checks", "instructions", "graph", "references"):
         if name := getattr(head, key):
             check_name(pack, key, name)
     for name in [how.code, *how.hidden] if how else ():

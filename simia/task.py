@@ -143,8 +143,34 @@ class ValueSpec(StrictModel):
         return self
 
 
-Part = StateSpec | ChecklistSpec | TraceSpec | AnswerSpec | ValueSpec
+class GoalsSpec(StrictModel):
+    """Every goal of the task is reached in its turn: the product of the goals' values (EnvFactory §3.3, BFCL multi-turn)."""
+
+    kind: Literal["goals"] = "goals"
+    """Judge each goal of the task after its turn."""
+    weight: float = Field(1.0, gt=0)
+    """Weight in a mean."""
+    partial: bool = False
+    """Mean over the goals, in place of the product."""
+
+
+Part = StateSpec | ChecklistSpec | TraceSpec | AnswerSpec | ValueSpec | GoalsSpec
 RewardPart = Annotated[Part, Field(discriminator="kind")]
+
+
+class PenaltySpec(StrictModel):
+    """What lowers the reward: `each` for every call beyond the first `free` ones, `most` at the most."""
+
+    kind: Literal["calls", "errors"] = "calls"
+    """`calls`: calls of the agent; `errors`: its calls that failed."""
+    tools: list[str] | None = None
+    """Tools whose calls count; None: all."""
+    free: int = Field(0, ge=0)
+    """Calls that cost nothing."""
+    each: float = Field(0.1, gt=0)
+    """Subtracted for each further call."""
+    most: float = Field(1.0, gt=0)
+    """Largest sum that is subtracted."""
 
 
 class RewardSpec(StrictModel):
@@ -154,8 +180,76 @@ class RewardSpec(StrictModel):
     """What is judged."""
     combine: Literal["product", "mean", "min"] = "product"
     """How the parts make one value: product, weighted mean, or minimum."""
+    penalties: list[PenaltySpec] = Field(default_factory=list)
+    """What is subtracted after the parts were combined; the result is at least 0."""
     unjudged: list[str] = Field(default_factory=list)
     """What the source asks for and none of the parts judges, such as a model's opinion: named, never silently passed."""
+
+
+GoalPart = Annotated[StateSpec | ChecklistSpec | TraceSpec | AnswerSpec, Field(discriminator="kind")]
+
+
+class GoalCall(Action):
+    """An essential call of a goal."""
+
+    mask: list[str] = Field(default_factory=list)
+    """Arguments that are not compared."""
+
+
+class Goal(StrictModel):
+    """What the user wants in one turn, and what must have been done at the end of it (EnvFactory §3.3)."""
+
+    query: str
+    """The user's words in this turn."""
+    calls: list[GoalCall] = Field(default_factory=list)
+    """Essential calls: the reference solution of this turn."""
+    answer: str = "Done."
+    """The agent's words at the end of the turn in the reference."""
+    parts: list[GoalPart] = Field(default_factory=lambda: list[GoalPart]([StateSpec()]), min_length=1)
+    """What is judged after this turn, over its messages and the state that it leaves; all must hold."""
+
+
+class Reveal(StrictModel):
+    """Tools that become visible during the episode (missing-function tasks of BFCL)."""
+
+    turn: int = Field(ge=2)
+    """The message of the user, counted from 1, with which they become visible."""
+    tools: list[str] = Field(min_length=1)
+    """Names of the tools."""
+
+
+class WithheldFact(StrictModel):
+    """What the user discloses only when asked (missing-parameter tasks of BFCL)."""
+
+    fact: str
+    """The user's words that disclose it."""
+    asked: str
+    """Regular expression (linear-time engine, case ignored) that the agent's question matches; for a user without a model."""
+
+
+class CallLimits(StrictModel):
+    """Limits of an episode that belong to a task or a pack. They add to those of the environment: the lower one holds."""
+
+    turns: int | None = Field(None, ge=1)
+    """Messages of the agent; more truncate the episode."""
+    calls: int | None = Field(None, ge=1)
+    """Calls of the agent; more truncate the episode."""
+    calls_per_turn: int | None = Field(None, ge=1)
+    """Calls of the agent between two messages of the user; further ones are refused."""
+
+
+class Measurement(StrictModel):
+    """How hard a task is for one agent, as `simia pack difficulty` measured it."""
+
+    n: int = Field(ge=1)
+    """Scored episodes."""
+    solved: int = Field(ge=0)
+    """Episodes with reward 1."""
+
+    @property
+    def rate(self) -> float:
+        """Share of solved episodes."""
+        return self.solved / self.n
 
 
 class Task(StrictModel):
@@ -177,8 +271,22 @@ class Task(StrictModel):
     """The reference solution: calls in order."""
     script: list[ScriptTurn] = Field(default_factory=list)
     """A whole conversation around the reference; empty: one is made."""
+    goals: list[Goal] = Field(default_factory=list)
+    """What the user wants turn by turn. They stand in place of `reference` and `script`, and `reward` is by default a `goals` part."""
+    tools: list[str] | None = None
+    """Names of the agent's tools that are visible from the start; None: all but those of `reveals`."""
+    reveals: list[Reveal] = Field(default_factory=list)
+    """Tools that become visible later. The user's message with which they do then lists them."""
+    knows: list[str] = Field(default_factory=list)
+    """Facts that the user may disclose at any time, for a user that is a model."""
+    withheld: list[WithheldFact] = Field(default_factory=list)
+    """Facts that the user discloses only when asked."""
+    limits: CallLimits = Field(default_factory=CallLimits)
+    """Limits of this task's episodes."""
     reward: RewardSpec = Field(default_factory=RewardSpec)
     """How an episode is judged."""
+    measured: dict[str, Measurement] = Field(default_factory=dict)
+    """Agent → measured difficulty. It is no part of the task's identity."""
     tags: list[str] = Field(default_factory=list)
     """Free labels."""
     seed: bool = False
@@ -186,10 +294,49 @@ class Task(StrictModel):
     extra: dict[str, Any] = Field(default_factory=dict)
     """Fields of an imported benchmark that have no field here."""
 
+    @model_validator(mode="after")
+    def check_goals(self) -> Task:
+        """Refuse goals beside another solution; judge them by default."""
+        parts = [part.kind for part in self.reward.parts]
+        if self.goals:
+            if self.script or self.reference:
+                raise ValueError("a task with goals has no script and no reference: write the calls into the goals")
+            if "reward" not in self.model_fields_set:
+                self.reward = RewardSpec(parts=[GoalsSpec()])
+        elif "goals" in parts:
+            raise ValueError("a reward part of kind goals needs goals")
+        later = [name for reveal in self.reveals for name in reveal.tools]
+        if both := sorted(set(later) & set(self.tools or [])):
+            raise ValueError(f"tool {both[0]!r} is visible from the start and revealed later: name it once")
+        return self
+
     @property
     def actions(self) -> list[Action]:
-        """The reference solution: given, or the script's calls."""
+        """The reference solution: given, or the calls of the goals or of the script."""
+        if self.goals:
+            return [action for goal in self.goals for action in goal.calls]
         return self.reference or [action for turn in self.script for action in turn.calls or []]
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """The task as JSON for hashes: without what was measured, and without fields of format 2 that are not used, so that
+        tasks of format 1 keep their hashes."""
+        row = self.model_dump(mode="json", exclude={"measured"})
+        for name in ("goals", "tools", "reveals", "knows", "withheld"):
+            if not row[name]:
+                del row[name]
+        if self.limits == CallLimits():
+            del row["limits"]
+        if not self.reward.penalties:
+            del row["reward"]["penalties"]
+        return row
+
+    def shows_tool(self, name: str, turn: int) -> bool:
+        """Whether the agent sees a tool after `turn` messages of the user."""
+        for reveal in self.reveals:
+            if name in reveal.tools:
+                return reveal.turn <= turn
+        return self.tools is None or name in self.tools
 
     @property
     def solved(self) -> bool:
@@ -201,6 +348,8 @@ class Task(StrictModel):
         the end what the reward's answers ask for."""
         if self.script:
             return self.script
+        if self.goals:
+            return [turn for goal in self.goals for turn in make_goal_script(goal)]
         turns = [ScriptTurn(user=self.opening or self.instruction)]
         by: By = "agent"
         for action in self.reference:
@@ -213,6 +362,12 @@ class Task(StrictModel):
         answers = [part for part in self.reward.parts if isinstance(part, AnswerSpec)]
         words = [text for part in answers for text in (part.expect[:1] if part.match == "exact" else part.expect)]
         return [*turns, ScriptTurn(agent=", ".join(words) if words else "Done.")]
+
+
+def make_goal_script(goal: Goal) -> list[ScriptTurn]:
+    """The turns of a goal's reference: the query, its calls, the answer."""
+    calls = [ScriptTurn(calls=[Action(**call.model_dump(exclude={"mask"}))]) for call in goal.calls]
+    return [ScriptTurn(user=goal.query), *calls, ScriptTurn(agent=goal.answer)]
 
 
 class Expectation(StrictModel):

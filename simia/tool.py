@@ -40,7 +40,8 @@ HEAVY = 1_000  # states of regular expressions from which on few compiled schema
 class ToolSpec(BaseModel):
     """A tool: name, description, JSON Schema of its arguments. Unknown fields of a dialect are kept in `extra`.
 
-    `identifiers` declares which arguments are identifiers (top-level names or dotted paths); None: infer them.
+    The contract (`requires`, `ensures`, `raises`, `reads`, `writes`) is for authors, checks and synthesis: agents do not see it, and
+    trajectories do not store it.
     """
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
@@ -53,8 +54,20 @@ class ToolSpec(BaseModel):
     """JSON Schema of the arguments: an object."""
     identifiers: list[str] | None = None
     """Arguments that are identifiers, as top-level names or dotted paths; None: inferred."""
+    returns: dict[str, Any] | str | None = None
+    """What it returns: a JSON Schema, or words; None: not declared."""
+    requires: list[str] = Field(default_factory=list, exclude=True)
+    """Preconditions, one sentence each: what must hold for the call to succeed."""
+    ensures: list[str] = Field(default_factory=list, exclude=True)
+    """Postconditions, one sentence each: what holds after a call that succeeded."""
+    raises: dict[str, str] = Field(default_factory=dict, exclude=True)
+    """Words of an error message → when the tool refuses with it."""
+    reads: list[str] | None = Field(None, exclude=True)
+    """Tables of the state that it reads; None: not declared."""
+    writes: list[str] | None = Field(None, exclude=True)
+    """Tables of the state that it may change; empty: it changes nothing; None: not declared."""
     extra: dict[str, Any] = Field(default_factory=dict)
-    """Fields of the dialect that have no field here, such as `returns`."""
+    """Fields of the dialect that have no field here."""
 
     def argument_errors(self, arguments: dict[str, Any]) -> list[tuple[str, str]]:
         """Check arguments against the schema.
@@ -65,9 +78,16 @@ class ToolSpec(BaseModel):
         return compile_schema(self.parameters).errors(arguments)
 
     @property
-    def returns(self) -> Any:
+    def result_schema(self) -> Any:
         """What it declares of its results, under any of the names that dialects use: a JSON Schema, or words; None."""
-        return self.extra.get("returns") or self.extra.get("outputSchema") or self.extra.get("output_schema")
+        return self.returns or next(
+            (self.extra[name] for name in ("returns", "outputSchema", "output_schema") if self.extra.get(name)), None
+        )
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """The tool as JSON for hashes: what agents see of it. `returns` is left out where it is not declared, as in format 1."""
+        return self.model_dump(exclude={"returns"} if self.returns is None else None)
 
     def flat(self) -> dict[str, Any]:
         """Return `{name, description, parameters}`, the form that prompts and ShareGPT files use."""

@@ -193,6 +193,17 @@ class Trajectory(BaseModel):
         }
         return digest(seen)
 
+    @property
+    def all_tools(self) -> list[ToolSpec]:
+        """The tools, and those that became visible during the episode: `extra["tools"]` of the user's message lists them."""
+        later = [
+            ToolSpec(**row)
+            for message in self.messages
+            for row in message.extra.get("tools", ())
+            if message.role == "user"
+        ]
+        return [*self.tools, *later]
+
     def calls(self) -> Iterator[tuple[int, int, ToolCall]]:
         """Yield every call with its place: (index of the message, index within the message, call)."""
         for i, message in enumerate(self.messages):

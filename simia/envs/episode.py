@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
+import orjson
 from pydantic import Field
 
 from simia.config import Config
 from simia.envs.rewards import score_trajectory
 from simia.envs.users import EpisodeView, NoUser, User, UserStop
-from simia.envs.worlds.arguments import make_recordable
+from simia.envs.worlds.arguments import make_failure, make_recordable, refuse_call
 from simia.envs.worlds.world import Backend, ToolResult, World
 from simia.errors import Aborted, Code, Issue
 from simia.pack import Pack
@@ -36,6 +37,10 @@ class EpisodeLimits(Config):
 
     turns: int = Field(30, ge=1, description="Messages of the agent.")
     errors: int = Field(8, ge=1, description="Calls of the agent that fail one after the other.")
+    calls: int | None = Field(None, ge=1, description="Calls of the agent; unset: no limit.")
+    calls_per_turn: int | None = Field(
+        None, ge=1, description="Calls of the agent between two messages of the user; further ones are refused."
+    )
 
 
 class EpisodeContext(Protocol):
@@ -85,6 +90,11 @@ class Episode:
     samples: list[Sample | None] = field(default_factory=list)
     _turns: int = 0
     _errors: int = 0
+    _calls: int = 0
+    _calls_in_turn: int = 0
+    _user_turns: int = 0
+    _turn_changes: list[list[dict[str, Any]] | None] = field(default_factory=list)
+    """Changes of the state at the end of each turn of the user, for tasks with goals."""
     _own_loss: str = ""
     """Why its state cannot be read, where its own calls caused that."""
 
@@ -101,7 +111,24 @@ class Episode:
 
     @property
     def tools(self) -> list[ToolSpec]:
-        return list(self.world.tools["agent"]) if self.world else self.environment.pack.tools
+        """The tools that the agent sees now."""
+        return self._list_tools(self._user_turns)
+
+    def _list_tools(self, turn: int) -> list[ToolSpec]:
+        tools = list(self.world.tools["agent"]) if self.world else self.environment.pack.tools
+        if self.task.tools is None and not self.task.reveals:
+            return tools
+        return [tool for tool in tools if self.task.shows_tool(tool.name, turn)]
+
+    @property
+    def limits(self) -> EpisodeLimits:
+        """The limits of this episode: the lowest of the environment's, the pack's and the task's."""
+        sources = (self.environment.limits, self.environment.pack.limits, self.task.limits)
+        lowest = {
+            name: min((v for s in sources if (v := getattr(s, name)) is not None), default=None)
+            for name in ("turns", "calls", "calls_per_turn")
+        }
+        return self.environment.limits.model_copy(update=lowest)
 
     @property
     def view(self) -> EpisodeView:
@@ -141,12 +168,14 @@ class Episode:
         self.messages.append(action)
         self.samples.append(sample)
         self._turns += 1
-        limits = self.environment.limits
+        limits = self.limits
         with self._watch(f"messages[{start - 1}]"):
             if action.calls:
-                await self._run(action.calls)
+                await self._run(action.calls, limits.calls_per_turn)
                 if self.end is None and self._errors >= limits.errors:
                     self.end = End(kind="truncated", code=Code.MAX_ERRORS)
+                if self.end is None and limits.calls is not None and self._calls >= limits.calls:
+                    self.end = End(kind="truncated", code=Code.MAX_CALLS)
             else:
                 await self._hear_user()
         if self.end is None and self._turns >= limits.turns:
@@ -184,7 +213,10 @@ class Episode:
         pack, scorer = self.environment.pack, self.environment.scorer
         if scorer is not None:
             return await scorer.score(trajectory, self.task)
-        reward = score_trajectory(trajectory, self.task.reward, reference=self.task.actions, policies=pack.match)
+        task = self.task
+        reward = score_trajectory(
+            trajectory, task.reward, reference=task.actions, policies=pack.match, goals=task.goals
+        )
         if self._own_loss and reward.value is None and reward.error is Code.UNSCORED:
             return Reward(value=0.0, rationale=f"the episode made its final state unreadable: {self._own_loss}")
         return reward
@@ -198,6 +230,8 @@ class Episode:
         return Episode(
             self.environment, self.task, world, self.user.fork(), self.seed, self.group, list(self.messages),
             issues=list(self.issues), samples=list(self.samples), _turns=self._turns, _errors=self._errors,
+            _calls=self._calls, _calls_in_turn=self._calls_in_turn, _user_turns=self._user_turns,
+            _turn_changes=list(self._turn_changes),
         )  # fmt: skip
 
     async def close(self) -> None:
@@ -220,7 +254,7 @@ class Episode:
             task_id=self.task.id,
             split=self.task.split,
             system=pack.policy,
-            tools=self.tools,
+            tools=self._list_tools(1),
             user_tools=pack.user_tools,
             messages=list(self.messages),
             end=self.end or End(kind="truncated"),
@@ -233,9 +267,15 @@ class Episode:
 
     # -- within a step --------------------------------------------------------------------------------------------
 
-    async def _run(self, calls: list[ToolCall]) -> None:
+    async def _run(self, calls: list[ToolCall], most: int | None) -> None:
+        """Run the calls in order. Calls of hidden tools, and calls beyond `most` in this turn, are refused."""
         assert self.world is not None
-        for result, call in zip(await self.world.call(calls), calls, strict=True):
+        self._calls += len(calls)
+        if most is None and self.task.tools is None and not self.task.reveals:
+            results = await self.world.call(calls)
+        else:
+            results = await self._run_restricted(calls, most)
+        for result, call in zip(results, calls, strict=True):
             self._errors = self._errors + 1 if result.error else 0
             self._note(result)
             self.messages.append(make_observation(result, call))
@@ -243,9 +283,30 @@ class Episode:
                 limit = result.error is Code.RESOURCE_LIMIT
                 self.end = End(kind="terminated", code=Code.RESOURCE_LIMIT if limit else Code.FINISHED)
 
+    async def _run_restricted(self, calls: list[ToolCall], most: int | None) -> list[ToolResult]:
+        assert self.world is not None
+        visible = {tool.name: tool for tool in self.tools}
+        hidden = {tool.name for tool in self.world.tools["agent"]} - visible.keys()
+        found: list[ToolResult] = []
+        for call in calls:
+            self._calls_in_turn += 1
+            if found and found[-1].ends:
+                found.append(replace(make_failure(call, Code.FINISHED, "the episode has ended"), ends=True))
+            elif most is not None and self._calls_in_turn > most:
+                words = f"the limit of {most} calls before the next answer to the user is reached"
+                found.append(make_failure(call, Code.MAX_CALLS, words))
+            elif call.name in hidden and (refused := refuse_call(call, visible)) is not None:
+                found.append(refused)
+            else:
+                found += await self.world.call([call])
+        return found
+
     async def _hear_user(self) -> None:
         """Append the user's answer and, before it, any calls of the user's own tools."""
         assert self.world is not None
+        if self.task.goals and self._user_turns:
+            self._turn_changes.append(await self.world.changes())
+        self._calls_in_turn = 0
         for _ in range(MOST_USER_STEPS):
             word = await self.user.reply(self.user_view)
             if isinstance(word, UserStop):
@@ -256,13 +317,29 @@ class Episode:
                 self.end = End(kind="terminated", code=word.code)
                 return
             if not word.calls:
-                self.messages.append(word)
+                self._user_turns += 1
+                self.messages.append(self._announce_tools(word))
                 return
             self.messages.append(word.model_copy(update={"visible_to": ["user"]}))
             for result, call in zip(await self.world.call(word.calls, by="user"), word.calls, strict=True):
                 self._note(result)
                 self.messages.append(make_observation(result, call, ["user"]))
         raise Aborted(Code.USER_FAILED, f"the user called tools {MOST_USER_STEPS} times and said nothing")
+
+    def _announce_tools(self, word: Message) -> Message:
+        """The user's message, with the definitions of the tools that become visible with it: messages are only appended, so an
+        agent whose prompt listed its tools at the start reads of further ones here."""
+        names = [name for reveal in self.task.reveals if reveal.turn == self._user_turns for name in reveal.tools]
+        if not names:
+            return word
+        tools = [orjson.dumps(tool.flat()).decode() for tool in self.tools if tool.name in names]
+        text = "\n".join([word.text, "", "Further tools are now available:", *tools])
+        return word.model_copy(
+            update={
+                "content": text,
+                "extra": {**word.extra, "tools": [tool.flat() for tool in self.tools if tool.name in names]},
+            }
+        )
 
     def _note(self, result: ToolResult) -> None:
         if result.detail:
@@ -290,7 +367,10 @@ class Episode:
     async def _with_evidence(self) -> Trajectory:
         if self.world is not None:
             try:
-                self.evidence = await self.world.evidence()
+                turns = self._turn_changes
+                if self.task.goals and len(turns) < self._user_turns:
+                    turns = [*turns, await self.world.changes()]
+                self.evidence = await self.world.evidence(turns)
             except Aborted as error:
                 self.issues.append(Issue(code=error.code, where="score", detail=error.detail))
                 self.evidence = None

@@ -224,7 +224,7 @@ def collect_real_results(rows: Iterable[Row]) -> dict[str, list[Any]]:
 
 def find_result_schema(spec: ToolSpec | None, results: Sequence[Any]) -> CompiledSchema | None:
     """What a result looks like: as declared, else as the real ones of this run do."""
-    declared = spec.returns if spec is not None else None
+    declared = spec.result_schema if spec is not None else None
     try:
         return compile_schema(declared if isinstance(declared, dict) else infer_shape(results))
     except SchemaError:

@@ -103,8 +103,8 @@ def collect_rollout_facts(config: RolloutConfig, prepared: PreparedEnvironment) 
     backend = models.model("agent")
     described = [
         pack.policy,
-        [tool.model_dump() for tool in pack.tools],
-        [task.model_dump(mode="json") for task in tasks],
+        [tool.identity for tool in pack.tools],
+        [task.identity for task in tasks],
     ]
     return {
         "model": backend.model if backend else config.agent,

@@ -1,7 +1,9 @@
-"""One value of several parts, with each part's own value and reason.
+"""Combine the parts of a reward into one value, and subtract the penalties.
 
-A part that cannot be judged (evidence is missing, a check failed to run) makes the whole value None: infrastructure is
-never a reward of 0. An aborted episode has no value at all; a truncated one is scored like any other.
+A part that cannot be judged (evidence is missing, a check failed to run) makes the whole value None: a failure of the
+infrastructure is never a reward of 0. An aborted episode has no value; a truncated one is scored like any other. A part that
+holds without anything to verify, such as a state that the reference does not change, earns nothing: it is neutral beside other
+parts, and a reward of such parts only is 0.
 """
 
 from __future__ import annotations
@@ -13,7 +15,19 @@ from simia.envs.rewards import answer, checklist, environment_value, state_match
 from simia.envs.rewards.reward_part import PartResult
 from simia.errors import Code
 from simia.reward import Reward
-from simia.task import Action, AnswerSpec, ChecklistSpec, Match, Part, RewardSpec, StateSpec, ValueSpec
+from simia.task import (
+    Action,
+    AnswerSpec,
+    ChecklistSpec,
+    Goal,
+    GoalsSpec,
+    Match,
+    Part,
+    PenaltySpec,
+    RewardSpec,
+    StateSpec,
+    ValueSpec,
+)
 from simia.trajectory import Trajectory
 
 
@@ -23,14 +37,23 @@ def score_trajectory(
     *,
     reference: Sequence[Action] = (),
     policies: Mapping[str, Match] | None = None,
+    goals: Sequence[Goal] = (),
 ) -> Reward:
-    """The reward of one trajectory. `policies`: the pack's own; a part's add to them."""
+    """Score one trajectory.
+
+    Args:
+        spec: The task's reward.
+        reference: The calls of the task's solution.
+        policies: How values of the state are compared, by dotted path; a part's own add to them.
+        goals: The task's goals, for a part of kind `goals`.
+    """
     end = trajectory.end
     if end.kind == "aborted":
         return Reward(error=end.code or Code.INTERNAL, rationale="the episode was aborted")
     parts: dict[str, float] = {}
     reasons: list[str] = []
     weighted: list[tuple[float, float]] = []
+    vacuous = False
     error: Code | None = None
     count: Counter[str] = Counter()
     first_call = 0
@@ -38,7 +61,7 @@ def score_trajectory(
         count[part.kind] += 1
         name = part.kind if count[part.kind] == 1 else f"{part.kind}.{count[part.kind]}"
         try:
-            judged = judge_part(part, trajectory, reference, policies or {}, first_call)
+            judged = judge_part(part, trajectory, reference, policies or {}, first_call, goals)
         except RecursionError:
             judged = PartResult(None, "the record nests too deeply to be compared")
         first_call += len(part.calls) if isinstance(part, ChecklistSpec) else 0
@@ -47,14 +70,31 @@ def score_trajectory(
             error = Code.UNSCORED
             continue
         parts[name] = round(judged.value, 9)
-        weighted.append((judged.value, part.weight))
-    value = None if error else combine_values(weighted, spec.combine)
+        vacuous |= judged.vacuous
+        if not judged.vacuous:
+            weighted.append((judged.value, part.weight))
+    value = None if error else combine_values(weighted, spec.combine) if weighted else 0.0
+    if value is not None and not weighted:
+        reasons.append("nothing was to be changed, and no other part verifies anything: add an answer or a trace part")
+    if value:
+        off = sum(count_penalty(penalty, trajectory) for penalty in spec.penalties)
+        value = round(max(0.0, value - off), 9)
+        if off:
+            reasons.append(f"penalties: {off:g} off")
     return Reward(value=value, parts=parts, rationale="\n".join(reasons), error=error)
 
 
 def judge_part(
-    part: Part, trajectory: Trajectory, reference: Sequence[Action], policies: Mapping[str, Match], first_call: int
+    part: Part,
+    trajectory: Trajectory,
+    reference: Sequence[Action],
+    policies: Mapping[str, Match],
+    first_call: int,
+    goals: Sequence[Goal] = (),
 ) -> PartResult:
+    """Judge one part. `first_call`: number of its first world check among those of all checklists."""
+    if isinstance(part, GoalsSpec):
+        return judge_goals(trajectory, part, goals, policies)
     if isinstance(part, StateSpec):
         return state_match.judge_state(trajectory, part, {**policies, **part.policies})
     if isinstance(part, ChecklistSpec):
@@ -64,6 +104,54 @@ def judge_part(
     if isinstance(part, ValueSpec):
         return environment_value.judge_environment_value(trajectory, part)
     return trace.judge_trace(trajectory, part, reference)
+
+
+def judge_goals(
+    trajectory: Trajectory, spec: GoalsSpec, goals: Sequence[Goal], policies: Mapping[str, Match]
+) -> PartResult:
+    """Judge each goal over the messages and the state of its turn (EnvFactory §3.3)."""
+    turns: list[dict[str, object]] = (trajectory.evidence or {}).get("turns") or []
+    starts = [i for i, m in enumerate(trajectory.messages) if m.role == "user" and not m.calls]
+    values, missed, vacuous = [], "", True
+    for number, goal in enumerate(goals):
+        if number >= len(starts):  # the episode ended before its turn
+            values.append(0.0)
+            missed = missed or f"goal {number + 1}: the episode ended before it"
+            vacuous = False
+            continue
+        end = starts[number + 1] if number + 1 < len(starts) else len(trajectory.messages)
+        evidence = dict(turns[number]) if number < len(turns) else {}
+        part = trajectory.model_copy(
+            update={"messages": trajectory.messages[starts[number] : end], "evidence": evidence}
+        )
+        judged = score_trajectory(part, RewardSpec(parts=[*goal.parts]), reference=goal.calls, policies=policies)
+        if judged.value is None:
+            return PartResult(None, f"goal {number + 1}: {judged.rationale}")
+        empty = not goal.calls and set(judged.parts) <= {"state"} and all(judged.parts.values())
+        vacuous &= empty
+        values.append(1.0 if empty else judged.value)
+        if values[-1] < 1 and not missed:
+            missed = f"goal {number + 1}: {' '.join(judged.rationale.split())}"
+    value = sum(values) / len(values) if spec.partial else combine_values([(each, 1.0) for each in values], "product")
+    reached = sum(each == 1 for each in values)
+    return PartResult(
+        value, f"{reached} of {len(goals)} goals reached{f'; {missed}' if missed else ''}", vacuous=vacuous
+    )
+
+
+def count_penalty(spec: PenaltySpec, trajectory: Trajectory) -> float:
+    """What a penalty subtracts."""
+    failed = {(at, m.call_id) for at, m in enumerate(trajectory.messages) if m.role == "tool" and m.error}
+    found = 0
+    for at, message in enumerate(trajectory.messages):
+        if message.role != "assistant":
+            continue
+        results = range(at + 1, at + 1 + len(message.calls))
+        for call in message.calls:
+            counts = spec.tools is None or call.name in spec.tools
+            wrong = any((place, call.id) in failed for place in results)
+            found += counts and (wrong or spec.kind == "calls")
+    return min(spec.most, spec.each * max(0, found - spec.free))
 
 
 def combine_values(weighted: Sequence[tuple[float, float]], how: str) -> float:

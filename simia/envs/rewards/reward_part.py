@@ -11,3 +11,5 @@ class PartResult:
 
     value: float | None
     reason: str
+    vacuous: bool = False
+    """It holds, but there was nothing to verify: it earns nothing by itself."""

@@ -43,7 +43,7 @@ def judge_state(trajectory: Trajectory, spec: StateSpec, policies: Policies) -> 
         wrong += told
         right += not told
     if not wrong:
-        return PartResult(1.0, f"the state is as expected ({total} changes)")
+        return PartResult(1.0, f"the state is as expected ({total} changes)", vacuous=not want)
     more = f" and {len(wrong) - SHOWN} more" if len(wrong) > SHOWN else ""
     return PartResult(right / total if spec.partial else 0.0, "; ".join(wrong[:SHOWN]) + more)
 

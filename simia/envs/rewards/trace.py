@@ -1,4 +1,7 @@
-"""The calls that were made against the reference's (EnvFactory §3.4): each of its calls matched by a call of its own."""
+"""Match the agent's calls with the reference's, each with one of its own (EnvFactory §3.4).
+
+A call that changes the state and matches nothing makes the value 0; any other that matches nothing subtracts `extra`.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from typing import Any
 from simia.envs.rewards.call_matching import match_calls
 from simia.envs.rewards.compare_values import values_equal
 from simia.envs.rewards.reward_part import PartResult
-from simia.task import Action, TraceSpec
+from simia.task import Action, GoalCall, TraceSpec
 from simia.trajectory import Trajectory
 
 TOLERANCE = 1e-6
@@ -23,10 +26,9 @@ def judge_trace(trajectory: Trajectory, spec: TraceSpec, reference: Sequence[Act
         return PartResult(None, "the task has no reference calls to compare with")
 
     def fits(action: Action, call: Made) -> bool:
+        free = [*spec.mask.get(action.name, []), *(action.mask if isinstance(action, GoalCall) else [])]
         return (action.by, action.name) == call[:2] and values_equal(
-            mask_arguments(action.arguments, spec.mask.get(action.name, [])),
-            mask_arguments(call[2], spec.mask.get(action.name, [])),
-            TOLERANCE,
+            mask_arguments(action.arguments, free), mask_arguments(call[2], free), TOLERANCE
         )
 
     matched = match_subsequence(wanted, made, fits) if spec.ordered else match_calls(wanted, made, fits)
@@ -37,8 +39,19 @@ def judge_trace(trajectory: Trajectory, spec: TraceSpec, reference: Sequence[Act
         c for m in trajectory.messages if m.role != "user" for c in m.calls if spec.only is None or c.name in spec.only
     ]
     good = sum(made[j][0] == "agent" for j in matched.values())
-    off = min(MOST_OFF, spec.extra * (len(tried) - good))
+    writers = set((trajectory.evidence or {}).get("writes", []))
+    changed = [
+        name
+        for j, (by, name, _) in enumerate(made)
+        if by == "agent"
+        and name in writers
+        and j not in set(matched.values())
+        and (spec.only is None or name in spec.only)
+    ]
+    off = min(MOST_OFF, spec.extra * (len(tried) - good - len(changed)))
     reason = f"{len(matched)} of {len(wanted)} reference calls made"
+    if changed:
+        return PartResult(0.0, f"{reason}; {len(changed)} unneeded calls that change the state: {changed[0]}")
     if missing:
         reason += f"; missing: {missing[0].name}({', '.join(missing[0].arguments)})"
     return PartResult(max(0.0, value - off), reason + (f"; {off:g} off for other calls" if off else ""))

@@ -96,7 +96,7 @@ class LLMUser:
         return (
             load_template("user/system.j2")[0]
             .render(
-                task=self._task.instruction or self._task.opening or "",
+                task=describe_task(self._task),
                 profile=profile if isinstance(profile, str) or profile is None else orjson.dumps(profile).decode(),
                 stop=self._settings.stop,
                 instructions=path.read_text(encoding="utf-8").strip() if path else "",
@@ -109,6 +109,19 @@ class LLMUser:
         made = copy.copy(self)
         made.name = f"{self.name}+{next(_numbers)}"
         return made
+
+
+def describe_task(task: Task) -> str:
+    """What the user's model is told of a task: its instruction, or its goals in order, and what it may disclose."""
+    lines = [task.instruction or task.opening or ""]
+    if task.goals:
+        lines.append("Ask for these things one after the other, the next one when the one before is done:")
+        lines += [f"{number}. {goal.query}" for number, goal in enumerate(task.goals, start=1)]
+    if task.knows:
+        lines += ["You may say:", *(f"- {fact}" for fact in task.knows)]
+    if task.withheld:
+        lines += ["Say only when you are asked for it:", *(f"- {each.fact}" for each in task.withheld)]
+    return "\n".join(line for line in lines if line)
 
 
 def disarm_tags(text: str) -> str:

@@ -7,24 +7,48 @@ import copy
 from simia.envs.users.user import EpisodeView, UserStop
 from simia.errors import Code
 from simia.task import Task
+from simia.tool import SchemaError, compile_schema
 from simia.trajectory import Message, ToolCall
 
 
 class NoUser:
-    """The task's text is the first message; the agent's first turn without calls ends the episode."""
+    """The task's text is the first message, and an answer of the agent ends the episode.
+
+    A task with goals has the goals' queries as messages, one after each answer. Withheld facts are disclosed when the agent's
+    answer asks for them.
+    """
 
     def __init__(self, task: Task) -> None:
-        self._words = task.opening if not task.instruction else task.instruction
-        self._said = False
+        words = task.opening if not task.instruction else task.instruction
+        self._words = [goal.query for goal in task.goals] or [words or ""]
+        self._withheld = list(task.withheld)
+        self._next = 0
 
     async def reply(self, view: EpisodeView) -> Message | UserStop:
-        if self._said:
+        if self._next and (facts := self._disclose(view)):
+            return Message(role="user", content=" ".join(facts))
+        if self._next == len(self._words):
             return UserStop(Code.ANSWERED)
-        self._said = True
-        return Message(role="user", content=self._words or "")
+        self._next += 1
+        return Message(role="user", content=self._words[self._next - 1])
+
+    def _disclose(self, view: EpisodeView) -> list[str]:
+        """Return the withheld facts that the agent's last answer asks for; each is disclosed once."""
+        last = next((m.text for m in reversed(view.messages) if m.role == "assistant"), "")
+        asked = [each for each in self._withheld if matches_question(each.asked, last)]
+        self._withheld = [each for each in self._withheld if each not in asked]
+        return [each.fact for each in asked]
 
     def fork(self) -> NoUser:
         return copy.copy(self)
+
+
+def matches_question(expression: str, text: str) -> bool:
+    """Whether an expression occurs in a text, in any case; one that cannot be compiled is searched for as words."""
+    try:
+        return compile_schema({"type": "string", "pattern": f"(?i){expression}"}).valid(text)
+    except SchemaError:
+        return expression.casefold() in text.casefold()
 
 
 class ScriptedUser:

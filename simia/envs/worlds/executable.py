@@ -74,6 +74,7 @@ class ExecutableBackend:
         self._twins: weakref.WeakSet[ForkServer] = weakref.WeakSet()
         self._workers = workers or min(MOST_SHARED, max(1, (os.cpu_count() or 2) - 1))
         self._expected: Held = OrderedDict()
+        self._expected_turns: Held = OrderedDict()
         self._untouched: Held = OrderedDict()
         self._guard = asyncio.Lock()
         self.specs: dict[By, dict[str, ToolSpec]] = {
@@ -120,7 +121,7 @@ class ExecutableBackend:
         room = PrivateFolder(how.root, self.limits.folder, self._network) if self.alone else None
         return ForkServer(
             pack.root, spec, limits=self.limits, python=python, unsafe=self._unsafe, room=room, needs=list_needed_folders(how),
-            granted=self._granted, variables=self._variables, hides=list_pack_files(pack, "tasks", "tests", "seeds"), veils=(*list_pack_files(pack, "checks"), *how.hidden),
+            granted=self._granted, variables=self._variables, hides=list_pack_files(pack, "tasks", "tests", "seeds", "references"), veils=(*list_pack_files(pack, "checks"), *how.hidden),
         )  # fmt: skip
 
     async def open(
@@ -170,6 +171,24 @@ class ExecutableBackend:
                 await world.close()
 
         found: list[dict[str, Any]] = await self._remember(self._expected, task, seed, replay)
+        return found
+
+    async def expected_turns(self, task: Task, seed: int) -> list[list[dict[str, Any]]]:
+        """Return the changes since the start after each goal of the reference, played in a session of its own."""
+
+        async def replay() -> list[list[dict[str, Any]]]:
+            world = await self.open(task, seed=seed)
+            try:
+                found = []
+                for goal in task.goals:
+                    for action in goal.calls:
+                        await world.call([ToolCall(id="", name=action.name, arguments=action.arguments)], by=action.by)
+                    found.append(await world.changes())
+                return found
+            finally:
+                await world.close()
+
+        found: list[list[dict[str, Any]]] = await self._remember(self._expected_turns, task, seed, replay)
         return found
 
     async def is_readable(self, task: Task, seed: int) -> bool:

@@ -24,7 +24,7 @@ from simia.masking import mask
 from simia.pack import Pack
 from simia.sandbox.inside.frames import pack_json as pack_json
 from simia.sandbox.worker import WorkerLost, WorkerSlot
-from simia.task import By, Task
+from simia.task import By, RewardSpec, Task
 from simia.tool import ToolSpec
 from simia.trajectory import ToolCall
 
@@ -64,6 +64,9 @@ class ExecutableServices(Protocol):
 
     async def expected(self, task: Task, seed: int) -> list[dict[str, Any]]:
         """Changes that the reference solution makes."""
+
+    async def expected_turns(self, task: Task, seed: int) -> list[list[dict[str, Any]]]:
+        """Changes since the start after each goal of the reference."""
 
     async def is_readable(self, task: Task, seed: int) -> bool:
         """Whether the state of an untouched episode can be read now."""
@@ -150,9 +153,10 @@ class ExecutableWorld:
     async def state(self) -> Any:
         return await self.request("state")
 
-    async def evidence(self) -> dict[str, Any]:
-        """What the scorers read: `changes` of the state since the start; `expected`, those of the reference solution; `checks`,
-        the checklist's items on the final state, and `at_reset`, on the untouched one; `values`, what value parts name."""
+    async def evidence(self, turns: Sequence[list[dict[str, Any]] | None] = ()) -> dict[str, Any]:
+        """What the scorers read: `changes` of the state since the start; `expected`, those of the reference solution; `writes`, the
+        agent's tools that may change the state, for trace parts; `checks`, the checklist's items on the final state, and
+        `at_reset`, on the untouched one; `values`, what value parts name; `turns`, the same for each goal after its turn."""
         backend, task, seed = self._backend, self._task, self._seed
         changes, state = await self._final(wanted := list_value_paths(task.reward.parts))
         found: dict[str, Any] = {"changes": changes}
@@ -163,6 +167,28 @@ class ExecutableWorld:
             found["at_reset"] = await backend.at_reset(task, seed)
         if wanted:
             found["values"] = pick_values(state, wanted)
+        if any(part.kind == "trace" for part in task.reward.parts):
+            found["writes"] = self._list_writers()
+        if task.goals:
+            ends = [each for each in turns if each is not None]
+            found["turns"] = [await self._judge_turn(n, end) for n, end in enumerate(ends[: len(task.goals)])]
+        return found
+
+    def _list_writers(self) -> list[str]:
+        """The agent's tools that may change the state."""
+        return sorted(name for name, writes in self._writes.get("agent", {}).items() if writes)
+
+    async def _judge_turn(self, number: int, changes: list[dict[str, Any]]) -> dict[str, Any]:
+        """Evidence of one goal, from the changes at the end of its turn."""
+        backend, task, seed = self._backend, self._task, self._seed
+        goal = task.goals[number]
+        found: dict[str, Any] = {"changes": changes, "writes": self._list_writers()}
+        if any(part.kind == "state" for part in goal.parts):
+            found["expected"] = (await backend.expected_turns(task, seed))[number]
+        if any(part.kind == "checklist" for part in goal.parts):
+            one = task.model_copy(update={"id": f"{task.id}#{number + 1}", "reward": RewardSpec(parts=[*goal.parts])})
+            found["checks"] = await backend.checks(one, seed, changes)
+            found["at_reset"] = await backend.at_reset(one, seed)
         return found
 
     async def _final(self, wanted: Collection[str]) -> tuple[list[dict[str, Any]], Any]:

@@ -141,8 +141,11 @@ class PairWorld:
     async def state(self) -> Any:
         return await self.real.state()
 
-    async def evidence(self) -> dict[str, Any]:
-        found = dict(await self.real.evidence())
+    async def changes(self) -> list[dict[str, Any]]:
+        return await self.real.changes()
+
+    async def evidence(self, turns: Sequence[list[dict[str, Any]] | None] = ()) -> dict[str, Any]:
+        found = dict(await self.real.evidence(turns))
         if self.backend.real is None:
             return {**found, "differences": self.differences}
         return {**found, **await self.simulated.evidence()}

@@ -36,8 +36,12 @@ class World(Protocol):
     async def state(self) -> Any | None:
         """Return the whole state as JSON; None where a world has none."""
 
-    async def evidence(self) -> dict[str, Any]:
-        """Return what scoring needs of the state: see docs/packs.md."""
+    async def changes(self) -> list[dict[str, Any]] | None:
+        """Return the changes of the state since the start of the episode; None where a world has no state."""
+
+    async def evidence(self, turns: Sequence[list[dict[str, Any]] | None] = ()) -> dict[str, Any]:
+        """Return what scoring needs of the state: see docs/packs.md. `turns`: `changes()` at the end of each turn of the user, for
+        tasks with goals."""
 
     async def snapshot(self) -> bytes:
         """Return what is needed to open the same episode again, also in another process."""

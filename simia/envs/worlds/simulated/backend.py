@@ -128,7 +128,7 @@ class SimulatedBackend:
 def compile_result_schema(tool: ToolSpec) -> Any:
     """Compile the schema of what the tool returns; None where none is declared, or one that cannot be used."""
     try:
-        return compile_schema(tool.returns) if isinstance(tool.returns, dict) else None
+        return compile_schema(tool.result_schema) if isinstance(tool.result_schema, dict) else None
     except SchemaError:  # a foreign one that cannot be used says nothing
         return None
 

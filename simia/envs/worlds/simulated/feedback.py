@@ -126,7 +126,7 @@ def describe_task(task: Task) -> str:
 
 
 def describe_tool(tool: ToolSpec, examples: list[str]) -> dict[str, Any]:
-    returns = tool.returns
+    returns = tool.result_schema
     return {
         "name": tool.name,
         "description": tool.description,

@@ -183,7 +183,10 @@ class SimulatedWorld:
         """What is known of the world, by table and key."""
         return self.ledger.tables
 
-    async def evidence(self) -> dict[str, Any]:
+    async def changes(self) -> None:
+        """Return None: a simulated world has no state to compare."""
+
+    async def evidence(self, turns: Sequence[list[dict[str, Any]] | None] = ()) -> dict[str, Any]:
         """Return the changes that the simulator reported: a simulated world has no state to compare."""
         named = [change for done in self.history for change in done.answer.changes]
         return {"simulated": named}
