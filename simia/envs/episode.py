@@ -24,11 +24,12 @@ from simia.errors import Aborted, Code, Issue
 from simia.pack import Pack
 from simia.reward import Reward
 from simia.scorer import Scorer
-from simia.task import Task
+from simia.task import CallLimits, Task
 from simia.tool import ToolSpec
 from simia.trajectory import End, Message, Provenance, ToolCall, Trajectory
 from simia.version import __version__
 
+NO_LIMITS = CallLimits()
 MOST_USER_STEPS = 40  # times that a user may call before saying something
 
 
@@ -124,6 +125,8 @@ class Episode:
     def limits(self) -> EpisodeLimits:
         """The limits of this episode: the lowest of the environment's, the pack's and the task's."""
         sources = (self.environment.limits, self.environment.pack.limits, self.task.limits)
+        if sources[1] == sources[2] == NO_LIMITS:
+            return self.environment.limits
         lowest = {
             name: min((v for s in sources if (v := getattr(s, name)) is not None), default=None)
             for name in ("turns", "calls", "calls_per_turn")
@@ -133,7 +136,11 @@ class Episode:
     @property
     def view(self) -> EpisodeView:
         """The episode as the agent sees it."""
-        return EpisodeView(self.environment.pack.policy, seen_by_agent(self.messages), self.tools)
+        if not self.task.reveals:
+            return EpisodeView(self.environment.pack.policy, seen_by_agent(self.messages), self.tools)
+        tools, first = self.tools, {tool.name for tool in self._list_tools(1)}
+        shown, revealed = ([t for t in tools if (t.name in first) is at_start] for at_start in (True, False))
+        return EpisodeView(self.environment.pack.policy, seen_by_agent(self.messages), shown, revealed)
 
     @property
     def user_view(self) -> EpisodeView:
@@ -364,13 +371,18 @@ class Episode:
             self.reward = await self.score()
         await self.close()
 
+    async def _judge_turns(self) -> dict[str, Any]:
+        """Evidence of a task with goals; the last turn ends now."""
+        assert self.world is not None
+        turns = self._turn_changes
+        if len(turns) < self._user_turns:
+            turns = [*turns, await self.world.changes()]
+        return await self.world.evidence(turns)
+
     async def _with_evidence(self) -> Trajectory:
         if self.world is not None:
             try:
-                turns = self._turn_changes
-                if self.task.goals and len(turns) < self._user_turns:
-                    turns = [*turns, await self.world.changes()]
-                self.evidence = await self.world.evidence(turns)
+                self.evidence = await (self._judge_turns() if self.task.goals else self.world.evidence())
             except Aborted as error:
                 self.issues.append(Issue(code=error.code, where="score", detail=error.detail))
                 self.evidence = None

@@ -84,10 +84,10 @@ class RandomAgent:
         self._number = itertools.count()
 
     async def act(self, view: EpisodeView) -> Act:
-        if self._left == 0 or not view.tools:
+        if self._left == 0 or not view.all_tools:
             return make_text_message(CANNED), None
         self._left -= 1
-        spec = self._random.choice(list(view.tools))
+        spec = self._random.choice(view.all_tools)
         arguments: dict[str, Any] = Sampler(self._random).object(spec.parameters)
         call = ToolCall(id=f"call_{next(self._number)}", name=spec.name, arguments=arguments)
         return Message(role="assistant", calls=[call]), None

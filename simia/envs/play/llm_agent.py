@@ -54,8 +54,8 @@ class LLMAgent:
         settings = self._settings
         native = settings.calls == "native"
         extra = dict(settings.extra)
-        if native and view.tools:
-            extra["tools"] = [{"type": "function", "function": tool.flat()} for tool in view.tools]
+        if native and view.all_tools:
+            extra["tools"] = [{"type": "function", "function": tool.flat()} for tool in view.all_tools]
         request = Request(
             messages=make_chat(view) if native else make_hermes_chat(view),
             temperature=settings.temperature,
@@ -79,7 +79,7 @@ class LLMAgent:
             return read_native_message(reply, self._turn), None
         message = read_hermes_message(reply, self._turn)
         if settings.bare and not message.calls:
-            names = {tool.name for tool in view.tools}
+            names = {tool.name for tool in view.all_tools}
             calls = [call for call in bare_calls(reply.text) if call.name in names]
             if calls:
                 numbered = [call.model_copy(update={"id": f"call_{self._turn}_{i}"}) for i, call in enumerate(calls)]

@@ -18,6 +18,14 @@ class EpisodeView:
     system: str | None
     messages: tuple[Message, ...]
     tools: Sequence[ToolSpec]
+    """The tools that are visible from the start: a prompt lists them."""
+    revealed: Sequence[ToolSpec] = ()
+    """The tools that became visible since: messages of the user list them."""
+
+    @property
+    def all_tools(self) -> list[ToolSpec]:
+        """All tools that can be called now."""
+        return [*self.tools, *self.revealed]
 
 
 @dataclass(frozen=True, slots=True)

@@ -181,8 +181,9 @@ def test_a_check_that_did_not_run_is_no_zero(checks: dict[str, Any]) -> None:
 
 
 def test_parts_are_named_weighted_and_combined() -> None:
+    change = [{"path": ["a"], "new": 1}]
     trajectory = Trajectory(
-        messages=[Message(role="assistant", content="yes")], evidence={"changes": [], "expected": []}
+        messages=[Message(role="assistant", content="yes")], evidence={"changes": change, "expected": change}
     )
     parts = [StateSpec(weight=3), AnswerSpec(expect=["yes"]), AnswerSpec(expect=["no"])]
     mean = score_trajectory(trajectory, RewardSpec(parts=parts, combine="mean"))

@@ -52,7 +52,9 @@ def test_the_same_state_scores_one_and_no_change_where_one_is_due_scores_nothing
     reward = told(START, want)
     assert reward.value == 0
     assert "orders.O-1.status" in reward.rationale
-    assert told(START, START).value == 1
+    unchanged = told(START, START)
+    assert (unchanged.value, unchanged.parts) == (0, {"state": 1})
+    assert "nothing was to be changed" in unchanged.rationale
 
 
 def test_what_the_reference_leaves_alone_must_stay() -> None:
@@ -141,7 +143,8 @@ def test_missing_evidence_is_no_zero() -> None:
 
 
 def test_an_aborted_episode_has_no_value_and_a_truncated_one_is_scored() -> None:
-    evidence: dict[str, list[Change]] = {"changes": [], "expected": []}
+    change: list[Change] = [{"path": ["a"], "new": 1}]
+    evidence = {"changes": change, "expected": change}
     aborted = Trajectory(end=End(kind="aborted", code=Code.WORKER_LOST), evidence=evidence)
     assert score_trajectory(aborted, RewardSpec()).error is Code.WORKER_LOST
     assert score_trajectory(aborted, RewardSpec()).value is None
