@@ -31,3 +31,152 @@ def todo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("packs") / "todo"
     scaffold_pack(folder)
     return folder
+
+
+def make_task(**fields: Any) -> Task:
+    return Task.model_validate({"id": "new-1", **fields})
+
+
+async def play_with(folder: Path, task: Task, agent: Any, user: str = "none", **settings: Any) -> Trajectory:
+    async with await open_environment(Pack.load(folder), user=user, **settings) as environment:
+        return await play(await environment.reset(task), agent)
+
+
+class Steps:
+    """Sends these messages, then says that it is done."""
+
+    def __init__(self, *messages: Message) -> None:
+        self.messages = list(messages)
+
+    async def act(self, view: Any) -> tuple[Message, None]:
+        return (self.messages.pop(0) if self.messages else say("Done.")), None
+
+
+ADD = {"name": "add_todo", "arguments": {"text": "Buy milk"}}
+THREE_GOALS: list[dict[str, Any]] = [
+    {"query": "Put milk on my list.", "calls": [ADD]},
+    {"query": "What is open?", "calls": [{"name": "list_todos", "mask": ["open_only"]}], "parts": [{"kind": "trace"}]},
+    {"query": "The plants are watered.", "calls": [{"name": "finish_todo", "arguments": {"todo_id": "T-1001"}}]},
+]
+
+
+async def test_three_goals_are_judged_each_after_its_turn(todo: Path) -> None:
+    task = make_task(goals=THREE_GOALS)
+    reference = await play_with(todo, task, ReferenceAgent(task))
+    assert reference.reward and reference.reward.value == 1.0, reference.reward
+    assert [m.text for m in reference.messages if m.role == "user"] == [goal["query"] for goal in THREE_GOALS]
+    assert reference.evidence and [len(turn["changes"]) for turn in reference.evidence["turns"]] == [1, 1, 2]
+    scripted = await play_with(todo, task, ReferenceAgent(task), user="scripted")
+    assert scripted.reward and scripted.reward.value == 1.0
+    nothing = await play_with(todo, task, NothingAgent(task))
+    assert nothing.reward and nothing.reward.value == 0.0
+    # The same final state, but the first goal is reached only in the second turn.
+    late = Steps(
+        say("Later."),
+        call("add_todo", text="Buy milk"),
+        call("list_todos"),
+        say("1"),
+        call("finish_todo", todo_id="T-1001"),
+    )
+    found = await play_with(todo, task, late)
+    assert found.reward and found.reward.value == 0.0
+    assert "goal 1" in found.reward.rationale
+    half = task.model_copy(
+        update={"reward": task.reward.model_validate({"parts": [{"kind": "goals", "partial": True}]})}
+    )
+    part = await play_with(
+        todo, half, Steps(call("add_todo", text="Buy milk"), say("Done."), call("list_todos", open_only=True))
+    )
+    assert part.reward and part.reward.value == pytest.approx(2 / 3)
+
+
+async def test_a_goal_that_is_never_reached_is_not_done(todo: Path) -> None:
+    task = make_task(goals=THREE_GOALS)
+    cut = await play_with(todo, task, Steps(call("add_todo", text="Buy milk")), episode={"turns": 2})
+    assert cut.end.code is Code.MAX_TURNS
+    assert cut.reward and cut.reward.value == 0.0
+    assert "1 of 3 goals reached" in cut.reward.rationale
+
+
+async def test_a_revealed_tool_is_refused_first_and_announced_later(todo: Path) -> None:
+    fields: dict[str, Any] = {
+        "reveals": [{"turn": 2, "tools": ["add_todo"]}],
+        "goals": [
+            {"query": "Put milk on my list.", "parts": [{"kind": "state"}]},
+            {"query": "You have a further tool now.", "calls": [ADD]},
+        ],
+    }
+    task = make_task(**fields)
+    early = call("add_todo", text="Buy milk")
+    async with await open_environment(Pack.load(todo), user="none") as environment:
+        episode = await environment.reset(task)
+        assert [tool.name for tool in episode.view.all_tools] == ["list_todos", "finish_todo"]
+        step = await episode.step(early)
+        assert step.messages[0].error is Code.UNKNOWN_TOOL
+        step = await episode.step(say("I have no tool for that."))
+        shown = step.messages[0].text.splitlines()
+        assert shown[0] == "You have a further tool now."
+        assert orjson.loads(shown[-1])["name"] == "add_todo"
+        assert [tool.name for tool in episode.view.tools] == ["list_todos", "finish_todo"]
+        assert [tool.name for tool in episode.view.revealed] == ["add_todo"]
+        copy = await episode.fork()
+        for each in (episode, copy):
+            step = await each.step(early)
+            assert step.messages[0].error is None
+            step = await each.step(say("Done."))
+            assert step.reward and step.reward.value == 1.0, step.reward
+    row = episode.trajectory
+    assert [tool.name for tool in row.tools] == ["list_todos", "finish_todo"]
+    assert [tool.name for tool in row.all_tools] == ["list_todos", "finish_todo", "add_todo"]
+    assert Trajectory.from_row(orjson.loads(orjson.dumps(row.to_row()))).all_tools == row.all_tools
+
+
+async def test_a_withheld_fact_is_told_when_asked(todo: Path) -> None:
+    task = make_task(
+        instruction="Something new belongs on my list.",
+        withheld=[{"fact": "Buy milk, please.", "asked": "what (exactly )?(should|shall)"}],
+        reference=[ADD],
+    )
+    asked = Steps(say("What should I add?"), call("add_todo", text="Buy milk"))
+    found = await play_with(todo, task, asked)
+    assert [m.text for m in found.messages if m.role == "user"] == [
+        "Something new belongs on my list.",
+        "Buy milk, please.",
+    ]
+    assert found.reward and found.reward.value == 1.0
+    silent = await play_with(todo, task, Steps(say("Fine.")))
+    assert [m.role for m in silent.messages] == ["user", "assistant"]
+
+
+async def test_limits_on_calls_of_task_and_pack(todo: Path) -> None:
+    task = make_task(instruction="Milk.", reference=[ADD], limits={"calls": 2})
+    found = await play_with(todo, task, Steps(*[call("list_todos")] * 5))
+    assert (found.end.kind, found.end.code) == ("truncated", Code.MAX_CALLS)
+    assert sum(len(m.calls) for m in found.messages) == 2
+    task = make_task(instruction="Milk.", reference=[ADD], limits={"calls_per_turn": 1})
+    found = await play_with(todo, task, Steps(call("list_todos"), call("list_todos")))
+    assert [m.error for m in found.messages if m.role == "tool"] == [None, Code.MAX_CALLS]
+
+
+async def test_penalties_are_subtracted_after_combining(todo: Path) -> None:
+    spec = {"parts": [{"kind": "state"}], "penalties": [{"kind": "calls", "free": 1, "each": 0.25}]}
+    task = make_task(instruction="Milk.", reference=[ADD], reward=spec)
+    reference = await play_with(todo, task, ReferenceAgent(task))
+    assert reference.reward and reference.reward.value == 1.0
+    more = await play_with(todo, task, Steps(call("list_todos"), call("list_todos"), call("add_todo", text="Buy milk")))
+    assert more.reward and more.reward.value == 0.5
+    errors = {"parts": [{"kind": "state"}], "penalties": [{"kind": "errors", "each": 0.5, "most": 0.5}]}
+    task = make_task(instruction="Milk.", reference=[ADD], reward=errors)
+    wrong = [call("finish_todo", todo_id="T-9999")] * 3
+    found = await play_with(todo, task, Steps(*wrong, call("add_todo", text="Buy milk")))
+    assert found.reward and found.reward.value == 0.5
+
+
+async def test_an_unneeded_change_makes_the_trace_nothing(todo: Path) -> None:
+    task = make_task(instruction="Milk.", reference=[ADD], reward={"parts": [{"kind": "trace"}]})
+    looked = await play_with(todo, task, Steps(call("list_todos"), call("add_todo", text="Buy milk")))
+    assert looked.reward and looked.reward.value == 1.0
+    everything = Steps(call("add_todo", text="Buy milk"), call("finish_todo", todo_id="T-1001"))
+    found = await play_with(todo, task, everything)
+    assert found.reward and found.reward.value == 0.0
+    assert "finish_todo" in found.reward.rationale
