@@ -9,6 +9,7 @@ import orjson
 import pytest
 
 from simia.authoring.scaffold import scaffold_pack
+from simia.envs.environment import Step
 from simia.envs.opening import open_environment
 from simia.envs.play.baseline_agents import NothingAgent, ReferenceAgent
 from simia.envs.play.player import play
@@ -24,6 +25,11 @@ def call(name: str, **arguments: Any) -> Message:
 
 def say(text: str) -> Message:
     return Message(role="assistant", content=text)
+
+
+def value_of(played: Trajectory | Step) -> float | None:
+    assert played.reward is not None
+    return played.reward.value
 
 
 @pytest.fixture(scope="module")
@@ -63,13 +69,14 @@ THREE_GOALS: list[dict[str, Any]] = [
 async def test_three_goals_are_judged_each_after_its_turn(todo: Path) -> None:
     task = make_task(goals=THREE_GOALS)
     reference = await play_with(todo, task, ReferenceAgent(task))
-    assert reference.reward and reference.reward.value == 1.0, reference.reward
+    assert value_of(reference) == 1.0
     assert [m.text for m in reference.messages if m.role == "user"] == [goal["query"] for goal in THREE_GOALS]
-    assert reference.evidence and [len(turn["changes"]) for turn in reference.evidence["turns"]] == [1, 1, 2]
+    assert reference.evidence is not None
+    assert [len(turn["changes"]) for turn in reference.evidence["turns"]] == [1, 1, 2]
     scripted = await play_with(todo, task, ReferenceAgent(task), user="scripted")
-    assert scripted.reward and scripted.reward.value == 1.0
+    assert value_of(scripted) == 1.0
     nothing = await play_with(todo, task, NothingAgent(task))
-    assert nothing.reward and nothing.reward.value == 0.0
+    assert value_of(nothing) == 0.0
     # The same final state, but the first goal is reached only in the second turn.
     late = Steps(
         say("Later."),
@@ -79,7 +86,8 @@ async def test_three_goals_are_judged_each_after_its_turn(todo: Path) -> None:
         call("finish_todo", todo_id="T-1001"),
     )
     found = await play_with(todo, task, late)
-    assert found.reward and found.reward.value == 0.0
+    assert value_of(found) == 0.0
+    assert found.reward is not None
     assert "goal 1" in found.reward.rationale
     half = task.model_copy(
         update={"reward": task.reward.model_validate({"parts": [{"kind": "goals", "partial": True}]})}
@@ -87,14 +95,15 @@ async def test_three_goals_are_judged_each_after_its_turn(todo: Path) -> None:
     part = await play_with(
         todo, half, Steps(call("add_todo", text="Buy milk"), say("Done."), call("list_todos", open_only=True))
     )
-    assert part.reward and part.reward.value == pytest.approx(2 / 3)
+    assert value_of(part) == pytest.approx(2 / 3)
 
 
 async def test_a_goal_that_is_never_reached_is_not_done(todo: Path) -> None:
     task = make_task(goals=THREE_GOALS)
     cut = await play_with(todo, task, Steps(call("add_todo", text="Buy milk")), episode={"turns": 2})
     assert cut.end.code is Code.MAX_TURNS
-    assert cut.reward and cut.reward.value == 0.0
+    assert value_of(cut) == 0.0
+    assert cut.reward is not None
     assert "1 of 3 goals reached" in cut.reward.rationale
 
 
@@ -124,7 +133,7 @@ async def test_a_revealed_tool_is_refused_first_and_announced_later(todo: Path) 
             step = await each.step(early)
             assert step.messages[0].error is None
             step = await each.step(say("Done."))
-            assert step.reward and step.reward.value == 1.0, step.reward
+            assert value_of(step) == 1.0
     row = episode.trajectory
     assert [tool.name for tool in row.tools] == ["list_todos", "finish_todo"]
     assert [tool.name for tool in row.all_tools] == ["list_todos", "finish_todo", "add_todo"]
@@ -143,7 +152,7 @@ async def test_a_withheld_fact_is_told_when_asked(todo: Path) -> None:
         "Something new belongs on my list.",
         "Buy milk, please.",
     ]
-    assert found.reward and found.reward.value == 1.0
+    assert value_of(found) == 1.0
     silent = await play_with(todo, task, Steps(say("Fine.")))
     assert [m.role for m in silent.messages] == ["user", "assistant"]
 
@@ -162,21 +171,22 @@ async def test_penalties_are_subtracted_after_combining(todo: Path) -> None:
     spec = {"parts": [{"kind": "state"}], "penalties": [{"kind": "calls", "free": 1, "each": 0.25}]}
     task = make_task(instruction="Milk.", reference=[ADD], reward=spec)
     reference = await play_with(todo, task, ReferenceAgent(task))
-    assert reference.reward and reference.reward.value == 1.0
+    assert value_of(reference) == 1.0
     more = await play_with(todo, task, Steps(call("list_todos"), call("list_todos"), call("add_todo", text="Buy milk")))
-    assert more.reward and more.reward.value == 0.5
+    assert value_of(more) == 0.5
     errors = {"parts": [{"kind": "state"}], "penalties": [{"kind": "errors", "each": 0.5, "most": 0.5}]}
     task = make_task(instruction="Milk.", reference=[ADD], reward=errors)
     wrong = [call("finish_todo", todo_id="T-9999")] * 3
     found = await play_with(todo, task, Steps(*wrong, call("add_todo", text="Buy milk")))
-    assert found.reward and found.reward.value == 0.5
+    assert value_of(found) == 0.5
 
 
 async def test_an_unneeded_change_makes_the_trace_nothing(todo: Path) -> None:
     task = make_task(instruction="Milk.", reference=[ADD], reward={"parts": [{"kind": "trace"}]})
     looked = await play_with(todo, task, Steps(call("list_todos"), call("add_todo", text="Buy milk")))
-    assert looked.reward and looked.reward.value == 1.0
+    assert value_of(looked) == 1.0
     everything = Steps(call("add_todo", text="Buy milk"), call("finish_todo", todo_id="T-1001"))
     found = await play_with(todo, task, everything)
-    assert found.reward and found.reward.value == 0.0
+    assert value_of(found) == 0.0
+    assert found.reward is not None
     assert "finish_todo" in found.reward.rationale
