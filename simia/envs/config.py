@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from simia.config import OPERATIONAL, Config
 from simia.envs.episode import EpisodeLimits
@@ -15,10 +15,25 @@ from simia.llm.embedded import EmbeddedSettings
 from simia.llm.engine import EngineLimits
 
 
+class PackShare(Config):
+    """One pack of several."""
+
+    pack: str = Field(description="Pack by name or path.")
+    weight: float | None = Field(
+        None, gt=0, description="Share of the tasks, relative to the other packs' weights; unset for all: every task."
+    )
+    split: str | None = Field(None, description="Only tasks of this split; unset: the environment's.")
+    tasks: list[str] = Field(default_factory=list, description="Only these tasks.")
+    limit: int | None = Field(None, ge=1, description="Only the first so many tasks.")
+
+
 class EnvironmentConfig(Config):
     """A pack, the back end that opens it, and the models that play its tools and its user and judge its episodes."""
 
     pack: str = Field("customer_service", description="Pack by name or path.")
+    packs: list[PackShare] = Field(
+        default_factory=list, description="Several packs, each by name or with a weight, in place of `pack`."
+    )
     backend: str | dict[str, str] = Field(
         "executable", description="executable, simulated, shadow, or one of these for each tool (`*`: all others)."
     )
@@ -52,6 +67,15 @@ class EnvironmentConfig(Config):
         json_schema_extra=OPERATIONAL,
         description="Pace of each model, and one budget for all.",
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def read_pack_names(cls, data: Any) -> Any:
+        """Read a name in `packs` as a pack without a weight."""
+        if isinstance(data, dict) and isinstance(data.get("packs"), list):
+            named = [{"pack": each} if isinstance(each, str) else each for each in data["packs"]]
+            data = {**data, "packs": named}
+        return data
 
     @property
     def agent_kind(self) -> str | None:

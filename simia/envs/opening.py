@@ -24,6 +24,14 @@ from simia.envs.config import EnvironmentConfig
 from simia.envs.environment import Environment
 from simia.envs.rewards.judge import RewardJudge
 from simia.envs.role_models import Role, RoleModels, user_kind
+from simia.envs.several_packs import (
+    CombinedPack,
+    MultiPackEnvironment,
+    PackTasks,
+    combine_packs,
+    member_config,
+    mix_tasks,
+)
 from simia.envs.users import USERS, LLMUser, UserMaker
 from simia.envs.worlds import executable, simulated
 from simia.envs.worlds.pair import PairBackend, make_mixed_backend, make_shadow_backend
@@ -153,13 +161,22 @@ def plain_value(value: Any) -> Any:
 
 
 @dataclass(slots=True)
+class PreparedPack:
+    """One pack of an environment with its back end and its settings."""
+
+    config: EnvironmentConfig
+    pack: Pack
+    backend: Backend
+
+
+@dataclass(slots=True)
 class PreparedEnvironment:
-    """A started back end and started models, before there is a journal that keeps the models' replies."""
+    """Back ends and started models, before there is a journal that keeps the models' replies."""
 
     config: EnvironmentConfig
     pack: Pack
     tasks: list[Task]
-    backend: Backend
+    members: list[PreparedPack]
     models: RoleModels
 
     def connect(
@@ -172,24 +189,42 @@ class PreparedEnvironment:
         **spent: Any,
     ) -> Environment:
         """Make the environment; its models write to `journal`. `spent`: what `share_budget` takes besides the engines."""
-        config, pack, models = self.config, self.pack, self.models
-        models.connect(journal, **spent)
-        if (simulator := models.engine("simulator")) is not None and isinstance(
-            self.backend, simulated.SimulatedBackend | PairBackend
-        ):
-            self.backend.use(simulator)
-        if (judge := models.engine("judge")) is not None:
+        self.models.connect(journal, **spent)
+        if not isinstance(self.pack, CombinedPack):
+            return self._connect_pack(self.members[0], scorer, user, close)
+
+        async def close_members() -> None:
+            for member in self.members:
+                await member.backend.close()
+
+        members = {each.pack.name: self._connect_pack(each, scorer, user, None) for each in self.members}
+        name = self.config.backend if isinstance(self.config.backend, str) else "mixed"
+        return MultiPackEnvironment(self.pack, members, backend_name=name, close=close or close_members)
+
+    def _connect_pack(
+        self,
+        member: PreparedPack,
+        scorer: Scorer | None,
+        user: UserMaker | None,
+        close: Callable[[], Awaitable[object]] | None,
+    ) -> Environment:
+        config, pack, models = member.config, member.pack, self.models
+        simulator, judge, player = (models.engine(role) for role in ("simulator", "judge", "player"))
+        if simulator is not None and isinstance(member.backend, simulated.SimulatedBackend | PairBackend):
+            member.backend.use(simulator)
+        if judge is not None:
             scorer = RewardJudge(judge, pack, config.oracle)
-        if (player := models.engine("player")) is not None:
+        kind = user_kind(config, pack)
+        if kind == "llm" and player is not None:
             user = lambda task: LLMUser(player, pack, task, config.user_settings)  # noqa: E731
         return Environment(
             pack,
-            self.backend,
+            member.backend,
             backend_name=config.backend if isinstance(config.backend, str) else "mixed",
-            user=user or USERS[user_kind(config, pack)],
+            user=user or USERS[kind],
             limits=config.episode,
-            scorer=scorer or getattr(self.backend, "scorer", None),
-            tasks=self.tasks,
+            scorer=scorer or getattr(member.backend, "scorer", None),
+            tasks=self.tasks if member.pack is self.pack else [],
             close=close,
         )
 
@@ -208,15 +243,36 @@ async def prepare_environment(
 
     `needs_tasks`: refuse a pack without tasks. `engine` and `without`: see `RoleModels`. Raises `UserError`.
     """
-    pack = pack or Pack.load(config.pack)
-    filtered = bool(config.tasks) or config.split is not None
-    tasks = select_tasks(pack, config) if needs_tasks or pack.tasks or filtered else []
+    if config.packs:
+        pack, tasks, members = prepare_packs(config)
+    else:
+        pack = pack or Pack.load(config.pack)
+        filtered = bool(config.tasks) or config.split is not None
+        tasks = select_tasks(pack, config) if needs_tasks or pack.tasks or filtered else []
+        members = [PreparedPack(config, pack, make_backend(pack, config))]
     models = RoleModels(config, pack, engine=engine, without=without)
-    backend = make_backend(pack, config)
-    stack.push_async_callback(backend.close)
-    await backend.start()
+    for member in members:
+        stack.push_async_callback(member.backend.close)
+    if not config.packs:
+        await members[0].backend.start()  # of several packs each starts when its first task is played
     await models.open(say, stack)
-    return PreparedEnvironment(config, pack, tasks, backend, models)
+    return PreparedEnvironment(config, pack, tasks, members, models)
+
+
+def prepare_packs(config: EnvironmentConfig) -> tuple[Pack, list[Task], list[PreparedPack]]:
+    """Load several packs: the combined one, its tasks in order, and each pack with its back end, not started. Raises `UserError`."""
+    if config.pack != EnvironmentConfig.model_fields["pack"].default:
+        raise UserError("the settings name both pack and packs: remove one of them")
+    if config.tasks:
+        raise UserError("tasks: with several packs, name the tasks within packs, as packs: [{pack: …, tasks: […]}]")
+    sources, members = [], []
+    for number, share in enumerate(config.packs):
+        settings = member_config(config, number)
+        loaded = Pack.load(share.pack)
+        sources.append(PackTasks(loaded, select_tasks(loaded, settings), share.weight))
+        members.append(PreparedPack(settings, loaded, make_backend(loaded, settings)))
+    tasks = mix_tasks(sources, limit=config.limit)
+    return combine_packs({member.pack.name: member.pack for member in members}, tasks), tasks, members
 
 
 def make_backend(pack: Pack, config: EnvironmentConfig) -> Backend:

@@ -10,6 +10,7 @@ from typing import Any
 
 from simia.config import assign_setting, parse_config
 from simia.envs.opening import PreparedEnvironment, prepare_environment
+from simia.envs.several_packs import CombinedPack
 from simia.jobs import Run
 from simia.jobs.coordinator import Coordinator, stop_on_signals
 from simia.jobs.job_protocol import Stop, StopSettings
@@ -101,11 +102,9 @@ def collect_rollout_facts(config: RolloutConfig, prepared: PreparedEnvironment) 
     """Return what identifies a run beyond its config: the models that were found, the pack's contents."""
     pack, tasks, models = prepared.pack, prepared.tasks, prepared.models
     backend = models.model("agent")
-    described = [
-        pack.policy,
-        [tool.identity for tool in pack.tools],
-        [task.identity for task in tasks],
-    ]
+    packs = list(pack.members.values()) if isinstance(pack, CombinedPack) else [pack]
+    described = [each for one in packs for each in (one.policy, [tool.identity for tool in one.tools])]
+    described.append([task.identity for task in tasks])
     return {
         "model": backend.model if backend else config.agent,
         "alias": backend.alias if backend else "none",

@@ -22,6 +22,7 @@ from simia.envs.worlds.pack_requests import (
     list_granted_binds,
     list_needed_folders,
 )
+from simia.envs.worlds.worker_parents import parents
 from simia.errors import Aborted, UserError
 from simia.masking import hide
 from simia.pack import Pack
@@ -29,6 +30,7 @@ from simia.sandbox.bubblewrap import PrivateFolder
 from simia.sandbox.limits import WorkerLimits
 from simia.sandbox.worker import WorkerLost, WorkerSlot
 from simia.sandbox.zygote import ForkServer
+from simia.search_path import data_root
 from simia.task import By, ChecklistSpec, Task
 from simia.tool import ToolSpec
 from simia.trajectory import ToolCall
@@ -59,7 +61,7 @@ class ExecutableBackend:
         if pack.executable is None or pack.root is None:
             raise UserError(f"pack {pack.name} has no executable world: its pack.yaml has no `executable`")
         self.pack, self.limits = pack, limits or WorkerLimits()
-        chosen = isolation or pack.executable.isolation
+        chosen = isolation or choose_isolation(pack)
         self.isolated, self.alone = chosen != "shared", chosen == "sandbox"
         if (network or variables) and not self.alone:
             raise UserError(
@@ -77,6 +79,7 @@ class ExecutableBackend:
         self._expected_turns: Held = OrderedDict()
         self._untouched: Held = OrderedDict()
         self._guard = asyncio.Lock()
+        self.sessions = 0
         self.specs: dict[By, dict[str, ToolSpec]] = {
             "agent": {tool.name: tool for tool in pack.tools},
             "user": {tool.name: tool for tool in pack.user_tools},
@@ -129,14 +132,32 @@ class ExecutableBackend:
     ) -> ExecutableWorld:
         """Open an episode's world; with `snapshot`, continue from there. Raises `UserError` for an `initial` that does not fit."""
         journal = unpack_journal(snapshot) if snapshot else EpisodeJournal({"initial": task.initial, "seed": seed})
-        slot = await self._slot()
-        world = ExecutableWorld(self, task, slot, journal, own=self.isolated)
+        self.sessions += 1
+        world: ExecutableWorld | None = None
         try:
+            await parents.enter(self)
+            world = ExecutableWorld(self, task, await self._slot(), journal, own=self.isolated)
             await world.begin()
         except BaseException:
-            await world.close()
+            if world is not None:
+                await world.close()
+            else:
+                self.sessions -= 1
             raise
         return world
+
+    @property
+    def can_be_rebuilt(self) -> bool:
+        """Whether running episodes survive the end of the sandbox; with a sandbox for each, they use copies that it owns."""
+        return self.repeatable and not self.alone
+
+    async def release(self) -> None:
+        """End the sandbox and its workers. The next use starts it again; episodes are rebuilt from their journals."""
+        for slot in self._slots:
+            await slot.close()
+        for zygote in (self._checker, self._zygote):
+            if zygote is not None:
+                await zygote.close()
 
     async def _slot(self) -> WorkerSlot:
         if self.isolated:
@@ -223,14 +244,19 @@ class ExecutableBackend:
             "code": {item: source for part in parts for item, source in part.code.items()},
             "calls": [call for part in parts for call in part.calls],
         }
-        slot = await self._single(checks=True)
+        self.sessions += 1
+        slot: WorkerSlot | None = None
         try:
+            await parents.enter(self)
+            slot = await self._single(checks=True)
             worker = await slot.worker()
             status, value = await worker.ask("checks", 0, spec, alone=True)
         except WorkerLost as error:
             return dict.fromkeys(list_check_items(spec), f"error: {error.detail}")
         finally:
-            await slot.close()
+            self.sessions -= 1
+            if slot is not None:
+                await slot.close()
         if status != OK:
             return dict.fromkeys(list_check_items(spec), f"error: {value}")
         given = value if isinstance(value, dict) else {}
@@ -274,6 +300,7 @@ class ExecutableBackend:
         return (await self.start_zygote()).declared
 
     async def close(self) -> None:
+        parents.leave(self)
         for slot in self._slots:
             await slot.close()
         self._slots = []
@@ -285,6 +312,15 @@ class ExecutableBackend:
         if self._zygote is not None:
             await self._zygote.close()
             self._zygote = None
+
+
+def choose_isolation(pack: Pack) -> str:
+    """The isolation that a pack gets unless the person who opens it chooses another. `shared` in pack.yaml holds for bundled packs
+    only: a pack by somebody else must not decide that its episodes run in one process."""
+    assert pack.executable is not None
+    asked = pack.executable.isolation
+    bundled = pack.root is not None and pack.root.resolve().is_relative_to(data_root() / "seeds")
+    return "process" if asked == "shared" and not bundled else asked
 
 
 def find_interpreter(name: str) -> str:

@@ -52,6 +52,7 @@ class ExecutableServices(Protocol):
 
     pack: Pack
     repeatable: bool
+    sessions: int
     specs: dict[By, dict[str, ToolSpec]]
 
     @property
@@ -239,6 +240,7 @@ class ExecutableWorld:
 
     async def close(self) -> None:
         self._slot.sessions -= 1
+        self._backend.sessions -= 1
         if self._own:
             await self._slot.close()
         elif (worker := self._slot.live) is not None and self._generation == self._slot.generation:

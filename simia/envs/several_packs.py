@@ -1,0 +1,137 @@
+"""Several packs in one environment: their tasks in one list, mixed by weights, and each played in its own pack.
+
+A task's id is `PACK/ID` here, so that ids of different packs do not collide. Sandboxes of packs start when they are first needed,
+and `simia.envs.worlds.worker_parents` ends those that were not used for longest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from pydantic import PrivateAttr
+
+from simia.envs.config import EnvironmentConfig
+from simia.envs.environment import Environment
+from simia.envs.episode import Episode
+from simia.errors import UserError
+from simia.pack import Pack
+from simia.quality.selection.mixing import compute_quotas
+from simia.task import Task
+
+
+class CombinedPack(Pack):
+    """What several packs have in common: a name, and their tasks under qualified ids. It has no tools and no policy of its own."""
+
+    _members: dict[str, Pack] = PrivateAttr(default_factory=dict)
+    _chosen: list[Task] = PrivateAttr(default_factory=list)
+
+    @property
+    def members(self) -> Mapping[str, Pack]:
+        """The packs by name."""
+        return self._members
+
+    @property
+    def tasks(self) -> list[Task]:
+        """The tasks that are played, under qualified ids."""
+        return self._chosen
+
+    def task(self, task_id: str) -> Task:
+        """Return the task of that qualified id. Raises `UserError` for an unknown one."""
+        name, _, rest = task_id.partition("/")
+        if name not in self._members:
+            known = ", ".join(list(self._members)[:5])
+            raise UserError(f"no pack {name!r} here for task {task_id!r}: write PACK/ID; packs: {known}")
+        return qualify_task(self._members[name].task(rest), name)
+
+
+def combine_packs(packs: Mapping[str, Pack], tasks: list[Task]) -> CombinedPack:
+    """Make the combined pack of several. `tasks`: those to play, qualified."""
+    names = list(packs)
+    combined = CombinedPack(
+        name="+".join(names) if len(names) <= 3 else f"{names[0]}+{len(names) - 1}_packs",
+        user="llm" if any(pack.user == "llm" for pack in packs.values()) else "none",
+        evaluation=any(pack.evaluation for pack in packs.values()),
+    )
+    combined._members, combined._chosen = dict(packs), tasks
+    return combined
+
+
+def qualify_task(task: Task, pack: str) -> Task:
+    """The task under its id in several packs."""
+    return task.model_copy(update={"id": f"{pack}/{task.id}"})
+
+
+class MultiPackEnvironment(Environment):
+    """An environment over several packs. `reset` plays a task in the environment of its pack."""
+
+    def __init__(
+        self,
+        pack: CombinedPack,
+        members: Mapping[str, Environment],
+        *,
+        backend_name: str,
+        close: Callable[[], Awaitable[object]],
+    ) -> None:
+        first = next(iter(members.values()))
+        super().__init__(
+            pack, first.backend, backend_name=backend_name, user=first.user, limits=first.limits, close=close
+        )
+        self.members = dict(members)
+
+    async def reset(
+        self, task: Task | str, *, seed: int = 0, group: str | None = None, name: str | None = None
+    ) -> Episode:
+        """Start an episode of a task by its qualified id; see `Environment.reset`."""
+        task = self.pack.task(task) if isinstance(task, str) else task
+        member = self.members[task.id.partition("/")[0]]
+        return await member.reset(task, seed=seed, group=group, name=name)
+
+
+@dataclass(frozen=True, slots=True)
+class PackTasks:
+    """A pack with the tasks of it that may be played, and its weight."""
+
+    pack: Pack
+    tasks: Sequence[Task]
+    weight: float | None
+
+
+def mix_tasks(sources: Sequence[PackTasks], *, limit: int | None = None) -> list[Task]:
+    """Mix the tasks of several packs, qualified, so that every prefix has about the packs' shares.
+
+    Without weights all tasks are played. With weights a pack's share of the tasks is its weight's; no task occurs twice, so the pack
+    that has fewest for its weight decides how many there are. Raises `UserError` where some packs have weights and others none.
+    """
+    names = [source.pack.name for source in sources]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise UserError(f"two packs are named {twice[0]!r}: rename one in its pack.yaml")
+    available = {source.pack.name: len(source.tasks) for source in sources}
+    weights = [source.weight for source in sources]
+    if any(weight is None for weight in weights) and any(weight is not None for weight in weights):
+        unweighted = names[weights.index(None)]
+        raise UserError(f"packs: {unweighted} has no weight and others have one: give all a weight, or none")
+    if None in weights:
+        quotas = available
+    else:
+        shares = {source.pack.name: source.weight or 0.0 for source in sources}
+        total = sum(shares.values())
+        most = min((int(available[name] * total / share) for name, share in shares.items() if share), default=0)
+        quotas = compute_quotas(shares, min(most, limit or most), available)
+    queues = {source.pack.name: iter(source.tasks[: quotas[source.pack.name]]) for source in sources}
+    # Each pack's n-th task stands at (n + ½) / quota of the way, which interleaves packs of all sizes evenly.
+    places = sorted(((n + 0.5) / quotas[name], at, name) for at, name in enumerate(queues) for n in range(quotas[name]))
+    return [qualify_task(next(queues[name]), name) for _, _, name in places][:limit]
+
+
+def member_config(config: EnvironmentConfig, number: int) -> EnvironmentConfig:
+    """The settings of one pack of several: the environment's, with the pack's own choice of tasks."""
+    share = config.packs[number]
+    update = {
+        "pack": share.pack,
+        "packs": [],
+        "tasks": share.tasks,
+        "split": share.split or config.split,
+        "limit": share.limit,
+    }
+    return config.model_copy(update=update)
