@@ -10,7 +10,8 @@ import asyncio
 import weakref
 from typing import Protocol
 
-MOST_PARENTS = 64
+MOST_PARENTS = 64  # running sandboxes, busy ones included
+MOST_IDLE = 40  # running sandboxes from which on idle ones are ended: each holds about 17 MB
 
 
 class WorkerParent(Protocol):
@@ -30,15 +31,15 @@ class WorkerParent(Protocol):
 class WorkerParents:
     """The back ends of a process with a running sandbox, least recently used first."""
 
-    def __init__(self, most: int = MOST_PARENTS) -> None:
-        self.most = most
+    def __init__(self, most: int = MOST_PARENTS, idle: int = MOST_IDLE) -> None:
+        self.most, self.idle = most, min(idle, most)
         self._held: dict[int, tuple[weakref.ref[WorkerParent], asyncio.AbstractEventLoop]] = {}
 
     async def enter(self, parent: WorkerParent) -> None:
         """Mark a back end as used now, and end others where there are too many."""
         self._held.pop(id(parent), None)
         self._held[id(parent)] = (weakref.ref(parent), asyncio.get_running_loop())
-        while len(self._held) > self.most and (victim := self._choose_victim(parent)) is not None:
+        while len(self._held) > self.idle and (victim := self._choose_victim(parent)) is not None:
             self.leave(victim)
             await victim.release()
 
