@@ -362,12 +362,16 @@ def select_identity(config: BaseModel) -> dict[str, Any]:
     return kept
 
 
-def list_differences(old: Any, new: Any, at: str = "") -> list[str]:
-    """Dotted names of the fields that differ, with both values."""
+def list_differences(old: Any, new: Any, defaults: Any = None, at: str = "") -> list[str]:
+    """Dotted names of the fields that differ, with both values. A field that `old` does not have, since an earlier version wrote
+    it, counts as its default."""
     if isinstance(old, dict) and isinstance(new, dict):
+        usual = defaults if isinstance(defaults, dict) else {}
         return [
             line
             for key in sorted(old.keys() | new.keys())
-            for line in list_differences(old.get(key), new.get(key), f"{at}.{key}".lstrip("."))
+            for line in list_differences(
+                old.get(key, usual.get(key)), new.get(key), usual.get(key), f"{at}.{key}".lstrip(".")
+            )
         ]
     return [] if old == new else [f"{at}: {old!r} → {new!r}"]

@@ -27,12 +27,20 @@ class PackShare(Config):
     limit: int | None = Field(None, ge=1, description="Only the first so many tasks.")
 
 
+class DifficultyFilter(Config):
+    """Keeps the tasks that one agent solves neither too often nor too rarely, as `simia pack difficulty` measured it."""
+
+    agent: str = Field(description="Agent or model under whose name it was measured.")
+    low: float = Field(0.0, ge=0, le=1, description="Smallest share of solved episodes.")
+    high: float = Field(1.0, ge=0, le=1, description="Largest share of solved episodes.")
+
+
 class EnvironmentConfig(Config):
     """A pack, the back end that opens it, and the models that play its tools and its user and judge its episodes."""
 
     pack: str = Field("customer_service", description="Pack by name or path.")
-    packs: list[PackShare] = Field(
-        default_factory=list, description="Several packs, each by name or with a weight, in place of `pack`."
+    packs: list[PackShare] | None = Field(
+        None, description="Several packs, each by name or with a weight, in place of `pack`."
     )
     backend: str | dict[str, str] = Field(
         "executable", description="executable, simulated, shadow, or one of these for each tool (`*`: all others)."
@@ -44,6 +52,7 @@ class EnvironmentConfig(Config):
     split: str | None = Field(None, description="Only tasks of this split.")
     tasks: list[str] = Field(default_factory=list, description="Only these tasks.")
     limit: int | None = Field(None, ge=1, description="Only the first so many tasks.")
+    difficulty: DifficultyFilter | None = Field(None, description="Only tasks of this measured difficulty.")
     seed: int = Field(0, description="Seed of the worlds; episodes of one task share it.")
     episode: EpisodeLimits = Field(default_factory=EpisodeLimits, description="When an episode is cut.")
     llm: LLMSettings = Field(

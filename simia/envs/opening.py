@@ -20,7 +20,7 @@ from pydantic import BaseModel
 
 from simia import terminal
 from simia.config import parse_config
-from simia.envs.config import EnvironmentConfig
+from simia.envs.config import DifficultyFilter, EnvironmentConfig
 from simia.envs.environment import Environment
 from simia.envs.rewards.judge import RewardJudge
 from simia.envs.role_models import Role, RoleModels, user_kind
@@ -266,7 +266,7 @@ def prepare_packs(config: EnvironmentConfig) -> tuple[Pack, list[Task], list[Pre
     if config.tasks:
         raise UserError("tasks: with several packs, name the tasks within packs, as packs: [{pack: …, tasks: […]}]")
     sources, members = [], []
-    for number, share in enumerate(config.packs):
+    for number, share in enumerate(config.packs or []):
         settings = member_config(config, number)
         loaded = Pack.load(share.pack)
         sources.append(PackTasks(loaded, select_tasks(loaded, settings), share.weight))
@@ -290,6 +290,31 @@ def make_backend(pack: Pack, config: EnvironmentConfig) -> Backend:
     return make(pack, **config.backend_settings)
 
 
+def filter_by_difficulty(pack: str, tasks: list[Task], wanted: DifficultyFilter) -> list[Task]:
+    """The tasks whose measured difficulty is within the filter. Raises `UserError` where none is, or none was measured."""
+    measured = {task.id: task.measured[wanted.agent] for task in tasks if wanted.agent in task.measured}
+    if not measured:
+        known = sorted({agent for task in tasks for agent in task.measured})
+        names = f"; measured agents: {', '.join(known)}" if known else ""
+        raise UserError(
+            f"pack {pack}: difficulty.agent: no task was measured with {wanted.agent!r}: run simia pack difficulty{names}"
+        )
+    kept = [task for task in tasks if task.id in measured and wanted.low <= measured[task.id].rate <= wanted.high]
+    if not kept:
+        raise UserError(
+            f"pack {pack}: difficulty: no task of {len(measured)} measured ones has a rate from {wanted.low} to {wanted.high}"
+        )
+    if len(measured) < len(tasks):
+        log.warning(
+            "pack %s: %d of %d tasks were not measured with %s, and are not played",
+            pack,
+            len(tasks) - len(measured),
+            len(tasks),
+            wanted.agent,
+        )
+    return kept
+
+
 def select_tasks(pack: Pack, config: EnvironmentConfig) -> list[Task]:
     """The tasks that the settings name. Raises `UserError` where there are none."""
     tasks = [pack.task(name) for name in config.tasks] if config.tasks else pack.tasks
@@ -302,4 +327,6 @@ def select_tasks(pack: Pack, config: EnvironmentConfig) -> list[Task]:
             )
     if not tasks:
         raise UserError(f"pack {pack.name} has no tasks: rollouts need a tasks.jsonl")
+    if config.difficulty is not None:
+        tasks = filter_by_difficulty(pack.name, tasks, config.difficulty)
     return tasks[: config.limit]

@@ -126,10 +126,11 @@ def mix_tasks(sources: Sequence[PackTasks], *, limit: int | None = None) -> list
 
 def member_config(config: EnvironmentConfig, number: int) -> EnvironmentConfig:
     """The settings of one pack of several: the environment's, with the pack's own choice of tasks."""
+    assert config.packs is not None
     share = config.packs[number]
     update = {
         "pack": share.pack,
-        "packs": [],
+        "packs": None,
         "tasks": share.tasks,
         "split": share.split or config.split,
         "limit": share.limit,

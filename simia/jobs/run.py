@@ -154,7 +154,7 @@ class Run:
             if known[name] is None and self.is_locked:  # a rebuilt ledger without this value
                 self.ledger.set_meta(name, given, twice=True)
                 known[name] = given
-        changed = list_differences(known["identity"], select_identity(config))
+        changed = list_differences(known["identity"], select_identity(config), select_identity(type(config)()))
         changed = [
             line
             for line in changed
