@@ -57,6 +57,7 @@ BACKENDS: dict[str, BackendMaker] = {
 }
 BACKEND_SETTINGS = {
     "forced",
+    "split_state",
     *executable.ExecutableSettings.model_fields,
     *simulated.SimulatedSettings.model_fields,
 }

@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from simia.envs.worlds.change_distance import rename_identifiers
 from simia.statistics import Estimate
 from simia.tool import CompiledSchema, SchemaError, ToolSpec, compile_schema
 from simia.trajectory import write_compact_json
@@ -172,6 +173,7 @@ def compare_call(row: Row, schema: CompiledSchema | None, before: Row | None) ->
     if "simulated" not in row:
         return ToolFidelity(calls=1, lost=1)
     real, simulated = row["real"], row["simulated"]
+    simulated = {**simulated, "content": rename_identifiers(simulated["content"], row.get("names", {}))}
     each = ToolFidelity(calls=1, agree=real["failed"] == simulated["failed"], contradicting="issue" in row)
     if not simulated["failed"] and schema is not None:
         each.to_shape, each.shaped = 1, schema.valid(simulated["content"])
@@ -182,6 +184,7 @@ def compare_call(row: Row, schema: CompiledSchema | None, before: Row | None) ->
         # What the history says was answered then: the truth, or the simulator's own word.
         own = "distance" in row and "simulated" in before
         then = before["simulated"] if own else before["real"]
+        then = {**then, "content": rename_identifiers(then["content"], row.get("names", {}))}
         each.again, each.past, each.kept = 1, *count_remembered(then, simulated, before["real"], real)
         each.held = each.kept == each.past and then["failed"] == simulated["failed"]
     return each

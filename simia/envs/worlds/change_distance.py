@@ -1,14 +1,75 @@
-"""Distance between the changes that a simulator reported and the real ones."""
+"""Compare a simulator with the real world: the distance of the changes that it reported, and identifiers that both invented."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from simia.envs.rewards.row_pairing import could_be_made_up
 
-def change_distance(real: Sequence[Mapping[str, Any]], named: Sequence[Mapping[str, Any]]) -> float:
-    """Compute 1 − F1 between the real changes and the reported ones, each as (key, field, value); 0 when there are none of either."""
-    one, two = set(iterate_real_changes(real)), set(iterate_reported_changes(named))
+
+def pair_identifiers(real: Any, simulated: Any, known: set[str]) -> dict[str, str]:
+    """Pair the identifiers that a writing call invented in both worlds, as the state reward pairs the keys of new rows.
+
+    Two texts are paired if they stand at the same place of both results, could be made up by a tool, and differ, and if the real one
+    is not in `known`: the texts of earlier arguments and results.
+
+    Returns:
+        Simulated identifier → real one, one to one.
+    """
+    pairs: dict[str, str] = {}
+    for one, two in iterate_text_pairs(real, simulated):
+        made_up = (
+            one != two and one not in known and two not in known and could_be_made_up(one) and could_be_made_up(two)
+        )
+        if made_up and two not in pairs and one not in pairs.values():
+            pairs[two] = one
+    return pairs
+
+
+def iterate_text_pairs(one: Any, two: Any) -> Iterator[tuple[str, str]]:
+    """Texts without spaces that stand at the same place of two JSON values."""
+    if isinstance(one, dict) and isinstance(two, dict):
+        for key in one.keys() & two.keys():
+            yield from iterate_text_pairs(one[key], two[key])
+    elif isinstance(one, list) and isinstance(two, list):
+        for a, b in zip(one, two, strict=False):
+            yield from iterate_text_pairs(a, b)
+    elif isinstance(one, str) and isinstance(two, str) and " " not in one + two:
+        yield one, two
+
+
+def iterate_texts(value: Any) -> Iterator[str]:
+    """All texts of a JSON value, keys included."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield key
+            yield from iterate_texts(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from iterate_texts(inner)
+    elif isinstance(value, str):
+        yield value
+
+
+def rename_identifiers(value: Any, names: Mapping[str, str]) -> Any:
+    """A JSON value with the simulator's identifiers replaced by the real ones, keys included."""
+    if not names:
+        return value
+    if isinstance(value, dict):
+        return {names.get(key, key): rename_identifiers(inner, names) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [rename_identifiers(inner, names) for inner in value]
+    return names.get(value, value) if isinstance(value, str) else value
+
+
+def change_distance(
+    real: Sequence[Mapping[str, Any]], named: Sequence[Mapping[str, Any]], names: Mapping[str, str] | None = None
+) -> float:
+    """Compute 1 − F1 between the real changes and the reported ones, each as (key, field, value); 0 when there are none of either.
+    `names`: simulated identifiers → real ones."""
+    renamed = rename_identifiers(list(named), names or {})
+    one, two = set(iterate_real_changes(real)), set(iterate_reported_changes(renamed))
     return 1 - 2 * len(one & two) / (len(one) + len(two)) if one or two else 0.0
 
 

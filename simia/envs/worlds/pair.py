@@ -1,7 +1,8 @@
 """Two worlds for one episode: some tools executed and others simulated (`mixed`), or both on the same calls (`shadow`).
 
 `mixed`: each tool has its back end (`{"*": "simulated", "get_order": "executable"}`): safe tools run, dangerous or missing ones are
-simulated. The simulator sees the results of executed tools; executed tools do not see simulated changes.
+simulated. The simulator sees the results of executed tools; executed tools do not see simulated changes. So a simulated tool that writes
+a table which an executed one reads is refused: bookings would be simulated, and the real list of them would stay empty.
 
 `shadow`: the agent plays the executable world, and the simulator is asked for its answer to each call. By default its history holds the
 true answers (`forced`), so that each call is compared by itself; otherwise it holds its own.
@@ -10,6 +11,7 @@ true answers (`forced`), so that each call is compared by itself; otherwise it h
 from __future__ import annotations
 
 import base64
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -17,7 +19,7 @@ from typing import Any
 import orjson
 
 from simia.envs.worlds.arguments import make_failure
-from simia.envs.worlds.change_distance import change_distance
+from simia.envs.worlds.change_distance import change_distance, iterate_texts, pair_identifiers
 from simia.envs.worlds.executable import ExecutableSettings
 from simia.envs.worlds.executable import make_executable_backend as executable
 from simia.envs.worlds.executable_world import ExecutableWorld
@@ -32,6 +34,7 @@ from simia.task import By, Task
 from simia.tool import ToolSpec
 from simia.trajectory import ToolCall
 
+log = logging.getLogger(__name__)
 EXECUTABLE = ExecutableSettings.model_fields.keys()
 
 
@@ -40,6 +43,9 @@ class PairBackend:
 
     def __init__(self, pack: Pack, *, real: set[str] | None = None, forced: bool = True, **settings: Any) -> None:
         self.pack, self.real, self.forced = pack, real, forced
+        split_state = bool(settings.pop("split_state", False))
+        if real is not None:
+            refuse_split_state(pack, real, allowed=split_state)
         run = {name: settings.pop(name) for name in EXECUTABLE & settings.keys()}
         self.executable = executable(pack, **run)
         self.simulated = SimulatedBackend(pack, **settings)
@@ -54,18 +60,18 @@ class PairBackend:
     async def open(
         self, task: Task, *, seed: int = 0, group: str | None = None, snapshot: bytes | None = None
     ) -> PairWorld:
-        one, two, differences = None, None, []
+        one, two, differences, names, seen = None, None, [], dict[str, str](), set[str]()
         if snapshot is not None:
             body = orjson.loads(snapshot)
             one, two = (base64.b64decode(body[name]) for name in ("executable", "simulated"))
-            differences = body["differences"]
+            differences, names, seen = body["differences"], body.get("names", {}), set(body.get("seen", []))
         real = await self.executable.open(task, seed=seed, group=group, snapshot=one)
         try:
             simulated = await self.simulated.open(task, seed=seed, group=group, snapshot=two)
         except BaseException:
             await real.close()
             raise
-        return PairWorld(self, real, simulated, differences)
+        return PairWorld(self, real, simulated, differences, names, seen)
 
     async def close(self) -> None:
         await self.executable.close()
@@ -81,6 +87,10 @@ class PairWorld:
     simulated: SimulatedWorld
     differences: list[dict[str, Any]] = field(default_factory=list)
     """In `shadow`: one row per call, with both results."""
+    names: dict[str, str] = field(default_factory=dict)
+    """In `shadow`: identifiers that the simulator invented → the real ones."""
+    seen: set[str] = field(default_factory=set)
+    """In `shadow`: texts of earlier arguments and real results."""
 
     def __post_init__(self) -> None:
         self.tools: Mapping[By, Sequence[ToolSpec]] = self.real.tools
@@ -119,6 +129,16 @@ class PairWorld:
                 "simulated": {"content": answer.content, "failed": answer.failed},
                 **({"issue": issue} if issue else {}),
             }
+            self.seen.update(iterate_texts(call.arguments))
+            if (
+                self.backend.executable.writes.get(by, {}).get(call.name, True)
+                and not result.error
+                and not answer.failed
+            ):
+                self.names |= pair_identifiers(row["real"]["content"], answer.content, self.seen)
+            self.seen.update(iterate_texts(row["real"]["content"]))
+            if self.names:
+                row["names"] = dict(self.names)
             if not self.backend.forced:
                 self.simulated.take(AnsweredCall(by, call.name, call.arguments, answer))
                 row["distance"] = await self._distance()
@@ -131,7 +151,8 @@ class PairWorld:
 
     async def _distance(self) -> float:
         """Measure how far the changes that the simulator reported are from the real ones."""
-        return change_distance(await self.real.changes(), (await self.simulated.evidence())["simulated"])
+        reported = (await self.simulated.evidence())["simulated"]
+        return change_distance(await self.real.changes(), reported, self.names)
 
     def _tell(self, call: ToolCall, by: By, result: ToolResult) -> None:
         content = result.data if result.data is not None else result.content
@@ -153,7 +174,8 @@ class PairWorld:
     async def snapshot(self) -> bytes:
         one, two = await self.real.snapshot(), await self.simulated.snapshot()
         body = {"executable": base64.b64encode(one).decode(), "simulated": base64.b64encode(two).decode()}
-        return orjson.dumps({**body, "differences": self.differences})
+        shadow = {"differences": self.differences, "names": self.names, "seen": sorted(self.seen)}
+        return orjson.dumps({**body, **shadow})
 
     async def close(self) -> None:
         await self.real.close()
@@ -163,6 +185,34 @@ class PairWorld:
 def result_to_row(result: ToolResult) -> dict[str, Any]:
     content = result.data if result.data is not None else result.content
     return {"content": content, "failed": result.error is not None}
+
+
+def refuse_split_state(pack: Pack, real: set[str], *, allowed: bool) -> None:
+    """Refuse a simulated tool that writes a table which an executed one reads or writes, by the tools' contracts.
+
+    Raises `UserError` that names both, unless it is `allowed`; then, and where contracts are not declared, a warning names both.
+    """
+    tools = [*pack.tools, *pack.user_tools]
+    executed = [tool for tool in tools if tool.name in real]
+    for tool in tools:
+        if tool.name in real or tool.writes == []:
+            continue
+        for other in executed:
+            if tool.writes is None or (other.reads is None and other.writes is None):
+                log.warning(
+                    "%s is simulated and %s is executed: if %s changes what %s reads, its changes are not seen. "
+                    "Declare reads and writes in tools.json", tool.name, other.name, tool.name, other.name,
+                )  # fmt: skip
+                return
+            shared = sorted(set(tool.writes) & {*(other.reads or []), *(other.writes or [])})
+            if not shared:
+                continue
+            where = f"{tool.name} is simulated and writes {shared[0]}, which the executed {other.name} reads"
+            if not allowed:
+                raise UserError(
+                    f"pack {pack.name}: {where} and would not see it: simulate both, execute both, or set split_state: true"
+                )
+            log.warning("%s and does not see it", where)
 
 
 def make_mixed_backend(pack: Pack, routes: Mapping[str, str], **settings: Any) -> PairBackend:

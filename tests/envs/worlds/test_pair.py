@@ -16,6 +16,7 @@ from simia.envs.play.baseline_agents import ReferenceAgent
 from simia.envs.play.player import play
 from simia.envs.users import ScriptedUser
 from simia.errors import Code, UserError
+from simia.evaluation.fidelity import measure_fidelity
 from simia.llm.engine import Engine, EngineLimits, MemoryJournal
 from simia.llm.types import LLMFault, Request
 from simia.pack import Pack
@@ -119,3 +120,60 @@ async def test_the_simulator_sees_what_ran_for_real(todos: Pack) -> None:
 async def test_routes_that_lead_nowhere(todos: Pack, routes: dict[str, str], words: str) -> None:
     with pytest.raises(UserError, match=words):
         await open_environment(todos, backend=routes)
+
+
+def declare(pack: Pack, contracts: dict[str, tuple[list[str], list[str]]]) -> Pack:
+    """The pack with these tables read and written by its tools."""
+    tools = [
+        tool.model_copy(update={"reads": contracts[tool.name][0], "writes": contracts[tool.name][1]})
+        for tool in pack.tools
+    ]
+    return pack.model_copy(update={"tools": tools})
+
+
+LIST_AND_CHANGE = {
+    "list_todos": (["todos"], []),
+    "add_todo": (["todos"], ["todos"]),
+    "finish_todo": (["todos"], ["todos"]),
+}
+
+
+async def test_a_simulated_write_of_what_a_real_tool_reads_is_refused(
+    todos: Pack, caplog: pytest.LogCaptureFixture
+) -> None:
+    routes = {"*": "executable", "add_todo": "simulated"}
+    pack = declare(todos, LIST_AND_CHANGE)
+    with pytest.raises(UserError, match=r"add_todo is simulated and writes todos, which the executed \w+ reads"):
+        await open_environment(pack, backend=routes, engine=None)
+    async with Engine(Scripted(tools_or_judge), MemoryJournal(), EngineLimits(retries=0)) as engine:
+        async with await open_environment(pack, backend=routes, engine=engine, split_state=True):
+            pass
+        assert "add_todo is simulated and writes todos" in caplog.text
+        caplog.clear()
+        apart = {**LIST_AND_CHANGE, "add_todo": (["notes"], ["notes"])}
+        async with await open_environment(declare(todos, apart), backend=routes, engine=engine):
+            assert caplog.text == ""
+        async with await open_environment(todos, backend=routes, engine=engine):
+            assert "Declare reads and writes" in caplog.text
+
+
+async def test_identifiers_that_both_worlds_invent_are_paired(todos: Pack) -> None:
+    def answer(request: Request) -> str:
+        text = str(request.messages[-1]["content"])
+        last = text[text.rindex("add_todo") :] if "add_todo" in text else ""
+        return json.dumps({"answers": [result({"todo_id": "T-0007"} if last else {"ok": True})]})
+
+    async with opened(todos, "shadow", Scripted(answer)) as environment:
+        episode = await environment.reset(environment.tasks[0])
+        await episode.step(
+            Message(role="assistant", calls=[ToolCall(id="1", name="add_todo", arguments={"text": "buy milk"})])
+        )
+        assert episode.world is not None
+        row = (await episode.world.evidence())["differences"][0]
+        real = row["real"]["content"]["todo_id"]
+        assert real != "T-0007"
+        assert row["names"] == {"T-0007": real}
+        specs = {tool.name: tool for tool in todos.tools}
+        assert measure_fidelity([row], specs).total.value_f1 == 1.0
+        assert measure_fidelity([{**row, "names": {}}], specs).total.value_f1 == 0.0
+        await episode.close()
