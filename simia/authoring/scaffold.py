@@ -10,7 +10,7 @@ import orjson
 from simia.errors import UserError
 
 PACK = """\
-format: 1
+format: 2
 name: {name}
 description: A list of things to do.
 licence: unknown
@@ -19,12 +19,18 @@ tools: tools.json
 state: state.json
 tasks: tasks.jsonl
 tests: tests.jsonl
-match:
-  "todos.*.added": exempt          # made by the tool's clock
+user: scripted
+schema:
+  tables:
+    todos:
+      columns:
+        text: {{required: true, unique: true, values: {{type: string, minLength: 1}}}}
+        done: {{values: {{type: boolean}}}}
+        added: {{match: exempt}}       # made by the tool's clock
 executable:
   code: tools.py
   object: Todos
-  isolation: shared                # your own code; `process` for code of others
+  isolation: process
   clock: 2025-05-14T10:30:00
 """
 POLICY = """\
@@ -79,6 +85,8 @@ TOOLS = [
     {
         "name": "list_todos",
         "description": "List what is to be done",
+        "reads": ["todos"],
+        "writes": [],
         "parameters": {
             "type": "object",
             "properties": {"open_only": {"type": "boolean", "description": "Only what is not done yet"}},
@@ -88,6 +96,8 @@ TOOLS = [
     {
         "name": "add_todo",
         "description": "Put something on the list",
+        "reads": ["todos"],
+        "writes": ["todos"],
         "parameters": {
             "type": "object",
             "properties": {"text": TEXT},
@@ -98,6 +108,8 @@ TOOLS = [
     {
         "name": "finish_todo",
         "description": "Mark something as done",
+        "reads": ["todos"],
+        "writes": ["todos"],
         "parameters": {
             "type": "object",
             "properties": {"todo_id": {"type": "string", "description": "Its id", "pattern": "^T-[0-9]{4}$"}},

@@ -13,15 +13,16 @@ from rich.table import Table
 from simia import event_loop
 from simia.authoring.findings import Finding
 from simia.cli.common import GRANT_READ, make_granted_paths
-from simia.cli.difficulty import difficulty
+from simia.cli.difficulty import difficulty, upgrade
 from simia.envs.worlds.pack_requests import describe_requests
 from simia.errors import UserError
 from simia.pack import Pack
 from simia.report.console import Terminal
 from simia.terminal import one_line, say_json
 
-app = typer.Typer(help="Packs: validate, show, new, gate, record, difficulty.", no_args_is_help=True)
+app = typer.Typer(help="Packs: validate, show, new, gate, record, difficulty, upgrade.", no_args_is_help=True)
 app.command()(difficulty)
+app.command()(upgrade)
 out = Terminal()
 err = Terminal(stderr=True)
 PACK = Annotated[str, typer.Argument(help="Name of a bundled pack, or a pack's folder.")]
