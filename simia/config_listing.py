@@ -11,7 +11,7 @@ import orjson
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from simia.config import find_models_in, list_kinds
+from simia.config_errors import find_models_in, list_kinds
 
 ANY_NAME = "NAME"  # stands for a key of a section that maps names to sections
 

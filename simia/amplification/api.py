@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from simia.amplification.session import Amplified, OnProgress
 from simia.amplification.session import start_amplification as start
 from simia.amplification.settings import AmplifyConfig
-from simia.config import assign_setting, merge_sections, parse_config, read_config_file
+from simia.config import apply_settings, assign_setting, merge_sections, parse_config, read_config_file
 from simia.llm.backends import LLMSettings, attach_client, read_llm
 from simia.trajectory import Trajectory
 
@@ -67,14 +67,13 @@ async def amplify(
     data = read_config_file(base)
     if section:
         data["llm"] = merge_sections(data.get("llm", {}), section)
-    for dotted, value in (settings or {}).items():
-        assign_setting(data, dotted.split("."), value)
+    apply_settings(data, settings)
     if n is not None:
         data["n"] = n
     given: list[Trajectory] | None = None
     if isinstance(seeds, str | Path):
-        assign_setting(data, ["seeds", "packs"], [str(seeds)])
-    elif seeds is not None:
+        seeds = [seeds]
+    if seeds is not None:
         given = [seed for seed in seeds if isinstance(seed, Trajectory)]
         if len(given) < len(seeds):
             assign_setting(data, ["seeds", "packs"], [str(seed) for seed in seeds])

@@ -6,6 +6,8 @@ verdicts that the first session wrote down, also those that a failing judge coul
 
 from __future__ import annotations
 
+import contextlib
+
 from simia.amplification.seeds import Seeds, remove_seeds
 from simia.amplification.settings import AmplifyConfig
 from simia.errors import UserError
@@ -20,48 +22,38 @@ META = "prefilter"
 
 
 async def judge_seeds(run: Run, config: AmplifyConfig, seeds: Seeds, backend: ModelBackend) -> Seeds:
-    """The seeds that passed. Raises `UserError` when the judge gave no verdict at all, or nothing is left."""
-    if not config.prefilter.enabled:
-        return seeds
-    known = run.ledger.meta(META)
-    if known is None:
-        verdicts = await ask(run, config, seeds, backend)
+    """Return the seeds that passed. Raises `UserError` if the judge gave no verdict at all, or nothing is left."""
+    if config.prefilter.enabled and run.ledger.meta(META) is None:
+        verdicts = await ask_judge(run, config, seeds, backend)
+        first = verdicts[0]
         if all(verdict.error is not None for verdict in verdicts):
-            first = verdicts[0]
             raise UserError(
                 f"the judge of the seeds gave no verdict ({first.error}: {first.detail}): see prefilter.llm"
             )
-        known = {
-            seed.id: verdict.model_dump(mode="json", exclude={"votes"})
-            for seed, verdict in zip(seeds.order, verdicts, strict=True)
-        }
-        run.ledger.set_meta(META, known, twice=True)
+        rows = [verdict.model_dump(mode="json", exclude={"votes"}) for verdict in verdicts]
+        run.ledger.set_meta(META, {seed.id: row for seed, row in zip(seeds.order, rows, strict=True)}, twice=True)
     return keep_judged_seeds(run, seeds)
 
 
 def keep_judged_seeds(run: Run, seeds: Seeds) -> Seeds:
-    """The seeds less those that this run's judge refused, by what is written down."""
-    refused = {}
-    for name, verdict in (run.ledger.meta(META) or {}).items():
-        read = Verdict.model_validate(verdict)
-        if read.passed is False:
-            refused[name] = read.issues
-    return remove_seeds(seeds, refused)
+    """Remove the seeds that this run's judge refused, by the stored verdicts."""
+    known = run.ledger.meta(META) or {}
+    verdicts = {seed_id: Verdict.model_validate(row) for seed_id, row in known.items()}
+    return remove_seeds(seeds, {seed_id: each.issues for seed_id, each in verdicts.items() if each.passed is False})
 
 
-async def ask(run: Run, config: AmplifyConfig, seeds: Seeds, backend: ModelBackend) -> list[Verdict]:
+async def ask_judge(run: Run, config: AmplifyConfig, seeds: Seeds, backend: ModelBackend) -> list[Verdict]:
     own = config.prefilter.llm
-    judge = open_backend(own) if own is not None else backend
-    engine = Engine(judge, run.ledger, config.limits, find_price(own or config.llm))
-    engine.stats.usage, _ = run.ledger.spent()
-    engine.stats.answered = engine.stats.sent = run.ledger.answered_count()
-    if own is not None:
-        await judge.start()
-    try:
-        return await judge_seeds_by_llm(seeds.order, config.prefilter, engine)
-    except BudgetReached as reached:
-        raise UserError(f"while the seeds were judged: {reached}") from None
-    finally:
-        engine.gate.close()
+    async with contextlib.AsyncExitStack() as stack:
         if own is not None:
-            await judge.close()
+            backend = open_backend(own)
+            stack.push_async_callback(backend.close)
+            await backend.start()
+        engine = Engine(backend, run.ledger, config.limits, find_price(own or config.llm))
+        stack.callback(engine.gate.close)
+        engine.stats.usage, _ = run.ledger.spent()
+        engine.stats.answered = engine.stats.sent = run.ledger.answered_count()
+        try:
+            return await judge_seeds_by_llm(seeds.order, config.prefilter, engine)
+        except BudgetReached as reached:
+            raise UserError(f"while the seeds were judged: {reached}") from None

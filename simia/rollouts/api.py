@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from simia.config import assign_setting, merge_sections, parse_config, read_config_file
+from simia.config import apply_settings, merge_sections, parse_config, read_config_file
 from simia.rollouts import session
 from simia.rollouts.session import OnProgress, RolloutResult
 from simia.rollouts.settings import RolloutConfig
@@ -35,21 +35,19 @@ async def rollout(
     Raises:
         UserError: the caller must change something; any other reason to stop is in the result's `stop`.
     """
-    resolved = resolve_config(config, settings or {})
+    resolved = resolve_config(config, settings)
     return await session.start_rollout(resolved, runs=Path(runs), name=name, on_progress=on_progress)
 
 
-def resolve_config(
-    config: RolloutConfig | Mapping[str, Any] | str | Path, settings: Mapping[str, Any]
-) -> RolloutConfig:
-    """The config with `settings` applied, checked."""
+def resolve_config(config: object, settings: Mapping[str, Any] | None) -> RolloutConfig:
+    """Return the config with `settings` applied. Raises `UserError` for a bad one, `TypeError` for what is no config."""
     where = "config"
     if isinstance(config, RolloutConfig):
         data = config.model_dump(mode="json")
     elif isinstance(config, Mapping):
         data = merge_sections(read_config_file("rollout/default"), dict(config))
-    else:
+    elif isinstance(config, str | Path):
         data, where = read_config_file(config), str(config)
-    for dotted, value in settings.items():
-        assign_setting(data, dotted.split("."), value)
-    return parse_config(RolloutConfig, data, where=where)
+    else:
+        raise TypeError(f"config: expected a RolloutConfig, a mapping, a name or a path, got {config!r}")
+    return parse_config(RolloutConfig, apply_settings(data, settings), where=where)

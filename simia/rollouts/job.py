@@ -7,6 +7,7 @@ are named by item and turn, the environment is deterministic) until it reaches a
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass, field
 from typing import Any
 
 from simia.envs.environment import Environment, Episode
@@ -17,12 +18,31 @@ from simia.envs.play.player import play
 from simia.errors import Aborted, Code, UserError
 from simia.jobs import FAILED, PASSED, REJECTED, Item, Run
 from simia.jobs.job_protocol import Stop, Verdict
+from simia.jobs.progress import Progress
 from simia.llm.engine import BudgetReached, Engine
 from simia.quality.exact_duplicates import hash_content
-from simia.rollouts.progress import RolloutProgress
 from simia.rollouts.settings import RolloutConfig
 from simia.task import Task
 from simia.trajectory import Trajectory, digest
+
+
+@dataclass(slots=True)
+class RolloutProgress(Progress):
+    """The figures of a running rollout: those of every job, and rewards."""
+
+    rewards: dict[str, list[float | None]] = field(default_factory=dict)
+    """Task id → rewards of its finished episodes; None for one without a reward."""
+
+    @property
+    def done(self) -> int:
+        """Finished episodes."""
+        return sum(map(len, self.rewards.values()))
+
+    @property
+    def mean(self) -> float | None:
+        """Mean reward of the scored episodes; None before the first."""
+        known = [reward for values in self.rewards.values() for reward in values if reward is not None]
+        return sum(known) / len(known) if known else None
 
 
 class RolloutWork:
