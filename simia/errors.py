@@ -126,6 +126,13 @@ class UserError(Exception):
     """Something the user must change. The message is one line: what is wrong, and what to do about it."""
 
 
+def require_type(name: str, value: object, *types: type) -> None:
+    """Raise `TypeError` in one line unless an argument of a public function is of one of these types."""
+    if not isinstance(value, types):
+        expected = " or ".join(each.__name__ for each in types)
+        raise TypeError(f"{name}: expected {expected}, got {value!r:.60}")
+
+
 class Aborted(Exception):  # noqa: N818 - an ending, not a mistake
     """Infrastructure gave way (endpoint, disk, process). Carries a code; the run stops or tries again, no data is judged.
 

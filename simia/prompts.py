@@ -30,7 +30,7 @@ class PromptTemplate:
         try:
             self._template = environment.from_string(text)
         except jinja2.TemplateSyntaxError as error:
-            raise UserError(f"prompt {name}, line {error.lineno}: {error.message}") from None
+            raise UserError(f"prompt {name}:{error.lineno}: {error.message}") from None
 
     def render(self, values: Mapping[str, Any] | None = None, /, **more: Any) -> str:
         """The text. Raises `UserError` for what the sandbox refuses, and for a name that has no value."""

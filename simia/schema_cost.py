@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any
 from urllib.parse import unquote
 
@@ -66,32 +67,15 @@ def estimate_cost(schema: dict[str, Any]) -> SchemaCost:
         )
     graph = SchemaGraph(schema)
     try:
-        checks, recursive = expand(graph)
+        counted = [graph.checks(schema, schema, None)]
+        if graph.recursive:
+            by_depth = (graph.checks(schema, schema, depth) for depth in range(MOST_LEVELS + 1))
+            counted = list(takewhile(lambda checks: checks <= MOST_CHECKS, by_depth))
     except RecursionError:
         raise SchemaError("its references form too long a chain") from None
-    return SchemaCost(checks, recursive, len(patterns), states, graph.alternatives)
-
-
-def expand(graph: SchemaGraph) -> tuple[tuple[int, ...], bool]:
-    """(checks for each depth of a value, whether the schema is recursive)."""
-    flat = graph.checks(graph.root, graph.root, None)
-    if not graph.recursive:
-        if flat > MOST_CHECKS:
-            raise refuse_expansion()
-        return (flat,), False
-    found: list[int] = []
-    for depth in range(MOST_LEVELS + 1):
-        checks = graph.checks(graph.root, graph.root, depth)
-        if checks > MOST_CHECKS:
-            break
-        found.append(checks)
-    if len(found) < 2:
-        raise refuse_expansion()
-    return tuple(found), True
-
-
-def refuse_expansion() -> SchemaError:
-    return SchemaError(f"its references and alternatives expand to more than {MOST_CHECKS:,} checks of one value")
+    if len(counted) < 1 + graph.recursive or counted[0] > MOST_CHECKS:
+        raise SchemaError(f"its references and alternatives expand to more than {MOST_CHECKS:,} checks of one value")
+    return SchemaCost(tuple(counted), graph.recursive, len(patterns), states, graph.alternatives)
 
 
 class SchemaGraph:
@@ -102,9 +86,7 @@ class SchemaGraph:
         self.recursive = False
         self.alternatives = False
         self._known: dict[tuple[int, int | None], int] = {}
-        self._path: dict[
-            tuple[int, int | None], bool
-        ] = {}  # what is being counted → whether it was entered one level below
+        self._path: dict[tuple[int, int | None], bool] = {}  # being counted → whether it was entered one level below
         self._loops: set[tuple[int, int]] = set()
         self._steps = self._unevaluated = 0
         self._anchors: dict[str, list[Any]] = {}
@@ -130,11 +112,8 @@ class SchemaGraph:
         if node is not self.root and isinstance(node.get("$id"), str) and not node["$id"].startswith("#"):
             resource = node
         self._path[key] = below
-        unevaluated = any(name in node for name in UNEVALUATED)
-        here = 0
-        for part in self._in_place(node, resource):
-            here += self.checks(part, resource, depth)
-        if unevaluated:
+        here = sum(self.checks(part, resource, depth) for part in self._in_place(node, resource))
+        if any(name in node for name in UNEVALUATED):
             here *= 3  # the branches are checked again to know what they have evaluated
             self._unevaluated += here if depth is None else 0
             if self._unevaluated > MOST_UNEVALUATED:
@@ -142,9 +121,7 @@ class SchemaGraph:
         total = count_own(node) + here
         if depth != 0:
             under = None if depth is None else depth - 1
-            for part in add_below(node):
-                total += self.checks(part, resource, under, below=True)
-            for parts in choose_below(node):
+            for parts in group_below(node):
                 total += max((self.checks(part, resource, under, below=True) for part in parts), default=0)
         del self._path[key]
         self._known[key] = total
@@ -182,35 +159,28 @@ class SchemaGraph:
         if fragment and not fragment.startswith("/"):
             return self._anchors.get(fragment, [])
         node = resource
-        for step in fragment.split("/")[1:]:
-            step = step.replace("~1", "/").replace("~0", "~")
-            if isinstance(node, dict) and step in node:
-                node = node[step]
-            elif isinstance(node, list) and step.isdecimal() and int(step) < len(node):
-                node = node[int(step)]
-            else:
-                return []
+        try:
+            for step in fragment.split("/")[1:]:
+                step = step.replace("~1", "/").replace("~0", "~")
+                node = node[int(step)] if isinstance(node, list) else node[step]
+        except (LookupError, ValueError, TypeError):
+            return []
         return [node]
 
 
-def add_below(node: dict[str, Any]) -> Iterator[Any]:
-    """Parts that can all apply to one place below."""
+def group_below(node: dict[str, Any]) -> Iterator[list[Any]]:
+    """Yield the parts for places one level below, in groups of which one part at most applies to one place."""
     for name in (*BELOW, *UNEVALUATED):
         if name in node:
-            yield node[name]
+            yield [node[name]]
     if isinstance(part := node.get("patternProperties"), dict):
-        yield from part.values()
-    if isinstance(part := node.get("items"), dict):
-        yield part
-
-
-def choose_below(node: dict[str, Any]) -> Iterator[list[Any]]:
-    """Parts of which one at most applies to one place below."""
+        yield from ([each] for each in part.values())
     if isinstance(part := node.get("properties"), dict):
         yield list(part.values())
-    for name in ("prefixItems", "items"):
-        if isinstance(part := node.get(name), list):
-            yield part
+    for name in ("items", "prefixItems"):
+        part = node.get(name)
+        if isinstance(part, dict | list):
+            yield part if isinstance(part, list) else [part]
 
 
 def count_own(node: dict[str, Any]) -> int:

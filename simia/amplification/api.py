@@ -10,6 +10,7 @@ from simia.amplification.session import Amplified, OnProgress
 from simia.amplification.session import start_amplification as start
 from simia.amplification.settings import AmplifyConfig
 from simia.config import apply_settings, assign_setting, merge_sections, parse_config, read_config_file
+from simia.errors import require_type
 from simia.llm.backends import LLMSettings, attach_client, read_llm
 from simia.trajectory import Trajectory
 
@@ -62,6 +63,8 @@ async def amplify(
             print(trajectory.id, len(trajectory.messages))
         ```
     """
+    if seeds is not None:
+        require_type("seeds", seeds, str, Path, Sequence)
     section = read_llm(llm)
     base = config or ("amplify/default" if section.get("kind", "embedded") != "embedded" else "amplify/quickstart")
     data = read_config_file(base)

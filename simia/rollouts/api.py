@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from simia.config import apply_settings, merge_sections, parse_config, read_config_file
+from simia.errors import require_type
 from simia.rollouts import session
 from simia.rollouts.session import OnProgress, RolloutResult
 from simia.rollouts.settings import RolloutConfig
@@ -39,15 +40,16 @@ async def rollout(
     return await session.start_rollout(resolved, runs=Path(runs), name=name, on_progress=on_progress)
 
 
-def resolve_config(config: object, settings: Mapping[str, Any] | None) -> RolloutConfig:
+def resolve_config(
+    config: RolloutConfig | Mapping[str, Any] | str | Path, settings: Mapping[str, Any] | None
+) -> RolloutConfig:
     """Return the config with `settings` applied. Raises `UserError` for a bad one, `TypeError` for what is no config."""
+    require_type("config", config, RolloutConfig, Mapping, str, Path)
     where = "config"
     if isinstance(config, RolloutConfig):
         data = config.model_dump(mode="json")
     elif isinstance(config, Mapping):
         data = merge_sections(read_config_file("rollout/default"), dict(config))
-    elif isinstance(config, str | Path):
-        data, where = read_config_file(config), str(config)
     else:
-        raise TypeError(f"config: expected a RolloutConfig, a mapping, a name or a path, got {config!r}")
+        data, where = read_config_file(config), str(config)
     return parse_config(RolloutConfig, apply_settings(data, settings), where=where)
