@@ -48,8 +48,8 @@ async def start_amplification(
     **options: Unpack[SessionOptions],
 ) -> Amplified:
     """Start a run and work on it until n are accepted or a stop. `given`: seeds held in memory, instead of the config's."""
-    create = partial(Run.create, runs, config, name=name)
-    return await work_on_amplification(config, given, lambda facts: create(facts=facts), **options)
+    open_run: OpenRun = lambda facts: Run.create(runs, config, name=name, facts=facts)  # noqa: E731
+    return await work_on_amplification(config, given, open_run, **options)
 
 
 async def resume_amplification(
@@ -86,15 +86,9 @@ async def work_on_amplification(
         stack.callback(engine.gate.close)
         spent, attempts = run.ledger.spent()
         share_budget([engine], spent, sent=sum(attempts.values()), answered=run.ledger.answered_count())
-        may_wait = not isinstance(backend, DeferredBackend)
+        ask, can_wait = ask_engine(engine), not isinstance(backend, DeferredBackend)
         work = AmplificationWork(
-            run,
-            config,
-            seeds,
-            ask_engine(engine),
-            model=backend.model,
-            structured=backend.structured,
-            may_wait=may_wait,
+            run, config, seeds, ask, model=backend.model, structured=backend.structured, may_wait=can_wait
         )
         job = Coordinator(run, work, [engine], work.progress, config.stop, on_progress=on_progress)
         with collect_rarely():
@@ -138,9 +132,7 @@ def store_seeds(run: Run, seeds: Seeds) -> None:
     run.ledger.set_meta("seeds", {"read": seeds.read, "used": used, "refused": refused})
 
 
-def open_preview(config: AmplifyConfig, *, structured: bool | None = None) -> tuple[Simulator, Seeds]:
-    """Return everything but the model, for `--dry-run`. `structured`: whether the back end can constrain replies; asked of it when None."""
+def open_preview(config: AmplifyConfig) -> tuple[Simulator, Seeds]:
+    """Return everything but the model, for `--dry-run`."""
     seeds = load_seeds(config)
-    if structured is None:
-        structured = open_backend(config.llm, say=lambda _: None).structured
-    return Simulator(config, seeds, structured=structured), seeds
+    return Simulator(config, seeds, structured=open_backend(config.llm, say=lambda _: None).structured), seeds

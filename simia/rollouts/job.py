@@ -6,7 +6,7 @@ are named by item and turn, the environment is deterministic) until it reaches a
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +21,7 @@ from simia.jobs.job_protocol import Stop, Verdict
 from simia.jobs.progress import Progress
 from simia.llm.engine import BudgetReached, Engine
 from simia.quality.exact_duplicates import hash_content
+from simia.reward import Reward
 from simia.rollouts.settings import RolloutConfig
 from simia.task import Task
 from simia.trajectory import Trajectory, digest
@@ -30,7 +31,7 @@ from simia.trajectory import Trajectory, digest
 class RolloutProgress(Progress):
     """The figures of a running rollout: those of every job, and rewards."""
 
-    rewards: dict[str, list[float | None]] = field(default_factory=dict)
+    rewards: defaultdict[str, list[float | None]] = field(default_factory=lambda: defaultdict(list))
     """Task id → rewards of its finished episodes; None for one without a reward."""
 
     @property
@@ -70,9 +71,8 @@ class RolloutWork:
     def restore(self, item: Item, content_hash: str | None, tools: list[str], signature: bytes | None) -> str | None:
         if item.status not in (PASSED, REJECTED):
             return None
-        body = self._run.ledger.result(item.id)
-        row = (body or {}).get("trajectory") or {}
-        self._count(str(item.spec["task"]), row.get("reward", {}).get("value"))
+        row = (self._run.ledger.result(item.id) or {}).get("trajectory") or {}
+        self.progress.rewards[item.spec["task"]].append(row.get("reward", {}).get("value"))
         return content_hash or ""
 
     async def produce(self, item: Item) -> Trajectory:
@@ -114,18 +114,16 @@ class RolloutWork:
             return self._conclude(item, task, aborted.model_copy(update={"provenance": result.provenance}))
 
     def _conclude(self, item: Item, task: Task, trajectory: Trajectory) -> str:
-        reward = trajectory.reward
-        value = reward.value if reward else None
-        if value is None:
-            code = (reward.error if reward else None) or Code.UNSCORED
-            item.status = REJECTED if is_settled(trajectory, code) else FAILED
-            item.reason, item.detail = code, reward.rationale[:300] if reward else ""
-            if code is Code.BUDGET:
-                self._budget = item.detail or code.meaning
-        elif value >= self._config.accept:
+        reward = trajectory.reward or Reward()
+        if reward.value is None:
+            item.reason, item.detail = reward.error or Code.UNSCORED, reward.rationale[:300]
+            item.status = REJECTED if is_settled(trajectory, item.reason) else FAILED
+            if item.reason is Code.BUDGET:
+                self._budget = item.detail or item.reason.meaning
+        elif reward.value >= self._config.accept:
             item.status, item.reason, item.detail = PASSED, None, None
         else:
-            item.status, item.reason, item.detail = REJECTED, Code.LOW_REWARD, f"{value:g}"
+            item.status, item.reason, item.detail = REJECTED, Code.LOW_REWARD, f"{reward.value:g}"
         ledger = self._run.ledger
         row = trajectory.to_row()
         head: dict[str, Any] = {name: row.pop(name) for name in ("system", "tools", "user_tools") if name in row}
@@ -133,11 +131,8 @@ class RolloutWork:
         body = {"trajectory": row, "head": ledger.head(digest(head), lambda: head), "issues": issues}
         hashed = hash_content(trajectory)
         ledger.conclude(item, hashed, body, tools=sorted({call.name for _, _, call in trajectory.calls()}))
-        self._count(task.id, value)
+        self.progress.rewards[task.id].append(reward.value)
         return hashed
-
-    def _count(self, task: str, reward: float | None) -> None:
-        self.progress.rewards.setdefault(task, []).append(reward)
 
     def decide(self, item: Item, outcome: str | None) -> Verdict:
         """Of equal conversations the first one is accepted."""
