@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from simia.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from simia.amplification.api import amplify as amplify
+    from simia.amplification.session import amplify as amplify
     from simia.envs.config import EnvironmentConfig as EnvironmentConfig
     from simia.envs.environment import Environment as Environment
     from simia.envs.episode import Episode as Episode
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from simia.formats import load_trajectories as load_trajectories
     from simia.pack import Pack as Pack
     from simia.reward import Reward as Reward
-    from simia.rollouts.api import rollout as rollout
+    from simia.rollouts.session import rollout as rollout
     from simia.task import Task as Task
     from simia.tool import ToolSpec as ToolSpec
     from simia.trajectory import Message as Message
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from simia.trajectory import Trajectory as Trajectory
 else:  # a type checker that saw `__getattr__` would accept any name
     NAMES = {
-        "simia.amplification.api": "amplify",
+        "simia.amplification.session": "amplify",
         "simia.envs.config": "EnvironmentConfig",
         "simia.envs.environment": "Environment",
         "simia.envs.episode": "Episode",
@@ -41,7 +41,7 @@ else:  # a type checker that saw `__getattr__` would accept any name
         "simia.formats": "load_trajectories",
         "simia.pack": "Pack",
         "simia.reward": "Reward",
-        "simia.rollouts.api": "rollout",
+        "simia.rollouts.session": "rollout",
         "simia.task": "Task",
         "simia.tool": "ToolSpec",
         "simia.trajectory": "Message ToolCall Trajectory",

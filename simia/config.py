@@ -1,8 +1,8 @@
-"""One way in: YAML files, `extends`, `--set a.b=c`, unknown keys refused with a suggestion.
+"""Read configs: YAML files, `extends`, `--set a.b=c`. Unknown keys are refused with a suggestion.
 
 Each field of a run's config is either *identity* (what it changes changes the data: model, prompt, seeds, checks; a
 resume refuses a different value and names it) or *operational* (concurrency, budget, patience: free to change), which
-the field says with `json_schema_extra=OPERATIONAL`. Keys never stand in a config, only the names of their variables.
+the field states with `json_schema_extra=OPERATIONAL`. A config never holds API keys, only the names of their variables.
 """
 
 from __future__ import annotations
@@ -51,9 +51,7 @@ def load_config(cls: type[C], name: str | Path | None, settings: Sequence[str] =
             raise UserError(f"--set: the name {path[:40]!r}… has more than {DEEPEST_YAML} parts; write it as a.b=value")
         assign_setting(data, path.split("."), read_command_line_value(text))
         given.append(path)
-    for key, value in overrides.items():
-        if value is not None:
-            assign_setting(data, key.split("__"), value)
+    apply_settings(data, {key.replace("__", "."): value for key, value in overrides.items() if value is not None})
     return parse_config(cls, data, where=str(name) if name else "settings", given=given)
 
 
@@ -68,7 +66,7 @@ ConfigLoader.yaml_implicit_resolvers = {
 
 
 def load_yaml(text: str, where: str | Path, loader: Any = ConfigLoader) -> Any:
-    """Read YAML that others may have written: bounded in size, in depth and in what its aliases expand to.
+    """Read untrusted YAML, bounded in size, in depth and in what its aliases expand to.
 
     `where`: the file, for messages. `loader`: a safe loader of PyYAML. Raises `UserError` in one line.
     """
@@ -85,7 +83,7 @@ def load_yaml(text: str, where: str | Path, loader: Any = ConfigLoader) -> Any:
 
 
 def explain_yaml_error(error: yaml.YAMLError) -> str:
-    """Return where a text stops to be YAML, and why."""
+    """Return the line and column of a YAML error, and its reason."""
     mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
     if mark is None or problem is None:
         return str(error).splitlines()[0]
@@ -138,19 +136,19 @@ class CommandLineValue:
 
 
 def parse_scalar(text: str, loader: type[yaml.SafeLoader] = ConfigLoader) -> Any:
-    """The value that a text stands for in YAML."""
+    """Return the value of a text read as YAML."""
     try:
         value = load_yaml(text, "a setting", loader)
     except UserError:
         return text
-    # YAML 1.1 reads 5e-6 as text; everybody who writes it means a number.
+    # YAML 1.1 reads 5e-6 as text.
     if isinstance(value, str) and re.fullmatch(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+", value):
         return float(value)
     return value
 
 
 def read_command_line_value(text: str) -> Any:
-    """The value of a setting of the command line, for `assign` and `parse`. `null` is no text: it unsets a field."""
+    """Return the value of a setting of the command line. `null` unsets a field."""
     value = parse_scalar(text)
     return value if value is None or isinstance(value, str) else CommandLineValue(value, text)
 
@@ -187,7 +185,7 @@ def validate_config(cls: type[C], values: dict[str, Any], texts: Mapping[tuple[s
 
 
 def strip_texts(data: Any, texts: dict[tuple[str, ...], str], at: tuple[str, ...] = ()) -> Any:
-    """The values alone; the text of each that was written on the command line goes into `texts`, by its place."""
+    """Return the values alone, and put the text of each value of the command line into `texts`, by its place."""
     if isinstance(data, CommandLineValue):
         texts[at] = data.text
         return data.value
@@ -222,7 +220,7 @@ def add_yaml_suffix(name: str) -> str:
 
 
 def read_bounded(path: Path) -> str:
-    """The text of a YAML file, no more of it than one may have: a link may lead to a device without an end. Raises `UserError`."""
+    """Return the text of a YAML file, bounded in size: a link may lead to a device without an end. Raises `UserError`."""
     try:
         with path.open("rb") as file:
             data = file.read(4 * LARGEST_YAML + 1)
@@ -236,15 +234,15 @@ def read_bounded(path: Path) -> str:
 
 
 def find_parent(path: Path, parent: str) -> Path:
-    """What a config extends: a config of that name, else a file beside it. `./NAME` is always a file beside it."""
-    beside = path.parent / Path(parent).expanduser()
-    if search_path.find_named_resource("configs", add_yaml_suffix(parent)) is None and beside.is_file():
-        return beside
+    """Find what a config extends: a config of that name, else a file in its folder. `./NAME` is always a file in its folder."""
+    neighbour = path.parent / Path(parent).expanduser()
+    if search_path.find_named_resource("configs", add_yaml_suffix(parent)) is None and neighbour.is_file():
+        return neighbour
     return find_config(parent)
 
 
 def merge_sections(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
-    """Deep merge; a section whose `kind` changes is replaced, for its other fields belong to the old kind."""
+    """Merge deeply. A section whose `kind` changes is replaced: its other fields belong to the old kind."""
     if "kind" in over and over["kind"] != base.get("kind"):
         return over
     merged = dict(base)
@@ -276,7 +274,7 @@ def apply_settings(data: dict[str, Any], settings: Mapping[str, Any] | None) -> 
 
 
 def select_identity(config: BaseModel) -> dict[str, Any]:
-    """The part of a config that a resume may not change."""
+    """Return the part of a config that a resume may not change."""
     plain = config.model_dump(mode="json")
     kept: dict[str, Any] = {}
     for name, field in type(config).model_fields.items():
@@ -289,7 +287,7 @@ def select_identity(config: BaseModel) -> dict[str, Any]:
 
 
 def list_differences(old: Any, new: Any, at: str = "") -> list[str]:
-    """Dotted names of the fields that differ, with both values."""
+    """List the dotted names of the fields that differ, with both values."""
     if isinstance(old, dict) and isinstance(new, dict):
         return [
             line

@@ -14,10 +14,10 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Code(StrEnum):
-    """Why something was refused or failed. Values are stable: they stand in ledgers and data sets."""
+    """Why something was refused or failed. Values are stable: ledgers and data sets hold them."""
 
     meaning: str
-    """One line for reports: what this reason says of the record."""
+    """One line for reports: the meaning of the reason."""
 
     def __new__(cls, value: str, meaning: str = "") -> Self:
         code = str.__new__(cls, value)
@@ -134,9 +134,9 @@ def require_type(name: str, value: object, *types: type) -> None:
 
 
 class Aborted(Exception):  # noqa: N818 - an ending, not a mistake
-    """Infrastructure gave way (endpoint, disk, process). Carries a code; the run stops or tries again, no data is judged.
+    """Infrastructure failed (endpoint, disk, process). The run stops or tries again; no data is judged.
 
-    `facts["own"]`: whether the episode's own calls brought it about; then it is scored with what there is.
+    `facts["own"]`: whether the episode's own calls caused it; then it is scored with what there is.
     """
 
     def __init__(self, code: Code, detail: str = "", **facts: Any) -> None:

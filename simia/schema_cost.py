@@ -1,4 +1,4 @@
-"""Estimate what checking a value against a foreign JSON Schema can cost, before the schema is compiled.
+"""Estimate the cost of checking a value against an untrusted JSON Schema, before the schema is compiled.
 
 References make a small schema large: 20 levels of `allOf` with two `$ref`s each are a million checks of one value. The
 estimate follows the references once and adds up how often the parts of the schema can be applied to one place of a value.
@@ -37,7 +37,7 @@ class SchemaError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class SchemaCost:
-    """What a schema costs. `checks[d]`: checks of one place, for values that nest d levels; the last one holds for all
+    """The cost of a schema. `checks[d]`: checks of one place, for values that nest d levels; the last one holds for all
     deeper values unless the schema is recursive, which then refuses them."""
 
     checks: tuple[int, ...]
@@ -96,7 +96,7 @@ class SchemaGraph:
                     self._anchors.setdefault(name, []).append(node)
 
     def checks(self, node: Any, resource: Any, depth: int | None, *, below: bool = False) -> int:
-        """How many checks the part `node` makes of one place and of one path below it. `depth`: levels of the value
+        """Count the checks that the part `node` makes of one place and of one path below it. `depth`: levels of the value
         that are followed; None: all, where a recursive part is counted once. `resource`: what its `#` refers to."""
         if not isinstance(node, dict):
             return 1
@@ -128,8 +128,8 @@ class SchemaGraph:
         return total
 
     def _meet_again(self, key: tuple[int, int | None], below: bool) -> None:
-        """A part is reached from itself: by way of a level of the value it is recursive, else it is a loop. The validator ends
-        a loop, but it follows every path through several that meet."""
+        """Note that a part reaches itself: through a level of the value it is recursive, else it is a loop. The validator ends
+        a loop, but follows every path through several that meet."""
         path = list(self._path.items())
         start = next(i for i, (each, _) in enumerate(path) if each == key)
         if below or any(entered for _, entered in path[start + 1 :]):
@@ -154,7 +154,7 @@ class SchemaGraph:
                 yield from part.values()
 
     def _referred(self, reference: str, resource: Any) -> list[Any]:
-        """What a reference within the schema means; nothing where the validator will find nothing either."""
+        """Return the target of a reference within the schema; nothing where the validator will find nothing either."""
         fragment = unquote(reference.removeprefix("#"))
         if fragment and not fragment.startswith("/"):
             return self._anchors.get(fragment, [])
@@ -184,22 +184,16 @@ def group_below(node: dict[str, Any]) -> Iterator[list[Any]]:
 
 
 def count_own(node: dict[str, Any]) -> int:
-    """What a part costs by itself: its own keywords, the data in them, the states of its regular expressions."""
-    cost = 1
-    for name in DATA:
-        if name in node and not isinstance(node[name], str):
-            cost += len(orjson.dumps(node[name])) // 4
-    if isinstance(names := node.get("properties"), dict):
-        cost += len(names)
-    if isinstance(pattern := node.get("pattern"), str):
-        cost += count_states(pattern)
-    if isinstance(names := node.get("patternProperties"), dict):
-        cost += sum(map(count_states, names))
-    return cost
+    """Count what a part costs by itself: its own keywords, the data in them, the states of its regular expressions."""
+    data = [node[name] for name in DATA if name in node and not isinstance(node[name], str)]
+    properties = node.get("properties")
+    cost = 1 + (len(properties) if isinstance(properties, dict) else 0)
+    cost += sum(len(orjson.dumps(value)) // 4 for value in data)
+    return cost + sum(map(count_states, list_own_patterns(node)))
 
 
 def find_objects(value: Any) -> Iterator[dict[str, Any]]:
-    """Every object in a JSON value."""
+    """Yield every object in a JSON value."""
     stack = [value]
     while stack:
         node = stack.pop()
@@ -211,16 +205,17 @@ def find_objects(value: Any) -> Iterator[dict[str, Any]]:
 
 
 def find_patterns(schema: Any) -> Iterator[str]:
-    """Every regular expression that the validator may compile, wherever it stands."""
-    for node in find_objects(schema):
-        if isinstance(pattern := node.get("pattern"), str):
-            yield pattern
-        if isinstance(named := node.get("patternProperties"), dict):
-            yield from named
+    """Yield every regular expression that the validator may compile, at any depth."""
+    return (pattern for node in find_objects(schema) for pattern in list_own_patterns(node))
+
+
+def list_own_patterns(node: dict[str, Any]) -> list[str]:
+    pattern, named = node.get("pattern"), node.get("patternProperties")
+    return [*([pattern] if isinstance(pattern, str) else []), *(named if isinstance(named, dict) else [])]
 
 
 def count_states(pattern: str) -> int:
-    """The size of a regular expression with its counted repetitions written out. What is no expression gets any number."""
+    """Estimate the size of a regular expression with its counted repetitions written out. For an invalid one any number."""
     sizes, last, at = [0], 0, 0
     while at < len(pattern):
         letter = pattern[at]
@@ -245,7 +240,7 @@ def count_states(pattern: str) -> int:
 
 
 def find_class_end(pattern: str, at: int) -> int:
-    """The index of the `]` that closes the class which opens at `at`; the last index where none does."""
+    """Return the index of the `]` that closes the class that opens at `at`; the last index without one."""
     depth = 0
     while at < len(pattern):
         letter = pattern[at]

@@ -1,6 +1,6 @@
-"""What amplification makes of a job: trajectories after seeds, until n are accepted.
+"""The work of an amplification: trajectories like the seeds, until n are accepted.
 
-Items are planned only while accepted, passed and open ones together could still fall short of n, so nothing is bought that cannot be used.
+Items are planned only while accepted, passed and open ones together could still fall short of n, so no reply is paid in vain.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Prompt design (paper §2.2): rules, tools with full parameter schemas, policy and form first, then the seed.
 
-Static first (law 7): two prompts for the same pack share everything up to the exemplar, so a prefix cache serves it.
+The static part comes first (law 7): two prompts for the same pack share everything up to the exemplar, so a prefix cache serves it.
 With `shots` > 1 further seeds stand before the exemplar as finished requests, the same for every item of the pack.
 """
 

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from simia.amplification.job import AmplificationWork, is_open, read_outcome, store_result
-from simia.amplification.judged_seeds import META, keep_judged_seeds
-from simia.amplification.seeds import Seeds
+from simia.amplification.seeds import META, Seeds, keep_judged_seeds
 from simia.amplification.session import collect_facts, load_seeds, store_seeds
 from simia.amplification.settings import AmplifyConfig
 from simia.errors import UserError
@@ -27,7 +26,7 @@ ChangedFigures = dict[str, tuple[int, int]]
 
 
 class Unanswered(Exception):  # noqa: N818 - a finding
-    """A reply that an item needs is not in the store."""
+    """The store lacks a reply that an item needs."""
 
 
 def recheck_items(
@@ -99,9 +98,9 @@ def recheck_run(runs: Path, name: str, say: Callable[[str], None]) -> tuple[str,
 
 
 def rebuild_run(runs: Path, name: str) -> tuple[Salvaged, ChangedFigures]:
-    """Make a run's ledger from its replies: what can be read of both files is kept, everything else is derived again.
+    """Rebuild a run's ledger from its replies: readable rows of both files are kept, everything else is derived again.
 
-    Raises `UserError` for what neither the replies nor the configuration can give back.
+    Raises `UserError` if neither the replies nor the config can restore a part.
     """
     salvaged = salvage(runs, name)
     with contextlib.closing(Run.open(runs, str(salvaged.folder), verify=False)) as run:

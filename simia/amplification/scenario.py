@@ -1,8 +1,8 @@
-"""What a sample is about, beyond its values: a manner of speaking, tools that were rare so far, a turn of events.
+"""Plan the scenario of an item: a manner of speaking, tools that are rare among the accepted trajectories, a turn of events.
 
-Left alone, a model that sees one exemplar again and again writes its story again and again. A plan draws from combinations
+Without one, a model that sees the same exemplar many times writes the same story. A plan samples from combinations
 of tools that could occur (the graph of calls that the seeds make one after another, widened by tools whose results hold
-what another takes as an identifier), rare ones first. `plan` is pure: it depends on the item's number and on counts
+what another takes as an identifier), rare ones first. `plan_scenario` is pure: it depends on the item's number and on counts
 that the coordinator takes at fixed places, so a resumed run plans what the first one planned.
 """
 
@@ -171,7 +171,7 @@ def plan_scenario(seed: Trajectory, counts: ToolCounts, number: int, graph: Call
 
 
 def render_scenario(scenario: Scenario) -> str:
-    """The hint for a prompt."""
+    """Write the hint for a prompt."""
     parts = [f"The user {scenario.persona}."]
     if scenario.tools:
         parts.append(f"Calls, in whatever order fits: {', '.join(scenario.tools)}.")

@@ -1,24 +1,33 @@
-"""Read seeds from packs and from files, filter them, and arrange them in the order in which items use them.
+"""Read seeds from packs and files, filter them by rules and by a model (paper §2.2), and arrange them in the order of items.
 
 Packs take turns, so that a small run uses all of them. Refused seeds are kept with their reasons, for the report.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 
 from simia import formats, search_path
-from simia.amplification.settings import SeedSettings
+from simia.amplification.settings import AmplifyConfig, SeedSettings
 from simia.errors import Issue, UserError
+from simia.jobs import Run
+from simia.llm.backends import find_price, open_backend
+from simia.llm.engine import BudgetReached, Engine
+from simia.llm.types import ModelBackend
 from simia.pack import Pack
 from simia.quality.check import Checks
 from simia.quality.grounding import Identifiers, infer_identifiers
+from simia.quality.judging.judge_reply import Verdict
+from simia.quality.judging.prefilter import judge_seeds_by_llm
 from simia.quality.seed_filter import filter_seeds, filter_storable, hash_tools
 from simia.tool import ToolSpec
 from simia.trajectory import Trajectory, digest
+
+META = "prefilter"  # the stored verdicts: a resume keeps the same seeds, also those that a failing judge gave no verdict on
 
 
 @dataclass(slots=True)
@@ -131,3 +140,41 @@ def read_pack(name: str, dialect: str | None) -> tuple[Pack, list[RefusedSeed]]:
         else:
             refused.append(RefusedSeed(f"{path.name}:{row.line}", [Issue(code=row.code, detail=row.detail)]))
     return pack, refused
+
+
+async def judge_seeds(run: Run, config: AmplifyConfig, seeds: Seeds, backend: ModelBackend) -> Seeds:
+    """Return the seeds that passed. Raises `UserError` if the judge gave no verdict at all, or nothing is left."""
+    if config.prefilter.enabled and run.ledger.meta(META) is None:
+        verdicts = await ask_judge(run, config, seeds, backend)
+        first = verdicts[0]
+        if all(verdict.error is not None for verdict in verdicts):
+            raise UserError(
+                f"the judge of the seeds gave no verdict ({first.error}: {first.detail}): see prefilter.llm"
+            )
+        rows = [verdict.model_dump(mode="json", exclude={"votes"}) for verdict in verdicts]
+        run.ledger.set_meta(META, {seed.id: row for seed, row in zip(seeds.order, rows, strict=True)}, twice=True)
+    return keep_judged_seeds(run, seeds)
+
+
+def keep_judged_seeds(run: Run, seeds: Seeds) -> Seeds:
+    """Remove the seeds that this run's judge refused, by the stored verdicts."""
+    known = run.ledger.meta(META) or {}
+    verdicts = {seed_id: Verdict.model_validate(row) for seed_id, row in known.items()}
+    return remove_seeds(seeds, {seed_id: each.issues for seed_id, each in verdicts.items() if each.passed is False})
+
+
+async def ask_judge(run: Run, config: AmplifyConfig, seeds: Seeds, backend: ModelBackend) -> list[Verdict]:
+    own = config.prefilter.llm
+    async with contextlib.AsyncExitStack() as stack:
+        if own is not None:
+            backend = open_backend(own)
+            stack.push_async_callback(backend.close)
+            await backend.start()
+        engine = Engine(backend, run.ledger, config.limits, find_price(own or config.llm))
+        stack.callback(engine.gate.close)
+        engine.stats.usage, _ = run.ledger.spent()
+        engine.stats.answered = engine.stats.sent = run.ledger.answered_count()
+        try:
+            return await judge_seeds_by_llm(seeds.order, config.prefilter, engine)
+        except BudgetReached as reached:
+            raise UserError(f"while the seeds were judged: {reached}") from None

@@ -1,7 +1,7 @@
-"""From an item to a request, and from a stored reply to a judged trajectory.
+"""Make an item's request, and a checked trajectory of the stored reply.
 
-Both are pure: an item's request follows from the run's config and its ord, a result from the reply. That is what lets a
-resume find its own replies and `simia runs recheck` derive every result again after a parser or a check has changed.
+Both are pure: an item's request follows from the run's config and its ord, a result from the reply. A resume therefore
+finds its own replies, and `simia runs recheck` derives every result again after a parser or a check has changed.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ NO_COUNTS = ToolCounts()
 
 @dataclass(slots=True)
 class SimulationResult:
-    """What one reply gave. Whether it is accepted is decided later, in plan order."""
+    """The result of one reply. Whether it is accepted is decided later, in plan order."""
 
     trajectory: Trajectory | None
     issues: list[Issue] = field(default_factory=list)
@@ -62,7 +62,7 @@ class SimulationResult:
         return Outcome(self.content_hash, None, self.signature, self.tools)
 
     def body(self) -> bytes:
-        """As it is stored: JSON. The trajectory's head (system text and tools) is named, not written (`Ledger.head`)."""
+        """Return the stored form as JSON. It names the trajectory's head (system text and tools), which is stored once (`Ledger.head`)."""
         rest = {"issues": [issue.model_dump(mode="json") for issue in self.issues], "repairs": self.repairs}
         if self.trajectory is None:
             return orjson.dumps({"trajectory": None} | rest)
@@ -75,7 +75,7 @@ class SimulationResult:
 
 
 def trajectory_head(t: Trajectory) -> dict[str, Any]:
-    """What all trajectories of one seed share, and what would be most of each row."""
+    """Return the part that all trajectories of one seed share; it would be most of each row."""
     return t.model_dump(mode="json", exclude_defaults=True, include=HEAD)
 
 
@@ -113,9 +113,9 @@ class Simulator:
         }
 
     def item(self, ord_: int, counts: ToolCounts = NO_COUNTS) -> Item:
-        """The plan for one place in the run: seeds in turn, pass after pass (paper §2.2, multiple generation passes).
+        """Plan the item of one place in the run: seeds in turn, pass after pass (paper §2.2, multiple generation passes).
 
-        `counts`: what was accepted up to a fixed place before it, from which scenarios take what is rare.
+        `counts`: how often the accepted trajectories up to a fixed place before it used each tool.
         """
         round_, at = divmod(ord_, len(self.ids))
         seed = self.seeds.order[at]
@@ -147,11 +147,8 @@ class Simulator:
         """Return the first request of an item."""
         sampling = self.config.sampling
         return Request(
+            **sampling.model_dump(exclude={"seeded", "extra"}),
             messages=(rendered or self.prompt(item)).messages,
-            temperature=sampling.temperature,
-            top_p=sampling.top_p,
-            max_tokens=sampling.max_tokens,
-            reasoning_effort=sampling.reasoning_effort,
             seed=self.number(item.ord) if sampling.seeded else None,
             response_format=self._schema(item.spec["seed"]) if self.constrained else None,
             extra_body=sampling.extra,

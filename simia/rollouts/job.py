@@ -1,6 +1,6 @@
-"""What a rollout makes of a job: every sample of every task is an item, an episode its result, a trajectory with a reward what is stored.
+"""The work of a rollout: every sample of every task is an item, its result an episode, stored as a trajectory with a reward.
 
-A killed rollout continues where it was: finished episodes stay, an interrupted one is played again from the stored replies (its samples
+A killed rollout resumes: finished episodes stay, an interrupted one is played again from the stored replies (its samples
 are named by item and turn, the environment is deterministic) until it reaches a request that was not asked yet.
 """
 
@@ -135,7 +135,7 @@ class RolloutWork:
         return hashed
 
     def decide(self, item: Item, outcome: str | None) -> Verdict:
-        """Of equal conversations the first one is accepted."""
+        """Accept the first of equal conversations."""
         self._settled += item.status != FAILED
         if item.status == FAILED:
             self._missing[item.detail or item.reason or ""] += 1
@@ -159,7 +159,7 @@ class RolloutWork:
 
 
 def is_settled(trajectory: Trajectory, code: Code) -> bool:
-    """Whether an episode stays without a reward; a resume plays it again after a failure of infrastructure, the judge's included."""
+    """Check whether an episode stays without a reward. After a failure of infrastructure or of the judge a resume plays it again."""
     if code is Code.UNSCORED:
         return not any(issue.where == "score" for issue in trajectory.issues)  # else the evidence was lost, not missing
     return code in (Code.UNPARSABLE, Code.USER_FAILED, Code.NO_START)

@@ -9,8 +9,8 @@ from typing import Any
 import orjson
 import pytest
 
-from simia.amplification.judged_seeds import keep_judged_seeds
 from simia.amplification.recheck import recheck_items
+from simia.amplification.seeds import keep_judged_seeds
 from simia.amplification.session import Amplified, load_seeds, resume_amplification, start_amplification
 from simia.amplification.settings import AmplifyConfig
 from simia.config import load_config
