@@ -30,23 +30,26 @@ if TYPE_CHECKING:
     from simia.trajectory import ToolCall as ToolCall
     from simia.trajectory import Trajectory as Trajectory
 else:  # a type checker that saw `__getattr__` would accept any name
-    NAMES = {
-        "simia.amplification.session": "amplify",
-        "simia.envs.config": "EnvironmentConfig",
-        "simia.envs.environment": "Environment",
-        "simia.envs.episode": "Episode",
-        "simia.envs.opening": "open_environment",
-        "simia.errors": "Code Issue UserError",
-        "simia.exporting.api": "export",
-        "simia.formats": "load_trajectories",
-        "simia.pack": "Pack",
-        "simia.reward": "Reward",
-        "simia.rollouts.session": "rollout",
-        "simia.task": "Task",
-        "simia.tool": "ToolSpec",
-        "simia.trajectory": "Message ToolCall Trajectory",
+    MODULES = {
+        "amplify": "simia.amplification.session",
+        "rollout": "simia.rollouts.session",
+        "export": "simia.exporting.api",
+        "open_environment": "simia.envs.opening",
+        "load_trajectories": "simia.formats",
+        "Environment": "simia.envs.environment",
+        "Episode": "simia.envs.episode",
+        "EnvironmentConfig": "simia.envs.config",
+        "Pack": "simia.pack",
+        "Task": "simia.task",
+        "ToolSpec": "simia.tool",
+        "Trajectory": "simia.trajectory",
+        "Message": "simia.trajectory",
+        "ToolCall": "simia.trajectory",
+        "Reward": "simia.reward",
+        "Issue": "simia.errors",
+        "Code": "simia.errors",
+        "UserError": "simia.errors",
     }
-    MODULES = {name: module for module, names in NAMES.items() for name in names.split()}
     __all__ = ["__version__", *MODULES]
 
     def __getattr__(name: str) -> Any:

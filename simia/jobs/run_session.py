@@ -44,7 +44,7 @@ class SessionResult:
     def trajectories(self, *, partial: bool = False) -> Iterator[Trajectory]:
         """Yield the accepted trajectories of the run in order.
 
-        Raises `UserError` unless the run is complete or `partial` is set.
+        Raises `UserError` unless the run is complete; `partial`: take what there is.
         """
         return iterate_accepted(self.folder, partial=partial)
 
