@@ -111,9 +111,9 @@ def find_hidden(raw: bytes, secrets: Iterable[Secret]) -> list[Secret]:
             texts += decode_steps(part)
         folded = texts if all(secret.ascii for secret in secrets) else [fold(text) for text in texts]
         for secret in secrets:
-            for flat in texts if secret.ascii else folded:
-                if any(form in flat for form in secret.forms):
-                    found[secret] = None
+            flat = texts if secret.ascii else folded
+            if any(form in text for text in flat for form in secret.forms):
+                found[secret] = None
     return list(found)
 
 

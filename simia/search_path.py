@@ -108,8 +108,6 @@ def list_names(kind: Kind, within: list[Path] | None = None) -> list[str]:
     found: set[str] = set()
     for root in resource_roots() if within is None else within:
         base = root / kind
-        if not base.is_dir():
-            continue
         if kind == "seeds":
             found |= {p.parent.name for p in base.glob("*/pack.yaml")}
         else:

@@ -45,16 +45,15 @@ class RolloutStatistics:
 
 def summarize_rewards(rewards: Mapping[str, Sequence[float | None]]) -> RolloutStatistics:
     """Summarize the rewards of each task's episodes; None stands for an aborted one."""
-    known = {task: [r for r in values if r is not None] for task, values in rewards.items()}
-    known = {task: values for task, values in known.items() if values}
-    episodes = sum(len(values) for values in rewards.values())
-    scored = sum(len(values) for values in known.values())
-    tries = min((len(values) for values in known.values()), default=0)
+    scores = [[reward for reward in values if reward is not None] for values in rewards.values()]
+    known = [values for values in scores if values]
+    episodes, scored = sum(map(len, rewards.values())), sum(map(len, known))
+    tries = min(map(len, known), default=0)
     found = RolloutStatistics(episodes, scored, episodes - scored, len(rewards), tries, None)
     if not known:
         return found
-    found.mean = bootstrap_interval([sum(values) / len(values) for values in known.values()])
-    wins = [(len(values), sum(v >= SUCCESS for v in values)) for values in known.values()]
+    found.mean = bootstrap_interval([sum(values) / len(values) for values in known])
+    wins = [(len(values), sum(value >= SUCCESS for value in values)) for values in known]
     for k in list_pass_ks(tries):
         found.passes[f"pass@{k}"] = bootstrap_interval([estimate_pass_at_k(n, c, k) for n, c in wins])
         if k > 1:

@@ -52,8 +52,11 @@ def recheck_items(
     order: InOrder[tuple[Item, Outcome]] = InOrder()
     with ledger.db.transaction():
         ledger.clear_acceptances()
-        for item, stored in list_items(run, work, planned):
-            outcome = derive_item(run, work, item) or stored
+        for item, outcome in list_items(run, work, planned):
+            with contextlib.suppress(Unanswered):
+                result = run_at_once(work.produce(item))
+                store_result(ledger, work.simulator, item, result)
+                outcome = result.outcome()
             if outcome is not None:  # else nothing after it is decided either, until it has its reply
                 for ready in order.add(item.ord, (item, outcome)):
                     work.decide(*ready)
@@ -78,16 +81,6 @@ def list_items(run: Run, work: AmplificationWork, planned: int) -> Iterator[tupl
         is_known = not is_open(item, content_hash)
         yield item, read_outcome(item, content_hash, tools, signature) if is_known else None
     yield from plan_until(planned)
-
-
-def derive_item(run: Run, work: AmplificationWork, item: Item) -> Outcome | None:
-    """Derive an item from its stored replies and store the result; None where a reply is missing."""
-    try:
-        result = run_at_once(work.produce(item))
-    except Unanswered:
-        return None
-    store_result(run.ledger, work.simulator, item, result)
-    return result.outcome()
 
 
 def recheck_run(runs: Path, name: str, say: Callable[[str], None]) -> tuple[str, ChangedFigures, int]:

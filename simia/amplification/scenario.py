@@ -125,10 +125,9 @@ class CallGraph:
 
     def combinations(self, tools: tuple[str, ...]) -> list[tuple[str, ...]]:
         """List one to four of these tools, each reachable from a first one through the others; smallest first."""
-        known = self._combinations.get(tools)
-        if known is None:
-            known = self._combinations[tools] = list(self._grown(tools))
-        return known
+        if tools not in self._combinations:
+            self._combinations[tools] = list(self._grown(tools))
+        return self._combinations[tools]
 
     def _grown(self, tools: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
         place = {name: i for i, name in enumerate(tools)}
