@@ -96,10 +96,10 @@ def describe_overrides() -> list[str]:
 
 def list_shadowing(root: Path) -> list[str]:
     """List the files (of packs: the folders) under `root` that have the name of a bundled one."""
-    ours = data_root()
-    if root.resolve() == ours:
+    bundled = data_root()
+    if root.resolve() == bundled:
         return []
-    files = [f"{kind}/{name}" for kind in KINDS for name in list_names(kind, [ours])]
+    files = [f"{kind}/{name}" for kind in KINDS for name in list_names(kind, [bundled])]
     return [name for name in files if os.path.exists(root / name)]
 
 
