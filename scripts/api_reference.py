@@ -93,7 +93,7 @@ def describe_class(cls: type) -> Iterator[str]:
         yield f"### {cls.__name__}.{name}\n"
         yield from describe_function(method, name)
     kinds = (property, cached_property)
-    properties = [(name, each) for name, each in vars(cls).items() if isinstance(each, kinds) and name[0] != "_"]
+    properties = [(name, each) for name, each in members(cls).items() if isinstance(each, kinds) and name[0] != "_"]
     if properties:
         yield f"### {cls.__name__}: properties\n"
         yield write_table(("property", "type", "description"), [describe_property(*each) for each in properties])
@@ -109,9 +109,15 @@ def describe_property(name: str, value: property | cached_property[Any]) -> Row:
     return f"`{name}`", code(inspect.signature(get).return_annotation), " ".join((inspect.getdoc(get) or "").split())
 
 
+def members(cls: type) -> dict[str, Any]:
+    """What the class and its bases in simia define."""
+    bases = [base for base in reversed(cls.__mro__) if base.__module__.startswith("simia.")]
+    return {name: each for base in bases for name, each in vars(base).items()}
+
+
 def methods(cls: type) -> list[tuple[str, Callable[..., Any]]]:
-    """Public methods with a docstring that the class itself defines."""
-    found = [(name, getattr(each, "__func__", each)) for name, each in vars(cls).items() if not name.startswith("_")]
+    """Public methods with a docstring that the class or its bases in simia define."""
+    found = [(name, getattr(each, "__func__", each)) for name, each in members(cls).items() if not name.startswith("_")]
     return [(name, each) for name, each in found if inspect.isfunction(each) and each.__doc__]
 
 
@@ -127,6 +133,8 @@ def find_attributes(cls: type) -> dict[str, tuple[str, str]]:
     bodies = [tree.body] if dataclasses.is_dataclass(cls) else []
     bodies += [each.body for each in tree.body if isinstance(each, ast.FunctionDef) and each.name == "__init__"]
     found: dict[str, tuple[str, str]] = {}
+    for base in cls.__bases__:
+        found |= find_attributes(base) if dataclasses.is_dataclass(base) else {}
     for body in bodies:
         for statement, following in zip(body, [*body[1:], None], strict=True):
             documented = isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from simia.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from simia.amplification.api import amplify as amplify
+    from simia.amplification.session import amplify as amplify
     from simia.envs.config import EnvironmentConfig as EnvironmentConfig
     from simia.envs.environment import Environment as Environment
     from simia.envs.episode import Episode as Episode
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from simia.formats import load_trajectories as load_trajectories
     from simia.pack import Pack as Pack
     from simia.reward import Reward as Reward
-    from simia.rollouts.api import rollout as rollout
+    from simia.rollouts.session import rollout as rollout
     from simia.task import Task as Task
     from simia.tool import ToolSpec as ToolSpec
     from simia.trajectory import Message as Message
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from simia.trajectory import Trajectory as Trajectory
 else:  # a type checker that saw `__getattr__` would accept any name
     MODULES = {
-        "amplify": "simia.amplification.api",
-        "rollout": "simia.rollouts.api",
+        "amplify": "simia.amplification.session",
+        "rollout": "simia.rollouts.session",
         "export": "simia.exporting.api",
         "open_environment": "simia.envs.opening",
         "load_trajectories": "simia.formats",

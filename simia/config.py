@@ -1,31 +1,33 @@
-"""One way in: YAML files, `extends`, `--set a.b=c`, unknown keys refused with a suggestion.
+"""Read configs: YAML files, `extends`, `--set a.b=c`. Unknown keys are refused with a suggestion.
 
 Each field of a run's config is either *identity* (what it changes changes the data: model, prompt, seeds, checks; a
 resume refuses a different value and names it) or *operational* (concurrency, budget, patience: free to change), which
-the field says with `json_schema_extra=OPERATIONAL`. Keys never stand in a config, only the names of their variables.
+the field states with `json_schema_extra=OPERATIONAL`. A config never holds API keys, only the names of their variables.
 """
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar, get_args
+from typing import Any, ClassVar, TypeVar
 
 import yaml
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
 from simia import search_path
-from simia.config_secrets import refuse_secrets
+from simia.config_errors import explain_validation_error, locate_error
+from simia.config_secrets import ADVICE, find_secrets
 from simia.errors import UserError
 
 C = TypeVar("C", bound="Config")
 OPERATIONAL: dict[str, JsonValue] = {"operational": True}
 DATE = "tag:yaml.org,2002:timestamp"
+TEXT_ERRORS = ("string_type", "literal_error", "path_type")  # of pydantic: the field takes text
 LARGEST_YAML = 1 << 20  # characters of a file
 DEEPEST_YAML = 100  # sections within sections
+SURROGATE = re.compile("[\ud800-\udfff]")
 MOST_VALUES = 100_000  # of a file, each value of an alias counted where it is used
 
 
@@ -40,17 +42,17 @@ class Config(BaseModel):
 def load_config(cls: type[C], name: str | Path | None, settings: Sequence[str] = (), **overrides: Any) -> C:
     """Read `configs/<name>` (or a path), follow `extends`, apply `a.b=value` settings, check."""
     data: dict[str, Any] = read_config_file(name) if name is not None else {}
+    given = []
     for setting in settings:
-        path, _, text = setting.partition("=")
-        if not _ or not path:
+        path, sign, text = setting.partition("=")
+        if not sign or not path:
             raise UserError(f"--set {setting!r}: write it as a.b=value")
         if path.count(".") >= DEEPEST_YAML:
             raise UserError(f"--set: the name {path[:40]!r}… has more than {DEEPEST_YAML} parts; write it as a.b=value")
         assign_setting(data, path.split("."), read_command_line_value(text))
-    for key, value in overrides.items():
-        if value is not None:
-            assign_setting(data, key.split("__"), value)
-    return parse_config(cls, data, where=str(name) if name else "settings")
+        given.append(path)
+    apply_settings(data, {key.replace("__", "."): value for key, value in overrides.items() if value is not None})
+    return parse_config(cls, data, where=str(name) if name else "settings", given=given)
 
 
 class ConfigLoader(yaml.SafeLoader):
@@ -64,7 +66,7 @@ ConfigLoader.yaml_implicit_resolvers = {
 
 
 def load_yaml(text: str, where: str | Path, loader: Any = ConfigLoader) -> Any:
-    """Read YAML that others may have written: bounded in size, in depth and in what its aliases expand to.
+    """Read untrusted YAML, bounded in size, in depth and in what its aliases expand to.
 
     `where`: the file, for messages. `loader`: a safe loader of PyYAML. Raises `UserError` in one line.
     """
@@ -81,7 +83,7 @@ def load_yaml(text: str, where: str | Path, loader: Any = ConfigLoader) -> Any:
 
 
 def explain_yaml_error(error: yaml.YAMLError) -> str:
-    """Return where a text stops to be YAML, and why."""
+    """Return the line and column of a YAML error, and its reason."""
     mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
     if mark is None or problem is None:
         return str(error).splitlines()[0]
@@ -110,7 +112,8 @@ def refuse_excess(events: Iterable[yaml.Event], where: str | Path) -> None:
             anchor, (size, depth) = None, named
         elif isinstance(event, yaml.ScalarEvent):
             anchor, size, depth = event.anchor, 1, 0
-            refuse_surrogates(event.value, where)
+            if not event.value.isascii() and SURROGATE.search(event.value):
+                raise UserError(f"{where}: a text holds half a character (such as \\ud800); write the whole character")
         else:
             continue
         if anchor is not None:
@@ -124,15 +127,6 @@ def refuse_excess(events: Iterable[yaml.Event], where: str | Path) -> None:
                 raise UserError(f"{where} has more than {DEEPEST_YAML} sections within each other; make it flatter")
 
 
-def refuse_surrogates(text: str, where: str | Path) -> None:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise UserError(
-            f"{where}: a text holds half a character (such as \\ud800); write the whole character"
-        ) from None
-
-
 @dataclass(frozen=True)
 class CommandLineValue:
     """A value of the command line with its text: a field that holds text takes the text, any other field the value."""
@@ -142,66 +136,56 @@ class CommandLineValue:
 
 
 def parse_scalar(text: str, loader: type[yaml.SafeLoader] = ConfigLoader) -> Any:
-    """The value that a text stands for in YAML."""
+    """Return the value of a text read as YAML."""
     try:
         value = load_yaml(text, "a setting", loader)
     except UserError:
         return text
-    # YAML 1.1 reads 5e-6 as text; everybody who writes it means a number.
+    # YAML 1.1 reads 5e-6 as text.
     if isinstance(value, str) and re.fullmatch(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+", value):
         return float(value)
     return value
 
 
 def read_command_line_value(text: str) -> Any:
-    """The value of a setting of the command line, for `assign` and `parse`. `null` is no text: it unsets a field."""
+    """Return the value of a setting of the command line. `null` unsets a field."""
     value = parse_scalar(text)
     return value if value is None or isinstance(value, str) else CommandLineValue(value, text)
 
 
-def parse_config(cls: type[C], data: dict[str, Any], *, where: str) -> C:
-    """Check a config. Raises `UserError` in one line."""
+def parse_config(cls: type[C], data: dict[str, Any], *, where: str, given: Collection[str] = ()) -> C:
+    """Check a config. Raises `UserError` in one line. `given`: dotted names of `--set`, which a message names in place of `where`."""
     texts: dict[tuple[str, ...], str] = {}
     values = strip_texts(data, texts)
-    refuse_secrets(values, where)
+
+    def name_source(place: str) -> str:
+        return "--set" if any(f"{place}.".startswith(f"{name}.") for name in given) else f"{where}:"
+
+    for place in find_secrets(values):
+        raise UserError(f"{name_source(place)} {place} holds a secret: {ADVICE}")
     try:
         return validate_config(cls, values, texts)
     except ValidationError as error:
-        raise UserError(f"{where}: {explain_validation_error(cls, error)}") from None
+        place, problem = explain_validation_error(cls, error, values)
+        raise UserError(f"{name_source(place)} {problem}") from None
 
 
 def validate_config(cls: type[C], values: dict[str, Any], texts: Mapping[tuple[str, ...], str]) -> C:
-    """The config. A value that its field refuses is replaced by its text where the field takes that."""
+    """Validate a config. A value of the command line is replaced by its text where the field takes text."""
     try:
         return cls.model_validate(values)
     except ValidationError as error:
-        refused = {place: find_value_at(values, place) for place in list_error_places(cls, error) if place in texts}
+        wants_text = [each for each in error.errors() if each["type"] in TEXT_ERRORS]
+        refused = texts.keys() & {locate_error(values, each) for each in wants_text}
         if not refused:
             raise
     for place in refused:
         assign_setting(values, list(place), texts[place])
-    try:
-        return cls.model_validate(values)
-    except ValidationError as error:
-        for place in list_error_places(cls, error) & refused.keys():
-            assign_setting(values, list(place), refused[place])
     return cls.model_validate(values)
 
 
-def list_error_places(cls: type[BaseModel], error: ValidationError) -> set[tuple[str, ...]]:
-    """The dotted places that an error names."""
-    return {tuple(drop_kind_steps(cls, each["loc"])) for each in error.errors()}
-
-
-def find_value_at(values: Mapping[str, Any], place: Sequence[str]) -> Any:
-    found: Any = values
-    for name in place:
-        found = found[name]
-    return found
-
-
 def strip_texts(data: Any, texts: dict[tuple[str, ...], str], at: tuple[str, ...] = ()) -> Any:
-    """The values alone; the text of each that was written on the command line goes into `texts`, by its place."""
+    """Return the values alone, and put the text of each value of the command line into `texts`, by its place."""
     if isinstance(data, CommandLineValue):
         texts[at] = data.text
         return data.value
@@ -211,9 +195,20 @@ def strip_texts(data: Any, texts: dict[tuple[str, ...], str], at: tuple[str, ...
 
 
 def read_config_file(name: str | Path) -> dict[str, Any]:
-    """A config file with what it extends beneath it."""
-    path = find_config(name)
-    return _read_with_parents(path, ())
+    """Read a config file, merged into what it extends."""
+    return read_extending_file(find_config(name), ())
+
+
+def read_extending_file(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
+    if path in seen:
+        raise UserError(f"{path} extends itself through {' → '.join(p.name for p in seen)}")
+    data = load_yaml(read_bounded(path), path) or {}
+    if not isinstance(data, dict):
+        raise UserError(f"{path}: a config is a mapping of names to values")
+    parent = data.pop("extends", None)
+    if parent is None:
+        return data
+    return merge_sections(read_extending_file(find_parent(path, str(parent)), (*seen, path)), data)
 
 
 def find_config(name: str | Path) -> Path:
@@ -224,20 +219,8 @@ def add_yaml_suffix(name: str) -> str:
     return name if name.endswith((".yaml", ".yml")) else f"{name}.yaml"
 
 
-def _read_with_parents(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
-    if path in seen:
-        raise UserError(f"{path} extends itself through {' → '.join(p.name for p in seen)}")
-    data = load_yaml(read_bounded(path), path) or {}
-    if not isinstance(data, dict):
-        raise UserError(f"{path}: a config is a mapping of names to values")
-    parent = data.pop("extends", None)
-    if parent is None:
-        return data
-    return merge_sections(_read_with_parents(find_parent(path, str(parent)), (*seen, path)), data)
-
-
 def read_bounded(path: Path) -> str:
-    """The text of a YAML file, no more of it than one may have: a link may lead to a device without an end. Raises `UserError`."""
+    """Return the text of a YAML file, bounded in size: a link may lead to a device without an end. Raises `UserError`."""
     try:
         with path.open("rb") as file:
             data = file.read(4 * LARGEST_YAML + 1)
@@ -251,15 +234,15 @@ def read_bounded(path: Path) -> str:
 
 
 def find_parent(path: Path, parent: str) -> Path:
-    """What a config extends: a config of that name, else a file beside it. `./NAME` is always a file beside it."""
-    beside = path.parent / Path(parent).expanduser()
-    if search_path.find_named_resource("configs", add_yaml_suffix(parent)) is None and beside.is_file():
-        return beside
+    """Find what a config extends: a config of that name, else a file in its folder. `./NAME` is always a file in its folder."""
+    neighbour = path.parent / Path(parent).expanduser()
+    if search_path.find_named_resource("configs", add_yaml_suffix(parent)) is None and neighbour.is_file():
+        return neighbour
     return find_config(parent)
 
 
 def merge_sections(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
-    """Deep merge; a section whose `kind` changes is replaced, for its other fields belong to the old kind."""
+    """Merge deeply. A section whose `kind` changes is replaced: its other fields belong to the old kind."""
     if "kind" in over and over["kind"] != base.get("kind"):
         return over
     merged = dict(base)
@@ -283,74 +266,15 @@ def assign_setting(data: dict[str, Any], path: list[str], value: Any) -> None:
     data[path[-1]] = value
 
 
-def explain_validation_error(cls: type[BaseModel], error: ValidationError) -> str:
-    """One line for one problem, with the nearest known key where a key is unknown."""
-    found = error.errors()
-    # A misspelt name leaves the one that was meant missing: it is the misspelling that is to be named.
-    first = next((each for each in found if each["type"] == "extra_forbidden"), found[0])
-    place = ".".join(drop_kind_steps(cls, first["loc"]))
-    if first["type"] == "union_tag_not_found":
-        kinds = [
-            kind
-            for model in find_models_at(cls, [p for p in first["loc"] if isinstance(p, str)])
-            for kind in list_kinds(model)
-        ]
-        return f"{place} needs a kind, as {place}.kind={kinds[0]}; there are: {', '.join(kinds)}"
-    if first["type"] != "extra_forbidden":
-        got = first.get("input")  # a whole section is not repeated: it may hold what should not be printed
-        quotes = ": write it in quotes" if first["type"] == "string_type" else ""
-        return f"{place}: {first['msg']}" + (f" (got {got!r}{quotes})" if isinstance(got, bool | int | float) else "")
-    known = list_fields_at(cls, [p for p in first["loc"][:-1] if isinstance(p, str)])
-    close = difflib.get_close_matches(str(first["loc"][-1]), known, n=1, cutoff=0.7)
-    hint = f"did you mean {close[0]!r}?" if close else f"known here: {', '.join(sorted(known))}"
-    return f"unknown key {place!r}: {hint}"
-
-
-def list_fields_at(cls: type[BaseModel], path: list[str]) -> list[str]:
-    """Field names of the section that `path` leads to."""
-    return list(dict.fromkeys(name for model in find_models_at(cls, path) for name in model.model_fields))
-
-
-def drop_kind_steps(cls: type[BaseModel], path: Sequence[int | str]) -> list[str]:
-    """A place as a user writes it: pydantic puts the kind of a union's member into it, which no config has there."""
-    kept: list[str] = []
-    for n, step in enumerate(path):
-        before = find_models_at(cls, [p for p in path[:n] if isinstance(p, str)])
-        named = any(step in model.model_fields for model in before)
-        if isinstance(step, int) or named or not any(step in list_kinds(model) for model in before):
-            kept.append(str(step))
-    return kept
-
-
-def list_kinds(model: type[BaseModel]) -> list[str]:
-    """What the `kind` of a union's member may be."""
-    return (
-        [str(kind) for kind in get_args(model.model_fields["kind"].annotation)] if "kind" in model.model_fields else []
-    )
-
-
-def find_models_at(cls: type[BaseModel], path: list[str]) -> list[type[BaseModel]]:
-    """The sections that `path` may lead to; union members are found by their kind."""
-    candidates: list[type[BaseModel]] = [cls]
-    for step in path:
-        found: list[type[BaseModel]] = []
-        for model in candidates:
-            if step in model.model_fields:
-                found += find_models_in(model.model_fields[step].annotation)
-            elif step in list_kinds(model):
-                found.append(model)
-        candidates = found
-    return candidates
-
-
-def find_models_in(annotation: Any) -> list[type[BaseModel]]:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return [annotation]
-    return [m for arg in getattr(annotation, "__args__", ()) for m in find_models_in(arg)]
+def apply_settings(data: dict[str, Any], settings: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Set values by their dotted names in `data`, and return it."""
+    for name, value in (settings or {}).items():
+        assign_setting(data, name.split("."), value)
+    return data
 
 
 def select_identity(config: BaseModel) -> dict[str, Any]:
-    """The part of a config that a resume may not change."""
+    """Return the part of a config that a resume may not change."""
     plain = config.model_dump(mode="json")
     kept: dict[str, Any] = {}
     for name, field in type(config).model_fields.items():
@@ -363,7 +287,7 @@ def select_identity(config: BaseModel) -> dict[str, Any]:
 
 
 def list_differences(old: Any, new: Any, defaults: Any = None, at: str = "") -> list[str]:
-    """Dotted names of the fields that differ, with both values. A field that `old` does not have, since an earlier version wrote
+    """List the dotted names of the fields that differ, with both values. A field that `old` does not have, since an earlier version wrote
     it, counts as its default."""
     if isinstance(old, dict) and isinstance(new, dict):
         usual = defaults if isinstance(defaults, dict) else {}

@@ -11,7 +11,7 @@ import orjson
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from simia.config import find_models_in, list_kinds
+from simia.config_errors import find_models_in, list_kinds
 
 ANY_NAME = "NAME"  # stands for a key of a section that maps names to sections
 
@@ -26,31 +26,31 @@ class Setting:
     description: str
 
 
-def list_settings(model: type[BaseModel], config: BaseModel | None = None, prefix: str = "") -> Iterator[Setting]:
-    """Every setting in the order of the fields, with its value in `config`; without one, with its default.
+def list_settings(
+    model: type[BaseModel],
+    config: BaseModel | None = None,
+    prefix: str = "",
+    listed: dict[tuple[type[BaseModel], ...], str] | None = None,
+) -> Iterator[Setting]:
+    """List every setting in the order of the fields, with its value in `config`; without one, with its default.
 
     A section that may be of several kinds is listed once for each kind where there is no `config`; where the same kinds occur
-    again, only the section's name is listed.
+    again, only the section's name is listed. `listed`: kinds → the name under which they are listed already.
     """
-    return _list(model, config, prefix, {})
-
-
-def _list(
-    model: type[BaseModel], config: BaseModel | None, prefix: str, listed: dict[tuple[type[BaseModel], ...], str]
-) -> Iterator[Setting]:
+    listed = {} if listed is None else listed
     for name, field in model.model_fields.items():
         dotted = f"{prefix}{name}"
         value = getattr(config, name) if config is not None else None
         sections = tuple(find_models_in(field.annotation))
         description = " ".join((field.description or "").split())
-        if isinstance(value, BaseModel):
-            yield Setting(dotted, describe_type(type(value)), None, description)
-            yield from _list(type(value), value, f"{dotted}.", listed)
-        elif isinstance(value, dict) and any(isinstance(each, BaseModel) for each in value.values()):
-            for key, each in value.items():
-                yield Setting(f"{dotted}.{key}", describe_type(type(each)), None, description)
-                yield from _list(type(each), each, f"{dotted}.{key}.", listed)
-        elif config is not None or not sections or get_origin(field.annotation) is list:
+        held = value if isinstance(value, dict) else {"": value}
+        inner = {f"{dotted}.{key}".rstrip("."): each for key, each in held.items() if isinstance(each, BaseModel)}
+        for place, each in inner.items():
+            yield Setting(place, describe_type(type(each)), None, description)
+            yield from list_settings(type(each), each, f"{place}.", listed)
+        if inner:
+            continue
+        if config is not None or not sections or get_origin(field.annotation) is list:
             shown = write_value(value) if config is not None else write_default(field)
             yield Setting(dotted, describe_type(field.annotation), shown, description)
         elif len(sections) > 1 and sections in listed:
@@ -63,7 +63,7 @@ def _list(
             for section in sections:
                 kinds = f", kind: {list_kinds(section)[0]}" if len(sections) > 1 else ""
                 yield Setting(below, describe_type(section) + kinds, None, description)
-                yield from _list(section, None, f"{below}.", listed)
+                yield from list_settings(section, None, f"{below}.", listed)
 
 
 def write_default(field: FieldInfo) -> str:

@@ -1,4 +1,4 @@
-"""Find secrets that are written into a config: a config is shared, stored in every run and printed; a key belongs in the environment.
+"""Find secrets in a config, which is shared, stored in every run and printed; a key belongs in the environment.
 
 A value is refused for its name (`authorization`, `x-api-key`, `password`; whatever its type) or for its shape (`sk-…`, `Bearer …`, a JSON
 Web Token, an address with a password or a key in its path, a long random token); a name is refused for its shape. `${VARIABLE}` in a value
@@ -40,12 +40,12 @@ DISTINCT = 12  # characters of a random token: words and numbers have fewer
 
 
 def has_secret_name(name: str) -> bool:
-    """Whether fields or headers of this name hold secrets."""
+    """Check whether fields or headers of this name hold secrets."""
     return bool(NAMES.fullmatch(name.strip().lower().replace("-", "_")))
 
 
 def is_secret(value: str, *, hexadecimal: bool = False) -> bool:
-    """Whether the value looks like a key. `hexadecimal`: 32 hexadecimal digits do; elsewhere these are hashes and revisions."""
+    """Check whether the value looks like a key. `hexadecimal`: 32 hexadecimal digits do; elsewhere these are hashes and revisions."""
     rest = VARIABLE.sub("", value)
     if any(shape.search(rest) for shape in SHAPES):
         return True
@@ -62,12 +62,12 @@ def is_random(run: str) -> bool:
 
 
 def is_secret_variable(name: str, value: str) -> bool:
-    """Whether an environment variable holds a secret, by its name (`GITHUB_TOKEN`) or by its value's shape."""
+    """Check whether an environment variable holds a secret, by its name (`GITHUB_TOKEN`) or by its value's shape."""
     return bool(SECRET_VARIABLE.search(name)) or is_secret(value, hexadecimal=True)
 
 
 def names_variable(value: str) -> bool:
-    """Whether there is nothing in the value but `${VARIABLE}`s and the name of a scheme, such as `Bearer`."""
+    """Check whether the value holds nothing but `${VARIABLE}`s and the name of a scheme, such as `Bearer`."""
     return bool(SCHEME.match(VARIABLE.sub("", value)))
 
 
@@ -86,7 +86,7 @@ def refuse_secret_headers(headers: dict[Any, Any]) -> None:
 
 
 def find_secrets(data: Any, place: str = "", *, named: bool = False) -> Iterator[str]:
-    """The dotted places of values in `data` that look like secrets, by their name or their shape, and of names that do.
+    """Yield the dotted places of values in `data` that look like secrets, by their name or their shape, and of names that do.
 
     `named`: `data` has the name of a secret: then any text or number is one, also in a list. In a section of that name only shapes count: a
     JSON Schema may have a property `password`.

@@ -14,10 +14,10 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Code(StrEnum):
-    """Why something was refused or failed. Values are stable: they stand in ledgers and data sets."""
+    """Why something was refused or failed. Values are stable: ledgers and data sets hold them."""
 
     meaning: str
-    """One line for reports: what this reason says of the record."""
+    """One line for reports: the meaning of the reason."""
 
     def __new__(cls, value: str, meaning: str = "") -> Self:
         code = str.__new__(cls, value)
@@ -127,10 +127,17 @@ class UserError(Exception):
     """Something the user must change. The message is one line: what is wrong, and what to do about it."""
 
 
-class Aborted(Exception):  # noqa: N818 - an ending, not a mistake
-    """Infrastructure gave way (endpoint, disk, process). Carries a code; the run stops or tries again, no data is judged.
+def require_type(name: str, value: object, *types: type) -> None:
+    """Raise `TypeError` in one line unless an argument of a public function is of one of these types."""
+    if not isinstance(value, types):
+        expected = " or ".join(each.__name__ for each in types)
+        raise TypeError(f"{name}: expected {expected}, got {value!r:.60}")
 
-    `facts["own"]`: whether the episode's own calls brought it about; then it is scored with what there is.
+
+class Aborted(Exception):  # noqa: N818 - an ending, not a mistake
+    """Infrastructure failed (endpoint, disk, process). The run stops or tries again; no data is judged.
+
+    `facts["own"]`: whether the episode's own calls caused it; then it is scored with what there is.
     """
 
     def __init__(self, code: Code, detail: str = "", **facts: Any) -> None:

@@ -17,19 +17,19 @@ T = TypeVar("T")
 
 @functools.cache
 def start_portal() -> asyncio.AbstractEventLoop:
-    """The loop of the portal's thread, started at the first use."""
+    """Return the loop of the portal's thread, started at the first use."""
     loop = asyncio.new_event_loop()
     threading.Thread(target=loop.run_forever, name="simia", daemon=True).start()
     return loop
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """Run it in the portal's thread and wait. Raises what it raises; must not be called from the portal's own loop."""
+    """Run a coroutine in the portal's thread and wait. Must not be called from the portal's own loop."""
     return asyncio.run_coroutine_threadsafe(work, start_portal()).result()
 
 
 def run_together(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """Run all at once in the portal's thread. What one raises is raised when all are over."""
+    """Run all at once in the portal's thread. The first exception is raised after all have ended."""
 
     async def gather() -> list[T]:
         done = await asyncio.gather(*work, return_exceptions=True)

@@ -1,4 +1,4 @@
-"""Mask API keys in texts that come from elsewhere: replies, errors, log lines.
+"""Mask API keys in untrusted texts: replies, errors, log lines.
 
 An endpoint, a proxy or a router may repeat the key of a request in its reply. Each back end registers the keys that it sends with
 `hide`; `mask` and `mask_bytes` replace them by `***` before a text is stored, logged or printed. They find a key as it is, in
@@ -26,7 +26,6 @@ SPELLED = 24  # bytes that one character of a form may be spelled with: percent-
 ROUNDS = 8  # encodings of encodings that are undone
 LARGE = 1 << 20
 EFFORT = 1 << 20  # bytes that are flattened to find where keys stand; then the whole text is replaced
-PART, COMMON = 16, b"etaoinsrhldcu"
 LOWER = bytes(range(256)).lower().translate(bytes.maketrans(b"-_", b"+/"))  # the letters of both kinds of base64
 SKIPPED = b"\\\0 \t\r\n"
 BREAKS = (b"\\n", b"\\r", b"\\t")  # white space as JSON writes it
@@ -40,16 +39,16 @@ HALF_ESCAPE = re.compile(rb"(?<=\\)u[0-9a-fA-F]{0,3}\Z")
 
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """One key: its forms, flattened, each after a part of it that is quick to search for, and a pattern of those that need no decoding."""
+    """One key: its forms, flattened, and a pattern of those that need no decoding."""
 
-    forms: tuple[tuple[bytes, bytes], ...]
+    forms: tuple[bytes, ...]
     literal: re.Pattern[bytes]
     ascii: bool
 
     @property
     def reach(self) -> int:
         """The longest stretch of text that one spelling takes."""
-        return SPELLED * max(len(form) for _, form in self.forms)
+        return SPELLED * max(map(len, self.forms))
 
 
 _secrets: dict[bytes, Secret] = {}
@@ -65,11 +64,7 @@ def hide(secret: str) -> None:
     if not key.isascii():  # with surrogate pairs, and read as Latin-1 by a server
         forms += [json.dumps(text)[1:-1].encode(), key.decode("latin-1").encode()]
     flat = dict.fromkeys(flatten(form) if key.isascii() else fold(flatten(form)) for form in forms)
-    _secrets[key] = Secret(
-        tuple((pick_rarest_part(form), form) for form in flat),
-        re.compile(b"|".join(map(re.escape, forms)), re.IGNORECASE),
-        key.isascii(),
-    )
+    _secrets[key] = Secret(tuple(flat), re.compile(b"|".join(map(re.escape, forms)), re.IGNORECASE), key.isascii())
 
 
 def mask(text: str) -> str:
@@ -102,7 +97,7 @@ def mask_bytes(raw: bytes) -> bytes:
 
 
 def find_hidden(raw: bytes, secrets: Iterable[Secret]) -> list[Secret]:
-    """The secrets that `raw` holds in some form. Blocks overlap by the longest spelling, so that none is missed between two."""
+    """Return the secrets that `raw` holds in some form. Blocks overlap by the longest spelling, so that none is missed between two."""
     secrets = list(secrets)
     overlap = max((secret.reach for secret in secrets), default=0)
     block = max(BLOCK, 4 * overlap)
@@ -116,19 +111,19 @@ def find_hidden(raw: bytes, secrets: Iterable[Secret]) -> list[Secret]:
             texts += decode_steps(part)
         folded = texts if all(secret.ascii for secret in secrets) else [fold(text) for text in texts]
         for secret in secrets:
-            for flat in texts if secret.ascii else folded:
-                if any(quick in flat and form in flat for quick, form in secret.forms):
-                    found[secret] = None
+            flat = texts if secret.ascii else folded
+            if any(form in text for text in flat for form in secret.forms):
+                found[secret] = None
     return list(found)
 
 
 def flatten(raw: bytes) -> bytes:
-    """The text in lower case, with percent encoding and JSON escapes undone and without white space."""
+    """Return the text in lower case, with percent encoding and JSON escapes undone and without white space."""
     return decode_steps(raw)[-1]
 
 
 def decode_steps(raw: bytes) -> list[bytes]:
-    """The text flattened, after each step of decoding: one too many takes the first digits of the key in `100%41b2c3`."""
+    """Return the flattened text after each step of decoding: one step too many drops the first digits of the key in `100%41b2c3`."""
     flat = raw.translate(LOWER, SKIPPED)
     texts = [flat]
     for _ in range(ROUNDS):
@@ -145,13 +140,13 @@ def decode_steps(raw: bytes) -> list[bytes]:
 
 
 def fold(flat: bytes) -> bytes:
-    """The text with letters beyond ASCII in one case too, and JSON's escapes of these undone."""
+    """Return the text with letters beyond ASCII in one case too, and JSON's escapes of these undone."""
     flat = ESCAPED.sub(lambda found: chr(int(found[1], 16)).encode("utf-8"), flat)
     return flat.decode("utf-8", "surrogateescape").casefold().encode("utf-8", "surrogateescape")
 
 
 def cut_literal(raw: bytes, secret: Secret) -> bytes:
-    """Replace the forms that stand in `raw` as they are: nearly always all of them."""
+    """Replace the forms that `raw` holds literally: nearly always all of them."""
     kept, last = [], 0
     for match in secret.literal.finditer(raw):
         kept.append(raw[last : step_before_escape(raw, last, match.start())])
@@ -187,7 +182,7 @@ def cut_spelled(raw: bytes, secrets: list[Secret]) -> bytes:
 
 
 def step_before_escape(raw: bytes, least: int, at: int) -> int:
-    """`at`, or the start of the escape sequence or run of backslashes that it would cut, not before `least`."""
+    """Return `at`, or the start of the escape sequence or run of backslashes that it would cut, not before `least`."""
     half = HALF_ESCAPE.search(raw, max(least, at - 4), at)
     if half is not None:
         at = half.start()
@@ -196,14 +191,8 @@ def step_before_escape(raw: bytes, least: int, at: int) -> int:
     return at
 
 
-def pick_rarest_part(form: bytes) -> bytes:
-    """The part with the fewest characters that are common in prose: a search for it skips most of a text."""
-    parts = [form[at : at + PART] for at in range(max(1, len(form) - PART + 1))]
-    return min(parts, key=lambda part: sum(code in COMMON for code in part) + 3 * (part[-1] in COMMON))
-
-
 def make_base64_forms(key: bytes) -> list[bytes]:
-    """The characters that base64 has for `key` wherever it begins in the encoded text, without those shared with its neighbours."""
+    """Return the characters of `key` in base64 at each of the three alignments, without those shared with neighbouring bytes."""
     forms = []
     for before in range(3):
         whole = len(b"\0" * before + key) * 8 // 6  # the characters whose bits end inside of the key

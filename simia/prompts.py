@@ -1,7 +1,7 @@
-"""Prompts are files: found by name, compiled once, and known by their hash.
+"""Find prompt files by name, compile them once, and hash them.
 
-A prompt file may be another person's. It renders in Jinja's sandbox, where it reaches no Python object but the values it is
-given, and changes none of them. Its time and memory are not bounded: a prompt can loop for as long as it likes.
+A prompt file may be untrusted. It renders in Jinja's sandbox, where it reaches no Python object but the values it is
+given, and changes none of them. Its time and memory are not bounded: a prompt can loop without end.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ class PromptTemplate:
         try:
             self._template = environment.from_string(text)
         except jinja2.TemplateSyntaxError as error:
-            raise UserError(f"prompt {name}, line {error.lineno}: {error.message}") from None
+            raise UserError(f"prompt {name}:{error.lineno}: {error.message}") from None
 
     def render(self, values: Mapping[str, Any] | None = None, /, **more: Any) -> str:
-        """The text. Raises `UserError` for what the sandbox refuses, and for a name that has no value."""
+        """Render the prompt. Raises `UserError` for what the sandbox refuses, and for a name that has no value."""
         try:
             return self._template.render({**(values or {}), **more})
         except (jinja2.TemplateError, OverflowError) as error:  # OverflowError: a longer range than the sandbox allows

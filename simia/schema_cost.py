@@ -1,4 +1,4 @@
-"""Estimate what checking a value against a foreign JSON Schema can cost, before the schema is compiled.
+"""Estimate the cost of checking a value against an untrusted JSON Schema, before the schema is compiled.
 
 References make a small schema large: 20 levels of `allOf` with two `$ref`s each are a million checks of one value. The
 estimate follows the references once and adds up how often the parts of the schema can be applied to one place of a value.
@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any
 from urllib.parse import unquote
 
@@ -36,7 +37,7 @@ class SchemaError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class SchemaCost:
-    """What a schema costs. `checks[d]`: checks of one place, for values that nest d levels; the last one holds for all
+    """The cost of a schema. `checks[d]`: checks of one place, for values that nest d levels; the last one holds for all
     deeper values unless the schema is recursive, which then refuses them."""
 
     checks: tuple[int, ...]
@@ -66,32 +67,15 @@ def estimate_cost(schema: dict[str, Any]) -> SchemaCost:
         )
     graph = SchemaGraph(schema)
     try:
-        checks, recursive = expand(graph)
+        counted = [graph.checks(schema, schema, None)]
+        if graph.recursive:
+            by_depth = (graph.checks(schema, schema, depth) for depth in range(MOST_LEVELS + 1))
+            counted = list(takewhile(lambda checks: checks <= MOST_CHECKS, by_depth))
     except RecursionError:
         raise SchemaError("its references form too long a chain") from None
-    return SchemaCost(checks, recursive, len(patterns), states, graph.alternatives)
-
-
-def expand(graph: SchemaGraph) -> tuple[tuple[int, ...], bool]:
-    """(checks for each depth of a value, whether the schema is recursive)."""
-    flat = graph.checks(graph.root, graph.root, None)
-    if not graph.recursive:
-        if flat > MOST_CHECKS:
-            raise refuse_expansion()
-        return (flat,), False
-    found: list[int] = []
-    for depth in range(MOST_LEVELS + 1):
-        checks = graph.checks(graph.root, graph.root, depth)
-        if checks > MOST_CHECKS:
-            break
-        found.append(checks)
-    if len(found) < 2:
-        raise refuse_expansion()
-    return tuple(found), True
-
-
-def refuse_expansion() -> SchemaError:
-    return SchemaError(f"its references and alternatives expand to more than {MOST_CHECKS:,} checks of one value")
+    if len(counted) < 1 + graph.recursive or counted[0] > MOST_CHECKS:
+        raise SchemaError(f"its references and alternatives expand to more than {MOST_CHECKS:,} checks of one value")
+    return SchemaCost(tuple(counted), graph.recursive, len(patterns), states, graph.alternatives)
 
 
 class SchemaGraph:
@@ -102,9 +86,7 @@ class SchemaGraph:
         self.recursive = False
         self.alternatives = False
         self._known: dict[tuple[int, int | None], int] = {}
-        self._path: dict[
-            tuple[int, int | None], bool
-        ] = {}  # what is being counted → whether it was entered one level below
+        self._path: dict[tuple[int, int | None], bool] = {}  # being counted → whether it was entered one level below
         self._loops: set[tuple[int, int]] = set()
         self._steps = self._unevaluated = 0
         self._anchors: dict[str, list[Any]] = {}
@@ -114,7 +96,7 @@ class SchemaGraph:
                     self._anchors.setdefault(name, []).append(node)
 
     def checks(self, node: Any, resource: Any, depth: int | None, *, below: bool = False) -> int:
-        """How many checks the part `node` makes of one place and of one path below it. `depth`: levels of the value
+        """Count the checks that the part `node` makes of one place and of one path below it. `depth`: levels of the value
         that are followed; None: all, where a recursive part is counted once. `resource`: what its `#` refers to."""
         if not isinstance(node, dict):
             return 1
@@ -130,11 +112,8 @@ class SchemaGraph:
         if node is not self.root and isinstance(node.get("$id"), str) and not node["$id"].startswith("#"):
             resource = node
         self._path[key] = below
-        unevaluated = any(name in node for name in UNEVALUATED)
-        here = 0
-        for part in self._in_place(node, resource):
-            here += self.checks(part, resource, depth)
-        if unevaluated:
+        here = sum(self.checks(part, resource, depth) for part in self._in_place(node, resource))
+        if any(name in node for name in UNEVALUATED):
             here *= 3  # the branches are checked again to know what they have evaluated
             self._unevaluated += here if depth is None else 0
             if self._unevaluated > MOST_UNEVALUATED:
@@ -142,17 +121,15 @@ class SchemaGraph:
         total = count_own(node) + here
         if depth != 0:
             under = None if depth is None else depth - 1
-            for part in add_below(node):
-                total += self.checks(part, resource, under, below=True)
-            for parts in choose_below(node):
+            for parts in group_below(node):
                 total += max((self.checks(part, resource, under, below=True) for part in parts), default=0)
         del self._path[key]
         self._known[key] = total
         return total
 
     def _meet_again(self, key: tuple[int, int | None], below: bool) -> None:
-        """A part is reached from itself: by way of a level of the value it is recursive, else it is a loop. The validator ends
-        a loop, but it follows every path through several that meet."""
+        """Note that a part reaches itself: through a level of the value it is recursive, else it is a loop. The validator ends
+        a loop, but follows every path through several that meet."""
         path = list(self._path.items())
         start = next(i for i, (each, _) in enumerate(path) if each == key)
         if below or any(entered for _, entered in path[start + 1 :]):
@@ -177,59 +154,46 @@ class SchemaGraph:
                 yield from part.values()
 
     def _referred(self, reference: str, resource: Any) -> list[Any]:
-        """What a reference within the schema means; nothing where the validator will find nothing either."""
+        """Return the target of a reference within the schema; nothing where the validator will find nothing either."""
         fragment = unquote(reference.removeprefix("#"))
         if fragment and not fragment.startswith("/"):
             return self._anchors.get(fragment, [])
         node = resource
-        for step in fragment.split("/")[1:]:
-            step = step.replace("~1", "/").replace("~0", "~")
-            if isinstance(node, dict) and step in node:
-                node = node[step]
-            elif isinstance(node, list) and step.isdecimal() and int(step) < len(node):
-                node = node[int(step)]
-            else:
-                return []
+        try:
+            for step in fragment.split("/")[1:]:
+                step = step.replace("~1", "/").replace("~0", "~")
+                node = node[int(step)] if isinstance(node, list) else node[step]
+        except (LookupError, ValueError, TypeError):
+            return []
         return [node]
 
 
-def add_below(node: dict[str, Any]) -> Iterator[Any]:
-    """Parts that can all apply to one place below."""
+def group_below(node: dict[str, Any]) -> Iterator[list[Any]]:
+    """Yield the parts for places one level below, in groups of which one part at most applies to one place."""
     for name in (*BELOW, *UNEVALUATED):
         if name in node:
-            yield node[name]
+            yield [node[name]]
     if isinstance(part := node.get("patternProperties"), dict):
-        yield from part.values()
-    if isinstance(part := node.get("items"), dict):
-        yield part
-
-
-def choose_below(node: dict[str, Any]) -> Iterator[list[Any]]:
-    """Parts of which one at most applies to one place below."""
+        yield from ([each] for each in part.values())
     if isinstance(part := node.get("properties"), dict):
         yield list(part.values())
-    for name in ("prefixItems", "items"):
-        if isinstance(part := node.get(name), list):
-            yield part
+    for name in ("items", "prefixItems"):
+        part = node.get(name)
+        if isinstance(part, dict | list):
+            yield part if isinstance(part, list) else [part]
 
 
 def count_own(node: dict[str, Any]) -> int:
-    """What a part costs by itself: its own keywords, the data in them, the states of its regular expressions."""
-    cost = 1
-    for name in DATA:
-        if name in node and not isinstance(node[name], str):
-            cost += len(orjson.dumps(node[name])) // 4
-    if isinstance(names := node.get("properties"), dict):
-        cost += len(names)
-    if isinstance(pattern := node.get("pattern"), str):
-        cost += count_states(pattern)
-    if isinstance(names := node.get("patternProperties"), dict):
-        cost += sum(map(count_states, names))
-    return cost
+    """Count what a part costs by itself: its own keywords, the data in them, the states of its regular expressions."""
+    data = [node[name] for name in DATA if name in node and not isinstance(node[name], str)]
+    properties = node.get("properties")
+    cost = 1 + (len(properties) if isinstance(properties, dict) else 0)
+    cost += sum(len(orjson.dumps(value)) // 4 for value in data)
+    return cost + sum(map(count_states, list_own_patterns(node)))
 
 
 def find_objects(value: Any) -> Iterator[dict[str, Any]]:
-    """Every object in a JSON value."""
+    """Yield every object in a JSON value."""
     stack = [value]
     while stack:
         node = stack.pop()
@@ -241,16 +205,17 @@ def find_objects(value: Any) -> Iterator[dict[str, Any]]:
 
 
 def find_patterns(schema: Any) -> Iterator[str]:
-    """Every regular expression that the validator may compile, wherever it stands."""
-    for node in find_objects(schema):
-        if isinstance(pattern := node.get("pattern"), str):
-            yield pattern
-        if isinstance(named := node.get("patternProperties"), dict):
-            yield from named
+    """Yield every regular expression that the validator may compile, at any depth."""
+    return (pattern for node in find_objects(schema) for pattern in list_own_patterns(node))
+
+
+def list_own_patterns(node: dict[str, Any]) -> list[str]:
+    pattern, named = node.get("pattern"), node.get("patternProperties")
+    return [*([pattern] if isinstance(pattern, str) else []), *(named if isinstance(named, dict) else [])]
 
 
 def count_states(pattern: str) -> int:
-    """The size of a regular expression with its counted repetitions written out. What is no expression gets any number."""
+    """Estimate the size of a regular expression with its counted repetitions written out. For an invalid one any number."""
     sizes, last, at = [0], 0, 0
     while at < len(pattern):
         letter = pattern[at]
@@ -275,7 +240,7 @@ def count_states(pattern: str) -> int:
 
 
 def find_class_end(pattern: str, at: int) -> int:
-    """The index of the `]` that closes the class which opens at `at`; the last index where none does."""
+    """Return the index of the `]` that closes the class that opens at `at`; the last index without one."""
     depth = 0
     while at < len(pattern):
         letter = pattern[at]

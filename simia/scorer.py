@@ -1,4 +1,4 @@
-"""The interface of what judges an episode in place of the rules that its task names."""
+"""The interface of a scorer, which judges an episode in place of the rules of its task."""
 
 from __future__ import annotations
 
@@ -13,4 +13,4 @@ class Scorer(Protocol):
     """Judges an episode by its record."""
 
     async def score(self, trajectory: Trajectory, task: Task) -> Reward:
-        """Never raises for infrastructure: the value is None then."""
+        """Score an episode. A failure of infrastructure is not raised: the value is None then."""

@@ -1,8 +1,8 @@
-"""Where prompts, configs and seeds are found: by name in the folders of `SIMIA_PATH`, then among ours; or at an explicit path.
+"""Find prompts, configs and seeds by name in the folders of `SIMIA_PATH`, then among the bundled ones; or at an explicit path.
 
-Ours are in the wheel under `simia/_data`, in a clone at its root. A path is explicit when it begins with `/`, `./`, `../` or
-`~`, or when it exists and is no name of ours: what happens to lie in the working directory never takes the place of a file of
-ours. `kind` is one of `prompts`, `configs`, `seeds`.
+Bundled files are in the wheel under `simia/_data`, in a clone at its root. A path is explicit if it begins with `/`, `./`, `../` or
+`~`, or if it exists and no bundled file has that name: a file in the working directory never replaces a bundled one.
+`kind` is one of `prompts`, `configs`, `seeds`.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ Kind = Literal["prompts", "configs", "seeds"]
 
 
 def data_root() -> Path:
-    """Our own data: inside the wheel, or at the root of a clone; behind a link, where that leads."""
+    """Return the folder of the bundled files: inside the wheel, or at the root of a clone, with links resolved."""
     package = Path(__file__).resolve().parent
     packaged = package / "_data"
     return packaged if packaged.is_dir() else package.parent
 
 
 def cache_root() -> Path:
-    """Models, trainer environments and other things that are made again at will; never inside a clone."""
+    """Return the folder of models, trainer environments and other files that can be made again; never inside a clone."""
     return Path(os.environ.get("SIMIA_CACHE") or Path.home() / ".cache" / "simia")
 
 
 def user_roots() -> list[Path]:
-    """The folders of `SIMIA_PATH`, whose files take the place of ours."""
+    """Return the folders of `SIMIA_PATH`, whose files replace bundled ones."""
     return [Path(p).expanduser() for p in os.environ.get("SIMIA_PATH", "").split(os.pathsep) if p]
 
 
@@ -40,19 +40,19 @@ def resource_roots() -> list[Path]:
 
 
 def looks_like_path(name: str) -> bool:
-    """Whether a name can only be a path: absolute, or beginning with `.` or `~`."""
+    """Check whether a name can only be a path: absolute, or beginning with `.` or `~`."""
     return name.startswith(("./", "../", "~")) or name in (".", "..") or Path(name).is_absolute()
 
 
 def find_named_resource(kind: Kind, name: str | Path) -> Path | None:
-    """The file or folder of that name in `SIMIA_PATH` or among ours."""
+    """Return the file or folder of that name in `SIMIA_PATH` or among the bundled ones."""
     if looks_like_path(str(name)):
         return None
     return next((found for root in resource_roots() if (found := root / kind / name).exists()), None)
 
 
 def find_resource(kind: Kind, name: str | Path) -> Path:
-    """The file or folder of that name, or at that path. Raises `UserError` that lists what there is."""
+    """Return the file or folder of that name, or at that path. Raises `UserError` that lists the known names."""
     if (named := find_named_resource(kind, name)) is not None:
         return named
     given = Path(name).expanduser()
@@ -78,8 +78,8 @@ def suggest_config(given: Path) -> str:
 
 
 def describe_overrides() -> list[str]:
-    """Lines for the first screen: each file of ours that `SIMIA_PATH` replaces, and what lies in the working directory under
-    the name of a file of ours and is not used."""
+    """Describe each bundled file that `SIMIA_PATH` replaces, and each file in the working directory that has the name of a
+    bundled one and is not used."""
     lines, replaced = [], set[str]()
     for root in user_roots():
         found = list_shadowing(root)
@@ -95,21 +95,19 @@ def describe_overrides() -> list[str]:
 
 
 def list_shadowing(root: Path) -> list[str]:
-    """The files (of packs: the folders) under `root` that have the name of one of ours."""
-    ours = data_root()
-    if root.resolve() == ours:
+    """List the files (of packs: the folders) under `root` that have the name of a bundled one."""
+    bundled = data_root()
+    if root.resolve() == bundled:
         return []
-    files = [f"{kind}/{name}" for kind in KINDS for name in list_names(kind, [ours])]
+    files = [f"{kind}/{name}" for kind in KINDS for name in list_names(kind, [bundled])]
     return [name for name in files if os.path.exists(root / name)]
 
 
 def list_names(kind: Kind, within: list[Path] | None = None) -> list[str]:
-    """Every name in `SIMIA_PATH` and among ours, or in these folders alone."""
+    """List every name in `SIMIA_PATH` and among the bundled files, or in these folders alone."""
     found: set[str] = set()
     for root in resource_roots() if within is None else within:
         base = root / kind
-        if not base.is_dir():
-            continue
         if kind == "seeds":
             found |= {p.parent.name for p in base.glob("*/pack.yaml")}
         else:
@@ -122,5 +120,5 @@ TEXT = {".yaml", ".yml", ".j2", ".md", ".txt", ".json", ".css", ".js"}
 
 
 def file_hash(path: Path) -> str:
-    """Short SHA-256 of a file: it travels with everything the file helped to produce."""
+    """Return the short SHA-256 of a file, which is stored with everything that was made with it."""
     return hashlib.sha256(path.read_bytes()).hexdigest()[:16]

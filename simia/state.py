@@ -1,4 +1,4 @@
-"""States as JSON values: what changed between two, and the change applied again.
+"""Compare states as JSON values, and apply their changes.
 
 Evidence of an episode is the change of its state, not the state: a few lines instead of megabytes, and readable. A change
 is `{"path": [...], "old": …, "new": …}`; `old` is absent where a key appears, `new` where it goes. Objects are compared
@@ -15,7 +15,7 @@ JSON = Any
 
 
 def diff_states(old: JSON, new: JSON) -> list[Change]:
-    """Changes that make `new` of `old`, by path; empty when both are equal (1 and 1.0 are; 1 and true are not)."""
+    """List the changes from `old` to `new` by path; empty when both are equal (1 and 1.0 are; 1 and true are not)."""
     found: list[Change] = []
     stack: list[tuple[list[str], JSON, JSON]] = [([], old, new)]
     while stack:
@@ -38,7 +38,7 @@ def diff_states(old: JSON, new: JSON) -> list[Change]:
 
 
 def apply_changes(state: JSON, changes: list[Change]) -> JSON:
-    """The state after `changes`; `state` itself stays as it is. Raises `KeyError` where they do not fit."""
+    """Return the state after `changes`, and leave `state` unchanged. Raises `KeyError` where they do not fit."""
     state = copy.deepcopy(state)
     for change in changes:
         path = change["path"]
@@ -57,7 +57,7 @@ def apply_changes(state: JSON, changes: list[Change]) -> JSON:
 
 
 def merge_patch(state: JSON, patch: JSON) -> JSON:
-    """JSON merge patch (RFC 7386): objects are merged, null removes a key, anything else replaces. Shares what it does not touch."""
+    """Apply a JSON merge patch (RFC 7386): objects are merged, null removes a key, anything else replaces. Unchanged parts are shared."""
     if not isinstance(patch, dict):
         return patch
     merged = dict(state) if isinstance(state, dict) else {}

@@ -1,4 +1,4 @@
-"""What a set of rewards says: mean, pass@k, pass^k, with intervals.
+"""Summarize rewards: mean, pass@k and pass^k, with intervals.
 
 `pass@k`: the chance that at least one of k tries succeeds (Chen et al. 2021); `pass^k`: that all k do (Yao et al. 2024,
 tau-bench), both estimated without bias from n ≥ k tries a task. Intervals are 95 %: of the mean over tasks by bootstrap,
@@ -44,17 +44,16 @@ class RolloutStatistics:
 
 
 def summarize_rewards(rewards: Mapping[str, Sequence[float | None]]) -> RolloutStatistics:
-    """Task id → the rewards of its episodes; None where one was aborted."""
-    known = {task: [r for r in values if r is not None] for task, values in rewards.items()}
-    known = {task: values for task, values in known.items() if values}
-    episodes = sum(len(values) for values in rewards.values())
-    scored = sum(len(values) for values in known.values())
-    tries = min((len(values) for values in known.values()), default=0)
+    """Summarize the rewards of each task's episodes; None stands for an aborted one."""
+    scores = [[reward for reward in values if reward is not None] for values in rewards.values()]
+    known = [values for values in scores if values]
+    episodes, scored = sum(map(len, rewards.values())), sum(map(len, known))
+    tries = min(map(len, known), default=0)
     found = RolloutStatistics(episodes, scored, episodes - scored, len(rewards), tries, None)
     if not known:
         return found
-    found.mean = bootstrap_interval([sum(values) / len(values) for values in known.values()])
-    wins = [(len(values), sum(v >= SUCCESS for v in values)) for values in known.values()]
+    found.mean = bootstrap_interval([sum(values) / len(values) for values in known])
+    wins = [(len(values), sum(value >= SUCCESS for value in values)) for values in known]
     for k in list_pass_ks(tries):
         found.passes[f"pass@{k}"] = bootstrap_interval([estimate_pass_at_k(n, c, k) for n, c in wins])
         if k > 1:
@@ -63,7 +62,7 @@ def summarize_rewards(rewards: Mapping[str, Sequence[float | None]]) -> RolloutS
 
 
 def list_pass_ks(tries: int) -> list[int]:
-    """1, 2, 4, 8, …, and the number of tries itself."""
+    """List 1, 2, 4, 8, …, and the number of tries itself."""
     powers = [2**i for i in range(tries.bit_length()) if 2**i <= tries]
     return sorted({*powers, tries} - {0})
 

@@ -1,4 +1,4 @@
-"""Print text that others wrote: names and errors of packs, replies of models, words of servers.
+"""Print untrusted text: names and errors of packs, replies of models, messages of servers.
 
 Such text may hold control characters that steer a terminal (title, clipboard, colours, a cursor that overwrites earlier lines), and
 marks that turn the direction of writing. All of simia's own output goes through `say` here or through `Terminal` (simia.report.console).
@@ -19,17 +19,17 @@ CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202
 
 
 def clean(text: str) -> str:
-    """The text with each control character replaced by U+FFFD; newlines and tabs stay."""
+    """Replace each control character by U+FFFD; newlines and tabs stay."""
     return CONTROL.sub("\N{REPLACEMENT CHARACTER}", text.replace("\r\n", "\n"))
 
 
 def one_line(text: str) -> str:
-    """The text as one line without control characters."""
+    """Return the text as one line without control characters."""
     return " ".join(clean(" ".join(text.split())).split())
 
 
 def escape_json(text: str) -> str:
-    """A JSON text whose control characters are written as `\\u00XX`, so that it stays the same value."""
+    """Write the control characters of a JSON text as `\\u00XX`, so that its value stays the same."""
     return CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 

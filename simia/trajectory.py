@@ -1,4 +1,4 @@
-"""Trajectory: one episode as a record. Everything that simia makes, reads, checks or exports is one of these.
+"""Trajectory: one episode as a record, which simia makes, reads, checks and exports.
 
 A trajectory holds the system text, the tools, the messages with their calls and results, how it ended, its
 reward and where it came from. Errors are data in it. Its `id` is a hash of the content alone (no times, costs
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, Literal
 
 import orjson
@@ -24,10 +24,14 @@ Role = Literal["system", "user", "assistant", "tool"]
 EndKind = Literal["terminated", "truncated", "aborted"]
 
 
-class ToolCall(BaseModel):
-    """A call by the agent. `raw` holds the arguments' text if and only if it could not be parsed."""
+class Record(BaseModel):
+    """Base of the parts of a trajectory: unknown fields are refused."""
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+
+class ToolCall(Record):
+    """A call by the agent. `raw` holds the arguments' text if and only if it could not be parsed."""
 
     id: str
     """Id that the result's message repeats as `call_id`."""
@@ -41,14 +45,12 @@ class ToolCall(BaseModel):
     """Fields of the dialect that have no field here."""
 
 
-class Message(BaseModel):
+class Message(Record):
     """One message of a conversation. `content` is text, or a list of parts as OpenAI's chat has them; `reasoning` never mixes with it.
 
     An assistant message has text and/or any number of calls, run in order; a `tool` message answers one call
     (`call_id`). `train` is a per-turn loss switch (None: the exporter's rule). `extra` keeps a dialect's unknown fields.
     """
-
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     role: Role
     """Whose message it is."""
@@ -79,10 +81,8 @@ class Message(BaseModel):
         return self.content or ""
 
 
-class End(BaseModel):
+class End(Record):
     """How an episode ended: finished, cut by a limit (still scored), or aborted by infrastructure (never scored)."""
-
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     kind: EndKind = "terminated"
     """`terminated`: finished; `truncated`: cut by a limit, still scored; `aborted`: infrastructure failed, never scored."""
@@ -90,10 +90,8 @@ class End(BaseModel):
     """The reason; None: not known."""
 
 
-class Provenance(BaseModel):
+class Provenance(Record):
     """Where a trajectory came from: enough to find the paid reply again and to redo every later stage."""
-
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     run: str | None = None
     """Id of the run."""
@@ -117,10 +115,8 @@ class Provenance(BaseModel):
     """File and line, or data set, that it was read from."""
 
 
-class Usage(BaseModel):
+class Usage(Record):
     """Tokens as the endpoint counted them. `cached` is the share of `prompt` that it served from a prefix cache."""
-
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     prompt: int = 0
     """Prompt tokens."""
@@ -144,13 +140,11 @@ class Usage(BaseModel):
         )
 
 
-class Trajectory(BaseModel):
+class Trajectory(Record):
     """One episode as a record: system text, tools, messages, ending, reward and origin.
 
     On disk it is a JSON line whose `version` says how to read it.
     """
-
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     version: int = VERSION
     """Version of the stored form."""
@@ -226,7 +220,7 @@ class Trajectory(BaseModel):
 
 
 def select_content(message: Message) -> dict[str, Any]:
-    """What counts of a message for identity: not the made-up call ids, but which call a result answers stays in order."""
+    """Return the part of a message that its identity depends on: without call ids, since results follow their calls in order."""
     return {
         "role": message.role,
         "content": message.content,
@@ -236,7 +230,7 @@ def select_content(message: Message) -> dict[str, Any]:
 
 
 def write_compact_json(value: Any) -> str:
-    """JSON on one line; also where a model wrote an integer beyond 64 bits or half a character."""
+    """Write JSON on one line, also for an integer beyond 64 bits and half a character."""
     try:
         return orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS).decode()
     except TypeError:
@@ -244,7 +238,7 @@ def write_compact_json(value: Any) -> str:
 
 
 def digest(value: Any) -> str:
-    """A stable hash of a JSON value (keys sorted), 32 hex characters."""
+    """Return a stable hash of a JSON value (keys sorted), 32 hex characters."""
     try:
         text = orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
     except TypeError:  # an integer beyond 64 bits, which foreign rows do hold
@@ -252,16 +246,9 @@ def digest(value: Any) -> str:
     return hashlib.blake2b(text, digest_size=16).hexdigest()
 
 
-# Each entry lifts a row of that version to the next one. A fixture of every released version is tested.
-UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
-
-
 def upgrade_row(row: dict[str, Any]) -> dict[str, Any]:
-    """Lift a stored row, step by step, to the present version. Pure; refuses rows from a newer simia."""
+    """Return a stored row in the form of the present version, the only one so far. Raises `UserError` for one of a newer simia."""
     version = row.get("version", VERSION)
     if not isinstance(version, int) or version > VERSION:
         raise UserError(f"this row has trajectory version {version!r}, newer than {VERSION}: upgrade simia to read it")
-    while version < VERSION:
-        row = UPGRADES[version](row)
-        version += 1
     return row

@@ -10,7 +10,8 @@ import pytest
 from pydantic import BaseModel
 
 import simia
-from simia.config import Config, find_models_in
+from simia.config import Config
+from simia.config_errors import find_models_in
 
 PUBLIC = ("simia.exporting.facts", "simia.llm.types", "simia.llm.prices", "simia.formats.base")
 

@@ -10,7 +10,7 @@ import pytest
 import simia
 from simia.config import load_config
 from simia.errors import UserError
-from simia.rollouts.progress import RolloutProgress
+from simia.rollouts.job import RolloutProgress
 from simia.rollouts.settings import RolloutConfig
 from tests.fake_endpoint import FakeEndpoint
 from tests.packs.small import small

@@ -1,10 +1,9 @@
-"""What makes one sample differ from the next: fresh values to start from.
+"""Fresh values for an item's prompt, so that samples of one seed differ.
 
 A model that sees one exemplar many times copies its values (a half-billion one nearly always does). Each item therefore
 gets, for every code, address, number, date or person's name that the exemplar's user says and a call uses, a new one of
-the same shape. (Giving it a
-person's name besides made that model address the user by it, and contradicts policies that say who the user is.)
-All of it derives from the item's own seed number, never from a running stream, so an item is the same on every resume.
+the same shape. (An additional person's name made that model address the user by it, and contradicts policies that say who
+the user is.) All of it derives from the item's own seed number, never from a running stream, so an item is the same on every resume.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ DATE = re.compile(r"^\d{4}-\d{2}-\d{2}")
 
 
 def render_fresh_values(seed: Trajectory, number: int) -> str:
-    """Write a line for the request, empty if the seed has nothing to vary. `number` is the item's own (run seed and ord)."""
+    """Write a line for the request, empty if the seed has nothing to vary. `number` is the item's random number."""
     rng = random.Random(number)
     values = choose_fresh_values(seed, rng, rng.choice(read_lines(PEOPLE)))
     return f"Values: {', '.join(f'{name} {value}' for name, value in values.items())}." if values else ""

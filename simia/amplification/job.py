@@ -1,13 +1,11 @@
-"""What amplification makes of a job: trajectories after seeds, until n are accepted.
+"""The work of an amplification: trajectories like the seeds, until n are accepted.
 
-Items are planned only while accepted, passed and open ones together could still fall short of n, so nothing is bought that cannot be used.
+Items are planned only while accepted, passed and open ones together could still fall short of n, so no reply is paid in vain.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from simia.amplification.scenario_counts import PlanCounts
+from simia.amplification.scenario import PlanCounts
 from simia.amplification.seeds import Seeds
 from simia.amplification.settings import AmplifyConfig
 from simia.amplification.simulate import Ask, SimulationResult, Simulator, trajectory_head
@@ -18,7 +16,7 @@ from simia.jobs.job_protocol import Stop, Verdict
 from simia.jobs.progress import Progress
 from simia.llm.engine import Engine
 from simia.llm.types import Reply, Request, make_reply_key
-from simia.quality.acceptance import Acceptance, Decision, Outcome
+from simia.quality.acceptance import Acceptance, Outcome
 from simia.quality.selection.near_duplicates import NearDuplicateIndex, compute_signature
 
 DUPLICATE_CODES = {Code.DUPLICATE, Code.NEAR_DUPLICATE}
@@ -32,33 +30,26 @@ class AmplificationWork:
         run: Run,
         config: AmplifyConfig,
         seeds: Seeds,
-        asker: Callable[[Item], Ask],
+        ask: Ask,
         *,
         model: str,
         structured: bool,
         may_wait: bool = True,
     ) -> None:
-        """`asker`: how an item's replies are asked for. `may_wait`: whether open items are decided in this session; not for a batch."""
+        """`ask`: sends a request. `may_wait`: whether open items are decided in this session; not for a batch."""
         self.simulator = Simulator(config, seeds, structured=structured, run_id=run.id)
         self.acceptance = Acceptance(config.n, build_near_index(config, seeds))
         self.progress = Progress(run.id, config.n)
-        self._ledger, self._config, self._asker, self._model, self._may_wait = (
-            run.ledger,
-            config,
-            asker,
-            model,
-            may_wait,
-        )
-        self._plans = PlanCounts(config)
+        self._ledger, self._config, self._ask, self._model = run.ledger, config, ask, model
+        self._may_wait = may_wait
+        self._plans = PlanCounts(used=config.prompt.scenarios)
         self._most = config.stop.attempts or 10 * config.n + 50
         self._passed = 0
 
     def wants(self, ord_: int, in_flight: int) -> bool:
         if self._passed + in_flight >= self._config.n or ord_ >= self._most:
             return False
-        return (
-            self._plans.counts(ord_, wait=self._may_wait) is not None
-        )  # else until enough is decided to say what is rare
+        return not self._may_wait or self._plans.is_known(ord_)  # else until enough is decided to say what is rare
 
     def plan(self, ord_: int) -> Item:
         return self.simulator.item(ord_, self._plans.counts(ord_))
@@ -66,21 +57,18 @@ class AmplificationWork:
     def restore(
         self, item: Item, content_hash: str | None, tools: list[str], signature: bytes | None
     ) -> Outcome | None:
-        is_lost = item.status == PASSED and content_hash is None  # the result; its reply is recalled
-        if is_lost or item.status == OPEN or (item.status == FAILED and item.reason in PASSING | FATAL):
+        if is_open(item, content_hash) or (item.status == FAILED and item.reason in PASSING | FATAL):
             return None
-        if content_hash is not None and (item.status == PASSED or item.reason in DUPLICATE_CODES):
-            self._passed += 1
-            return Outcome(content_hash, None, signature, tools)
-        return Outcome(reason=item.reason)
+        outcome = read_outcome(item, content_hash, tools, signature)
+        self._passed += outcome.content_hash is not None
+        return outcome
 
     async def produce(self, item: Item) -> SimulationResult:
-        return await self.simulator.produce(item, self._asker(item), model=self._model)
+        return await self.simulator.produce(item, self._ask, model=self._model)
 
     def conclude(self, item: Item, result: SimulationResult) -> Outcome:
-        write_verdict(item, result)
-        self._passed += item.status == PASSED
         store_result(self._ledger, self.simulator, item, result)
+        self._passed += item.status == PASSED
         return result.outcome()
 
     def decide(self, item: Item, outcome: Outcome | None) -> Verdict:
@@ -90,7 +78,9 @@ class AmplificationWork:
             self._plans.note(decision.outcome.tools)
         elif decision.reason in DUPLICATE_CODES:
             self._passed -= 1
-            reject_duplicate(self._ledger, item, decision)
+            item.status, item.reason = REJECTED, decision.reason
+            item.detail = f"{decision.reason}: {decision.detail or Code.DUPLICATE.meaning}"
+            self._ledger.set_status(item)
         self._plans.decided(item.ord)
         return decision.verdict
 
@@ -105,43 +95,39 @@ class AmplificationWork:
         return Stop("attempts", f"{tried}; raise stop.attempts to go on")
 
 
-def ask_engine(engine: Engine) -> Callable[[Item], Ask]:
-    """An item's replies come from this engine."""
+def ask_engine(engine: Engine) -> Ask:
+    async def ask(item: Item, request: Request, draw: str) -> tuple[Reply, str]:
+        key = make_reply_key(engine.backend.alias, engine.backend.model, request, draw)
+        return await engine.ask(request, item=item.id, draw=draw, key=key), key
 
-    def asker(item: Item) -> Ask:
-        async def ask(request: Request, draw: str) -> tuple[Reply, str]:
-            key = make_reply_key(engine.backend.alias, engine.backend.model, request, draw)
-            return await engine.ask(request, item=item.id, draw=draw, key=key), key
-
-        return ask
-
-    return asker
+    return ask
 
 
-def write_verdict(item: Item, result: SimulationResult) -> None:
-    """Write a result's verdict into its item."""
-    if result.issues:
-        first = result.issues[0]
-        item.status, item.reason, item.detail = REJECTED, str(first.code), str(first)
-    else:
-        item.status, item.reason, item.detail = PASSED, None, None
+def is_open(item: Item, content_hash: str | None) -> bool:
+    """Check whether a stored item has no result: it was not produced, or its result was lost and its reply is recalled."""
+    return item.status == OPEN or (item.status == PASSED and content_hash is None)
+
+
+def read_outcome(item: Item, content_hash: str | None, tools: list[str], signature: bytes | None) -> Outcome:
+    """Return the outcome of a stored item."""
+    if content_hash is not None and (item.status == PASSED or item.reason in DUPLICATE_CODES):
+        return Outcome(content_hash, None, signature, tools)
+    return Outcome(reason=item.reason)
 
 
 def store_result(ledger: Ledger, simulator: Simulator, item: Item, result: SimulationResult) -> None:
+    """Write a result's verdict into its item and store both."""
+    item.status, item.reason, item.detail = PASSED, None, None
+    if result.issues:
+        first = result.issues[0]
+        item.status, item.reason, item.detail = REJECTED, str(first.code), str(first)
     if result.head:
         ledger.head(result.head, lambda: trajectory_head(simulator.by_id[item.spec["seed"]]))
     ledger.conclude(item, result.content_hash, result.body(), tools=result.tools, signature=result.signature)
 
 
-def reject_duplicate(ledger: Ledger, item: Item, decision: Decision) -> None:
-    """Reject a trajectory that repeats an earlier one."""
-    item.status, item.reason = REJECTED, decision.reason
-    item.detail = f"{decision.reason}: {decision.detail or Code.DUPLICATE.meaning}"
-    ledger.set_status(item)
-
-
 def build_near_index(config: AmplifyConfig, seeds: Seeds) -> NearDuplicateIndex | None:
-    """Where near-duplicates are looked for; the seeds are in it first."""
+    """Build the index in which near-duplicates are looked for. It holds the seeds first."""
     if config.select.near is None:
         return None
     index = NearDuplicateIndex(config.select.near)

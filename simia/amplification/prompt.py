@@ -1,6 +1,6 @@
 """Prompt design (paper §2.2): rules, tools with full parameter schemas, policy and form first, then the seed.
 
-Static first (law 7): two prompts for the same pack share everything up to the exemplar, so a prefix cache serves it.
+The static part comes first (law 7): two prompts for the same pack share everything up to the exemplar, so a prefix cache serves it.
 With `shots` > 1 further seeds stand before the exemplar as finished requests, the same for every item of the pack.
 """
 
@@ -66,44 +66,39 @@ class PromptRenderer:
         rules: str = "",
         targeted: bool = False,
     ) -> Prompt:
-        """The prompt for one item. `fixed`: the seeds that every item of this pack shows before its own; `rules`: its suite's;
+        """Render the prompt for one item. `fixed`: the seeds that every item of this pack shows before its own; `rules`: its suite's;
         `targeted`: the hint names what the conversation is to be about, instead of the seed's tools and length."""
         messages: list[dict[str, Any]] = [{"role": "system", "content": self.static(seed, rules)}]
         shown = [other for other in fixed if other is not seed][: max(0, self.settings.shots - 1)]
         for other in shown:
-            request = self._request.render(**describe_request(other), exemplar=None, hint="", targeted=False)
-            messages.append({"role": "user", "content": request})
+            messages.append(self._ask_for(other, exemplar=None, hint="", targeted=False))
             messages.append({"role": "assistant", "content": self.exemplar(other)})
         own = self.exemplar(seed) if self.settings.shots else None
-        request = self._request.render(**describe_request(seed), exemplar=own, hint=hint, targeted=targeted)
-        messages.append({"role": "user", "content": request})
+        messages.append(self._ask_for(seed, exemplar=own, hint=hint, targeted=targeted))
         return Prompt(messages, self.files)
+
+    def _ask_for(self, seed: Trajectory, **values: Any) -> dict[str, Any]:
+        used = list(dict.fromkeys(call.name for _, _, call in seed.calls()))
+        tools = [write_compact_json(tool.flat()) for tool in seed.tools if tool.name in used]
+        text = self._request.render(messages=len(seed.messages), tools_used=used, tools=tools, **values)
+        return {"role": "user", "content": text}
 
     def static(self, seed: Trajectory, rules: str = "") -> str:
         """Render the system message: the same text object for all items with these tools and this policy."""
         key = (seed.system, rules, *(id(tool) for tool in seed.tools))
-        known = self._static.get(key)
-        if known is None:
+        if key not in self._static:
             if len(self._static) >= MOST_KEPT:
                 self._static.clear()
             tools = [write_compact_json(tool.flat()) for tool in seed.tools]
             text = self._system.render(tools=tools, policy=seed.system, form=self._form_text, rules=rules)
-            known = self._static[key] = (text, seed)  # the seed keeps its tools alive, so that their ids stay theirs
-        return known[0]
+            self._static[key] = (text, seed)  # the seed keeps its tools alive, so that their ids stay theirs
+        return self._static[key][0]
 
     def exemplar(self, seed: Trajectory) -> str:
-        known = self._exemplars.get(id(seed))
-        if known is None:
-            known = (render_exemplar(seed, self.form), seed)
-            if len(self._exemplars) < MOST_KEPT:
-                self._exemplars[id(seed)] = known
-        return known[0]
-
-
-def describe_request(seed: Trajectory) -> dict[str, Any]:
-    used = list(dict.fromkeys(call.name for _, _, call in seed.calls()))
-    tools = [write_compact_json(tool.flat()) for tool in seed.tools if tool.name in used]
-    return {"messages": len(seed.messages), "tools_used": used, "tools": tools}
+        text, _ = self._exemplars.get(id(seed)) or (render_exemplar(seed, self.form), seed)
+        if len(self._exemplars) < MOST_KEPT:
+            self._exemplars[id(seed)] = (text, seed)
+        return text
 
 
 def render_exemplar(seed: Trajectory, form: Form) -> str:

@@ -1,30 +1,32 @@
-"""What a sample is about, beyond its values: a manner of speaking, tools that were rare so far, a turn of events.
+"""Plan the scenario of an item: a manner of speaking, tools that are rare among the accepted trajectories, a turn of events.
 
-Left alone, a model that sees one exemplar again and again writes its story again and again. A plan draws from combinations
+Without one, a model that sees the same exemplar many times writes the same story. A plan samples from combinations
 of tools that could occur (the graph of calls that the seeds make one after another, widened by tools whose results hold
-what another takes as an identifier), rare ones first. `plan` is pure: it depends on the item's number and on counts
+what another takes as an identifier), rare ones first. `plan_scenario` is pure: it depends on the item's number and on counts
 that the coordinator takes at fixed places, so a resumed run plans what the first one planned.
 """
 
 from __future__ import annotations
 
+import copy
 import random
 import zlib
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, combinations, pairwise
-from typing import Any
 
 import orjson
 
 from simia import search_path
 from simia.prompts import read_lines
 from simia.quality.grounding import infer_identifiers
+from simia.schema_cost import find_objects
 from simia.trajectory import Trajectory
 
 MOST_TOOLS = 4
 MOST_A_SIZE = 1500  # combinations of one size that are considered; enough for every set of some twenty tools
+STRETCH = 1000  # items that are planned from the same counts
 PLAIN_SHARE = 1 / 3  # share of the items without a twist
 PERSONAS, TWISTS = "scenario/personas.txt", "scenario/twists.txt"
 
@@ -38,44 +40,59 @@ class Scenario:
     twist: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ToolCounts:
     """How often the accepted trajectories used a tool, two tools together, and exactly these tools (in name order)."""
 
-    accepted: int = 0
-    tools: dict[str, int] = field(default_factory=dict)
-    pairs: dict[tuple[str, str], int] = field(default_factory=dict)
-    sets: dict[tuple[str, ...], int] = field(default_factory=dict)
+    tools: Counter[str] = field(default_factory=Counter)
+    pairs: Counter[tuple[str, str]] = field(default_factory=Counter)
+    sets: Counter[tuple[str, ...]] = field(default_factory=Counter)
+
+    def add(self, tools: Sequence[str]) -> None:
+        """Count the tools that one accepted trajectory called."""
+        names = tuple(sorted(set(tools)))
+        self.tools.update(names)
+        self.pairs.update(combinations(names, 2))
+        if 0 < len(names) <= MOST_TOOLS:  # larger ones are never planned, and there could be very many
+            self.sets[names] += 1
 
     def seen(self, tools: Sequence[str]) -> float:
         """Measure how well a combination is covered: by its rarest pair, since two pairs of three do not make the three."""
         names = tuple(sorted(set(tools)))
         if len(names) == 1:  # within larger ones nearly every tool is common; alone it may still be rare
-            return self.sets.get(names, 0) + self.tools.get(names[0], 0) / MOST_TOOLS
-        rarest = min(self.pairs.get(pair, 0) for pair in combinations(names, 2))
-        return max(self.sets.get(names, 0), rarest / 2)
+            return self.sets[names] + self.tools[names[0]] / MOST_TOOLS
+        rarest = min(self.pairs[pair] for pair in combinations(names, 2))
+        return max(self.sets[names], rarest / 2)
 
 
-class AcceptedCoverage:
-    """Counts what was accepted. Tools are told apart by name; feed it in item order."""
+class PlanCounts:
+    """Counts of accepted tools, taken at fixed places, so that a resumed run plans the same items.
 
-    def __init__(self) -> None:
-        self._accepted = 0
-        self._tools: Counter[str] = Counter()
-        self._pairs: Counter[tuple[str, str]] = Counter()
-        self._sets: Counter[tuple[str, ...]] = Counter()
+    Items come in stretches of `STRETCH`. Each is planned from what was accepted up to the end of the stretch before the previous one. A
+    stretch is longer than what is in flight, so this is nearly always known in time.
+    """
+
+    def __init__(self, *, used: bool) -> None:
+        """`used`: whether items are planned from the counts at all."""
+        self._used = used
+        self._latest = ToolCounts()
+        self._taken = [ToolCounts(), ToolCounts()]  # by stretch
 
     def note(self, tools: Sequence[str]) -> None:
-        """Count the tools that one accepted trajectory called."""
-        names = tuple(sorted(set(tools)))
-        self._accepted += 1
-        self._tools.update(names)
-        self._pairs.update(combinations(names, 2))
-        if 0 < len(names) <= MOST_TOOLS:  # larger ones are never planned, and there could be very many
-            self._sets[names] += 1
+        if self._used:
+            self._latest.add(tools)
 
-    def snapshot(self) -> ToolCounts:
-        return ToolCounts(self._accepted, dict(self._tools), dict(self._pairs), dict(self._sets))
+    def decided(self, ord_: int) -> None:
+        if self._used and (ord_ + 1) % STRETCH == 0:
+            self._taken.append(copy.deepcopy(self._latest))
+
+    def is_known(self, ord_: int) -> bool:
+        """Check whether enough is decided for the counts of an item."""
+        return not self._used or ord_ // STRETCH < len(self._taken)
+
+    def counts(self, ord_: int) -> ToolCounts:
+        """Return the counts for an item; the latest ones while its own are not known."""
+        return self._taken[min(ord_ // STRETCH, len(self._taken) - 1)]
 
 
 class CallGraph:
@@ -108,10 +125,9 @@ class CallGraph:
 
     def combinations(self, tools: tuple[str, ...]) -> list[tuple[str, ...]]:
         """List one to four of these tools, each reachable from a first one through the others; smallest first."""
-        known = self._combinations.get(tools)
-        if known is None:
-            known = self._combinations[tools] = list(self._grown(tools))
-        return known
+        if tools not in self._combinations:
+            self._combinations[tools] = list(self._grown(tools))
+        return self._combinations[tools]
 
     def _grown(self, tools: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
         place = {name: i for i, name in enumerate(tools)}
@@ -154,7 +170,7 @@ def plan_scenario(seed: Trajectory, counts: ToolCounts, number: int, graph: Call
 
 
 def render_scenario(scenario: Scenario) -> str:
-    """The hint for a prompt."""
+    """Write the hint for a prompt."""
     parts = [f"The user {scenario.persona}."]
     if scenario.tools:
         parts.append(f"Calls, in whatever order fits: {', '.join(scenario.tools)}.")
@@ -173,15 +189,6 @@ def to_singular(name: str) -> str:
 def find_field_names(text: str) -> set[str]:
     """Return every field name in a result, at any depth."""
     try:
-        stack: list[Any] = [orjson.loads(text)]
+        return {name for node in find_objects(orjson.loads(text)) for name in node}
     except orjson.JSONDecodeError:
         return set()
-    found: set[str] = set()
-    while stack:
-        value = stack.pop()
-        if isinstance(value, dict):
-            found |= value.keys()
-            stack += value.values()
-        elif isinstance(value, list):
-            stack += value
-    return found

@@ -1,29 +1,38 @@
-"""Seeds from packs and from files, pre-filtered, in the order in which items use them.
+"""Read seeds from packs and files, filter them by rules and by a model (paper §2.2), and arrange them in the order of items.
 
-Packs take turns, so that a small run sees all of them; what was refused, and why, is kept for the report.
+Packs take turns, so that a small run uses all of them. Refused seeds are kept with their reasons, for the report.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
-from pathlib import Path
 
 from simia import formats, search_path
-from simia.amplification.settings import SeedSettings
+from simia.amplification.settings import AmplifyConfig, SeedSettings
 from simia.errors import Issue, UserError
+from simia.jobs import Run
+from simia.llm.backends import find_price, open_backend
+from simia.llm.engine import BudgetReached, Engine
+from simia.llm.types import ModelBackend
 from simia.pack import Pack
 from simia.quality.check import Checks
 from simia.quality.grounding import Identifiers, infer_identifiers
+from simia.quality.judging.judge_reply import Verdict
+from simia.quality.judging.prefilter import judge_seeds_by_llm
 from simia.quality.seed_filter import filter_seeds, filter_storable, hash_tools
 from simia.tool import ToolSpec
 from simia.trajectory import Trajectory, digest
 
+META = "prefilter"  # the stored verdicts: a resume keeps the same seeds, also those that a failing judge gave no verdict on
+
 
 @dataclass(slots=True)
 class RefusedSeed:
-    """A seed that is not used. `name` is its task id, or file and line."""
+    """A seed that is not used. `name` is its task id, or FILE:LINE."""
 
     name: str
     issues: list[Issue]
@@ -43,39 +52,34 @@ class Seeds:
     def digest(self) -> str:
         return digest([seed.id for seed in self.order])
 
-    def licences(self) -> list[str]:
-        return sorted({seed.provenance.licence or "unknown" for seed in self.order})
-
 
 def load_seed_packs(settings: SeedSettings, checks: Checks) -> Seeds:
     """Read, filter and order the seeds. Raises `UserError` when none is left."""
-    groups: dict[str, list[Trajectory]] = {}
-    seeds = Seeds()
+    groups: dict[str, list[Trajectory]] = defaultdict(list)
+    refused: list[RefusedSeed] = []
     for name in settings.packs:
-        pack, refused = read_pack(name, settings.dialect)
-        seeds.refused += refused
-        seeds.read += len(refused)
-        groups[pack.name] = groups.get(pack.name, []) + pack.seeds
-    return arrange_seeds(seeds, groups, settings, checks)
+        pack, bad_rows = read_pack(name, settings.dialect)
+        refused += bad_rows
+        groups[pack.name] += pack.seeds
+    return arrange_seeds(groups, settings, checks, refused)
 
 
 def take_seeds(given: Sequence[Trajectory], settings: SeedSettings, checks: Checks) -> Seeds:
     """Take seeds that the caller holds in memory."""
-    groups: dict[str, list[Trajectory]] = {}
-    shared = SharedParts()
-    for i, seed in enumerate(map(shared, given), start=1):
-        named = seed if seed.task_id else seed.model_copy(update={"task_id": f"seed-{i}"})
-        groups.setdefault(seed.pack or "seeds", []).append(named)
-    return arrange_seeds(Seeds(), groups, settings, checks)
+    groups: dict[str, list[Trajectory]] = defaultdict(list)
+    for i, seed in enumerate(map(SharedParts(), given), start=1):
+        groups[seed.pack or "seeds"].append(seed.model_copy(update={"task_id": seed.task_id or f"seed-{i}"}))
+    return arrange_seeds(groups, settings, checks, [])
 
 
-def arrange_seeds(seeds: Seeds, groups: dict[str, list[Trajectory]], settings: SeedSettings, checks: Checks) -> Seeds:
+def arrange_seeds(
+    groups: Mapping[str, list[Trajectory]], settings: SeedSettings, checks: Checks, refused: list[RefusedSeed]
+) -> Seeds:
+    seeds = Seeds(refused=refused, read=len(refused) + sum(map(len, groups.values())))
     for name, group in groups.items():
-        seeds.read += len(group)
-        group, unkept = filter_storable(group[: settings.limit])
-        kept, refused = filter_seeds(group, checks)
-        refused = unkept + refused
-        seeds.refused += [RefusedSeed(seed.task_id or seed.id, issues) for seed, issues in refused]
+        storable, unstorable = filter_storable(group[: settings.limit])
+        kept, unsound = filter_seeds(storable, checks)
+        seeds.refused += [RefusedSeed(seed.task_id or seed.id, issues) for seed, issues in unstorable + unsound]
         seeds.identifiers[name] = infer_identifiers([tool for seed in kept for tool in seed.tools], kept)
         if settings.max_messages:
             kept = [seed for seed in kept if len(seed.messages) <= settings.max_messages]
@@ -84,7 +88,8 @@ def arrange_seeds(seeds: Seeds, groups: dict[str, list[Trajectory]], settings: S
     turns = zip_longest(*seeds.groups.values())
     seeds.order = [seed for turn in turns for seed in turn if seed is not None]
     if not seeds.order:
-        why = f"; the first was refused: {seeds.refused[0].issues[0]}" if seeds.refused else ""
+        first = next(iter(seeds.refused), None)
+        why = f"; the first was refused: {first.name}: {first.issues[0]}" if first else ""
         raise UserError(f"no seed is left of {seeds.read} read from {', '.join(groups) or 'nothing'}{why}")
     return seeds
 
@@ -93,18 +98,18 @@ def remove_seeds(seeds: Seeds, refused: dict[str, list[Issue]]) -> Seeds:
     """Return the seeds less those refused by id. Identifiers stay as inferred from all seeds."""
     if not refused:
         return seeds
-    gone = {id(seed): seed for seed in seeds.order if seed.id in refused}
-    groups = {name: [seed for seed in group if id(seed) not in gone] for name, group in seeds.groups.items()}
-    order = [seed for seed in seeds.order if id(seed) not in gone]
+    groups = {name: [seed for seed in group if seed.id not in refused] for name, group in seeds.groups.items()}
+    gone = [seed for seed in seeds.order if seed.id in refused]
+    order = [seed for seed in seeds.order if seed.id not in refused]
     if not order:
         raise UserError(f"the judge refused all {len(gone)} seeds; the first: {next(iter(refused.values()))[0]}")
-    told = [RefusedSeed(seed.task_id or seed.id, refused[seed.id]) for seed in gone.values()]
+    told = [RefusedSeed(seed.task_id or seed.id, refused[seed.id]) for seed in gone]
     left = {name: group for name, group in groups.items() if group}
     return Seeds(order, left, seeds.identifiers, seeds.refused + told, seeds.read)
 
 
 class SharedParts:
-    """Tools and system texts that many seeds have in common, as one object each.
+    """Keep one object of the tools and system texts that many seeds have in common.
 
     Five thousand rows that each carry thirteen tools would otherwise be most of a run's memory; and what is made once for a
     set of tools (schemas, the static prompt) is found again by its identity.
@@ -112,12 +117,11 @@ class SharedParts:
 
     def __init__(self) -> None:
         self._tools: dict[str, list[ToolSpec]] = {}
-        self._systems: dict[str, str] = {}
+        self._systems: dict[str | None, str | None] = {}
 
     def __call__(self, seed: Trajectory) -> Trajectory:
         tools = self._tools.setdefault(hash_tools(seed), seed.tools)
-        system = self._systems.setdefault(seed.system, seed.system) if seed.system else seed.system
-        return seed.model_copy(update={"tools": tools, "system": system})
+        return seed.model_copy(update={"tools": tools, "system": self._systems.setdefault(seed.system, seed.system)})
 
 
 def read_pack(name: str, dialect: str | None) -> tuple[Pack, list[RefusedSeed]]:
@@ -131,9 +135,46 @@ def read_pack(name: str, dialect: str | None) -> tuple[Pack, list[RefusedSeed]]:
     pack, refused = Pack(name=path.stem), []
     for number, row in enumerate(formats.read(path, dialect), start=1):
         if isinstance(row, Trajectory):
-            task = row.task_id or f"{Path(path).stem}-{number}"
-            named = row.model_copy(update={"pack": row.pack or pack.name, "task_id": task})
-            pack.seeds.append(shared(named))
+            named = {"pack": row.pack or pack.name, "task_id": row.task_id or f"{path.stem}-{number}"}
+            pack.seeds.append(shared(row.model_copy(update=named)))
         else:
-            refused.append(RefusedSeed(f"{path.name}, line {row.line}", [Issue(code=row.code, detail=row.detail)]))
+            refused.append(RefusedSeed(f"{path.name}:{row.line}", [Issue(code=row.code, detail=row.detail)]))
     return pack, refused
+
+
+async def judge_seeds(run: Run, config: AmplifyConfig, seeds: Seeds, backend: ModelBackend) -> Seeds:
+    """Return the seeds that passed. Raises `UserError` if the judge gave no verdict at all, or nothing is left."""
+    if config.prefilter.enabled and run.ledger.meta(META) is None:
+        verdicts = await ask_judge(run, config, seeds, backend)
+        first = verdicts[0]
+        if all(verdict.error is not None for verdict in verdicts):
+            raise UserError(
+                f"the judge of the seeds gave no verdict ({first.error}: {first.detail}): see prefilter.llm"
+            )
+        rows = [verdict.model_dump(mode="json", exclude={"votes"}) for verdict in verdicts]
+        run.ledger.set_meta(META, {seed.id: row for seed, row in zip(seeds.order, rows, strict=True)}, twice=True)
+    return keep_judged_seeds(run, seeds)
+
+
+def keep_judged_seeds(run: Run, seeds: Seeds) -> Seeds:
+    """Remove the seeds that this run's judge refused, by the stored verdicts."""
+    known = run.ledger.meta(META) or {}
+    verdicts = {seed_id: Verdict.model_validate(row) for seed_id, row in known.items()}
+    return remove_seeds(seeds, {seed_id: each.issues for seed_id, each in verdicts.items() if each.passed is False})
+
+
+async def ask_judge(run: Run, config: AmplifyConfig, seeds: Seeds, backend: ModelBackend) -> list[Verdict]:
+    own = config.prefilter.llm
+    async with contextlib.AsyncExitStack() as stack:
+        if own is not None:
+            backend = open_backend(own)
+            stack.push_async_callback(backend.close)
+            await backend.start()
+        engine = Engine(backend, run.ledger, config.limits, find_price(own or config.llm))
+        stack.callback(engine.gate.close)
+        engine.stats.usage, _ = run.ledger.spent()
+        engine.stats.answered = engine.stats.sent = run.ledger.answered_count()
+        try:
+            return await judge_seeds_by_llm(seeds.order, config.prefilter, engine)
+        except BudgetReached as reached:
+            raise UserError(f"while the seeds were judged: {reached}") from None

@@ -1,57 +1,114 @@
-"""One session of an amplification, from config to stop, for the command, the Python API and resumes."""
+"""Amplify seeds from config to stop: `simia.amplify`, the session of a new run, and the session of a resume."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Unpack
 
+from simia import terminal
 from simia.amplification import scenario
 from simia.amplification.job import AmplificationWork, ask_engine
-from simia.amplification.judged_seeds import judge_seeds
-from simia.amplification.seeds import Seeds, load_seed_packs, take_seeds
+from simia.amplification.seeds import Seeds, judge_seeds, load_seed_packs, take_seeds
 from simia.amplification.settings import AmplifyConfig
-from simia.amplification.simulate import Simulator
-from simia.config import assign_setting, parse_config
+from simia.amplification.simulate import Simulator, choose_suite
+from simia.config import apply_settings, assign_setting, merge_sections, parse_config, read_config_file
+from simia.errors import require_type
 from simia.garbage_collection import collect_rarely
 from simia.jobs import Run
-from simia.jobs.coordinator import Coordinator, stop_on_signals
-from simia.jobs.job_protocol import Stop
+from simia.jobs.coordinator import Coordinator
 from simia.jobs.progress import Progress
-from simia.jobs.run import iterate_accepted, save_config
-from simia.llm.backends import find_price, open_backend
+from simia.jobs.run_session import OpenRun, SessionOptions, SessionResult, continue_run, coordinate, reopen_run
+from simia.llm.backends import LLMSettings, attach_client, find_price, open_backend, read_llm
 from simia.llm.budget import share_budget
 from simia.llm.engine import Engine
 from simia.llm.types import DeferredBackend, ModelBackend
 from simia.prompts import read_prompt
-from simia.quality import suites
 from simia.quality.judging.rubric import Rubric
 from simia.trajectory import Trajectory
 
-Say = Callable[[str], None]
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI
+
 OnProgress = Callable[[Progress], None]
 
 
 @dataclass(slots=True)
-class Amplified:
-    """The result of a session: the run's folder, why it stopped, the last figures."""
+class Amplified(SessionResult):
+    """The result of an amplification: the run's folder, the reason why it stopped, the last figures."""
 
-    folder: Path
-    stop: Stop
     progress: Progress
 
-    @property
-    def run_id(self) -> str:
-        return self.folder.name
 
-    def trajectories(self, *, partial: bool = False) -> Iterator[Trajectory]:
-        """The accepted trajectories of the run, in order.
+async def amplify(
+    seeds: str | Path | Sequence[str | Path] | Sequence[Trajectory] | None = None,
+    *,
+    llm: str | Mapping[str, Any] | LLMSettings | AsyncOpenAI | None = None,
+    n: int | None = None,
+    config: str | Path | None = None,
+    runs: str | Path = "runs",
+    name: str | None = None,
+    settings: Mapping[str, Any] | None = None,
+    on_progress: OnProgress | None = None,
+) -> Amplified:
+    """Amplify seeds into n validated trajectories (Simia-SFT, https://arxiv.org/abs/2511.01824 §2.2).
 
-        Raises `UserError` unless the run is complete; `partial`: take what there is.
-        """
-        return iterate_accepted(self.folder, partial=partial)
+    Every reply is stored before it is used, so that a run that was stopped or killed can be resumed
+    (`simia runs resume`) without asking for anything twice.
+
+    Args:
+        seeds: Packs or files of trajectories by name or path, or trajectories. None: those that the config names.
+        llm: The model: its name at an OpenAI-compatible endpoint, `"embedded"` (a small model on this machine), an `llm:`
+            section as a mapping (`{"kind": "openai", "model": "gpt-5-mini"}`) or as settings, or an `openai.AsyncOpenAI`, with
+            the model's name in `settings` as `llm.model`. A client's key is kept nowhere.
+        n: How many accepted trajectories to stop at. None: as the config says.
+        config: The config to start from, by name or path. None: `amplify/quickstart` for the embedded model, else
+            `amplify/default`.
+        runs: The folder in which the run's folder is made.
+        name: The run's id. None: one is made up from the time.
+        settings: Any further setting by its dotted name, such as `{"limits.max_cost": 20}`; `simia config amplify`
+            lists them.
+        on_progress: Is called with the present figures while the run works.
+
+    Returns:
+        The run's folder, the reason why it stopped, its figures, and its `trajectories()`.
+
+    Raises:
+        UserError: Something must be changed by the caller: a setting, a seed file, a key. Everything else, such as an
+            endpoint that fails, is no exception but the reason in `stop`.
+
+    Example:
+        ```python
+        made = await simia.amplify("my_seeds.jsonl", llm={"kind": "openai", "model": "gpt-5-mini"}, n=1000)
+        print(made.run_id, made.stop.kind)
+        for trajectory in made.trajectories(partial=True):
+            print(trajectory.id, len(trajectory.messages))
+        ```
+    """
+    if seeds is not None:
+        require_type("seeds", seeds, str, Path, Sequence)
+    section = read_llm(llm)
+    base = config or ("amplify/default" if section.get("kind", "embedded") != "embedded" else "amplify/quickstart")
+    data = read_config_file(base)
+    if section:
+        data["llm"] = merge_sections(data.get("llm", {}), section)
+    apply_settings(data, settings)
+    if n is not None:
+        data["n"] = n
+    given: list[Trajectory] | None = None
+    if isinstance(seeds, str | Path):
+        seeds = [seeds]
+    if seeds is not None:
+        given = [seed for seed in seeds if isinstance(seed, Trajectory)]
+        if len(given) < len(seeds):
+            assign_setting(data, ["seeds", "packs"], [str(seed) for seed in seeds])
+            given = None
+    parsed = parse_config(AmplifyConfig, data, where=str(base))
+    attach_client(parsed.llm, llm)
+    return await start_amplification(parsed, given=given, runs=Path(runs), name=name, on_progress=on_progress)
 
 
 async def start_amplification(
@@ -60,18 +117,11 @@ async def start_amplification(
     given: Sequence[Trajectory] | None = None,
     runs: Path = Path("runs"),
     name: str | None = None,
-    say: Say = print,
-    on_progress: OnProgress | None = None,
-    handle_signals: bool = False,
+    **options: Unpack[SessionOptions],
 ) -> Amplified:
     """Start a run and work on it until n are accepted or a stop. `given`: seeds held in memory, instead of the config's."""
-    seeds = load_seeds(config, given)
-    async with open_model(config, say) as backend:
-        run = Run.create(runs, config, name=name, facts=collect_facts(config, seeds, backend))
-        try:
-            return await work_on_amplification(run, config, seeds, backend, on_progress, handle_signals)
-        finally:
-            run.close()
+    open_run: OpenRun = lambda facts: Run.create(runs, config, name=name, facts=facts)  # noqa: E731
+    return await work_on_amplification(config, given, open_run, **options)
 
 
 async def resume_amplification(
@@ -79,64 +129,61 @@ async def resume_amplification(
     *,
     runs: Path = Path("runs"),
     changes: dict[str, Any] | None = None,
-    given: Sequence[Trajectory] | None = None,
-    say: Say = print,
-    on_progress: OnProgress | None = None,
-    handle_signals: bool = False,
+    **options: Unpack[SessionOptions],
 ) -> Amplified:
     """Continue a run. `changes` (dotted names) may touch operational settings: n, limits, stop."""
-    run = Run.open(runs, run_id)
-    try:
-        if run.found is not None and run.found.findings:
-            say(f"note: {run.found}")
-        config = read_saved_config(run, changes)
-        seeds = load_seeds(config, given)
-        async with open_model(config, say) as backend:
-            run.refuse_other_identity(config, collect_facts(config, seeds, backend))
-            save_config(run.folder, config)
-            return await work_on_amplification(run, config, seeds, backend, on_progress, handle_signals)
-    finally:
-        run.close()
+    with reopen_run(AmplifyConfig, runs, run_id, changes, say=options.get("say", terminal.say)) as (run, config):
+        return await work_on_amplification(config, None, partial(continue_run, run, config), **options)
 
 
-def read_saved_config(run: Run, changes: dict[str, Any] | None = None) -> AmplifyConfig:
-    """Return the config that a run was made with, with operational changes applied."""
-    run.refuse_rollouts("this")
-    data = run.saved_config()
-    for dotted, value in (changes or {}).items():
-        assign_setting(data, dotted.split("."), value)
-    return parse_config(AmplifyConfig, data, where=f"run {run.id}")
+async def work_on_amplification(
+    config: AmplifyConfig,
+    given: Sequence[Trajectory] | None,
+    open_run: OpenRun,
+    *,
+    say: Callable[[str], None] = terminal.say,
+    on_progress: Callable[[Any], None] | None = None,
+    handle_signals: bool = False,
+) -> Amplified:
+    """Load the seeds, start the model, open the run, and work on it until it stops."""
+    seeds = load_seeds(config, given)
+    async with contextlib.AsyncExitStack() as stack:
+        backend = open_backend(config.llm, say=say)
+        await backend.start()
+        stack.push_async_callback(backend.close)
+        run = stack.enter_context(contextlib.closing(open_run(collect_facts(config, seeds, backend))))
+        seeds = await judge_seeds(run, config, seeds, backend)
+        store_seeds(run, seeds)
+        engine = Engine(backend, run.ledger, config.limits, find_price(config.llm))
+        stack.callback(engine.gate.close)
+        spent, attempts = run.ledger.spent()
+        share_budget([engine], spent, sent=sum(attempts.values()), answered=run.ledger.answered_count())
+        ask, can_wait = ask_engine(engine), not isinstance(backend, DeferredBackend)
+        work = AmplificationWork(
+            run, config, seeds, ask, model=backend.model, structured=backend.structured, may_wait=can_wait
+        )
+        job = Coordinator(run, work, [engine], work.progress, config.stop, on_progress=on_progress)
+        with collect_rarely():
+            stop = await coordinate(job, handle_signals=handle_signals)
+        return Amplified(run.folder, stop, work.progress)
 
 
-def load_seeds(config: AmplifyConfig, given: Sequence[Trajectory] | None) -> Seeds:
+def load_seeds(config: AmplifyConfig, given: Sequence[Trajectory] | None = None) -> Seeds:
+    """Load the seeds that the config names; `given`: seeds held in memory, instead of these."""
     if given is not None:
         return take_seeds(given, config.seeds, config.checks)
     return load_seed_packs(config.seeds, config.checks)
 
 
-@contextlib.asynccontextmanager
-async def open_model(config: AmplifyConfig, say: Say) -> AsyncIterator[ModelBackend]:
-    """Open the model's back end and close it at the end."""
-    backend = open_backend(config.llm, say=say)
-    await backend.start()
-    try:
-        yield backend
-    finally:
-        await backend.close()
-
-
 def collect_facts(config: AmplifyConfig, seeds: Seeds, backend: ModelBackend) -> dict[str, Any]:
-    """Return what identifies a run beyond its config: the contents of the seeds and prompts that it names, and the model."""
+    """Return what identifies a run beyond its config: the model, and the contents of the seeds and prompts."""
+    chosen = {choose_suite(config, seed) for seed in seeds.order}
     files = [config.prompt.system, config.prompt.request, "amplify/form_json.md", "amplify/form_tagged.md"]
-    prompts = {name: read_prompt(name)[1] for name in files}
+    prompts = {name: read_prompt(name)[1] for name in [*files, *(suite.rules for suite in chosen)]}
     if config.prompt.scenarios:
         prompts |= scenario.hash_scenario_files()
     if config.prefilter.enabled:
         prompts |= Rubric(config.prefilter).files
-    for suite in {
-        suites.detect_suite(seed) if config.suite == "auto" else suites.get_suite(config.suite) for seed in seeds.order
-    }:
-        prompts[suite.rules] = read_prompt(suite.rules)[1]
     return {
         "model": backend.model,
         "alias": backend.alias,
@@ -147,51 +194,17 @@ def collect_facts(config: AmplifyConfig, seeds: Seeds, backend: ModelBackend) ->
 
 
 def store_seeds(run: Run, seeds: Seeds) -> None:
-    """Keep the seeds with the run, for reports and data cards."""
-    ids = [seed.id for seed in seeds.order]
-    run.ledger.set_seeds(list(zip(ids, seeds.order, strict=True)))
-    refused = [{"name": r.name, "issues": [str(issue) for issue in r.issues]} for r in seeds.refused]
+    """Store the seeds with the run, for reports and data cards."""
+    rows = [(seed.id, seed) for seed in seeds.order]
+    run.ledger.set_seeds(rows)
     used = [
-        {"id": id_, "task": seed.task_id, "pack": seed.pack, "licence": seed.provenance.licence}
-        for id_, seed in zip(ids, seeds.order, strict=True)
+        {"id": id_, "task": seed.task_id, "pack": seed.pack, "licence": seed.provenance.licence} for id_, seed in rows
     ]
+    refused = [{"name": r.name, "issues": [str(issue) for issue in r.issues]} for r in seeds.refused]
     run.ledger.set_meta("seeds", {"read": seeds.read, "used": used, "refused": refused})
 
 
-async def work_on_amplification(
-    run: Run,
-    config: AmplifyConfig,
-    seeds: Seeds,
-    backend: ModelBackend,
-    on_progress: OnProgress | None,
-    handle_signals: bool,
-) -> Amplified:
-    seeds = await judge_seeds(run, config, seeds, backend)
-    store_seeds(run, seeds)
-    engine = Engine(backend, run.ledger, config.limits, find_price(config.llm))
-    spent, attempts = run.ledger.spent()
-    share_budget([engine], spent, sent=sum(attempts.values()), answered=run.ledger.answered_count())
-    work = AmplificationWork(
-        run,
-        config,
-        seeds,
-        ask_engine(engine),
-        model=backend.model,
-        structured=backend.structured,
-        may_wait=not isinstance(backend, DeferredBackend),
-    )
-    try:
-        job = Coordinator(run, work, [engine], work.progress, config.stop, on_progress=on_progress)
-        with collect_rarely(), stop_on_signals(job) if handle_signals else contextlib.nullcontext():
-            stop = await job.run()
-        return Amplified(run.folder, stop, work.progress)
-    finally:
-        engine.gate.close()
-
-
-def open_preview(config: AmplifyConfig, *, structured: bool | None = None) -> tuple[Simulator, Seeds]:
-    """Return everything but the model, for `--dry-run`. `structured`: whether the back end can constrain replies; asked of it when None."""
-    seeds = load_seeds(config, None)
-    if structured is None:
-        structured = open_backend(config.llm, say=lambda _: None).structured
-    return Simulator(config, seeds, structured=structured), seeds
+def open_preview(config: AmplifyConfig) -> tuple[Simulator, Seeds]:
+    """Return everything but the model, for `--dry-run`."""
+    seeds = load_seeds(config)
+    return Simulator(config, seeds, structured=open_backend(config.llm, say=lambda _: None).structured), seeds

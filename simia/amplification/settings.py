@@ -1,4 +1,4 @@
-"""Settings of an amplification: what `configs/amplify/*.yaml` holds. A string under each field says what it does."""
+"""Settings of an amplification, as in `configs/amplify/*.yaml`."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ class EpisodeBar:
         return self
 
     def __call__(self, progress: object) -> None:
-        from simia.rollouts.progress import RolloutProgress
+        from simia.rollouts.job import RolloutProgress
 
         assert isinstance(progress, RolloutProgress)
         mean = "" if progress.mean is None else f"mean reward {progress.mean:.3f}"

@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from simia.envs.episode import Episode, EpisodeLimits, Sample, Step
 from simia.envs.users import LLMUser, UserMaker
 from simia.envs.worlds.world import Backend
-from simia.errors import Aborted
+from simia.errors import Aborted, require_type
 from simia.pack import Pack
 from simia.scorer import Scorer
 from simia.task import Task
@@ -58,6 +58,7 @@ class Environment:
         from those of other episodes. Raises `UserError` for a task that does not exist or cannot be set up; lost infrastructure
         gives an aborted episode.
         """
+        require_type("task", task, Task, str)
         task = self.pack.task(task) if isinstance(task, str) else task
         try:
             world = await self.backend.open(task, seed=seed, group=group)

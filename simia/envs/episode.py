@@ -20,7 +20,7 @@ from simia.envs.rewards import score_trajectory
 from simia.envs.users import EpisodeView, NoUser, User, UserStop
 from simia.envs.worlds.arguments import make_failure, make_recordable, refuse_call
 from simia.envs.worlds.world import Backend, ToolResult, World
-from simia.errors import Aborted, Code, Issue
+from simia.errors import Aborted, Code, Issue, require_type
 from simia.pack import Pack
 from simia.reward import Reward
 from simia.scorer import Scorer
@@ -166,6 +166,7 @@ class Episode:
 
         Raises `ValueError` for a message that is not the assistant's or an episode that has ended.
         """
+        require_type("action", action, Message)
         if self.end is not None:
             raise ValueError(f"the episode has ended ({self.end.kind}): reset a new one")
         if action.role != "assistant":

@@ -36,7 +36,7 @@ from simia.envs.users import USERS, LLMUser, UserMaker
 from simia.envs.worlds import executable, simulated
 from simia.envs.worlds.pair import PairBackend, make_mixed_backend, make_shadow_backend
 from simia.envs.worlds.world import Backend
-from simia.errors import UserError
+from simia.errors import UserError, require_type
 from simia.jobs import Store
 from simia.llm.backends import LLMSettings, attach_client, read_llm
 from simia.llm.budget import SharedBudget
@@ -92,6 +92,7 @@ async def open_environment(
 
     Raises `UserError` for what must be changed first, such as an unknown setting or code that does not load.
     """
+    require_type("source", source, EnvironmentConfig, Mapping, Pack, str, Path)
     if llm is not None:
         settings["llm"] = read_llm(llm)
     if isinstance(user, str):

@@ -1,12 +1,13 @@
-"""What a rollout makes of a job: every sample of every task is an item, an episode its result, a trajectory with a reward what is stored.
+"""The work of a rollout: every sample of every task is an item, its result an episode, stored as a trajectory with a reward.
 
-A killed rollout continues where it was: finished episodes stay, an interrupted one is played again from the stored replies (its samples
+A killed rollout resumes: finished episodes stay, an interrupted one is played again from the stored replies (its samples
 are named by item and turn, the environment is deterministic) until it reaches a request that was not asked yet.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
 from typing import Any
 
 from simia.envs.environment import Environment, Episode
@@ -17,12 +18,32 @@ from simia.envs.play.player import play
 from simia.errors import Aborted, Code, UserError
 from simia.jobs import FAILED, PASSED, REJECTED, Item, Run
 from simia.jobs.job_protocol import Stop, Verdict
+from simia.jobs.progress import Progress
 from simia.llm.engine import BudgetReached, Engine
 from simia.quality.exact_duplicates import hash_content
-from simia.rollouts.progress import RolloutProgress
+from simia.reward import Reward
 from simia.rollouts.settings import RolloutConfig
 from simia.task import Task
 from simia.trajectory import Trajectory, digest
+
+
+@dataclass(slots=True)
+class RolloutProgress(Progress):
+    """The figures of a running rollout: those of every job, and rewards."""
+
+    rewards: defaultdict[str, list[float | None]] = field(default_factory=lambda: defaultdict(list))
+    """Task id → rewards of its finished episodes; None for one without a reward."""
+
+    @property
+    def done(self) -> int:
+        """Finished episodes."""
+        return sum(map(len, self.rewards.values()))
+
+    @property
+    def mean(self) -> float | None:
+        """Mean reward of the scored episodes; None before the first."""
+        known = [reward for values in self.rewards.values() for reward in values if reward is not None]
+        return sum(known) / len(known) if known else None
 
 
 class RolloutWork:
@@ -50,9 +71,8 @@ class RolloutWork:
     def restore(self, item: Item, content_hash: str | None, tools: list[str], signature: bytes | None) -> str | None:
         if item.status not in (PASSED, REJECTED):
             return None
-        body = self._run.ledger.result(item.id)
-        row = (body or {}).get("trajectory") or {}
-        self._count(str(item.spec["task"]), row.get("reward", {}).get("value"))
+        row = (self._run.ledger.result(item.id) or {}).get("trajectory") or {}
+        self.progress.rewards[item.spec["task"]].append(row.get("reward", {}).get("value"))
         return content_hash or ""
 
     async def produce(self, item: Item) -> Trajectory:
@@ -94,18 +114,16 @@ class RolloutWork:
             return self._conclude(item, task, aborted.model_copy(update={"provenance": result.provenance}))
 
     def _conclude(self, item: Item, task: Task, trajectory: Trajectory) -> str:
-        reward = trajectory.reward
-        value = reward.value if reward else None
-        if value is None:
-            code = (reward.error if reward else None) or Code.UNSCORED
-            item.status = REJECTED if is_settled(trajectory, code) else FAILED
-            item.reason, item.detail = code, reward.rationale[:300] if reward else ""
-            if code is Code.BUDGET:
-                self._budget = item.detail or code.meaning
-        elif value >= self._config.accept:
+        reward = trajectory.reward or Reward()
+        if reward.value is None:
+            item.reason, item.detail = reward.error or Code.UNSCORED, reward.rationale[:300]
+            item.status = REJECTED if is_settled(trajectory, item.reason) else FAILED
+            if item.reason is Code.BUDGET:
+                self._budget = item.detail or item.reason.meaning
+        elif reward.value >= self._config.accept:
             item.status, item.reason, item.detail = PASSED, None, None
         else:
-            item.status, item.reason, item.detail = REJECTED, Code.LOW_REWARD, f"{value:g}"
+            item.status, item.reason, item.detail = REJECTED, Code.LOW_REWARD, f"{reward.value:g}"
         ledger = self._run.ledger
         row = trajectory.to_row()
         head: dict[str, Any] = {name: row.pop(name) for name in ("system", "tools", "user_tools") if name in row}
@@ -113,14 +131,11 @@ class RolloutWork:
         body = {"trajectory": row, "head": ledger.head(digest(head), lambda: head), "issues": issues}
         hashed = hash_content(trajectory)
         ledger.conclude(item, hashed, body, tools=sorted({call.name for _, _, call in trajectory.calls()}))
-        self._count(task.id, value)
+        self.progress.rewards[task.id].append(reward.value)
         return hashed
 
-    def _count(self, task: str, reward: float | None) -> None:
-        self.progress.rewards.setdefault(task, []).append(reward)
-
     def decide(self, item: Item, outcome: str | None) -> Verdict:
-        """Of equal conversations the first one is accepted."""
+        """Accept the first of equal conversations."""
         self._settled += item.status != FAILED
         if item.status == FAILED:
             self._missing[item.detail or item.reason or ""] += 1
@@ -144,7 +159,7 @@ class RolloutWork:
 
 
 def is_settled(trajectory: Trajectory, code: Code) -> bool:
-    """Whether an episode stays without a reward; a resume plays it again after a failure of infrastructure, the judge's included."""
+    """Check whether an episode stays without a reward. After a failure of infrastructure or of the judge a resume plays it again."""
     if code is Code.UNSCORED:
         return not any(issue.where == "score" for issue in trajectory.issues)  # else the evidence was lost, not missing
     return code in (Code.UNPARSABLE, Code.USER_FAILED, Code.NO_START)

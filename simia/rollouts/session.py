@@ -1,42 +1,38 @@
-"""One session of a rollout, from config to stop, for the command, the Python API and resumes."""
+"""Play episodes from config to stop: `simia.rollout`, the session of a new run, and the session of a resume."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
-from simia.config import assign_setting, parse_config
+from simia import terminal
+from simia.config import apply_settings, merge_sections, parse_config, read_config_file
 from simia.envs.opening import PreparedEnvironment, prepare_environment
 from simia.envs.several_packs import CombinedPack
+from simia.errors import require_type
 from simia.jobs import Run
-from simia.jobs.coordinator import Coordinator, stop_on_signals
-from simia.jobs.job_protocol import Stop, StopSettings
-from simia.jobs.run import iterate_accepted, save_config
-from simia.rollouts.job import RolloutWork
-from simia.rollouts.progress import RolloutProgress
+from simia.jobs.coordinator import Coordinator
+from simia.jobs.job_protocol import StopSettings
+from simia.jobs.run_session import OpenRun, SessionOptions, SessionResult, continue_run, coordinate, reopen_run
+from simia.rollouts.job import RolloutProgress, RolloutWork
 from simia.rollouts.settings import RolloutConfig
 from simia.statistics import RolloutStatistics, summarize_rewards
-from simia.trajectory import Trajectory, digest
+from simia.trajectory import digest
 
 OnProgress = Callable[[RolloutProgress], None]
 
 
 @dataclass(slots=True)
-class RolloutResult:
-    """The result of a session: the run's folder, why it stopped, scores, and how many episodes were accepted."""
+class RolloutResult(SessionResult):
+    """The result of a rollout: the run's folder, the reason why it stopped, scores, and how many episodes were accepted."""
 
-    folder: Path
-    stop: Stop
     scores: RolloutStatistics
     """Mean reward, pass@k and pass^k over the episodes of all sessions, with intervals."""
     accepted: int
-
-    @property
-    def run_id(self) -> str:
-        return self.folder.name
 
     @property
     def complete(self) -> bool:
@@ -48,29 +44,54 @@ class RolloutResult:
         """Why it stopped, in words."""
         return self.stop.detail or self.stop.kind
 
-    def trajectories(self, *, partial: bool = False) -> Iterator[Trajectory]:
-        """The accepted trajectories of the run, in order.
 
-        Raises `UserError` unless the run is complete; `partial`: take what there is.
-        """
-        return iterate_accepted(self.folder, partial=partial)
+async def rollout(
+    config: RolloutConfig | Mapping[str, Any] | str | Path,
+    *,
+    runs: str | Path = "runs",
+    name: str | None = None,
+    settings: Mapping[str, Any] | None = None,
+    on_progress: OnProgress | None = None,
+) -> RolloutResult:
+    """Play every task of a pack with an agent, and keep the trajectories with their rewards in a run.
+
+    Args:
+        config: a config, the values of one that differ from `rollout/default`, or the name or path of one.
+        runs: folder of the runs.
+        name: name of the run; made from the time when left out.
+        settings: any further setting by its dotted name.
+        on_progress: called with the run's `RolloutProgress` after each change.
+
+    Returns:
+        The run's folder, why it stopped, scores with intervals, and the accepted trajectories.
+
+    Raises:
+        UserError: the caller must change something; any other reason to stop is in the result's `stop`.
+    """
+    resolved = resolve_config(config, settings)
+    return await start_rollout(resolved, runs=Path(runs), name=name, on_progress=on_progress)
+
+
+def resolve_config(
+    config: RolloutConfig | Mapping[str, Any] | str | Path, settings: Mapping[str, Any] | None
+) -> RolloutConfig:
+    """Return the config with `settings` applied. Raises `UserError` for a bad one, `TypeError` for what is no config."""
+    require_type("config", config, RolloutConfig, Mapping, str, Path)
+    where = "config"
+    if isinstance(config, RolloutConfig):
+        data = config.model_dump(mode="json")
+    elif isinstance(config, Mapping):
+        data = merge_sections(read_config_file("rollout/default"), dict(config))
+    else:
+        data, where = read_config_file(config), str(config)
+    return parse_config(RolloutConfig, apply_settings(data, settings), where=where)
 
 
 async def start_rollout(
-    config: RolloutConfig,
-    *,
-    runs: Path = Path("runs"),
-    name: str | None = None,
-    say: Callable[[str], None] = print,
-    on_progress: OnProgress | None = None,
-    handle_signals: bool = False,
+    config: RolloutConfig, *, runs: Path = Path("runs"), name: str | None = None, **options: Unpack[SessionOptions]
 ) -> RolloutResult:
     """Start a run and play every episode."""
-    async with contextlib.AsyncExitStack() as stack:
-        prepared = await prepare_environment(config, stack, say=say)
-        run = Run.create(runs, config, name=name, facts=collect_rollout_facts(config, prepared))
-        stack.callback(run.close)
-        return await work_on_rollout(run, config, prepared, on_progress, handle_signals)
+    return await work_on_rollout(config, lambda facts: Run.create(runs, config, name=name, facts=facts), **options)
 
 
 async def resume_rollout(
@@ -78,24 +99,43 @@ async def resume_rollout(
     *,
     runs: Path = Path("runs"),
     changes: dict[str, Any] | None = None,
-    say: Callable[[str], None] = print,
-    on_progress: OnProgress | None = None,
-    handle_signals: bool = False,
+    **options: Unpack[SessionOptions],
 ) -> RolloutResult:
     """Continue a run: finished episodes stay as they are. `changes` (dotted names) may touch operational settings."""
-    run = Run.open(runs, run_id)
+    with reopen_run(RolloutConfig, runs, run_id, changes, say=options.get("say", terminal.say)) as (run, config):
+        return await work_on_rollout(config, partial(continue_run, run, config), **options)
+
+
+async def work_on_rollout(
+    config: RolloutConfig,
+    open_run: OpenRun,
+    *,
+    say: Callable[[str], None] = terminal.say,
+    on_progress: Callable[[Any], None] | None = None,
+    handle_signals: bool = False,
+) -> RolloutResult:
+    """Prepare the environment, open the run, and play what is left of it."""
     async with contextlib.AsyncExitStack() as stack:
-        stack.callback(run.close)
-        if run.found is not None and run.found.findings:
-            say(f"note: {run.found}")
-        data = run.saved_config()
-        for dotted, value in (changes or {}).items():
-            assign_setting(data, dotted.split("."), value)
-        config = parse_config(RolloutConfig, data, where=f"run {run.id}")
         prepared = await prepare_environment(config, stack, say=say)
-        run.refuse_other_identity(config, collect_rollout_facts(config, prepared))
-        save_config(run.folder, config)
-        return await work_on_rollout(run, config, prepared, on_progress, handle_signals)
+        run = stack.enter_context(contextlib.closing(open_run(collect_rollout_facts(config, prepared))))
+        spent, attempts = run.ledger.spent()
+        answered = run.ledger.answered_count()
+        models = prepared.models
+        environment = prepared.connect(run.ledger, before=spent, sent=sum(attempts.values()), answered=answered)
+        stack.callback(models.close)
+        work = RolloutWork(run, config, environment, prepared.tasks, models.engine("agent"))
+        job = Coordinator(
+            run,
+            work,
+            models.engines,
+            work.progress,
+            StopSettings(min_yield=0),
+            concurrency=config.concurrency,
+            decide_past_gaps=True,
+            on_progress=on_progress,
+        )
+        stop = await coordinate(job, handle_signals=handle_signals)
+        return RolloutResult(run.folder, stop, summarize_rewards(work.progress.rewards), run.ledger.accepted_count())
 
 
 def collect_rollout_facts(config: RolloutConfig, prepared: PreparedEnvironment) -> dict[str, Any]:
@@ -113,34 +153,3 @@ def collect_rollout_facts(config: RolloutConfig, prepared: PreparedEnvironment) 
         "planned": len(tasks) * config.group,
         **({"cast": models.facts} if models.facts else {}),
     }
-
-
-async def work_on_rollout(
-    run: Run,
-    config: RolloutConfig,
-    prepared: PreparedEnvironment,
-    on_progress: OnProgress | None,
-    handle_signals: bool,
-) -> RolloutResult:
-    """Play what is left of a run."""
-    spent, attempts = run.ledger.spent()
-    answered = run.ledger.answered_count()
-    models = prepared.models
-    environment = prepared.connect(run.ledger, before=spent, sent=sum(attempts.values()), answered=answered)
-    work = RolloutWork(run, config, environment, prepared.tasks, models.engine("agent"))
-    try:
-        job = Coordinator(
-            run,
-            work,
-            models.engines,
-            work.progress,
-            StopSettings(min_yield=0),
-            concurrency=config.concurrency,
-            decide_past_gaps=True,
-            on_progress=lambda _: on_progress(work.progress) if on_progress else None,
-        )
-        with stop_on_signals(job) if handle_signals else contextlib.nullcontext():
-            stop = await job.run()
-    finally:
-        models.close()
-    return RolloutResult(run.folder, stop, summarize_rewards(work.progress.rewards), run.ledger.accepted_count())

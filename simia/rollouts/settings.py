@@ -1,4 +1,4 @@
-"""Settings of a rollout: an environment and the agent that plays in it."""
+"""Settings of a rollout: an environment and an agent."""
 
 from __future__ import annotations
 

@@ -18,7 +18,8 @@ import yaml
 from pydantic import Field, RootModel, ValidationError
 
 from simia import search_path
-from simia.config import Config, explain_validation_error, parse_scalar
+from simia.config import Config, parse_scalar
+from simia.config_errors import explain_validation_error
 from simia.errors import UserError
 from simia.exporting import Segment
 from simia.exporting.llamafactory import ModelEntry
@@ -184,7 +185,7 @@ def read_named_runs() -> dict[str, NamedRun]:
     except yaml.YAMLError as error:
         raise UserError(f"{file} is not YAML: {str(error).splitlines()[0]}") from None
     except ValidationError as error:
-        raise UserError(f"{file}: {explain_validation_error(NamedRuns, error)}") from None
+        raise UserError(f"{file}: {explain_validation_error(NamedRuns, error)[1]}") from None
 
 
 def find_sources(name: str, run: NamedRun, given: Any, runs: Path) -> list[str]:

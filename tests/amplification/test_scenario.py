@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import pickle
 from collections import Counter
 
 from simia import search_path
 from simia.amplification.scenario import (
-    AcceptedCoverage,
     CallGraph,
     Scenario,
     ToolCounts,
@@ -45,7 +45,7 @@ def seed(*calls: tuple[str, str]) -> Trajectory:
 
 
 def test_the_same_number_and_counts_give_the_same_plan() -> None:
-    counts = AcceptedCoverage().snapshot()
+    counts = ToolCounts()
     first = [plan_scenario(SHOP[0], counts, number, GRAPH) for number in range(50)]
     again = [
         plan_scenario(SHOP[0], pickle.loads(pickle.dumps(counts)), number, CallGraph(SHOP)) for number in range(50)
@@ -82,11 +82,10 @@ def test_every_tool_is_planned_first_after_what_it_needs() -> None:
 
 def test_what_was_accepted_often_is_planned_less_often() -> None:
     common = ("find_customer", "list_orders")
-    coverage = AcceptedCoverage()
+    counts = ToolCounts()
     for _ in range(60):
-        coverage.note([*common, "list_orders"])
-    counts = coverage.snapshot()
-    assert (counts.accepted, counts.sets[common], counts.pairs[common]) == (60, 60, 60)
+        counts.add([*common, "list_orders"])
+    assert (counts.tools["list_orders"], counts.sets[common], counts.pairs[common]) == (60, 60, 60)
 
     def planned(given: ToolCounts) -> Counter[frozenset[str]]:
         return Counter(frozenset(plan_scenario(SHOP[0], given, number, GRAPH).tools) for number in range(4000))
@@ -97,12 +96,12 @@ def test_what_was_accepted_often_is_planned_less_often() -> None:
 
 
 def test_following_the_plans_evens_out_the_tools() -> None:
-    coverage = AcceptedCoverage()
+    coverage = ToolCounts()
     for number in range(600):
         if number % 50 == 0:
-            counts = coverage.snapshot()
-        coverage.note(plan_scenario(SHOP[number % len(SHOP)], counts, number, GRAPH).tools)
-    used = coverage.snapshot().tools
+            counts = copy.deepcopy(coverage)
+        coverage.add(plan_scenario(SHOP[number % len(SHOP)], counts, number, GRAPH).tools)
+    used = coverage.tools
     assert used.keys() == {t.name for t in SHOP[0].tools}
     assert min(used.values()) > 30
 
@@ -122,9 +121,9 @@ def test_trajectories_without_tools_have_a_scenario_too() -> None:
     scenario = plan_scenario(bare, ToolCounts(), 3)
     assert scenario.tools == ()
     assert scenario.persona
-    coverage = AcceptedCoverage()
-    coverage.note([])
-    assert coverage.snapshot() == ToolCounts(accepted=1)
+    counts = ToolCounts()
+    counts.add([])
+    assert counts == ToolCounts()
 
 
 def test_the_line_is_short_and_tells_the_user_side_nothing_of_tools() -> None:

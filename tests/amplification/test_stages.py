@@ -9,8 +9,8 @@ from typing import Any
 import orjson
 import pytest
 
-from simia.amplification.judged_seeds import keep_judged_seeds
 from simia.amplification.recheck import recheck_items
+from simia.amplification.seeds import keep_judged_seeds
 from simia.amplification.session import Amplified, load_seeds, resume_amplification, start_amplification
 from simia.amplification.settings import AmplifyConfig
 from simia.config import load_config
@@ -109,7 +109,7 @@ async def test_what_repeats_a_named_benchmark_is_refused(endpoint: FakeEndpoint,
 async def test_scenarios_are_planned_from_what_was_accepted_and_a_resume_plans_the_same(
     endpoint: FakeEndpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("simia.amplification.scenario_counts.STRETCH", 10)
+    monkeypatch.setattr("simia.amplification.scenario.STRETCH", 10)
     settings = ["n=50", "prompt.scenarios=true", "select.near=null", "limits.concurrency=8"]
     calm = await start(config(endpoint, *settings), tmp_path / "calm")
     cut = await start(config(endpoint, *settings, "limits.max_requests=23"), tmp_path)

@@ -304,7 +304,7 @@ def test_trl_from_one_yaml(install: Install, cache: Path, tmp_path: Path, monkey
     with pytest.raises(UserError, match=r"grpo.use_vllm=false, or through=environment_factory"):
         dry("trl", "trl/grpo", "--set", "grpo.use_vllm=true")
     (tmp_path / "empty.yaml").write_text("stage: {pack: office}")
-    with pytest.raises(UserError, match=r"model: Field required"):
+    with pytest.raises(UserError, match=r"model: a value is required"):
         dry("trl", tmp_path / "empty.yaml")
 
 

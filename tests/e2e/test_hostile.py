@@ -139,7 +139,7 @@ def test_a_run_on_good_and_bad_rows_is_complete(mixed: Mixed) -> None:
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_bad_row_is_named_with_its_reason(name: str, mixed: Mixed) -> None:
     line = mixed.lines[name]
-    reason = mixed.refused.get(f"mixed.jsonl, line {line}") or mixed.refused.get(f"task-{line}")
+    reason = mixed.refused.get(f"mixed.jsonl:{line}") or mixed.refused.get(f"task-{line}")
     assert reason is not None, sorted(mixed.refused)
     assert REFUSED[name][1] in reason.replace(f" at {reason.partition(' at ')[2].partition(':')[0]}:", ":")
 
@@ -239,7 +239,7 @@ def test_a_row_of_a_hundred_megabytes_is_refused_in_little_memory(
     assert done.code == 0, done.said
     line = start.count(b"\n") + 1
     assert "2 seeds of 3 read, 1 refused" in done.err
-    assert f"{name}, line {line}: too_large: the row is larger than 20000000 bytes" in done.err
+    assert f"{name}:{line}: too_large: the row is larger than 20000000 bytes" in done.err
     assert done.peak < 500
 
 

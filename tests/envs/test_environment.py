@@ -223,7 +223,7 @@ async def test_bad_names_are_one_line(tmp_path: Path) -> None:
     for name in ("executable", "shadow"):
         with pytest.raises(UserError, match="unknown key 'isolaton'" if name == "executable" else "isolaton"):
             await open_environment(pack, backend=name, isolaton="shared")
-        with pytest.raises(UserError, match="isolation: Input should be 'shared'"):
+        with pytest.raises(UserError, match="isolation: expected 'shared'"):
             await open_environment(pack, backend=name, isolation="shard")
     pack.executable = None
     with pytest.raises(UserError, match="has no executable world"):

@@ -9,7 +9,7 @@ import openai
 import pytest
 
 import simia
-from simia.config import find_models_in, list_kinds
+from simia.config_errors import find_models_in, list_kinds
 from simia.errors import Code, UserError
 from simia.llm.backends import KINDS, LLMSettings, attach_client, open_backend, read_llm
 from simia.llm.openai_settings import OpenAISettings

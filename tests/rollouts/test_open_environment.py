@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import simia
 from simia.envs.config import EnvironmentConfig
 from simia.envs.environment import Environment, EpisodeLimits
 from simia.envs.opening import open_environment, read_llm
@@ -159,3 +160,23 @@ async def test_what_was_opened_is_closed_when_a_model_cannot_start(pack: str, mo
     with pytest.raises(UserError, match="OPENAI_API_KEY"):
         await open_environment(pack, backend="shadow", llm="gpt-5-mini")
     assert closed == [None]
+
+
+async def test_an_argument_of_another_type_is_one_line(pack: str) -> None:
+    given: Any = 5
+    with pytest.raises(
+        TypeError, match=r"^source: expected EnvironmentConfig or Mapping or Pack or str or Path, got 5$"
+    ):
+        await open_environment(given)
+    with pytest.raises(TypeError, match=r"^config: expected RolloutConfig or Mapping or str or Path, got 5$"):
+        await simia.rollout(given)
+    with pytest.raises(TypeError, match=r"^seeds: expected str or Path or Sequence, got 5$"):
+        await simia.amplify(given)
+    async with await open_environment(pack, user="none") as environment:
+        with pytest.raises(TypeError, match=r"^task: expected Task or str, got 5$"):
+            await environment.reset(given)
+        episode = await environment.reset(environment.tasks[0])
+        text: Any = "hi"
+        with pytest.raises(TypeError, match=r"^action: expected Message, got 'hi'$"):
+            await episode.step(text)
+        await episode.close()

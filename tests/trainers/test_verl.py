@@ -534,7 +534,7 @@ def test_mistakes_in_our_section_are_said_in_a_line(config: Path, tmp_path: Path
     with pytest.raises(UserError, match=r"mine\.yaml: simia: unknown key 'play\.resmple': did you mean 'resample'\?"):
         launch(config, {"simia.play.resmple": 2})
     (tmp_path / "bare.yaml").write_text("trainer: {}\n")
-    with pytest.raises(UserError, match="simia: stage: Field required"):
+    with pytest.raises(UserError, match="simia: stage: a value is required"):
         launch(tmp_path / "bare.yaml", {})
     with pytest.raises(UserError, match=r"rollout\.name is not set"):
         launch(config, {"actor_rollout_ref.rollout": {}})

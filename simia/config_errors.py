@@ -1,0 +1,104 @@
+"""Explain in one line what is wrong with a config: the key, what was expected, what it has, the nearest known key."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from typing import Any, get_args
+
+from pydantic import BaseModel, ValidationError
+
+# Type of pydantic's error → what the key should hold, with the values of the error's context.
+EXPECTED = {
+    **dict.fromkeys(("int_type", "int_parsing", "int_parsing_size", "int_from_float"), "an integer"),
+    **dict.fromkeys(("float_type", "float_parsing"), "a number"),
+    **dict.fromkeys(("bool_type", "bool_parsing"), "true or false"),
+    **dict.fromkeys(("dict_type", "model_type", "model_attributes_type"), "a mapping of names to values"),
+    "finite_number": "a finite number",
+    "string_type": "text",
+    "path_type": "a path",
+    "list_type": "a list",
+    "none_required": "null",
+    "literal_error": "{expected}",
+    "union_tag_invalid": "a kind among {expected_tags}",
+    "greater_than": "a number above {gt}",
+    "greater_than_equal": "a number of at least {ge}",
+    "less_than": "a number below {lt}",
+    "less_than_equal": "a number of at most {le}",
+    "string_too_short": "at least {min_length} characters",
+    "string_too_long": "at most {max_length} characters",
+    "string_pattern_mismatch": "text that matches {pattern}",
+    "too_short": "at least {min_length} values",
+    "too_long": "at most {max_length} values",
+}
+LONGEST_VALUE = 60  # characters of a value in a message
+
+
+def explain_validation_error(cls: type[BaseModel], error: ValidationError, values: Any = None) -> tuple[str, str]:
+    """Return (key, problem) of the first problem. `values`: what was validated; without it, a key may name a union's member."""
+    found = error.errors()
+    # A misspelt name leaves the one that was meant missing: it is the misspelling that is to be named.
+    first = next((each for each in found if each["type"] == "extra_forbidden"), found[0])
+    place = ".".join(locate_error(values, first))
+    kind, value, context = first["type"], first["input"], first.get("ctx", {})
+    if kind == "extra_forbidden":
+        known = {name for model in find_models_at(cls, first["loc"][:-1]) for name in model.model_fields}
+        close = difflib.get_close_matches(str(first["loc"][-1]), known, n=1, cutoff=0.7)
+        hint = f"did you mean {close[0]!r}?" if close else f"known here: {', '.join(sorted(known))}"
+        return place, f"unknown key {place!r}: {hint}"
+    if kind == "union_tag_not_found":
+        kinds = [each for model in find_models_at(cls, first["loc"]) for each in list_kinds(model)]
+        return place, f"{place} needs a kind, as {place}.kind={kinds[0]}; there are: {', '.join(kinds)}"
+    if kind == "missing":
+        problem = "a value is required; set it"
+    elif kind in EXPECTED:
+        quotes = "; write it in quotes" if kind == "string_type" and isinstance(value, bool | int | float) else ""
+        problem = f"expected {EXPECTED[kind].format(**context)}, got {describe_value(value)}{quotes}"
+    else:
+        problem = str(context.get("error", first["msg"]))
+    return place, f"{place}: {problem}" if place else problem
+
+
+def describe_value(value: Any) -> str:
+    """Describe a value in a message. A section is not repeated: it may hold what should not be printed."""
+    if value is None:
+        return "null"
+    if isinstance(value, dict | list):
+        return "a mapping" if isinstance(value, dict) else f"a list of {len(value)}"
+    return repr(value) if len(repr(value)) <= LONGEST_VALUE else f"{repr(value)[:LONGEST_VALUE]}…"
+
+
+def locate_error(values: Any, error: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the place of an error as a user writes it: pydantic names the members of unions in it, which no config holds."""
+    *steps, last = error["loc"] or ("",)
+    place, at = [], values
+    for step in (*steps, last):
+        is_held = step in at if isinstance(at, dict) else isinstance(at, list) and isinstance(step, int)
+        if is_held:
+            at = at[step]
+        if is_held or values is None or (step is last and error["type"] == "missing"):
+            place.append(str(step))
+    return tuple(place)
+
+
+def find_models_at(cls: type[BaseModel], path: Sequence[int | str]) -> list[type[BaseModel]]:
+    """Find the sections that a place of pydantic may lead to; a union's members are told apart by their kind."""
+    models = [cls]
+    for step in path:
+        fields = [model.model_fields[step] for model in models if isinstance(step, str) and step in model.model_fields]
+        inner = [each for field in fields for each in find_models_in(field.annotation)]
+        models = inner or [model for model in models if step in list_kinds(model)] or models
+    return models
+
+
+def list_kinds(model: type[BaseModel]) -> list[str]:
+    """List what the `kind` of a union's member may be."""
+    field = model.model_fields.get("kind")
+    return [str(kind) for kind in get_args(field.annotation)] if field else []
+
+
+def find_models_in(annotation: Any) -> list[type[BaseModel]]:
+    """Find the models in a type, those in unions and containers included."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [model for inner in getattr(annotation, "__args__", ()) for model in find_models_in(inner)]
