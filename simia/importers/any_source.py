@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,15 +20,15 @@ import yaml
 from simia import formats
 from simia.authoring import tool_lists
 from simia.authoring.inferred_tools import MARK, infer_tools, merge_seed_tools
-from simia.authoring.pack_draft import draft_pack
+from simia.authoring.pack_draft import draft_pack, refuse_existing, write_json, write_json_lines, write_pack_head
 from simia.errors import UserError
 from simia.pack import Pack
 from simia.quality.check import Checks
 from simia.quality.seed_filter import filter_seeds, filter_storable
 from simia.tool import ToolSpec
 from simia.trajectory import Trajectory
+from simia.venvs import Say
 
-Say = Callable[[str], None]
 KINDS = ("openapi", "mcp", "tools", "trajectories")
 LARGEST = 64 << 20  # bytes; a larger file is not read to detect its kind
 SHOWN = 5
@@ -59,7 +59,7 @@ class PackMaterial:
 def start_pack(folder: Path, source: str, *, dialect: str | None = None, say: Say = lambda line: None) -> list[Gap]:
     """Write a pack from a source. Raises `UserError` for a folder that is not empty and for an unusable source."""
     kind, rest = detect_kind(source)
-    require_vacant(folder)
+    refuse_existing(folder)
     if kind == "mcp":
         from simia.importers.mcp import import_server
 
@@ -204,21 +204,14 @@ def write_pack(folder: Path, found: PackMaterial) -> None:
     head |= {"tools": "tools.json"}
     head |= {"seeds": "seeds.jsonl"} if found.seeds else {}
     head |= {"tasks": "tasks.jsonl"}  # empty, for the author to fill
-    tools = [spec.model_dump(mode="json", exclude_defaults=True) for spec in found.tools]
     with draft_pack(folder) as draft:
-        (draft / "pack.yaml").write_text(yaml.safe_dump(head, sort_keys=False, allow_unicode=True), encoding="utf-8")
-        (draft / "tools.json").write_bytes(orjson.dumps(tools, option=orjson.OPT_INDENT_2) + b"\n")
+        write_pack_head(draft, head)
+        write_json(draft / "tools.json", [spec.model_dump(mode="json", exclude_defaults=True) for spec in found.tools])
         (draft / "tasks.jsonl").touch()
         if found.policy:
             (draft / "policy.md").write_text(found.policy + "\n", encoding="utf-8")
         if found.seeds:
-            rows = [orjson.dumps(seed.to_row()) for seed in found.seeds]
-            (draft / "seeds.jsonl").write_bytes(b"".join(row + b"\n" for row in rows))
-
-
-def require_vacant(folder: Path) -> None:
-    if folder.is_symlink() or (folder.exists() and (not folder.is_dir() or any(folder.iterdir()))):
-        raise UserError(f"{folder} exists and is not empty: choose another folder")
+            write_json_lines(draft / "seeds.jsonl", (seed.to_row() for seed in found.seeds))
 
 
 def find_gaps(pack: Pack) -> list[Gap]:

@@ -13,17 +13,22 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import orjson
-import yaml
 
 from simia import event_loop
-from simia.authoring.pack_draft import draft_pack, write_json
+from simia.authoring.pack_draft import (
+    copy_driver,
+    draft_pack,
+    refuse_existing,
+    write_json,
+    write_json_lines,
+    write_pack_head,
+)
 from simia.envs.worlds.executable import ExecutableBackend
 from simia.envs.worlds.pack_requests import list_requested_paths, option_words
 from simia.errors import Aborted, UserError
@@ -31,14 +36,14 @@ from simia.pack import Pack
 from simia.sandbox.limits import WorkerLimits
 from simia.task import Task
 from simia.trajectory import ToolCall
-from simia.venvs import ensure_packages
+from simia.venvs import Say, ensure_packages
 
-Say = Callable[[str], None]
 GYMNASIUM = "gymnasium==1.4.0"
 AT_ONCE, COMPARED = 10, 3  # seeds per request to the draft; seeds that are reset a second time
 HELD_OUT = 5  # every fifth task is in the test split
 SECONDS = 120.0
 ANY = {"type": "object", "properties": {}}
+NOISE = re.compile(r"^.*?an episode cannot be set up: |^UnsupportedSpace: |^DeprecatedEnv: |^NameNotFound: ")
 LOADING = re.compile(r"^.*? cannot be loaded(?: \([^)]*\))?: ")
 POLICY = """\
 You act in the environment {name} with the tool `act`, one action a call. Its result shows what you see then, the reward of \
@@ -94,8 +99,7 @@ def import_environment(
         wanted = EnvironmentRequest(env_id, made.parent.parent.name, **more)
     check_request(wanted)
     out = out or Path(wanted.name)
-    if out.exists() or out.is_symlink():
-        raise UserError(f"{out} exists already: remove it or give another folder with --out")
+    refuse_existing(out)
     with draft_pack(out) as draft:
         found, how = probe_environment(draft, wanted, say)
         write_gymnasium_pack(draft, wanted, found, how)
@@ -213,9 +217,7 @@ async def call_draft(backend: ExecutableBackend, seed: int, tool: str, arguments
 def shorten_error(words: str) -> str:
     """Return one line, without colours and without names of exceptions that do not help a user."""
     plain = re.sub(r"\x1b\[[0-9;]*m", "", " ".join(words.split()))
-    return re.sub(r"^.*?an episode cannot be set up: |^UnsupportedSpace: |^DeprecatedEnv: |^NameNotFound: ", "", plain)[
-        :400
-    ]
+    return NOISE.sub("", plain)[:400]
 
 
 # -- write --------------------------------------------------------------------------------------------------------
@@ -225,31 +227,26 @@ def write_driver(
     folder: Path, wanted: EnvironmentRequest, how: dict[str, Any], *, probe: bool = False, **facts: Any
 ) -> None:
     """Write the code and its settings; with `probe` also a draft of the pack that describes the environment."""
-    modules = []
-    (folder / "modules").mkdir(exist_ok=True)
     for module in wanted.modules:
         if module.endswith(".py"):
+            (folder / "modules").mkdir(exist_ok=True)
             shutil.copy(module, folder / "modules")
-        modules.append(Path(module).stem if module.endswith(".py") else module)
-    for ours, name in (("gymnasium_world.py", "tools.py"), ("gymnasium_text.py", "gymnasium_text.py")):
-        (folder / name).write_bytes((files("simia.drivers") / ours).read_bytes())
+    copy_driver("gymnasium_world.py", folder / "tools.py")
+    copy_driver("gymnasium_text.py", folder / "gymnasium_text.py")
+    modules = [Path(module).stem if module.endswith(".py") else module for module in wanted.modules]
     actions = list(wanted.actions) if wanted.actions else None
     given = {"id": wanted.id, "kwargs": wanted.kwargs, "modules": modules, "actions": actions, **how, **facts}
     write_json(folder / "gymnasium.json", {**given, **({"probe": True} if probe else {})})
     if probe:
         write_json(folder / "tools.json", [{"name": name, "parameters": ANY} for name in ("act", "describe", "look")])
-        (folder / "pack.yaml").write_text(yaml.safe_dump(make_pack_head(wanted, how)), encoding="utf-8")
+        write_pack_head(folder, make_pack_head(wanted, how))
 
 
 def make_pack_head(wanted: EnvironmentRequest, how: dict[str, Any]) -> dict[str, Any]:
     executable = {
-        "code": "tools.py",
-        "object": "GymnasiumWorld",
-        "isolation": how["isolation"],
-        "python": wanted.python,
-    }
-    if not how["repeatable"]:
-        executable["repeatable"] = False
+        "code": "tools.py", "object": "GymnasiumWorld", "isolation": how["isolation"], "python": wanted.python,
+        **({} if how["repeatable"] else {"repeatable": False}),
+    }  # fmt: skip
     return {"format": 1, "name": wanted.name, "tools": "tools.json", "executable": executable}
 
 
@@ -257,28 +254,24 @@ def write_gymnasium_pack(folder: Path, wanted: EnvironmentRequest, found: dict[s
     write_driver(folder, wanted, how, packages=found["packages"])
     description = f"{wanted.id}, an environment with Gymnasium's methods, run by its own code."
     limit = f" It ends after {found['limit']} actions at the latest." if found["limit"] else ""
-    schema = {"type": "object", "properties": {"action": {**found["action"], "description": "What to do"}}}
-    tool = {
-        "name": "act",
-        "description": "Take one action; the result is what is seen then, and the reward."
-        + (limit or " The episode ends when it says terminated or truncated."),
-        "parameters": {**schema, "required": ["action"], "additionalProperties": False},
-    }
-    write_json(folder / "tools.json", [tool])
+    about = "Take one action; the result is what is seen then, and the reward."
+    about += limit or " The episode ends when it says terminated or truncated."
+    action = {**found["action"], "description": "What to do"}
+    schema = {"type": "object", "properties": {"action": action}, "required": ["action"], "additionalProperties": False}
+    write_json(folder / "tools.json", [{"name": "act", "description": about, "parameters": schema}])
     policy = POLICY.format(name=wanted.id)
     if found["about"]:
         policy += f"\nWhat its author says of it:\n\n{found['about']}\n"
     (folder / "policy.md").write_text(policy, encoding="utf-8")
     rows = [make_seed_task(wanted, seed, start) for seed, start in enumerate(found["starts"])]
-    (folder / "tasks.jsonl").write_bytes(b"".join(orjson.dumps(row) + b"\n" for row in rows))
-    if not any((folder / "modules").iterdir()):
-        (folder / "modules").rmdir()
-    yaml_head = make_pack_head(wanted, how) | {
-        "description": description + limit, "licence": wanted.licence, "policy": "policy.md", "tasks": "tasks.jsonl",
-    }  # fmt: skip
-    (folder / "pack.yaml").write_text(
-        yaml.safe_dump(yaml_head, sort_keys=False, allow_unicode=True, width=1000), encoding="utf-8"
-    )
+    write_json_lines(folder / "tasks.jsonl", rows)
+    more = {
+        "description": description + limit,
+        "licence": wanted.licence,
+        "policy": "policy.md",
+        "tasks": "tasks.jsonl",
+    }
+    write_pack_head(folder, make_pack_head(wanted, how) | more)
 
 
 def make_seed_task(wanted: EnvironmentRequest, seed: int, start: dict[str, Any]) -> dict[str, Any]:

@@ -10,16 +10,21 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Callable, Mapping, Sequence
-from importlib.resources import files
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import orjson
-import yaml
 
 from simia import event_loop
-from simia.authoring.pack_draft import draft_pack, write_json
+from simia.authoring.pack_draft import (
+    copy_driver,
+    draft_pack,
+    refuse_existing,
+    write_json,
+    write_json_lines,
+    write_pack_head,
+)
 from simia.envs.worlds.pack_requests import option_words
 from simia.errors import Aborted, UserError
 from simia.importers.mcp_packages import ServerProgram, find_program
@@ -29,8 +34,8 @@ from simia.sandbox.limits import MB, WorkerLimits
 from simia.task import Task
 from simia.tool import SchemaError, compile_schema
 from simia.trajectory import ToolCall
+from simia.venvs import Say
 
-Say = Callable[[str], None]
 LISTING = "list_server"  # the driver's tool
 WORLD = "mcp_world"
 TOOLS = '''"""The driver of a server of the Model Context Protocol: mcp.json says which."""
@@ -83,8 +88,7 @@ def import_server(
         raise UserError("a server at a URL needs the network: add --network")
     program = None if url else find_program(list(command), list(pip), npm, say)
     out = out or Path(name_folder(url, program))
-    if out.is_symlink() or (out.exists() and not (out.is_dir() and not any(out.iterdir()))):
-        raise UserError(f"{out} exists already: remove it or give another folder with --out")
+    refuse_existing(out)
     for missing in [each for each in needs if not each.is_dir()]:
         raise UserError(f"--needs {missing}: there is no such folder")
     # Folders on the command line are granted for the import only; opening the pack needs its own grants.
@@ -203,11 +207,8 @@ def write_draft(folder: Path, head: dict[str, Any], how: dict[str, Any]) -> None
     write_json(folder / "mcp.json", how)
     write_json(folder / "tools.json", [{"name": LISTING}])
     (folder / "tools.py").write_text(TOOLS, encoding="utf-8")
-    (folder / WORLD).mkdir()
-    for module in (files("simia.drivers") / WORLD).iterdir():
-        if module.name.endswith(".py"):
-            (folder / WORLD / module.name).write_bytes(module.read_bytes())
-    (folder / "pack.yaml").write_text(yaml.safe_dump(head, sort_keys=False), encoding="utf-8")
+    copy_driver(WORLD, folder / WORLD)
+    write_pack_head(folder, head)
 
 
 async def list_server_tools(
@@ -279,10 +280,9 @@ def write_mcp_pack(
     write_json(folder / "tools.json", tools)
     kept = {key: found[key] for key in ("server", "protocol", "resources", "resource_templates", "prompts")}
     write_json(folder / "mcp.json", {**how, "tools": writes, **kept, "packages": program.packages if program else []})
-    (folder / "tasks.jsonl").write_bytes(b"".join(orjson.dumps(task) + b"\n" for task in tasks))
-    (folder / "seeds.jsonl").write_bytes(b"")
-    text = yaml.safe_dump(whole, sort_keys=False, allow_unicode=True, width=1000)
-    (folder / "pack.yaml").write_text(text, encoding="utf-8")
+    write_json_lines(folder / "tasks.jsonl", tasks)
+    (folder / "seeds.jsonl").touch()
+    write_pack_head(folder, whole)
 
 
 def convert_tools(rows: list[dict[str, Any]], say: Say) -> tuple[list[dict[str, Any]], dict[str, bool]]:

@@ -13,23 +13,28 @@ import ast
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator
-from importlib.resources import files
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import orjson
-import yaml
 from pydantic import ValidationError
 
-from simia.authoring.pack_draft import draft_pack
+from simia.authoring.pack_draft import (
+    copy_driver,
+    draft_pack,
+    refuse_existing,
+    write_json,
+    write_json_lines,
+    write_pack_head,
+)
 from simia.errors import UserError
 from simia.formats.action_text import make_tool, text_schema
 from simia.formats.officebench import APPS, SWITCH, TOOLS
 from simia.task import Task
 from simia.tool import ToolSpec
+from simia.venvs import Say
 
-Say = Callable[[str], None]
 NAME = "officebench"
 WORLD = "officebench_world"
 UNBUILT = "llm"  # its only action calls an OpenAI model
@@ -74,8 +79,7 @@ def import_tasks(
     Raises `UserError` for a folder without tasks, an invalid subtask or solution, and an `out` that exists.
     """
     out = out or Path(NAME)
-    if out.exists() or out.is_symlink():
-        raise UserError(f"{out} exists already: remove it or give another folder with --out")
+    refuse_existing(out)
     groups = list_task_groups(folder)
     known = list_officebench_tools()
     played = read_solutions(solutions, {spec.name for spec in known}) if solutions else {}
@@ -108,11 +112,8 @@ def list_subtasks(group: Path) -> list[Path]:
 def list_officebench_tools() -> list[ToolSpec]:
     """List the dialect's tools except the model's. Some also accept a list, since OfficeBench answers to that."""
     apps = [app for app in APPS if app != UNBUILT]
-    found = [
-        make_tool(
-            SWITCH.name, SWITCH.description, target_app={"type": "string", "enum": apps, "description": "The app."}
-        )
-    ]
+    app = {"type": "string", "enum": apps, "description": "The app."}
+    found = [make_tool(SWITCH.name, SWITCH.description, target_app=app)]
     found += [allow_lists(spec) for spec in TOOLS if not spec.name.startswith(f"{UNBUILT}.")]
     answer = text_schema("The answer, where the task is a question; else None.", default="None")
     answer["type"] = ["string", "number", "boolean", "null", "array"]
@@ -266,18 +267,14 @@ def write_officebench_pack(pack: Path, groups: list[Path], known: list[ToolSpec]
         "ends": ["system.finish_task"],
     }  # fmt: skip
     specs = [spec.model_dump(include={"name", "description", "parameters"}) for spec in known]
-    (pack / "tools.json").write_bytes(orjson.dumps(specs, option=orjson.OPT_INDENT_2) + b"\n")
-    (pack / "tasks.jsonl").write_bytes(b"".join(orjson.dumps(row) + b"\n" for row in rows))
+    write_json(pack / "tools.json", specs)
+    write_json_lines(pack / "tasks.jsonl", rows)
     apps = [app for app in APPS if app != UNBUILT]
     (pack / "policy.md").write_text(POLICY.format(apps=f"{', '.join(apps[:-1])} and {apps[-1]}"), encoding="utf-8")
-    (pack / "pack.yaml").write_text(yaml.safe_dump(head, sort_keys=False, width=1000), encoding="utf-8")
+    write_pack_head(pack, head)
     (pack / "tools.py").write_text(TOOLS_PY, encoding="utf-8")
     (pack / "LICENSE").write_text(LICENCE, encoding="utf-8")
-    world = pack / WORLD
-    world.mkdir()
-    for module in (files("simia.drivers") / WORLD).iterdir():
-        if module.name.endswith(".py"):
-            (world / module.name).write_bytes(module.read_bytes())
+    copy_driver(WORLD, pack / WORLD)
     for group in groups:
         for source, target in (("testbed", "testbeds"), ("reference", "references")):
             for path in list_regular_files(group / source):

@@ -12,8 +12,7 @@ import datetime
 import re
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Sequence
-from importlib.resources import files
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -21,12 +20,12 @@ from urllib.parse import urlsplit
 import orjson
 import yaml
 
-from simia.authoring.pack_draft import draft_pack, write_json
+from simia.authoring.pack_draft import copy_driver, draft_pack, refuse_existing, write_json, write_pack_head
 from simia.errors import UserError
 from simia.importers.openapi_schema import OpenAPIDocument
 from simia.importers.openapi_tools import FoundOperations, find_operations
+from simia.venvs import Say
 
-Say = Callable[[str], None]
 LARGEST = 64 << 20
 SECONDS = 30.0
 MOST_NODES = 1_000_000
@@ -64,12 +63,9 @@ def import_api(
     if not found.operations:
         raise UserError(f"{source} has no operation{explain_no_tools(value, found, only)}")
     out = out or Path(re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-") or "api")
-    if out.is_symlink() or (out.exists() and (not out.is_dir() or any(out.iterdir()))):
-        raise UserError(f"{out} exists already: remove it or give another folder with --out")
+    refuse_existing(out)
     with draft_pack(out) as draft:
         write_openapi_pack(draft, out.resolve().name, value, found, address, credentials)
-        if out.is_dir():
-            out.rmdir()
     report_operations(out, found, address, credentials, say)
     server = find_server_address(value)
     if server and address is None:
@@ -255,11 +251,9 @@ def write_openapi_pack(
             **({"variables": names} if (names := list_credential_variables(credentials)) else {}),
         }  # fmt: skip
         write_json(folder / "api.json", {"base_url": address, "auth": list(credentials), "tools": plans})
-        (folder / "tools.py").write_bytes((files("simia.drivers") / "openapi_world.py").read_bytes())
+        copy_driver("openapi_world.py", folder / "tools.py")
     tools = [each.tool.model_dump(mode="json", exclude_defaults=True) for each in found.operations]
     write_json(folder / "tools.json", tools)
     policy = POLICY.format(title=title) + (f"\nWhat its document says of it: {about[:3000]}\n" if about else "")
     (folder / "policy.md").write_text(policy, encoding="utf-8")
-    (folder / "pack.yaml").write_text(
-        yaml.safe_dump(head, sort_keys=False, allow_unicode=True, width=1000), encoding="utf-8"
-    )
+    write_pack_head(folder, head)

@@ -1,4 +1,4 @@
-"""What LLaMA-Factory gets: rows that fit its context, `dataset_info.json`, `train.yaml` and the DeepSpeed config.
+"""Files for LLaMA-Factory: rows that fit its context, `dataset_info.json`, `train.yaml` and the DeepSpeed config.
 
 Lengths are summed over the parts of a row plus what the chat template puts around them, rounded up; the trainer cuts
 a row that is too long in the middle of a turn, and its packing takes one token of the context, its arithmetic at the
@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
 from typing import Any
@@ -20,8 +19,8 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from simia import search_path
 from simia.errors import Code, Issue, UserError
-from simia.exporting.facts import Segment, Template
-from simia.exporting.tokens import CountTokens, estimate_tokens
+from simia.exporting.export_records import ExportRow, Segment, Template
+from simia.exporting.token_estimate import CountTokens, estimate_tokens
 from simia.formats.llamafactory import (
     TrainerConversation,
     UntrainableError,
@@ -54,15 +53,6 @@ DATASET_INFO = {
         },
     }
 }
-
-
-@dataclass(frozen=True)
-class ExportRow:
-    """A row as JSON, the assistant turns that it trains, and its length (0: not counted)."""
-
-    text: str
-    trained: int
-    tokens: int
 
 
 class ModelEntry(BaseModel):
@@ -143,8 +133,7 @@ class LLaMAFactoryWriter:
         return [head + total for total in accumulate(each)]
 
     def configuration(self) -> Iterator[tuple[str, str]]:
-        """Yield (file name, text) of each file that the trainer needs beside the data."""
-        recipe = search_path.find_resource("configs", "llamafactory/sft.yaml").read_text(encoding="utf-8")
+        """Yield (file name, text) of each file that the trainer needs in addition to the data."""
         changes = {
             "dataset": "simia",
             "template": self.template,
@@ -154,11 +143,12 @@ class LLaMAFactoryWriter:
         if self.model is not None:
             changes["model_name_or_path"] = self.model.path
         yield "dataset_info.json", json.dumps(DATASET_INFO, indent=2) + "\n"
-        yield (
-            "ds_zero3.json",
-            search_path.find_resource("configs", "llamafactory/ds_zero3.json").read_text(encoding="utf-8"),
-        )
-        yield "train.yaml", set_recipe_values(recipe, changes)
+        yield "ds_zero3.json", read_config_text("ds_zero3.json")
+        yield "train.yaml", set_recipe_values(read_config_text("sft.yaml"), changes)
+
+
+def read_config_text(name: str) -> str:
+    return search_path.find_resource("configs", f"llamafactory/{name}").read_text(encoding="utf-8")
 
 
 def set_recipe_values(recipe: str, changes: dict[str, str]) -> str:

@@ -1,7 +1,8 @@
-"""The plain records of an export: what its card is told (`CardFacts`) and what it reports (`ExportReport`)."""
+"""Formats and options of an export, its rows and its report."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -13,27 +14,17 @@ Segment = Literal["whole", "turns"]
 Template = Literal["qwen", "qwen3", "qwen3_nothink", "llama3"]
 
 
-class CardFacts(BaseModel):
-    """Facts that are not in the trajectories; the caller of the exporter sets those that it knows."""
+@dataclass(frozen=True)
+class ExportRow:
+    """A row as JSON, the assistant turns that it trains, and its length (0: not counted)."""
 
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
-
-    name: str = Field(default="simia", description="Title of the data set.")
-    description: str = ""
-    """What the data set is."""
-    run: str | None = Field(default=None, description="Id of the run that made the trajectories.")
-    config_digest: str | None = Field(default=None, description="Hash of the run's resolved config.")
-    seeds: list[str] = Field(default_factory=list, description="Packs or files of the seeds, or the seeds' ids.")
-    models: list[str] = Field(default_factory=list, description="Models that wrote the trajectories.")
-    prompts: dict[str, str] = Field(default_factory=dict, description="Prompt file to its hash.")
-    licences: list[str] = Field(default_factory=list, description="Licences of seeds and packs.")
-    counts: dict[str, int] = Field(
-        default_factory=dict, description="Of the run: reason code (or `accepted`) to items."
-    )
+    text: str
+    trained: int
+    tokens: int = 0
 
 
 class ExportReport(BaseModel):
-    """What was written and what was refused. `refused` counts rows: a trajectory, or with `turns` one of its turns."""
+    """Counts of rows and refusals. `refused` counts rows: a trajectory, or with `turns` one of its turns."""
 
     model_config = ConfigDict(use_attribute_docstrings=True)
 
