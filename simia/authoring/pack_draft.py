@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
@@ -37,20 +37,20 @@ def draft_pack(out: Path) -> Iterator[Path]:
         shutil.rmtree(draft, ignore_errors=True)
 
 
-def write_json(path: Path, value: Any) -> None:
-    """Write a value as indented JSON."""
-    path.write_bytes(orjson.dumps(value, option=orjson.OPT_INDENT_2) + b"\n")
-
-
-def write_json_lines(path: Path, rows: Iterable[Any]) -> None:
-    """Write one value per line."""
-    path.write_bytes(b"".join(orjson.dumps(row) + b"\n" for row in rows))
-
-
-def write_pack_head(folder: Path, head: dict[str, Any]) -> None:
-    """Write pack.yaml."""
-    text = yaml.safe_dump(head, sort_keys=False, allow_unicode=True, width=1000)
-    (folder / "pack.yaml").write_text(text, encoding="utf-8")
+def write_pack_files(folder: Path, contents: Mapping[str, Any]) -> None:
+    """Write files by the form of their suffix: JSON, JSON lines, YAML or text. A file whose content is None is omitted."""
+    for name, content in contents.items():
+        if content is None:
+            continue
+        if name.endswith(".json"):
+            data = orjson.dumps(content, option=orjson.OPT_INDENT_2) + b"\n"
+        elif name.endswith(".jsonl"):
+            data = b"".join(orjson.dumps(row) + b"\n" for row in content)
+        elif name.endswith(".yaml"):
+            data = yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=1000).encode()
+        else:
+            data = content.encode()
+        (folder / name).write_bytes(data)
 
 
 def copy_driver(name: str, target: Path) -> None:

@@ -21,14 +21,7 @@ from typing import Any
 
 import orjson
 
-from simia.authoring.pack_draft import (
-    copy_driver,
-    draft_pack,
-    refuse_existing,
-    write_json,
-    write_json_lines,
-    write_pack_head,
-)
+from simia.authoring.pack_draft import copy_driver, draft_pack, refuse_existing, write_pack_files
 from simia.envs.environment import Environment
 from simia.envs.opening import open_environment
 from simia.errors import UserError
@@ -157,12 +150,11 @@ def problem_to_task(name: str, row: dict[str, Any], scripts: Path | None, split:
             reference += [{"name": "finish_action", "arguments": {}}] if None not in checks else []
     else:
         raise ValueError("its evaluation has neither match nor check")
-    initial = {**({"init": init} if init else {}), **({"start": start} if start else {})}
     task = {
         "id": name,
         "split": split,
         "instruction": row["description"],
-        "initial": initial,
+        "initial": {**({"init": init} if init else {}), **({"start": start} if start else {})},
         "reference": reference,
         "reward": {"parts": [{"kind": "checklist", "calls": [{**check, "expect": True}]}]},
         "tags": ["agentbench", *row.get("labels", [])],
@@ -214,10 +206,8 @@ def write_agentbench_pack(folder: Path, name: str, tasks: list[dict[str, Any]], 
         "ends": ["answer_action", "finish_action"],
         "evaluation": not train,
     }  # fmt: skip
-    write_pack_head(folder, head)
-    (folder / "policy.md").write_text(POLICY, encoding="utf-8")
-    write_json(folder / "tools.json", TOOLS)
-    write_json_lines(folder / "tasks.jsonl", tasks)
+    files = {"pack.yaml": head, "policy.md": POLICY, "tools.json": TOOLS, "tasks.jsonl": tasks}
+    write_pack_files(folder, files)
     copy_driver("agentbench_world.py", folder / "tools.py")
 
 
@@ -226,8 +216,8 @@ async def find_answers(folder: Path, say: Say = lambda line: None) -> int:
 
     Rewrites tasks.jsonl and returns the number of completed solutions.
     """
-    path, found = folder / "tasks.jsonl", 0
-    rows = [orjson.loads(line) for line in path.read_bytes().splitlines()]
+    found = 0
+    rows = [orjson.loads(line) for line in (folder / "tasks.jsonl").read_bytes().splitlines()]
     async with await open_environment(str(folder), user="none") as environment:
         for row in rows:
             if [action["name"] for action in row["reference"]] == ["bash_action"]:
@@ -238,7 +228,7 @@ async def find_answers(folder: Path, say: Say = lambda line: None) -> int:
                 else:
                     found += 1
                     row["reference"].append({"name": "answer_action", "arguments": {"answer": printed}})
-    write_json_lines(path, rows)
+    write_pack_files(folder, {"tasks.jsonl": rows})
     return found
 
 

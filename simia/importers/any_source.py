@@ -20,7 +20,7 @@ import yaml
 from simia import formats
 from simia.authoring import tool_lists
 from simia.authoring.inferred_tools import MARK, infer_tools, merge_seed_tools
-from simia.authoring.pack_draft import draft_pack, refuse_existing, write_json, write_json_lines, write_pack_head
+from simia.authoring.pack_draft import draft_pack, refuse_existing, write_pack_files
 from simia.errors import UserError
 from simia.pack import Pack
 from simia.quality.check import Checks
@@ -199,19 +199,16 @@ def strip_shared(seed: Trajectory, number: int, stem: str, found: PackMaterial) 
 
 def write_pack(folder: Path, found: PackMaterial) -> None:
     """Write the pack's files, under a temporary name until they are complete."""
-    head: dict[str, Any] = {"format": 1, "name": folder.resolve().name, "description": "", "licence": "unknown"}
-    head |= {"policy": "policy.md"} if found.policy else {}
-    head |= {"tools": "tools.json"}
-    head |= {"seeds": "seeds.jsonl"} if found.seeds else {}
-    head |= {"tasks": "tasks.jsonl"}  # empty, for the author to fill
+    files: dict[str, Any] = {
+        "policy.md": found.policy + "\n" if found.policy else None,
+        "tools.json": [spec.model_dump(mode="json", exclude_defaults=True) for spec in found.tools],
+        "seeds.jsonl": [seed.to_row() for seed in found.seeds] or None,
+        "tasks.jsonl": [],  # for the author to fill
+    }
+    head = {"format": 1, "name": folder.resolve().name, "description": "", "licence": "unknown"}
+    head |= {name.partition(".")[0]: name for name, content in files.items() if content is not None}
     with draft_pack(folder) as draft:
-        write_pack_head(draft, head)
-        write_json(draft / "tools.json", [spec.model_dump(mode="json", exclude_defaults=True) for spec in found.tools])
-        (draft / "tasks.jsonl").touch()
-        if found.policy:
-            (draft / "policy.md").write_text(found.policy + "\n", encoding="utf-8")
-        if found.seeds:
-            write_json_lines(draft / "seeds.jsonl", (seed.to_row() for seed in found.seeds))
+        write_pack_files(draft, {"pack.yaml": head, **files})
 
 
 def find_gaps(pack: Pack) -> list[Gap]:

@@ -21,14 +21,7 @@ from typing import Any
 import orjson
 
 from simia import event_loop
-from simia.authoring.pack_draft import (
-    copy_driver,
-    draft_pack,
-    refuse_existing,
-    write_json,
-    write_json_lines,
-    write_pack_head,
-)
+from simia.authoring.pack_draft import copy_driver, draft_pack, refuse_existing, write_pack_files
 from simia.envs.worlds.executable import ExecutableBackend
 from simia.envs.worlds.pack_requests import list_requested_paths, option_words
 from simia.errors import Aborted, UserError
@@ -236,10 +229,11 @@ def write_driver(
     modules = [Path(module).stem if module.endswith(".py") else module for module in wanted.modules]
     actions = list(wanted.actions) if wanted.actions else None
     given = {"id": wanted.id, "kwargs": wanted.kwargs, "modules": modules, "actions": actions, **how, **facts}
-    write_json(folder / "gymnasium.json", {**given, **({"probe": True} if probe else {})})
+    files: dict[str, Any] = {"gymnasium.json": {**given, **({"probe": True} if probe else {})}}
     if probe:
-        write_json(folder / "tools.json", [{"name": name, "parameters": ANY} for name in ("act", "describe", "look")])
-        write_pack_head(folder, make_pack_head(wanted, how))
+        tools = [{"name": name, "parameters": ANY} for name in ("act", "describe", "look")]
+        files |= {"tools.json": tools, "pack.yaml": make_pack_head(wanted, how)}
+    write_pack_files(folder, files)
 
 
 def make_pack_head(wanted: EnvironmentRequest, how: dict[str, Any]) -> dict[str, Any]:
@@ -258,20 +252,19 @@ def write_gymnasium_pack(folder: Path, wanted: EnvironmentRequest, found: dict[s
     about += limit or " The episode ends when it says terminated or truncated."
     action = {**found["action"], "description": "What to do"}
     schema = {"type": "object", "properties": {"action": action}, "required": ["action"], "additionalProperties": False}
-    write_json(folder / "tools.json", [{"name": "act", "description": about, "parameters": schema}])
     policy = POLICY.format(name=wanted.id)
     if found["about"]:
         policy += f"\nWhat its author says of it:\n\n{found['about']}\n"
-    (folder / "policy.md").write_text(policy, encoding="utf-8")
     rows = [make_seed_task(wanted, seed, start) for seed, start in enumerate(found["starts"])]
-    write_json_lines(folder / "tasks.jsonl", rows)
     more = {
         "description": description + limit,
         "licence": wanted.licence,
         "policy": "policy.md",
         "tasks": "tasks.jsonl",
     }
-    write_pack_head(folder, make_pack_head(wanted, how) | more)
+    tools = [{"name": "act", "description": about, "parameters": schema}]
+    files = {"policy.md": policy, "tools.json": tools, "tasks.jsonl": rows}
+    write_pack_files(folder, {**files, "pack.yaml": make_pack_head(wanted, how) | more})
 
 
 def make_seed_task(wanted: EnvironmentRequest, seed: int, start: dict[str, Any]) -> dict[str, Any]:

@@ -17,14 +17,7 @@ from typing import Any
 import orjson
 
 from simia import event_loop
-from simia.authoring.pack_draft import (
-    copy_driver,
-    draft_pack,
-    refuse_existing,
-    write_json,
-    write_json_lines,
-    write_pack_head,
-)
+from simia.authoring.pack_draft import copy_driver, draft_pack, refuse_existing, write_pack_files
 from simia.envs.worlds.pack_requests import option_words
 from simia.errors import Aborted, UserError
 from simia.importers.mcp_packages import ServerProgram, find_program
@@ -185,30 +178,23 @@ def make_mcp_head(
 ) -> dict[str, Any]:
     inside = [program.within] if program and program.within else []
     inside += list_host_folders(program, needs) if program else []
+    executable: dict[str, Any] = {"code": "tools.py", "object": "MCPWorld", "isolation": "sandbox", "python": "mcp"}
+    asked = {"needs": inside, "network": network, "variables": how.get("variables")}
+    if program is None:
+        executable["repeatable"] = False
     return {
         "format": 1,
         "name": re.sub(r"[^A-Za-z0-9_.-]+", "_", name),
         "tools": "tools.json",
-        "executable": {
-            "code": "tools.py",
-            "object": "MCPWorld",
-            "isolation": "sandbox",
-            "python": "mcp",
-            **({"needs": inside} if inside else {}),
-            **({} if program else {"repeatable": False}),
-            **({"network": True} if network else {}),
-            **({"variables": how["variables"]} if how.get("variables") else {}),
-        },
+        "executable": executable | {key: value for key, value in asked.items() if value},
     }
 
 
 def write_draft(folder: Path, head: dict[str, Any], how: dict[str, Any]) -> None:
     """Write a pack with one tool, which lists the server's tools."""
-    write_json(folder / "mcp.json", how)
-    write_json(folder / "tools.json", [{"name": LISTING}])
-    (folder / "tools.py").write_text(TOOLS, encoding="utf-8")
+    files = {"pack.yaml": head, "mcp.json": how, "tools.json": [{"name": LISTING}], "tools.py": TOOLS}
+    write_pack_files(folder, files)
     copy_driver(WORLD, folder / WORLD)
-    write_pack_head(folder, head)
 
 
 async def list_server_tools(
@@ -259,7 +245,7 @@ def write_mcp_pack(
         if found[kind.lower()]:
             names = ", ".join(str(each.get(key and "name")) for each in found[key])
             described.append(f"{kind} that no tool reaches: {remove_control_characters(names)[:300]}.")
-    tasks = make_example_tasks(tools, writes, remote=program is None)
+    instructions = remove_control_characters(found["instructions"] or "", lines=True)
     whole = {
         "format": 1,
         "name": head["name"],
@@ -273,16 +259,16 @@ def write_mcp_pack(
         "user": "none",
         "executable": head["executable"],
     }
-    if found["instructions"]:
-        (folder / "policy.md").write_text(
-            remove_control_characters(found["instructions"], lines=True) + "\n", encoding="utf-8"
-        )
-    write_json(folder / "tools.json", tools)
     kept = {key: found[key] for key in ("server", "protocol", "resources", "resource_templates", "prompts")}
-    write_json(folder / "mcp.json", {**how, "tools": writes, **kept, "packages": program.packages if program else []})
-    write_json_lines(folder / "tasks.jsonl", tasks)
-    (folder / "seeds.jsonl").touch()
-    write_pack_head(folder, whole)
+    files = {
+        "pack.yaml": whole,
+        "policy.md": instructions + "\n" if found["instructions"] else None,
+        "tools.json": tools,
+        "mcp.json": {**how, "tools": writes, **kept, "packages": program.packages if program else []},
+        "tasks.jsonl": make_example_tasks(tools, writes, remote=program is None),
+        "seeds.jsonl": [],
+    }
+    write_pack_files(folder, files)
 
 
 def convert_tools(rows: list[dict[str, Any]], say: Say) -> tuple[list[dict[str, Any]], dict[str, bool]]:
@@ -337,9 +323,7 @@ def report_import(out: Path, found: dict[str, Any], say: Say) -> None:
     options = option_words(pack)
     if options:
         say(f"open it with {options}: a pack grants itself nothing")
-    say(
-        f"next: write tasks into {out}/tasks.jsonl, then {' '.join(['simia rollout', str(out), *([options] if options else [])])}"
-    )
+    say(f"next: write tasks into {out}/tasks.jsonl, then {f'simia rollout {out} {options}'.strip()}")
 
 
 def remove_control_characters(text: str, *, lines: bool = False) -> str:

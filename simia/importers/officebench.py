@@ -20,14 +20,7 @@ from typing import Any
 import orjson
 from pydantic import ValidationError
 
-from simia.authoring.pack_draft import (
-    copy_driver,
-    draft_pack,
-    refuse_existing,
-    write_json,
-    write_json_lines,
-    write_pack_head,
-)
+from simia.authoring.pack_draft import copy_driver, draft_pack, refuse_existing, write_pack_files
 from simia.errors import UserError
 from simia.formats.action_text import make_tool, text_schema
 from simia.formats.officebench import APPS, SWITCH, TOOLS
@@ -267,13 +260,10 @@ def write_officebench_pack(pack: Path, groups: list[Path], known: list[ToolSpec]
         "ends": ["system.finish_task"],
     }  # fmt: skip
     specs = [spec.model_dump(include={"name", "description", "parameters"}) for spec in known]
-    write_json(pack / "tools.json", specs)
-    write_json_lines(pack / "tasks.jsonl", rows)
     apps = [app for app in APPS if app != UNBUILT]
-    (pack / "policy.md").write_text(POLICY.format(apps=f"{', '.join(apps[:-1])} and {apps[-1]}"), encoding="utf-8")
-    write_pack_head(pack, head)
-    (pack / "tools.py").write_text(TOOLS_PY, encoding="utf-8")
-    (pack / "LICENSE").write_text(LICENCE, encoding="utf-8")
+    policy = POLICY.format(apps=f"{', '.join(apps[:-1])} and {apps[-1]}")
+    files = {"pack.yaml": head, "policy.md": policy, "tools.json": specs, "tasks.jsonl": rows}
+    write_pack_files(pack, {**files, "tools.py": TOOLS_PY, "LICENSE": LICENCE})
     copy_driver(WORLD, pack / WORLD)
     for group in groups:
         for source, target in (("testbed", "testbeds"), ("reference", "references")):

@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 import orjson
 import yaml
 
-from simia.authoring.pack_draft import copy_driver, draft_pack, refuse_existing, write_json, write_pack_head
+from simia.authoring.pack_draft import copy_driver, draft_pack, refuse_existing, write_pack_files
 from simia.errors import UserError
 from simia.importers.openapi_schema import OpenAPIDocument
 from simia.importers.openapi_tools import FoundOperations, find_operations
@@ -243,17 +243,14 @@ def write_openapi_pack(
         "tools": "tools.json",
         "tasks": "tasks.jsonl",  # empty, for the author to fill
     }
-    (folder / "tasks.jsonl").touch()
     plans = {each.tool.name: each.plan for each in found.operations}
     if address:
         head["executable"] = {
             "code": "tools.py", "object": "OpenAPIWorld", "isolation": "sandbox", "repeatable": False, "network": True,
             **({"variables": names} if (names := list_credential_variables(credentials)) else {}),
         }  # fmt: skip
-        write_json(folder / "api.json", {"base_url": address, "auth": list(credentials), "tools": plans})
+        write_pack_files(folder, {"api.json": {"base_url": address, "auth": list(credentials), "tools": plans}})
         copy_driver("openapi_world.py", folder / "tools.py")
     tools = [each.tool.model_dump(mode="json", exclude_defaults=True) for each in found.operations]
-    write_json(folder / "tools.json", tools)
     policy = POLICY.format(title=title) + (f"\nWhat its document says of it: {about[:3000]}\n" if about else "")
-    (folder / "policy.md").write_text(policy, encoding="utf-8")
-    write_pack_head(folder, head)
+    write_pack_files(folder, {"pack.yaml": head, "policy.md": policy, "tools.json": tools, "tasks.jsonl": []})

@@ -32,14 +32,7 @@ from typing import Any
 import orjson
 from pydantic import ValidationError
 
-from simia.authoring.pack_draft import (
-    copy_driver,
-    draft_pack,
-    refuse_existing,
-    write_json,
-    write_json_lines,
-    write_pack_head,
-)
+from simia.authoring.pack_draft import copy_driver, draft_pack, refuse_existing, write_pack_files
 from simia.errors import UserError
 from simia.task import Task
 from simia.venvs import Say, ensure_environment
@@ -104,18 +97,20 @@ def write_tau2_pack(folder: Path, domain: str, found: dict[str, Any]) -> None:
         "evaluation": True,
         "instructions": "user.md",
     }
-    if found["user_tools"]:
-        write_json(folder / "user_tools.json", found["user_tools"])
-    write_json(folder / "tools.json", found["tools"])
-    write_json(folder / "tau2.json", {"domain": domain, "version": found["version"]})
     splits = found["splits"].items()
     rows = [convert_task(task, [name for name, ids in splits if task["id"] in ids]) for task in found["tasks"]]
-    write_json_lines(folder / "tasks.jsonl", rows)
-    (folder / "policy.md").write_text(found["policy"], encoding="utf-8")
-    (folder / "user.md").write_text(found["guidelines"], encoding="utf-8")
+    files = {
+        "pack.yaml": head,
+        "policy.md": found["policy"],
+        "user.md": found["guidelines"],
+        "tools.json": found["tools"],
+        "user_tools.json": found["user_tools"] or None,
+        "tau2.json": {"domain": domain, "version": found["version"]},
+        "tasks.jsonl": rows,
+        "LICENSE": format_licence(found),
+    }
+    write_pack_files(folder, files)
     copy_driver("tau2_world.py", folder / "tools.py")
-    (folder / "LICENSE").write_text(format_licence(found), encoding="utf-8")
-    write_pack_head(folder, head)
 
 
 def format_licence(found: dict[str, Any]) -> str:
