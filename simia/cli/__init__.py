@@ -11,10 +11,10 @@ import typer
 from simia.errors import UserError
 from simia.terminal import install_output_guard, say, say_error
 
+# Each command is a function in the module of its name.
 COMMANDS = ("amplify", "export", "report", "judge", "rollout", "train", "serve", "fidelity", "config", "doctor")
-"""Commands, each a function in the module of its name."""
+# Group of commands → the module with its `app`.
 GROUPS = {"pack": "pack", "import": "imports", "reward": "reward", "runs": "runs", "model": "model"}
-"""Groups of commands → the module with `app`."""
 
 
 def main() -> None:

@@ -14,13 +14,13 @@ from simia.config_listing import Setting, list_settings
 from simia.errors import UserError
 from simia.terminal import say
 
+# Command or trainer → the model of its config. Other trainers read config files of their own.
 MODELS = {
     "amplify": ("simia.amplification.settings", "AmplifyConfig"),
     "rollout": ("simia.rollouts.settings", "RolloutConfig"),
     "judge": ("simia.quality.judging.settings", "QualitySettings"),
     "trl": ("simia.trainers.trl_train", "TrlConfig"),
 }
-"""Command or trainer → the model of its config. Other trainers read config files of their own."""
 
 
 def config(

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from simia.evaluation.fidelity import Fidelity, ToolFidelity
     from simia.statistics import Estimate
 
+# (kind of knowledge, with the ledger) → figures
 Rows = dict[tuple[str, bool], "Fidelity"]
-"""Kind of knowledge, with ledger or without → figures."""
 
 
 def fidelity(

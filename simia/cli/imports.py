@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
+import orjson
 import typer
 
 from simia.cli.options import NEW_PACK, UNSAFE
+from simia.errors import UserError
 from simia.terminal import say
 
 HELP = "Import foreign environments as packs: tau2, officebench, agentbench, gymnasium, mcp, openapi."
@@ -79,10 +81,10 @@ def gymnasium(
     high: Annotated[float, typer.Option("--reward-high", help="Sum of rewards that is worth 1.")] = 1.0,
 ) -> None:
     """Import a Gymnasium environment with text or few values, or a game of TextArena, as a pack with one tool."""
-    from simia.importers.gymnasium import import_environment, parse_json_option
+    from simia.importers.gymnasium import import_environment
 
     import_environment(
-        env_id, out, python=python, pip=pip or [], modules=modules or [], kwargs=parse_json_option(kwargs, "--kwargs"),
+        env_id, out, python=python, pip=pip or [], modules=modules or [], kwargs=parse_json_object(kwargs, "--kwargs"),
         actions=[name.strip() for name in actions.split(",")] if actions else None, tasks=tasks, low=low, high=high, say=say,
     )  # fmt: skip
 
@@ -126,7 +128,7 @@ def mcp(
     """Import a server of the Model Context Protocol as a pack: by command, from pip or npm, or at a URL. It runs in the sandbox."""
     import shlex
 
-    from simia.importers.mcp import import_server, parse_pairs, parse_reset
+    from simia.importers.mcp import import_server
 
     import_server(
         shlex.split(command or ""), out=out, url=url, pip=pip or [], npm=npm, folder=files,
@@ -157,3 +159,31 @@ def openapi(
     from simia.importers.openapi import import_api
 
     import_api(source, out, base_url=base_url, only=only or [], auth=auth or [], say=say)
+
+
+def parse_json_object(text: str, option: str) -> dict[str, Any]:
+    """Parse an option's value as a JSON object. Raises `UserError` for anything else."""
+    try:
+        value = orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        raise UserError(f"{option} is not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise UserError(f"{option} must be a JSON object, such as '{{\"size\": 4}}'")
+    return value
+
+
+def parse_pairs(words: list[str] | None, sign: str, option: str) -> dict[str, str]:
+    """Parse names and values of command-line options. Raises `UserError` for a word without the sign."""
+    found = {}
+    for word in words or []:
+        name, there, value = word.partition(sign)
+        if not there or not name.strip():
+            raise UserError(f"{option} takes NAME{sign}VALUE, not {word.partition(' ')[0]!r}")
+        found[name.strip()] = value.strip()
+    return found
+
+
+def parse_reset(text: str | None) -> tuple[str, dict[str, Any]] | None:
+    """Parse a tool and its arguments: `clear {"all": true}`."""
+    name, _, arguments = (text or "").strip().partition(" ")
+    return (name, parse_json_object(arguments.strip() or "{}", f"--reset {name}")) if name else None

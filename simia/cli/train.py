@@ -21,13 +21,13 @@ from simia.terminal import say
 from simia.trainers.launch import Launch
 from simia.trainers.versions import compare_versions, find_own_interpreter, list_installed
 
+# Trainer → the module whose `launch(config, changes, python=…)` describes how to start it.
 TRAINERS = {
     "llamafactory": "simia.trainers.llamafactory",
     "trl": "simia.trainers.trl_train",
     "verl": "simia.trainers.verl.start",
     "ragen": "simia.trainers.ragen.start",
 }
-"""Trainer → the module whose `launch(config, changes, python=…)` describes how to start it."""
 MODEL = {"verl": "actor_rollout_ref.model.path", "ragen": "model_path"}
 
 

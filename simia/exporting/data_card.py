@@ -20,20 +20,17 @@ SIZES = {"n<1K": 1_000, "1K<n<10K": 10_000, "10K<n<100K": 100_000, "100K<n<1M": 
 class CardFacts(BaseModel):
     """Facts that are not in the trajectories; the caller of the exporter sets those that it knows."""
 
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid")
 
     name: str = Field(default="simia", description="Title of the data set.")
-    description: str = ""
-    """What the data set is."""
+    description: str = Field(default="", description="Contents of the data set, in a few sentences.")
     run: str | None = Field(default=None, description="Id of the run that made the trajectories.")
     config_digest: str | None = Field(default=None, description="Hash of the run's resolved config.")
     seeds: list[str] = Field(default_factory=list, description="Packs or files of the seeds, or the seeds' ids.")
     models: list[str] = Field(default_factory=list, description="Models that wrote the trajectories.")
     prompts: dict[str, str] = Field(default_factory=dict, description="Prompt file to its hash.")
     licences: list[str] = Field(default_factory=list, description="Licences of seeds and packs.")
-    counts: dict[str, int] = Field(
-        default_factory=dict, description="Of the run: reason code (or `accepted`) to items."
-    )
+    counts: dict[str, int] = Field(default_factory=dict, description="Reason code (or `accepted`) to items of the run.")
 
 
 def render_card(facts: CardFacts, report: ExportReport) -> str:

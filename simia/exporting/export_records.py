@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from simia.errors import Issue
 
@@ -26,33 +26,21 @@ class ExportRow:
 class ExportReport(BaseModel):
     """Counts of rows and refusals. `refused` counts rows: a trajectory, or with `turns` one of its turns."""
 
-    model_config = ConfigDict(use_attribute_docstrings=True)
-
-    to: Format
-    """The format."""
-    segment: Segment
-    """`whole` trajectories or assistant `turns`."""
-    reasoning: bool
-    """Whether reasoning is trained."""
-    template: Template
-    """LLaMA-Factory's chat template."""
-    cutoff: int
-    """Longest row in tokens."""
+    to: Format = Field(description="The format.")
+    segment: Segment = Field(description="`whole` trajectories or assistant `turns`.")
+    reasoning: bool = Field(description="Whether reasoning is trained.")
+    template: Template = Field(description="LLaMA-Factory's chat template.")
+    cutoff: int = Field(description="Longest row in tokens.")
     counted: bool = Field(description="Whether lengths were counted by the caller's tokenizer, or estimated.")
-    trajectories: int = 0
-    """Trajectories read."""
+    trajectories: int = Field(default=0, description="Trajectories read.")
     exported: int = Field(default=0, description="Trajectories with at least one row.")
-    rows: int = 0
-    """Rows written."""
+    rows: int = Field(default=0, description="Rows written.")
     without_system: int = Field(default=0, description="Exported trajectories that have no system text.")
-    trained_turns: int = 0
-    """Assistant turns that are trained."""
+    trained_turns: int = Field(default=0, description="Assistant turns that are trained.")
     longest: int = Field(default=0, description="Tokens of the longest row.")
-    refused: dict[str, int] = Field(default_factory=dict)
-    """Reason → refused rows."""
+    refused: dict[str, int] = Field(default_factory=dict, description="Reason → refused rows.")
     examples: list[Issue] = Field(default_factory=list, description="The first of each reason.")
-    files: list[str] = Field(default_factory=list)
-    """Names of the files written."""
+    files: list[str] = Field(default_factory=list, description="Names of the files written.")
 
     def refuse(self, issue: Issue) -> None:
         if issue.code not in self.refused:

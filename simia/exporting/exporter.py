@@ -9,10 +9,9 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from types import TracebackType
-from typing import BinaryIO
 
 from simia.errors import Issue, UserError
 from simia.exporting.chat_rows import iterate_dialect_rows, iterate_trl_rows
@@ -54,34 +53,34 @@ def export(
         to=to, segment=segment, reasoning=reasoning, template=trainer.template, cutoff=cutoff, counted=count is not None
     )
     configuration = dict(trainer.configuration()) if to == "llamafactory" else {}
-    with AtomicFiles(out) as files:
-        data = files.open("data.parquet" if to == "parquet" else "data.jsonl")
-        table = TableWriter(data, build_metadata(facts)) if to == "parquet" else None
-        refused = files.open("refused.jsonl")
-        for t in trajectories:
-            report.trajectories += 1
-            before = report.rows
-            for item in iterate_export_rows(t, to, segment, reasoning, trainer):
-                if isinstance(item, Issue):
-                    report.refuse(item)
-                    account = {"id": get_id(t), "item": t.provenance.item, **item.model_dump()}
-                    refused.write(json.dumps(account).encode() + b"\n")
-                    continue
-                report.rows += 1
-                report.trained_turns += item.trained
-                report.longest = max(report.longest, item.tokens)
-                if table:
-                    table.write(t)
-                else:
-                    data.write(item.text.encode() + b"\n")
-            report.exported += report.rows > before
-            report.without_system += report.rows > before and not t.system
-        if table:
-            table.close()
+    data_name = "data.parquet" if to == "parquet" else "data.jsonl"
+    with draft_files(out) as draft:
+        with (draft / data_name).open("wb") as data, (draft / "refused.jsonl").open("wb") as refused:
+            table = TableWriter(data, build_metadata(facts)) if to == "parquet" else None
+            for t in trajectories:
+                report.trajectories += 1
+                before = report.rows
+                for item in iterate_export_rows(t, to, segment, reasoning, trainer):
+                    if isinstance(item, Issue):
+                        report.refuse(item)
+                        account = {"id": get_id(t), "item": t.provenance.item, **item.model_dump()}
+                        refused.write(json.dumps(account).encode() + b"\n")
+                        continue
+                    report.rows += 1
+                    report.trained_turns += item.trained
+                    report.longest = max(report.longest, item.tokens)
+                    if table:
+                        table.write(t)
+                    else:
+                        data.write(item.text.encode() + b"\n")
+                report.exported += report.rows > before
+                report.without_system += report.rows > before and not t.system
+            if table:
+                table.close()
         for name, text in {**configuration, "README.md": render_card(facts, report)}.items():
-            files.open(name).write(text.encode())
+            (draft / name).write_text(text, encoding="utf-8")
         if report.rows or write_empty:
-            report.files = files.commit()
+            report.files = put_in_place(draft, out)
     return report
 
 
@@ -97,44 +96,33 @@ def refuse_output_folder(out: Path) -> None:
             return
 
 
-class AtomicFiles:
-    """Files that appear in a folder together or not at all: written under temporary names, renamed by `commit`."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self._made = not folder.exists()
-        self._open: dict[str, BinaryIO] = {}
-
-    def __enter__(self) -> AtomicFiles:
-        return self
-
-    def open(self, name: str) -> BinaryIO:
-        """Open a file for writing. Raises `UserError` if the folder cannot be written to."""
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            self._open[name] = (self.folder / f".{name}.partial").open("wb")
-        except OSError as error:
-            raise UserError(f"cannot write to {self.folder}: {error.strerror}; choose another folder") from None
-        return self._open[name]
-
-    def commit(self) -> list[str]:
-        """Put the files in place, in order of opening, and return their names."""
-        for handle in self._open.values():
-            handle.flush()
-            os.fsync(handle.fileno())
-        for name in self._open:
-            (self.folder / f".{name}.partial").replace(self.folder / name)
-        return list(self._open)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for name, handle in self._open.items():
-            handle.close()
-            (self.folder / f".{name}.partial").unlink(missing_ok=True)
-        if self._made:
+@contextlib.contextmanager
+def draft_files(folder: Path) -> Iterator[Path]:
+    """Yield a temporary folder in `folder` for files that `put_in_place` moves. Raises `UserError` if it cannot be made."""
+    made = not folder.exists()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        draft = tempfile.TemporaryDirectory(prefix=".export-", dir=folder)
+    except OSError as error:
+        raise UserError(f"cannot write to {folder}: {error.strerror}; choose another folder") from None
+    try:
+        with draft:
+            yield Path(draft.name)
+    finally:
+        if made:
             with contextlib.suppress(OSError):  # it holds the files
-                self.folder.rmdir()
+                folder.rmdir()
+
+
+def put_in_place(draft: Path, folder: Path) -> list[str]:
+    """Move all files of a draft when they are on the disk; return their names."""
+    names = sorted(path.name for path in draft.iterdir())
+    for name in names:
+        with (draft / name).open("rb") as file:
+            os.fsync(file.fileno())
+    for name in names:
+        (draft / name).replace(folder / name)
+    return names
 
 
 def iterate_export_rows(

@@ -15,7 +15,7 @@ from itertools import accumulate
 from typing import Any
 
 import yaml
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from simia import search_path
 from simia.errors import Code, Issue, UserError
@@ -58,12 +58,10 @@ DATASET_INFO = {
 class ModelEntry(BaseModel):
     """One model of configs/llamafactory/models.yaml."""
 
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid")
 
-    path: str
-    """The weights: a name on the Hub or a folder."""
-    template: Template
-    """LLaMA-Factory's chat template of it."""
+    path: str = Field(description="The weights: a name on the Hub or a folder.")
+    template: Template = Field(description="LLaMA-Factory's chat template of it.")
 
     @classmethod
     def named(cls, name: str) -> ModelEntry:

@@ -27,16 +27,17 @@ DUPLICATE = "are duplicates of others and were left out"
 
 @dataclass(slots=True)
 class Selection:
-    """The trajectories to export. The counts are complete when `rows` have been read."""
+    """The trajectories to export.
+
+    `folders`: the runs; `notes`: a line for each that is not complete. `left_out`: reason → trajectories, complete when `rows`
+    have been read.
+    """
 
     rows: Iterable[Trajectory]
     facts: CardFacts = field(default_factory=CardFacts)
     folders: list[Path] = field(default_factory=list)
-    """The runs."""
     notes: list[str] = field(default_factory=list)
-    """A line for each run that is not complete."""
     left_out: Counter[str] = field(default_factory=Counter)
-    """Reason → trajectories left out."""
 
 
 def select(

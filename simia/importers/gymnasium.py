@@ -46,16 +46,17 @@ this step and the sum so far. Earn as much as you can until it says `terminated`
 
 @dataclass(slots=True)
 class EnvironmentRequest:
-    """The environment to import, and how it is run and rewarded."""
+    """The environment to import, and how it is run and rewarded.
+
+    `python`: name of a cached environment, or an interpreter's absolute path. `modules` register the environment when they
+    are imported; a `.py` file is copied into the pack. `actions`: names, for an environment that has none.
+    """
 
     id: str
     python: str
-    """Name of a cached environment, or an interpreter's absolute path."""
     modules: Sequence[str] = ()
-    """Modules that register the environment when imported; a `.py` file is copied into the pack."""
     kwargs: dict[str, Any] = field(default_factory=dict)
     actions: Sequence[str] | None = None
-    """Names of the actions, for an environment that has none."""
     tasks: int = 20
     low: float = 0.0
     high: float = 1.0
@@ -102,17 +103,6 @@ def import_environment(
     return out
 
 
-def parse_json_option(text: str, option: str) -> dict[str, Any]:
-    """Parse an option's value as a JSON object. Raises `UserError` for anything else."""
-    try:
-        value = orjson.loads(text)
-    except orjson.JSONDecodeError as error:
-        raise UserError(f"{option} is not JSON: {error}") from None
-    if not isinstance(value, dict):
-        raise UserError(f"{option} must be a JSON object, such as '{{\"size\": 4}}'")
-    return value
-
-
 def check_request(wanted: EnvironmentRequest) -> None:
     if wanted.low >= wanted.high:
         raise UserError(f"the lowest reward, {wanted.low:g}, must be less than the highest, {wanted.high:g}")
@@ -131,18 +121,16 @@ def check_request(wanted: EnvironmentRequest) -> None:
 
 def probe_environment(draft: Path, wanted: EnvironmentRequest, say: Say) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the environment's description, and how it is run."""
-    how = {"isolation": "process", "repeatable": True}
-    try:
-        write_driver(draft, wanted, how, probe=True)
-        found = event_loop.run_command(describe_draft(draft, wanted))
-    except ProbeError as first:
-        how["isolation"] = "sandbox"
+    for isolation in ("process", "sandbox"):
+        how = {"isolation": isolation, "repeatable": True}
         write_driver(draft, wanted, how, probe=True)
         try:
             found = event_loop.run_command(describe_draft(draft, wanted))
+            break
         except ProbeError as error:
-            raise UserError(f"{wanted.id}: {error}") from None
-        say(f"{wanted.id} needs a sandbox for each episode ({first})")
+            if isolation == "sandbox":
+                raise UserError(f"{wanted.id}: {error}") from None
+            say(f"{wanted.id} needs a sandbox for each episode ({error})")
     if found.get("unfit"):
         raise UserError(f"{wanted.id} cannot be played by text: {found['unfit']}")
     again = event_loop.run_command(repeat_resets(draft, min(COMPARED, wanted.tasks)))

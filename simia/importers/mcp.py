@@ -14,8 +14,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import orjson
-
 from simia import event_loop
 from simia.authoring.pack_draft import copy_driver, draft_pack, refuse_existing, write_pack_files
 from simia.envs.worlds.pack_requests import option_words
@@ -82,29 +80,30 @@ def import_server(
     program = None if url else find_program(list(command), list(pip), npm, say)
     out = out or Path(name_folder(url, program))
     refuse_existing(out)
-    for missing in [each for each in needs if not each.is_dir()]:
-        raise UserError(f"--needs {missing}: there is no such folder")
+    given = [("--needs", each) for each in needs] + ([("--files", folder)] if folder else [])
+    for option, path in given:
+        if not path.is_dir():
+            raise UserError(f"{option} {path}: there is no such folder")
     # Folders on the command line are granted for the import only; opening the pack needs its own grants.
     read = [] if program is None else [each for each in list_host_folders(program, needs) if not is_shown(each)]
-    how: dict[str, Any] = {"transport": "http" if url else "stdio"}
-    if program is not None:
-        how |= {"command": program.command, "within": program.within, "environment": dict(environment or {})}
-        for each in read:
-            say(f"readable for the server: {each}")
+    for each in read:
+        say(f"readable for the server: {each}")
+    how: dict[str, Any]
+    if program is None:
+        how = {"transport": "http", "url": url, "headers": dict(headers or {})}
     else:
-        how |= {"url": url, "headers": dict(headers or {})}
-    variables = list_variables(how, variables)
-    how |= {"variables": variables}
+        how = {"transport": "stdio", "command": program.command, "within": program.within}
+        how["environment"] = dict(environment or {})
+    how["variables"] = variables = list_variables(how, variables)
     if start is not None:
         how["start"] = start
     if reset is not None:
         how["reset"] = {"tool": reset[0], "arguments": reset[1]}
+    if folder is not None:
+        how["files"] = "files"
     with draft_pack(out) as draft:
         if folder is not None:
-            if not folder.is_dir():
-                raise UserError(f"--files {folder}: there is no such folder")
             shutil.copytree(folder, draft / "files", symlinks=True)
-            how["files"] = "files"
         head = make_mcp_head(out.name, program, needs, how, network=network)
         write_draft(draft, head, how)
         found = event_loop.run_command(
@@ -115,31 +114,6 @@ def import_server(
     return out
 
 
-def parse_pairs(words: Sequence[str] | None, sign: str, option: str) -> dict[str, str]:
-    """Parse names and values of command-line options. Raises `UserError` for a word without the sign."""
-    found = {}
-    for word in words or []:
-        name, there, value = word.partition(sign)
-        if not there or not name.strip():
-            raise UserError(f"{option} takes NAME{sign}VALUE, not {word.partition(' ')[0]!r}")
-        found[name.strip()] = value.strip()
-    return found
-
-
-def parse_reset(text: str | None) -> tuple[str, dict[str, Any]] | None:
-    """Parse a tool and its arguments: `clear {"all": true}`."""
-    if text is None:
-        return None
-    name, _, arguments = text.strip().partition(" ")
-    try:
-        value = orjson.loads(arguments.strip() or "{}")
-    except orjson.JSONDecodeError:
-        value = None
-    if not isinstance(value, dict):
-        raise UserError(f"--reset {name}: its arguments are no JSON object: {arguments[:80]}")
-    return name, value
-
-
 def list_variables(how: dict[str, Any], given: Sequence[str]) -> list[str]:
     """List the variables that the server gets: those given by name, and those that its command, variables or headers use.
 
@@ -148,9 +122,8 @@ def list_variables(how: dict[str, Any], given: Sequence[str]) -> list[str]:
     for option, values in (("--env", how.get("environment")), ("--header", how.get("headers"))):
         for name, value in (values or {}).items():
             if SECRET.search(name) and not VARIABLE.search(value):
-                raise UserError(
-                    f"{option} {name}: a secret must not be written into a pack; export it, and write ${{NAME}} in its place"
-                )
+                todo = "export it, and write ${NAME} in its place"
+                raise UserError(f"{option} {name}: a secret must not be written into a pack; {todo}")
     if "url" in how and "@" in how["url"].partition("://")[2].partition("/")[0]:
         raise UserError(
             "--url contains a password: a secret must not be written into a pack; give a --header with ${NAME} in it"

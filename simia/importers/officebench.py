@@ -36,6 +36,7 @@ TASK, SUBTASK = re.compile(r"([1-9])-(\d+)"), re.compile(r"(\d+)\.json")
 LEAVES = re.compile(r"(?:\.\./)+(?:cache/[^/]+/testbed|(reference))/(.+)")
 FACTS = ("username", "date", "weekday", "time", "task")
 PREFIX = "evaluate_"
+# Check → its required and its optional arguments.
 CHECKS: dict[str, tuple[set[str], set[str]]] = {
     "contain": ({"doc_type", "keywords"}, {"file", "username"}),
     "not_contain": ({"doc_type", "keywords"}, {"file", "username"}),
@@ -47,7 +48,6 @@ CHECKS: dict[str, tuple[set[str], set[str]]] = {
     "excel_cell_comparator": ({"file", "matches"}, set()),
     "calendar_no_overlap": ({"username"}, set()),
 }
-"""Check → its required and its optional arguments."""
 TOOLS_PY = f'"""OfficeBench\'s world, as simia imports it."""\n\nfrom {WORLD}.world import OfficeBench\n\n__all__ = ["OfficeBench"]\n'
 POLICY = """\
 You are an assistant who works through a computer's office apps for the person named in the task. You act by calling one \

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import datetime
 import re
-import urllib.error
 import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
@@ -109,7 +108,7 @@ def list_credential_variables(credentials: Sequence[dict[str, str]]) -> list[str
 
 def read_document(source: str) -> dict[str, Any]:
     """Read a document. Raises `UserError` if it is not an OpenAPI 3 document."""
-    body = fetch_document(source) if source.startswith(("http://", "https://")) else read_document_file(source)
+    body = read_bytes(source)
     try:
         value = orjson.loads(body.removeprefix(b"\xef\xbb\xbf"))
     except orjson.JSONDecodeError:
@@ -126,27 +125,18 @@ def read_document(source: str) -> dict[str, Any]:
     return value
 
 
-def fetch_document(address: str) -> bytes:
-    try:
-        with urllib.request.urlopen(address, timeout=SECONDS) as answer:
-            body: bytes = answer.read(LARGEST + 1)
-    except (OSError, ValueError, urllib.error.URLError) as error:
-        raise UserError(f"{address} cannot be fetched: {getattr(error, 'reason', error)}") from None
-    return refuse_large_document(body, address)
-
-
-def read_document_file(source: str) -> bytes:
+def read_bytes(source: str) -> bytes:
+    """Read a file or fetch an address. Raises `UserError`, also if it is too large."""
     path = Path(source).expanduser()
-    if not path.is_file():
+    remote = source.startswith(("http://", "https://"))
+    if not remote and not path.is_file():
         raise UserError(f"{source} is not a file: give an OpenAPI document, or its address")
     try:
-        with path.open("rb") as file:
-            return refuse_large_document(file.read(LARGEST + 1), source)
-    except OSError as error:
-        raise UserError(f"{source} cannot be read: {error.strerror or error}") from None
-
-
-def refuse_large_document(body: bytes, source: str) -> bytes:
+        with urllib.request.urlopen(source, timeout=SECONDS) if remote else path.open("rb") as file:
+            body: bytes = file.read(LARGEST + 1)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
+        raise UserError(f"{source} cannot be {'fetched' if remote else 'read'}: {reason}") from None
     if len(body) > LARGEST:
         raise UserError(f"{source} is larger than {LARGEST >> 20} MB")
     return body
@@ -243,14 +233,16 @@ def write_openapi_pack(
         "tools": "tools.json",
         "tasks": "tasks.jsonl",  # empty, for the author to fill
     }
-    plans = {each.tool.name: each.plan for each in found.operations}
+    api = None
     if address:
         head["executable"] = {
             "code": "tools.py", "object": "OpenAPIWorld", "isolation": "sandbox", "repeatable": False, "network": True,
             **({"variables": names} if (names := list_credential_variables(credentials)) else {}),
         }  # fmt: skip
-        write_pack_files(folder, {"api.json": {"base_url": address, "auth": list(credentials), "tools": plans}})
+        plans = {tool.name: plan for tool, plan in found.operations}
+        api = {"base_url": address, "auth": list(credentials), "tools": plans}
         copy_driver("openapi_world.py", folder / "tools.py")
-    tools = [each.tool.model_dump(mode="json", exclude_defaults=True) for each in found.operations]
     policy = POLICY.format(title=title) + (f"\nWhat its document says of it: {about[:3000]}\n" if about else "")
-    write_pack_files(folder, {"pack.yaml": head, "policy.md": policy, "tools.json": tools, "tasks.jsonl": []})
+    tools = [tool.model_dump(mode="json", exclude_defaults=True) for tool, _ in found.operations]
+    files = {"pack.yaml": head, "policy.md": policy, "tools.json": tools, "tasks.jsonl": [], "api.json": api}
+    write_pack_files(folder, files)
