@@ -57,17 +57,17 @@ def export(
     """Write trajectories as training data, with a data set card and, for LLaMA-Factory, a training YAML."""
     from simia.exporting import export as write
     from simia.exporting.llamafactory_rows import ModelEntry
-    from simia.exporting.selection import list_unread_rows, parse_shares, select, set_system
+    from simia.exporting.selection import list_unread_rows, parse_shares, select
 
     names = sources or ["last"]
     chosen = ModelEntry.named(model) if model else None
     shares = parse_shares(mix) if mix else None
-    selection = select(names, runs, mix=shares, take=take, judged=judged, partial=partial)
+    selection = select(names, runs, mix=shares, take=take, system=system, judged=judged, partial=partial)
     for note in selection.notes:
         say_error(f"note: {note}")
     target = folder or Path(*selection.folders[:1], f"export-{to}")
     report = write(
-        set_system(selection.rows, system) if system else selection.rows,
+        selection.rows,
         target,
         to=to,
         segment=segment,
@@ -102,7 +102,5 @@ def explain_empty_export(report: ExportReport, runs: list[Path]) -> str:
         see = f": see simia report {runs[0].name}" if runs else ""
         return f"no row was written: the sources hold no trajectory that can be exported{see}"
     reason, count = max(report.refused.items(), key=lambda pair: pair[1])
-    return (
-        f"no row was written: {report.trajectories:,} trajectories were read and none can be expressed, mostly {reason} ({count:,}); "
-        "the output above has an example of each reason"
-    )
+    found = f"{report.trajectories:,} trajectories were read and none can be expressed, mostly {reason} ({count:,})"
+    return f"no row was written: {found}; the output above has an example of each reason"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from simia.errors import UserError
 from simia.exporting.export_records import ExportReport, Format, Segment, Template
@@ -67,14 +68,16 @@ def export(
         raise UserError("source: give names or trajectories, not both")
     if given and (mix or judged):
         raise UserError("mix and judged select from runs and files: give their names as source")
+    text = str(system) if system else None
     if given:
         selection = Selection(given)
-        selection.rows = filter_rows(given, selection.left_out)
+        rows = filter_rows(given, selection.left_out)
+        selection.rows = set_system(rows, text) if text else rows
     else:
-        named = [str(name) for name in names]
-        selection = select(named, Path(runs), mix=mix, take=take, judged=judged, partial=partial)
+        options: dict[str, Any] = {"mix": mix, "take": take, "system": text, "judged": judged, "partial": partial}
+        selection = select([str(name) for name in names], Path(runs), **options)
     return write(
-        set_system(selection.rows, str(system)) if system else selection.rows,
+        selection.rows,
         Path(out),
         to=to,
         segment=segment,

@@ -97,28 +97,19 @@ def build_front_matter(facts: CardFacts, rows: int, data: str) -> dict[str, obje
 
 def describe_usage(report: ExportReport) -> list[str]:
     if report.to == "trl":
-        return [
-            "## Training",
-            "For TRL's `SFTTrainer`: `load_dataset('json', data_files='data.jsonl')`. "
-            + (
-                "Each row is a prompt and its completion, and only the completion is trained (TRL's default for such rows)."
-                if report.segment == "turns"
-                else "Set `assistant_only_loss=True` with a template that marks the assistant's turns; `--segment turns` needs none."
-            ),
-        ]
+        masking = "Set `assistant_only_loss=True` with a template that marks the assistant's turns; `--segment turns` needs none."
+        if report.segment == "turns":
+            masking = "Each row is a prompt and its completion, and only the completion is trained (TRL's default for such rows)."
+        how = "For TRL's `SFTTrainer`: `load_dataset('json', data_files='data.jsonl')`."
+        return ["## Training", f"{how} {masking}"]
     if report.to == "parquet":
-        return [
-            "## Reading",
-            "`load_dataset('parquet', data_files='data.parquet')`. `tools`, each call's `arguments` and `more` are JSON text.",
-        ]
+        how = "`load_dataset('parquet', data_files='data.parquet')`."
+        return ["## Reading", f"{how} `tools`, each call's `arguments` and `more` are JSON text."]
     if report.to != "llamafactory":
         return []
-    return [
-        "## Training",
-        f"`train.yaml` trains the rows with LLaMA-Factory 0.9.5 (template `{report.template}`, at most {report.cutoff} "
-        "tokens a row). Set `model_name_or_path`, then run in this folder:",
-        "```sh\nllamafactory-cli train train.yaml\n```",
-    ]
+    how = f"`train.yaml` trains the rows with LLaMA-Factory 0.9.5 (template `{report.template}`, at most {report.cutoff} tokens a row)."
+    todo = "Set `model_name_or_path`, then run in this folder:"
+    return ["## Training", f"{how} {todo}", "```sh\nllamafactory-cli train train.yaml\n```"]
 
 
 def render_rejections(title: str, counts: dict[str, int]) -> list[str]:

@@ -77,10 +77,12 @@ def export(
                 report.without_system += report.rows > before and not t.system
             if table:
                 table.close()
-        for name, text in {**configuration, "README.md": render_card(facts, report)}.items():
+        texts = {**configuration, "README.md": render_card(facts, report)}
+        for name, text in texts.items():
             (draft / name).write_text(text, encoding="utf-8")
         if report.rows or write_empty:
-            report.files = put_in_place(draft, out)
+            report.files = [data_name, "refused.jsonl", *texts]
+            put_in_place(draft, out, report.files)
     return report
 
 
@@ -114,15 +116,13 @@ def draft_files(folder: Path) -> Iterator[Path]:
                 folder.rmdir()
 
 
-def put_in_place(draft: Path, folder: Path) -> list[str]:
-    """Move all files of a draft when they are on the disk; return their names."""
-    names = sorted(path.name for path in draft.iterdir())
+def put_in_place(draft: Path, folder: Path, names: list[str]) -> None:
+    """Move the files of a draft when all of them are on the disk."""
     for name in names:
         with (draft / name).open("rb") as file:
             os.fsync(file.fileno())
     for name in names:
         (draft / name).replace(folder / name)
-    return names
 
 
 def iterate_export_rows(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
 from typing import Any
@@ -44,15 +45,11 @@ DATASET_INFO = {
         "formatting": "sharegpt",
         "columns": {"messages": "conversations", "system": "system", "tools": "tools"},
         "tags": {
-            "role_tag": "from",
-            "content_tag": "value",
-            "user_tag": "human",
-            "assistant_tag": "gpt",
-            "observation_tag": "observation",
-            "function_tag": "function_call",
+            "role_tag": "from", "content_tag": "value", "user_tag": "human", "assistant_tag": "gpt",
+            "observation_tag": "observation", "function_tag": "function_call",
         },
     }
-}
+}  # fmt: skip
 
 
 class ModelEntry(BaseModel):
@@ -76,25 +73,22 @@ class ModelEntry(BaseModel):
         return models[name]
 
 
+@dataclass
 class LLaMAFactoryWriter:
     """Rows and configuration for one export."""
 
-    def __init__(
-        self,
-        segment: Segment,
-        reasoning: bool,
-        template: Template,
-        cutoff: int,
-        count: CountTokens | None,
-        model: ModelEntry | None = None,
-    ) -> None:
-        self.model = model
-        self.segment = segment
-        self.reasoning = reasoning
-        self.cutoff = cutoff
+    segment: Segment
+    reasoning: bool
+    template: Template
+    cutoff: int
+    count: CountTokens | None = None
+    model: ModelEntry | None = None
+
+    def __post_init__(self) -> None:
         # Without reasoning the qwen3 template would add an empty thinking block to every turn, and train on it.
-        self.template: Template = "qwen3_nothink" if template == "qwen3" and not reasoning else template
-        self._count = count or estimate_tokens
+        if self.template == "qwen3" and not self.reasoning:
+            self.template = "qwen3_nothink"
+        self._count = self.count or estimate_tokens
         # System text and tools repeat from row to row of one pack.
         self._count_shared = lru_cache(maxsize=256)(self._count)
 

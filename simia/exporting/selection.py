@@ -46,6 +46,7 @@ def select(
     *,
     mix: Mapping[str, float] | None = None,
     take: int | None = None,
+    system: str | None = None,
     judged: bool = False,
     partial: bool = False,
 ) -> Selection:
@@ -66,7 +67,8 @@ def select(
     if judged:
         selection.left_out[JUDGED_BAD] = 0
         bad = {(folder.name, item) for folder in folders for item in load_judgement(folder).failed()}
-    selection.rows = filter_rows(rows, selection.left_out, bad)
+    rows = filter_rows(rows, selection.left_out, bad)
+    selection.rows = set_system(rows, system) if system else rows
     return selection
 
 

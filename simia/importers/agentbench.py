@@ -39,34 +39,27 @@ POLICY = """You operate a Linux machine through a shell, to do what the user ask
 """
 
 
-def make_tool(name: str, description: str, argument: str, meaning: str, *, required: bool = True) -> dict[str, Any]:
-    properties = {argument: {"type": "string", "description": meaning}}
-    needed = {"required": [argument]} if required else {}
-    schema = {"type": "object", "properties": properties, **needed, "additionalProperties": False}
-    return {"name": name, "description": description, "parameters": schema}
+def describe_tool(name: str, description: str, argument: str, meaning: str, *, required: bool = True) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": "object", "properties": {argument: {"type": "string", "description": meaning}}}
+    schema |= {"required": [argument]} if required else {}
+    return {"name": name, "description": description, "parameters": schema | {"additionalProperties": False}}
 
 
 TOOLS = [
-    make_tool(
+    describe_tool(
         "bash_action",
         "Run a bash script on the Linux machine. What it prints to both streams comes back, cut when it is long.",
-        "script",
-        "The script.",
+        "script", "The script.",
     ),
-    make_tool(
-        "answer_action",
-        "Give the answer to the question. It ends the task.",
-        "answer",
-        "The bare value that was asked for.",
+    describe_tool(
+        "answer_action", "Give the answer to the question. It ends the task.",
+        "answer", "The bare value that was asked for.",
     ),
-    make_tool(
-        "finish_action",
-        "Say that the task is done, or that it cannot be done. It ends the task.",
-        "thought",
-        "Why it is over.",
-        required=False,
+    describe_tool(
+        "finish_action", "Say that the task is done, or that it cannot be done. It ends the task.",
+        "thought", "Why it is over.", required=False,
     ),
-]
+]  # fmt: skip
 
 
 def import_problems(
@@ -131,23 +124,20 @@ def problem_to_task(name: str, row: dict[str, Any], scripts: Path | None, split:
     init = [read_script(each, scripts) for each in ensure_list(create.get("init")) if each]
     start = read_script(row["start"], scripts) if row.get("start") else None
     example = read_script(evaluation["example"], scripts) if evaluation.get("example") else None
-    reference: list[dict[str, Any]] = []
+    play = [{"name": "bash_action", "arguments": {"script": script_to_command(example)}}] if example else []
     if "match" in evaluation:
         match = evaluation["match"]
         wanted = {"answer": match, "strip": True} if isinstance(match, str) else dict(match)
         check = {"name": "answer", "arguments": wanted}
-        if "answer" in wanted:
-            reference = [{"name": "answer_action", "arguments": {"answer": wanted["answer"]}}]
-        elif example:
-            reference = [{"name": "bash_action", "arguments": {"script": script_to_command(example)}}]
+        answer = [{"name": "answer_action", "arguments": {"answer": wanted["answer"]}}] if "answer" in wanted else []
+        reference = answer or play
     elif "check" in evaluation:
         checks = [read_script(each, scripts) if each else None for each in ensure_list(evaluation["check"])]
         if None in checks and example is None:
             raise ValueError("its check compares with an example, and there is none")
         check = {"name": "scripts", "arguments": {"scripts": checks, **({"example": example} if example else {})}}
-        if example:
-            reference = [{"name": "bash_action", "arguments": {"script": script_to_command(example)}}]
-            reference += [{"name": "finish_action", "arguments": {}}] if None not in checks else []
+        finish = [{"name": "finish_action", "arguments": {}}] if example and None not in checks else []
+        reference = play + finish
     else:
         raise ValueError("its evaluation has neither match nor check")
     task = {

@@ -97,20 +97,19 @@ def detect_kind(source: str) -> tuple[str, str]:
 
 def read_first_value(path: Path) -> Any:
     """Read a whole JSON or YAML file, or the first row of JSON lines; None for anything else."""
-    if path.suffix.lower() == ".jsonl":
-        with report_unreadable(path), path.open("rb") as file:
-            line = next((line for line in iter(lambda: file.readline(LARGEST), b"") if line.strip()), b"")
-        with contextlib.suppress(orjson.JSONDecodeError):
-            return orjson.loads(line.removeprefix(b"\xef\xbb\xbf"))
+    suffix = path.suffix.lower()
+    with report_unreadable(path), path.open("rb") as file:
+        if suffix == ".jsonl":
+            body = next((line for line in iter(lambda: file.readline(LARGEST), b"") if line.strip()), b"")
+        else:
+            body = file.read(LARGEST + 1)
+    if len(body) > LARGEST:
         return None
-    with report_unreadable(path):
-        if path.stat().st_size > LARGEST:
-            return None
-        body = path.read_bytes().removeprefix(b"\xef\xbb\xbf")
+    body = body.removeprefix(b"\xef\xbb\xbf")
     with contextlib.suppress(orjson.JSONDecodeError):
         return orjson.loads(body)
     with contextlib.suppress(yaml.YAMLError, UnicodeDecodeError, RecursionError):
-        return yaml.safe_load(body) if path.suffix.lower() in (".yaml", ".yml") else None
+        return yaml.safe_load(body) if suffix in (".yaml", ".yml") else None
     return None
 
 

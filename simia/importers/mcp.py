@@ -219,22 +219,18 @@ def write_mcp_pack(
             names = ", ".join(str(each.get(key and "name")) for each in found[key])
             described.append(f"{kind} that no tool reaches: {remove_control_characters(names)[:300]}.")
     instructions = remove_control_characters(found["instructions"] or "", lines=True)
-    whole = {
-        "format": 1,
-        "name": head["name"],
+    head = head | {
         "description": " ".join(described),
         "licence": program.licence if program else "unknown",
         **({"policy": "policy.md"} if found["instructions"] else {}),
-        "tools": "tools.json",
         "seeds": "seeds.jsonl",
         "tasks": "tasks.jsonl",
         "match": {"files.*.base64": "exempt"},
         "user": "none",
-        "executable": head["executable"],
     }
     kept = {key: found[key] for key in ("server", "protocol", "resources", "resource_templates", "prompts")}
     files = {
-        "pack.yaml": whole,
+        "pack.yaml": head,
         "policy.md": instructions + "\n" if found["instructions"] else None,
         "tools.json": tools,
         "mcp.json": {**how, "tools": writes, **kept, "packages": program.packages if program else []},

