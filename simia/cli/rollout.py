@@ -8,20 +8,7 @@ from typing import Annotated
 
 import typer
 
-from simia.cli.options import (
-    GRANT_READ,
-    LIMIT,
-    NAME,
-    NETWORK,
-    RUNS,
-    SETTINGS,
-    SPLIT,
-    TASKS,
-    UNSAFE,
-    VARIABLES,
-    add_endpoint_settings,
-    collect_grants,
-)
+from simia.cli import options
 from simia.cli.terminal_output import watch_rollout
 from simia.config import load_config
 from simia.jobs.run import check_name
@@ -39,16 +26,16 @@ def rollout(
         str | None, typer.Option("--backend", "-b", help="executable, simulated, mixed, shadow, or an installed one.")
     ] = None,
     group: Annotated[int | None, typer.Option("--group", "-g", help="Episodes of each task.")] = None,
-    limit: LIMIT = None,
-    split: SPLIT = None,
-    tasks: TASKS = None,
-    settings: SETTINGS = None,
-    unsafe: UNSAFE = False,
-    network: NETWORK = False,
-    variables: VARIABLES = None,
-    grant_read: GRANT_READ = None,
-    name: NAME = None,
-    runs: RUNS = Path("runs"),
+    limit: options.LIMIT = None,
+    split: options.SPLIT = None,
+    tasks: options.TASKS = None,
+    settings: options.SETTINGS = None,
+    unsafe: options.UNSAFE = False,
+    network: options.NETWORK = False,
+    variables: options.VARIABLES = None,
+    grant_read: options.GRANT_READ = None,
+    name: options.NAME = None,
+    runs: options.RUNS = Path("runs"),
 ) -> None:
     """Play a pack's tasks with an agent: rewards, pass@k and pass^k with intervals, trajectories in a run.
 
@@ -57,9 +44,9 @@ def rollout(
     """
     if name is not None:
         check_name(name)  # before a model is fetched
-    grants = collect_grants(unsafe, network, variables, grant_read)
+    grants = options.collect_grants(unsafe, network, variables, grant_read)
     resolved = load_config(
-        RolloutConfig, config or "rollout/default", add_endpoint_settings(settings),
+        RolloutConfig, config or "rollout/default", options.add_endpoint_settings(settings),
         pack=pack, agent=agent, backend=backend, group=group, limit=limit, split=split, tasks=tasks or None,
         **{f"backend_settings__{grant}": value for grant, value in grants.items()},
     )  # fmt: skip

@@ -197,8 +197,8 @@ def parse_shares(given: Iterable[str]) -> dict[str, float]:
         try:
             found[name] = float(share)
         except ValueError:
-            found[""] = 0.0
-        if not name or "" in found:
+            name = ""
+        if not name:
             raise UserError(f"--mix {each!r}: write it as pack=share, such as retail=0.7")
     return found
 

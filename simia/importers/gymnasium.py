@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -120,61 +120,49 @@ def check_request(wanted: EnvironmentRequest) -> None:
 
 
 def probe_environment(draft: Path, wanted: EnvironmentRequest, say: Say) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the environment's description, and how it is run."""
+    """Return the driver's description with the first observations of all seeds, and how the environment is run."""
+    counts = [(first, min(AT_ONCE, wanted.tasks - first)) for first in range(0, wanted.tasks, AT_ONCE)]
     for isolation in ("process", "sandbox"):
         how = {"isolation": isolation, "repeatable": True}
         write_driver(draft, wanted, how, probe=True)
         try:
-            found = event_loop.run_command(describe_draft(draft, wanted))
+            calls = [(first, "describe", {"first": first, "count": count}) for first, count in counts]
+            parts = event_loop.run_command(play_draft(draft, calls))
             break
         except ProbeError as error:
             if isolation == "sandbox":
                 raise UserError(f"{wanted.id}: {error}") from None
             say(f"{wanted.id} needs a sandbox for each episode ({error})")
-    if found.get("unfit"):
-        raise UserError(f"{wanted.id} cannot be played by text: {found['unfit']}")
-    again = event_loop.run_command(repeat_resets(draft, min(COMPARED, wanted.tasks)))
-    if again != found["starts"][: len(again)]:
+    if unfit := parts[-1].get("unfit"):
+        raise UserError(f"{wanted.id} cannot be played by text: {unfit}")
+    starts = [start for part in parts for start in part["starts"]]
+    looks: list[tuple[int, str, dict[str, Any]]] = [(seed, "look", {}) for seed in range(min(COMPARED, wanted.tasks))]
+    again = event_loop.run_command(play_draft(draft, looks))
+    if again != starts[: len(again)]:
         how["repeatable"] = False
         say(f"{wanted.id} is not deterministic: one seed gives different episodes; repeatable: false")
-    return found, how
+    return {**parts[-1], "starts": starts}, how
 
 
 class ProbeError(Exception):
     """The environment does not load or play; the message is one line."""
 
 
-async def describe_draft(draft: Path, wanted: EnvironmentRequest) -> dict[str, Any]:
-    """Return the driver's description with the first observations of all seeds."""
-    found: dict[str, Any] = {}
-    backend = open_draft(draft)
+async def play_draft(draft: Path, calls: Iterable[tuple[int, str, dict[str, Any]]]) -> list[dict[str, Any]]:
+    """Make calls (seed, tool, arguments) in a new sandbox, an episode each, up to the first that finds the environment unfit."""
+    pack = Pack.load(draft)
+    # The user named the interpreter for this import, so it is granted.
+    read = list(list_requested_paths(pack.executable)) if pack.executable else []
+    backend = ExecutableBackend(pack, limits=WorkerLimits(wall=SECONDS, start=SECONDS), read=read)
+    found: list[dict[str, Any]] = []
     try:
-        for first in range(0, wanted.tasks, AT_ONCE):
-            count = min(AT_ONCE, wanted.tasks - first)
-            part = await call_draft(backend, first, "describe", {"first": first, "count": count})
-            if "unfit" in part:
-                return part
-            part["starts"] = [*found.get("starts", []), *part["starts"]]
-            found = part
+        for seed, tool, arguments in calls:
+            found.append(await call_draft(backend, seed, tool, arguments))
+            if "unfit" in found[-1]:
+                break
     finally:
         await backend.close()
     return found
-
-
-async def repeat_resets(draft: Path, seeds: int) -> list[Any]:
-    """Return the first observations of the first seeds, in a new sandbox with one episode each."""
-    backend = open_draft(draft)
-    try:
-        return [await call_draft(backend, seed, "look", {}) for seed in range(seeds)]
-    finally:
-        await backend.close()
-
-
-def open_draft(draft: Path) -> ExecutableBackend:
-    """Open the draft's back end, with a grant for the interpreter that the importing user named."""
-    pack = Pack.load(draft)
-    read = list(list_requested_paths(pack.executable)) if pack.executable else []
-    return ExecutableBackend(pack, limits=WorkerLimits(wall=SECONDS, start=SECONDS), read=read)
 
 
 async def call_draft(backend: ExecutableBackend, seed: int, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from importlib.metadata import PathDistribution
 from pathlib import Path
 
+from simia.authoring.pack_draft import draft_pack
 from simia.errors import UserError
 from simia.sandbox.grants import explain_broad, is_shown
 from simia.search_path import cache_root
@@ -140,20 +141,17 @@ def ensure_npm(npm: str, name: str, version: str, say: Say) -> Path:
     key = f"mcp_server-{hashlib.sha256(f'npm {name}@{version}'.encode()).hexdigest()[:12]}"
     root = cache_root() / "envs"
     home = root / key
-    if home.is_dir():
-        return home
     root.mkdir(parents=True, exist_ok=True)
     with lock_file(root / f"{key}.lock"):
         if home.is_dir():
             return home
-        for leftover in root.glob(f".{key}.*"):
+        for leftover in root.glob(f".{key}.*"):  # of killed builds
             shutil.rmtree(leftover)
-        draft = root / f".{key}.{os.getpid()}"
-        draft.mkdir()
-        say(f"npm install {name}@{version}")
-        flags = ["--ignore-scripts", "--no-audit", "--no-fund", "--omit=dev", "--prefix", str(draft)]
-        run_command([npm, "install", *flags, f"{name}@{version}"], f"npm cannot install {name}@{version}", cwd=draft)
-        draft.rename(home)
+        package = f"{name}@{version}"
+        say(f"npm install {package}")
+        with draft_pack(home) as draft:
+            flags = ["--ignore-scripts", "--no-audit", "--no-fund", "--omit=dev", "--prefix", str(draft)]
+            run_command([npm, "install", *flags, package], f"npm cannot install {package}", cwd=draft)
     say(f"built {home}")
     return home
 
