@@ -52,18 +52,17 @@ def judge(
         print_judge_prompt(run, resolved, runs)
         return
     with Terminal(stderr=True).status("judging") as status:
-        done = 0
+        verdicts: list[object] = []
 
-        def count(_: object) -> None:
-            nonlocal done
-            done += 1
-            status.update(f"judging: {done} verdicts")
+        def count(verdict: object) -> None:
+            verdicts.append(verdict)
+            status.update(f"judging: {len(verdicts)} verdicts")
 
         judging = judge_saved_run(run, resolved, runs=runs, say=say_error, on_verdict=count)
         try:
             judgement, usage = event_loop.run_command(judging)
         except BudgetReached as reached:
-            raise UserError(f"{reached} (limits.{reached.cap}); {done} verdicts are kept") from None
+            raise UserError(f"{reached} (limits.{reached.cap}); {len(verdicts)} verdicts are kept") from None
     print_judgement(judgement)
     cost = "" if usage.cost is None else f", ${usage.cost:,.2f}"
     say(f"judging this run took {usage.prompt + usage.completion:,} tokens{cost}")

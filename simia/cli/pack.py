@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.progress import Progress
 from rich.table import Table
 
 from simia import event_loop
 from simia.authoring.findings import Finding
 from simia.cli.options import GRANT_READ, NETWORK, PACK, TASKS, UNSAFE, VARIABLES, collect_grants, make_granted_paths
+from simia.cli.terminal_output import make_progress_bar
 from simia.envs.worlds.pack_requests import describe_requests
 from simia.errors import UserError
 from simia.pack import Pack
@@ -61,9 +62,7 @@ def gate(
             bar = show.add_task("tasks", total=len(chosen))
             return await verify_tasks(environment, chosen, on_verdict=lambda _: show.advance(bar))
 
-    err = Terminal(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as show:
+    with make_progress_bar() as show:
         verdicts = event_loop.run_command(work(show))
     passed = sum(verdict.passed for verdict in verdicts)
     floor = sum(verdict.floor for verdict in verdicts) / len(verdicts)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from simia.evaluation.calibration import Calibration
     from simia.reward import Reward
 
+Row = tuple[str, float | None, "Reward"]  # kind of agent, reward by rules, verdict
 app = typer.Typer(help="Measure whether a judge's verdicts can be used as rewards.", no_args_is_help=True)
 ENOUGH = 2  # missing verdicts at the start of a rollout that stop the command
 
@@ -62,7 +63,7 @@ async def calibrate_runs(names: list[str], settings: list[str], runs: Path) -> C
     from simia.trajectory import Trajectory
 
     judge = load_config(RolloutConfig, "rollout/default", settings)
-    rows: list[Any] = []
+    rows: list[Row] = []
     paid: list[Any] = []
     async with contextlib.AsyncExitStack() as stack:
         model = open_backend(judge.llm, say=say)
@@ -85,31 +86,31 @@ async def calibrate_runs(names: list[str], settings: list[str], runs: Path) -> C
             saved = run.saved_config()
             pack, kind = Pack.load(saved["pack"]), str(saved.get("agent"))
             oracle = RewardJudge(engine, pack, judge.oracle)
-            begun = len(rows)
+            played: list[Row] = []
             for item in run.ledger.items():
                 body = run.ledger.result(item.id)
-                if not body or not body["trajectory"]:
+                found = Trajectory.from_row(body["trajectory"]) if body and body["trajectory"] else None
+                if found is None or found.reward is None or found.reward.value is None:
                     continue
-                trajectory = Trajectory.from_row(body["trajectory"])
-                value = trajectory.reward.value if trajectory.reward else None
-                if value is not None:
-                    task = pack.task(str(item.spec["task"]))
-                    rows.append((kind, value, await oracle.score(trajectory, task)))
-                    stop_without_verdicts([verdict for _, _, verdict in rows[begun:]])
-            stop_without_verdicts([verdict for _, _, verdict in rows[begun:]], whole=True)
-            part = calibrate_judge(rows[begun:])
+                verdict = await oracle.score(found, pack.task(str(item.spec["task"])))
+                played.append((kind, found.reward.value, verdict))
+                stop_without_verdicts(played)
+            stop_without_verdicts(played, whole=True)
+            rows += played
+            part = calibrate_judge(played)
             say_error(f"{run.id}: {part.judged} judged, {part.errors} without a verdict")
             paid.append((kind, oracle.usage))
-    found = calibrate_judge(rows)
+    calibration = calibrate_judge(rows)
     for kind, usage in paid:
-        found.pay(kind, usage)
-    return found
+        calibration.pay(kind, usage)
+    return calibration
 
 
-def stop_without_verdicts(verdicts: Sequence[Reward], *, whole: bool = False) -> None:
+def stop_without_verdicts(rows: Sequence[Row], *, whole: bool = False) -> None:
     """Stop if the judge does not answer: after a rollout (`whole`) without a verdict, or earlier for a wrong address or key, since
     each call is retried for about a minute."""
     silent = set(Code) - {Code.UNPARSABLE, Code.BUDGET} if whole else {Code.CONNECTION, Code.AUTH, Code.NOT_FOUND}
+    verdicts = [verdict for _, _, verdict in rows]
     if not verdicts or not (whole or len(verdicts) == ENOUGH):
         return
     if all(each.value is None and each.error in silent for each in verdicts):

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn
 
 from simia import event_loop
 from simia.jobs import Run
@@ -71,16 +71,21 @@ def watch_rollout(session: Callable[..., Coroutine[Any, Any, RolloutResult]], ru
 @contextlib.contextmanager
 def show_episodes() -> Iterator[Callable[[RolloutProgress], None]]:
     """Show a live line of progress on stderr."""
-    err = Terminal(stderr=True)
-    columns = (TextColumn("episodes"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[mean]}"))
-    with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as bar:
-        task = bar.add_task("", total=None, mean="")
+    with make_progress_bar(TextColumn("{task.fields[mean]}")) as bar:
+        task = bar.add_task("episodes", total=None, mean="")
 
         def update(progress: RolloutProgress) -> None:
             mean = "" if progress.mean is None else f"mean reward {progress.mean:.3f}"
             bar.update(task, completed=progress.done, total=progress.n, mean=mean)
 
         yield update
+
+
+def make_progress_bar(*columns: ProgressColumn) -> Progress:
+    """Make a bar on stderr with description, counts and these columns; only a terminal shows it."""
+    err = Terminal(stderr=True)
+    known = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    return Progress(*known, *columns, console=err, transient=True, disable=not err.is_terminal)
 
 
 def print_next_command(run_id: str, stop: Stop, runs: Path, done: str = "") -> None:

@@ -1,9 +1,9 @@
 """Rows of chat formats: for TRL's SFTTrainer, and in the dialects whose trainers bring their own template.
 
-TRL rows are conversations of role and text alone, with calls and results in the form of Hermes. Two traps decide it. Arguments as objects would be filled with nulls by `datasets`, and as JSON text they would be quoted a
-second time by Qwen2.5's template; so calls are written out, exactly as Qwen's template would. And `assistant_only_loss` works only
-with templates that mark the assistant's tokens; so `turns` rows are prompt and completion, whose loss TRL masks whatever the
-template is.
+TRL rows are conversations of role and text alone; calls and results are text in the form of Hermes, exactly as Qwen's template
+writes them. `datasets` would fill arguments that are objects with nulls, and Qwen2.5's template would quote arguments that are JSON
+text a second time. `turns` rows are prompt and completion, since `assistant_only_loss` works only with templates that mark the
+assistant's tokens, and TRL masks the loss of such rows with any template.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from simia.formats.hermes import SHAREGPT, HermesContainer
 from simia.formats.llamafactory import UntrainableError, convert_conversation, write_json
 from simia.trajectory import Trajectory
 
-# Results stand in user turns, as Qwen has them.
+# Results are user turns, as in Qwen's template.
 ROLES = {"system": "system", "human": "user", "gpt": "assistant", "tool": "user"}
 SUITES = ("agentinstruct", "officebench")
 HERMES = HermesContainer(SHAREGPT)
@@ -27,7 +27,7 @@ HERMES = HermesContainer(SHAREGPT)
 def iterate_trl_rows(t: Trajectory, segment: Segment, reasoning: bool) -> Iterator[ExportRow | Issue]:
     """Yield `whole`: {"messages"}; `turns`: {"prompt", "completion"} for each trained assistant turn."""
     try:
-        convert_conversation(t, reasoning=reasoning)  # what no trainer carries exactly is refused alike
+        convert_conversation(t, reasoning=reasoning)  # refused for all trainers
     except UntrainableError as unfit:
         yield unfit.issue
         return
@@ -56,7 +56,7 @@ def iterate_dialect_rows(t: Trajectory, to: Format, reasoning: bool) -> Iterator
             detail = f"train: false cannot be said of one turn in {to} rows"
             yield Issue(code=Code.UNEXPRESSIBLE, where=f"messages[{i}]", detail=detail)
             return
-    if not reasoning and to not in SUITES:  # there the thought is part of what is said
+    if not reasoning and to not in SUITES:  # their messages contain the thought
         t = t.model_copy(update={"messages": [m.model_copy(update={"reasoning": None}) for m in t.messages]})
     for i, j, call in t.calls():
         if call.arguments is None:

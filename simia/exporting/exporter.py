@@ -48,7 +48,8 @@ def export(
     if to not in ("llamafactory", "trl") and segment != "whole":
         raise UserError(f"segment={segment} is for llamafactory and trl; {to} rows hold whole trajectories")
     refuse_output_folder(out)
-    trainer = LLaMAFactoryWriter(segment, reasoning, model.template if model else template, cutoff, count, model)
+    template = model.template if model else template
+    trainer = LLaMAFactoryWriter(segment, reasoning, template, cutoff, count, model)
     report = ExportReport(
         to=to, segment=segment, reasoning=reasoning, template=trainer.template, cutoff=cutoff, counted=count is not None
     )
@@ -60,7 +61,7 @@ def export(
             for t in trajectories:
                 report.trajectories += 1
                 before = report.rows
-                for item in iterate_export_rows(t, to, segment, reasoning, trainer):
+                for item in iterate_export_rows(t, to, trainer):
                     if isinstance(item, Issue):
                         report.refuse(item)
                         account = {"id": get_id(t), "item": t.provenance.item, **item.model_dump()}
@@ -125,20 +126,14 @@ def put_in_place(draft: Path, folder: Path, names: list[str]) -> None:
         (draft / name).replace(folder / name)
 
 
-def iterate_export_rows(
-    t: Trajectory,
-    to: Format,
-    segment: Segment,
-    reasoning: bool,
-    trainer: LLaMAFactoryWriter,
-) -> Iterator[ExportRow | Issue]:
+def iterate_export_rows(t: Trajectory, to: Format, trainer: LLaMAFactoryWriter) -> Iterator[ExportRow | Issue]:
     if to == "llamafactory":
         return trainer.rows(t)
     if to == "parquet":  # whole, in columns
         return iter([ExportRow("", trained=sum(message.role == "assistant" for message in t.messages))])
     if to == "trl":
-        return iterate_trl_rows(t, segment, reasoning)
-    return iterate_dialect_rows(t, to, reasoning)
+        return iterate_trl_rows(t, trainer.segment, trainer.reasoning)
+    return iterate_dialect_rows(t, to, trainer.reasoning)
 
 
 def build_metadata(facts: CardFacts) -> dict[str, str]:

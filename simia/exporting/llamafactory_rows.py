@@ -1,8 +1,7 @@
 """Files for LLaMA-Factory: rows that fit its context, `dataset_info.json`, `train.yaml` and the DeepSpeed config.
 
-Lengths are summed over the parts of a row plus what the chat template puts around them, rounded up; the trainer cuts
-a row that is too long in the middle of a turn, and its packing takes one token of the context, its arithmetic at the
-very edge another.
+A row's length is estimated as the sum of its parts plus the tokens of the chat template, rounded up: the trainer would cut a row that
+is too long in the middle of a turn.
 """
 
 from __future__ import annotations
@@ -22,13 +21,7 @@ from simia import search_path
 from simia.errors import Code, Issue, UserError
 from simia.exporting.export_records import ExportRow, Segment, Template
 from simia.exporting.token_estimate import CountTokens, estimate_tokens
-from simia.formats.llamafactory import (
-    TrainerConversation,
-    UntrainableError,
-    convert_conversation,
-    list_segment_ends,
-    write_whole,
-)
+from simia.formats import llamafactory
 from simia.trajectory import Trajectory
 
 RESERVE = 2  # one for packing, one for the trainer's rounding where a row fills the context exactly
@@ -36,7 +29,7 @@ TURN_TOKENS = 28  # role, end of turn, <tool_response> around a result, an empty
 CALL_TOKENS = 10  # <tool_call> around a call
 SYSTEM_TOKENS = 140  # the template's words about tools
 TOOL_TOKENS = 12  # the wrapper around each tool
-# What a template writes where a row has no system text; those that are not named write nothing.
+# Default system texts of templates, for rows without one; other templates have none.
 OWN_SYSTEM: dict[Template, str] = {"qwen": "You are Qwen, created by Alibaba Cloud. You are a helpful assistant."}
 
 DATASET_INFO = {
@@ -93,19 +86,19 @@ class LLaMAFactoryWriter:
         self._count_shared = lru_cache(maxsize=256)(self._count)
 
     def rows(self, t: Trajectory) -> Iterator[ExportRow | Issue]:
-        """Yield the trajectory's rows; an issue in place of each row that the trainer would not represent exactly."""
+        """Yield the trajectory's rows, or an issue for each row that the trainer would not represent exactly."""
         try:
-            c = convert_conversation(t, reasoning=self.reasoning)
+            c = llamafactory.convert_conversation(t, reasoning=self.reasoning)
             if self.segment == "whole":
-                row = write_whole(c)
-        except UntrainableError as unfit:
+                row = llamafactory.write_whole(c)
+        except llamafactory.UntrainableError as unfit:
             yield unfit.issue
             return
         lengths = self.lengths(c)
         if self.segment == "whole":
             yield self.check_length(row, sum(turn.trained for turn in c.turns), lengths[-1])
             return
-        for end in list_segment_ends(c):
+        for end in llamafactory.list_segment_ends(c):
             yield self.check_length(c.row(end), 1, lengths[end - 1])
 
     def check_length(self, row: dict[str, Any], trained: int, tokens: int) -> ExportRow | Issue:
@@ -114,7 +107,7 @@ class LLaMAFactoryWriter:
             return Issue(code=Code.OVER_BUDGET, where=f"messages[{row['turn']}]", detail=detail)
         return ExportRow(json.dumps(row, ensure_ascii=False), trained, tokens)
 
-    def lengths(self, c: TrainerConversation) -> list[int]:
+    def lengths(self, c: llamafactory.TrainerConversation) -> list[int]:
         """Estimate the tokens of the row up to and including each turn, never too few."""
         tools = json.loads(c.tools) if c.tools else []
         # The llama3 template prints each tool over many indented lines.

@@ -29,12 +29,7 @@ from simia.venvs import Say
 
 LISTING = "list_server"  # the driver's tool
 WORLD = "mcp_world"
-TOOLS = '''"""The driver of a server of the Model Context Protocol: mcp.json says which."""
-
-from mcp_world.world import MCPWorld
-
-__all__ = ["MCPWorld"]
-'''
+TOOLS = '"""The driver of a server of the Model Context Protocol: mcp.json says which."""\n\nfrom mcp_world.world import MCPWorld\n\n__all__ = ["MCPWorld"]\n'
 NAME = re.compile(r"[A-Za-z0-9_./-]{1,128}")
 SECRET = re.compile(r"authorization|cookie|secret|token|passw|api.?key|credential", re.IGNORECASE)
 VARIABLE = re.compile(r"\$\{(\w+)\}")

@@ -68,10 +68,8 @@ def install_from_pip(requirements: list[str], words: list[str], say: Say) -> Ser
 
 
 def find_latest_version(name: str) -> str:
-    output = run_command(
-        [sys.executable, "-P", "-m", "pip", "index", "versions", "--disable-pip-version-check", name],
-        f"pip knows no {name}",
-    )
+    command = [sys.executable, "-P", "-m", "pip", "index", "versions", "--disable-pip-version-check", name]
+    output = run_command(command, f"pip knows no {name}")
     found = re.search(r"\(([^)]+)\)", output)
     if found is None:
         raise UserError(f"pip knows no version of {name}: give one, as {name}==1.0")

@@ -31,6 +31,7 @@ from simia.venvs import Say
 NAME = "officebench"
 WORLD = "officebench_world"
 UNBUILT = "llm"  # its only action calls an OpenAI model
+BUILT = [app for app in APPS if app != UNBUILT]
 CLOCK = "2020-05-01T10:00:00"
 TASK, SUBTASK = re.compile(r"([1-9])-(\d+)"), re.compile(r"(\d+)\.json")
 LEAVES = re.compile(r"(?:\.\./)+(?:cache/[^/]+/testbed|(reference))/(.+)")
@@ -106,8 +107,7 @@ def list_subtasks(group: Path) -> list[Path]:
 
 def list_officebench_tools() -> list[ToolSpec]:
     """List the dialect's tools except the model's. Some also accept a list, since OfficeBench answers to that."""
-    apps = [app for app in APPS if app != UNBUILT]
-    app = {"type": "string", "enum": apps, "description": "The app."}
+    app = {"type": "string", "enum": BUILT, "description": "The app."}
     found = [make_tool(SWITCH.name, SWITCH.description, target_app=app)]
     found += [allow_lists(spec) for spec in TOOLS if not spec.name.startswith(f"{UNBUILT}.")]
     answer = text_schema("The answer, where the task is a question; else None.", default="None")
@@ -254,8 +254,7 @@ def write_officebench_pack(pack: Path, groups: list[Path], known: list[ToolSpec]
         "ends": ["system.finish_task"],
     }  # fmt: skip
     specs = [spec.model_dump(include={"name", "description", "parameters"}) for spec in known]
-    apps = [app for app in APPS if app != UNBUILT]
-    policy = POLICY.format(apps=f"{', '.join(apps[:-1])} and {apps[-1]}")
+    policy = POLICY.format(apps=f"{', '.join(BUILT[:-1])} and {BUILT[-1]}")
     files = {"pack.yaml": head, "policy.md": policy, "tools.json": specs, "tasks.jsonl": rows}
     write_pack_files(pack, {**files, "tools.py": TOOLS_PY, "LICENSE": LICENCE})
     copy_driver(WORLD, pack / WORLD)

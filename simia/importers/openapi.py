@@ -201,9 +201,7 @@ def parse_credential(text: str) -> dict[str, str]:
     """Parse a header or query parameter. Raises `UserError` if its value names no variable."""
     header, query = HEADER.fullmatch(text), QUERY.fullmatch(text)
     if header is None and query is None:
-        raise UserError(
-            f"--auth takes 'Header: value' or 'parameter=value', not {text.split()[0] if text.split() else text!r}…"
-        )
+        raise UserError(f"--auth takes 'Header: value' or 'parameter=value', not {text.partition(' ')[0]!r}…")
     name, value = (header or query).groups()  # type: ignore[union-attr]
     if not VARIABLE.search(value):
         raise UserError(
