@@ -12,7 +12,13 @@ from pydantic import BaseModel
 import simia
 from simia.config import Config, find_models_in
 
-PUBLIC = ("simia.exporting.export_records", "simia.exporting.data_card", "simia.llm.types", "simia.llm.prices", "simia.formats.base")
+PUBLIC = (
+    "simia.exporting.export_records",
+    "simia.exporting.data_card",
+    "simia.llm.types",
+    "simia.llm.prices",
+    "simia.formats.base",
+)
 
 
 def find_subclasses(cls: type[BaseModel]) -> Iterator[type[BaseModel]]:
