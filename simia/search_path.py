@@ -66,7 +66,10 @@ def find_resource(kind: Kind, name: str | Path) -> Path:
     missing = f"no {what} named {str(name)!r}"
     if kind == "seeds" and (given.suffix or len(given.parts) > 1):  # meant as a path
         missing = f"no such file or folder: {str(name)!r}, and no pack of that name"
-    raise UserError(f"{missing}; there are: {', '.join(list_names(kind)) or 'none'} (or give a path)")
+    known = f"there are: {', '.join(list_names(kind)) or 'none'}"
+    if near := difflib.get_close_matches(given.name, list_names(kind), n=3):
+        raise UserError(f"{missing}; did you mean {' or '.join(near)}? ({known}; or give a path)")
+    raise UserError(f"{missing}; {known} (or give a path)")
 
 
 def suggest_config(given: Path) -> str:

@@ -13,7 +13,13 @@ import simia
 from simia.config import Config
 from simia.config_errors import find_models_in
 
-PUBLIC = ("simia.exporting.facts", "simia.llm.types", "simia.llm.prices", "simia.formats.base")
+PUBLIC = (
+    "simia.exporting.export_records",
+    "simia.exporting.data_card",
+    "simia.llm.types",
+    "simia.llm.prices",
+    "simia.formats.base",
+)
 
 
 def find_subclasses(cls: type[BaseModel]) -> Iterator[type[BaseModel]]:

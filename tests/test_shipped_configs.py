@@ -16,7 +16,7 @@ from simia.amplification.settings import AmplifyConfig
 from simia.cli import build_app
 from simia.config import load_config, parse_config, read_config_file
 from simia.envs.opening import select_tasks
-from simia.exporting.llamafactory import ModelEntry
+from simia.exporting.llamafactory_rows import ModelEntry
 from simia.llm.prices import look_up_price
 from simia.pack import Pack
 from simia.rollouts.settings import RolloutConfig

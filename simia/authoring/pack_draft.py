@@ -1,22 +1,30 @@
-"""Write a pack under another name and rename it when it is complete: a killed import never leaves half of one."""
+"""Write a new pack: in a temporary folder, renamed when the pack is complete, so that a killed import leaves no partial pack."""
 
 from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import orjson
+import yaml
 
 from simia.errors import UserError
 
 
+def refuse_existing(out: Path) -> None:
+    """Raise `UserError` unless `out` is free or an empty folder."""
+    if out.is_symlink() or (out.exists() and (not out.is_dir() or any(out.iterdir()))):
+        raise UserError(f"{out} exists and is not empty: remove it or choose another folder")
+
+
 @contextmanager
 def draft_pack(out: Path) -> Iterator[Path]:
-    """Give a folder to write to, which becomes `out` at the end; `out` may be an empty folder. Raises `UserError` where the disk
+    """Yield a folder to write to, which becomes `out` at the end; `out` may be an empty folder. Raises `UserError` if the disk
     refuses."""
     draft = out.absolute().parent / f".{out.name}.{os.getpid()}"
     try:
@@ -29,6 +37,28 @@ def draft_pack(out: Path) -> Iterator[Path]:
         shutil.rmtree(draft, ignore_errors=True)
 
 
-def write_json(path: Path, value: Any) -> None:
-    """Write a value as indented JSON."""
-    path.write_bytes(orjson.dumps(value, option=orjson.OPT_INDENT_2) + b"\n")
+def write_pack_files(folder: Path, contents: Mapping[str, Any]) -> None:
+    """Write files by the form of their suffix: JSON, JSON lines, YAML or text. A file whose content is None is omitted."""
+    for name, content in contents.items():
+        if content is None:
+            continue
+        if name.endswith(".json"):
+            data = orjson.dumps(content, option=orjson.OPT_INDENT_2) + b"\n"
+        elif name.endswith(".jsonl"):
+            data = b"".join(orjson.dumps(row) + b"\n" for row in content)
+        elif name.endswith(".yaml"):
+            data = yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=1000).encode()
+        else:
+            data = content.encode()
+        (folder / name).write_bytes(data)
+
+
+def copy_driver(name: str, target: Path) -> None:
+    """Copy a module or a package of `simia.drivers` into a pack."""
+    source = Path(str(files("simia.drivers"))) / name
+    if source.is_file():
+        target.write_bytes(source.read_bytes())
+        return
+    target.mkdir()
+    for module in source.glob("*.py"):
+        (target / module.name).write_bytes(module.read_bytes())

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import sqlite3
 import sys
+from importlib import import_module
 
 import typer
 
 from simia.errors import UserError
 from simia.terminal import install_output_guard, say, say_error
+
+# Each command is a function in the module of its name.
+COMMANDS = ("amplify", "export", "report", "judge", "rollout", "train", "serve", "fidelity", "config", "doctor")
+# Group of commands → the module with its `app`.
+GROUPS = {"pack": "pack", "import": "imports", "reward": "reward", "runs": "runs", "model": "model"}
 
 
 def main() -> None:
@@ -31,24 +37,6 @@ def main() -> None:
 
 def build_app() -> typer.Typer:
     """Build the command line; modules of verbs are imported here."""
-    from simia.cli import (
-        amplify,
-        config,
-        doctor,
-        export,
-        fidelity,
-        imports,
-        judge,
-        model,
-        pack,
-        report,
-        reward,
-        rollout,
-        runs,
-        serve,
-        train,
-    )
-
     app = typer.Typer(
         name="simia",
         help="Turn seed trajectories into validated training data.",
@@ -58,21 +46,10 @@ def build_app() -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(version)
-    app.command()(amplify.amplify)
-    app.command()(export.export)
-    app.command()(report.report)
-    app.command()(judge.judge)
-    app.command()(rollout.rollout)
-    app.command()(train.train)
-    app.command()(serve.serve)
-    app.command()(fidelity.fidelity)
-    app.command()(config.config)
-    app.command()(doctor.doctor)
-    app.add_typer(pack.app, name="pack")
-    app.add_typer(imports.app, name="import")
-    app.add_typer(reward.app, name="reward")
-    app.add_typer(runs.app, name="runs")
-    app.add_typer(model.app, name="model")
+    for name in COMMANDS:
+        app.command()(getattr(import_module(f"simia.cli.{name}"), name))
+    for name, module in GROUPS.items():
+        app.add_typer(import_module(f"simia.cli.{module}").app, name=name)
     return app
 
 

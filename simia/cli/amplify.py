@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from simia import event_loop
 from simia.amplification.settings import AmplifyConfig
+from simia.cli.options import NAME, RUNS, SETTINGS
+from simia.cli.terminal_output import watch_amplification
 from simia.config import load_config
 from simia.errors import UserError
 from simia.jobs.run import check_name
-from simia.report.console import Terminal
-from simia.terminal import say
-
-RUNS = Annotated[Path, typer.Option("--runs", help="Folder of the runs.", envvar="SIMIA_RUNS")]
-err = Terminal(stderr=True)
+from simia.terminal import say, say_error
 
 
 def amplify(
@@ -32,8 +30,8 @@ def amplify(
         typer.Option("--seeds", "-s", help="Pack (name or folder) or file of trajectories; may be repeated."),
     ] = None,
     n: Annotated[int | None, typer.Option("--n", "-n", help="How many trajectories to accept.")] = None,
-    settings: Annotated[list[str] | None, typer.Option("--set", help="Any setting, as llm.model=gpt-5-mini.")] = None,
-    name: Annotated[str | None, typer.Option("--name", help="Name of the run.")] = None,
+    settings: SETTINGS = None,
+    name: NAME = None,
     runs: RUNS = Path("runs"),
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print one rendered prompt and the projected price; send no request.")
@@ -50,14 +48,9 @@ def amplify(
     if dry_run:
         show_dry_run(resolved)
         return
-    from simia.amplification.session import start_amplification as start
-    from simia.cli.common import finish_amplification, open_live_panel
+    from simia.amplification.session import start_amplification
 
-    with open_live_panel(runs) as show:
-        outcome = event_loop.run_command(
-            start(resolved, runs=runs, name=name, say=err.print, on_progress=show, handle_signals=True)
-        )
-    finish_amplification(outcome, runs)
+    watch_amplification(partial(start_amplification, resolved, runs=runs, name=name), runs)
 
 
 def resolve_amplify_config(
@@ -95,7 +88,6 @@ def show_dry_run(config: AmplifyConfig) -> None:
     from simia.amplification.session import open_preview
     from simia.llm.backends import find_price
     from simia.quality.fast_tokens import estimate_text_tokens
-    from simia.report.console import make_plain_text
     from simia.trajectory import Usage
 
     simulator, seeds = open_preview(config)
@@ -105,22 +97,22 @@ def show_dry_run(config: AmplifyConfig) -> None:
     prompt_tokens = sum(estimate_text_tokens(m["content"]) for p in prompts for m in p.messages) // len(prompts)
     reply_tokens = sum(estimate_text_tokens(str(s.to_row()["messages"])) for s in seeds.order) // len(seeds.order)
     static_tokens = sum(estimate_text_tokens(m["content"]) for p in prompts for m in p.messages[:-1]) // len(prompts)
-    err.print(f"{len(seeds.order)} seeds of {seeds.read} read, {len(seeds.refused)} refused by the pre-filter")
+    say_error(f"{len(seeds.order)} seeds of {seeds.read} read, {len(seeds.refused)} refused by the pre-filter")
     for refused in seeds.refused[:5]:
-        err.print(make_plain_text(f"  {refused.name}: {refused.issues[0]}"))
-    err.print(
+        say_error(f"  {refused.name}: {refused.issues[0]}")
+    say_error(
         f"about {prompt_tokens:,} prompt and {reply_tokens:,} reply tokens per item; {config.n:,} items if all are accepted"
     )
-    err.print(
+    say_error(
         f"a prefix cache can serve {static_tokens / max(1, prompt_tokens):.0%} of the prompt: items of one pack share it"
     )
     price = find_price(config.llm)
     if price is None:
-        err.print("price: unknown for this model; set llm.price")
+        say_error("price: unknown for this model; set llm.price")
         return
     served, whole = (
         price.of(Usage(prompt=prompt_tokens, completion=reply_tokens, cached=cached)) * config.n
         for cached in (static_tokens, 0)
     )
     spread = f"${served:,.2f} to ${whole:,.2f}, depending on the prefix cache" if served < whole else f"${whole:,.2f}"
-    err.print(f"price: about {spread}; reasoning tokens and rejected items not counted")
+    say_error(f"price: about {spread}; reasoning tokens and rejected items not counted")

@@ -12,16 +12,15 @@ from simia import search_path
 from simia.config import Config, find_config, load_config, read_config_file
 from simia.config_listing import Setting, list_settings
 from simia.errors import UserError
-from simia.report.console import Terminal
+from simia.terminal import say
 
+# Command or trainer → the model of its config. Other trainers read config files of their own.
 MODELS = {
     "amplify": ("simia.amplification.settings", "AmplifyConfig"),
     "rollout": ("simia.rollouts.settings", "RolloutConfig"),
     "judge": ("simia.quality.judging.settings", "QualitySettings"),
     "trl": ("simia.trainers.trl_train", "TrlConfig"),
 }
-"""Command or trainer → the model of its config. Other trainers read config files of their own."""
-out = Terminal()
 
 
 def config(
@@ -38,14 +37,13 @@ def config(
     """Print every setting: dotted name (for --set), type, default or value, and description."""
     if name is None:
         lines = [*MODELS, *list_config_names()]
-    elif name in MODELS and not settings:
-        lines = [line for each in list_settings(load_config_model(name)) for line in format_setting(each)]
     else:
-        model = load_config_model(name) if name in MODELS else find_config_model(name)
-        resolved = load_config(model, None if name in MODELS else name, settings or [])
+        bare = name in MODELS
+        model = load_config_model(name) if bare else find_config_model(name)
+        resolved = None if bare and not settings else load_config(model, None if bare else name, settings or [])
         lines = [line for each in list_settings(model, resolved) for line in format_setting(each)]
     for line in lines:
-        out.print(line, markup=False, highlight=False, soft_wrap=True)
+        say(line)
 
 
 def format_setting(setting: Setting) -> list[str]:

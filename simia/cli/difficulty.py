@@ -34,7 +34,8 @@ def difficulty(
 ) -> None:
     """Play each agent and store n and solved for each task in tasks.jsonl, under the agent's or its model's name."""
     from simia.authoring.difficulty import measure_rewards, store_measurements
-    from simia.cli.rollout import EpisodeBar, add_endpoint_settings
+    from simia.cli.options import add_endpoint_settings
+    from simia.cli.terminal_output import show_episodes
     from simia.report.rollouts import gather_rollout
     from simia.rollouts.session import start_rollout
     from simia.rollouts.settings import RolloutConfig
@@ -45,14 +46,14 @@ def difficulty(
     folders = list(read or [])
     for agent in agents or []:
         config = load_config(
-            RolloutConfig, "rollout/default", add_endpoint_settings(settings or []), pack=pack, agent=agent, group=group
+            RolloutConfig, "rollout/default", add_endpoint_settings(settings), pack=pack, agent=agent, group=group
         )
-        with EpisodeBar() as watch:
-            work = start_rollout(config, runs=runs, say=err.print, on_progress=watch, handle_signals=True)
+        with show_episodes() as update:
+            work = start_rollout(config, runs=runs, say=err.print, on_progress=update, handle_signals=True)
             done = event_loop.run_command(work)
         if not done.complete:
             err.print(
-                f"{agent}: the rollout stopped ({done.why}): simia runs resume {done.run_id}, then --run {done.run_id}"
+                f"{agent}: the rollout stopped ({done.stop.detail or done.stop.kind}): simia runs resume {done.run_id}, then --run {done.run_id}"
             )
             raise typer.Exit(1)
         folders.append(str(done.folder))

@@ -12,9 +12,9 @@ from rich.table import Table
 
 from simia.errors import UserError
 from simia.report.console import Terminal
+from simia.terminal import say
 
 EXTRAS = {"openai": "openai", "embedded": "xllamacpp", "vllm": "vllm", "datasets": "pyarrow", "mcp": "mcp"}
-out = Terminal()
 
 
 def doctor(
@@ -26,10 +26,9 @@ def doctor(
     if trainer is not None and trainer not in NEEDS:
         raise UserError(f"no trainer named {trainer!r}; there are: {', '.join(NEEDS)}")
     if trainer is None:
-        out.print(tabulate_machine())
+        Terminal().print(tabulate_machine())
     for name in [trainer] if trainer else NEEDS:
-        for text in describe_trainer(name):
-            out.print(text, markup=False, highlight=False, soft_wrap=True)
+        describe_trainer(name)
 
 
 def tabulate_machine() -> Table:
@@ -61,18 +60,15 @@ def tabulate_machine() -> Table:
     return table
 
 
-def describe_trainer(trainer: str) -> list[str]:
-    """Report whether a trainer can run in this environment, with version conflicts, and in an environment of its own."""
+def describe_trainer(trainer: str) -> None:
+    """Print whether a trainer can run in this environment, with version conflicts, and in an environment of its own."""
     from simia.trainers.versions import compare_versions, find_own_interpreter, format_build_command, list_installed
     from simia.venvs import RECIPES
 
     fit, own, recipe = compare_versions(trainer, list_installed()), find_own_interpreter(trainer), RECIPES.get(trainer)
-    found = [
-        f"trainer {trainer}: " + ("can run in this environment" if fit.fits else f"not in this environment: {fit}")
-    ]
+    say(f"trainer {trainer}: " + ("can run in this environment" if fit.fits else f"not in this environment: {fit}"))
     if own is not None:
-        found.append(f"  its own environment: {own}")
+        say(f"  its own environment: {own}")
     else:
         size = f" ({recipe.size})" if recipe and trainer != "ragen" else ""
-        found.append(f"  a clean environment{size}: {format_build_command(trainer)}")
-    return found
+        say(f"  a clean environment{size}: {format_build_command(trainer)}")

@@ -7,13 +7,10 @@ from typing import Annotated
 
 import typer
 
-from simia.cli.amplify import RUNS
+from simia.cli.options import RUNS
 from simia.errors import UserError
-from simia.exporting.facts import ExportReport, Format, Segment, Template
-from simia.report.console import Terminal
-
-out = Terminal()
-err = Terminal(stderr=True)
+from simia.exporting.export_records import ExportReport, Format, Segment, Template
+from simia.terminal import say, say_error
 
 
 def export(
@@ -59,19 +56,18 @@ def export(
 ) -> None:
     """Write trajectories as training data, with a data set card and, for LLaMA-Factory, a training YAML."""
     from simia.exporting import export as write
-    from simia.exporting.api import find_run_folder, select
-    from simia.exporting.llamafactory import ModelEntry
-    from simia.exporting.sources import list_unread_rows, parse_shares, set_system
+    from simia.exporting.llamafactory_rows import ModelEntry
+    from simia.exporting.selection import list_unread_rows, parse_shares, select
 
     names = sources or ["last"]
     chosen = ModelEntry.named(model) if model else None
-    selection = select(names, runs, parse_shares(mix) if mix else None, take, judged=judged, partial=partial)
-    known = [found for name in names if (found := find_run_folder(name, runs)) is not None]
+    shares = parse_shares(mix) if mix else None
+    selection = select(names, runs, mix=shares, take=take, system=system, judged=judged, partial=partial)
     for note in selection.notes:
-        err.print(f"note: {note}", soft_wrap=True)
-    target = folder or (known[0] / f"export-{to}" if known else Path(f"export-{to}"))
+        say_error(f"note: {note}")
+    target = folder or Path(*selection.folders[:1], f"export-{to}")
     report = write(
-        set_system(selection.rows, system) if system else selection.rows,
+        selection.rows,
         target,
         to=to,
         segment=segment,
@@ -80,34 +76,24 @@ def export(
         cutoff=cutoff,
         model=chosen,
         facts=selection.facts,
+        write_empty=False,
     )
     for line in list_unread_rows(names):
-        out.print(f"not read: {line}", soft_wrap=True)
-    if judged:
-        out.print(f"{selection.judged_bad.total()} that a judge found a fault in were left out")
-    for pack, count in selection.benchmarks.items():
-        out.print(f"{count} of {pack} were left out: its tasks are for evaluation only")
-    if selection.once.dropped:
-        out.print(f"{selection.once.dropped} are duplicates of others and were left out")
-    out.print(
-        f"{report.rows} rows from {report.exported} of {report.trajectories} trajectories in {target}",
-        soft_wrap=True,
-    )
-    if report.without_system:
-        out.print(
-            f"{report.without_system} have no system text: the model's chat template may insert its own; "
-            "--system FILE sets the text of the deployment",
-            soft_wrap=True,
-        )
+        say(f"not read: {line}")
+    for reason, count in selection.left_out.items():
+        say(f"{count} {reason}")
     for issue in report.examples:
-        out.print(f"refused {report.refused[issue.code]}: {issue}", soft_wrap=True)
-    if to == "llamafactory" and report.rows:
-        out.print(
-            f"next: simia train llamafactory {target}   (or there: llamafactory-cli train train.yaml)",
-            soft_wrap=True,
-        )
+        say(f"refused {report.refused[issue.code]}: {issue}")
     if report.rows == 0:
-        raise UserError(explain_empty_export(report, known))
+        raise UserError(explain_empty_export(report, selection.folders))
+    say(f"{report.rows} rows from {report.exported} of {report.trajectories} trajectories in {target}")
+    if report.without_system:
+        say(
+            f"{report.without_system} have no system text: the model's chat template may insert its own; "
+            "--system FILE sets the text of the deployment"
+        )
+    if to == "llamafactory":
+        say(f"next: simia train llamafactory {target}   (or there: llamafactory-cli train train.yaml)")
 
 
 def explain_empty_export(report: ExportReport, runs: list[Path]) -> str:
@@ -116,7 +102,5 @@ def explain_empty_export(report: ExportReport, runs: list[Path]) -> str:
         see = f": see simia report {runs[0].name}" if runs else ""
         return f"no row was written: the sources hold no trajectory that can be exported{see}"
     reason, count = max(report.refused.items(), key=lambda pair: pair[1])
-    return (
-        f"no row was written: {report.trajectories:,} trajectories were read and none can be expressed, mostly {reason} ({count:,}); "
-        f"refused.jsonl has each reason"
-    )
+    found = f"{report.trajectories:,} trajectories were read and none can be expressed, mostly {reason} ({count:,})"
+    return f"no row was written: {found}; the output above has an example of each reason"

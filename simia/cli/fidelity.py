@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,26 +14,26 @@ import typer
 from rich.table import Table
 
 from simia import event_loop
-from simia.cli.amplify import RUNS
-from simia.cli.common import GRANT_READ, make_granted_paths
-from simia.cli.rollout import add_endpoint_settings
+from simia.cli.options import GRANT_READ, LIMIT, RUNS, SPLIT, add_endpoint_settings, make_granted_paths, parse_settings
+from simia.cli.terminal_output import format_share
 from simia.errors import Code, UserError
 from simia.report.console import Terminal
+from simia.terminal import say, say_error
 
 if TYPE_CHECKING:
-    from simia.evaluation.fidelity import Fidelity
+    from simia.evaluation.fidelity import Fidelity, ToolFidelity
     from simia.statistics import Estimate
 
-out = Terminal()
-err = Terminal(stderr=True)
+# (kind of knowledge, with the ledger) → figures
+Rows = dict[tuple[str, bool], "Fidelity"]
 
 
 def fidelity(
     pack: Annotated[
         str, typer.Argument(help="Pack with code and tasks with solutions: name of a bundled pack, or a folder.")
     ],
-    limit: Annotated[int | None, typer.Option(help="Play only the first N tasks.")] = None,
-    split: Annotated[str | None, typer.Option(help="Only tasks of this split.")] = None,
+    limit: LIMIT = None,
+    split: SPLIT = None,
     knowledge: Annotated[
         list[str] | None,
         typer.Option(help="schema, reference or state; may be repeated. Default: all that the pack has."),
@@ -74,42 +75,41 @@ def fidelity(
     kinds = knowledge or ["schema", "reference", *(["state"] if path is not None and path.suffix == ".json" else [])]
     manner = f"{'' if forced else '-free'}{f'-chain{chained}' if chained else ''}"
     folder = runs / f"{name}-{loaded.name}{manner}"
-    source = pack
-    if chained:
-        source = str(make_chained_pack(loaded, folder, calls=chained, split=split))
-    found: dict[tuple[str, bool], Fidelity] = {}
+    source = str(make_chained_pack(loaded, folder, calls=chained, split=split)) if chained else pack
+    given = add_endpoint_settings(settings)
+    extra = [f"backend_settings.forced={str(forced).lower()}"]
+    extra += ["episode.turns=1000", "episode.errors=1000"] if chained else []
+    if grant_read:
+        extra.append(f"backend_settings.read={orjson.dumps(make_granted_paths(grant_read)).decode()}")
+    found: Rows = {}
     unfinished: dict[str, str] = {}
     for kind in kinds:
         for ledger in (True, False):
             run = f"{name}-{loaded.name}-{kind}{'' if ledger else '-no-ledger'}{manner}"
-            given = [f"backend_settings.{each}" for each in (f"knowledge={kind}", f"ledger={str(ledger).lower()}")]
-            given.append(f"backend_settings.forced={str(forced).lower()}")
-            if chained:
-                given += ["episode.turns=1000", "episode.errors=1000"]
-            if grant_read:
-                given.append(f"backend_settings.read={orjson.dumps(make_granted_paths(grant_read)).decode()}")
-            every = [*add_endpoint_settings(settings or []), *given]
-            figures, why = event_loop.run_command(measure_run(source, run, every, limit, split, runs))
-            row = f"{kind}, {'ledger' if ledger else 'no ledger'}"
-            if why and figures.total.calls and not figures.total.answered:  # the other rows would fail in the same way
-                err.print(f"{row}: no call was answered: {why}", markup=False, highlight=False, soft_wrap=True)
-                err.print("stopped; run the same command again to continue", highlight=False)
+            row = [f"backend_settings.knowledge={kind}", f"backend_settings.ledger={str(ledger).lower()}"]
+            figures, why = event_loop.run_command(measure_run(source, run, [*given, *row, *extra], limit, split, runs))
+            total = figures.total
+            if why and total.calls and not total.answered:  # the other rows would fail in the same way
+                say_error(f"{name_row(kind, ledger)}: no call was answered: {why}")
+                say_error("stopped; run the same command again to continue")
                 raise typer.Exit(1)
             if why:
                 unfinished[run] = why
             found[kind, ledger] = figures
-            total = figures.total
-            err.print(
-                f"{row}: {total.calls} calls, {total.lost} lost, F1 {format_share(total.value_f1)}", highlight=False
-            )
+            counts = f"{total.calls} calls, {total.lost} lost, F1 {format_share(total.value_f1)}"
+            say_error(f"{name_row(kind, ledger)}: {counts}")
     print_fidelity(loaded.name, found)
     save_figures(folder, loaded.name, found)
-    out.print(f"saved in {folder}: fidelity.svg, fidelity.json", markup=False, highlight=False, soft_wrap=True)
+    say(f"saved in {folder}: fidelity.svg, fidelity.json")
     for run, why in unfinished.items():
-        out.print(f"not complete: {run}: {why}", markup=False, highlight=False, soft_wrap=True)
+        say(f"not complete: {run}: {why}")
     if unfinished:
-        out.print("next: run the same command again; it asks only for what is missing", highlight=False)
+        say("next: run the same command again; it asks only for what is missing")
         raise typer.Exit(1)
+
+
+def name_row(kind: str, ledger: bool) -> str:
+    return f"{kind}, {'ledger' if ledger else 'no ledger'}"
 
 
 async def measure_run(
@@ -127,24 +127,18 @@ async def measure_run(
     fixed = {"pack": pack, "backend": "shadow", "agent": "reference", "limit": limit, "split": split, "reward": "rules"}
     config = load_config(RolloutConfig, "rollout/default", settings, **fixed)
     if (runs / name).is_dir():
-        run = Run.read_only(runs, name)
-        changed = list_differences(run.ledger.meta("identity"), select_identity(config))
-        run.close()
+        with closing(Run.read_only(runs, name)) as run:
+            changed = list_differences(run.ledger.meta("identity"), select_identity(config))
         if changed:  # the figures would be those of the old settings
             raise UserError(f"run {name} was made with another {changed[0]}: give these runs a --name of their own")
         reopen_lost_episodes(runs, name)
-        given = (setting.partition("=") for setting in settings)
         # Operational settings such as a raised cap take effect; others stay unchanged.
-        done = await resume_rollout(
-            name, runs=runs, changes={dotted: read_command_line_value(text) for dotted, _, text in given}
-        )
+        changes = parse_settings(settings, read_command_line_value)
+        done = await resume_rollout(name, runs=runs, changes=changes)
     else:
         done = await start_rollout(config, runs=runs, name=name)
-    run = Run.read_only(runs, name)
-    try:
+    with closing(Run.read_only(runs, name)) as run:
         rows = [row for item in run.ledger.items() for row in list_compared_calls(run, item.id)]
-    finally:
-        run.close()
     lost = Counter(row["lost"] for row in rows if is_transient_loss(row))
     why = f"{lost.total()} calls lost, mostly: {lost.most_common(1)[0][0]}" if lost else ""
     loaded = Pack.load(pack)
@@ -163,97 +157,77 @@ def reopen_lost_episodes(runs: Path, name: str) -> None:
     from simia.jobs import FAILED, Run
     from simia.report.shadow import list_compared_calls
 
-    run = Run.open(runs, name)
-    try:
+    with closing(Run.open(runs, name)) as run:
         for item in run.ledger.items():
             lost = [row["lost"] for row in list_compared_calls(run, item.id) if is_transient_loss(row)]
             if lost:
                 item.status, item.reason, item.detail = FAILED, Code(lost[0].partition(":")[0]), lost[0][:300]
                 run.ledger.set_status(item)
         run.ledger.flush()
-    finally:
-        run.close()
 
 
-def print_fidelity(pack: str, found: Mapping[tuple[str, bool], Fidelity]) -> None:
+def print_fidelity(pack: str, found: Rows) -> None:
     # shape: results match the schema; errors: success and refusal agree; F1: of the results' values; again: share of earlier values that
     # a repeated look-up returns; clash: answers that the ledger or the schema refused; astray: distance of the simulated changes from the
     # real ones at the last step. The headers are short so that the table fits 80 columns.
+    out = Terminal()
     table = Table("knows", "ledger", "calls", "shape", "errors", "F1", "again", "clash", "astray")
     for column in table.columns:
         column.no_wrap = True
     for (kind, ledger), each in found.items():
         total = each.total
-        table.add_row(
-            kind, "yes" if ledger else "no", str(total.calls), format_share(total.schema_validity), format_share(total.agreement),
-            format_share(total.value_f1), format_share(total.memory), str(total.contradicting),
-            format_share(list(each.distance.values())[-1]) if each.distance else "",
-        )  # fmt: skip
-    out.print(f"{pack}: the simulated world compared with the real one", highlight=False)
+        astray = format_share(list(each.distance.values())[-1]) if each.distance else ""
+        more = format_share(total.memory), str(total.contradicting), astray
+        table.add_row(kind, "yes" if ledger else "no", *format_figures(total), *more)
+    say(f"{pack}: the simulated world compared with the real one")
     out.print(table)
     if lost := sum(each.total.lost for each in found.values()):
-        out.print(f"{lost} calls without an answer: no figure counts them", highlight=False)
+        say(f"{lost} calls without an answer: no figure counts them")
     for kind, bought in compare_ledgers(found).items():
-        words = [f"{each} of {what}" for what, each in bought.items()]
-        out.print(f"{kind}: the ledger buys {', '.join(words)}", markup=False, highlight=False, soft_wrap=True)
+        say(f"{kind}: the ledger buys {', '.join(f'{each} of {what}' for what, each in bought.items())}")
     answered = [each for each in found.values() if each.total.answered]
     if not answered:
         return
     best = max(answered, key=lambda each: each.total.value_f1 or 0.0)
     table = Table("tool", "calls", "shape", "errors", "F1", title="by tool, in the best row")
     for name, tool in sorted(best.tools.items(), key=lambda pair: pair[1].value_f1 or 0.0):
-        table.add_row(
-            name,
-            str(tool.calls),
-            format_share(tool.schema_validity),
-            format_share(tool.agreement),
-            format_share(tool.value_f1),
-        )
+        table.add_row(name, *format_figures(tool))
     out.print(table)
 
 
-def compare_ledgers(found: Mapping[tuple[str, bool], Fidelity]) -> dict[str, dict[str, Estimate]]:
+def format_figures(tool: ToolFidelity) -> list[str]:
+    figures = tool.schema_validity, tool.agreement, tool.value_f1
+    return [str(tool.calls), *map(format_share, figures)]
+
+
+def compare_ledgers(found: Rows) -> dict[str, dict[str, Estimate]]:
     """Estimate for each kind of knowledge what the ledger adds to F1 and to consistency, over the same calls."""
     from simia.evaluation.fidelity import estimate_gain
 
     bought: dict[str, dict[str, Estimate]] = {}
     for kind in dict.fromkeys(kind for kind, _ in found):
         if (kind, True) in found and (kind, False) in found:
-            one, other = found[kind, True], found[kind, False]
-            each = {
-                "F1": estimate_gain(one, other, "value_f1"),
-                "values said again": estimate_gain(one, other, "memory"),
-            }
-            bought[kind] = {what: value for what, value in each.items() if value is not None}
-    return {kind: each for kind, each in bought.items() if each}
+            for what, measure in (("F1", "value_f1"), ("values said again", "memory")):
+                gain = estimate_gain(found[kind, True], found[kind, False], measure)
+                if gain is not None:
+                    bought.setdefault(kind, {})[what] = gain
+    return bought
 
 
-def save_figures(folder: Path, pack: str, found: Mapping[tuple[str, bool], Fidelity]) -> None:
+def save_figures(folder: Path, pack: str, found: Rows) -> None:
     """Save the figures and their plot next to the runs."""
     from simia.report.plot import render_svg
     from simia.report.plot_fidelity import make_fidelity_panels
 
-    named = {f"{kind}, {'ledger' if ledger else 'no ledger'}": each for (kind, ledger), each in found.items()}
-    rows = [
-        {
-            "knows": kind,
-            "ledger": ledger,
-            **asdict(each.total),
-            "distance": {str(k): v for k, v in each.distance.items()},
-        }
-        | {
-            measure: asdict(estimate)
-            for measure in ("value_f1", "memory")
-            if (estimate := each.interval(measure)) is not None
-        }
-        for (kind, ledger), each in found.items()
-    ]
+    rows = []
+    for (kind, ledger), each in found.items():
+        distance = {str(step): value for step, value in each.distance.items()}
+        row = {"knows": kind, "ledger": ledger, **asdict(each.total), "distance": distance}
+        intervals = {measure: each.interval(measure) for measure in ("value_f1", "memory")}
+        rows.append(row | {measure: asdict(estimate) for measure, estimate in intervals.items() if estimate})
     bought = {kind: {what: asdict(each) for what, each in row.items()} for kind, row in compare_ledgers(found).items()}
     folder.mkdir(parents=True, exist_ok=True)
     body = {"pack": pack, "rows": rows, "the ledger buys": bought}
     (folder / "fidelity.json").write_bytes(orjson.dumps(body, option=orjson.OPT_INDENT_2))
-    (folder / "fidelity.svg").write_text(render_svg(make_fidelity_panels(named)), encoding="utf-8")
-
-
-def format_share(value: float | None) -> str:
-    return "" if value is None else f"{value:.3f}"
+    panels = make_fidelity_panels({name_row(kind, ledger): each for (kind, ledger), each in found.items()})
+    (folder / "fidelity.svg").write_text(render_svg(panels), encoding="utf-8")

@@ -3,37 +3,34 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
+import orjson
 import typer
 
-from simia.report.console import Terminal
+from simia.cli.options import NEW_PACK, UNSAFE
+from simia.errors import UserError
+from simia.terminal import say
 
 HELP = "Import foreign environments as packs: tau2, officebench, agentbench, gymnasium, mcp, openapi."
 app = typer.Typer(help=HELP, no_args_is_help=True)
 
 
-@app.callback(help=HELP)
-def group() -> None:
-    """Import foreign environments as packs."""
-
-
 @app.command()
 def tau2(
     domain: Annotated[str, typer.Argument(help="retail, airline or telecom.")],
-    out: Annotated[Path | None, typer.Option("--out", help="The pack's folder, which must not exist.")] = None,
+    out: NEW_PACK = None,
 ) -> None:
     """Import a domain of tau2 as a pack for evaluation, run by tau2's own code in a cached environment."""
     from simia.importers.tau2 import import_domain
 
-    console = Terminal()
-    import_domain(domain, out, say=lambda line: console.print(line, markup=False, soft_wrap=True, highlight=False))
+    import_domain(domain, out, say=say)
 
 
 @app.command()
 def officebench(
     folder: Annotated[Path, typer.Argument(help="OfficeBench's tasks: a folder of 1-1, 1-2, … with their subtasks.")],
-    out: Annotated[Path | None, typer.Option("--out", help="The pack's folder, which must not exist.")] = None,
+    out: NEW_PACK = None,
     solutions: Annotated[
         Path | None, typer.Option("--solutions", help="Your solutions (JSON Lines), played by --agent reference.")
     ] = None,
@@ -41,8 +38,6 @@ def officebench(
     """Import OfficeBench's tasks as a pack with real files; tasks of two and three apps are for evaluation only."""
     from simia.importers.officebench import import_tasks
 
-    console = Terminal()
-    say = lambda line: console.print(line, markup=False, soft_wrap=True, highlight=False)  # noqa: E731
     import_tasks(folder, out, solutions, say=say)
 
 
@@ -60,11 +55,6 @@ def agentbench(
     from simia import event_loop
     from simia.importers.agentbench import find_answers, import_problems
 
-    console = Terminal()
-
-    def say(line: str) -> None:
-        console.print(line, markup=False, soft_wrap=True, highlight=False)
-
     folder = import_problems(problems, out, scripts=scripts, train=train, licence=licence, say=say)
     found = event_loop.run_command(find_answers(folder, say))
     say(f"solutions found by running the examples: {found}; next: simia pack gate {folder}")
@@ -73,7 +63,7 @@ def agentbench(
 @app.command()
 def gymnasium(
     env_id: Annotated[str, typer.Argument(help="An id such as FrozenLake-v1, module:Id-v0 or textarena:NAME.")],
-    out: Annotated[Path | None, typer.Option("--out", help="The pack's folder, which must not exist.")] = None,
+    out: NEW_PACK = None,
     pip: Annotated[
         list[str] | None, typer.Option("--pip", help="A package that it needs, in pip's syntax; may be repeated.")
     ] = None,
@@ -91,13 +81,11 @@ def gymnasium(
     high: Annotated[float, typer.Option("--reward-high", help="Sum of rewards that is worth 1.")] = 1.0,
 ) -> None:
     """Import a Gymnasium environment with text or few values, or a game of TextArena, as a pack with one tool."""
-    from simia.importers.gymnasium import import_environment, parse_json_option
+    from simia.importers.gymnasium import import_environment
 
-    console = Terminal()
     import_environment(
-        env_id, out, python=python, pip=pip or [], modules=modules or [], kwargs=parse_json_option(kwargs, "--kwargs"),
-        actions=[name.strip() for name in actions.split(",")] if actions else None, tasks=tasks, low=low, high=high,
-        say=lambda line: console.print(line, markup=False, soft_wrap=True, highlight=False),
+        env_id, out, python=python, pip=pip or [], modules=modules or [], kwargs=parse_json_object(kwargs, "--kwargs"),
+        actions=[name.strip() for name in actions.split(",")] if actions else None, tasks=tasks, low=low, high=high, say=say,
     )  # fmt: skip
 
 
@@ -106,7 +94,7 @@ def mcp(
     command: Annotated[
         str | None, typer.Argument(help="The server's command in quotes, such as 'npx -y PACKAGE ARGUMENTS'.")
     ] = None,
-    out: Annotated[Path | None, typer.Option("--out", help="The pack's folder, which must not exist.")] = None,
+    out: NEW_PACK = None,
     pip: Annotated[
         list[str] | None,
         typer.Option("--pip", help="The server's package, in pip's syntax; repeated: further packages."),
@@ -135,26 +123,24 @@ def mcp(
     network: Annotated[
         bool, typer.Option("--network", help="Grant it the network while its tools are listed.")
     ] = False,
-    unsafe: Annotated[bool, typer.Option("--unsafe", help="Run without a sandbox; only for your own code.")] = False,
+    unsafe: UNSAFE = False,
 ) -> None:
     """Import a server of the Model Context Protocol as a pack: by command, from pip or npm, or at a URL. It runs in the sandbox."""
     import shlex
 
-    from simia.importers.mcp import import_server, parse_pairs, parse_reset
+    from simia.importers.mcp import import_server
 
-    console = Terminal()
     import_server(
         shlex.split(command or ""), out=out, url=url, pip=pip or [], npm=npm, folder=files,
         environment=parse_pairs(env, "=", "--env"), variables=variables or [], headers=parse_pairs(header, ":", "--header"),
-        reset=parse_reset(reset), needs=needs or [], network=network, unsafe=unsafe,
-        say=lambda line: console.print(line, markup=False, soft_wrap=True, highlight=False),
+        reset=parse_reset(reset), needs=needs or [], network=network, unsafe=unsafe, say=say,
     )  # fmt: skip
 
 
 @app.command()
 def openapi(
     source: Annotated[str, typer.Argument(help="An OpenAPI 3 document: a file, or its address.")],
-    out: Annotated[Path | None, typer.Option("--out", help="The pack's folder, which must not exist.")] = None,
+    out: NEW_PACK = None,
     base_url: Annotated[
         str | None,
         typer.Option(help="Address of the real API: the pack can then be played against it, and no other address."),
@@ -172,8 +158,32 @@ def openapi(
     """Import an OpenAPI 3 document as a pack whose tools can be simulated; with --base-url also run against the real API."""
     from simia.importers.openapi import import_api
 
-    console = Terminal()
-    import_api(
-        source, out, base_url=base_url, only=only or [], auth=auth or [],
-        say=lambda line: console.print(line, markup=False, soft_wrap=True, highlight=False),
-    )  # fmt: skip
+    import_api(source, out, base_url=base_url, only=only or [], auth=auth or [], say=say)
+
+
+def parse_json_object(text: str, option: str) -> dict[str, Any]:
+    """Parse an option's value as a JSON object. Raises `UserError` for anything else."""
+    try:
+        value = orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        raise UserError(f"{option} is not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise UserError(f"{option} must be a JSON object, such as '{{\"size\": 4}}'")
+    return value
+
+
+def parse_pairs(words: list[str] | None, sign: str, option: str) -> dict[str, str]:
+    """Parse names and values of command-line options. Raises `UserError` for a word without the sign."""
+    found = {}
+    for word in words or []:
+        name, there, value = word.partition(sign)
+        if not there or not name.strip():
+            raise UserError(f"{option} takes NAME{sign}VALUE, not {word.partition(' ')[0]!r}")
+        found[name.strip()] = value.strip()
+    return found
+
+
+def parse_reset(text: str | None) -> tuple[str, dict[str, Any]] | None:
+    """Parse a tool and its arguments: `clear {"all": true}`."""
+    name, _, arguments = (text or "").strip().partition(" ")
+    return (name, parse_json_object(arguments.strip() or "{}", f"--reset {name}")) if name else None

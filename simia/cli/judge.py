@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
 
-from simia.cli.amplify import RUNS
+from simia.cli.options import RUN, RUNS
+from simia.cli.terminal_output import format_share
 from simia.errors import UserError
 from simia.report.console import Terminal
-from simia.terminal import say
+from simia.terminal import say, say_error
 
 if TYPE_CHECKING:
     from simia.quality.judging.run_judgement import Judgement
     from simia.quality.judging.settings import QualitySettings
 
-out = Terminal()
-err = Terminal(stderr=True)
 SHOWN = 5
 
 
 def judge(
-    run: Annotated[str, typer.Argument(help="Run: id, unique prefix, path, or `last`.")] = "last",
+    run: RUN = "last",
     config: Annotated[
         str | None, typer.Option("--config", "-c", help="Config with judges, by name or path. Default: one judge.")
     ] = None,
@@ -44,28 +44,28 @@ def judge(
     from simia import event_loop
     from simia.config import load_config
     from simia.llm.engine import BudgetReached
-    from simia.quality.judging.session import judge_saved_run as start
+    from simia.quality.judging.session import judge_saved_run
     from simia.quality.judging.settings import QualitySettings
 
     resolved = load_config(QualitySettings, config, settings or [], sample=sample)
     if dry_run:
         print_judge_prompt(run, resolved, runs)
         return
-    with err.status("judging") as status:
-        done = 0
+    with Terminal(stderr=True).status("judging") as status:
+        verdicts: list[object] = []
 
-        def count(_: object) -> None:
-            nonlocal done
-            done += 1
-            status.update(f"judging: {done} verdicts")
+        def count(verdict: object) -> None:
+            verdicts.append(verdict)
+            status.update(f"judging: {len(verdicts)} verdicts")
 
+        judging = judge_saved_run(run, resolved, runs=runs, say=say_error, on_verdict=count)
         try:
-            judgement, usage = event_loop.run_command(start(run, resolved, runs=runs, say=err.print, on_verdict=count))
+            judgement, usage = event_loop.run_command(judging)
         except BudgetReached as reached:
-            raise UserError(f"{reached} (limits.{reached.cap}); {done} verdicts are kept") from None
+            raise UserError(f"{reached} (limits.{reached.cap}); {len(verdicts)} verdicts are kept") from None
     print_judgement(judgement)
     cost = "" if usage.cost is None else f", ${usage.cost:,.2f}"
-    out.print(f"judging this run took {usage.prompt + usage.completion:,} tokens{cost}")
+    say(f"judging this run took {usage.prompt + usage.completion:,} tokens{cost}")
     if any(row.verdict.error for row in judgement.rows):
         raise typer.Exit(1)
 
@@ -76,36 +76,31 @@ def print_judgement(judgement: Judgement) -> None:
         for dimension in judgement.dimensions(name):
             rate = judgement.rate(name, dimension)
             low, high = rate.interval
-            share = "" if rate.value is None else f"{rate.value:.3f}"
-            interval = f"{low:.3f}–{high:.3f}" if rate.judged else ""
-            counts = str(rate.passed), str(rate.judged)
-            table.add_row(name, dimension, *counts, share, interval, str(rate.errors or ""))
-    out.print(table)
+            counts = name, dimension, str(rate.passed), str(rate.judged), format_share(rate.value)
+            table.add_row(*counts, f"{low:.3f}–{high:.3f}" if rate.judged else "", str(rate.errors or ""))
+    Terminal().print(table)
     if len(judgement.judges) > 1:
         print_agreement(judgement)
     for item, issues in list(judgement.failed("any").items())[:SHOWN]:
         for issue in issues[:SHOWN]:
-            out.print(f"{item} {issue.where}: {issue.detail}", soft_wrap=True)
+            say(f"{item} {issue.where}: {issue.detail}")
     for row in [row for row in judgement.rows if row.verdict.error][:SHOWN]:
         code = row.verdict.error
-        line = f"{row.item} no verdict of {row.judge}: {code}: {row.verdict.detail or (code.meaning if code else '')}"
-        out.print(line, soft_wrap=True)
+        say(f"{row.item} no verdict of {row.judge}: {code}: {row.verdict.detail or (code.meaning if code else '')}")
 
 
 def print_agreement(judgement: Judgement) -> None:
     table = Table("judges", "dimension", "both judged", "agree", "kappa")
     for (first, second, dimension), found in judgement.agreements().items():
-        share = "" if found.share is None else f"{found.share:.3f}"
-        kappa = "" if found.kappa is None else f"{found.kappa:.3f}"
-        table.add_row(f"{first}, {second}", dimension, str(found.both), share, kappa)
+        shares = format_share(found.share), format_share(found.kappa)
+        table.add_row(f"{first}, {second}", dimension, str(found.both), *shares)
     for dimension in judgement.dimensions(*judgement.judges) if len(judgement.judges) > 2 else []:
-        kappa_of_all = judgement.kappa(dimension)
-        table.add_row("all (Fleiss)", dimension, "", "", "" if kappa_of_all is None else f"{kappa_of_all:.3f}")
-    out.print(table)
+        table.add_row("all (Fleiss)", dimension, "", "", format_share(judgement.kappa(dimension)))
+    Terminal().print(table)
     disputed = judgement.disagreements()
     if disputed:
         named = ", ".join(f"{item} ({share:.0%})" for item, share in disputed[:SHOWN])
-        out.print(f"most disputed of {len(disputed)}: {named}", soft_wrap=True)
+        say(f"most disputed of {len(disputed)}: {named}")
 
 
 def print_judge_prompt(run_id: str, config: QualitySettings, runs: Path) -> None:
@@ -113,11 +108,8 @@ def print_judge_prompt(run_id: str, config: QualitySettings, runs: Path) -> None
     from simia.quality.judging.rubric import Rubric
     from simia.trajectory import Trajectory
 
-    run = Run.read_only(runs, run_id)
-    try:
+    with contextlib.closing(Run.read_only(runs, run_id)) as run:
         body = next(run.ledger.accepted(), None)
-    finally:
-        run.close()
     if body is None:
         raise UserError(f"run {run_id} has no accepted trajectory to judge")
     for name, judge in config.judges.items():

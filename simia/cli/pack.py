@@ -4,53 +4,46 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.progress import Progress
 from rich.table import Table
 
 from simia import event_loop
 from simia.authoring.findings import Finding
-from simia.cli.common import GRANT_READ, make_granted_paths
 from simia.cli.difficulty import difficulty, upgrade
+from simia.cli.options import GRANT_READ, NETWORK, PACK, TASKS, UNSAFE, VARIABLES, collect_grants, make_granted_paths
+from simia.cli.terminal_output import make_progress_bar
 from simia.envs.worlds.pack_requests import describe_requests
 from simia.errors import UserError
 from simia.pack import Pack
 from simia.report.console import Terminal
-from simia.terminal import one_line, say_json
+from simia.terminal import one_line, say, say_json
 
 app = typer.Typer(help="Packs: validate, show, new, gate, record, difficulty, upgrade.", no_args_is_help=True)
 app.command()(difficulty)
 app.command()(upgrade)
-out = Terminal()
-err = Terminal(stderr=True)
-PACK = Annotated[str, typer.Argument(help="Name of a bundled pack, or a pack's folder.")]
-UNSAFE = Annotated[bool, typer.Option("--unsafe", help="Run without a sandbox; only for code that you trust.")]
-NETWORK = Annotated[bool, typer.Option("--network", help="Grant its programs the network (isolation: sandbox).")]
-VARIABLES = Annotated[
-    list[str] | None, typer.Option("--variable", help="Name of an environment variable that its programs may read.")
-]
 SHOWN = 30
 
 
 @app.command()
 def validate(pack: PACK, unsafe: UNSAFE = False, grant_read: GRANT_READ = None) -> None:
     """Check files, schemas, lints, agreement of code and description, and tool tests. Exit code 1 for any fault."""
-    from simia.authoring.validate import validate_pack as check
+    from simia.authoring.validate import validate_pack
 
     loaded = Pack.load(pack)
     print_requests(loaded)
-    findings, facts = event_loop.run_command(check(loaded, unsafe=unsafe, read=make_granted_paths(grant_read)))
+    findings, facts = event_loop.run_command(validate_pack(loaded, unsafe=unsafe, read=make_granted_paths(grant_read)))
     for line in facts:
-        out.print(line, markup=False, highlight=False)
+        say(line)
     print_findings(findings, f"{loaded.name} is valid")
 
 
 @app.command()
 def gate(
     pack: PACK,
-    tasks: Annotated[list[str] | None, typer.Option("--task", help="Only this task; may be repeated.")] = None,
+    tasks: TASKS = None,
     limit: Annotated[int | None, typer.Option(help="Verify only the first N tasks.")] = None,
     unsafe: UNSAFE = False,
     network: NETWORK = False,
@@ -58,8 +51,7 @@ def gate(
     grant_read: GRANT_READ = None,
 ) -> None:
     """Verify every task: the reference scores 1, doing nothing 0, episodes are reproducible. Exit code 1 for a failure."""
-    from simia.authoring.verification_gate import TaskVerdict
-    from simia.authoring.verification_gate import verify_tasks as judge
+    from simia.authoring.verification_gate import TaskVerdict, verify_tasks
     from simia.envs.opening import open_environment
 
     loaded = Pack.load(pack)
@@ -71,22 +63,15 @@ def gate(
         grants = collect_grants(unsafe, network, variable, grant_read)
         async with await open_environment(loaded, user="none", **grants) as environment:
             bar = show.add_task("tasks", total=len(chosen))
-            return await judge(environment, chosen, on_verdict=lambda _: show.advance(bar))
+            return await verify_tasks(environment, chosen, on_verdict=lambda _: show.advance(bar))
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as show:
+    with make_progress_bar() as show:
         verdicts = event_loop.run_command(work(show))
     passed = sum(verdict.passed for verdict in verdicts)
     floor = sum(verdict.floor for verdict in verdicts) / len(verdicts)
-    out.print(f"{passed} of {len(verdicts)} tasks pass; doing nothing earns {floor:.3f} on average", highlight=False)
-    print_findings(
-        [finding for verdict in verdicts for finding in verdict.findings], f"{loaded.name}: every task passes"
-    )
-
-
-def collect_grants(unsafe: bool, network: bool, variables: list[str] | None, read: list[Path] | None) -> dict[str, Any]:
-    """Return the user's grants as settings of the executable back end."""
-    return {"unsafe": unsafe, "network": network, "variables": variables or [], "read": make_granted_paths(read)}
+    say(f"{passed} of {len(verdicts)} tasks pass; doing nothing earns {floor:.3f} on average")
+    findings = [finding for verdict in verdicts for finding in verdict.findings]
+    print_findings(findings, f"{loaded.name}: every task passes")
 
 
 def print_requests(pack: Pack) -> None:
@@ -95,27 +80,27 @@ def print_requests(pack: Pack) -> None:
         return
     rows = describe_requests(pack)
     for kind, what in rows:
-        out.print(f"asks for {kind}: {what}", markup=False, highlight=False, soft_wrap=True)
+        say(f"asks for {kind}: {what}")
     if not rows:
-        out.print("asks for nothing of this machine", highlight=False)
+        say("asks for nothing of this machine")
 
 
-def print_findings(findings: list[Finding], word: str) -> None:
+def print_findings(findings: list[Finding], passed: str) -> None:
     """Print the findings, faults first. Exits with code 1 for faults."""
     faults = [finding for finding in findings if finding.refuses]
     remarks = [finding for finding in findings if not finding.refuses]
     for finding in faults[:SHOWN]:
-        out.print(f"fault   {finding}", markup=False, highlight=False, soft_wrap=True)
+        say(f"fault   {finding}")
     if len(faults) > SHOWN:
         kinds = Counter(str(finding.fault) for finding in faults)
-        out.print(f"and {len(faults) - SHOWN} more: " + ", ".join(f"{n} {k}" for k, n in kinds.most_common()))
+        say(f"and {len(faults) - SHOWN} more: " + ", ".join(f"{n} {k}" for k, n in kinds.most_common()))
     for kind, count in Counter(str(finding.fault) for finding in remarks).most_common():
         first = next(finding for finding in remarks if finding.fault == kind)
         more = f" (and {count - 1} more)" if count > 1 else ""
-        out.print(f"remark  {first}{more}", markup=False, highlight=False, soft_wrap=True)
+        say(f"remark  {first}{more}")
     if faults:
         raise typer.Exit(1)
-    out.print(word, highlight=False)
+    say(passed)
 
 
 @app.command()
@@ -126,32 +111,22 @@ def show(pack: PACK, task: Annotated[str | None, typer.Argument(help="One task o
         say_json(loaded.task(task).model_dump_json(indent=2, exclude_defaults=True))
         return
     print_requests(loaded)
-    print_plain(f"{one_line(loaded.name)}: {one_line(loaded.description)}".rstrip())
+    say(f"{one_line(loaded.name)}: {one_line(loaded.description)}".rstrip())
     how = loaded.executable
     ways = f"executable ({how.isolation}), simulated" if how else "simulated only"
     splits = Counter(each.split for each in loaded.tasks)
     tasks = ", ".join(f"{count} {split}" for split, count in splits.items()) or "none"
-    print_plain(
-        f"licence {one_line(loaded.licence)}; worlds: {ways}; tasks: {tasks}; "
-        f"tests: {len(loaded.tests)}; seeds: {len(loaded.seeds)}"
-    )
+    counts = f"tasks: {tasks}; tests: {len(loaded.tests)}; seeds: {len(loaded.seeds)}"
+    say(f"licence {one_line(loaded.licence)}; worlds: {ways}; {counts}")
     sizes = Counter(len(each.actions) for each in loaded.tasks)
     if sizes:
-        out.print(
-            "calls of the reference: " + ", ".join(f"{n}: {count}" for n, count in sorted(sizes.items())),
-            highlight=False,
-        )
+        say("calls of the reference: " + ", ".join(f"{n}: {count}" for n, count in sorted(sizes.items())))
     table = Table("tool", "by", "arguments", "what it does")
     for by, specs in (("agent", loaded.tools), ("user", loaded.user_tools)):
         for spec in specs:
-            table.add_row(
-                spec.name, by, ", ".join(spec.parameters.get("properties", {})), shorten_description(spec.description)
-            )
-    out.print(table)
-
-
-def shorten_description(text: str) -> str:
-    return " ".join(text.split()).split(". ")[0][:90]
+            first_sentence = " ".join(spec.description.split()).split(". ")[0][:90]
+            table.add_row(spec.name, by, ", ".join(spec.parameters.get("properties", {})), first_sentence)
+    Terminal().print(table)
 
 
 @app.command()
@@ -164,7 +139,7 @@ def record(
 ) -> None:
     """Play the scripts of the tasks marked as seeds in the pack's executable world, and rewrite its seed trajectories."""
     from simia.envs.opening import open_environment
-    from simia.envs.play.record import record_seeds as play
+    from simia.envs.play.record import record_seeds
 
     loaded = Pack.load(pack)
     path = loaded.path_of("seeds")
@@ -174,11 +149,11 @@ def record(
     async def work() -> list[bytes]:
         grants = collect_grants(unsafe, network, variable, grant_read)
         async with await open_environment(loaded, user="scripted", **grants) as environment:
-            return await play(environment)
+            return await record_seeds(environment)
 
     rows = event_loop.run_command(work())
     path.write_bytes(b"".join(row + b"\n" for row in rows))
-    out.print(f"{len(rows)} seeds written to {path}", markup=False, highlight=False, soft_wrap=True)
+    say(f"{len(rows)} seeds written to {path}")
 
 
 @app.command()
@@ -197,16 +172,11 @@ def new(
         from simia.authoring.scaffold import scaffold_pack
 
         scaffold_pack(folder)
-        out.print(f"next: simia pack validate {folder} && simia pack gate {folder}", highlight=False, soft_wrap=True)
+        say(f"next: simia pack validate {folder} && simia pack gate {folder}")
         return
     from simia.importers.any_source import start_pack
 
-    missing = start_pack(folder, source, dialect=dialect, say=print_plain)
-    for gap in missing:
-        print_plain(f"missing  {gap}")
+    for gap in start_pack(folder, source, dialect=dialect, say=say):
+        say(f"missing  {gap}")
     seeds = bool(Pack.load(folder).seeds)
-    print_plain(f"next: simia {f'amplify --seeds {folder}' if seeds else f'pack show {folder}'}")
-
-
-def print_plain(line: str) -> None:
-    out.print(line, markup=False, highlight=False, soft_wrap=True)
+    say(f"next: simia {f'amplify --seeds {folder}' if seeds else f'pack show {folder}'}")

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from simia.cli.amplify import RUNS
-from simia.cli.common import note_incomplete
+from simia.cli.options import RUN, RUNS
+from simia.cli.terminal_output import note_incomplete
 from simia.errors import UserError
 from simia.jobs import Run
 from simia.report.console import Terminal
+from simia.terminal import say
 
 
 def report(
-    run: Annotated[str, typer.Argument(help="Run: id, unique prefix, path, or `last`.")] = "last",
+    run: RUN = "last",
     html: Annotated[
         Path | None, typer.Option("--html", help="Path of the page. Default: report.html in the run's folder.")
     ] = None,
@@ -27,19 +29,15 @@ def report(
     from simia.report.html import write_html
     from simia.report.text import print_report
 
-    out = Terminal()
-    opened = Run.read_only(runs, run)
-    try:
+    with contextlib.closing(Run.read_only(runs, run)) as opened:
         note_incomplete(opened)
         if opened.is_rollout:
             if html is not None:
                 raise UserError("--html is not supported for rollouts: omit it")
-            rollouts.print_rollout(rollouts.gather_rollout(opened), out)
+            rollouts.print_rollout(rollouts.gather_rollout(opened), Terminal())
             return
         facts = gather_facts(opened)
-        print_report(facts, out)
+        print_report(facts, Terminal())
         path = html or opened.folder / "report.html"
         write_html(opened, facts, path)
-        out.print(f"page: {path}", markup=False, highlight=False, soft_wrap=True)
-    finally:
-        opened.close()
+        say(f"page: {path}")

@@ -11,17 +11,17 @@ import typer
 from rich.table import Table
 
 from simia import event_loop
-from simia.cli.amplify import RUNS
-from simia.cli.rollout import add_endpoint_settings
+from simia.cli.options import RUNS, add_endpoint_settings
 from simia.errors import Code, UserError
 from simia.report.console import Terminal
+from simia.terminal import say, say_error
 
 if TYPE_CHECKING:
+    from simia.evaluation.calibration import Calibration
     from simia.reward import Reward
 
+Row = tuple[str, float | None, "Reward"]  # kind of agent, reward by rules, verdict
 app = typer.Typer(help="Measure whether a judge's verdicts can be used as rewards.", no_args_is_help=True)
-out = Terminal()
-err = Terminal(stderr=True)
 ENOUGH = 2  # missing verdicts at the start of a rollout that stop the command
 
 
@@ -47,11 +47,10 @@ def calibrate(
 
     Verdicts are stored in the rollouts' folders and reused.
     """
-    found = event_loop.run_command(calibrate_runs(names, add_endpoint_settings(settings or []), runs))
-    print_calibration(found)
+    print_calibration(event_loop.run_command(calibrate_runs(names, add_endpoint_settings(settings), runs)))
 
 
-async def calibrate_runs(names: list[str], settings: list[str], runs: Path) -> Any:
+async def calibrate_runs(names: list[str], settings: list[str], runs: Path) -> Calibration:
     from simia.config import load_config
     from simia.envs.rewards.judge import RewardJudge
     from simia.evaluation.calibration import calibrate_judge
@@ -64,10 +63,10 @@ async def calibrate_runs(names: list[str], settings: list[str], runs: Path) -> A
     from simia.trajectory import Trajectory
 
     judge = load_config(RolloutConfig, "rollout/default", settings)
-    rows: list[Any] = []
+    rows: list[Row] = []
     paid: list[Any] = []
     async with contextlib.AsyncExitStack() as stack:
-        model = open_backend(judge.llm, say=out.print)
+        model = open_backend(judge.llm, say=say)
         await model.start()
         stack.push_async_callback(model.close)
         opened: list[tuple[Run, Engine]] = []
@@ -87,71 +86,61 @@ async def calibrate_runs(names: list[str], settings: list[str], runs: Path) -> A
             saved = run.saved_config()
             pack, kind = Pack.load(saved["pack"]), str(saved.get("agent"))
             oracle = RewardJudge(engine, pack, judge.oracle)
-            begun = len(rows)
+            played: list[Row] = []
             for item in run.ledger.items():
                 body = run.ledger.result(item.id)
-                if not body or not body["trajectory"]:
+                found = Trajectory.from_row(body["trajectory"]) if body and body["trajectory"] else None
+                if found is None or found.reward is None or found.reward.value is None:
                     continue
-                trajectory = Trajectory.from_row(body["trajectory"])
-                value = trajectory.reward.value if trajectory.reward else None
-                if value is not None:
-                    task = pack.task(str(item.spec["task"]))
-                    rows.append((kind, value, await oracle.score(trajectory, task)))
-                    stop_without_verdicts([verdict for _, _, verdict in rows[begun:]])
-            stop_without_verdicts([verdict for _, _, verdict in rows[begun:]], whole=True)
-            part = calibrate_judge(rows[begun:])
-            err.print(f"{run.id}: {part.judged} judged, {part.errors} without a verdict", markup=False, highlight=False)
+                verdict = await oracle.score(found, pack.task(str(item.spec["task"])))
+                played.append((kind, found.reward.value, verdict))
+                stop_without_verdicts(played)
+            stop_without_verdicts(played, whole=True)
+            rows += played
+            part = calibrate_judge(played)
+            say_error(f"{run.id}: {part.judged} judged, {part.errors} without a verdict")
             paid.append((kind, oracle.usage))
-    found = calibrate_judge(rows)
+    calibration = calibrate_judge(rows)
     for kind, usage in paid:
-        found.pay(kind, usage)
-    return found
+        calibration.pay(kind, usage)
+    return calibration
 
 
-def stop_without_verdicts(verdicts: Sequence[Reward], *, whole: bool = False) -> None:
+def stop_without_verdicts(rows: Sequence[Row], *, whole: bool = False) -> None:
     """Stop if the judge does not answer: after a rollout (`whole`) without a verdict, or earlier for a wrong address or key, since
     each call is retried for about a minute."""
     silent = set(Code) - {Code.UNPARSABLE, Code.BUDGET} if whole else {Code.CONNECTION, Code.AUTH, Code.NOT_FOUND}
+    verdicts = [verdict for _, _, verdict in rows]
     if not verdicts or not (whole or len(verdicts) == ENOUGH):
         return
     if all(each.value is None and each.error in silent for each in verdicts):
-        line = f"no verdict was received: {verdicts[-1].error}: {verdicts[-1].rationale}"
-        err.print(line, markup=False, highlight=False, soft_wrap=True)
-        err.print("stopped; run the same command again to continue", highlight=False)
+        say_error(f"no verdict was received: {verdicts[-1].error}: {verdicts[-1].rationale}")
+        say_error("stopped; run the same command again to continue")
         raise typer.Exit(1)
 
 
-def print_calibration(found: Any) -> None:
-    low, high = found.interval
+def print_calibration(found: Calibration) -> None:
     if not found.judged and found.unasked:
         raise UserError(f"not judged: budget (all {found.unasked} episodes): raise limits.max_…")
     if not found.judged:
         raise UserError("none of these episodes has both a reward by rules and a verdict")
+    low, high = found.interval
     kappa = "undefined: all ratings are equal" if found.kappa is None else f"{found.kappa:.3f}"
-    out.print(
+    say(
         f"{found.judged} judged ({found.solved} solved by the rules), {found.errors} without a verdict; "
-        f"agreement {found.share:.3f} [{low:.3f}, {high:.3f}], kappa {kappa}",
-        highlight=False,
+        f"agreement {found.share:.3f} [{low:.3f}, {high:.3f}], kappa {kappa}"
     )
     table = Table("episodes", "number", "false passes", "false fails", "tokens a verdict", "dollars")
     for kind, count in found.kinds.items():
         cost = found.costs.get(kind)
         table.add_row(
-            kind,
-            str(count),
-            str(found.false_passes[kind]),
-            str(found.false_fails[kind]),
-            f"{found.tokens[kind] / count:.0f}",
-            "unknown" if cost is None else f"{cost:.4f}",
-        )
-    out.print(table)
+            kind, str(count), str(found.false_passes[kind]), str(found.false_fails[kind]),
+            f"{found.tokens[kind] / count:.0f}", "unknown" if cost is None else f"{cost:.4f}",
+        )  # fmt: skip
+    Terminal().print(table)
     if found.cost:
         share = found.cost / sum(found.kinds.values())
-        out.print(f"cost of the verdicts: {found.cost:.4f} dollars, {share:.5f} each", highlight=False)
+        say(f"cost of the verdicts: {found.cost:.4f} dollars, {share:.5f} each")
     if found.unasked:
-        out.print(
-            f"not judged: budget ({found.unasked} episodes); run the same command with a higher cap to judge these",
-            highlight=False,
-            soft_wrap=True,
-        )
+        say(f"not judged: budget ({found.unasked} episodes); run the same command with a higher cap to judge these")
         raise typer.Exit(1)

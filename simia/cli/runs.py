@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.table import Table
 
-from simia import event_loop
-from simia.cli.amplify import RUNS
-from simia.cli.common import note_incomplete
+from simia.cli.options import RUN, RUNS, parse_settings
+from simia.cli.terminal_output import note_incomplete, watch_amplification, watch_rollout
 from simia.config import read_command_line_value
 from simia.errors import UserError
 from simia.jobs import Run, find_run, folders
 from simia.jobs.run import saved_config
 from simia.jobs.tables import READ_ERRORS
 from simia.report.console import Terminal
-from simia.terminal import say_json
+from simia.terminal import say, say_error, say_json
 
 app = typer.Typer(help="Durable jobs: list, show, resume, recheck, rebuild, diff, gc.", no_args_is_help=True)
-out = Terminal()
-err = Terminal(stderr=True)
-RUN = Annotated[str, typer.Argument(help="Run: id, unique prefix, path, or `last`.")]
 
 
 @app.command("list")
@@ -47,18 +43,17 @@ def list_runs(
     if unreadable and len(unreadable) == len(listed):
         raise UserError(unreadable[0])
     if table.row_count:
-        out.print(table)
+        Terminal().print(table)
     elif not found:
-        out.print(f"no runs in {runs}; begin with: simia amplify")
+        say(f"no runs in {runs}; begin with: simia amplify")
     for line in unreadable:
-        err.print(line, markup=False, highlight=False, soft_wrap=True)
+        say_error(line)
     if hidden := len(found) - len(listed):
-        out.print(f"not shown: {hidden} of simia fidelity; to list all: simia runs list --all", highlight=False)
+        say(f"not shown: {hidden} of simia fidelity; to list all: simia runs list --all")
 
 
 def make_run_row(folder: Path) -> list[str]:
-    run = Run.read_only(folder.parent, str(folder))
-    try:
+    with contextlib.closing(Run.read_only(folder.parent, str(folder))) as run:
         ledger, condition = run.ledger, run.condition()
         facts = ledger.meta("facts") or {}
         n = facts.get("planned") or run.saved_config().get("n", "?")
@@ -67,8 +62,6 @@ def make_run_row(folder: Path) -> list[str]:
             ended = "inconsistent"
         rejected = str(ledger.counts().get("rejected", 0))
         return [run.id, str(ledger.accepted_count()), str(n), rejected, ended, str(facts.get("model"))]
-    finally:
-        run.close()
 
 
 @app.command()
@@ -78,41 +71,44 @@ def show(
     runs: RUNS = Path("runs"),
 ) -> None:
     """Show a run's figures, or one of its items."""
-    from simia.report.console import make_plain_text
+    from simia.report import rollouts
     from simia.report.gather import gather_facts
-    from simia.report.shadow import list_compared_calls, print_differences
-    from simia.report.text import print_report, print_trajectory
-    from simia.trajectory import Trajectory
+    from simia.report.shadow import summarize_shadow
+    from simia.report.text import print_report
 
-    opened = Run.read_only(runs, run)
-    try:
-        if item is None:
-            note_incomplete(opened)
-        if item is None and opened.is_rollout:
-            from simia.report import rollouts, shadow
-
-            rollouts.print_rollout(rollouts.gather_rollout(opened), out)
-            if line := shadow.summarize_shadow(opened):
-                out.print(line, markup=False, highlight=False, soft_wrap=True)
+    out = Terminal()
+    with contextlib.closing(Run.read_only(runs, run)) as opened:
+        if item is not None:
+            print_item(opened, item, out)
             return
-        if item is None:
+        note_incomplete(opened)
+        if not opened.is_rollout:
             print_report(gather_facts(opened), out)
             return
-        body = opened.ledger.result(item)
-        if body is None:
-            form = "TASK.0, TASK.1, …" if opened.is_rollout else "i000000, i000001, …"
-            raise UserError(f"run {opened.id} has no result for item {item!r} (items are named {form})")
-        for issue in body["issues"]:
-            out.print(make_plain_text(f"{issue['code']} {issue['where']} {issue['detail']}"))
-        if body["trajectory"]:
-            print_trajectory(Trajectory.from_row(body["trajectory"]), out)
-            print_differences(list_compared_calls(opened, item), out)
-        else:
-            for key in opened.ledger.reply_keys(item):
-                reply = opened.ledger.recall(key)
-                out.print(make_plain_text(reply.text if reply else "(no reply)"))
-    finally:
-        opened.close()
+        rollouts.print_rollout(rollouts.gather_rollout(opened), out)
+        if line := summarize_shadow(opened):
+            say(line)
+
+
+def print_item(run: Run, item: str, out: Terminal) -> None:
+    """Print the findings of an item and its trajectory, or the replies that hold none."""
+    from simia.report.shadow import list_compared_calls, print_differences
+    from simia.report.text import print_trajectory
+    from simia.trajectory import Trajectory
+
+    body = run.ledger.result(item)
+    if body is None:
+        form = "TASK.0, TASK.1, …" if run.is_rollout else "i000000, i000001, …"
+        raise UserError(f"run {run.id} has no result for item {item!r} (items are named {form})")
+    for issue in body["issues"]:
+        say(f"{issue['code']} {issue['where']} {issue['detail']}")
+    if body["trajectory"]:
+        print_trajectory(Trajectory.from_row(body["trajectory"]), out)
+        print_differences(list_compared_calls(run, item), out)
+        return
+    for key in run.ledger.reply_keys(item):
+        reply = run.ledger.recall(key)
+        say(reply.text if reply else "(no reply)")
 
 
 @app.command()
@@ -125,25 +121,20 @@ def resume(
     runs: RUNS = Path("runs"),
 ) -> None:
     """Continue a run. Replies that were received are not asked for again."""
-    from simia.amplification.session import resume_amplification as go_on
-    from simia.cli.common import finish_amplification, open_live_panel
-
-    changes: dict[str, Any] = {"n": n} if n is not None else {}
-    for setting in settings or []:
-        name, eq, text = setting.partition("=")
-        if not eq:
-            raise UserError(f"--set {setting!r}: write it as a.b=value")
-        changes[name] = read_command_line_value(text)
-    if is_rollout_run(runs, run):
+    changes = {**({} if n is None else {"n": n}), **parse_settings(settings, read_command_line_value)}
+    folder = find_run(runs, run)
+    if run == "last":
+        say_error(f"resuming {folder.name}, the latest run in {folder.parent}")
+    if is_rollout_run(folder):
         if n is not None:
             raise UserError("--n is not supported for rollouts, whose episodes are planned: omit it")
-        resume_rollout_run(run, runs, changes)
-        return
-    with open_live_panel(runs) as progress:
-        outcome = event_loop.run_command(
-            go_on(run, runs=runs, changes=changes, say=err.print, on_progress=progress, handle_signals=True)
-        )
-    finish_amplification(outcome, runs)
+        from simia.rollouts.session import resume_rollout
+
+        watch_rollout(partial(resume_rollout, str(folder), runs=runs, changes=changes), runs)
+    else:
+        from simia.amplification.session import resume_amplification
+
+        watch_amplification(partial(resume_amplification, str(folder), runs=runs, changes=changes), runs)
 
 
 @app.command()
@@ -151,17 +142,17 @@ def recheck(run: RUN = "last", runs: RUNS = Path("runs")) -> None:
     """Derive all results again from the stored replies, after a parser or a check has changed. Sends no request."""
     from simia.amplification.recheck import recheck_run
 
-    if is_rollout_run(runs, run):
+    if is_rollout_run(find_run(runs, run)):
         raise UserError(f"run {run} is a rollout: its episodes cannot be derived again from stored replies")
-    id_, figures, wanted = recheck_run(runs, run, err.print)
+    id_, figures, wanted = recheck_run(runs, run, say_error)
     print_changes(figures)
     if figures["accepted"][1] < wanted:
-        out.print(f"next: simia runs resume {id_}", highlight=False)
+        say(f"next: simia runs resume {id_}")
 
 
-def print_changes(figures: Mapping[str, tuple[int, int]]) -> None:
+def print_changes(figures: dict[str, tuple[int, int]]) -> None:
     for name, (before, after) in figures.items():
-        out.print(f"{name}: {before} → {after}" if before != after else f"{name}: {after}", highlight=False)
+        say(f"{name}: {before} → {after}" if before != after else f"{name}: {after}")
 
 
 @app.command()
@@ -171,49 +162,36 @@ def rebuild(run: RUN = "last", runs: RUNS = Path("runs")) -> None:
     from simia.jobs.rebuild import salvage
 
     folder = find_run(runs, run)
-    found, figures = (
-        (salvage(runs, str(folder)), None) if is_rollout_run(runs, str(folder)) else rebuild_run(runs, str(folder))
-    )
+    if is_rollout_run(folder):
+        found = salvage(runs, str(folder))
+        figures = None
+    else:
+        found, figures = rebuild_run(runs, str(folder))
     for line in found.lines():
-        out.print(line, highlight=False)
-    if figures is not None:
-        print_changes(figures)
-    opened = Run.read_only(runs, str(folder))
-    try:
+        say(line)
+    print_changes(figures or {})
+    with contextlib.closing(Run.read_only(runs, str(folder))) as opened:
         condition = opened.verify()
-    finally:
-        opened.close()
-    for line in (f"backup of the old files: {found.backup}", str(condition)):
-        out.print(line, markup=False, highlight=False, soft_wrap=True)
+    say(f"backup of the old files: {found.backup}")
+    say(condition)
     if not condition.complete:
         raise typer.Exit(1)
 
 
-def is_rollout_run(runs: Path, name: str) -> bool:
-    return saved_config(find_run(runs, name)).get("kind") == "rollout"
-
-
-def resume_rollout_run(run: str, runs: Path, changes: dict[str, Any]) -> None:
-    from simia.cli.rollout import EpisodeBar, finish_rollout
-    from simia.rollouts.session import resume_rollout as continue_rollout
-
-    with EpisodeBar() as watch:
-        done = event_loop.run_command(
-            continue_rollout(run, runs=runs, changes=changes, say=err.print, on_progress=watch, handle_signals=True)
-        )
-    finish_rollout(done, runs)
+def is_rollout_run(folder: Path) -> bool:
+    return saved_config(folder).get("kind") == "rollout"
 
 
 @app.command()
 def diff(
-    left: Annotated[str, typer.Argument(help="Run: id, unique prefix, path, or `last`.")],
+    left: RUN,
     right: Annotated[str, typer.Argument(help="The run to compare it with.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as one JSON object.")] = False,
     quick: Annotated[bool, typer.Option("--quick", help="Skip the figures that need all results.")] = False,
     runs: RUNS = Path("runs"),
 ) -> None:
     """Compare two runs: settings, prompts, figures, common trajectories, items with different verdicts."""
-    from simia.jobs.diff import compare_runs as compare
+    from simia.jobs.diff import compare_runs
     from simia.report.compare import list_diversity_figures, print_difference
 
     with contextlib.ExitStack() as stack:
@@ -221,11 +199,11 @@ def diff(
         for each in (one, two):
             each.refuse_rollouts("runs diff")
             note_incomplete(each)
-        found = compare(one, two, None if quick else list_diversity_figures)
+        found = compare_runs(one, two, None if quick else list_diversity_figures)
     if as_json:
         say_json(found.model_dump_json(indent=2))
     else:
-        print_difference(found, out)
+        print_difference(found, Terminal())
 
 
 @app.command()
@@ -245,7 +223,7 @@ def gc(
     from simia.report.compare import print_cleanup
 
     found = list(cleanup.survey(runs)) if run is None else [cleanup.look(find_run(runs, run))]
-    print_cleanup(found, out, replies=replies)
+    print_cleanup(found, Terminal(), replies=replies)
     able = [each for each in found if each.freeable(replies=replies)]
     problems = [each.problem for each in found if each.problem]
     if free and problems and not able:
@@ -253,12 +231,12 @@ def gc(
     if not able:
         return
     if not free:
-        out.print("nothing was changed; to free it: simia runs gc --free", highlight=False)
+        say("nothing was changed; to free it: simia runs gc --free")
         return
     lost = sum(each.spent_replies for each in able) if replies else 0
     if lost and not yes:
         word = f"remove {lost} replies"
-        err.print(f"{lost:,} paid replies would be removed permanently; a better parser could not use them later")
+        say_error(f"{lost:,} paid replies would be removed permanently; a better parser could not use them later")
         if typer.prompt(f"to continue, type: {word}", err=True, default="", show_default=False).strip() != word:
             raise UserError("nothing was changed")
     refused: list[UserError] = []
@@ -268,10 +246,8 @@ def gc(
         except UserError as error:  # the others can still be cleaned
             refused.append(error)
             continue
-        out.print(
-            f"{each.folder.name}: {(done.before - done.after) / 1e6:,.1f} MB freed", markup=False, highlight=False
-        )
+        say(f"{each.folder.name}: {(done.before - done.after) / 1e6:,.1f} MB freed")
         for line in done.done:
-            out.print(f"  {line}", markup=False, highlight=False, soft_wrap=True)
+            say(f"  {line}")
     if refused:
         raise refused[0]

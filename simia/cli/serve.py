@@ -6,18 +6,22 @@ import os
 import sys
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from simia import event_loop
-from simia.cli.common import GRANT_READ, make_granted_paths
+from simia.cli.options import GRANT_READ, NETWORK, PACK, UNSAFE, VARIABLES, collect_grants
 from simia.errors import UserError
+from simia.search_path import find_resource
 from simia.terminal import say_error
+
+if TYPE_CHECKING:
+    from simia.envs.config import EnvironmentConfig
 
 
 def serve(
-    pack: Annotated[str, typer.Argument(help="Name of a bundled pack, or a pack's folder.")],
+    pack: PACK,
     mcp: Annotated[bool, typer.Option("--mcp", help="Serve by the Model Context Protocol.")] = False,
     openenv: Annotated[bool, typer.Option("--openenv", help="Serve by OpenEnv, for trainers.")] = False,
     http: Annotated[
@@ -55,79 +59,59 @@ def serve(
             help="Seconds without a request that end a session. Default: 600 for MCP over HTTP, 1,800 for OpenEnv.",
         ),
     ] = None,
-    unsafe: Annotated[bool, typer.Option("--unsafe", help="Run without a sandbox; only for your own code.")] = False,
-    network: Annotated[bool, typer.Option("--network", help="Grant the pack's code the network.")] = False,
-    variables: Annotated[
-        list[str] | None, typer.Option("--variable", help="Grant it this environment variable; may be repeated.")
-    ] = None,
+    unsafe: UNSAFE = False,
+    network: NETWORK = False,
+    variables: VARIABLES = None,
     grant_read: GRANT_READ = None,
 ) -> None:
     """Serve a pack's tasks to an agent by MCP or to a trainer by OpenEnv. Each finished episode is appended to a JSONL file."""
     if mcp == openenv:
         raise UserError(f"give exactly one protocol: simia serve {pack} --mcp, or --openenv")
-    read = make_granted_paths(grant_read)
+    find_resource("seeds", pack)  # a wrong name is reported before a missing package
+    if find_spec("openenv" if openenv else "mcp") is None:
+        needed = "openenv" if openenv else "'simia[mcp]'"
+        raise UserError(f"serving by {'OpenEnv' if openenv else 'MCP'} needs a package: pip install {needed}")
+    grants = collect_grants(unsafe, network, variables, grant_read)
     if openenv:
-        serve_openenv(
-            pack, settings or [], host, port, sessions, out, store,
-            task=task, seed=seed, turns=turns, idle=idle, unsafe=unsafe, network=network, variables=variables, read=read,
+        from simia.config import load_config
+        from simia.envs.config import EnvironmentConfig
+
+        config = load_config(
+            EnvironmentConfig, None, [f"seed={seed}", f"episode.turns={turns}", *(settings or [])],
+            pack=pack, tasks=[task] if task else None,
+            **{f"backend_settings__{name}": value for name, value in grants.items()},
         )  # fmt: skip
+        serve_openenv(config, host, port, sessions=sessions, out=out, store=store, idle=idle)
         return
-    try:
-        import mcp as _  # noqa: F401
-    except ImportError:
-        raise UserError("serving needs the MCP SDK: pip install 'simia[mcp]'") from None
-    grants: dict[str, Any] = {"unsafe": unsafe}
-    if network:
-        grants["network"] = True
-    if variables:
-        grants["variables"] = variables
-    if read:
-        grants["read"] = read
-    interrupted = event_loop.run_command(
-        serve_mcp(
-            pack, task, seed, out, state=state, turns=turns, http=http, port=port, idle=idle or 600.0, grants=grants
-        )
-    )
-    if interrupted:
+    address = (port, idle or 600.0) if http else None
+    if event_loop.run_command(serve_mcp(pack, task, seed, out, state, turns, address, grants)):
         sys.stdout.flush()
         os._exit(0)  # a thread blocks on stdin, and a normal exit would wait for it
 
 
 def serve_openenv(
-    pack: str, settings: list[str], host: str, port: int, sessions: int, out: Path, store: Path | None, *,
-    task: str | None, seed: int, turns: int, idle: float | None, unsafe: bool, network: bool, variables: list[str] | None,
-    read: list[str],
-) -> None:  # fmt: skip
+    config: EnvironmentConfig, host: str, port: int, *, sessions: int, out: Path, store: Path | None, idle: float | None
+) -> None:
     """Serve an environment with any back end and models. The environment runs in the event loop's thread, the server in this one."""
-    if find_spec("openenv") is None:
-        raise UserError("serving by OpenEnv needs its package: pip install openenv")
-    from simia.config import load_config
-    from simia.envs.config import EnvironmentConfig
     from simia.envs.text_episode import share_environment
     from simia.serve.deadlines import Deadlines
-    from simia.serve.openenv import OpenEnvSessions
-    from simia.serve.openenv import serve_openenv_sessions as serve_seats
+    from simia.serve.openenv import OpenEnvSessions, serve_openenv_sessions
     from simia.serve.served_episode import TrajectoryFile
 
-    grants = {"unsafe": unsafe or None, "network": network or None, "variables": variables, "read": read or None}
-    config = load_config(
-        EnvironmentConfig, None, [f"seed={seed}", f"episode.turns={turns}", *settings],
-        pack=pack, tasks=[task] if task else None,
-        **{f"backend_settings__{name}": value for name, value in grants.items()},
-    )  # fmt: skip
     record = TrajectoryFile(out)
     lease = share_environment(config, store=store)
     try:
         seats = OpenEnvSessions(lease, record.add, sessions, Deadlines(idle=idle) if idle else None)
-        event_loop.run_command(serve_seats(seats, host, port, kept=out, say=say_error))
+        event_loop.run_command(serve_openenv_sessions(seats, host, port, kept=out, say=say_error))
     finally:
         lease.close()
 
 
 async def serve_mcp(
-    pack: str, task: str | None, seed: int, out: Path, *, state: bool, turns: int, http: bool, port: int, idle: float,
+    pack: str, task: str | None, seed: int, out: Path, state: bool, turns: int, address: tuple[int, float] | None,
     grants: dict[str, Any],
 ) -> bool:  # fmt: skip
+    """Serve the executable world. `address`: port and idle seconds for HTTP; None: stdio. Returns whether stdio was interrupted."""
     from simia.envs.environment import EpisodeLimits
     from simia.envs.opening import open_environment
     from simia.pack import Pack
@@ -143,7 +127,8 @@ async def serve_mcp(
         service = Service(environment, TrajectoryFile(out), chosen, seed, state)
         if loaded.user_tools:
             say_error(f"{loaded.name} has user tools, which cannot be called here: there is no user simulator")
-        if http:
-            await over_http(service, port, idle=idle, say=say_error)
-            return False
-        return await over_stdio(service)
+        if address is None:
+            return await over_stdio(service)
+        port, idle = address
+        await over_http(service, port, idle=idle, say=say_error)
+        return False

@@ -6,30 +6,29 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from simia import search_path
 from simia.cli.export import export
+from simia.cli.options import parse_settings
 from simia.config import find_config, parse_scalar, read_command_line_value
 from simia.errors import UserError
-from simia.report.console import Terminal
+from simia.terminal import say
 from simia.trainers.launch import Launch
 from simia.trainers.versions import compare_versions, find_own_interpreter, list_installed
 
+# Trainer → the module whose `launch(config, changes, python=…)` describes how to start it.
 TRAINERS = {
     "llamafactory": "simia.trainers.llamafactory",
     "trl": "simia.trainers.trl_train",
     "verl": "simia.trainers.verl.start",
     "ragen": "simia.trainers.ragen.start",
 }
-"""Trainer → the module whose `launch(config, changes, python=…)` describes how to start it."""
 MODEL = {"verl": "actor_rollout_ref.model.path", "ragen": "model_path"}
-out = Terminal()
 
 
 def train(
@@ -53,25 +52,30 @@ def train(
     if place is None:
         raise UserError(f"no trainer named {trainer!r}; there are: {', '.join(TRAINERS)}")
     # TRL's config is simia's, with typed fields; values of other trainers' configs are parsed as YAML.
-    changes = parse_settings(settings or [], read_command_line_value if trainer == "trl" else parse_scalar)
+    changes = parse_settings(settings, read_command_line_value if trainer == "trl" else parse_scalar)
     if model is not None:
         if trainer in MODEL:
             raise UserError(f"--model is for llamafactory and trl; here: --set {MODEL[trainer]}={model}")
         changes["model"] = model
     # Absolute, without following links: the interpreter of a virtual environment is a link.
-    interpreter = Path(os.path.abspath(python.expanduser())) if python else find_other_interpreter(trainer)
+    interpreter = Path(os.path.abspath(python.expanduser())) if python else None
+    if interpreter is None and not compare_versions(trainer, list_installed()).fits:
+        interpreter = find_own_interpreter(trainer)
     # LLaMA-Factory's config is a folder, or the name of a run.
     found = Path(config) if trainer == "llamafactory" else find_trainer_config(trainer, config)
     launch: Launch = import_module(place).launch(found, changes, python=interpreter)
     for note in launch.notes:
-        out.print(note, markup=False, highlight=False, soft_wrap=True)
+        say(note)
     if dry_run or launch.check_at_start:
         check_with_trainer(launch)
     if dry_run:
-        out.print(format_launch(launch), markup=False, highlight=False, soft_wrap=True)
+        say(format_launch(launch))
         return
     if launch.before is not None:
-        run_preparation(launch.before)
+        command = typer.Typer()
+        command.command()(export)  # the only command that a launch needs first
+        if code := command(launch.before[1:], standalone_mode=False):
+            raise typer.Exit(code)
     if launch.prepare is not None:
         try:
             launch.prepare()
@@ -90,31 +94,6 @@ def find_trainer_config(trainer: str, config: str) -> Path:
         problem = f"there is no config {config!r}"
     known = [name.removesuffix(".yaml") for name in search_path.list_names("configs") if Path(name).parts[0] == trainer]
     raise UserError(f"{problem}; {trainer} has {', '.join(known)}, or takes the path of a YAML file")
-
-
-def run_preparation(words: list[str]) -> None:
-    """Run the simia command that the training needs first."""
-    ours = typer.Typer()
-    ours.command()(export)  # the only command that a launch names
-    code = ours(words[1:], standalone_mode=False)
-    if code:
-        raise typer.Exit(code)
-
-
-def find_other_interpreter(trainer: str) -> Path | None:
-    """Return the interpreter of the trainer's environment if this one does not fit; None if it does, or if there is none."""
-    return None if compare_versions(trainer, list_installed()).fits else find_own_interpreter(trainer)
-
-
-def parse_settings(settings: list[str], value_of: Callable[[str], Any] = parse_scalar) -> dict[str, Any]:
-    """Parse settings `a.b=c` to dotted name → value."""
-    found = {}
-    for setting in settings:
-        name, sign, text = setting.partition("=")
-        if not sign or not name:
-            raise UserError(f"--set {setting!r}: write it as a.b=value")
-        found[name] = value_of(text)
-    return found
 
 
 def check_with_trainer(launch: Launch) -> None:

@@ -54,6 +54,9 @@ class RoleModels:
             return
         for settings in self._roles.values():
             if (name := settings_key(settings)) not in self._models:
+                if settings.kind == "embedded":
+                    roles = ", ".join(role for role, each in self._roles.items() if each == settings)
+                    say(f"{roles}: local model {settings.model}; for another: --set llm.base_url=URL, in Python llm=…")
                 model = open_backend(settings, say=say)
                 await model.start()
                 stack.push_async_callback(model.close)

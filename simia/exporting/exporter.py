@@ -1,30 +1,28 @@
 """Export trajectories to a trainer's format: data, the trainer's own configuration, and a card.
 
-One pass with bounded memory. What the trainer would drop, cut or change is refused here with a reason code, counted in
-the report and the card and listed in `refused.jsonl`, so that rows in the file are rows that are trained on.
+One pass with bounded memory. Rows that the trainer would drop, cut or change are refused with a reason code, counted in
+the report and the card and listed in `refused.jsonl`, so that every row in the data file is trained on.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from simia import formats
-from simia.errors import Code, Issue, UserError
-from simia.exporting import llamafactory, parquet, trl
-from simia.exporting.atomic_files import AtomicFiles
-from simia.exporting.data_card import render_card
-from simia.exporting.facts import CardFacts, ExportReport, Format, Segment, Template
-from simia.exporting.llamafactory import ExportRow, ModelEntry
-from simia.exporting.tokens import CountTokens
-from simia.formats.llamafactory import UntrainableError, write_json
+from simia.errors import Issue, UserError
+from simia.exporting.chat_rows import iterate_dialect_rows, iterate_trl_rows
+from simia.exporting.data_card import CardFacts, render_card
+from simia.exporting.export_records import ExportReport, ExportRow, Format, Segment, Template
+from simia.exporting.llamafactory_rows import LLaMAFactoryWriter, ModelEntry
+from simia.exporting.parquet_table import TableWriter
+from simia.exporting.token_estimate import CountTokens
+from simia.jobs.run import is_run
 from simia.trajectory import Trajectory
 from simia.version import __version__
-
-DATA, TABLE = "data.jsonl", "data.parquet"
-SUITES = ("agentinstruct", "officebench")
-REFUSED = "refused.jsonl"
 
 
 def export(
@@ -39,62 +37,103 @@ def export(
     facts: CardFacts,
     count: CountTokens | None = None,
     model: ModelEntry | None = None,
+    write_empty: bool = True,
 ) -> ExportReport:
     """Write `out/` (data, refusals, card, and for LLaMA-Factory its configuration). Existing files are replaced.
 
     `segment="turns"` makes one row of each assistant turn, with the history before it. `reasoning` keeps the agent's
     thinking. `count` counts a text's tokens with the model's own tokenizer; without it lengths are estimated.
+    `write_empty=False`: an export without rows writes no files.
     """
     if to not in ("llamafactory", "trl") and segment != "whole":
         raise UserError(f"segment={segment} is for llamafactory and trl; {to} rows hold whole trajectories")
-    trainer = llamafactory.LLaMAFactoryWriter(
-        segment, reasoning, model.template if model else template, cutoff, count, model
-    )
+    refuse_output_folder(out)
+    template = model.template if model else template
+    trainer = LLaMAFactoryWriter(segment, reasoning, template, cutoff, count, model)
     report = ExportReport(
         to=to, segment=segment, reasoning=reasoning, template=trainer.template, cutoff=cutoff, counted=count is not None
     )
     configuration = dict(trainer.configuration()) if to == "llamafactory" else {}
-    with AtomicFiles(out) as draft:
-        if to == "parquet":
-            table = parquet.TableWriter(draft.file(TABLE), build_metadata(facts))
-        else:
-            data = draft.file(DATA)
-        refused = draft.file(REFUSED)
-        for t in trajectories:
-            report.trajectories += 1
-            before = report.rows
-            for item in iterate_export_rows(t, to, segment, reasoning, trainer):
-                if isinstance(item, Issue):
-                    report.refuse(item)
-                    account = {"id": get_id(t), "item": t.provenance.item, **item.model_dump()}
-                    refused.write(json.dumps(account).encode() + b"\n")
-                else:
+    data_name = "data.parquet" if to == "parquet" else "data.jsonl"
+    with draft_files(out) as draft:
+        with (draft / data_name).open("wb") as data, (draft / "refused.jsonl").open("wb") as refused:
+            table = TableWriter(data, build_metadata(facts)) if to == "parquet" else None
+            for t in trajectories:
+                report.trajectories += 1
+                before = report.rows
+                for item in iterate_export_rows(t, to, trainer):
+                    if isinstance(item, Issue):
+                        report.refuse(item)
+                        account = {"id": get_id(t), "item": t.provenance.item, **item.model_dump()}
+                        refused.write(json.dumps(account).encode() + b"\n")
+                        continue
                     report.rows += 1
                     report.trained_turns += item.trained
                     report.longest = max(report.longest, item.tokens)
-                    if to == "parquet":
+                    if table:
                         table.write(t)
                     else:
                         data.write(item.text.encode() + b"\n")
-            report.exported += report.rows > before
-            report.without_system += report.rows > before and not t.system
-        if to == "parquet":
-            table.close()
-        for name, text in configuration.items():
-            draft.text(name, text)
-        draft.text("README.md", render_card(facts, report))
-        report.files = draft.names
+                report.exported += report.rows > before
+                report.without_system += report.rows > before and not t.system
+            if table:
+                table.close()
+        texts = {**configuration, "README.md": render_card(facts, report)}
+        for name, text in texts.items():
+            (draft / name).write_text(text, encoding="utf-8")
+        if report.rows or write_empty:
+            report.files = [data_name, "refused.jsonl", *texts]
+            put_in_place(draft, out, report.files)
     return report
 
 
-def iterate_export_rows(
-    t: Trajectory, to: Format, segment: Segment, reasoning: bool, trainer: llamafactory.LLaMAFactoryWriter
-) -> Iterator[ExportRow | Issue]:
+def refuse_output_folder(out: Path) -> None:
+    """Raise `UserError` for a folder in a pack and for a run's own folder, where an export would replace or add files."""
+    target = out.expanduser().resolve()
+    for folder in (target, *target.parents):
+        if (folder / "pack.yaml").is_file():
+            raise UserError(f"--out {out}: {folder} is a pack; choose a folder outside of it")
+        if is_run(folder):
+            if folder == target:
+                raise UserError(f"--out {out}: this is the folder of a run; choose another, or a new folder in it")
+            return
+
+
+@contextlib.contextmanager
+def draft_files(folder: Path) -> Iterator[Path]:
+    """Yield a temporary folder in `folder` for files that `put_in_place` moves. Raises `UserError` if it cannot be made."""
+    made = not folder.exists()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        draft = tempfile.TemporaryDirectory(prefix=".export-", dir=folder)
+    except OSError as error:
+        raise UserError(f"cannot write to {folder}: {error.strerror}; choose another folder") from None
+    try:
+        with draft:
+            yield Path(draft.name)
+    finally:
+        if made:
+            with contextlib.suppress(OSError):  # it holds the files
+                folder.rmdir()
+
+
+def put_in_place(draft: Path, folder: Path, names: list[str]) -> None:
+    """Move the files of a draft when all of them are on the disk."""
+    for name in names:
+        with (draft / name).open("rb") as file:
+            os.fsync(file.fileno())
+    for name in names:
+        (draft / name).replace(folder / name)
+
+
+def iterate_export_rows(t: Trajectory, to: Format, trainer: LLaMAFactoryWriter) -> Iterator[ExportRow | Issue]:
     if to == "llamafactory":
         return trainer.rows(t)
     if to == "parquet":  # whole, in columns
-        return iter([ExportRow("", trained=sum(message.role == "assistant" for message in t.messages), tokens=0)])
-    return trl.iterate_trl_rows(t, segment, reasoning) if to == "trl" else iterate_dialect_rows(t, to, reasoning)
+        return iter([ExportRow("", trained=sum(message.role == "assistant" for message in t.messages))])
+    if to == "trl":
+        return iterate_trl_rows(t, trainer.segment, trainer.reasoning)
+    return iterate_dialect_rows(t, to, trainer.reasoning)
 
 
 def build_metadata(facts: CardFacts) -> dict[str, str]:
@@ -106,27 +145,6 @@ def build_metadata(facts: CardFacts) -> dict[str, str]:
         "licences": ", ".join(facts.licences),
         "models": ", ".join(facts.models),
     }
-
-
-def iterate_dialect_rows(t: Trajectory, to: Format, reasoning: bool) -> Iterator[ExportRow | Issue]:
-    """Write one row in a chat dialect, whose trainers bring their own template and mask all assistant turns alike."""
-    for i, message in enumerate(t.messages):
-        if message.role == "assistant" and message.train is False and to != "agentinstruct":
-            detail = f"train: false cannot be said of one turn in {to} rows"
-            yield Issue(code=Code.UNEXPRESSIBLE, where=f"messages[{i}]", detail=detail)
-            return
-    if not reasoning and to not in SUITES:  # there the thought is part of what is said
-        t = t.model_copy(update={"messages": [m.model_copy(update={"reasoning": None}) for m in t.messages]})
-    for i, j, call in t.calls():
-        if call.arguments is None:
-            yield Issue(code=Code.UNPARSABLE_ARGUMENTS, where=f"messages[{i}].calls[{j}]")
-            return
-    try:
-        line = write_json(formats.get(to).write(t), "")
-    except UntrainableError as unfit:
-        yield unfit.issue
-        return
-    yield ExportRow(line, trained=sum(message.role == "assistant" for message in t.messages), tokens=0)
 
 
 def get_id(t: Trajectory) -> str | None:

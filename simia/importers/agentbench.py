@@ -15,23 +15,20 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from importlib.resources import files
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import orjson
-import yaml
 
-from simia.authoring.pack_draft import draft_pack
+from simia.authoring.pack_draft import copy_driver, draft_pack, refuse_existing, write_pack_files
 from simia.envs.environment import Environment
 from simia.envs.opening import open_environment
 from simia.errors import UserError
 from simia.task import Task
 from simia.trajectory import ToolCall
+from simia.venvs import Say
 
-Say = Callable[[str], None]
 PYTHON = "/usr/bin/python3"  # the sandbox exposes the interpreter's folders, which must not include a home folder
 POLICY = """You operate a Linux machine through a shell, to do what the user asks or to find out what they want to know.
 
@@ -40,45 +37,29 @@ POLICY = """You operate a Linux machine through a shell, to do what the user ask
 - When you know the answer, give it with answer_action: the bare value, such as one number or one word, no sentence.
 - When the work is done, or cannot be done, end with finish_action. Nobody answers questions.
 """
+
+
+def describe_tool(name: str, description: str, argument: str, meaning: str, *, required: bool = True) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": "object", "properties": {argument: {"type": "string", "description": meaning}}}
+    schema |= {"required": [argument]} if required else {}
+    return {"name": name, "description": description, "parameters": schema | {"additionalProperties": False}}
+
+
 TOOLS = [
-    {
-        "name": "bash_action",
-        "description": "Run a bash script on the Linux machine. What it prints to both streams comes back, cut when it is long.",
-        "parameters": {
-            "type": "object",
-            "properties": {"script": {"type": "string", "description": "The script."}},
-            "required": ["script"],
-            "additionalProperties": False,
-        },
-    },
-    {
-        "name": "answer_action",
-        "description": "Give the answer to the question. It ends the task.",
-        "parameters": {
-            "type": "object",
-            "properties": {"answer": {"type": "string", "description": "The bare value that was asked for."}},
-            "required": ["answer"],
-            "additionalProperties": False,
-        },
-    },
-    {
-        "name": "finish_action",
-        "description": "Say that the task is done, or that it cannot be done. It ends the task.",
-        "parameters": {
-            "type": "object",
-            "properties": {"thought": {"type": "string", "description": "Why it is over."}},
-            "additionalProperties": False,
-        },
-    },
-]
-
-
-@dataclass
-class ImportedProblems:
-    """The imported tasks, and id → reason for the problems that cannot be imported."""
-
-    tasks: list[dict[str, Any]] = field(default_factory=list)
-    refused: dict[str, str] = field(default_factory=dict)
+    describe_tool(
+        "bash_action",
+        "Run a bash script on the Linux machine. What it prints to both streams comes back, cut when it is long.",
+        "script", "The script.",
+    ),
+    describe_tool(
+        "answer_action", "Give the answer to the question. It ends the task.",
+        "answer", "The bare value that was asked for.",
+    ),
+    describe_tool(
+        "finish_action", "Say that the task is done, or that it cannot be done. It ends the task.",
+        "thought", "Why it is over.", required=False,
+    ),
+]  # fmt: skip
 
 
 def import_problems(
@@ -95,45 +76,41 @@ def import_problems(
     `scripts`: the folder that the problems' script files are relative to. `train`: the problems belong to no benchmark, so
     trajectories may become training data. Raises `UserError` for files without problems.
     """
-    if out.exists() or out.is_symlink():
-        raise UserError(f"{out} exists already: remove it or give another folder with --out")
+    refuse_existing(out)
     if not os.access(PYTHON, os.X_OK):
         raise UserError(f"the shell needs {PYTHON}: install it (Debian: apt-get install python3)")
-    taken = ImportedProblems()
+    tasks: dict[str, dict[str, Any]] = {}
+    refused: dict[str, str] = {}
     for path in problems:
-        read_problems(path, scripts, "train" if train else "test", taken)
-    if not taken.tasks:
-        raise UserError(f"no problem can be imported: {next(iter(taken.refused.values()), 'the files are empty')}")
+        stem = path.stem if f"{path.stem}-0" not in tasks.keys() | refused.keys() else f"{path.parent.name}-{path.stem}"
+        for number, row in enumerate(read_problems(path)):
+            name = f"{stem}-{number}"
+            try:
+                tasks[name] = problem_to_task(name, row, scripts, "train" if train else "test")
+            except (KeyError, TypeError, ValueError, AttributeError) as error:
+                refused[name] = str(error) if type(error) is ValueError else "it does not have a problem's form"
+    if not tasks:
+        raise UserError(f"no problem can be imported: {next(iter(refused.values()), 'the files are empty')}")
     with draft_pack(out) as draft:
-        write_agentbench_pack(draft, out.name, taken.tasks, train, licence)
-    say(f"{out}: {len(taken.tasks)} tasks" + ("" if train else ", for evaluation only (--train: they are your own)"))
-    for reason, count in Counter(taken.refused.values()).most_common():
-        first = next(name for name, why in taken.refused.items() if why == reason)
+        write_agentbench_pack(draft, out.name, list(tasks.values()), train, licence)
+    say(f"{out}: {len(tasks)} tasks" + ("" if train else ", for evaluation only (--train: they are your own)"))
+    for reason, count in Counter(refused.values()).most_common():
+        first = next(name for name, why in refused.items() if why == reason)
         say(f"left out, {count}: {reason} (first: {first})")
     return out
 
 
-def read_problems(path: Path, scripts: Path | None, split: str, taken: ImportedProblems) -> None:
+def read_problems(path: Path) -> list[Any]:
     """Read the problems of a file: a JSON list, one object, or JSON lines."""
     try:
         body = path.read_bytes()
-        rows = (
-            [orjson.loads(line) for line in body.splitlines() if line.strip()]
-            if path.suffix == ".jsonl"
-            else orjson.loads(body)
-        )
+        if path.suffix == ".jsonl":
+            return [orjson.loads(line) for line in body.splitlines() if line.strip()]
+        return ensure_list(orjson.loads(body))
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}") from None
     except orjson.JSONDecodeError as error:
         raise UserError(f"{path} is not JSON: {error}") from None
-    ids = {task["id"] for task in taken.tasks} | taken.refused.keys()
-    stem = path.stem if f"{path.stem}-0" not in ids else f"{path.parent.name}-{path.stem}"
-    for number, row in enumerate(rows if isinstance(rows, list) else [rows]):
-        name = f"{stem}-{number}"
-        try:
-            taken.tasks.append(problem_to_task(name, row, scripts, split))
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            taken.refused[name] = str(error) if type(error) is ValueError else "it does not have a problem's form"
 
 
 def problem_to_task(name: str, row: dict[str, Any], scripts: Path | None, split: str) -> dict[str, Any]:
@@ -147,31 +124,27 @@ def problem_to_task(name: str, row: dict[str, Any], scripts: Path | None, split:
     init = [read_script(each, scripts) for each in ensure_list(create.get("init")) if each]
     start = read_script(row["start"], scripts) if row.get("start") else None
     example = read_script(evaluation["example"], scripts) if evaluation.get("example") else None
-    reference: list[dict[str, Any]] = []
+    play = [{"name": "bash_action", "arguments": {"script": script_to_command(example)}}] if example else []
     if "match" in evaluation:
         match = evaluation["match"]
         wanted = {"answer": match, "strip": True} if isinstance(match, str) else dict(match)
         check = {"name": "answer", "arguments": wanted}
-        if "answer" in wanted:
-            reference = [{"name": "answer_action", "arguments": {"answer": wanted["answer"]}}]
-        elif example:
-            reference = [{"name": "bash_action", "arguments": {"script": script_to_command(example)}}]
+        answer = [{"name": "answer_action", "arguments": {"answer": wanted["answer"]}}] if "answer" in wanted else []
+        reference = answer or play
     elif "check" in evaluation:
         checks = [read_script(each, scripts) if each else None for each in ensure_list(evaluation["check"])]
         if None in checks and example is None:
             raise ValueError("its check compares with an example, and there is none")
         check = {"name": "scripts", "arguments": {"scripts": checks, **({"example": example} if example else {})}}
-        if example:
-            reference = [{"name": "bash_action", "arguments": {"script": script_to_command(example)}}]
-            reference += [{"name": "finish_action", "arguments": {}}] if None not in checks else []
+        finish = [{"name": "finish_action", "arguments": {}}] if example and None not in checks else []
+        reference = play + finish
     else:
         raise ValueError("its evaluation has neither match nor check")
-    initial = {**({"init": init} if init else {}), **({"start": start} if start else {})}
     task = {
         "id": name,
         "split": split,
         "instruction": row["description"],
-        "initial": initial,
+        "initial": {**({"init": init} if init else {}), **({"start": start} if start else {})},
         "reference": reference,
         "reward": {"parts": [{"kind": "checklist", "calls": [{**check, "expect": True}]}]},
         "tags": ["agentbench", *row.get("labels", [])],
@@ -223,11 +196,9 @@ def write_agentbench_pack(folder: Path, name: str, tasks: list[dict[str, Any]], 
         "ends": ["answer_action", "finish_action"],
         "evaluation": not train,
     }  # fmt: skip
-    (folder / "pack.yaml").write_text(yaml.safe_dump(head, sort_keys=False, width=1000), encoding="utf-8")
-    (folder / "policy.md").write_text(POLICY, encoding="utf-8")
-    (folder / "tools.json").write_bytes(orjson.dumps(TOOLS, option=orjson.OPT_INDENT_2) + b"\n")
-    (folder / "tasks.jsonl").write_bytes(b"".join(orjson.dumps(task) + b"\n" for task in tasks))
-    (folder / "tools.py").write_bytes((files("simia.drivers") / "agentbench_world.py").read_bytes())
+    files = {"pack.yaml": head, "policy.md": POLICY, "tools.json": TOOLS, "tasks.jsonl": tasks}
+    write_pack_files(folder, files)
+    copy_driver("agentbench_world.py", folder / "tools.py")
 
 
 async def find_answers(folder: Path, say: Say = lambda line: None) -> int:
@@ -235,8 +206,8 @@ async def find_answers(folder: Path, say: Say = lambda line: None) -> int:
 
     Rewrites tasks.jsonl and returns the number of completed solutions.
     """
-    path, found = folder / "tasks.jsonl", 0
-    rows = [orjson.loads(line) for line in path.read_bytes().splitlines()]
+    found = 0
+    rows = [orjson.loads(line) for line in (folder / "tasks.jsonl").read_bytes().splitlines()]
     async with await open_environment(str(folder), user="none") as environment:
         for row in rows:
             if [action["name"] for action in row["reference"]] == ["bash_action"]:
@@ -247,7 +218,7 @@ async def find_answers(folder: Path, say: Say = lambda line: None) -> int:
                 else:
                     found += 1
                     row["reference"].append({"name": "answer_action", "arguments": {"answer": printed}})
-    path.write_bytes(b"".join(orjson.dumps(row) + b"\n" for row in rows))
+    write_pack_files(folder, {"tasks.jsonl": rows})
     return found
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,19 +20,18 @@ import yaml
 from simia import formats
 from simia.authoring import tool_lists
 from simia.authoring.inferred_tools import MARK, infer_tools, merge_seed_tools
-from simia.authoring.pack_draft import draft_pack
+from simia.authoring.pack_draft import draft_pack, refuse_existing, write_pack_files
 from simia.errors import UserError
 from simia.pack import Pack
 from simia.quality.check import Checks
 from simia.quality.seed_filter import filter_seeds, filter_storable
 from simia.tool import ToolSpec
 from simia.trajectory import Trajectory
+from simia.venvs import Say
 
-Say = Callable[[str], None]
 KINDS = ("openapi", "mcp", "tools", "trajectories")
 LARGEST = 64 << 20  # bytes; a larger file is not read to detect its kind
 SHOWN = 5
-YAML = (".yaml", ".yml")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +58,7 @@ class PackMaterial:
 def start_pack(folder: Path, source: str, *, dialect: str | None = None, say: Say = lambda line: None) -> list[Gap]:
     """Write a pack from a source. Raises `UserError` for a folder that is not empty and for an unusable source."""
     kind, rest = detect_kind(source)
-    require_vacant(folder)
+    refuse_existing(folder)
     if kind == "mcp":
         from simia.importers.mcp import import_server
 
@@ -98,21 +97,19 @@ def detect_kind(source: str) -> tuple[str, str]:
 
 def read_first_value(path: Path) -> Any:
     """Read a whole JSON or YAML file, or the first row of JSON lines; None for anything else."""
-    if path.suffix.lower() == ".jsonl":
-        with report_unreadable(path), path.open("rb") as file:
-            line = next((line for line in iter(lambda: file.readline(LARGEST), b"") if line.strip()), b"")
-        with contextlib.suppress(orjson.JSONDecodeError):
-            return orjson.loads(line.removeprefix(b"\xef\xbb\xbf"))
+    suffix = path.suffix.lower()
+    with report_unreadable(path), path.open("rb") as file:
+        if suffix == ".jsonl":
+            body = next((line for line in iter(lambda: file.readline(LARGEST), b"") if line.strip()), b"")
+        else:
+            body = file.read(LARGEST + 1)
+    if len(body) > LARGEST:
         return None
-    with report_unreadable(path):
-        if path.stat().st_size > LARGEST:
-            return None
-        body = path.read_bytes().removeprefix(b"\xef\xbb\xbf")
+    body = body.removeprefix(b"\xef\xbb\xbf")
     with contextlib.suppress(orjson.JSONDecodeError):
         return orjson.loads(body)
-    if path.suffix.lower() in YAML:
-        with contextlib.suppress(yaml.YAMLError, UnicodeDecodeError, RecursionError):
-            return yaml.safe_load(body)
+    with contextlib.suppress(yaml.YAMLError, UnicodeDecodeError, RecursionError):
+        return yaml.safe_load(body) if suffix in (".yaml", ".yml") else None
     return None
 
 
@@ -126,48 +123,39 @@ def report_unreadable(path: Path) -> Iterator[None]:
 
 def read_tool_list(path: Path) -> PackMaterial:
     """Read a list of tools: JSON, YAML, or one tool a line."""
-    value: Any = None
-    if path.suffix.lower() == ".jsonl":
-        with report_unreadable(path):
-            lines = [line for line in path.read_bytes().splitlines() if line.strip()]
-        with contextlib.suppress(orjson.JSONDecodeError):
-            value = [orjson.loads(line) for line in lines]
-    else:
-        value = read_first_value(path)
+    lines = path.suffix.lower() == ".jsonl"
+    value = None if lines else read_first_value(path)
+    if lines:
+        with report_unreadable(path), contextlib.suppress(orjson.JSONDecodeError):
+            value = [orjson.loads(line) for line in path.read_bytes().splitlines() if line.strip()]
     rows = tool_lists.read_tool_list(value)
     if rows is None:
         raise UserError(
             f"{path} is no list of tools: give names with JSON Schemas in the form of simia, OpenAI, Anthropic or MCP"
         )
-    specs, lines_of = tool_lists.make_tool_specs(rows)
+    specs, left_out = tool_lists.make_tool_specs(rows)
     if not specs:
-        raise UserError(f"{path}: none of its {len(rows)} tools can be used; {lines_of[0]}")
-    return PackMaterial(tools=specs, lines=lines_of)
+        raise UserError(f"{path}: none of its {len(rows)} tools can be used; {left_out[0]}")
+    return PackMaterial(tools=specs, lines=left_out)
 
 
 def read_seed_file(path: Path, dialect: str | None) -> PackMaterial:
     """Read seeds in any dialect, tools as listed or inferred from calls, and the most frequent system text as policy."""
     found = PackMaterial()
-    refused: list[formats.RefusedRow] = []
-    read: list[Trajectory] = []
-    for row in formats.read(path, dialect):
-        if isinstance(row, Trajectory):
-            read.append(row)
-        else:
-            refused.append(row)
-    for bad in refused[:SHOWN]:
-        found.lines.append(f"line {bad.line} is left out: {bad.detail}")
+    rows = list(formats.read(path, dialect))
+    refused = [row for row in rows if not isinstance(row, Trajectory)]
+    found.lines += [f"line {bad.line} is left out: {bad.detail}" for bad in refused[:SHOWN]]
     if len(refused) > SHOWN:
         found.lines.append(f"and {len(refused) - SHOWN} more rows are left out")
-    read, unkept = filter_storable(read)
+    read, unkept = filter_storable([row for row in rows if isinstance(row, Trajectory)])
     found.lines += [f"{seed.task_id or 'a row'} is left out: {issues[0].detail}" for seed, issues in unkept]
     if not read:
         why = f": {refused[0].detail}" if refused else ""
-        raise UserError(f"{path}: none of its {len(refused) + len(unkept)} rows is a trajectory that can be read{why}")
-    idle = [seed for seed in read if not seed.tools and not any(seed.calls())]
-    if idle and len(idle) < len(read):
-        found.lines.append(f"{len(idle)} conversations without tools or calls are left out")
-        read = [seed for seed in read if seed.tools or any(seed.calls())]
+        raise UserError(f"{path}: none of its {len(rows)} rows is a trajectory that can be read{why}")
+    used = [seed for seed in read if seed.tools or any(seed.calls())]
+    if used and len(used) < len(read):
+        found.lines.append(f"{len(read) - len(used)} conversations without tools or calls are left out")
+        read = used
     listed, differ = merge_seed_tools(read)
     usable, lines = tool_lists.make_tool_specs([spec.model_dump(exclude={"identifiers"}) for spec in listed])
     names = {spec.name: spec for spec in listed}
@@ -199,26 +187,16 @@ def strip_shared(seed: Trajectory, number: int, stem: str, found: PackMaterial) 
 
 def write_pack(folder: Path, found: PackMaterial) -> None:
     """Write the pack's files, under a temporary name until they are complete."""
-    head: dict[str, Any] = {"format": 1, "name": folder.resolve().name, "description": "", "licence": "unknown"}
-    head |= {"policy": "policy.md"} if found.policy else {}
-    head |= {"tools": "tools.json"}
-    head |= {"seeds": "seeds.jsonl"} if found.seeds else {}
-    head |= {"tasks": "tasks.jsonl"}  # empty, for the author to fill
-    tools = [spec.model_dump(mode="json", exclude_defaults=True) for spec in found.tools]
+    files: dict[str, Any] = {
+        "policy.md": found.policy + "\n" if found.policy else None,
+        "tools.json": [spec.model_dump(mode="json", exclude_defaults=True) for spec in found.tools],
+        "seeds.jsonl": [seed.to_row() for seed in found.seeds] or None,
+        "tasks.jsonl": [],  # for the author to fill
+    }
+    head = {"format": 1, "name": folder.resolve().name, "description": "", "licence": "unknown"}
+    head |= {name.partition(".")[0]: name for name, content in files.items() if content is not None}
     with draft_pack(folder) as draft:
-        (draft / "pack.yaml").write_text(yaml.safe_dump(head, sort_keys=False, allow_unicode=True), encoding="utf-8")
-        (draft / "tools.json").write_bytes(orjson.dumps(tools, option=orjson.OPT_INDENT_2) + b"\n")
-        (draft / "tasks.jsonl").touch()
-        if found.policy:
-            (draft / "policy.md").write_text(found.policy + "\n", encoding="utf-8")
-        if found.seeds:
-            rows = [orjson.dumps(seed.to_row()) for seed in found.seeds]
-            (draft / "seeds.jsonl").write_bytes(b"".join(row + b"\n" for row in rows))
-
-
-def require_vacant(folder: Path) -> None:
-    if folder.is_symlink() or (folder.exists() and (not folder.is_dir() or any(folder.iterdir()))):
-        raise UserError(f"{folder} exists and is not empty: choose another folder")
+        write_pack_files(draft, {"pack.yaml": head, **files})
 
 
 def find_gaps(pack: Pack) -> list[Gap]:
@@ -231,38 +209,19 @@ def find_gaps(pack: Pack) -> list[Gap]:
     reasons = Counter(str(issues[0].code) for _, issues in refused).most_common(SHOWN)
     why = ", ".join(f"{count} {code}" for code, count in reasons)
     simulated = pack.executable is None
-    candidates = [
+    stateless = simulated and pack.path_of("state") is None
+    candidates: list[tuple[object, str, str]] = [
         (not pack.tools, "no tools (tools.json)", "there is nothing that an agent could call"),
-        (
-            guessed,
-            f"inferred schemas of {join_few(guessed)}",
-            "arguments never seen are missing, types are guesses: correct them",
-        ),
+        (guessed, f"inferred schemas of {join_few(guessed)}", "arguments never seen are missing, types are guesses: correct them"),
         (bare, f"no description of {join_few(bare)}", "a model knows only the name"),
-        (
-            not pack.policy,
-            "no policy (policy.md)",
-            "agent and simulator get no rules",
-        ),
+        (not pack.policy, "no policy (policy.md)", "agent and simulator get no rules"),
         (not pack.seeds, "no seeds (seeds.jsonl)", "`simia amplify` has no example to start from"),
-        (
-            pack.seeds and unused,
-            f"no seed that calls {join_few(unused)}",
-            "amplified trajectories will seldom call them",
-        ),
+        (pack.seeds and unused, f"no seed that calls {join_few(unused)}", "amplified trajectories will seldom call them"),
         (refused, f"no use of {len(refused)} of {len(pack.seeds)} seeds", f"the pre-filter refuses them ({why})"),
         (not pack.tasks, "no tasks (tasks.jsonl)", "`simia rollout` and `simia pack gate` have nothing to play"),
-        (
-            simulated and pack.path_of("state") is None,
-            "no state (state.json)",
-            "simulated results have no data to be consistent with",
-        ),
-        (
-            simulated,
-            "no executable (tools.py)",
-            "tools can only be simulated, and no reward can check the final state",
-        ),
-    ]
+        (stateless, "no state (state.json)", "simulated results have no data to be consistent with"),
+        (simulated, "no executable (tools.py)", "tools can only be simulated, and no reward can check the final state"),
+    ]  # fmt: skip
     return [Gap(what, prevents) for missing, what, prevents in candidates if missing]
 
 

@@ -13,17 +13,15 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import orjson
-import yaml
 
 from simia import event_loop
-from simia.authoring.pack_draft import draft_pack, write_json
+from simia.authoring.pack_draft import copy_driver, draft_pack, refuse_existing, write_pack_files
 from simia.envs.worlds.executable import ExecutableBackend
 from simia.envs.worlds.pack_requests import list_requested_paths, option_words
 from simia.errors import Aborted, UserError
@@ -31,14 +29,14 @@ from simia.pack import Pack
 from simia.sandbox.limits import WorkerLimits
 from simia.task import Task
 from simia.trajectory import ToolCall
-from simia.venvs import ensure_packages
+from simia.venvs import Say, ensure_packages
 
-Say = Callable[[str], None]
 GYMNASIUM = "gymnasium==1.4.0"
 AT_ONCE, COMPARED = 10, 3  # seeds per request to the draft; seeds that are reset a second time
 HELD_OUT = 5  # every fifth task is in the test split
 SECONDS = 120.0
 ANY = {"type": "object", "properties": {}}
+NOISE = re.compile(r"^.*?an episode cannot be set up: |^UnsupportedSpace: |^DeprecatedEnv: |^NameNotFound: ")
 LOADING = re.compile(r"^.*? cannot be loaded(?: \([^)]*\))?: ")
 POLICY = """\
 You act in the environment {name} with the tool `act`, one action a call. Its result shows what you see then, the reward of \
@@ -48,16 +46,17 @@ this step and the sum so far. Earn as much as you can until it says `terminated`
 
 @dataclass(slots=True)
 class EnvironmentRequest:
-    """The environment to import, and how it is run and rewarded."""
+    """The environment to import, and how it is run and rewarded.
+
+    `python`: name of a cached environment, or an interpreter's absolute path. `modules` register the environment when they
+    are imported; a `.py` file is copied into the pack. `actions`: names, for an environment that has none.
+    """
 
     id: str
     python: str
-    """Name of a cached environment, or an interpreter's absolute path."""
     modules: Sequence[str] = ()
-    """Modules that register the environment when imported; a `.py` file is copied into the pack."""
     kwargs: dict[str, Any] = field(default_factory=dict)
     actions: Sequence[str] | None = None
-    """Names of the actions, for an environment that has none."""
     tasks: int = 20
     low: float = 0.0
     high: float = 1.0
@@ -94,8 +93,7 @@ def import_environment(
         wanted = EnvironmentRequest(env_id, made.parent.parent.name, **more)
     check_request(wanted)
     out = out or Path(wanted.name)
-    if out.exists() or out.is_symlink():
-        raise UserError(f"{out} exists already: remove it or give another folder with --out")
+    refuse_existing(out)
     with draft_pack(out) as draft:
         found, how = probe_environment(draft, wanted, say)
         write_gymnasium_pack(draft, wanted, found, how)
@@ -103,17 +101,6 @@ def import_environment(
     if options := option_words(Pack.load(out.absolute())):
         say(f"open it with {options}: a pack grants itself nothing")
     return out
-
-
-def parse_json_option(text: str, option: str) -> dict[str, Any]:
-    """Parse an option's value as a JSON object. Raises `UserError` for anything else."""
-    try:
-        value = orjson.loads(text)
-    except orjson.JSONDecodeError as error:
-        raise UserError(f"{option} is not JSON: {error}") from None
-    if not isinstance(value, dict):
-        raise UserError(f"{option} must be a JSON object, such as '{{\"size\": 4}}'")
-    return value
 
 
 def check_request(wanted: EnvironmentRequest) -> None:
@@ -133,63 +120,49 @@ def check_request(wanted: EnvironmentRequest) -> None:
 
 
 def probe_environment(draft: Path, wanted: EnvironmentRequest, say: Say) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the environment's description, and how it is run."""
-    how = {"isolation": "process", "repeatable": True}
-    try:
-        write_driver(draft, wanted, how, probe=True)
-        found = event_loop.run_command(describe_draft(draft, wanted))
-    except ProbeError as first:
-        how["isolation"] = "sandbox"
+    """Return the driver's description with the first observations of all seeds, and how the environment is run."""
+    counts = [(first, min(AT_ONCE, wanted.tasks - first)) for first in range(0, wanted.tasks, AT_ONCE)]
+    for isolation in ("process", "sandbox"):
+        how = {"isolation": isolation, "repeatable": True}
         write_driver(draft, wanted, how, probe=True)
         try:
-            found = event_loop.run_command(describe_draft(draft, wanted))
+            calls = [(first, "describe", {"first": first, "count": count}) for first, count in counts]
+            parts = event_loop.run_command(play_draft(draft, calls))
+            break
         except ProbeError as error:
-            raise UserError(f"{wanted.id}: {error}") from None
-        say(f"{wanted.id} needs a sandbox for each episode ({first})")
-    if found.get("unfit"):
-        raise UserError(f"{wanted.id} cannot be played by text: {found['unfit']}")
-    again = event_loop.run_command(repeat_resets(draft, min(COMPARED, wanted.tasks)))
-    if again != found["starts"][: len(again)]:
+            if isolation == "sandbox":
+                raise UserError(f"{wanted.id}: {error}") from None
+            say(f"{wanted.id} needs a sandbox for each episode ({error})")
+    if unfit := parts[-1].get("unfit"):
+        raise UserError(f"{wanted.id} cannot be played by text: {unfit}")
+    starts = [start for part in parts for start in part["starts"]]
+    looks: list[tuple[int, str, dict[str, Any]]] = [(seed, "look", {}) for seed in range(min(COMPARED, wanted.tasks))]
+    again = event_loop.run_command(play_draft(draft, looks))
+    if again != starts[: len(again)]:
         how["repeatable"] = False
         say(f"{wanted.id} is not deterministic: one seed gives different episodes; repeatable: false")
-    return found, how
+    return {**parts[-1], "starts": starts}, how
 
 
 class ProbeError(Exception):
     """The environment does not load or play; the message is one line."""
 
 
-async def describe_draft(draft: Path, wanted: EnvironmentRequest) -> dict[str, Any]:
-    """Return the driver's description with the first observations of all seeds."""
-    found: dict[str, Any] = {}
-    backend = open_draft(draft)
+async def play_draft(draft: Path, calls: Iterable[tuple[int, str, dict[str, Any]]]) -> list[dict[str, Any]]:
+    """Make calls (seed, tool, arguments) in a new sandbox, an episode each, up to the first that finds the environment unfit."""
+    pack = Pack.load(draft)
+    # The user named the interpreter for this import, so it is granted.
+    read = list(list_requested_paths(pack.executable)) if pack.executable else []
+    backend = ExecutableBackend(pack, limits=WorkerLimits(wall=SECONDS, start=SECONDS), read=read)
+    found: list[dict[str, Any]] = []
     try:
-        for first in range(0, wanted.tasks, AT_ONCE):
-            count = min(AT_ONCE, wanted.tasks - first)
-            part = await call_draft(backend, first, "describe", {"first": first, "count": count})
-            if "unfit" in part:
-                return part
-            part["starts"] = [*found.get("starts", []), *part["starts"]]
-            found = part
+        for seed, tool, arguments in calls:
+            found.append(await call_draft(backend, seed, tool, arguments))
+            if "unfit" in found[-1]:
+                break
     finally:
         await backend.close()
     return found
-
-
-async def repeat_resets(draft: Path, seeds: int) -> list[Any]:
-    """Return the first observations of the first seeds, in a new sandbox with one episode each."""
-    backend = open_draft(draft)
-    try:
-        return [await call_draft(backend, seed, "look", {}) for seed in range(seeds)]
-    finally:
-        await backend.close()
-
-
-def open_draft(draft: Path) -> ExecutableBackend:
-    """Open the draft's back end, with a grant for the interpreter that the importing user named."""
-    pack = Pack.load(draft)
-    read = list(list_requested_paths(pack.executable)) if pack.executable else []
-    return ExecutableBackend(pack, limits=WorkerLimits(wall=SECONDS, start=SECONDS), read=read)
 
 
 async def call_draft(backend: ExecutableBackend, seed: int, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
@@ -213,9 +186,7 @@ async def call_draft(backend: ExecutableBackend, seed: int, tool: str, arguments
 def shorten_error(words: str) -> str:
     """Return one line, without colours and without names of exceptions that do not help a user."""
     plain = re.sub(r"\x1b\[[0-9;]*m", "", " ".join(words.split()))
-    return re.sub(r"^.*?an episode cannot be set up: |^UnsupportedSpace: |^DeprecatedEnv: |^NameNotFound: ", "", plain)[
-        :400
-    ]
+    return NOISE.sub("", plain)[:400]
 
 
 # -- write --------------------------------------------------------------------------------------------------------
@@ -225,31 +196,27 @@ def write_driver(
     folder: Path, wanted: EnvironmentRequest, how: dict[str, Any], *, probe: bool = False, **facts: Any
 ) -> None:
     """Write the code and its settings; with `probe` also a draft of the pack that describes the environment."""
-    modules = []
-    (folder / "modules").mkdir(exist_ok=True)
     for module in wanted.modules:
         if module.endswith(".py"):
+            (folder / "modules").mkdir(exist_ok=True)
             shutil.copy(module, folder / "modules")
-        modules.append(Path(module).stem if module.endswith(".py") else module)
-    for ours, name in (("gymnasium_world.py", "tools.py"), ("gymnasium_text.py", "gymnasium_text.py")):
-        (folder / name).write_bytes((files("simia.drivers") / ours).read_bytes())
+    copy_driver("gymnasium_world.py", folder / "tools.py")
+    copy_driver("gymnasium_text.py", folder / "gymnasium_text.py")
+    modules = [Path(module).stem if module.endswith(".py") else module for module in wanted.modules]
     actions = list(wanted.actions) if wanted.actions else None
     given = {"id": wanted.id, "kwargs": wanted.kwargs, "modules": modules, "actions": actions, **how, **facts}
-    write_json(folder / "gymnasium.json", {**given, **({"probe": True} if probe else {})})
+    files: dict[str, Any] = {"gymnasium.json": {**given, **({"probe": True} if probe else {})}}
     if probe:
-        write_json(folder / "tools.json", [{"name": name, "parameters": ANY} for name in ("act", "describe", "look")])
-        (folder / "pack.yaml").write_text(yaml.safe_dump(make_pack_head(wanted, how)), encoding="utf-8")
+        tools = [{"name": name, "parameters": ANY} for name in ("act", "describe", "look")]
+        files |= {"tools.json": tools, "pack.yaml": make_pack_head(wanted, how)}
+    write_pack_files(folder, files)
 
 
 def make_pack_head(wanted: EnvironmentRequest, how: dict[str, Any]) -> dict[str, Any]:
     executable = {
-        "code": "tools.py",
-        "object": "GymnasiumWorld",
-        "isolation": how["isolation"],
-        "python": wanted.python,
-    }
-    if not how["repeatable"]:
-        executable["repeatable"] = False
+        "code": "tools.py", "object": "GymnasiumWorld", "isolation": how["isolation"], "python": wanted.python,
+        **({} if how["repeatable"] else {"repeatable": False}),
+    }  # fmt: skip
     return {"format": 1, "name": wanted.name, "tools": "tools.json", "executable": executable}
 
 
@@ -257,28 +224,23 @@ def write_gymnasium_pack(folder: Path, wanted: EnvironmentRequest, found: dict[s
     write_driver(folder, wanted, how, packages=found["packages"])
     description = f"{wanted.id}, an environment with Gymnasium's methods, run by its own code."
     limit = f" It ends after {found['limit']} actions at the latest." if found["limit"] else ""
-    schema = {"type": "object", "properties": {"action": {**found["action"], "description": "What to do"}}}
-    tool = {
-        "name": "act",
-        "description": "Take one action; the result is what is seen then, and the reward."
-        + (limit or " The episode ends when it says terminated or truncated."),
-        "parameters": {**schema, "required": ["action"], "additionalProperties": False},
-    }
-    write_json(folder / "tools.json", [tool])
+    about = "Take one action; the result is what is seen then, and the reward."
+    about += limit or " The episode ends when it says terminated or truncated."
+    action = {**found["action"], "description": "What to do"}
+    schema = {"type": "object", "properties": {"action": action}, "required": ["action"], "additionalProperties": False}
     policy = POLICY.format(name=wanted.id)
     if found["about"]:
         policy += f"\nWhat its author says of it:\n\n{found['about']}\n"
-    (folder / "policy.md").write_text(policy, encoding="utf-8")
     rows = [make_seed_task(wanted, seed, start) for seed, start in enumerate(found["starts"])]
-    (folder / "tasks.jsonl").write_bytes(b"".join(orjson.dumps(row) + b"\n" for row in rows))
-    if not any((folder / "modules").iterdir()):
-        (folder / "modules").rmdir()
-    yaml_head = make_pack_head(wanted, how) | {
-        "description": description + limit, "licence": wanted.licence, "policy": "policy.md", "tasks": "tasks.jsonl",
-    }  # fmt: skip
-    (folder / "pack.yaml").write_text(
-        yaml.safe_dump(yaml_head, sort_keys=False, allow_unicode=True, width=1000), encoding="utf-8"
-    )
+    more = {
+        "description": description + limit,
+        "licence": wanted.licence,
+        "policy": "policy.md",
+        "tasks": "tasks.jsonl",
+    }
+    tools = [{"name": "act", "description": about, "parameters": schema}]
+    files = {"policy.md": policy, "tools.json": tools, "tasks.jsonl": rows}
+    write_pack_files(folder, {**files, "pack.yaml": make_pack_head(wanted, how) | more})
 
 
 def make_seed_task(wanted: EnvironmentRequest, seed: int, start: dict[str, Any]) -> dict[str, Any]:

@@ -10,16 +10,12 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Callable, Mapping, Sequence
-from importlib.resources import files
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import orjson
-import yaml
-
 from simia import event_loop
-from simia.authoring.pack_draft import draft_pack, write_json
+from simia.authoring.pack_draft import copy_driver, draft_pack, refuse_existing, write_pack_files
 from simia.envs.worlds.pack_requests import option_words
 from simia.errors import Aborted, UserError
 from simia.importers.mcp_packages import ServerProgram, find_program
@@ -29,16 +25,11 @@ from simia.sandbox.limits import MB, WorkerLimits
 from simia.task import Task
 from simia.tool import SchemaError, compile_schema
 from simia.trajectory import ToolCall
+from simia.venvs import Say
 
-Say = Callable[[str], None]
 LISTING = "list_server"  # the driver's tool
 WORLD = "mcp_world"
-TOOLS = '''"""The driver of a server of the Model Context Protocol: mcp.json says which."""
-
-from mcp_world.world import MCPWorld
-
-__all__ = ["MCPWorld"]
-'''
+TOOLS = '"""The driver of a server of the Model Context Protocol: mcp.json says which."""\n\nfrom mcp_world.world import MCPWorld\n\n__all__ = ["MCPWorld"]\n'
 NAME = re.compile(r"[A-Za-z0-9_./-]{1,128}")
 SECRET = re.compile(r"authorization|cookie|secret|token|passw|api.?key|credential", re.IGNORECASE)
 VARIABLE = re.compile(r"\$\{(\w+)\}")
@@ -83,31 +74,31 @@ def import_server(
         raise UserError("a server at a URL needs the network: add --network")
     program = None if url else find_program(list(command), list(pip), npm, say)
     out = out or Path(name_folder(url, program))
-    if out.is_symlink() or (out.exists() and not (out.is_dir() and not any(out.iterdir()))):
-        raise UserError(f"{out} exists already: remove it or give another folder with --out")
-    for missing in [each for each in needs if not each.is_dir()]:
-        raise UserError(f"--needs {missing}: there is no such folder")
+    refuse_existing(out)
+    given = [("--needs", each) for each in needs] + ([("--files", folder)] if folder else [])
+    for option, path in given:
+        if not path.is_dir():
+            raise UserError(f"{option} {path}: there is no such folder")
     # Folders on the command line are granted for the import only; opening the pack needs its own grants.
     read = [] if program is None else [each for each in list_host_folders(program, needs) if not is_shown(each)]
-    how: dict[str, Any] = {"transport": "http" if url else "stdio"}
-    if program is not None:
-        how |= {"command": program.command, "within": program.within, "environment": dict(environment or {})}
-        for each in read:
-            say(f"readable for the server: {each}")
+    for each in read:
+        say(f"readable for the server: {each}")
+    how: dict[str, Any]
+    if program is None:
+        how = {"transport": "http", "url": url, "headers": dict(headers or {})}
     else:
-        how |= {"url": url, "headers": dict(headers or {})}
-    variables = list_variables(how, variables)
-    how |= {"variables": variables}
+        how = {"transport": "stdio", "command": program.command, "within": program.within}
+        how["environment"] = dict(environment or {})
+    how["variables"] = variables = list_variables(how, variables)
     if start is not None:
         how["start"] = start
     if reset is not None:
         how["reset"] = {"tool": reset[0], "arguments": reset[1]}
+    if folder is not None:
+        how["files"] = "files"
     with draft_pack(out) as draft:
         if folder is not None:
-            if not folder.is_dir():
-                raise UserError(f"--files {folder}: there is no such folder")
             shutil.copytree(folder, draft / "files", symlinks=True)
-            how["files"] = "files"
         head = make_mcp_head(out.name, program, needs, how, network=network)
         write_draft(draft, head, how)
         found = event_loop.run_command(
@@ -118,31 +109,6 @@ def import_server(
     return out
 
 
-def parse_pairs(words: Sequence[str] | None, sign: str, option: str) -> dict[str, str]:
-    """Parse names and values of command-line options. Raises `UserError` for a word without the sign."""
-    found = {}
-    for word in words or []:
-        name, there, value = word.partition(sign)
-        if not there or not name.strip():
-            raise UserError(f"{option} takes NAME{sign}VALUE, not {word.partition(' ')[0]!r}")
-        found[name.strip()] = value.strip()
-    return found
-
-
-def parse_reset(text: str | None) -> tuple[str, dict[str, Any]] | None:
-    """Parse a tool and its arguments: `clear {"all": true}`."""
-    if text is None:
-        return None
-    name, _, arguments = text.strip().partition(" ")
-    try:
-        value = orjson.loads(arguments.strip() or "{}")
-    except orjson.JSONDecodeError:
-        value = None
-    if not isinstance(value, dict):
-        raise UserError(f"--reset {name}: its arguments are no JSON object: {arguments[:80]}")
-    return name, value
-
-
 def list_variables(how: dict[str, Any], given: Sequence[str]) -> list[str]:
     """List the variables that the server gets: those given by name, and those that its command, variables or headers use.
 
@@ -151,9 +117,8 @@ def list_variables(how: dict[str, Any], given: Sequence[str]) -> list[str]:
     for option, values in (("--env", how.get("environment")), ("--header", how.get("headers"))):
         for name, value in (values or {}).items():
             if SECRET.search(name) and not VARIABLE.search(value):
-                raise UserError(
-                    f"{option} {name}: a secret must not be written into a pack; export it, and write ${{NAME}} in its place"
-                )
+                todo = "export it, and write ${NAME} in its place"
+                raise UserError(f"{option} {name}: a secret must not be written into a pack; {todo}")
     if "url" in how and "@" in how["url"].partition("://")[2].partition("/")[0]:
         raise UserError(
             "--url contains a password: a secret must not be written into a pack; give a --header with ${NAME} in it"
@@ -181,33 +146,23 @@ def make_mcp_head(
 ) -> dict[str, Any]:
     inside = [program.within] if program and program.within else []
     inside += list_host_folders(program, needs) if program else []
+    executable: dict[str, Any] = {"code": "tools.py", "object": "MCPWorld", "isolation": "sandbox", "python": "mcp"}
+    asked = {"needs": inside, "network": network, "variables": how.get("variables")}
+    if program is None:
+        executable["repeatable"] = False
     return {
         "format": 1,
         "name": re.sub(r"[^A-Za-z0-9_.-]+", "_", name),
         "tools": "tools.json",
-        "executable": {
-            "code": "tools.py",
-            "object": "MCPWorld",
-            "isolation": "sandbox",
-            "python": "mcp",
-            **({"needs": inside} if inside else {}),
-            **({} if program else {"repeatable": False}),
-            **({"network": True} if network else {}),
-            **({"variables": how["variables"]} if how.get("variables") else {}),
-        },
+        "executable": executable | {key: value for key, value in asked.items() if value},
     }
 
 
 def write_draft(folder: Path, head: dict[str, Any], how: dict[str, Any]) -> None:
     """Write a pack with one tool, which lists the server's tools."""
-    write_json(folder / "mcp.json", how)
-    write_json(folder / "tools.json", [{"name": LISTING}])
-    (folder / "tools.py").write_text(TOOLS, encoding="utf-8")
-    (folder / WORLD).mkdir()
-    for module in (files("simia.drivers") / WORLD).iterdir():
-        if module.name.endswith(".py"):
-            (folder / WORLD / module.name).write_bytes(module.read_bytes())
-    (folder / "pack.yaml").write_text(yaml.safe_dump(head, sort_keys=False), encoding="utf-8")
+    files = {"pack.yaml": head, "mcp.json": how, "tools.json": [{"name": LISTING}], "tools.py": TOOLS}
+    write_pack_files(folder, files)
+    copy_driver(WORLD, folder / WORLD)
 
 
 async def list_server_tools(
@@ -258,31 +213,26 @@ def write_mcp_pack(
         if found[kind.lower()]:
             names = ", ".join(str(each.get(key and "name")) for each in found[key])
             described.append(f"{kind} that no tool reaches: {remove_control_characters(names)[:300]}.")
-    tasks = make_example_tasks(tools, writes, remote=program is None)
-    whole = {
-        "format": 1,
-        "name": head["name"],
+    instructions = remove_control_characters(found["instructions"] or "", lines=True)
+    head = head | {
         "description": " ".join(described),
         "licence": program.licence if program else "unknown",
         **({"policy": "policy.md"} if found["instructions"] else {}),
-        "tools": "tools.json",
         "seeds": "seeds.jsonl",
         "tasks": "tasks.jsonl",
         "match": {"files.*.base64": "exempt"},
         "user": "none",
-        "executable": head["executable"],
     }
-    if found["instructions"]:
-        (folder / "policy.md").write_text(
-            remove_control_characters(found["instructions"], lines=True) + "\n", encoding="utf-8"
-        )
-    write_json(folder / "tools.json", tools)
     kept = {key: found[key] for key in ("server", "protocol", "resources", "resource_templates", "prompts")}
-    write_json(folder / "mcp.json", {**how, "tools": writes, **kept, "packages": program.packages if program else []})
-    (folder / "tasks.jsonl").write_bytes(b"".join(orjson.dumps(task) + b"\n" for task in tasks))
-    (folder / "seeds.jsonl").write_bytes(b"")
-    text = yaml.safe_dump(whole, sort_keys=False, allow_unicode=True, width=1000)
-    (folder / "pack.yaml").write_text(text, encoding="utf-8")
+    files = {
+        "pack.yaml": head,
+        "policy.md": instructions + "\n" if found["instructions"] else None,
+        "tools.json": tools,
+        "mcp.json": {**how, "tools": writes, **kept, "packages": program.packages if program else []},
+        "tasks.jsonl": make_example_tasks(tools, writes, remote=program is None),
+        "seeds.jsonl": [],
+    }
+    write_pack_files(folder, files)
 
 
 def convert_tools(rows: list[dict[str, Any]], say: Say) -> tuple[list[dict[str, Any]], dict[str, bool]]:
@@ -337,9 +287,7 @@ def report_import(out: Path, found: dict[str, Any], say: Say) -> None:
     options = option_words(pack)
     if options:
         say(f"open it with {options}: a pack grants itself nothing")
-    say(
-        f"next: write tasks into {out}/tasks.jsonl, then {' '.join(['simia rollout', str(out), *([options] if options else [])])}"
-    )
+    say(f"next: write tasks into {out}/tasks.jsonl, then {f'simia rollout {out} {options}'.strip()}")
 
 
 def remove_control_characters(text: str, *, lines: bool = False) -> str:

@@ -6,7 +6,6 @@ during installation: pip installs wheels only, npm runs no install scripts. `${S
 
 from __future__ import annotations
 
-import configparser
 import contextlib
 import hashlib
 import json
@@ -15,17 +14,16 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from email.parser import HeaderParser
+from importlib.metadata import PathDistribution
 from pathlib import Path
 
+from simia.authoring.pack_draft import draft_pack
 from simia.errors import UserError
 from simia.sandbox.grants import explain_broad, is_shown
 from simia.search_path import cache_root
-from simia.venvs import ensure_packages, lock_file
+from simia.venvs import Say, ensure_packages, lock_file, normalize_name
 
-Say = Callable[[str], None]
 REQUIREMENT = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)(\[[^\]]*\])?\s*(.*)")
 NPM = re.compile(r"((?:@[a-z0-9._~-]+/)?[a-z0-9._~-]+)(?:@([A-Za-z0-9._^~*<>=| -]+))?", re.IGNORECASE)
 SERVER = "${SERVER}"
@@ -54,68 +52,53 @@ def install_from_pip(requirements: list[str], words: list[str], say: Say) -> Ser
     python = ensure_packages("mcp_server", pip=wanted, say=say)
     home = python.parent.parent
     installed = {
-        normalize_package_name(info.name.split("-")[0]): info
-        for info in home.glob("lib/python*/site-packages/*.dist-info")
+        normalize_name(info.name.split("-")[0]): info for info in home.glob("lib/python*/site-packages/*.dist-info")
     }
-    info = installed.get(normalize_package_name(name))
+    info = installed.get(normalize_name(name))
     if info is None:
         raise UserError(f"{name} is not in its own environment {home}: remove that folder and import again")
-    program, *arguments = words or [find_script(name, info)]
+    scripts, licence = read_distribution(info)
+    program, *arguments = words or [choose_program(name, scripts, f"--pip {name}")]
     if not (home / "bin" / program).exists():
-        raise UserError(f"{name} has no program {program!r}; it has: {', '.join(list_scripts(info)) or 'none'}")
+        raise UserError(f"{name} has no program {program!r}; it has: {', '.join(scripts) or 'none'}")
     packages = sorted("==".join(each.name.removesuffix(".dist-info").split("-")[:2]) for each in installed.values())
     # The environment's tools are not packages of the server.
     packages = [each for each in packages if each.split("==")[0] not in ("pip", "setuptools")]
-    return ServerProgram([f"{SERVER}/bin/{program}", *arguments], home.name, [], packages, find_licence(info))
+    return ServerProgram([f"{SERVER}/bin/{program}", *arguments], home.name, [], packages, licence)
 
 
 def find_latest_version(name: str) -> str:
-    output = run_command(
-        [sys.executable, "-P", "-m", "pip", "index", "versions", "--disable-pip-version-check", name],
-        f"pip knows no {name}",
-    )
+    command = [sys.executable, "-P", "-m", "pip", "index", "versions", "--disable-pip-version-check", name]
+    output = run_command(command, f"pip knows no {name}")
     found = re.search(r"\(([^)]+)\)", output)
     if found is None:
         raise UserError(f"pip knows no version of {name}: give one, as {name}==1.0")
     return found[1]
 
 
-def find_script(name: str, info: Path) -> str:
+def read_distribution(info: Path) -> tuple[list[str], str]:
+    """Return an installed package's programs and licence; its files are untrusted and may be malformed."""
+    package = PathDistribution(info)
+    scripts: list[str] = []
+    licences: list[str] = []
+    with contextlib.suppress(TypeError, ValueError):
+        scripts = [point.name for point in package.entry_points if point.group == "console_scripts"]
+    with contextlib.suppress(TypeError, ValueError):
+        stated = [package.metadata[field] for field in ("License-Expression", "License")]
+        licences = [str(text) for text in stated if text and "\n" not in text and len(text) < 80]
+        classifiers = package.metadata.get_all("Classifier") or []
+        licences += [text.rpartition("::")[2].strip() for text in classifiers if text.startswith("License ::")]
+    return scripts, licences[0] if licences else "unknown"
+
+
+def choose_program(package: str, programs: list[str], option: str) -> str:
     """Return the package's only program, or the one with the package's name."""
-    scripts = list_scripts(info)
-    if len(scripts) == 1:
-        return scripts[0]
-    same = next((each for each in scripts if normalize_package_name(each) == normalize_package_name(name)), None)
-    if same is None:
-        what = f"several programs ({', '.join(scripts)})" if scripts else "no program"
-        raise UserError(f"{name} has {what}: give the command too, as simia import mcp 'PROGRAM …' --pip {name}")
-    return same
-
-
-def list_scripts(info: Path) -> list[str]:
-    parser = configparser.ConfigParser(delimiters=("=",), strict=False, interpolation=None)
-    parser.optionxform = str  # type: ignore[assignment,method-assign]
-    path = info / "entry_points.txt"
-    if path.is_file():
-        with contextlib.suppress(configparser.Error):
-            parser.read_string(path.read_text(encoding="utf-8", errors="replace"))
-    return list(parser["console_scripts"]) if parser.has_section("console_scripts") else []
-
-
-def find_licence(info: Path) -> str:
-    with contextlib.suppress(OSError):
-        head = HeaderParser().parsestr((info / "METADATA").read_text(encoding="utf-8", errors="replace"))
-        for value in (head["License-Expression"], head["License"]):
-            if value and "\n" not in value and len(value) < 80:
-                return str(value)
-        for value in head.get_all("Classifier") or []:
-            if value.startswith("License ::"):
-                return str(value.rpartition("::")[2].strip())
-    return "unknown"
-
-
-def normalize_package_name(name: str) -> str:
-    return re.sub(r"[-_.]+", "-", name).lower()
+    bare = normalize_name(package.rpartition("/")[2])
+    chosen = programs if len(programs) == 1 else [each for each in programs if normalize_name(each) == bare]
+    if not chosen:
+        what = f"several programs ({', '.join(programs)})" if programs else "no program"
+        raise UserError(f"{package} has {what}: give the command too, as simia import mcp 'PROGRAM …' {option}")
+    return chosen[0]
 
 
 # -- npm ----------------------------------------------------------------------------------------------------------
@@ -130,10 +113,8 @@ def install_from_npm(package: str, words: list[str], say: Say) -> ServerProgram:
     if node is None or npm is None:
         raise UserError("a server from npm needs Node.js and npm: install them (Debian: apt-get install nodejs npm)")
     name, asked = found.groups()
-    versions = json.loads(
-        run_command([npm, "view", f"{name}@{asked or 'latest'}", "version", "--json"], f"npm knows no {package}")
-        or '""'
-    )
+    printed = run_command([npm, "view", f"{name}@{asked or 'latest'}", "version", "--json"], f"npm knows no {package}")
+    versions = json.loads(printed or '""')
     version = versions[-1] if isinstance(versions, list) else versions
     if not version:
         raise UserError(f"npm knows no {package}")
@@ -142,31 +123,15 @@ def install_from_npm(package: str, words: list[str], say: Say) -> ServerProgram:
     programs = manifest.get("bin") or {}
     if isinstance(programs, str):
         programs = {name.rpartition("/")[2]: programs}
-    program, *arguments = words or [require_one_program(name, list(programs))]
+    program, *arguments = words or [choose_program(name, list(programs), f"--npm {name}")]
     if program not in programs:
         raise UserError(f"{name} has no program {program!r}; it has: {', '.join(programs) or 'none'}")
-    script = f"{SERVER}/node_modules/{name}/{Path(programs[program])}"
-    locked_in = json.loads((home / "node_modules" / ".package-lock.json").read_bytes()).get("packages", {})
-    packages = sorted(
-        {f"{key.rpartition('node_modules/')[2]}@{each.get('version')}" for key, each in locked_in.items()}
-    )
+    command = [node, f"{SERVER}/node_modules/{name}/{Path(programs[program])}", *arguments]
+    needs = [] if node.startswith("/usr/") else [str(Path(node).resolve().parent.parent)]
+    locked = json.loads((home / "node_modules" / ".package-lock.json").read_bytes()).get("packages", {})
+    packages = sorted({f"{key.rpartition('node_modules/')[2]}@{each.get('version')}" for key, each in locked.items()})
     licence = manifest.get("license")
-    return ServerProgram(
-        [node, script, *arguments],
-        home.name,
-        [] if node.startswith("/usr/") else [str(Path(node).resolve().parent.parent)],
-        packages,
-        licence if isinstance(licence, str) else "unknown",
-    )
-
-
-def require_one_program(name: str, programs: list[str]) -> str:
-    same = [each for each in programs if each == name.rpartition("/")[2]]
-    chosen = programs if len(programs) == 1 else same
-    if not chosen:
-        what = f"several programs ({', '.join(programs)})" if programs else "no program"
-        raise UserError(f"{name} has {what}: give the command too, as simia import mcp 'PROGRAM …' --npm {name}")
-    return chosen[0]
+    return ServerProgram(command, home.name, needs, packages, licence if isinstance(licence, str) else "unknown")
 
 
 def ensure_npm(npm: str, name: str, version: str, say: Say) -> Path:
@@ -174,20 +139,17 @@ def ensure_npm(npm: str, name: str, version: str, say: Say) -> Path:
     key = f"mcp_server-{hashlib.sha256(f'npm {name}@{version}'.encode()).hexdigest()[:12]}"
     root = cache_root() / "envs"
     home = root / key
-    if home.is_dir():
-        return home
     root.mkdir(parents=True, exist_ok=True)
     with lock_file(root / f"{key}.lock"):
         if home.is_dir():
             return home
-        for leftover in root.glob(f".{key}.*"):
+        for leftover in root.glob(f".{key}.*"):  # of killed builds
             shutil.rmtree(leftover)
-        draft = root / f".{key}.{os.getpid()}"
-        draft.mkdir()
-        say(f"npm install {name}@{version}")
-        flags = ["--ignore-scripts", "--no-audit", "--no-fund", "--omit=dev", "--prefix", str(draft)]
-        run_command([npm, "install", *flags, f"{name}@{version}"], f"npm cannot install {name}@{version}", cwd=draft)
-        draft.rename(home)
+        package = f"{name}@{version}"
+        say(f"npm install {package}")
+        with draft_pack(home) as draft:
+            flags = ["--ignore-scripts", "--no-audit", "--no-fund", "--omit=dev", "--prefix", str(draft)]
+            run_command([npm, "install", *flags, package], f"npm cannot install {package}", cwd=draft)
     say(f"built {home}")
     return home
 
@@ -252,7 +214,8 @@ def find_program(words: list[str], pip: list[str], npm: str | None, say: Say) ->
         if Path(words[0]).name == "uvx":
             return install_from_pip([package.replace("@", "==").removesuffix("==latest")], [*program, *arguments], say)
         found = install_from_npm(package, program, say)
-        return ServerProgram([*found.command, *arguments], found.within, found.needs, found.packages, found.licence)
+        found.command += arguments
+        return found
     if not words:
         raise UserError("no server is given: give a command, --url, --pip or --npm")
     return find_local_program(words)
@@ -272,13 +235,9 @@ def parse_runner(words: list[str]) -> tuple[str, list[str], list[str]]:
     if not rest:
         raise UserError(f"{' '.join(words)} names no package")
     name = rest.pop(0)
-    return (
-        (package, [name], rest)
-        if package
-        else (name, [] if words[0].endswith("npx") else guess_program_name(name), rest)
-    )
-
-
-def guess_program_name(name: str) -> list[str]:
-    """Return the package's name without version and extras: uvx runs the program of that name."""
-    return [re.split(r"[@\[=<>~]", name)[0]]
+    if package:
+        return package, [name], rest
+    if words[0].endswith("npx"):
+        return name, [], rest
+    # uvx runs the program with the package's name, without version and extras
+    return name, [re.split(r"[@\[=<>~]", name)[0]], rest

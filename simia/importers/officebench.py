@@ -13,31 +13,33 @@ import ast
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator
-from importlib.resources import files
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import orjson
-import yaml
 from pydantic import ValidationError
 
-from simia.authoring.pack_draft import draft_pack
+from simia.authoring.pack_draft import copy_driver, draft_pack, refuse_existing, write_pack_files
 from simia.errors import UserError
 from simia.formats.action_text import make_tool, text_schema
 from simia.formats.officebench import APPS, SWITCH, TOOLS
 from simia.task import Task
 from simia.tool import ToolSpec
+from simia.venvs import Say
 
-Say = Callable[[str], None]
 NAME = "officebench"
 WORLD = "officebench_world"
 UNBUILT = "llm"  # its only action calls an OpenAI model
+BUILT = [app for app in APPS if app != UNBUILT]
 CLOCK = "2020-05-01T10:00:00"
 TASK, SUBTASK = re.compile(r"([1-9])-(\d+)"), re.compile(r"(\d+)\.json")
 LEAVES = re.compile(r"(?:\.\./)+(?:cache/[^/]+/testbed|(reference))/(.+)")
 FACTS = ("username", "date", "weekday", "time", "task")
+# OfficeBench states the date and the person in the system text.
+INSTRUCTION = "Today is {date} ({weekday}), and it is {time}. You work for {username}.\nTask: {task}"
 PREFIX = "evaluate_"
+# Check → its required and its optional arguments.
 CHECKS: dict[str, tuple[set[str], set[str]]] = {
     "contain": ({"doc_type", "keywords"}, {"file", "username"}),
     "not_contain": ({"doc_type", "keywords"}, {"file", "username"}),
@@ -49,7 +51,6 @@ CHECKS: dict[str, tuple[set[str], set[str]]] = {
     "excel_cell_comparator": ({"file", "matches"}, set()),
     "calendar_no_overlap": ({"username"}, set()),
 }
-"""Check → its required and its optional arguments."""
 TOOLS_PY = f'"""OfficeBench\'s world, as simia imports it."""\n\nfrom {WORLD}.world import OfficeBench\n\n__all__ = ["OfficeBench"]\n'
 POLICY = """\
 You are an assistant who works through a computer's office apps for the person named in the task. You act by calling one \
@@ -74,8 +75,7 @@ def import_tasks(
     Raises `UserError` for a folder without tasks, an invalid subtask or solution, and an `out` that exists.
     """
     out = out or Path(NAME)
-    if out.exists() or out.is_symlink():
-        raise UserError(f"{out} exists already: remove it or give another folder with --out")
+    refuse_existing(out)
     groups = list_task_groups(folder)
     known = list_officebench_tools()
     played = read_solutions(solutions, {spec.name for spec in known}) if solutions else {}
@@ -107,12 +107,8 @@ def list_subtasks(group: Path) -> list[Path]:
 
 def list_officebench_tools() -> list[ToolSpec]:
     """List the dialect's tools except the model's. Some also accept a list, since OfficeBench answers to that."""
-    apps = [app for app in APPS if app != UNBUILT]
-    found = [
-        make_tool(
-            SWITCH.name, SWITCH.description, target_app={"type": "string", "enum": apps, "description": "The app."}
-        )
-    ]
+    app = {"type": "string", "enum": BUILT, "description": "The app."}
+    found = [make_tool(SWITCH.name, SWITCH.description, target_app=app)]
     found += [allow_lists(spec) for spec in TOOLS if not spec.name.startswith(f"{UNBUILT}.")]
     answer = text_schema("The answer, where the task is a question; else None.", default="None")
     answer["type"] = ["string", "number", "boolean", "null", "array"]
@@ -152,7 +148,7 @@ def subtask_to_row(group: Path, path: Path, played: dict[str, list[dict[str, Any
     row = {
         "id": number,
         "split": "train" if apps == 1 else "test",
-        "instruction": write_instruction(subtask),
+        "instruction": INSTRUCTION.format(**subtask),
         "initial": {"folder": f"testbeds/{group.name}"} if list_regular_files(group / "testbed") else {},
         **({"reference": played[number]} if number in played else {}),
         "reward": {"parts": [{"kind": "checklist", "calls": list(convert_checks(group, path, subtask))}]},
@@ -164,14 +160,6 @@ def subtask_to_row(group: Path, path: Path, played: dict[str, list[dict[str, Any
     except ValidationError as error:
         raise UserError(f"{path}: {error.errors()[0]['msg']}") from None
     return row
-
-
-def write_instruction(subtask: dict[str, Any]) -> str:
-    """Write the instruction, with the date and the person that OfficeBench states in the system text."""
-    return (
-        f"Today is {subtask['date']} ({subtask['weekday']}), and it is {subtask['time']}. You work for {subtask['username']}.\n"
-        f"Task: {subtask['task']}"
-    )
 
 
 def convert_checks(group: Path, path: Path, subtask: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -266,18 +254,10 @@ def write_officebench_pack(pack: Path, groups: list[Path], known: list[ToolSpec]
         "ends": ["system.finish_task"],
     }  # fmt: skip
     specs = [spec.model_dump(include={"name", "description", "parameters"}) for spec in known]
-    (pack / "tools.json").write_bytes(orjson.dumps(specs, option=orjson.OPT_INDENT_2) + b"\n")
-    (pack / "tasks.jsonl").write_bytes(b"".join(orjson.dumps(row) + b"\n" for row in rows))
-    apps = [app for app in APPS if app != UNBUILT]
-    (pack / "policy.md").write_text(POLICY.format(apps=f"{', '.join(apps[:-1])} and {apps[-1]}"), encoding="utf-8")
-    (pack / "pack.yaml").write_text(yaml.safe_dump(head, sort_keys=False, width=1000), encoding="utf-8")
-    (pack / "tools.py").write_text(TOOLS_PY, encoding="utf-8")
-    (pack / "LICENSE").write_text(LICENCE, encoding="utf-8")
-    world = pack / WORLD
-    world.mkdir()
-    for module in (files("simia.drivers") / WORLD).iterdir():
-        if module.name.endswith(".py"):
-            (world / module.name).write_bytes(module.read_bytes())
+    policy = POLICY.format(apps=f"{', '.join(BUILT[:-1])} and {BUILT[-1]}")
+    files = {"pack.yaml": head, "policy.md": policy, "tools.json": specs, "tasks.jsonl": rows}
+    write_pack_files(pack, {**files, "tools.py": TOOLS_PY, "LICENSE": LICENCE})
+    copy_driver(WORLD, pack / WORLD)
     for group in groups:
         for source, target in (("testbed", "testbeds"), ("reference", "references")):
             for path in list_regular_files(group / source):

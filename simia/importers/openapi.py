@@ -10,10 +10,8 @@ from __future__ import annotations
 
 import datetime
 import re
-import urllib.error
 import urllib.request
-from collections.abc import Callable, Sequence
-from importlib.resources import files
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -21,12 +19,12 @@ from urllib.parse import urlsplit
 import orjson
 import yaml
 
-from simia.authoring.pack_draft import draft_pack, write_json
+from simia.authoring.pack_draft import copy_driver, draft_pack, refuse_existing, write_pack_files
 from simia.errors import UserError
 from simia.importers.openapi_schema import OpenAPIDocument
 from simia.importers.openapi_tools import FoundOperations, find_operations
+from simia.venvs import Say
 
-Say = Callable[[str], None]
 LARGEST = 64 << 20
 SECONDS = 30.0
 MOST_NODES = 1_000_000
@@ -64,12 +62,9 @@ def import_api(
     if not found.operations:
         raise UserError(f"{source} has no operation{explain_no_tools(value, found, only)}")
     out = out or Path(re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-") or "api")
-    if out.is_symlink() or (out.exists() and (not out.is_dir() or any(out.iterdir()))):
-        raise UserError(f"{out} exists already: remove it or give another folder with --out")
+    refuse_existing(out)
     with draft_pack(out) as draft:
         write_openapi_pack(draft, out.resolve().name, value, found, address, credentials)
-        if out.is_dir():
-            out.rmdir()
     report_operations(out, found, address, credentials, say)
     server = find_server_address(value)
     if server and address is None:
@@ -113,7 +108,7 @@ def list_credential_variables(credentials: Sequence[dict[str, str]]) -> list[str
 
 def read_document(source: str) -> dict[str, Any]:
     """Read a document. Raises `UserError` if it is not an OpenAPI 3 document."""
-    body = fetch_document(source) if source.startswith(("http://", "https://")) else read_document_file(source)
+    body = read_bytes(source)
     try:
         value = orjson.loads(body.removeprefix(b"\xef\xbb\xbf"))
     except orjson.JSONDecodeError:
@@ -130,27 +125,18 @@ def read_document(source: str) -> dict[str, Any]:
     return value
 
 
-def fetch_document(address: str) -> bytes:
-    try:
-        with urllib.request.urlopen(address, timeout=SECONDS) as answer:
-            body: bytes = answer.read(LARGEST + 1)
-    except (OSError, ValueError, urllib.error.URLError) as error:
-        raise UserError(f"{address} cannot be fetched: {getattr(error, 'reason', error)}") from None
-    return refuse_large_document(body, address)
-
-
-def read_document_file(source: str) -> bytes:
+def read_bytes(source: str) -> bytes:
+    """Read a file or fetch an address. Raises `UserError`, also if it is too large."""
     path = Path(source).expanduser()
-    if not path.is_file():
+    remote = source.startswith(("http://", "https://"))
+    if not remote and not path.is_file():
         raise UserError(f"{source} is not a file: give an OpenAPI document, or its address")
     try:
-        with path.open("rb") as file:
-            return refuse_large_document(file.read(LARGEST + 1), source)
-    except OSError as error:
-        raise UserError(f"{source} cannot be read: {error.strerror or error}") from None
-
-
-def refuse_large_document(body: bytes, source: str) -> bytes:
+        with urllib.request.urlopen(source, timeout=SECONDS) if remote else path.open("rb") as file:
+            body: bytes = file.read(LARGEST + 1)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
+        raise UserError(f"{source} cannot be {'fetched' if remote else 'read'}: {reason}") from None
     if len(body) > LARGEST:
         raise UserError(f"{source} is larger than {LARGEST >> 20} MB")
     return body
@@ -215,9 +201,7 @@ def parse_credential(text: str) -> dict[str, str]:
     """Parse a header or query parameter. Raises `UserError` if its value names no variable."""
     header, query = HEADER.fullmatch(text), QUERY.fullmatch(text)
     if header is None and query is None:
-        raise UserError(
-            f"--auth takes 'Header: value' or 'parameter=value', not {text.split()[0] if text.split() else text!r}…"
-        )
+        raise UserError(f"--auth takes 'Header: value' or 'parameter=value', not {text.partition(' ')[0]!r}…")
     name, value = (header or query).groups()  # type: ignore[union-attr]
     if not VARIABLE.search(value):
         raise UserError(
@@ -247,19 +231,16 @@ def write_openapi_pack(
         "tools": "tools.json",
         "tasks": "tasks.jsonl",  # empty, for the author to fill
     }
-    (folder / "tasks.jsonl").touch()
-    plans = {each.tool.name: each.plan for each in found.operations}
+    api = None
     if address:
         head["executable"] = {
             "code": "tools.py", "object": "OpenAPIWorld", "isolation": "sandbox", "repeatable": False, "network": True,
             **({"variables": names} if (names := list_credential_variables(credentials)) else {}),
         }  # fmt: skip
-        write_json(folder / "api.json", {"base_url": address, "auth": list(credentials), "tools": plans})
-        (folder / "tools.py").write_bytes((files("simia.drivers") / "openapi_world.py").read_bytes())
-    tools = [each.tool.model_dump(mode="json", exclude_defaults=True) for each in found.operations]
-    write_json(folder / "tools.json", tools)
+        plans = {tool.name: plan for tool, plan in found.operations}
+        api = {"base_url": address, "auth": list(credentials), "tools": plans}
+        copy_driver("openapi_world.py", folder / "tools.py")
     policy = POLICY.format(title=title) + (f"\nWhat its document says of it: {about[:3000]}\n" if about else "")
-    (folder / "policy.md").write_text(policy, encoding="utf-8")
-    (folder / "pack.yaml").write_text(
-        yaml.safe_dump(head, sort_keys=False, allow_unicode=True, width=1000), encoding="utf-8"
-    )
+    tools = [tool.model_dump(mode="json", exclude_defaults=True) for tool, _ in found.operations]
+    files = {"pack.yaml": head, "policy.md": policy, "tools.json": tools, "tasks.jsonl": [], "api.json": api}
+    write_pack_files(folder, files)

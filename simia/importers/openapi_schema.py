@@ -20,30 +20,13 @@ DEPTHS = (8, 5, 3, 2, 1)  # depths of nested references, tried until the schema 
 LARGEST = 40_000  # bytes of one tool's arguments
 NODES = 50_000
 DROPPED = {
-    "xml",
-    "discriminator",
-    "externalDocs",
-    "example",
-    "examples",
-    "deprecated",
-    "$schema",
-    "$id",
-    "$comment",
-    "$anchor",
-}
+    "xml", "discriminator", "externalDocs", "example", "examples", "deprecated", "$schema", "$id", "$comment", "$anchor",
+}  # fmt: skip
 PLACES = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")  # name → schema
 LISTS = ("allOf", "anyOf", "oneOf", "prefixItems")
 INNER = (
-    "items",
-    "not",
-    "additionalProperties",
-    "contains",
-    "propertyNames",
-    "if",
-    "then",
-    "else",
-    "unevaluatedProperties",
-)
+    "items", "not", "additionalProperties", "contains", "propertyNames", "if", "then", "else", "unevaluatedProperties",
+)  # fmt: skip
 
 
 class SchemaTooLarge(Exception):  # noqa: N818 - a state
@@ -75,10 +58,9 @@ class OpenAPIDocument:
     def resolve_object(self, value: JSON) -> dict[str, JSON]:
         """Return a parameter, body or response, also behind references; empty for anything else."""
         for _ in range(10):
-            if isinstance(value, dict) and isinstance(value.get("$ref"), str):
-                value = self.at(value["$ref"])
-            else:
+            if not (isinstance(value, dict) and isinstance(value.get("$ref"), str)):
                 break
+            value = self.at(value["$ref"])
         return value if isinstance(value, dict) and "$ref" not in value else {}
 
     def schema(self, value: JSON, *, sent: bool = True, largest: int = LARGEST) -> dict[str, JSON]:
@@ -114,10 +96,9 @@ class OpenAPIDocument:
             if key in DROPPED or key.startswith("x-"):
                 continue
             if key in PLACES and isinstance(each, dict):
-                kept = {
-                    n: s for n, s in each.items() if not (sent and isinstance(s, dict) and s.get("readOnly") is True)
-                }
-                unsent |= each.keys() - kept.keys()
+                hidden = {n for n, s in each.items() if sent and isinstance(s, dict) and s.get("readOnly") is True}
+                unsent |= hidden
+                kept = {name: inner for name, inner in each.items() if name not in hidden}
                 made[key] = {str(name): self._schema(inner, seen, depth, sent) for name, inner in kept.items()}
             elif key in LISTS and isinstance(each, list):
                 made[key] = [self._schema(inner, seen, depth, sent) for inner in each]
@@ -148,13 +129,11 @@ def convert_schema(schema: dict[str, JSON], unsent: Collection[str] = ()) -> dic
             schema = {"anyOf": [schema, {"type": "null"}]}
     if schema.get("type") == "file":
         schema["type"] = "string"
-    if isinstance(schema.get("required"), list):
-        names = [name for name in schema["required"] if isinstance(name, str) and name not in unsent]
-        schema["required"] = names
-        if not names:
-            del schema["required"]
-    elif "required" in schema:
-        del schema["required"]  # some documents write `required: true` on a property
+    required = schema.get("required")  # some documents write `required: true` on a property
+    names = [each for each in required if isinstance(each, str)] if isinstance(required, list) else []
+    schema["required"] = [name for name in names if name not in unsent]
+    if not schema["required"]:
+        del schema["required"]
     return join_objects(schema)
 
 
@@ -173,16 +152,13 @@ def join_objects(schema: dict[str, JSON]) -> dict[str, JSON]:
     made: dict[str, JSON] = {"type": "object"}
     for part in all_of:
         made["properties"] = {**made.get("properties", {}), **part.get("properties", {})}
-        made["required"] = [
-            *made.get("required", []),
-            *(n for n in part.get("required", []) if n not in made.get("required", [])),
-        ]
+        made["required"] = list(dict.fromkeys([*made.get("required", []), *part.get("required", [])]))
         made |= {key: part[key] for key in ("description", "title") if key in part}
     return {key: value for key, value in made.items() if value != []}
 
 
 def make_compilable(schema: dict[str, JSON]) -> dict[str, JSON]:
-    """Return the schema, without patterns if these do not compile (our linear-time engine lacks some). Raises `SchemaError`."""
+    """Return the schema, without patterns if these do not compile (the linear-time engine lacks some). Raises `SchemaError`."""
     try:
         compile_schema(schema)
     except SchemaError:

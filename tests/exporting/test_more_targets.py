@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +19,16 @@ from simia import formats
 from simia.cli import build_app
 from simia.errors import UserError
 from simia.exporting import CardFacts, export
-from simia.exporting.llamafactory import ModelEntry
-from simia.exporting.parquet import from_table_row, read_parquet, to_table_row
-from simia.exporting.sources import ExactDuplicateFilter, iterate_trajectories, mix_packs, parse_shares, set_system
+from simia.exporting.llamafactory_rows import ModelEntry
+from simia.exporting.parquet_table import from_table_row, read_parquet, to_table_row
+from simia.exporting.selection import (
+    DUPLICATE,
+    drop_duplicates,
+    iterate_trajectories,
+    mix_packs,
+    parse_shares,
+    set_system,
+)
 from simia.formats.base import RowError
 from simia.pack import Pack
 from simia.search_path import data_root
@@ -141,10 +150,10 @@ def files(tmp_path: Path) -> list[str]:
 
 def test_several_sources_are_joined_and_copies_dropped(tmp_path: Path) -> None:
     names = files(tmp_path)
-    once = ExactDuplicateFilter()
-    rows = list(once(iterate_trajectories([*names, names[0]], tmp_path)))
+    left_out: Counter[str] = Counter()
+    rows = list(drop_duplicates(iterate_trajectories([*names, names[0]], tmp_path), left_out))
     assert len(rows) == SHOP + OFFICE
-    assert once.dropped == SHOP
+    assert left_out == {DUPLICATE: SHOP}
 
 
 def test_a_mix_keeps_its_shares_and_is_the_same_every_time(tmp_path: Path) -> None:
@@ -227,7 +236,8 @@ def test_a_run_without_system_text_exports(bare_run: Path, tmp_path: Path, to: s
     words = ["export", "bare", "--runs", str(bare_run), "--to", to, "--segment", segment, "--out", str(tmp_path)]
     done = CliRunner().invoke(build_app(), words)
     if not TARGETS[to]:  # a suite's rows have no place for other tools, with a system text or without
-        assert f"0 rows from 0 of 4 trajectories in {tmp_path}" in done.output
+        assert "no row was written: 4 trajectories were read" in str(done.exception)
+        assert not list(tmp_path.iterdir())
         assert "rows have no place for these tools" in done.output
         return
     assert done.exit_code == 0, done.output
@@ -254,3 +264,31 @@ def test_a_suites_row_without_a_system_text_goes_out_and_comes_back(tmp_path: Pa
     report = write(bare, tmp_path, "agentinstruct")
     assert report.refused == {}
     assert [dialect.read(row).system for row in lines_of(tmp_path)] == [None] * len(bare)
+
+
+def test_an_export_never_writes_into_a_pack_or_over_a_run(tmp_path: Path) -> None:
+    pack = tmp_path / "pack"
+    shutil.copytree(Pack.load("office").root or "", pack)
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "ledger.db").touch()
+    before = sorted(tmp_path.rglob("*"))
+    for out, words in ((pack, "is a pack"), (pack / "deep" / "er", "is a pack"), (run, "the folder of a run")):
+        with pytest.raises(UserError, match=words) as error:
+            CliRunner().invoke(build_app(), ["export", str(pack), "--out", str(out)], catch_exceptions=False)
+        assert "\n" not in str(error.value)
+    assert sorted(tmp_path.rglob("*")) == before
+    assert write(SEEDS[:1], run / "export-trl", "trl").rows == 1, "a folder of the run's own is the default"
+
+
+def test_an_export_without_a_row_leaves_nothing_behind(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    words = ["export", str(Pack.load("office").root), "--cutoff", "1", "--out", str(out)]
+    with pytest.raises(UserError, match=r"no row was written.*mostly over_budget"):
+        CliRunner().invoke(build_app(), words, catch_exceptions=False)
+    assert not out.exists()
+    write(SEEDS[:1], out, "llamafactory")
+    before = {path: path.read_bytes() for path in out.iterdir()}
+    with pytest.raises(UserError, match="no row was written"):
+        CliRunner().invoke(build_app(), words, catch_exceptions=False)
+    assert {path: path.read_bytes() for path in out.iterdir()} == before, "an earlier export stays"

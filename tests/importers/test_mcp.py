@@ -16,11 +16,12 @@ from typing import Any
 
 import pytest
 
+from simia.cli.imports import parse_pairs, parse_reset
 from simia.envs.environment import Environment, Episode
 from simia.envs.opening import open_environment
 from simia.envs.worlds.pack_requests import list_requested_paths
 from simia.errors import Code, UserError
-from simia.importers.mcp import import_server, parse_pairs, parse_reset
+from simia.importers.mcp import import_server
 from simia.importers.mcp_packages import find_program, parse_runner
 from simia.jobs import Run
 from simia.pack import Pack
@@ -324,10 +325,10 @@ def test_mistakes_are_one_line(script: Path, tmp_path: Path, monkeypatch: pytest
             import_server([PYTHON, str(at_home)], out=out)
     with pytest.raises(UserError, match=r"^--env takes NAME=VALUE, not 'X'$"):
         parse_pairs(["X"], "=", "--env")
-    with pytest.raises(UserError, match=r"^--reset clear: its arguments are no JSON object"):
+    with pytest.raises(UserError, match=r"^--reset clear must be a JSON object"):
         parse_reset("clear [1]")
     (out / "mine").mkdir(parents=True)
-    with pytest.raises(UserError, match=r"exists already: remove it or give another folder with --out$"):
+    with pytest.raises(UserError, match=r"exists and is not empty: remove it or choose another folder$"):
         import_server(good, out=out)
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(UserError, match=r"^a server from npm needs Node.js and npm"):

@@ -49,10 +49,10 @@ def test_an_unknown_domain_gets_a_suggestion(tmp_path: Path) -> None:
 
 def test_a_folder_that_is_there_is_left_alone(tmp_path: Path) -> None:
     out = tmp_path / "mine"
-    out.mkdir()
-    with pytest.raises(UserError, match=r"exists already: remove it or give another folder with --out$"):
+    (out / "inner").mkdir(parents=True)
+    with pytest.raises(UserError, match=r"exists and is not empty: remove it or choose another folder$"):
         tau2.import_domain("retail", out)
-    assert not list(out.iterdir())
+    assert [path.name for path in out.iterdir()] == ["inner"]
 
 
 @pytest.mark.usefixtures("environments")

@@ -177,7 +177,7 @@ def test_the_command_says_what_to_do_next_and_runs_show_it(tmp_path: Path, monke
     assert runner.invoke(app, ["pack", "validate", "todos"]).exit_code == 0
     assert runner.invoke(app, ["pack", "gate", "todos"]).exit_code == 0
     shown = runner.invoke(app, ["pack", "show", "todos"])
-    assert "executable (shared)" in shown.output.replace("\n", " ")
+    assert "executable (process)" in shown.output.replace("\n", " ")
     assert json.loads(runner.invoke(app, ["pack", "show", "todos", "todo-1"]).output)["id"] == "todo-1"
     done = runner.invoke(app, ["rollout", "todos", "--agent", "reference", "--name", "first"])
     assert done.exit_code == 0, done.output

@@ -315,7 +315,7 @@ def counted_parts(t: Trajectory) -> set[str]:
         asked.add(text)
         return 0
 
-    from simia.exporting.llamafactory import LLaMAFactoryWriter
+    from simia.exporting.llamafactory_rows import LLaMAFactoryWriter
 
     list(LLaMAFactoryWriter("whole", False, "qwen", 12000, note).rows(t))
     return asked

@@ -13,7 +13,7 @@ from typing import Any
 
 from simia.envs.config import EnvironmentConfig
 from simia.envs.opening import select_tasks
-from simia.exporting.parquet import import_arrow
+from simia.exporting.parquet_table import import_arrow
 from simia.pack import Pack
 from simia.task import Task
 

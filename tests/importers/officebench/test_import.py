@@ -136,8 +136,8 @@ def test_what_is_no_folder_of_tasks_is_one_line(tmp_path: Path) -> None:
         import_tasks(tmp_path / "none", tmp_path / "pack")
     with pytest.raises(UserError, match=r"holds no tasks of OfficeBench: folders such as 1-1"):
         import_tasks(tmp_path, tmp_path / "pack")
-    (tmp_path / "pack").mkdir()
-    with pytest.raises(UserError, match=r"exists already: remove it or give another folder with --out$"):
+    (tmp_path / "pack" / "inner").mkdir(parents=True)
+    with pytest.raises(UserError, match=r"exists and is not empty: remove it or choose another folder$"):
         import_tasks(small.folder(tmp_path / "tasks"), tmp_path / "pack")
 
 

@@ -1,7 +1,7 @@
 """Estimate how many tokens a text has without a tokenizer, rather too many than too few.
 
-A trainer cuts an example that exceeds its context without a warning, so the exporter must never count too few. This walks a text
-in pieces as the byte-level BPE of Qwen and Llama 3 does (words, single digits, runs of punctuation). It was fitted to Qwen2.5's
+A trainer cuts an example that exceeds its context without a warning, so the exporter must never count too few. The estimate splits a
+text into pieces as the byte-level BPE of Qwen and Llama 3 does (words, single digits, runs of punctuation). It was fitted to Qwen2.5's
 tokenizer: on tool schemas, policies, code, JSON and chat it gives 1.05 to 1.35 times the true number. Pass `count=` to `export`
 for exact numbers.
 
@@ -26,6 +26,7 @@ PIECE = re.compile(
     r"|(?P<mark>[^\sA-Za-z0-9\u0080-\U0010ffff]+)"
     r"|(?P<blank>\n+|[ \t]{2,})"
 )
+TOKENS = {None: 1.0, "digit": 1.0, "alphabet": 0.6, "indic": 1.2, "han": 0.8, "astral": 2.5}  # of one character
 MARGIN = 1.08
 
 
@@ -34,19 +35,10 @@ def estimate_tokens(text: str) -> int:
     total = 0.0
     for match in PIECE.finditer(text):
         size = match.end() - match.start()
-        match match.lastgroup:
-            case "word":
-                total += 1 if size <= 7 else 2 + (size - 8) // 4
-            case "alphabet":
-                total += 0.6 * size
-            case "mark":
-                total += (size + 1) // 2
-            case "indic":
-                total += 1.2
-            case "han":
-                total += 0.8
-            case "astral":
-                total += 2.5
-            case _:
-                total += 1
+        if match.lastgroup == "word":
+            total += 1 if size <= 7 else 2 + (size - 8) // 4
+        elif match.lastgroup == "mark":
+            total += (size + 1) // 2
+        else:
+            total += 1 if match.lastgroup == "blank" else TOKENS[match.lastgroup] * size
     return int(total * MARGIN) + 1

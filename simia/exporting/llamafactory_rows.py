@@ -1,8 +1,7 @@
-"""What LLaMA-Factory gets: rows that fit its context, `dataset_info.json`, `train.yaml` and the DeepSpeed config.
+"""Files for LLaMA-Factory: rows that fit its context, `dataset_info.json`, `train.yaml` and the DeepSpeed config.
 
-Lengths are summed over the parts of a row plus what the chat template puts around them, rounded up; the trainer cuts
-a row that is too long in the middle of a turn, and its packing takes one token of the context, its arithmetic at the
-very edge another.
+A row's length is estimated as the sum of its parts plus the tokens of the chat template, rounded up: the trainer would cut a row that
+is too long in the middle of a turn.
 """
 
 from __future__ import annotations
@@ -16,19 +15,13 @@ from itertools import accumulate
 from typing import Any
 
 import yaml
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from simia import search_path
 from simia.errors import Code, Issue, UserError
-from simia.exporting.facts import Segment, Template
-from simia.exporting.tokens import CountTokens, estimate_tokens
-from simia.formats.llamafactory import (
-    TrainerConversation,
-    UntrainableError,
-    convert_conversation,
-    list_segment_ends,
-    write_whole,
-)
+from simia.exporting.export_records import ExportRow, Segment, Template
+from simia.exporting.token_estimate import CountTokens, estimate_tokens
+from simia.formats import llamafactory
 from simia.trajectory import Trajectory
 
 RESERVE = 2  # one for packing, one for the trainer's rounding where a row fills the context exactly
@@ -36,7 +29,7 @@ TURN_TOKENS = 28  # role, end of turn, <tool_response> around a result, an empty
 CALL_TOKENS = 10  # <tool_call> around a call
 SYSTEM_TOKENS = 140  # the template's words about tools
 TOOL_TOKENS = 12  # the wrapper around each tool
-# What a template writes where a row has no system text; those that are not named write nothing.
+# Default system texts of templates, for rows without one; other templates have none.
 OWN_SYSTEM: dict[Template, str] = {"qwen": "You are Qwen, created by Alibaba Cloud. You are a helpful assistant."}
 
 DATASET_INFO = {
@@ -45,35 +38,20 @@ DATASET_INFO = {
         "formatting": "sharegpt",
         "columns": {"messages": "conversations", "system": "system", "tools": "tools"},
         "tags": {
-            "role_tag": "from",
-            "content_tag": "value",
-            "user_tag": "human",
-            "assistant_tag": "gpt",
-            "observation_tag": "observation",
-            "function_tag": "function_call",
+            "role_tag": "from", "content_tag": "value", "user_tag": "human", "assistant_tag": "gpt",
+            "observation_tag": "observation", "function_tag": "function_call",
         },
     }
-}
-
-
-@dataclass(frozen=True)
-class ExportRow:
-    """A row as JSON, the assistant turns that it trains, and its length (0: not counted)."""
-
-    text: str
-    trained: int
-    tokens: int
+}  # fmt: skip
 
 
 class ModelEntry(BaseModel):
     """One model of configs/llamafactory/models.yaml."""
 
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid")
 
-    path: str
-    """The weights: a name on the Hub or a folder."""
-    template: Template
-    """LLaMA-Factory's chat template of it."""
+    path: str = Field(description="The weights: a name on the Hub or a folder.")
+    template: Template = Field(description="LLaMA-Factory's chat template of it.")
 
     @classmethod
     def named(cls, name: str) -> ModelEntry:
@@ -88,42 +66,39 @@ class ModelEntry(BaseModel):
         return models[name]
 
 
+@dataclass
 class LLaMAFactoryWriter:
     """Rows and configuration for one export."""
 
-    def __init__(
-        self,
-        segment: Segment,
-        reasoning: bool,
-        template: Template,
-        cutoff: int,
-        count: CountTokens | None,
-        model: ModelEntry | None = None,
-    ) -> None:
-        self.model = model
-        self.segment = segment
-        self.reasoning = reasoning
-        self.cutoff = cutoff
+    segment: Segment
+    reasoning: bool
+    template: Template
+    cutoff: int
+    count: CountTokens | None = None
+    model: ModelEntry | None = None
+
+    def __post_init__(self) -> None:
         # Without reasoning the qwen3 template would add an empty thinking block to every turn, and train on it.
-        self.template: Template = "qwen3_nothink" if template == "qwen3" and not reasoning else template
-        self._count = count or estimate_tokens
+        if self.template == "qwen3" and not self.reasoning:
+            self.template = "qwen3_nothink"
+        self._count = self.count or estimate_tokens
         # System text and tools repeat from row to row of one pack.
         self._count_shared = lru_cache(maxsize=256)(self._count)
 
     def rows(self, t: Trajectory) -> Iterator[ExportRow | Issue]:
-        """Yield the trajectory's rows; an issue in place of each row that the trainer would not represent exactly."""
+        """Yield the trajectory's rows, or an issue for each row that the trainer would not represent exactly."""
         try:
-            c = convert_conversation(t, reasoning=self.reasoning)
+            c = llamafactory.convert_conversation(t, reasoning=self.reasoning)
             if self.segment == "whole":
-                row = write_whole(c)
-        except UntrainableError as unfit:
+                row = llamafactory.write_whole(c)
+        except llamafactory.UntrainableError as unfit:
             yield unfit.issue
             return
         lengths = self.lengths(c)
         if self.segment == "whole":
             yield self.check_length(row, sum(turn.trained for turn in c.turns), lengths[-1])
             return
-        for end in list_segment_ends(c):
+        for end in llamafactory.list_segment_ends(c):
             yield self.check_length(c.row(end), 1, lengths[end - 1])
 
     def check_length(self, row: dict[str, Any], trained: int, tokens: int) -> ExportRow | Issue:
@@ -132,7 +107,7 @@ class LLaMAFactoryWriter:
             return Issue(code=Code.OVER_BUDGET, where=f"messages[{row['turn']}]", detail=detail)
         return ExportRow(json.dumps(row, ensure_ascii=False), trained, tokens)
 
-    def lengths(self, c: TrainerConversation) -> list[int]:
+    def lengths(self, c: llamafactory.TrainerConversation) -> list[int]:
         """Estimate the tokens of the row up to and including each turn, never too few."""
         tools = json.loads(c.tools) if c.tools else []
         # The llama3 template prints each tool over many indented lines.
@@ -143,8 +118,7 @@ class LLaMAFactoryWriter:
         return [head + total for total in accumulate(each)]
 
     def configuration(self) -> Iterator[tuple[str, str]]:
-        """Yield (file name, text) of each file that the trainer needs beside the data."""
-        recipe = search_path.find_resource("configs", "llamafactory/sft.yaml").read_text(encoding="utf-8")
+        """Yield (file name, text) of each file that the trainer needs in addition to the data."""
         changes = {
             "dataset": "simia",
             "template": self.template,
@@ -154,11 +128,12 @@ class LLaMAFactoryWriter:
         if self.model is not None:
             changes["model_name_or_path"] = self.model.path
         yield "dataset_info.json", json.dumps(DATASET_INFO, indent=2) + "\n"
-        yield (
-            "ds_zero3.json",
-            search_path.find_resource("configs", "llamafactory/ds_zero3.json").read_text(encoding="utf-8"),
-        )
-        yield "train.yaml", set_recipe_values(recipe, changes)
+        yield "ds_zero3.json", read_config_text("ds_zero3.json")
+        yield "train.yaml", set_recipe_values(read_config_text("sft.yaml"), changes)
+
+
+def read_config_text(name: str) -> str:
+    return search_path.find_resource("configs", f"llamafactory/{name}").read_text(encoding="utf-8")
 
 
 def set_recipe_values(recipe: str, changes: dict[str, str]) -> str:

@@ -1,7 +1,7 @@
 """Parquet: whole trajectories as columns, for `datasets`, a warehouse, or a later simia.
 
-Tools, arguments and whatever has no column of its own stand as JSON text: Arrow would fill each absent argument with null, and
-a tool call with nulls is another call. What is written is read back as the same trajectory.
+Tools, arguments and fields without a column of their own are JSON text: Arrow would fill each absent argument with null, and
+a tool call with nulls is another call. A written trajectory is read back unchanged.
 """
 
 from __future__ import annotations

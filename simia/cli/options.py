@@ -1,0 +1,63 @@
+"""Options that several commands share, and the conversion of their values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from simia.config import parse_scalar
+from simia.errors import UserError
+
+PACK = Annotated[str, typer.Argument(help="Name of a bundled pack, or a pack's folder.")]
+RUN = Annotated[str, typer.Argument(help="Run: id, unique prefix, path, or `last`.")]
+RUNS = Annotated[Path, typer.Option("--runs", help="Folder of the runs.", envvar="SIMIA_RUNS")]
+NAME = Annotated[str | None, typer.Option("--name", help="Name of the run.")]
+SETTINGS = Annotated[list[str] | None, typer.Option("--set", help="Any setting, as llm.model=gpt-5-mini.")]
+LIMIT = Annotated[int | None, typer.Option(help="Play only the first N tasks.")]
+SPLIT = Annotated[str | None, typer.Option(help="Only tasks of this split.")]
+TASKS = Annotated[list[str] | None, typer.Option("--task", help="Only this task; may be repeated.")]
+UNSAFE = Annotated[bool, typer.Option("--unsafe", help="Run without a sandbox; only for your own code.")]
+NETWORK = Annotated[bool, typer.Option("--network", help="Grant the pack's code the network.")]
+VARIABLES = Annotated[
+    list[str] | None, typer.Option("--variable", help="Grant it this environment variable; may be repeated.")
+]
+GRANT_READ = Annotated[
+    list[Path] | None,
+    typer.Option("--grant-read", help="Let the pack's code read this file or folder of yours; may be repeated."),
+]
+NEW_PACK = Annotated[Path | None, typer.Option("--out", help="The pack's folder, which must not exist.")]
+
+
+def collect_grants(unsafe: bool, network: bool, variables: list[str] | None, read: list[Path] | None) -> dict[str, Any]:
+    """Return the given grants as settings of the executable back end."""
+    grants = {"unsafe": unsafe, "network": network, "variables": variables, "read": make_granted_paths(read)}
+    return {name: value for name, value in grants.items() if value}
+
+
+def make_granted_paths(paths: list[Path] | None) -> list[str]:
+    """Make the paths absolute, so that a run resumed from another folder grants the same files."""
+    return [str(path.expanduser().absolute()) for path in paths or []]
+
+
+def parse_settings(settings: Sequence[str] | None, read_value: Callable[[str], Any] = parse_scalar) -> dict[str, Any]:
+    """Parse settings `a.b=value` to dotted name → value."""
+    found = {}
+    for setting in settings or ():
+        name, sign, text = setting.partition("=")
+        if not sign or not name:
+            raise UserError(f"--set {setting!r}: write it as a.b=value")
+        found[name] = read_value(text)
+    return found
+
+
+def add_endpoint_settings(settings: list[str] | None) -> list[str]:
+    """Set native tool calls for an endpoint. The default, a local model, writes its calls as text."""
+    given = list(settings or [])
+    if any(s.startswith("llm.base_url=") for s in given):
+        for field, value in (("llm.kind=", "openai"), ("sampling.calls=", "native"), ("sampling.bare=", "false")):
+            if not any(s.startswith(field) for s in given):
+                given.insert(0, field + value)
+    return given

@@ -1,0 +1,100 @@
+"""Terminal output that several commands share: figures, notes, progress of a session and the next command."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn
+
+from simia import event_loop
+from simia.jobs import Run
+from simia.jobs.job_protocol import Stop
+from simia.report.console import Terminal
+from simia.terminal import say, say_error
+
+if TYPE_CHECKING:
+    from simia.amplification.session import Amplified
+    from simia.rollouts.job import RolloutProgress
+    from simia.rollouts.session import RolloutResult
+
+
+def format_share(value: float | None) -> str:
+    """Format a share or another figure; empty if it is undefined."""
+    return "" if value is None else f"{value:.3f}"
+
+
+def note_incomplete(run: Run) -> None:
+    """Verify a run that is about to be read; print a note on stderr if it is incomplete."""
+    condition = run.verify()
+    if not condition.complete:
+        say_error(f"note: {condition}")
+
+
+def watch_amplification(session: Callable[..., Coroutine[Any, Any, Amplified]], runs: Path) -> None:
+    """Run a session with the live panel. Print the report, one trajectory and, as the last line, the next command."""
+    from simia.report.gather import gather_facts
+    from simia.report.live import LivePanel
+    from simia.report.text import print_report, print_trajectory
+    from simia.trajectory import Trajectory
+
+    with LivePanel() as live:
+        outcome = event_loop.run_command(session(say=say_error, on_progress=live.update, handle_signals=True))
+    out = Terminal()
+    with contextlib.closing(Run.read_only(runs, str(outcome.folder))) as run:
+        if out.is_terminal or outcome.stop.kind == "complete":
+            print_report(gather_facts(run), out)
+            shown = next(run.ledger.accepted(), None)
+            if shown:
+                print_trajectory(Trajectory.from_row(shown["trajectory"]), out)
+    progress = outcome.progress
+    print_next_command(outcome.run_id, outcome.stop, runs, f"{progress.accepted} of {progress.n} accepted, ")
+
+
+def watch_rollout(session: Callable[..., Coroutine[Any, Any, RolloutResult]], runs: Path) -> None:
+    """Run a session with a progress bar. Print the scores and, as the last line, the next command."""
+    from simia.report.rollouts import print_scores
+    from simia.report.shadow import summarize_shadow
+
+    with show_episodes() as update:
+        done = event_loop.run_command(session(say=say_error, on_progress=update, handle_signals=True))
+    print_scores(done.scores, done.run_id, done.accepted, Terminal())
+    with contextlib.closing(Run.read_only(runs, str(done.folder))) as run:
+        if line := summarize_shadow(run):
+            say(line)
+    print_next_command(done.run_id, done.stop, runs)
+
+
+@contextlib.contextmanager
+def show_episodes() -> Iterator[Callable[[RolloutProgress], None]]:
+    """Show a live line of progress on stderr."""
+    with make_progress_bar(TextColumn("{task.fields[mean]}")) as bar:
+        task = bar.add_task("episodes", total=None, mean="")
+
+        def update(progress: RolloutProgress) -> None:
+            mean = "" if progress.mean is None else f"mean reward {progress.mean:.3f}"
+            bar.update(task, completed=progress.done, total=progress.n, mean=mean)
+
+        yield update
+
+
+def make_progress_bar(*columns: ProgressColumn) -> Progress:
+    """Make a bar on stderr with description, counts and these columns; only a terminal shows it."""
+    err = Terminal(stderr=True)
+    known = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    return Progress(*known, *columns, console=err, transient=True, disable=not err.is_terminal)
+
+
+def print_next_command(run_id: str, stop: Stop, runs: Path, done: str = "") -> None:
+    """Print the next command. Exits with an error code unless the run is complete."""
+    at = "" if runs == Path("runs") else f" --runs {runs}"
+    if stop.kind == "complete":
+        say(f"next: simia export {run_id} --to llamafactory --out data/{run_id}{at}")
+        return
+    detail = f" ({stop.detail})" if stop.detail else ""
+    say(f"stopped: {stop.kind}{detail}; {done}nothing is lost")
+    say(f"next: simia runs resume {run_id}{at}")
+    raise typer.Exit(130 if stop.kind == "interrupted" else 1)

@@ -1,0 +1,70 @@
+"""Rows of chat formats: for TRL's SFTTrainer, and in the dialects whose trainers bring their own template.
+
+TRL rows are conversations of role and text alone; calls and results are text in the form of Hermes, exactly as Qwen's template
+writes them. `datasets` would fill arguments that are objects with nulls, and Qwen2.5's template would quote arguments that are JSON
+text a second time. `turns` rows are prompt and completion, since `assistant_only_loss` works only with templates that mark the
+assistant's tokens, and TRL masks the loss of such rows with any template.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+from simia import formats
+from simia.errors import Code, Issue
+from simia.exporting.export_records import ExportRow, Format, Segment
+from simia.formats.hermes import SHAREGPT, HermesContainer
+from simia.formats.llamafactory import UntrainableError, convert_conversation, write_json
+from simia.trajectory import Trajectory
+
+# Results are user turns, as in Qwen's template.
+ROLES = {"system": "system", "human": "user", "gpt": "assistant", "tool": "user"}
+SUITES = ("agentinstruct", "officebench")
+HERMES = HermesContainer(SHAREGPT)
+
+
+def iterate_trl_rows(t: Trajectory, segment: Segment, reasoning: bool) -> Iterator[ExportRow | Issue]:
+    """Yield `whole`: {"messages"}; `turns`: {"prompt", "completion"} for each trained assistant turn."""
+    try:
+        convert_conversation(t, reasoning=reasoning)  # refused for all trainers
+    except UntrainableError as unfit:
+        yield unfit.issue
+        return
+    kept = [m if reasoning else m.model_copy(update={"reasoning": None}) for m in t.messages if m.role != "system"]
+    written = HERMES.write(t.model_copy(update={"system": t.system or None, "messages": kept, "extra": {}}))
+    messages = [{"role": ROLES[turn["from"]], "content": turn["value"]} for turn in written["conversations"]]
+    trained = [message.train is not False for message in kept if message.role == "assistant"]
+    if segment == "whole":
+        if not all(trained):
+            detail = "train: false cannot be said of one turn of a whole trajectory; export with segment=turns"
+            yield Issue(code=Code.UNEXPRESSIBLE, where="messages", detail=detail)
+        else:
+            yield ExportRow(json.dumps({"messages": messages}, ensure_ascii=False), len(trained))
+        return
+    at = iter(trained)
+    for end, message in enumerate(messages):
+        if message["role"] == "assistant" and next(at):
+            row = {"prompt": messages[:end], "completion": [message]}
+            yield ExportRow(json.dumps(row, ensure_ascii=False), 1)
+
+
+def iterate_dialect_rows(t: Trajectory, to: Format, reasoning: bool) -> Iterator[ExportRow | Issue]:
+    """Write one row in a chat dialect, whose trainers bring their own template and mask all assistant turns alike."""
+    for i, message in enumerate(t.messages):
+        if message.role == "assistant" and message.train is False and to != "agentinstruct":
+            detail = f"train: false cannot be said of one turn in {to} rows"
+            yield Issue(code=Code.UNEXPRESSIBLE, where=f"messages[{i}]", detail=detail)
+            return
+    if not reasoning and to not in SUITES:  # their messages contain the thought
+        t = t.model_copy(update={"messages": [m.model_copy(update={"reasoning": None}) for m in t.messages]})
+    for i, j, call in t.calls():
+        if call.arguments is None:
+            yield Issue(code=Code.UNPARSABLE_ARGUMENTS, where=f"messages[{i}].calls[{j}]")
+            return
+    try:
+        line = write_json(formats.get(to).write(t), "")
+    except UntrainableError as unfit:
+        yield unfit.issue
+        return
+    yield ExportRow(line, trained=sum(message.role == "assistant" for message in t.messages))

@@ -1,0 +1,48 @@
+"""Formats and options of an export, its rows and its report."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from pydantic import BaseModel, Field
+
+from simia.errors import Issue
+
+Format = Literal["llamafactory", "trl", "openai", "hermes", "parquet", "agentinstruct", "officebench"]
+Segment = Literal["whole", "turns"]
+Template = Literal["qwen", "qwen3", "qwen3_nothink", "llama3"]
+
+
+@dataclass(frozen=True)
+class ExportRow:
+    """A row as JSON, the assistant turns that it trains, and its length (0: not counted)."""
+
+    text: str
+    trained: int
+    tokens: int = 0
+
+
+class ExportReport(BaseModel):
+    """Counts of rows and refusals. `refused` counts rows: a trajectory, or with `turns` one of its turns."""
+
+    to: Format = Field(description="The format.")
+    segment: Segment = Field(description="`whole` trajectories or assistant `turns`.")
+    reasoning: bool = Field(description="Whether reasoning is trained.")
+    template: Template = Field(description="LLaMA-Factory's chat template.")
+    cutoff: int = Field(description="Longest row in tokens.")
+    counted: bool = Field(description="Whether lengths were counted by the caller's tokenizer, or estimated.")
+    trajectories: int = Field(default=0, description="Trajectories read.")
+    exported: int = Field(default=0, description="Trajectories with at least one row.")
+    rows: int = Field(default=0, description="Rows written.")
+    without_system: int = Field(default=0, description="Exported trajectories that have no system text.")
+    trained_turns: int = Field(default=0, description="Assistant turns that are trained.")
+    longest: int = Field(default=0, description="Tokens of the longest row.")
+    refused: dict[str, int] = Field(default_factory=dict, description="Reason → refused rows.")
+    examples: list[Issue] = Field(default_factory=list, description="The first of each reason.")
+    files: list[str] = Field(default_factory=list, description="Names of the files written.")
+
+    def refuse(self, issue: Issue) -> None:
+        if issue.code not in self.refused:
+            self.examples.append(issue)
+        self.refused[issue.code] = self.refused.get(issue.code, 0) + 1

@@ -1,0 +1,227 @@
+"""Select the trajectories to export: of runs, files and packs; filtered, mixed, and with the system text of the deployment (paper §2.2)."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import yaml
+
+from simia import formats
+from simia.errors import UserError
+from simia.exporting.data_card import CardFacts
+from simia.exporting.parquet_table import read_parquet
+from simia.jobs import Run, find_run, refuse_partial
+from simia.pack import Pack
+from simia.quality.exact_duplicates import hash_content
+from simia.quality.judging.run_judgement import load_judgement
+from simia.quality.selection.mixing import Mixer
+from simia.trajectory import Trajectory, digest
+
+JUDGED_BAD = "that a judge found a fault in were left out"
+DUPLICATE = "are duplicates of others and were left out"
+
+
+@dataclass(slots=True)
+class Selection:
+    """The trajectories to export.
+
+    `folders`: the runs; `notes`: a line for each that is not complete. `left_out`: reason → trajectories, complete when `rows`
+    have been read.
+    """
+
+    rows: Iterable[Trajectory]
+    facts: CardFacts = field(default_factory=CardFacts)
+    folders: list[Path] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    left_out: Counter[str] = field(default_factory=Counter)
+
+
+def select(
+    names: list[str],
+    runs: Path,
+    *,
+    mix: Mapping[str, float] | None = None,
+    take: int | None = None,
+    system: str | None = None,
+    judged: bool = False,
+    partial: bool = False,
+) -> Selection:
+    """Select trajectories of runs, files and packs. Raises `UserError`, also for a run that is not complete, unless `partial`."""
+    if take is not None and not mix:
+        raise UserError("--take says how many of a mix: name the packs' shares with --mix")
+    folders = [find_run(runs, name) for name in names if not is_file_or_pack(name)]
+    selection = Selection((), folders=folders)
+    all_facts = []
+    for folder in folders:
+        with closing(Run.read_only(folder.parent, str(folder))) as run:
+            condition = refuse_partial(run, partial=partial, how="--partial")
+            selection.notes += [] if condition.complete else [str(condition)]
+            all_facts.append(read_facts(run))
+    selection.facts = merge_facts(all_facts, names)
+    rows = mix_packs(names, runs, mix, take) if mix else iterate_trajectories(names, runs)
+    bad: set[tuple[str | None, str | None]] = set()
+    if judged:
+        selection.left_out[JUDGED_BAD] = 0
+        bad = {(folder.name, item) for folder in folders for item in load_judgement(folder).failed()}
+    rows = filter_rows(rows, selection.left_out, bad)
+    selection.rows = set_system(rows, system) if system else rows
+    return selection
+
+
+def filter_rows(
+    rows: Iterable[Trajectory], left_out: Counter[str], judged_bad: Iterable[tuple[str | None, str | None]] = ()
+) -> Iterator[Trajectory]:
+    """Leave out duplicates, episodes of a benchmark's tasks, and items (run, item) that a judge failed; `left_out` counts them."""
+    bad = frozenset(judged_bad)
+    for t in drop_duplicates(rows, left_out):
+        if t.extra.get("evaluation") is True:
+            left_out[f"of {get_domain(t)} were left out: its tasks are for evaluation only"] += 1
+        elif (t.provenance.run, t.provenance.item) in bad:
+            left_out[JUDGED_BAD] += 1
+        else:
+            yield t
+
+
+def drop_duplicates(rows: Iterable[Trajectory], left_out: Counter[str]) -> Iterator[Trajectory]:
+    """Keep the first of equal conversations, which several sources may hold."""
+    seen: set[str] = set()
+    for t in rows:
+        key = hash_content(t)
+        if key in seen:
+            left_out[DUPLICATE] += 1
+        else:
+            seen.add(key)
+            yield t
+
+
+def is_file_or_pack(name: str) -> bool:
+    return Path(name).is_file() or (Path(name) / "pack.yaml").is_file()
+
+
+def read_facts(run: Run) -> CardFacts:
+    """Read the facts about a run's trajectories."""
+    facts, used = run.ledger.meta("facts") or {}, (run.ledger.meta("seeds") or {"used": []})["used"]
+    return CardFacts(
+        name=run.id,
+        run=run.id,
+        config_digest=digest(run.saved_config()),
+        seeds=sorted({str(seed["pack"]) for seed in used}),
+        models=[str(facts.get("model"))],
+        prompts=facts.get("prompts", {}),
+        licences=sorted({str(seed.get("licence") or "unknown") for seed in used}),
+        counts={"accepted": run.ledger.accepted_count(), **run.ledger.reasons()},
+    )
+
+
+def merge_facts(facts: list[CardFacts], names: list[str]) -> CardFacts:
+    """Merge the facts of all sources, for one card."""
+    if len(facts) == 1 and len(names) == 1:
+        return facts[0]
+    counts: Counter[str] = Counter()
+    for each in facts:
+        counts.update(each.counts)
+    others = [Path(name).name for name in names if Path(name).exists()]
+    return CardFacts(
+        name=" + ".join(Path(name).name for name in names),
+        run=", ".join(each.run for each in facts if each.run) or None,
+        config_digest=", ".join(each.config_digest for each in facts if each.config_digest) or None,
+        seeds=sorted({seed for each in facts for seed in each.seeds} | set(others)),
+        models=sorted({model for each in facts for model in each.models}),
+        prompts={name: hashed for each in facts for name, hashed in each.prompts.items()},
+        licences=sorted({licence for each in facts for licence in each.licences}) or ["unknown"],
+        counts=dict(counts),
+    )
+
+
+def iterate_trajectories(names: Iterable[str], runs: Path) -> Iterator[Trajectory]:
+    """Read all sources in the order named, without rows that cannot be read: see `list_unread_rows`."""
+    for name in names:
+        path = Path(name)
+        if path.suffix == ".parquet":
+            yield from read_parquet(path)
+        elif path.is_file():
+            yield from (row for row in formats.read(path) if isinstance(row, Trajectory))
+        elif (path / "pack.yaml").is_file():
+            yield from Pack.load(path).seeds
+        else:
+            with closing(Run.read_only(runs, name)) as run:
+                for body in run.ledger.accepted():
+                    yield Trajectory.from_row(body["trajectory"])
+
+
+def list_unread_rows(names: Iterable[str]) -> list[str]:
+    """List the rows of these files that no dialect reads, each with its line and reason."""
+    files = [Path(name) for name in names if Path(name).is_file() and Path(name).suffix != ".parquet"]
+    return [
+        f"{path.name}, line {row.line}: {row.code}: {row.detail}"
+        for path in files
+        for row in formats.read(path)
+        if not isinstance(row, Trajectory)
+    ]
+
+
+def get_domain(t: Trajectory) -> str:
+    return t.pack or "unknown"
+
+
+def mix_packs(names: list[str], runs: Path, shares: Mapping[str, float], total: int | None) -> Iterator[Trajectory]:
+    """Mix packs, interleaved. Reads the sources twice: to count and to write."""
+    available = Counter(get_domain(t) for t in drop_duplicates(iterate_trajectories(names, runs), Counter()))
+    weight = sum(shares.values()) or 1.0
+    # Without a total: as many as the scarcest pack allows.
+    most = min((int(available[name] * weight / share) for name, share in shares.items() if share > 0), default=0)
+    mixer = Mixer(shares, most if total is None else total, available)
+    chosen: dict[str, list[Trajectory]] = defaultdict(list)
+    index: Counter[str] = Counter()
+    order = mixer.order()
+    turn = next(order, None)
+    for t in drop_duplicates(iterate_trajectories(names, runs), Counter()):
+        name = get_domain(t)
+        if mixer.choose(name, index[name]):
+            chosen[name].append(t)
+        index[name] += 1
+        while turn is not None and chosen[turn]:
+            yield chosen[turn].pop(0)
+            turn = next(order, None)
+
+
+def parse_shares(given: Iterable[str]) -> dict[str, float]:
+    """Parse `retail=0.7 airline=0.3` into numbers."""
+    found = {}
+    for each in given:
+        name, _, share = each.rpartition("=")
+        try:
+            found[name] = float(share)
+        except ValueError:
+            name = ""
+        if not name:
+            raise UserError(f"--mix {each!r}: write it as pack=share, such as retail=0.7")
+    return found
+
+
+def set_system(source: Iterable[Trajectory], given: str) -> Iterator[Trajectory]:
+    """Set the system text: one file for all, or a YAML file that names a file for each pack."""
+    path = Path(given)
+    texts: dict[str, str] = {}
+    if path.suffix in (".yaml", ".yml"):
+        named = yaml.safe_load(read_system(path)) or {}
+        if not isinstance(named, dict):
+            raise UserError(f"{path} must name a file for each pack, as retail: prompts/retail.txt")
+        texts = {str(pack): read_system(path.parent / str(file)) for pack, file in named.items()}
+    else:
+        everywhere = read_system(path)
+    for t in source:
+        if texts and get_domain(t) not in texts:
+            raise UserError(f"{path} names no system text for pack {get_domain(t)!r}; it has: {', '.join(texts)}")
+        yield t.model_copy(update={"system": texts[get_domain(t)] if texts else everywhere})
+
+
+def read_system(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"cannot read the system text {path}: {error}") from None

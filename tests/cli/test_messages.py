@@ -1,0 +1,55 @@
+"""Messages before a command begins: which run it resumes, which model it starts, which pack may have been meant."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from simia.amplification.settings import AmplifyConfig
+from simia.config import load_config
+from simia.envs.opening import open_environment
+from simia.errors import UserError
+from simia.jobs import Run
+from simia.llm.embedded import EmbeddedBackend
+from tests.command import run_simia
+
+
+async def stop(*_: object, **__: object) -> None:
+    raise UserError("stopped here")
+
+
+def test_resume_without_a_name_says_which_run_it_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("first", "second"):
+        Run.create(
+            tmp_path / "runs", load_config(AmplifyConfig, "amplify/default", ["n=2"]), name=name, facts={}
+        ).close()
+    monkeypatch.setattr("simia.amplification.session.resume_amplification", stop)
+    done = run_simia("runs", "resume", cwd=tmp_path)
+    assert done.stderr.splitlines() == ["resuming second, the latest run in runs", "simia: stopped here"]
+    assert run_simia("runs", "resume", "first", cwd=tmp_path).stderr.splitlines() == ["simia: stopped here"]
+
+
+@pytest.mark.parametrize("protocol", ["--mcp", "--openenv"])
+def test_a_wrong_pack_names_the_nearest(tmp_path: Path, protocol: str) -> None:
+    done = run_simia("serve", "custmer_service", protocol, cwd=tmp_path)
+    assert done.returncode == 2
+    [line] = done.stderr.splitlines()
+    assert line.startswith("simia: no pack named 'custmer_service'; did you mean customer_service? (there are: ")
+
+
+def test_a_rollout_says_which_local_model_it_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(EmbeddedBackend, "start", stop)
+    lines = run_simia("rollout", "--unsafe", cwd=tmp_path).stderr.splitlines()
+    assert lines[-2].startswith("agent: local model qwen2.5-coder-0.5b; for another: --set llm.base_url=URL")
+    assert lines[-1] == "simia: stopped here"
+
+
+async def test_an_environment_says_which_local_model_simulates(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(EmbeddedBackend, "start", stop)
+    lines: list[str] = []
+    with pytest.raises(UserError, match="stopped here"):
+        await open_environment("customer_service", backend="simulated", user="none", say=lines.append)
+    assert lines == [
+        "simulator, judge: local model qwen2.5-coder-0.5b; for another: --set llm.base_url=URL, in Python llm=…"
+    ]
