@@ -73,7 +73,7 @@ def read_plain_turn(kind: str, body: str, reading: Reading) -> ReadTurn:
     try:
         read, repairs = read_call_text(body)
     except RepairError as error:
-        raise Unreadable(f"a call cannot be read: {error.detail}") from None
+        raise Unreadable(f"a call cannot be read: {error}") from None
     if "trailing_text" in repairs:
         raise Unreadable("text after a call")
     reading.repairs.update(dict.fromkeys(repairs))
