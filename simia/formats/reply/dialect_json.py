@@ -12,11 +12,11 @@ from simia.formats.reply.assemble import (
     ROLES,
     Reading,
     ReadTurn,
-    Unreadable,
     make_tool_turn,
     read_assistant_turn,
 )
 from simia.formats.reply.json_repair import ReadCall, load_json_values, read_call, read_call_text
+from simia.formats.reply.tolerant_json import Unreadable
 
 LISTS = ("messages", "conversations", "conversation", "trajectory", "turns", "dialogue")
 CONTENT = ("content", "value", "text")

@@ -16,11 +16,11 @@ from simia.formats.reply.assemble import (
     ROLES,
     Reading,
     ReadTurn,
-    Unreadable,
     read_assistant_turn,
     read_result_turn,
     trim_blank_lines,
 )
+from simia.formats.reply.tolerant_json import Unreadable
 from simia.trajectory import Role
 
 NAMES = "user|human|assistant|gpt|ai|agent|tool|function|observation|environment|tool_response|tool_result|system"
