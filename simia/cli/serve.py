@@ -104,7 +104,7 @@ def serve_openenv(
     from simia.config import load_config
     from simia.envs.config import EnvironmentConfig
     from simia.envs.text_episode import share_environment
-    from simia.serve.deadlines import Deadlines
+    from simia.serve.http_server import Deadlines
     from simia.serve.openenv import OpenEnvSessions
     from simia.serve.openenv import serve_openenv_sessions as serve_seats
     from simia.serve.served_episode import TrajectoryFile

@@ -45,6 +45,7 @@ class ApigenDialect(TurnDialect):
     name = "apigen"
     shape = SHAPE
     head_fields = ("system", "tools")
+    tools_text, tools_nested = True, False
 
     def sniff(self, row: Mapping[str, Any]) -> bool:
         found = find_roles(row, SHAPE)
@@ -56,20 +57,13 @@ class ApigenDialect(TurnDialect):
 
     def habit(self, head: RowHead) -> HeadHabit:
         turn = {key: value for key, value in head.turns[0].items() if key != "value"} if head.turns else None
-        text, nested = tools.detect_tool_style(head.fields.get("tools"))
-        listed = nested is not None and not text
-        return HeadHabit(turn=turn, text=False if listed else None, nested=nested or None)
+        return super().habit(head).model_copy(update={"turn": turn})
 
     def write_head(self, system: str | None, specs: list[ToolSpec], habit: HeadHabit) -> RowHead:
-        turns: list[Turn] = []
-        fields: dict[str, Any] = {}
-        if system is not None and habit.turn is not None:
-            turns.append({**habit.turn, "value": system})
-        elif system is not None:
-            fields["system"] = system
-        if specs:
-            fields["tools"] = tools.write_tools(specs, text=habit.text is not False, nested=habit.nested is True)
-        return RowHead(turns, fields)
+        head = super().write_head(system, specs, habit)
+        if system is None or habit.turn is not None:
+            return head
+        return RowHead([], {"system": system, **head.fields})
 
     def continues(self, before: Turn, turn: Turn) -> bool:
         kinds = self.kind(before), self.kind(turn)

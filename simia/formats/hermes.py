@@ -101,23 +101,11 @@ class HermesContainer(TurnDialect):
         return system, column if listed is None else listed
 
     def habit(self, head: RowHead) -> HeadHabit:
-        turn = {k: v for k, v in head.turns[0].items() if k != self.shape.text} if head.turns else {}
-        text, nested = tools.detect_tool_style(head.fields.get("tools"))
-        column = nested is not None
-        return HeadHabit(
-            turn=None if turn in ({}, {self.shape.role: "system"}) else turn,
-            column=column or None,
-            text=text if column else None,
-            nested=nested,
-        )
+        habit = super().habit(head)
+        return habit.model_copy(update={"column": None if habit.nested is None else True})
 
     def write_head(self, system: str | None, specs: list[ToolSpec], habit: HeadHabit) -> RowHead:
-        text = join_system(system, specs)
-        turn = {self.shape.role: "system", **(habit.turn or {}), self.shape.text: text}
-        fields: dict[str, Any] = {}
-        if habit.column and specs:
-            fields["tools"] = tools.write_tools(specs, text=habit.text is True, nested=habit.nested is True)
-        return RowHead([] if text is None else [turn], fields)
+        return super().write_head(join_system(system, specs), specs if habit.column else [], habit)
 
     def continues(self, before: Turn, turn: Turn) -> bool:
         return self.answers(before) and self.answers(turn)

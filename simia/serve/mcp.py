@@ -20,11 +20,11 @@ from mcp import MCPError
 from mcp.server import Server, ServerRequestContext
 from mcp.server.stdio import stdio_server
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+from starlette.responses import Response
 
 from simia.envs.environment import Environment
 from simia.errors import UserError
-from simia.serve.deadlines import Deadlines
-from simia.serve.loopback import Asgi, QuietServer, Receive, Scope, Send, listen, until_signal
+from simia.serve.http_server import Asgi, Deadlines, Receive, Scope, Send, listen, run_until_signal, serve_until_signal
 from simia.serve.served_episode import ServedEpisode, TrajectoryFile
 from simia.task import Task
 from simia.version import __version__
@@ -192,20 +192,16 @@ def make_mcp_server(service: Service) -> Server[Any]:
 
 
 async def over_stdio(service: Service) -> bool:
-    """Serve the one client at the other end of stdin until it goes, or a signal comes. Whether it was a signal: a thread still
-    reads stdin then, which nothing but the end of the process ends."""
+    """Serve the one client at the other end of stdin until it leaves or a signal comes. Return whether it was a signal: a thread still
+    reads stdin then, and only the end of the process ends it."""
     server = make_mcp_server(service)
 
     async def serve() -> None:
         async with stdio_server() as (read, write):
             await server.run(read, write, server.create_initialization_options())
 
-    with until_signal() as stop:
-        serving = asyncio.ensure_future(serve())
-        waiting = asyncio.ensure_future(stop.wait())
-        await asyncio.wait({serving, waiting}, return_when=asyncio.FIRST_COMPLETED)
+    async with run_until_signal(serve()) as serving:
         interrupted = not serving.done()
-        waiting.cancel()
         await service.close()
     if not interrupted:
         serving.result()
@@ -213,21 +209,13 @@ async def over_stdio(service: Service) -> bool:
 
 
 async def over_http(service: Service, port: int, *, idle: float, say: Callable[[str], None]) -> None:
-    """Serve any number of clients at http://127.0.0.1:PORT/mcp until a signal comes. A session of which nothing was heard for
-    `idle` seconds has ended. Raises `UserError` for a port that is taken."""
+    """Serve any number of clients at http://127.0.0.1:PORT/mcp until a signal comes. A session ends after `idle` seconds without a
+    request or an open stream. Raises `UserError` for a port that is taken."""
     listening = listen("127.0.0.1", port)
-    app = make_mcp_server(service).streamable_http_app(session_idle_timeout=idle)
-    doorman = SessionWatcher(app, service, idle)
-    server = QuietServer(Deadlines().config(doorman, ws="none"))
-    with until_signal() as stop:
-        serving = asyncio.ensure_future(server.serve([listening]))
-        waiting = asyncio.ensure_future(stop.wait())
-        say(f"serving at http://127.0.0.1:{listening.getsockname()[1]}/mcp; Ctrl-C ends")
-        await asyncio.wait({serving, waiting}, return_when=asyncio.FIRST_COMPLETED)
-        waiting.cancel()
-        await doorman.close()
-        server.should_exit = True
-        await serving
+    address = f"http://127.0.0.1:{listening.getsockname()[1]}/mcp"
+    watcher = SessionWatcher(make_mcp_server(service).streamable_http_app(session_idle_timeout=idle), service, idle)
+    config = Deadlines().config(watcher, ws="none")
+    await serve_until_signal(config, listening, lambda: say(f"serving at {address}; Ctrl-C ends"), watcher.close)
 
 
 class SessionWatcher:
@@ -248,7 +236,7 @@ class SessionWatcher:
         headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
         version = headers.get(b"mcp-protocol-version")
         if version is not None and version not in HANDSHAKE_PROTOCOL_VERSIONS:
-            await refuse_without_session(version, send)
+            await refuse_without_session(version, scope, receive, send)
             return
         key = headers.get(b"mcp-session-id", "")
         status = 0
@@ -303,7 +291,7 @@ class SessionWatcher:
             task.cancel()
 
 
-async def refuse_without_session(version: str, send: Send) -> None:
+async def refuse_without_session(version: str, scope: Scope, receive: Receive, send: Send) -> None:
     """To a request of an era without sessions: which versions there are."""
     data = wire.UnsupportedProtocolVersionErrorData(supported=list(HANDSHAKE_PROTOCOL_VERSIONS), requested=version)
     error = wire.ErrorData(
@@ -312,7 +300,6 @@ async def refuse_without_session(version: str, send: Send) -> None:
         data=data.model_dump(mode="json"),
     )
     body = wire.JSONRPCError(jsonrpc="2.0", id=None, error=error)
-    text = body.model_dump_json(by_alias=True, exclude_unset=True).encode()
-    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(text)).encode())]
-    await send({"type": "http.response.start", "status": 400, "headers": headers})
-    await send({"type": "http.response.body", "body": text})
+    await Response(body.model_dump_json(by_alias=True, exclude_unset=True), 400, media_type="application/json")(
+        scope, receive, send
+    )

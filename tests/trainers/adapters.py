@@ -13,7 +13,7 @@ from openenv.core import GenericEnvClient
 import simia.trainers.gymnasium
 import simia.trainers.skyrl
 from simia.envs.text_episode import share_environment
-from simia.serve.loopback import listen
+from simia.serve.http_server import listen
 from simia.serve.openenv import OpenEnvSessions
 from tests.trainers.conformance import rows_as_text
 
