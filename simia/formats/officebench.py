@@ -15,8 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from simia.formats.action_dialect import ActionDialect
-from simia.formats.action_text import ActionStyle, InexpressibleTurn, make_tool, take_closing_text
+from simia.formats.action_dialect import ActionDialect, ActionStyle, InexpressibleTurn, make_tool, take_closing_text
 from simia.formats.base import dump_json, find_fault
 from simia.formats.turns import RowShape, Turn
 from simia.tool import ToolSpec
