@@ -219,7 +219,7 @@ async def over_http(service: Service, port: int, *, idle: float, say: Callable[[
 
 
 class SessionWatcher:
-    """ASGI: sees sessions end. A client says goodbye (DELETE), or nothing is heard of it any more: no request, no open stream."""
+    """ASGI middleware: end the episode of a session that its client deletes, or that has neither a request nor an open stream for too long."""
 
     def __init__(self, app: Asgi, service: Service, idle: float) -> None:
         self._app, self._service, self._idle = app, service, idle
@@ -250,30 +250,24 @@ class SessionWatcher:
         task = asyncio.current_task()
         assert task is not None
         self._serving.add(task)
-        self._come(key)
+        self._present[key] = self._present.get(key, 0) + 1
+        if key in self._timers:
+            self._timers.pop(key).cancel()
         try:
             await self._app(scope, receive, watched)
         except asyncio.CancelledError:
             if not self._closing or not status:
                 raise
-            await send({"type": "http.response.body", "body": b""})  # a stream that we end is whole
+            await send({"type": "http.response.body", "body": b""})  # a stream that the server ends is complete
         finally:
             self._serving.discard(task)
-            self._go(key, goodbye=scope["method"] == "DELETE" and 200 <= status < 300)
-
-    def _come(self, key: str) -> None:
-        self._present[key] = self._present.get(key, 0) + 1
-        if (timer := self._timers.pop(key, None)) is not None:
-            timer.cancel()
-
-    def _go(self, key: str, *, goodbye: bool) -> None:
-        self._present[key] -= 1
-        if not self._present[key]:
-            del self._present[key]
-        if goodbye:
-            self._end(key)
-        elif key not in self._present and key in self._service.seats:
-            self._timers[key] = asyncio.get_running_loop().call_later(self._idle, self._end, key)
+            self._present[key] -= 1
+            if not self._present[key]:
+                del self._present[key]
+            if scope["method"] == "DELETE" and 200 <= status < 300:
+                self._end(key)
+            elif key not in self._present and key in self._service.seats:
+                self._timers[key] = asyncio.get_running_loop().call_later(self._idle, self._end, key)
 
     def _end(self, key: str) -> None:
         self._timers.pop(key, None)

@@ -119,7 +119,7 @@ def build_environment(recipe: Recipe, home: Path, say: Say) -> None:
     for leftover in home.parent.glob(f".{recipe.key}.*"):
         shutil.rmtree(leftover)
     draft = home.parent / f".{recipe.key}.{os.getpid()}"
-    python = [str(draft / "bin" / "python"), "-P"]
+    interpreter = [str(draft / "bin" / "python"), "-P"]
     # What a user names is foreign code: to build it, or to start its interpreter, would run it outside of the sandbox.
     wheels = [] if recipe.name in RECIPES else ["--only-binary", ":all:"]
     quiet = "--disable-pip-version-check"
@@ -127,14 +127,16 @@ def build_environment(recipe: Recipe, home: Path, say: Say) -> None:
         run_step(recipe, [sys.executable, "-P", "-m", "venv", str(draft)], log, out.fileno())
         for pins in recipe.steps:
             say(f"  pip install {' '.join(pins)}")
-            run_step(recipe, [*python, "-m", "pip", "install", quiet, "--no-input", *wheels, *pins], log, out.fileno())
+            run_step(
+                recipe, [*interpreter, "-m", "pip", "install", quiet, "--no-input", *wheels, *pins], log, out.fileno()
+            )
         if recipe.without:
-            run_step(recipe, [*python, "-m", "pip", "uninstall", quiet, "-y", *recipe.without], log, out.fileno())
+            run_step(recipe, [*interpreter, "-m", "pip", "uninstall", quiet, "-y", *recipe.without], log, out.fileno())
         packages = next(draft.glob("lib/python*/site-packages"))
         for stub in recipe.stubs:
             (packages / f"{stub}.py").write_text('"""Empty on purpose: imported, never used."""\n')
         if recipe.probe:
-            run_step(recipe, [*python, "-c", recipe.probe], log, out.fileno())
+            run_step(recipe, [*interpreter, "-c", recipe.probe], log, out.fileno())
     relocate_scripts(draft / "bin", draft, home)
     draft.rename(home)
     say(f"built {home}")
