@@ -1,11 +1,11 @@
 """The frame of dialects in which a call is the text of an action: AgentInstruct's and OfficeBench's.
 
 Such rows have two voices only. What the agent says holds a thought and one action; what the other side says is the task
-first, and after each action its observation. A `Style` says how thoughts, actions and observations are written; here
+first, and after each action its observation. An `ActionStyle` says how thoughts, actions and observations are written; here
 turns become messages with native calls, so that the parser, the schemas and the checks of every suite are the same.
 
 These dialects carry nothing but their suite's own world: a writer reads its row again, and where that would be another
-trajectory it raises `Unfit`. Turns that were read and not edited are written back as they were (see `base`).
+trajectory it raises `UntrainableError`. Turns that were read and not edited are written back as they were (see `base`).
 """
 
 from __future__ import annotations
@@ -216,18 +216,14 @@ class ActionDialect(ABC):
             again = self.read(row)
         except RowError as error:
             raise UntrainableError(Code.UNEXPRESSIBLE, "messages", f"{self.name}: {error}") from None
-        # Trajectories of one process share a style's tools, so that comparing what is one object costs nothing.
-        one = len(again.tools) == len(t.tools) and all(a is b for a, b in zip(again.tools, t.tools, strict=True))
-        if again.system != t.system or not (one or is_same_json(dump_tools(again.tools), dump_tools(t.tools))):
-            raise UntrainableError(
-                Code.UNEXPRESSIBLE, "system", f"{self.name} rows cannot say this system text and these tools"
-            )
+        if again.system != t.system or not is_same_json(dump_tools(again.tools), dump_tools(t.tools)):
+            detail = f"{self.name} rows cannot say this system text and these tools"
+            raise UntrainableError(Code.UNEXPRESSIBLE, "system", detail)
         mine, theirs = [visible_content(m) for m in t.messages], [visible_content(m) for m in again.messages]
         for at in range(max(len(mine), len(theirs))):
             if not is_same_json(mine[at : at + 1], theirs[at : at + 1]):
-                raise UntrainableError(
-                    Code.UNEXPRESSIBLE, f"messages[{at}]", f"{self.name} rows cannot say this turn here"
-                )
+                detail = f"{self.name} rows cannot say this turn here"
+                raise UntrainableError(Code.UNEXPRESSIBLE, f"messages[{at}]", detail)
 
     def find_shape(self, row: Mapping[str, Any]) -> RowShape:
         return next((shape for shape in self.shapes if shape.rows in row), self.shapes[0])
@@ -282,11 +278,8 @@ class ActionDialect(ABC):
         read = self.read_turn(found[0], shape, style, m.role == "tool", joined, first=first)
         was = [read, *style.finish(read)[:1]] if read.calls else [read]
         now = [visible_content(m), m.train, take_carried(m.extra, ())]
-        return (
-            found[0]
-            if any(is_same_json([visible_content(w), w.train, take_carried(w.extra, ())], now) for w in was)
-            else None
-        )
+        same = any(is_same_json([visible_content(w), w.train, take_carried(w.extra, ())], now) for w in was)
+        return found[0] if same else None
 
     def read_turn(
         self, turn: Turn, shape: RowShape, style: ActionStyle, after_call: bool, joined: str | None, *, first: bool

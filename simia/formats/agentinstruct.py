@@ -197,9 +197,8 @@ class Mind2WebStyle(ActionStyle):
 
     def write_agent(self, message: Message) -> str:
         if not message.calls:
-            raise InexpressibleTurn(
-                f"a row is one action, whose result is {RECORDED!r} and after which the agent says {FINISHED!r}"
-            )
+            closing = f"result is {RECORDED!r} and after which the agent says {FINISHED!r}"
+            raise InexpressibleTurn(f"a row is one action, whose {closing}")
         name, arguments = take_only_call(message)
         thought = f"Thought: {message.reasoning}\n" if message.reasoning else ""
         if name == "none_of_the_above":

@@ -20,7 +20,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import uvicorn
 from fastapi import Request  # type: ignore[import-not-found,unused-ignore]
 from openenv.core.env_server import (  # type: ignore[import-not-found,unused-ignore]
     Action,
@@ -225,10 +224,6 @@ class OpenEnvSessions:
         made: Asgi = app
         return made
 
-    def config(self, app: Asgi) -> uvicorn.Config:
-        """Settings of a server of `app`, with the deadlines of its connections."""
-        return self.deadlines.config(app)
-
     async def close(self) -> None:
         """Everybody leaves; what had begun is scored and kept, unless its models take longer than there is time."""
         leaving = [await_on_portal(seat.leave()) for seat in list(self.taken)]
@@ -258,5 +253,5 @@ async def serve_openenv_sessions(
     def announce() -> None:
         say(f"serving at {address}; what is played goes to {kept}; Ctrl-C ends")
 
-    await serve_until_signal(seats.config(app), listening, announce)
+    await serve_until_signal(seats.deadlines.config(app), listening, announce)
     await seats.close()  # a second signal ends it at once

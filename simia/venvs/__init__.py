@@ -5,23 +5,13 @@ dependency of simia. A recipe is a list of pip steps; its hash names the environ
 `python -m simia.venvs llamafactory` builds it if it does not exist and prints the path of its interpreter.
 """
 
-from simia.venvs.build import (
-    FOR_PACKS,
-    RECIPES,
-    Recipe,
-    Say,
-    ensure_environment,
-    ensure_packages,
-    lock_file,
-    normalize_name,
-)
+from simia.venvs.build import FOR_PACKS, RECIPES, Recipe, ensure_environment, ensure_packages, lock_file, normalize_name
 from simia.venvs.import_path import list_distributions, make_python_path
 
 __all__ = [
     "FOR_PACKS",
     "RECIPES",
     "Recipe",
-    "Say",
     "ensure_environment",
     "ensure_packages",
     "list_distributions",
