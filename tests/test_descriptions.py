@@ -12,7 +12,7 @@ from pydantic import BaseModel
 import simia
 from simia.config import Config, find_models_in
 
-PUBLIC = ("simia.exporting.facts", "simia.llm.types", "simia.llm.prices", "simia.formats.base")
+PUBLIC = ("simia.exporting.facts", "simia.llm.types", "simia.llm.prices", "simia.formats.dialect")
 
 
 def find_subclasses(cls: type[BaseModel]) -> Iterator[type[BaseModel]]:

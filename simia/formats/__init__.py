@@ -14,12 +14,12 @@ from typing import Any
 from simia.errors import UserError
 from simia.formats.agentinstruct import AgentInstructDialect
 from simia.formats.apigen import ApigenDialect
-from simia.formats.base import Dialect, RefusedRow, RowError, RowLimits
-from simia.formats.files import read_file
+from simia.formats.dialect import Dialect, RefusedRow, RowError, RowLimits
 from simia.formats.hermes import HermesDialect
-from simia.formats.native import NativeDialect
 from simia.formats.officebench import OfficeBenchDialect
 from simia.formats.openai import OpenAIDialect
+from simia.formats.row_files import read_file
+from simia.formats.simia_rows import NativeDialect
 from simia.trajectory import Trajectory
 
 __all__ = [

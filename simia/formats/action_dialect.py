@@ -5,7 +5,7 @@ first, and after each action its observation. An `ActionStyle` says how thoughts
 turns become messages with native calls, so that the parser, the schemas and the checks of every suite are the same.
 
 These dialects carry nothing but their suite's own world: a writer reads its row again, and where that would be another
-trajectory it raises `UntrainableError`. Turns that were read and not edited are written back as they were (see `base`).
+trajectory it raises `UntrainableError`. Turns that were read and not edited are written back as they were (see `simia.formats.dialect`).
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from simia.errors import Code
-from simia.formats.base import MEMO, RowError, is_same_json, read_memory, take_carried, take_unknown
+from simia.formats.dialect import MEMO, RowError, is_same_json, read_memory, take_carried, take_unknown
 from simia.formats.llamafactory import UntrainableError
-from simia.formats.turns import RowShape, Turn, dump_tools, pair_results
+from simia.formats.turn_dialect import RowShape, Turn, dump_tools, pair_results
 from simia.tool import ToolSpec
 from simia.trajectory import Message, ToolCall, Trajectory
 

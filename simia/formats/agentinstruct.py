@@ -26,7 +26,7 @@ from simia.formats.action_dialect import (
     take_only_call,
     text_schema,
 )
-from simia.formats.turns import RowShape, Turn
+from simia.formats.turn_dialect import RowShape, Turn
 from simia.trajectory import Message, Trajectory
 
 SHAPE = RowShape("conversations", "from", "value", {"human": "user", "gpt": "assistant"})

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from simia.errors import Code
-from simia.formats import tools
-from simia.formats.base import RowError, dump_json, read_optional_text, take_carried, take_unknown
-from simia.formats.calls import holds_tags, make_unreadable_call, read_arguments
-from simia.formats.turns import RowHead, RowShape, Turn, TurnDialect, find_roles, read_content
+from simia.formats import row_tools
+from simia.formats.dialect import RowError, dump_json, read_optional_text, take_carried, take_unknown
+from simia.formats.tagged_calls import holds_tags, make_unreadable_call, read_arguments
+from simia.formats.turn_dialect import RowHead, RowShape, Turn, TurnDialect, find_roles, read_content
 from simia.tool import ToolSpec
 from simia.trajectory import Message, ToolCall
 
@@ -52,7 +52,7 @@ class OpenAIDialect(TurnDialect):
         system = Message(role="system", content=self.value(head.turns[0])).text if head.turns else None
         if head.turns and head.turns[0]["content"] is None:
             system = None
-        return system, tools.read_tools(head.fields.get("tools"))
+        return system, row_tools.read_tools(head.fields.get("tools"))
 
     def read_group(self, turns: list[Turn]) -> list[Message]:
         turn = turns[0]

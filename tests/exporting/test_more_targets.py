@@ -20,7 +20,7 @@ from simia.exporting import CardFacts, export
 from simia.exporting.llamafactory import ModelEntry
 from simia.exporting.parquet import from_table_row, read_parquet, to_table_row
 from simia.exporting.sources import ExactDuplicateFilter, iterate_trajectories, mix_packs, parse_shares, set_system
-from simia.formats.base import RowError
+from simia.formats.dialect import RowError
 from simia.pack import Pack
 from simia.search_path import data_root
 from simia.trajectory import Message, ToolCall, Trajectory

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from simia.formats.reply.assemble import (
+from simia.formats.reply.json_scanner import Unreadable
+from simia.formats.reply.message_assembly import (
     CALL_ROLES,
     ROLES,
     Reading,
@@ -15,8 +16,7 @@ from simia.formats.reply.assemble import (
     make_tool_turn,
     read_assistant_turn,
 )
-from simia.formats.reply.json_repair import ReadCall, load_json_values, read_call, read_call_text
-from simia.formats.reply.tolerant_json import Unreadable
+from simia.formats.reply.reply_json import ReadCall, load_json_values, read_call, read_call_text
 
 LISTS = ("messages", "conversations", "conversation", "trajectory", "turns", "dialogue")
 CONTENT = ("content", "value", "text")

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 
-from simia.formats.reply.assemble import (
+from simia.formats.reply.json_scanner import Unreadable
+from simia.formats.reply.message_assembly import (
     CALL_ROLES,
     ROLES,
     Reading,
@@ -17,8 +18,7 @@ from simia.formats.reply.assemble import (
     read_result_turn,
     trim_blank_lines,
 )
-from simia.formats.reply.json_repair import RepairError, read_call_text
-from simia.formats.reply.tolerant_json import Unreadable
+from simia.formats.reply.reply_json import RepairError, read_call_text
 
 # "Function" and "System" at the start of a line are words of a text.
 NAMES = {**ROLES, **dict.fromkeys(CALL_ROLES, "call")}

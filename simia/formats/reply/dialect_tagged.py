@@ -12,7 +12,8 @@ import textwrap
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from simia.formats.reply.assemble import (
+from simia.formats.reply.json_scanner import Unreadable
+from simia.formats.reply.message_assembly import (
     ROLES,
     Reading,
     ReadTurn,
@@ -20,7 +21,6 @@ from simia.formats.reply.assemble import (
     read_result_turn,
     trim_blank_lines,
 )
-from simia.formats.reply.tolerant_json import Unreadable
 from simia.trajectory import Role
 
 NAMES = "user|human|assistant|gpt|ai|agent|tool|function|observation|environment|tool_response|tool_result|system"

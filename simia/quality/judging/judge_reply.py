@@ -15,9 +15,9 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from simia.errors import Code, Issue
-from simia.formats.reply.json_repair import RepairError, load_json
-from simia.formats.reply.parse import REFUSAL, strip_own_reasoning
-from simia.formats.reply.tolerant_json import Unreadable
+from simia.formats.reply.json_scanner import Unreadable
+from simia.formats.reply.reply_json import RepairError, load_json
+from simia.formats.reply.reply_parser import REFUSAL, strip_own_reasoning
 from simia.llm.types import Reply
 
 TRUE = frozenset({"true", "yes", "pass", "passed", "passes"})

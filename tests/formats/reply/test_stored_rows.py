@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simia.amplification.prompt import render_exemplar
-from simia.formats.reply.parse import parse_reply
+from simia.formats.reply.reply_parser import parse_reply
 from simia.pack import Pack
 from tests.properties import examples
 

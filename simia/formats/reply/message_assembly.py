@@ -11,8 +11,8 @@ from itertools import groupby
 from typing import Any
 
 from simia.errors import Code, Issue
-from simia.formats.reply.json_repair import ReadCall, RepairError, load_json, read_bare_calls
-from simia.formats.reply.tolerant_json import Unreadable
+from simia.formats.reply.json_scanner import Unreadable
+from simia.formats.reply.reply_json import ReadCall, RepairError, load_json, read_bare_calls
 from simia.trajectory import Role, write_compact_json
 
 ROLES: dict[str, Role] = {

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
-from simia.formats.base import dump_json, parse_json, take_carried, take_unknown
+from simia.formats.dialect import dump_json, parse_json, take_carried, take_unknown
 from simia.trajectory import Message, ToolCall
 
 THINK = re.compile(r"\A\s*<think>\n?(.*?)\n?</think>(\n{0,2})(.*)\Z", re.DOTALL)

@@ -3,7 +3,7 @@
 A row is a *head* (what says system text and tools: a leading system turn, row fields, or both), *groups* of turns, and
 fields it does not name. A group is the least run of turns that stands for whole messages: a result run, or text and
 the call beside it. A dialect only says how a head and a group read and how they are written canonically; the frame
-compares, and keeps the original where the canonical form is another one (see `base`).
+compares, and keeps the original where the canonical form is another one (see `simia.formats.dialect`).
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from simia.errors import Code
-from simia.formats import tools
-from simia.formats.base import MEMO, RowError, dump_json, is_same_json, read_memory, take_carried, take_unknown
+from simia.formats import row_tools
+from simia.formats.dialect import MEMO, RowError, dump_json, is_same_json, read_memory, take_carried, take_unknown
 from simia.tool import ToolSpec
 from simia.trajectory import Message, Trajectory
 
@@ -74,13 +74,13 @@ class TurnDialect(ABC):
         turn = {self.shape.role: "system", **(habit.turn or {}), self.shape.text: system}
         text = self.tools_text if habit.text is None else habit.text
         nested = self.tools_nested if habit.nested is None else habit.nested
-        fields = {"tools": tools.write_tools(specs, text=bool(text), nested=bool(nested))} if specs else {}
+        fields = {"tools": row_tools.write_tools(specs, text=bool(text), nested=bool(nested))} if specs else {}
         return RowHead([] if system is None else [turn], fields)
 
     def habit(self, head: RowHead) -> HeadHabit:
         """Return how a head that could be read differs from the canonical one."""
         turn = {key: value for key, value in head.turns[0].items() if key != self.shape.text} if head.turns else None
-        text, nested = tools.detect_tool_style(head.fields.get("tools"))
+        text, nested = row_tools.detect_tool_style(head.fields.get("tools"))
         return HeadHabit(
             turn=None if turn == {self.shape.role: "system"} else turn,
             text=None if nested is None or text == self.tools_text else text,

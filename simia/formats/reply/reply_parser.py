@@ -14,11 +14,11 @@ from typing import Any, Literal
 from pydantic import TypeAdapter
 
 from simia.errors import Code, Issue
-from simia.formats.reply.assemble import Reading, assemble_messages
 from simia.formats.reply.dialect_json import UnknownRole, read_json_reply
 from simia.formats.reply.dialect_plain import read_plain_reply
 from simia.formats.reply.dialect_tagged import read_tagged_reply
-from simia.formats.reply.tolerant_json import Unreadable
+from simia.formats.reply.json_scanner import Unreadable
+from simia.formats.reply.message_assembly import Reading, assemble_messages
 from simia.trajectory import Message
 
 Form = Literal["json", "tagged", "auto"]

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple, TypeVar
 import json_repair
 import orjson
 
-from simia.formats.base import find_fault
-from simia.formats.reply.tolerant_json import MAX_DEPTH, JSONScanner, RepairError
+from simia.formats.dialect import find_fault
+from simia.formats.reply.json_scanner import MAX_DEPTH, JSONScanner, RepairError
 
 __all__ = ["ReadCall", "RepairError", "load_json", "load_json_values", "read_arguments", "read_call_text"]
 

@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from simia.errors import Code, Issue, UserError
-from simia.formats.base import RowError
+from simia.formats.dialect import RowError
 from simia.trajectory import VERSION, Message, Trajectory
 
 

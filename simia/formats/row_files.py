@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from simia.errors import Code, UserError
-from simia.formats.base import Dialect, RefusedRow, RowError, RowLimits, find_fault
+from simia.formats.dialect import Dialect, RefusedRow, RowError, RowLimits, find_fault
 from simia.trajectory import Trajectory
 
 SAMPLE = 50
