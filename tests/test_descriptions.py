@@ -18,7 +18,7 @@ PUBLIC = (
     "simia.exporting.data_card",
     "simia.llm.types",
     "simia.llm.prices",
-    "simia.formats.base",
+    "simia.formats.dialect",
 )
 
 

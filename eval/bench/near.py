@@ -31,7 +31,7 @@ import orjson
 
 from simia.amplification.seeds import load_seed_packs
 from simia.amplification.settings import AmplifyConfig
-from simia.formats.reply.parse import parse_reply
+from simia.formats.reply.reply_parser import parse_reply
 from simia.quality.selection.near_duplicates import (
     LANES,
     SIZE,

@@ -19,7 +19,7 @@ from typing import Any
 
 import json_repair
 
-from simia.formats.reply.parse import parse_reply
+from simia.formats.reply.reply_parser import parse_reply
 from simia.quality.check import check_structure
 from simia.quality.leaks import LEAK_MARKERS, find_leaks
 from simia.quality.trajectory_view import TrajectoryView

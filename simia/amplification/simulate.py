@@ -22,7 +22,7 @@ from simia.amplification.seeds import Seeds
 from simia.amplification.settings import AmplifyConfig
 from simia.errors import Code, Issue
 from simia.formats.reply import continuation
-from simia.formats.reply.parse import parse_reply
+from simia.formats.reply.reply_parser import parse_reply
 from simia.jobs import HEAD, Item
 from simia.llm.types import Reply, Request
 from simia.quality import suites

@@ -94,7 +94,7 @@ def serve_openenv(
 ) -> None:
     """Serve an environment with any back end and models. The environment runs in the event loop's thread, the server in this one."""
     from simia.envs.text_episode import share_environment
-    from simia.serve.deadlines import Deadlines
+    from simia.serve.http_server import Deadlines
     from simia.serve.openenv import OpenEnvSessions, serve_openenv_sessions
     from simia.serve.served_episode import TrajectoryFile
 

@@ -22,7 +22,7 @@ from simia.envs.config import EnvironmentConfig
 from simia.envs.environment import Environment, Episode
 from simia.envs.opening import open_environment
 from simia.errors import Code, UserError
-from simia.formats import calls as tagged
+from simia.formats import tagged_calls as tagged
 from simia.formats.hermes import join_system
 from simia.reward import Reward
 from simia.trajectory import End, Message, Trajectory, digest

@@ -16,7 +16,7 @@ from simia.errors import UserError
 from simia.pack import Pack
 from simia.quality.entity_ledger import READS
 from simia.search_path import file_hash
-from simia.task import Action, Task
+from simia.task import Task
 from simia.tool import ToolSpec
 from simia.trajectory import digest, write_compact_json
 
@@ -35,7 +35,7 @@ def chain_tasks(tasks: Sequence[Task], tools: Sequence[ToolSpec], ends: Sequence
     initial: dict[str, Any] = {}
     for task in tasks:
         initial = merge_initial(initial, task.initial)
-    actions = [action for task in tasks for action in list_continuing_calls(task, ends)]
+    actions = [action for task in tasks for action in task.actions if action.name not in ends]
     last = [action for action in tasks[-1].actions if action.name in ends][-1:]
     asked = {
         (action.by, action.name, write_compact_json(action.arguments)): action
@@ -49,11 +49,6 @@ def chain_tasks(tasks: Sequence[Task], tools: Sequence[ToolSpec], ends: Sequence
         initial=initial,
         reference=[*actions, *asked.values(), *last],
     )
-
-
-def list_continuing_calls(task: Task, ends: Sequence[str]) -> list[Action]:
-    """The calls of a task's solution after which there can be another."""
-    return [action for action in task.actions if action.name not in ends]
 
 
 def make_chained_pack(pack: Pack, folder: Path, *, calls: int, split: str | None = None) -> Path:
@@ -72,16 +67,15 @@ def make_chained_pack(pack: Pack, folder: Path, *, calls: int, split: str | None
     tools = [*pack.tools, *pack.user_tools]
     found: list[Task] = []
     waiting: list[Task] = []
+    length = 0
     for task in pack.tasks:
-        if (
-            list_continuing_calls(task, pack.ends)
-            and split in (None, task.split)
-            and not task.initial.keys() - {"patch"}
-        ):
+        continuing = sum(action.name not in pack.ends for action in task.actions)
+        if continuing and split in (None, task.split) and not task.initial.keys() - {"patch"}:
             waiting.append(task)
-        if sum(len(list_continuing_calls(each, pack.ends)) for each in waiting) >= calls:
+            length += continuing
+        if length >= calls:
             found.append(chain_tasks(waiting, tools, pack.ends))
-            waiting = []
+            waiting, length = [], 0
     if not found:
         raise UserError(f"the tasks of pack {pack.name} have fewer than {calls} calls together: chain fewer")
     folder.mkdir(parents=True, exist_ok=True)

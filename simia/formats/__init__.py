@@ -1,8 +1,8 @@
 """Trajectory dialects in and out.
 
-`read` yields a trajectory or a `Refused` for each row of a file; `write` turns trajectories into rows of a dialect.
+`read` yields a trajectory or a `RefusedRow` for each row of a file; `write` turns trajectories into rows of a dialect.
 What a dialect read it writes back unchanged. What any dialect read, each of `DIALECTS` can write; those of
-`SUITE_DIALECTS` write their own suite's trajectories only, and raise `llamafactory.Unfit` for any other.
+`SUITE_DIALECTS` write their own suite's trajectories only, and raise `llamafactory.UntrainableError` for any other.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Any
 from simia.errors import UserError
 from simia.formats.agentinstruct import AgentInstructDialect
 from simia.formats.apigen import ApigenDialect
-from simia.formats.base import Dialect, RefusedRow, RowError, RowLimits
-from simia.formats.files import read_file
+from simia.formats.dialect import Dialect, RefusedRow, RowError, RowLimits
 from simia.formats.hermes import HermesDialect
-from simia.formats.native import NativeDialect
 from simia.formats.officebench import OfficeBenchDialect
 from simia.formats.openai import OpenAIDialect
+from simia.formats.row_files import read_file
+from simia.formats.simia_rows import NativeDialect
 from simia.trajectory import Trajectory
 
 __all__ = [
@@ -72,7 +72,7 @@ def load_trajectories(path: str | Path, *, format: str | None = None) -> list[Tr
 
     Raises:
         UserError: The file cannot be read, the format is unknown, or a row is not of it. `simia.formats.read` yields such a
-            row as a `Refused` instead and goes on.
+            row as a `RefusedRow` instead and goes on.
     """
     found: list[Trajectory] = []
     for row in read(path, format):

@@ -1,25 +1,113 @@
 """The frame of dialects in which a call is the text of an action: AgentInstruct's and OfficeBench's.
 
 Such rows have two voices only. What the agent says holds a thought and one action; what the other side says is the task
-first, and after each action its observation. A `Style` says how thoughts, actions and observations are written; here
+first, and after each action its observation. An `ActionStyle` says how thoughts, actions and observations are written; here
 turns become messages with native calls, so that the parser, the schemas and the checks of every suite are the same.
 
 These dialects carry nothing but their suite's own world: a writer reads its row again, and where that would be another
-trajectory it raises `Unfit`. Turns that were read and not edited are written back as they were (see `base`).
+trajectory it raises `UntrainableError`. Turns that were read and not edited are written back as they were (see `simia.formats.dialect`).
 """
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from simia.errors import Code
-from simia.formats.action_text import ActionStyle, InexpressibleTurn
-from simia.formats.base import MEMO, RowError, is_same_json, read_memory, take_carried, take_unknown
+from simia.formats.dialect import MEMO, RowError, is_same_json, read_memory, take_carried, take_unknown
 from simia.formats.llamafactory import UntrainableError
-from simia.formats.turns import RowShape, Turn, dump_tools, pair_results
-from simia.trajectory import Message, Trajectory
+from simia.formats.turn_dialect import RowShape, Turn, dump_tools, pair_results
+from simia.tool import ToolSpec
+from simia.trajectory import Message, ToolCall, Trajectory
+
+
+class InexpressibleTurn(ValueError):  # noqa: N818 - a finding on the data, not a fault
+    """The text form has no place for this message; the words say why."""
+
+
+class ActionStyle(ABC):
+    """How one kind of environment puts thoughts, actions, observations and tasks into text."""
+
+    tools: Sequence[ToolSpec]
+    loose: re.Pattern[str]
+    """What an action looks like, wherever it stands in a text."""
+    acknowledged: str | None = None
+    """The agent's answer to the system text, where that stands in a turn of its own."""
+
+    @abstractmethod
+    def read_agent(self, text: str) -> Message:
+        """An assistant message with one call, or with the text that closes the episode; any other text as it is."""
+
+    @abstractmethod
+    def write_agent(self, message: Message) -> str:
+        """Raises `InexpressibleTurn` with the reason where the text form has no place for it."""
+
+    def acts(self, text: str) -> bool:
+        """Whether the agent's text holds an action."""
+        return self.loose.search(text) is not None
+
+    def read_result(self, text: str) -> str:
+        return text
+
+    def write_result(self, text: str) -> str:
+        return text
+
+    def split(self, text: str) -> tuple[str | None, str]:
+        """(system text, task) of the turn that tells the task. The system text is how the turn begins."""
+        return None, text
+
+    def join(self, system: str | None, task: str) -> str:
+        if system is not None:
+            raise InexpressibleTurn("the row has no place for a system text")
+        return task
+
+    def starts(self, turn: str, masked: bool) -> bool:
+        """Does a task start with this turn? `masked`: the agent's turn before it is not trained on."""
+        return False
+
+    def closes(self, message: Message) -> bool:
+        """Is this the agent's last word, whatever the environment may still say?"""
+        return not message.calls
+
+    def finish(self, message: Message) -> list[Message]:
+        """What a last action becomes that no observation follows."""
+        return [message]
+
+    def unfinish(self, messages: list[Message]) -> list[Message]:
+        """The reverse of `finish`: the messages that have turns."""
+        return messages
+
+
+def make_tool(name: str, description: str, **properties: dict[str, Any]) -> ToolSpec:
+    parameters = {"type": "object", "properties": properties, "required": list(properties)}
+    return ToolSpec(name=name, description=description, parameters={**parameters, "additionalProperties": False})
+
+
+def text_schema(description: str, **more: Any) -> dict[str, Any]:
+    return {"type": "string", "minLength": 1, **more, "description": description}
+
+
+def make_action(name: str, reasoning: str | None, **arguments: str) -> Message:
+    call = ToolCall(id="", name=name, arguments=dict(arguments))
+    return Message(role="assistant", reasoning=reasoning, calls=[call])
+
+
+def take_only_call(m: Message) -> tuple[str, dict[str, str]]:
+    """The one call of a message, with arguments that can stand in a line of text."""
+    if m.content or len(m.calls) != 1:
+        raise InexpressibleTurn("a turn holds one action and nothing beside it")
+    arguments = m.calls[0].arguments
+    if arguments is None or not all(isinstance(value, str) for value in arguments.values()):
+        raise InexpressibleTurn("the action's arguments are not text")
+    return m.calls[0].name, arguments
+
+
+def take_closing_text(m: Message) -> str:
+    if not isinstance(m.content, str):
+        raise InexpressibleTurn("its content is not text")
+    return m.content
 
 
 class ActionDialect(ABC):
@@ -128,18 +216,14 @@ class ActionDialect(ABC):
             again = self.read(row)
         except RowError as error:
             raise UntrainableError(Code.UNEXPRESSIBLE, "messages", f"{self.name}: {error}") from None
-        # Trajectories of one process share a style's tools, so that comparing what is one object costs nothing.
-        one = len(again.tools) == len(t.tools) and all(a is b for a, b in zip(again.tools, t.tools, strict=True))
-        if again.system != t.system or not (one or is_same_json(dump_tools(again.tools), dump_tools(t.tools))):
-            raise UntrainableError(
-                Code.UNEXPRESSIBLE, "system", f"{self.name} rows cannot say this system text and these tools"
-            )
+        if again.system != t.system or not is_same_json(dump_tools(again.tools), dump_tools(t.tools)):
+            detail = f"{self.name} rows cannot say this system text and these tools"
+            raise UntrainableError(Code.UNEXPRESSIBLE, "system", detail)
         mine, theirs = [visible_content(m) for m in t.messages], [visible_content(m) for m in again.messages]
         for at in range(max(len(mine), len(theirs))):
             if not is_same_json(mine[at : at + 1], theirs[at : at + 1]):
-                raise UntrainableError(
-                    Code.UNEXPRESSIBLE, f"messages[{at}]", f"{self.name} rows cannot say this turn here"
-                )
+                detail = f"{self.name} rows cannot say this turn here"
+                raise UntrainableError(Code.UNEXPRESSIBLE, f"messages[{at}]", detail)
 
     def find_shape(self, row: Mapping[str, Any]) -> RowShape:
         return next((shape for shape in self.shapes if shape.rows in row), self.shapes[0])
@@ -194,11 +278,8 @@ class ActionDialect(ABC):
         read = self.read_turn(found[0], shape, style, m.role == "tool", joined, first=first)
         was = [read, *style.finish(read)[:1]] if read.calls else [read]
         now = [visible_content(m), m.train, take_carried(m.extra, ())]
-        return (
-            found[0]
-            if any(is_same_json([visible_content(w), w.train, take_carried(w.extra, ())], now) for w in was)
-            else None
-        )
+        same = any(is_same_json([visible_content(w), w.train, take_carried(w.extra, ())], now) for w in was)
+        return found[0] if same else None
 
     def read_turn(
         self, turn: Turn, shape: RowShape, style: ActionStyle, after_call: bool, joined: str | None, *, first: bool

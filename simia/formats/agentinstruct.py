@@ -16,8 +16,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from simia.formats.action_dialect import ActionDialect
-from simia.formats.action_text import (
+from simia.formats.action_dialect import (
+    ActionDialect,
     ActionStyle,
     InexpressibleTurn,
     make_action,
@@ -26,7 +26,7 @@ from simia.formats.action_text import (
     take_only_call,
     text_schema,
 )
-from simia.formats.turns import RowShape, Turn
+from simia.formats.turn_dialect import RowShape, Turn
 from simia.trajectory import Message, Trajectory
 
 SHAPE = RowShape("conversations", "from", "value", {"human": "user", "gpt": "assistant"})
@@ -55,9 +55,6 @@ class OsStyle(ActionStyle):
     block = re.compile(r"```bash\n(.*?)\n?```", re.DOTALL)
     thought = re.compile(r"\A\s*Think:\s*")
     another = re.compile(r"\ANow, [^\n]{0,80}problem is:\s*")
-
-    def acts(self, text: str) -> bool:
-        return self.loose.search(text) is not None
 
     def read_agent(self, text: str) -> Message:
         if found := self.form.fullmatch(text):
@@ -128,9 +125,6 @@ class WebShopStyle(ActionStyle):
     action = re.compile(r"(search|click)\[(.*)\]", re.DOTALL)
     front = re.compile(r"\A(?:Observation:\s*)?[\"']?WebShop \[SEP\]")
 
-    def acts(self, text: str) -> bool:
-        return self.loose.search(text) is not None
-
     def read_agent(self, text: str) -> Message:
         if found := self.form.fullmatch(text):
             reasoning, name, value = found.groups()
@@ -180,18 +174,15 @@ class Mind2WebStyle(ActionStyle):
     form = re.compile(
         r"(?:Thought: (.*?)\n)?Answer: ([A-Z])\.(?:\nAction: (CLICK|SELECT|TYPE)(?:\nValue: (.*))?)?", re.DOTALL
     )
-    letter = re.compile(r"^Answer:\s*([A-Z])\b", re.MULTILINE)
+    loose = re.compile(r"^Answer:\s*([A-Z])\b", re.MULTILINE)
     action = re.compile(r"^Action:\s*(CLICK|SELECT|TYPE)\b", re.MULTILINE)
     value = re.compile(r"^Value:[ \t]*(.*?)[ \t]*$", re.MULTILINE)
     thought = re.compile(r"\A\s*Thought:\s*")
 
-    def acts(self, text: str) -> bool:
-        return self.letter.search(text) is not None
-
     def read_agent(self, text: str) -> Message:
         if found := self.form.fullmatch(text):
             reasoning, letter, action, value = found.groups()
-        elif answer := self.letter.search(text):
+        elif answer := self.loose.search(text):
             reasoning = self.thought.sub("", text[: answer.start()]).strip() or None
             done, given = self.action.search(text, answer.end()), self.value.search(text, answer.end())
             letter, action, value = answer[1], done and done[1], given and given[1]
@@ -206,9 +197,8 @@ class Mind2WebStyle(ActionStyle):
 
     def write_agent(self, message: Message) -> str:
         if not message.calls:
-            raise InexpressibleTurn(
-                f"a row is one action, whose result is {RECORDED!r} and after which the agent says {FINISHED!r}"
-            )
+            closing = f"result is {RECORDED!r} and after which the agent says {FINISHED!r}"
+            raise InexpressibleTurn(f"a row is one action, whose {closing}")
         name, arguments = take_only_call(message)
         thought = f"Thought: {message.reasoning}\n" if message.reasoning else ""
         if name == "none_of_the_above":

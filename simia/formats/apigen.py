@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from simia.errors import Code
-from simia.formats import calls, tools
-from simia.formats.base import RowError, dump_json, read_optional_text
-from simia.formats.turns import HeadHabit, RowHead, RowShape, Turn, TurnDialect, find_roles
+from simia.formats import row_tools, tagged_calls
+from simia.formats.dialect import RowError, dump_json, read_optional_text
+from simia.formats.turn_dialect import HeadHabit, RowHead, RowShape, Turn, TurnDialect, find_roles
 from simia.tool import ToolSpec
 from simia.trajectory import Message, ToolCall
 
@@ -45,31 +45,27 @@ class ApigenDialect(TurnDialect):
     name = "apigen"
     shape = SHAPE
     head_fields = ("system", "tools")
+    tools_text, tools_nested = True, False
 
     def sniff(self, row: Mapping[str, Any]) -> bool:
         found = find_roles(row, SHAPE)
-        return found is not None and (bool(found & {"function_call", "observation"}) or not calls.holds_tags(row))
+        return found is not None and (
+            bool(found & {"function_call", "observation"}) or not tagged_calls.holds_tags(row)
+        )
 
     def read_head(self, head: RowHead) -> tuple[str | None, list[ToolSpec]]:
         system = read_optional_text(head.turns[0], "value") if head.turns else read_optional_text(head.fields, "system")
-        return system, tools.read_tools(head.fields.get("tools"))
+        return system, row_tools.read_tools(head.fields.get("tools"))
 
     def habit(self, head: RowHead) -> HeadHabit:
         turn = {key: value for key, value in head.turns[0].items() if key != "value"} if head.turns else None
-        text, nested = tools.detect_tool_style(head.fields.get("tools"))
-        listed = nested is not None and not text
-        return HeadHabit(turn=turn, text=False if listed else None, nested=nested or None)
+        return super().habit(head).model_copy(update={"turn": turn})
 
     def write_head(self, system: str | None, specs: list[ToolSpec], habit: HeadHabit) -> RowHead:
-        turns: list[Turn] = []
-        fields: dict[str, Any] = {}
-        if system is not None and habit.turn is not None:
-            turns.append({**habit.turn, "value": system})
-        elif system is not None:
-            fields["system"] = system
-        if specs:
-            fields["tools"] = tools.write_tools(specs, text=habit.text is not False, nested=habit.nested is True)
-        return RowHead(turns, fields)
+        head = super().write_head(system, specs, habit)
+        if system is None or habit.turn is not None:
+            return head
+        return RowHead([], {"system": system, **head.fields})
 
     def continues(self, before: Turn, turn: Turn) -> bool:
         kinds = self.kind(before), self.kind(turn)
@@ -87,7 +83,7 @@ class ApigenDialect(TurnDialect):
         role: Any = self.kind(turn)
         value, extra = self.value(turn), self.read_turn_extra(turn)
         if role == "assistant" and isinstance(value, str):
-            reasoning, value = calls.split_think(value)
+            reasoning, value = tagged_calls.split_think(value)
             return Message(role=role, content=value, reasoning=reasoning, extra=extra)
         return Message(role=role, content=value, extra=extra)
 
@@ -111,35 +107,35 @@ class ApigenDialect(TurnDialect):
     def write_message(self, m: Message) -> list[Turn]:
         said = m.content
         if m.reasoning is not None and (m.content is not None or not m.calls):
-            said = calls.join_think(m.reasoning, None if m.content is None else m.text)
+            said = tagged_calls.join_think(m.reasoning, None if m.content is None else m.text)
         if not m.calls:
             return [self.turn(NAMES[m.role], said, m.extra)]
-        written = [calls.write_call(call) for call in m.calls]
+        written = [tagged_calls.write_call(call) for call in m.calls]
         value = dump_json(written[0] if len(written) == 1 else written)
         if m.content is None:
-            return [self.turn("function_call", calls.join_think(m.reasoning, value), m.extra)]
+            return [self.turn("function_call", tagged_calls.join_think(m.reasoning, value), m.extra)]
         return [self.turn("gpt", said), self.turn("function_call", value, m.extra)]
 
 
 def split_joined_results(text: str) -> list[str] | None:
     """The results of a turn: between tags, or joined as LLaMA-Factory joins them."""
-    found = calls.split_results(text)
+    found = tagged_calls.split_results(text)
     return text.split(JOINT) if found is None and JOINT in text else found
 
 
 def read_call_turn(value: Any) -> tuple[str | None, str | None, list[ToolCall]]:
     """(reasoning, text, calls) of a function_call turn."""
     if isinstance(value, dict | list):
-        return None, None, calls.read_calls(dump_json(value))
+        return None, None, tagged_calls.read_calls(dump_json(value))
     if not isinstance(value, str):
         raise RowError(Code.BAD_ROW, "the turn has no call in 'value'")
-    reasoning, rest = calls.split_think(value)
+    reasoning, rest = tagged_calls.split_think(value)
     if rest is not None and "<tool_call>" in rest:
-        found = calls.read_calls(rest)
+        found = tagged_calls.read_calls(rest)
         if found[0].raw == rest:
-            text, found = calls.read_tagged(rest)
+            text, found = tagged_calls.read_tagged(rest)
             return reasoning, text, found
-    return reasoning, None, calls.read_calls(rest or "")
+    return reasoning, None, tagged_calls.read_calls(rest or "")
 
 
 def join_texts(a: str | None, b: str | None) -> str | None:

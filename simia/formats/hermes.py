@@ -14,9 +14,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from simia.errors import Code
-from simia.formats import calls, tools
-from simia.formats.base import RowError, dump_json, find_fault, read_memory, read_optional_text, take_carried
-from simia.formats.turns import HeadHabit, RowHead, RowShape, Turn, TurnDialect, find_roles
+from simia.formats import row_tools, tagged_calls
+from simia.formats.dialect import RowError, dump_json, find_fault, read_memory, read_optional_text, take_carried
+from simia.formats.turn_dialect import HeadHabit, RowHead, RowShape, Turn, TurnDialect, find_roles
 from simia.tool import ToolSpec
 from simia.trajectory import Message, Trajectory
 
@@ -94,48 +94,36 @@ class HermesContainer(TurnDialect):
 
     def read_head(self, head: RowHead) -> tuple[str | None, list[ToolSpec]]:
         system = read_optional_text(head.turns[0], self.shape.text) if head.turns else None
-        column = tools.read_tools(head.fields.get("tools"))
+        column = row_tools.read_tools(head.fields.get("tools"))
         if system is None:
             return None, column
         system, listed = split_system(system)
         return system, column if listed is None else listed
 
     def habit(self, head: RowHead) -> HeadHabit:
-        turn = {k: v for k, v in head.turns[0].items() if k != self.shape.text} if head.turns else {}
-        text, nested = tools.detect_tool_style(head.fields.get("tools"))
-        column = nested is not None
-        return HeadHabit(
-            turn=None if turn in ({}, {self.shape.role: "system"}) else turn,
-            column=column or None,
-            text=text if column else None,
-            nested=nested,
-        )
+        habit = super().habit(head)
+        return habit.model_copy(update={"column": None if habit.nested is None else True})
 
     def write_head(self, system: str | None, specs: list[ToolSpec], habit: HeadHabit) -> RowHead:
-        text = join_system(system, specs)
-        turn = {self.shape.role: "system", **(habit.turn or {}), self.shape.text: text}
-        fields: dict[str, Any] = {}
-        if habit.column and specs:
-            fields["tools"] = tools.write_tools(specs, text=habit.text is True, nested=habit.nested is True)
-        return RowHead([] if text is None else [turn], fields)
+        return super().write_head(join_system(system, specs), specs if habit.column else [], habit)
 
     def continues(self, before: Turn, turn: Turn) -> bool:
         return self.answers(before) and self.answers(turn)
 
     def answers(self, turn: Turn) -> bool:
         value, kind = turn.get(self.shape.text), self.kind(turn)
-        return kind == "tool" or (kind == "user" and isinstance(value, str) and calls.is_results(value))
+        return kind == "tool" or (kind == "user" and isinstance(value, str) and tagged_calls.is_results(value))
 
     def read_group(self, turns: list[Turn]) -> list[Message]:
         if self.answers(turns[0]):
-            return [message for turn in turns for message in self.read_results(turn, calls.split_results)]
+            return [message for turn in turns for message in self.read_results(turn, tagged_calls.split_results)]
         turn = turns[0]
         role: Any = self.kind(turn)
         value, extra = self.value(turn), self.read_turn_extra(turn)
         if role != "assistant" or not isinstance(value, str):
             return [Message(role=role, content=value, extra=extra)]
-        reasoning, rest = calls.split_think(value)
-        text, found = calls.read_tagged(rest) if rest is not None else (None, [])
+        reasoning, rest = tagged_calls.split_think(value)
+        text, found = tagged_calls.read_tagged(rest) if rest is not None else (None, [])
         return [Message(role=role, content=text, reasoning=reasoning, calls=found, extra=extra)]
 
     def span(self, messages: list[Message], at: int) -> int:
@@ -149,11 +137,11 @@ class HermesContainer(TurnDialect):
     def write_group(self, messages: list[Message]) -> list[Turn]:
         m = messages[0]
         if m.role == "tool":
-            return [self.turn(self.names["tool"], calls.join_results([r.text for r in messages]), m.extra)]
+            return [self.turn(self.names["tool"], tagged_calls.join_results([r.text for r in messages]), m.extra)]
         flat = m.text if isinstance(m.content, list) and (m.calls or m.reasoning is not None) else m.content
         if isinstance(flat, list):
             return [self.turn(self.names[m.role], flat, m.extra)]
-        text = calls.join_think(m.reasoning, calls.write_tagged(flat, m.calls))
+        text = tagged_calls.join_think(m.reasoning, tagged_calls.write_tagged(flat, m.calls))
         return [self.turn(self.names[m.role], text, m.extra)]
 
 
@@ -176,7 +164,9 @@ def split_system(text: str) -> tuple[str | None, list[ToolSpec] | None]:
 def join_system(system: str | None, specs: list[ToolSpec]) -> str | None:
     if not specs:
         return system
-    listed = "\n".join(calls.escape_closing_tags(dump_json(tools.write_tool(spec, nested=True))) for spec in specs)
+    listed = "\n".join(
+        tagged_calls.escape_closing_tags(dump_json(row_tools.write_tool(spec, nested=True))) for spec in specs
+    )
     section = f"{INTRO}{listed}{OUTRO}"
     return section if system is None else f"{system}\n\n{section}"
 
@@ -194,4 +184,4 @@ def read_block(block: str) -> list[ToolSpec]:
         at = blank.end() if blank else at
     if why := find_fault(found):
         raise RowError(Code.BAD_TOOLS, why.detail)
-    return [tools.read_tool(item) for item in found]
+    return [row_tools.read_tool(item) for item in found]

@@ -76,16 +76,15 @@ class TrainerConversation:
 
 
 def write_row(t: Trajectory, *, reasoning: bool = False) -> dict[str, Any]:
-    """The whole trajectory as one row, every assistant turn trained. Raises `Unfit`."""
+    """The whole trajectory as one row, every assistant turn trained. Raises `UntrainableError`."""
     return write_whole(convert_conversation(t, reasoning=reasoning))
 
 
 def write_whole(c: TrainerConversation) -> dict[str, Any]:
     """One row; its trainer setting is `mask_history: false`, which knows no per-turn switch."""
     if not c.turns[-1].is_agents:
-        raise UntrainableError(
-            Code.BAD_ENDING, f"messages[{c.turns[-1].place}]", "the row would end on a turn of the environment"
-        )
+        where = f"messages[{c.turns[-1].place}]"
+        raise UntrainableError(Code.BAD_ENDING, where, "the row would end on a turn of the environment")
     for turn in c.turns:
         if turn.is_agents and not turn.trained:
             detail = "train: false cannot be said of one turn of a whole trajectory; export with segment=turns"
@@ -99,7 +98,7 @@ def list_segment_ends(c: TrainerConversation) -> list[int]:
 
 
 def convert_conversation(t: Trajectory, *, reasoning: bool = False) -> TrainerConversation:
-    """Check and convert. Raises `Unfit` with the first thing that the trainer would not carry exactly.
+    """Check and convert. Raises `UntrainableError` with the first thing that the trainer would not carry exactly.
 
     Without a system text the row's is empty, and the template writes its own, as the model's chat template does at inference.
     """
@@ -112,9 +111,8 @@ def convert_conversation(t: Trajectory, *, reasoning: bool = False) -> TrainerCo
     if not any(turn.trained for turn in turns):
         raise UntrainableError(Code.UNEXPRESSIBLE, "messages", "no turn to train on")
     if BARE_DATE.fullmatch(system) or all(BARE_DATE.fullmatch(turn.value) for turn in turns[:2]):
-        raise UntrainableError(
-            Code.UNEXPRESSIBLE, "messages", "nothing but dates: the trainer's reader would make timestamps of them"
-        )
+        detail = "nothing but dates: the trainer's reader would make timestamps of them"
+        raise UntrainableError(Code.UNEXPRESSIBLE, "messages", detail)
     return TrainerConversation(id=t.id, system=system, tools=tools, turns=tuple(turns))
 
 
@@ -204,9 +202,8 @@ def write_calls(calls: Sequence[ToolCall], where: str) -> str:
         text = write_json({"name": call.name, "arguments": call.arguments}, at)
         refuse_control_tokens(text, at)
         if "</tool_call>" in text:
-            raise UntrainableError(
-                Code.LEAK, at, "a call that holds </tool_call> could not be read back from the model's output"
-            )
+            detail = "a call that holds </tool_call> could not be read back from the model's output"
+            raise UntrainableError(Code.LEAK, at, detail)
         written.append(text.replace("<", "\\u003c"))
     return written[0] if len(written) == 1 else f"[{', '.join(written)}]"
 

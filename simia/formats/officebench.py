@@ -15,10 +15,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from simia.formats.action_dialect import ActionDialect
-from simia.formats.action_text import ActionStyle, InexpressibleTurn, make_tool, take_closing_text
-from simia.formats.base import dump_json, find_fault
-from simia.formats.turns import RowShape, Turn
+from simia.formats.action_dialect import ActionDialect, ActionStyle, InexpressibleTurn, make_tool, take_closing_text
+from simia.formats.dialect import dump_json, find_fault
+from simia.formats.turn_dialect import RowShape, Turn
 from simia.tool import ToolSpec
 from simia.trajectory import Message, ToolCall, Trajectory
 

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from simia.errors import Code
-from simia.formats import tools
-from simia.formats.base import RowError, dump_json, read_optional_text, take_carried, take_unknown
-from simia.formats.calls import holds_tags, make_unreadable_call, read_arguments
-from simia.formats.turns import HeadHabit, RowHead, RowShape, Turn, TurnDialect, find_roles, read_content
+from simia.formats import row_tools
+from simia.formats.dialect import RowError, dump_json, read_optional_text, take_carried, take_unknown
+from simia.formats.tagged_calls import holds_tags, make_unreadable_call, read_arguments
+from simia.formats.turn_dialect import RowHead, RowShape, Turn, TurnDialect, find_roles, read_content
 from simia.tool import ToolSpec
 from simia.trajectory import Message, ToolCall
 
@@ -40,6 +40,7 @@ class OpenAIDialect(TurnDialect):
 
     name = "openai"
     shape = SHAPE
+    tools_text, tools_nested = False, True
     says_ids = True
 
     def sniff(self, row: Mapping[str, Any]) -> bool:
@@ -51,23 +52,7 @@ class OpenAIDialect(TurnDialect):
         system = Message(role="system", content=self.value(head.turns[0])).text if head.turns else None
         if head.turns and head.turns[0]["content"] is None:
             system = None
-        return system, tools.read_tools(head.fields.get("tools"))
-
-    def habit(self, head: RowHead) -> HeadHabit:
-        turn = {key: value for key, value in head.turns[0].items() if key != "content"} if head.turns else None
-        text, nested = tools.detect_tool_style(head.fields.get("tools"))
-        return HeadHabit(
-            turn=None if turn == {"role": "system"} else turn,
-            text=True if text and nested is not None else None,
-            nested=False if nested is False else None,
-        )
-
-    def write_head(self, system: str | None, specs: list[ToolSpec], habit: HeadHabit) -> RowHead:
-        turns = [] if system is None else [{"role": "system", **(habit.turn or {}), "content": system}]
-        fields: dict[str, Any] = {}
-        if specs:
-            fields["tools"] = tools.write_tools(specs, text=habit.text is True, nested=habit.nested is not False)
-        return RowHead(turns, fields)
+        return system, row_tools.read_tools(head.fields.get("tools"))
 
     def read_group(self, turns: list[Turn]) -> list[Message]:
         turn = turns[0]

@@ -22,7 +22,7 @@ from pydantic import ValidationError
 
 from simia.authoring.pack_draft import copy_driver, draft_pack, refuse_existing, write_pack_files
 from simia.errors import UserError
-from simia.formats.action_text import make_tool, text_schema
+from simia.formats.action_dialect import make_tool, text_schema
 from simia.formats.officebench import APPS, SWITCH, TOOLS
 from simia.task import Task
 from simia.tool import ToolSpec

@@ -20,11 +20,11 @@ from mcp import MCPError
 from mcp.server import Server, ServerRequestContext
 from mcp.server.stdio import stdio_server
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+from starlette.responses import Response
 
 from simia.envs.environment import Environment
 from simia.errors import UserError
-from simia.serve.deadlines import Deadlines
-from simia.serve.loopback import Asgi, QuietServer, Receive, Scope, Send, listen, until_signal
+from simia.serve.http_server import Asgi, Deadlines, Receive, Scope, Send, listen, run_until_signal, serve_until_signal
 from simia.serve.served_episode import ServedEpisode, TrajectoryFile
 from simia.task import Task
 from simia.version import __version__
@@ -192,20 +192,16 @@ def make_mcp_server(service: Service) -> Server[Any]:
 
 
 async def over_stdio(service: Service) -> bool:
-    """Serve the one client at the other end of stdin until it goes, or a signal comes. Whether it was a signal: a thread still
-    reads stdin then, which nothing but the end of the process ends."""
+    """Serve the one client at the other end of stdin until it leaves or a signal comes. Return whether it was a signal: a thread still
+    reads stdin then, and only the end of the process ends it."""
     server = make_mcp_server(service)
 
     async def serve() -> None:
         async with stdio_server() as (read, write):
             await server.run(read, write, server.create_initialization_options())
 
-    with until_signal() as stop:
-        serving = asyncio.ensure_future(serve())
-        waiting = asyncio.ensure_future(stop.wait())
-        await asyncio.wait({serving, waiting}, return_when=asyncio.FIRST_COMPLETED)
+    async with run_until_signal(serve()) as serving:
         interrupted = not serving.done()
-        waiting.cancel()
         await service.close()
     if not interrupted:
         serving.result()
@@ -213,25 +209,17 @@ async def over_stdio(service: Service) -> bool:
 
 
 async def over_http(service: Service, port: int, *, idle: float, say: Callable[[str], None]) -> None:
-    """Serve any number of clients at http://127.0.0.1:PORT/mcp until a signal comes. A session of which nothing was heard for
-    `idle` seconds has ended. Raises `UserError` for a port that is taken."""
+    """Serve any number of clients at http://127.0.0.1:PORT/mcp until a signal comes. A session ends after `idle` seconds without a
+    request or an open stream. Raises `UserError` for a port that is taken."""
     listening = listen("127.0.0.1", port)
-    app = make_mcp_server(service).streamable_http_app(session_idle_timeout=idle)
-    doorman = SessionWatcher(app, service, idle)
-    server = QuietServer(Deadlines().config(doorman, ws="none"))
-    with until_signal() as stop:
-        serving = asyncio.ensure_future(server.serve([listening]))
-        waiting = asyncio.ensure_future(stop.wait())
-        say(f"serving at http://127.0.0.1:{listening.getsockname()[1]}/mcp; Ctrl-C ends")
-        await asyncio.wait({serving, waiting}, return_when=asyncio.FIRST_COMPLETED)
-        waiting.cancel()
-        await doorman.close()
-        server.should_exit = True
-        await serving
+    address = f"http://127.0.0.1:{listening.getsockname()[1]}/mcp"
+    watcher = SessionWatcher(make_mcp_server(service).streamable_http_app(session_idle_timeout=idle), service, idle)
+    config = Deadlines().config(watcher, ws="none")
+    await serve_until_signal(config, listening, lambda: say(f"serving at {address}; Ctrl-C ends"), watcher.close)
 
 
 class SessionWatcher:
-    """ASGI: sees sessions end. A client says goodbye (DELETE), or nothing is heard of it any more: no request, no open stream."""
+    """ASGI middleware: end the episode of a session that its client deletes, or that has neither a request nor an open stream for too long."""
 
     def __init__(self, app: Asgi, service: Service, idle: float) -> None:
         self._app, self._service, self._idle = app, service, idle
@@ -248,7 +236,7 @@ class SessionWatcher:
         headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
         version = headers.get(b"mcp-protocol-version")
         if version is not None and version not in HANDSHAKE_PROTOCOL_VERSIONS:
-            await refuse_without_session(version, send)
+            await refuse_without_session(version, scope, receive, send)
             return
         key = headers.get(b"mcp-session-id", "")
         status = 0
@@ -262,30 +250,24 @@ class SessionWatcher:
         task = asyncio.current_task()
         assert task is not None
         self._serving.add(task)
-        self._come(key)
+        self._present[key] = self._present.get(key, 0) + 1
+        if key in self._timers:
+            self._timers.pop(key).cancel()
         try:
             await self._app(scope, receive, watched)
         except asyncio.CancelledError:
             if not self._closing or not status:
                 raise
-            await send({"type": "http.response.body", "body": b""})  # a stream that we end is whole
+            await send({"type": "http.response.body", "body": b""})  # a stream that the server ends is complete
         finally:
             self._serving.discard(task)
-            self._go(key, goodbye=scope["method"] == "DELETE" and 200 <= status < 300)
-
-    def _come(self, key: str) -> None:
-        self._present[key] = self._present.get(key, 0) + 1
-        if (timer := self._timers.pop(key, None)) is not None:
-            timer.cancel()
-
-    def _go(self, key: str, *, goodbye: bool) -> None:
-        self._present[key] -= 1
-        if not self._present[key]:
-            del self._present[key]
-        if goodbye:
-            self._end(key)
-        elif key not in self._present and key in self._service.seats:
-            self._timers[key] = asyncio.get_running_loop().call_later(self._idle, self._end, key)
+            self._present[key] -= 1
+            if not self._present[key]:
+                del self._present[key]
+            if scope["method"] == "DELETE" and 200 <= status < 300:
+                self._end(key)
+            elif key not in self._present and key in self._service.seats:
+                self._timers[key] = asyncio.get_running_loop().call_later(self._idle, self._end, key)
 
     def _end(self, key: str) -> None:
         self._timers.pop(key, None)
@@ -303,7 +285,7 @@ class SessionWatcher:
             task.cancel()
 
 
-async def refuse_without_session(version: str, send: Send) -> None:
+async def refuse_without_session(version: str, scope: Scope, receive: Receive, send: Send) -> None:
     """To a request of an era without sessions: which versions there are."""
     data = wire.UnsupportedProtocolVersionErrorData(supported=list(HANDSHAKE_PROTOCOL_VERSIONS), requested=version)
     error = wire.ErrorData(
@@ -312,7 +294,6 @@ async def refuse_without_session(version: str, send: Send) -> None:
         data=data.model_dump(mode="json"),
     )
     body = wire.JSONRPCError(jsonrpc="2.0", id=None, error=error)
-    text = body.model_dump_json(by_alias=True, exclude_unset=True).encode()
-    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(text)).encode())]
-    await send({"type": "http.response.start", "status": 400, "headers": headers})
-    await send({"type": "http.response.body", "body": text})
+    await Response(body.model_dump_json(by_alias=True, exclude_unset=True), 400, media_type="application/json")(
+        scope, receive, send
+    )

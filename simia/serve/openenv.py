@@ -20,7 +20,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import uvicorn
 from fastapi import Request  # type: ignore[import-not-found,unused-ignore]
 from openenv.core.env_server import (  # type: ignore[import-not-found,unused-ignore]
     Action,
@@ -36,8 +35,7 @@ from pydantic import BaseModel, Field
 from simia import event_loop
 from simia.config import Config, parse_config
 from simia.envs.text_episode import EnvironmentLease, Keep, TextEpisodes, TextStep, await_on_portal
-from simia.serve.deadlines import Deadlines
-from simia.serve.loopback import Asgi, LoopbackOnly, QuietServer, is_loopback, listen, until_signal
+from simia.serve.http_server import Asgi, Deadlines, LoopbackOnly, is_loopback, listen, serve_until_signal
 from simia.trajectory import Message, ToolCall
 from simia.version import __version__
 
@@ -226,10 +224,6 @@ class OpenEnvSessions:
         made: Asgi = app
         return made
 
-    def config(self, app: Asgi) -> uvicorn.Config:
-        """Settings of a server of `app`, with the deadlines of its connections."""
-        return self.deadlines.config(app)
-
     async def close(self) -> None:
         """Everybody leaves; what had begun is scored and kept, unless its models take longer than there is time."""
         leaving = [await_on_portal(seat.leave()) for seat in list(self.taken)]
@@ -251,17 +245,13 @@ async def answer_mcp(request: Request) -> dict[str, Any]:
 async def serve_openenv_sessions(
     seats: OpenEnvSessions, host: str, port: int, *, kept: Path, say: Callable[[str], None]
 ) -> None:
-    """Serve until a signal comes. `kept`: where what is played goes, which is said. Raises `UserError` for an address that cannot be had."""
+    """Serve until a signal comes. `kept`: the file of trajectories, for the announcement. Raises `UserError` for an address that cannot be bound."""
     listening = listen(host, port)
     app = LoopbackOnly(seats.app()) if is_loopback(host) else seats.app()
-    server = QuietServer(seats.config(app))
-    with until_signal() as stop:
-        serving = asyncio.ensure_future(server.serve([listening]))
-        waiting = asyncio.ensure_future(stop.wait())
-        say(f"serving at http://{host}:{listening.getsockname()[1]}; what is played goes to {kept}; Ctrl-C ends")
-        await asyncio.wait({serving, waiting}, return_when=asyncio.FIRST_COMPLETED)
-        waiting.cancel()
-        server.should_exit = True
-        with contextlib.suppress(asyncio.CancelledError):
-            await serving
+    address = f"http://{host}:{listening.getsockname()[1]}"
+
+    def announce() -> None:
+        say(f"serving at {address}; what is played goes to {kept}; Ctrl-C ends")
+
+    await serve_until_signal(seats.deadlines.config(app), listening, announce)
     await seats.close()  # a second signal ends it at once

@@ -12,7 +12,7 @@ from typing import Any
 
 from simia.envs.environment import Episode
 from simia.errors import Code, UserError
-from simia.formats import calls
+from simia.formats import tagged_calls
 from simia.tool import ToolSpec
 from simia.trajectory import Message
 
@@ -133,7 +133,7 @@ class ChatText:
         if self._thinks is None:  # some templates open the reasoning themselves, so the policy only closes it
             self._thinks = self._render([{"role": "user", "content": "-"}]).rstrip().endswith("<think>")
         text = f"<think>\n{text}" if self._thinks else text
-        return calls.read_message(text, f"call_{turn}", {tool.name: tool.parameters for tool in tools})
+        return tagged_calls.read_message(text, f"call_{turn}", {tool.name: tool.parameters for tool in tools})
 
     def _check(self, opening: str, tools: Iterable[str]) -> None:
         """Raises `UserError` where calls would be asked for, or written, in another form than the one that is read, or not at all."""

@@ -1,13 +1,21 @@
-"""Interpreters beside simia's own: each trainer, and each world that needs packages, in a virtual environment of its own.
+"""Virtual environments of their own for trainers and for packs that need packages.
 
 Trainers exclude one another (LLaMA-Factory wants transformers <= 5.6.0, verl and vLLM newer ones) and are heavy, so none is a
 dependency of simia. A recipe is a list of pip steps; its hash names the environment, so a changed pin makes a new one.
-`python -m simia.venvs llamafactory` builds it where it is not there yet and prints the path of its interpreter.
+`python -m simia.venvs llamafactory` builds it if it does not exist and prints the path of its interpreter.
 """
 
-from simia.venvs.build import Say, ensure_environment, ensure_packages, lock_file
+from simia.venvs.build import (
+    FOR_PACKS,
+    RECIPES,
+    Recipe,
+    Say,
+    ensure_environment,
+    ensure_packages,
+    lock_file,
+    normalize_name,
+)
 from simia.venvs.import_path import list_distributions, make_python_path
-from simia.venvs.requirements import FOR_PACKS, RECIPES, Recipe, normalize_name
 
 __all__ = [
     "FOR_PACKS",

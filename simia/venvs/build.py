@@ -1,50 +1,99 @@
-"""Build a recipe's virtual environment in the cache, once.
+"""Build the virtual environments of trainers and packs in the cache, once each.
 
-It is built under a temporary name and renamed when its probe has passed: a killed build never counts.
+recipes.yaml lists how each is installed. An environment's folder is named by a hash of its recipe, the interpreter and the machine.
+It is built under a temporary name and renamed when its probe has passed, so an interrupted build is never used.
 """
 
 from __future__ import annotations
 
 import fcntl
+import hashlib
+import json
 import os
+import platform
 import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
+
+import yaml
 
 from simia.errors import UserError
 from simia.search_path import cache_root
-from simia.venvs.requirements import RECIPES, Recipe
 
 Say = Callable[[str], None]
 MADE = re.compile(r"[a-z][a-z0-9_]*-[0-9a-f]{12}")
 
 
-def ensure_environment(name: str, say: Say = lambda line: None) -> Path:
-    """The interpreter of that trainer's environment, which is built when it is not there yet.
+@dataclass(frozen=True)
+class Recipe:
+    """How an environment is installed. `steps`: pip's arguments; `stubs`: empty modules; `probe`: code that must run; `without`:
+    packages that are uninstalled at the end."""
 
-    A name that `ensure_packages` gave is found where it was built on this machine; to build it again is for who knows the
-    packages. Raises `UserError` with one line that names the log when it cannot be built.
+    name: str
+    size: str
+    steps: tuple[tuple[str, ...], ...]
+    stubs: tuple[str, ...]
+    probe: str
+    without: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> str:
+        """Name, and hash of the recipe and the interpreter."""
+        recipe = {name: value for name, value in asdict(self).items() if name != "without" or value}
+        facts = {**recipe, "python": platform.python_version_tuple()[:2], "machine": platform.machine()}
+        return f"{self.name}-{hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:12]}"
+
+
+RECIPES: dict[str, Recipe] = {
+    name: Recipe(
+        name,
+        row["size"],
+        tuple(tuple(step.split()) for step in row["steps"]),
+        tuple(row.get("stubs", ())),
+        row["probe"],
+        tuple(row.get("without", ())),
+    )
+    for name, row in yaml.safe_load(Path(__file__).with_name("recipes.yaml").read_text("utf-8")).items()
+}
+FOR_PACKS = ("tau2", "office", "mcp", "adapters")
+"""Environments that a pack may name. Those of trainers and model servers are large, and built only when a user asks for them."""
+
+
+def normalize_name(name: str) -> str:
+    """Return a distribution's name in the form that package indexes compare."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def ensure_environment(name: str, say: Say = lambda line: None) -> Path:
+    """Return the interpreter of an environment, which is built if it does not exist.
+
+    Args:
+        name: A recipe, or the folder of an environment that `ensure_packages` built on this machine.
+        say: Reports the progress of a build.
+
+    Raises:
+        UserError: The name is unknown, or the build failed; the message names the log.
     """
-    recipe = RECIPES.get(name)
-    if recipe is not None:
-        return ensure_recipe(recipe, say)
-    if MADE.fullmatch(name):
-        python = cache_root() / "envs" / name / "bin" / "python"
-        if python.exists():
-            return python
+    if name in RECIPES:
+        return ensure_recipe(RECIPES[name], say)
+    if not MADE.fullmatch(name):
+        raise UserError(f"no environment named {name!r}; there are: {', '.join(sorted(RECIPES))}")
+    python = cache_root() / "envs" / name / "bin" / "python"
+    if not python.exists():
         raise UserError(f"the environment {name} is not built on this machine: import its pack again, which builds it")
-    raise UserError(f"no environment named {name!r}; there are: {', '.join(sorted(RECIPES))}")
+    return python
 
 
 def ensure_packages(name: str, *, pip: Sequence[str], probe: str = "", say: Say = lambda line: None) -> Path:
-    """The interpreter of an environment with these packages (pip's requirements), built when it is not there yet.
+    """Return the interpreter of an environment with these packages (pip's requirements), which is built if it does not exist.
 
-    It is for what a user names, as an importer does; only wheels are installed. The folder, `NAME-<hash of the request>`, is
-    what a pack writes as its `python`. Raises `UserError` as `ensure` does.
+    For packages that a user names, as in an import; only wheels are installed. The folder, `NAME-<hash of the request>`, is
+    what a pack writes as its `python`. Raises `UserError` as `ensure_environment` does.
     """
     option = next((word for word in pip if word.startswith("-")), None)
     if option or not pip:
@@ -52,7 +101,7 @@ def ensure_packages(name: str, *, pip: Sequence[str], probe: str = "", say: Say 
     return ensure_recipe(Recipe(name, "as large as its packages", (tuple(sorted(pip)),), (), probe), say)
 
 
-def ensure_recipe(recipe: Recipe, say: Say = lambda line: None) -> Path:
+def ensure_recipe(recipe: Recipe, say: Say) -> Path:
     root = cache_root() / "envs"
     home = root / recipe.key
     if not home.is_dir():
@@ -64,46 +113,38 @@ def ensure_recipe(recipe: Recipe, say: Say = lambda line: None) -> Path:
 
 
 def build_environment(recipe: Recipe, home: Path, say: Say) -> None:
-    """Build under a temporary name, probe, rename. The caller holds the lock, so leftovers here are of killed builds."""
+    """Build under a temporary name, probe, rename. The caller holds the lock, so leftovers are of interrupted builds."""
     log = home.parent / f"{recipe.key}.log"
     say(f"building the {recipe.name} environment ({recipe.size}); log: {log}")
     for leftover in home.parent.glob(f".{recipe.key}.*"):
         shutil.rmtree(leftover)
     draft = home.parent / f".{recipe.key}.{os.getpid()}"
-    python = draft / "bin" / "python"
-    # What a user names is code of others: to build it, or to start its interpreter, would run it outside of the sandbox.
-    wheels = () if recipe.name in RECIPES else ("--only-binary", ":all:")
+    interpreter = [str(draft / "bin" / "python"), "-P"]
+    # What a user names is foreign code: to build it, or to start its interpreter, would run it outside of the sandbox.
+    wheels = [] if recipe.name in RECIPES else ["--only-binary", ":all:"]
+    quiet = "--disable-pip-version-check"
     with log.open("wb") as out:
         run_step(recipe, [sys.executable, "-P", "-m", "venv", str(draft)], log, out.fileno())
         for pins in recipe.steps:
             say(f"  pip install {' '.join(pins)}")
-            pip = [
-                str(python),
-                "-P",
-                "-m",
-                "pip",
-                "install",
-                "--disable-pip-version-check",
-                "--no-input",
-                *wheels,
-                *pins,
-            ]
-            run_step(recipe, pip, log, out.fileno())
+            run_step(
+                recipe, [*interpreter, "-m", "pip", "install", quiet, "--no-input", *wheels, *pins], log, out.fileno()
+            )
         if recipe.without:
-            pip = [str(python), "-P", "-m", "pip", "uninstall", "--disable-pip-version-check", "-y", *recipe.without]
-            run_step(recipe, pip, log, out.fileno())
+            run_step(recipe, [*interpreter, "-m", "pip", "uninstall", quiet, "-y", *recipe.without], log, out.fileno())
         packages = next(draft.glob("lib/python*/site-packages"))
         for stub in recipe.stubs:
             (packages / f"{stub}.py").write_text('"""Empty on purpose: imported, never used."""\n')
         if recipe.probe:
-            run_step(recipe, [str(python), "-P", "-c", recipe.probe], log, out.fileno())
+            run_step(recipe, [*interpreter, "-c", recipe.probe], log, out.fileno())
     relocate_scripts(draft / "bin", draft, home)
     draft.rename(home)
     say(f"built {home}")
 
 
 def run_step(recipe: Recipe, command: list[str], log: Path, out: int) -> None:
-    """Run one command into the log. Commands have -P: nothing is imported from the current folder. The environment of simia's own interpreter must not leak into the trainer's."""
+    """Run one command into the log. Commands have -P: nothing is imported from the current folder. Variables of simia's own
+    interpreter must not reach the environment's."""
     env = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")}
     os.write(out, f"$ {' '.join(command)}\n".encode())
     code = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=env, check=False).returncode
@@ -113,7 +154,7 @@ def run_step(recipe: Recipe, command: list[str], log: Path, out: int) -> None:
 
 
 def relocate_scripts(scripts: Path, old: Path, new: Path) -> None:
-    """Console scripts carry the absolute path of their interpreter: let them name the final one."""
+    """Replace the interpreter's absolute path in console scripts by the final one."""
     for script in scripts.iterdir():
         if script.is_symlink() or not script.is_file():
             continue
@@ -124,7 +165,7 @@ def relocate_scripts(scripts: Path, old: Path, new: Path) -> None:
 
 @contextmanager
 def lock_file(path: Path) -> Iterator[None]:
-    """One builder at a time on this machine; the kernel lets go of the lock when a builder is killed."""
+    """Hold an exclusive lock on this machine; the kernel releases the lock of a killed process."""
     with path.open("w") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield

@@ -13,12 +13,9 @@ from pathlib import Path
 
 from simia.errors import UserError
 from simia.search_path import cache_root
-from simia.venvs.build import Say, lock_file
-from simia.venvs.requirements import normalize_name
+from simia.venvs.build import Say, lock_file, normalize_name
 
-LIST = (
-    "import importlib.metadata as m, json; print(json.dumps({d.name: d.version for d in m.distributions() if d.name}))"
-)
+LIST = "import json; from importlib.metadata import distributions; print(json.dumps({d.name: d.version for d in distributions() if d.name}))"
 
 
 def make_python_path(python: Path, say: Say = lambda line: None) -> str:

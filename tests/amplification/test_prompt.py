@@ -10,7 +10,7 @@ import pytest
 from simia.amplification.fresh_values import choose_fresh_values, render_fresh_values
 from simia.amplification.prompt import PromptRenderer, PromptSettings, render_exemplar
 from simia.errors import UserError
-from simia.formats.reply.parse import parse_reply
+from simia.formats.reply.reply_parser import parse_reply
 from simia.pack import Pack
 
 PACKS = ("customer_service", "office")

@@ -29,7 +29,7 @@ from simia.exporting.selection import (
     parse_shares,
     set_system,
 )
-from simia.formats.base import RowError
+from simia.formats.dialect import RowError
 from simia.pack import Pack
 from simia.search_path import data_root
 from simia.trajectory import Message, ToolCall, Trajectory

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from simia import formats
 from simia.errors import Code
 from simia.formats.agentinstruct import FINISHED, RECORDED, STYLES
-from simia.formats.base import MEMO, RowError
+from simia.formats.dialect import MEMO, RowError
 from simia.formats.llamafactory import UntrainableError
 from simia.quality.check import Checks, check_trajectory
 from simia.trajectory import Message, ToolCall, Trajectory

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from simia import formats
 from simia.errors import Code
-from simia.formats.base import MEMO, RowError
+from simia.formats.dialect import MEMO, RowError
 from simia.formats.llamafactory import UntrainableError
 from simia.formats.officebench import APPS, NOTHING, OFFICE, SWITCH, TOOLS
 from simia.quality.check import Checks, check_trajectory

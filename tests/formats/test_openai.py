@@ -8,7 +8,7 @@ import pytest
 
 from simia import formats
 from simia.formats import RowError
-from simia.formats.base import MEMO
+from simia.formats.dialect import MEMO
 from simia.trajectory import Trajectory
 
 OPENAI = formats.get("openai")

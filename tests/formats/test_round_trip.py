@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from simia import formats
-from simia.formats.base import MEMO, Code, RowError
+from simia.formats.dialect import MEMO, Code, RowError
 from simia.pack import Pack
 from simia.trajectory import Message, ToolCall, Trajectory
 from tests.formats.strategies import JSON, OBJECTS, ROWS, TEXT

@@ -13,7 +13,7 @@ from simia import formats
 from simia.amplification.prompt import Form, render_exemplar
 from simia.errors import Code, Issue, UserError
 from simia.formats.agentinstruct import STYLES
-from simia.formats.reply.parse import parse_reply
+from simia.formats.reply.reply_parser import parse_reply
 from simia.pack import Pack
 from simia.quality import suites
 from simia.quality.check import Checks, check_trajectory

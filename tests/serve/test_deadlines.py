@@ -11,8 +11,7 @@ import pytest
 
 pytest.importorskip("uvicorn")
 
-from simia.serve.deadlines import MOST_BODY, DeadlineMiddleware, Deadlines
-from simia.serve.loopback import QuietServer, listen
+from simia.serve.http_server import MOST_BODY, DeadlineMiddleware, Deadlines, QuietServer, listen
 
 HANGS = 240.0  # seconds after which a test gives up: without deadlines these connections stay for ever
 SHORT = Deadlines(headers=0.3, body=0.3, first=0.3, idle=0.3)

@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("uvicorn")
 
 from simia.errors import UserError
-from simia.serve.loopback import LoopbackOnly, is_admitted, is_loopback, listen
+from simia.serve.http_server import LoopbackOnly, is_admitted, is_loopback, listen
 
 
 @pytest.mark.parametrize(

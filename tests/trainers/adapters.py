@@ -13,7 +13,7 @@ from openenv.core import GenericEnvClient
 import simia.trainers.gymnasium
 import simia.trainers.skyrl
 from simia.envs.text_episode import share_environment
-from simia.serve.loopback import listen
+from simia.serve.http_server import listen
 from simia.serve.openenv import OpenEnvSessions
 from tests.trainers.conformance import rows_as_text
 
@@ -80,7 +80,7 @@ class Net:
         self.lease, self.kept = share_environment(stage), list[Any]()
         self.socket = listen("127.0.0.1", 0)
         self.seats = OpenEnvSessions(self.lease, self.keep, **settings)
-        self.server = uvicorn.Server(self.seats.config(self.seats.app()))
+        self.server = uvicorn.Server(self.seats.deadlines.config(self.seats.app()))
         self.thread = threading.Thread(target=self.server.run, args=([self.socket],), daemon=True)
         self.thread.start()
         self.url = f"http://127.0.0.1:{self.socket.getsockname()[1]}"

@@ -34,7 +34,7 @@ import simia.trainers.skyrl
 from simia.envs import text_episode
 from simia.envs.play.baseline_agents import NOTHING
 from simia.errors import UserError
-from simia.serve.deadlines import Deadlines
+from simia.serve.http_server import Deadlines
 from tests.trainers.adapters import Gym, Net, Sky
 from tests.trainers.conformance import cases, check
 

@@ -27,7 +27,7 @@ from simia.envs.opening import open_environment
 from simia.envs.play.baseline_agents import NOTHING, ReferenceAgent
 from simia.envs.text_episode import messages_to_text
 from simia.envs.users import EpisodeView
-from simia.formats import calls as tagged
+from simia.formats import tagged_calls as tagged
 from simia.formats.hermes import join_system
 from simia.pack import Pack
 from simia.trajectory import Message, write_compact_json

@@ -13,7 +13,7 @@ import pytest
 
 from simia.envs.opening import open_environment
 from simia.errors import UserError
-from simia.formats.calls import read_tagged
+from simia.formats.tagged_calls import read_tagged
 from simia.trainers.trl import rollout_func, task_rows
 from tests.trainers.conftest import Trainer
 

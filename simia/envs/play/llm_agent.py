@@ -19,7 +19,7 @@ from simia.envs.environment import Sample
 from simia.envs.play.agent import AgentFailed
 from simia.envs.users import EpisodeView
 from simia.errors import Code
-from simia.formats import calls as tagged
+from simia.formats import tagged_calls as tagged
 from simia.formats.hermes import join_system
 from simia.llm.engine import Engine
 from simia.llm.types import LLMFault, Reply, Request, make_reply_key

@@ -18,7 +18,7 @@ from simia.config import Config
 from simia.envs.rewards.transcript import Transcript, write_transcript
 from simia.envs.rewards.wording import describe_answer_part
 from simia.errors import Code
-from simia.formats.reply.json_repair import RepairError, load_json, strip_reasoning
+from simia.formats.reply.reply_json import RepairError, load_json, strip_reasoning
 from simia.llm.engine import BudgetReached, Engine
 from simia.llm.types import LLMFault, Reply, Request, make_reply_key
 from simia.pack import Pack

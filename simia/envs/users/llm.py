@@ -13,7 +13,7 @@ from pydantic import Field
 from simia.config import Config
 from simia.envs.users.user import EpisodeView, UserStop
 from simia.errors import Aborted, Code
-from simia.formats import calls
+from simia.formats import tagged_calls
 from simia.llm.engine import BudgetReached, Engine
 from simia.llm.types import LLMFault, Reply, Request, make_reply_key
 from simia.pack import Pack
@@ -72,7 +72,7 @@ class LLMUser:
 
     def _read(self, text: str, view: EpisodeView) -> Message | UserStop | None:
         """Parse a reply. None: it holds no message; reasoning is none, nor a call where the user has no tools."""
-        message = calls.read_message(text, f"user_{self._turn}")
+        message = tagged_calls.read_message(text, f"user_{self._turn}")
         words = (message.content if isinstance(message.content, str) else None) or ""
         if message.calls and view.tools:
             return Message(role="user", calls=message.calls)
@@ -149,16 +149,16 @@ def swap_roles(view: EpisodeView) -> list[dict[str, Any]]:
             results.append(disarm_tags(message.text))
             continue
         if results:
-            heard(calls.join_results(results))
+            heard(tagged_calls.join_results(results))
             results = []
         if message.role == "assistant":
             heard(disarm_tags(message.text))
         else:
             found.append(
-                {"role": "assistant", "content": calls.write_tagged(message.text or None, message.calls) or ""}
+                {"role": "assistant", "content": tagged_calls.write_tagged(message.text or None, message.calls) or ""}
             )
     if results:
-        heard(calls.join_results(results))
+        heard(tagged_calls.join_results(results))
     if not found or found[0]["role"] != "user":
         found.insert(0, {"role": "user", "content": "(The assistant is ready. Begin.)"})
     return found

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from simia.formats.reply.assemble import (
+from simia.formats.reply.json_scanner import Unreadable
+from simia.formats.reply.message_assembly import (
     CALL_ROLES,
     ROLES,
     Reading,
     ReadTurn,
-    Unreadable,
     make_tool_turn,
     read_assistant_turn,
 )
-from simia.formats.reply.json_repair import ReadCall, RepairError, load_json_values, read_call, read_call_text
+from simia.formats.reply.reply_json import ReadCall, load_json_values, read_call, read_call_text
 
 LISTS = ("messages", "conversations", "conversation", "trajectory", "turns", "dialogue")
 CONTENT = ("content", "value", "text")
@@ -31,10 +31,7 @@ class UnknownRole(Unreadable):
 
 def read_json_reply(text: str) -> Reading:
     """Read a reply in JSON. Raises `Unreadable`."""
-    try:
-        found, repairs = load_json_values(text)
-    except RepairError as error:
-        raise Unreadable(error.detail) from None
+    found, repairs = load_json_values(text)
     reading = Reading(repairs=dict.fromkeys(repairs))
     rows = find_messages(found[0]) if len(found) == 1 else found
     if rows is None or (len(found) > 1 and not all(isinstance(row, dict) and read_role(row) for row in rows)):
@@ -46,8 +43,6 @@ def read_json_reply(text: str) -> Reading:
             raise UnknownRole(f"messages[{at}]: {error}") from None
         except Unreadable as error:
             raise Unreadable(f"messages[{at}]: {error}") from None
-        except RepairError as error:
-            raise Unreadable(f"messages[{at}]: {error.detail}") from None
     return reading
 
 

@@ -8,24 +8,26 @@ from __future__ import annotations
 
 import re
 
-from simia.formats.reply.assemble import (
+from simia.formats.reply.json_scanner import Unreadable
+from simia.formats.reply.message_assembly import (
+    CALL_ROLES,
+    ROLES,
     Reading,
     ReadTurn,
-    Unreadable,
     read_assistant_turn,
     read_result_turn,
     trim_blank_lines,
 )
-from simia.formats.reply.json_repair import RepairError, read_call_text
+from simia.formats.reply.reply_json import RepairError, read_call_text
 
-USER = ("user", "human")
-ASSISTANT = ("assistant", "gpt", "ai", "agent", "model")
-CALL = ("function call", "function_call", "tool call", "tool_call")
-RESULT = (
-    *("observation", "tool", "tool result", "tool response", "tool_response", "tool_result"),
-    *("function response", "function result", "function_response", "environment"),
-)
-KINDS = {name: kind for kind, names in (("u", USER), ("a", ASSISTANT), ("c", CALL), ("t", RESULT)) for name in names}
+# "Function" and "System" at the start of a line are words of a text.
+NAMES = {**ROLES, **dict.fromkeys(CALL_ROLES, "call")}
+KINDS = {
+    spelling: kind
+    for name, kind in NAMES.items()
+    if kind != "system" and name != "function"
+    for spelling in (name, name.replace("_", " "))
+}
 WORDS = "|".join(sorted(map(re.escape, KINDS), key=len, reverse=True))
 ROLE_IN_JSON = re.compile(r'\{\s*"(?:role|from)"\s*:')
 LINE = re.compile(
@@ -47,7 +49,7 @@ def read_plain_reply(text: str) -> Reading | None:
             raise Unreadable(f"line {number} may be a turn or content: {head[0].strip()[:60]!r}")
     if ROLE_IN_JSON.search(text):
         raise Unreadable("turns in words and turns in JSON stand side by side")
-    if len({KINDS[head["word"].lower()] for head in heads} & {"u", "a"}) < 2:
+    if len({KINDS[head["word"].lower()] for head in heads} & {"user", "assistant"}) < 2:
         return None
     reading = Reading(repairs={"plain_roles": None})
     ends = [head.start() for head in heads[1:]] + [len(text)]
@@ -64,16 +66,16 @@ def describe_style(head: re.Match[str]) -> tuple[str, str, str]:
 
 
 def read_plain_turn(kind: str, body: str, reading: Reading) -> ReadTurn:
-    if kind == "u":
+    if kind == "user":
         return ReadTurn("user", body)
-    if kind == "a":
+    if kind == "assistant":
         return read_assistant_turn(body, reading)
-    if kind == "t":
+    if kind == "tool":
         return read_result_turn(body, reading)
     try:
         read, repairs = read_call_text(body)
     except RepairError as error:
-        raise Unreadable(f"a call cannot be read: {error.detail}") from None
+        raise Unreadable(f"a call cannot be read: {error}") from None
     if "trailing_text" in repairs:
         raise Unreadable("text after a call")
     reading.repairs.update(dict.fromkeys(repairs))

@@ -12,11 +12,11 @@ import textwrap
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from simia.formats.reply.assemble import (
+from simia.formats.reply.json_scanner import Unreadable
+from simia.formats.reply.message_assembly import (
     ROLES,
     Reading,
     ReadTurn,
-    Unreadable,
     read_assistant_turn,
     read_result_turn,
     trim_blank_lines,

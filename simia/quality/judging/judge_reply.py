@@ -15,9 +15,9 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from simia.errors import Code, Issue
-from simia.formats.reply.assemble import Unreadable
-from simia.formats.reply.json_repair import RepairError, load_json
-from simia.formats.reply.parse import REFUSAL, strip_own_reasoning
+from simia.formats.reply.json_scanner import Unreadable
+from simia.formats.reply.reply_json import RepairError, load_json
+from simia.formats.reply.reply_parser import REFUSAL, strip_own_reasoning
 from simia.llm.types import Reply
 
 TRUE = frozenset({"true", "yes", "pass", "passed", "passes"})
@@ -73,7 +73,7 @@ def read_verdict(reply: Reply, names: Sequence[str], *, key: str | None = None) 
     try:
         points = unwrap_points(extract_value(strip_own_reasoning(text, [])), names)
         dimensions = {name: read_decision(points.get(name)) for name in names}
-    except (RepairError, Unreadable) as why:
+    except Unreadable as why:
         declined = "{" not in text and REFUSAL.search(text[:300])
         return make_error(names, Code.REFUSAL if declined else Code.UNPARSABLE, str(why), key=key)
     rationale = {name: said for name in names if (said := read_rationale(points.get(name)))}

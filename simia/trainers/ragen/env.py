@@ -24,7 +24,7 @@ from simia import event_loop
 from simia.envs.environment import Episode
 from simia.envs.text_episode import messages_to_text, share_environment
 from simia.errors import Aborted, Code, UserError
-from simia.formats.calls import read_message
+from simia.formats.tagged_calls import read_message
 from simia.reward import Reward
 from simia.statistics import SUCCESS
 from simia.task import Task

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from simia import search_path
 from simia.amplification.prompt import render_exemplar
 from simia.formats.reply.continuation import LEAST_LETTERS, build_continuation, can_continue, join_replies, splice
-from simia.formats.reply.parse import ParsedReply, parse_reply
+from simia.formats.reply.reply_parser import ParsedReply, parse_reply
 from simia.llm.types import Reply, Request
 from simia.pack import Pack
 from simia.trajectory import Message, ToolCall, Trajectory, Usage

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simia.formats.reply.json_repair import (
+from simia.formats.reply.reply_json import (
     ReadCall,
     RepairError,
     extract_letters,

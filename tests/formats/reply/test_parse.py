@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simia.errors import Code
-from simia.formats.reply.parse import ParsedReply, parse_reply
+from simia.formats.reply.reply_parser import ParsedReply, parse_reply
 from simia.pack import Pack
 from simia.trajectory import Message, ToolCall
 

@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 
 from simia.envs.worlds.simulated.settings import SimulatedSettings
-from simia.formats.reply.json_repair import RepairError, load_json, strip_reasoning
+from simia.formats.reply.reply_json import RepairError, load_json, strip_reasoning
 from simia.pack import Pack
 from simia.prompt_quoting import escape_unprintable
 from simia.prompts import load_template

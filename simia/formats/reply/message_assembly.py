@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any
 
 from simia.errors import Code, Issue
-from simia.formats.reply.json_repair import ReadCall, RepairError, load_json, read_bare_calls
-from simia.trajectory import Message, Role, ToolCall, write_compact_json
+from simia.formats.reply.json_scanner import Unreadable
+from simia.formats.reply.reply_json import ReadCall, RepairError, load_json, read_bare_calls
+from simia.trajectory import Role, write_compact_json
 
 ROLES: dict[str, Role] = {
     **dict.fromkeys(("user", "human"), "user"),
@@ -28,10 +30,6 @@ OPEN_THOUGHT = re.compile(r"<(?:think|thinking|reasoning)>(.*?)(?=<tool_call\b)"
 ANY_THOUGHT = re.compile(r"<(?:think|thinking|reasoning)>", re.I)
 CALL = re.compile(r"<(tool_call|function_call)\b([^<>]*)>(.*?)(</\1\s*>|(?=<\1\b)|\Z)", re.S | re.I)
 NAME = re.compile(r"""\bname\s*=\s*["']?([\w.-]+)""")
-
-
-class Unreadable(ValueError):  # noqa: N818 - a finding on the reply, not a fault of the program
-    """The reply has no single reading; the message says why."""
 
 
 @dataclass(slots=True)
@@ -93,7 +91,7 @@ def read_tagged_calls(found: re.Match[str], reading: Reading) -> list[ReadCall]:
     try:
         read, repairs = read_bare_calls(found[3], name[1] if name else None)
     except RepairError as error:
-        raise Unreadable(f"a call cannot be read: {error.detail}") from None
+        raise Unreadable(f"a call cannot be read: {error}") from None
     if not found[4]:
         if "trailing_text" in repairs:
             raise Unreadable("text after a call whose tag is not closed")
@@ -142,76 +140,77 @@ def is_error(value: Any) -> bool:
     return isinstance(value, dict) and bool(value.get("error"))
 
 
-def assemble_messages(reading: Reading) -> tuple[list[Message], list[Issue]]:
-    """Build messages with call ids `call_1`, `call_2`, …; each result gets the id of the call that it answers, if any."""
-    messages: list[Message] = []
+def assemble_messages(reading: Reading) -> tuple[list[dict[str, Any]], list[Issue]]:
+    """Build the rows of messages, with call ids `call_1`, `call_2`, …; a result gets the id of the call that it answers, if any."""
+    rows: list[dict[str, Any]] = []
     issues: list[Issue] = []
-    turns, number, at = reading.turns, 0, 0
+    number = 0
     given: dict[str, str] = {}
-    while at < len(turns):
-        turn = turns[at]
-        if turn.role == "tool":
-            end = at
-            while end < len(turns) and turns[end].role == "tool":
-                end += 1
-            asked = messages[-1].calls if messages and messages[-1].role == "assistant" else []
-            messages += pair_results(turns[at:end], asked, given, reading)
-            at = end
+    for role, turns in groupby(reading.turns, key=lambda turn: turn.role):
+        if role == "tool":
+            asked = rows[-1].get("calls", []) if rows else []
+            rows += pair_results(list(turns), asked, given, reading)
             continue
-        at += 1
-        if turn.role == "system" and not messages:
-            reading.repairs["dropped_system_turn"] = None
-            continue
-        made = []
-        for read in turn.calls:
-            number += 1
-            made.append(ToolCall(id=f"call_{number}", name=read.name, arguments=read.arguments, raw=read.raw))
-            if read.id:
-                given[read.id] = made[-1].id
-        if made and not turn.text and messages and messages[-1].role == "assistant":
-            # One turn written as two (text, then its calls), or parallel calls written one by one.
-            before = messages[-1]
-            before.calls += made
-            before.reasoning = "\n".join(filter(None, (before.reasoning, turn.reasoning))) or None
-            reading.repairs["merged_turns"] = None
-        else:
-            messages.append(Message(role=turn.role, content=turn.text, reasoning=turn.reasoning, calls=made))
-    for i, message in enumerate(messages):
-        for j, call in enumerate(message.calls):
-            if call.raw is not None:
+        for turn in turns:
+            if role == "system" and not rows:
+                reading.repairs["dropped_system_turn"] = None
+                continue
+            calls = []
+            for read in turn.calls:
+                number += 1
+                calls.append(make_row(id=f"call_{number}", name=read.name, arguments=read.arguments, raw=read.raw))
+                if read.id:
+                    given[read.id] = f"call_{number}"
+            if calls and not turn.text and rows and rows[-1]["role"] == "assistant":
+                # One turn written as two (text, then its calls), or parallel calls written one by one.
+                before = rows[-1]
+                before["calls"] = before.get("calls", []) + calls
+                if thoughts := [thought for thought in (before.get("reasoning"), turn.reasoning) if thought]:
+                    before["reasoning"] = "\n".join(thoughts)
+                reading.repairs["merged_turns"] = None
+            else:
+                rows.append(make_row(role=role, content=turn.text, reasoning=turn.reasoning, calls=calls or None))
+    for i, row in enumerate(rows):
+        for j, call in enumerate(row.get("calls", [])):
+            if "raw" in call:
                 where = f"messages[{i}].calls[{j}]"
-                issues.append(Issue(code=Code.UNPARSABLE_ARGUMENTS, where=where, detail=call.raw[:120]))
-    return messages, issues
+                issues.append(Issue(code=Code.UNPARSABLE_ARGUMENTS, where=where, detail=call["raw"][:120]))
+    return rows, issues
+
+
+def make_row(**fields: Any) -> dict[str, Any]:
+    """Make a row as it is stored: fields without a value are left out."""
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def pair_results(
-    turns: list[ReadTurn], asked: list[ToolCall], given: dict[str, str], reading: Reading
-) -> list[Message]:
+    turns: list[ReadTurn], asked: list[dict[str, Any]], given: dict[str, str], reading: Reading
+) -> list[dict[str, Any]]:
     """Pair results, in the order written, with calls: by id or name if given, else with the next open call."""
     if len(turns) == 1 and len(asked) > 1:
         turns = split_results(turns[0], len(asked), reading)
-    waiting = {call.id: call for call in asked}
-    ours = set(waiting)
-    messages = []
+    waiting = {call["id"]: call["name"] for call in asked}
+    named = bool(waiting.keys() & set(given.values()))
+    rows = []
     for turn in turns:
-        call = None
-        if turn.answers is not None and (turn.answers in given or ours & set(given.values())):
-            call = waiting.pop(given.get(turn.answers, ""), None)  # a name that no call has answers none
+        call_id = None
+        if turn.answers is not None and (turn.answers in given or named):
+            call_id = given.get(turn.answers)  # an id that no call has answers none
         elif turn.name is not None:
-            match = next((c for c in waiting.values() if c.name == turn.name), None)
-            call = waiting.pop(match.id) if match else None
-        elif waiting:
-            call = waiting.pop(next(iter(waiting)))
-        messages.append(
-            Message(
+            call_id = next((key for key, name in waiting.items() if name == turn.name), None)
+        else:
+            call_id = next(iter(waiting), None)
+        name = waiting.pop(call_id, None) if call_id else None
+        rows.append(
+            make_row(
                 role="tool",
                 content=turn.text,
-                call_id=call.id if call else None,
-                name=call.name if call else turn.name,
+                call_id=None if name is None else call_id,
+                name=turn.name if name is None else name,
                 error=Code.TOOL_ERROR if turn.failed else None,
             )
         )
-    return messages
+    return rows
 
 
 def split_results(turn: ReadTurn, count: int, reading: Reading) -> list[ReadTurn]:

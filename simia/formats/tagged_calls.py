@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
-from simia.formats.base import dump_json, parse_json, take_carried, take_unknown
+from simia.formats.dialect import dump_json, parse_json, take_carried, take_unknown
 from simia.trajectory import Message, ToolCall
 
 THINK = re.compile(r"\A\s*<think>\n?(.*?)\n?</think>(\n{0,2})(.*)\Z", re.DOTALL)
@@ -88,9 +88,8 @@ def read_function(text: str, tools: Schemas) -> ToolCall | None:
     if PARAMETER.sub("", body).strip():
         return ToolCall(id="", name=name, raw=text)
     known = tools.get(name, {}).get("properties", {})
-    arguments = {
-        key.strip(): convert_argument(value, known.get(key.strip(), {})) for key, value in PARAMETER.findall(body)
-    }
+    given = [(key.strip(), value) for key, value in PARAMETER.findall(body)]
+    arguments = {key: convert_argument(value, known.get(key, {})) for key, value in given}
     return ToolCall(id="", name=name, arguments=arguments)
 
 
@@ -170,10 +169,9 @@ def join_think(reasoning: str | None, rest: str | None) -> str | None:
 
 def split_results(text: str) -> list[str] | None:
     """The contents of `<tool_response>` blocks that make up a whole turn; None when they do not."""
-    body = text.strip()
     if not is_results(text):
         return None
-    inner = body.removeprefix("<tool_response>").removesuffix("</tool_response>")
+    inner = text.strip().removeprefix("<tool_response>").removesuffix("</tool_response>")
     return JOINT.split(inner.removeprefix("\n").removesuffix("\n"))
 
 

@@ -3,7 +3,7 @@
 A row is a *head* (what says system text and tools: a leading system turn, row fields, or both), *groups* of turns, and
 fields it does not name. A group is the least run of turns that stands for whole messages: a result run, or text and
 the call beside it. A dialect only says how a head and a group read and how they are written canonically; the frame
-compares, and keeps the original where the canonical form is another one (see `base`).
+compares, and keeps the original where the canonical form is another one (see `simia.formats.dialect`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from simia.errors import Code
-from simia.formats.base import MEMO, RowError, dump_json, is_same_json, read_memory, take_carried, take_unknown
+from simia.formats import row_tools
+from simia.formats.dialect import MEMO, RowError, dump_json, is_same_json, read_memory, take_carried, take_unknown
 from simia.tool import ToolSpec
 from simia.trajectory import Message, Trajectory
 
@@ -59,18 +60,32 @@ class TurnDialect(ABC):
     name: str
     shape: RowShape
     head_fields: tuple[str, ...] = ("tools",)
+    tools_text: bool | None = (
+        None  # canonical style of the field `tools`: JSON text, nested under `function`; None: no such field
+    )
+    tools_nested: bool | None = None
     says_ids: bool = False  # the dialect has ids of calls and names of results
     mark: Mapping[str, Any] = {}  # what the row's memory always holds; read only
 
     @abstractmethod
     def read_head(self, head: RowHead) -> tuple[str | None, list[ToolSpec]]: ...
 
-    @abstractmethod
-    def write_head(self, system: str | None, tools: list[ToolSpec], habit: HeadHabit) -> RowHead: ...
+    def write_head(self, system: str | None, specs: list[ToolSpec], habit: HeadHabit) -> RowHead:
+        turn = {self.shape.role: "system", **(habit.turn or {}), self.shape.text: system}
+        text = self.tools_text if habit.text is None else habit.text
+        nested = self.tools_nested if habit.nested is None else habit.nested
+        fields = {"tools": row_tools.write_tools(specs, text=bool(text), nested=bool(nested))} if specs else {}
+        return RowHead([] if system is None else [turn], fields)
 
-    @abstractmethod
     def habit(self, head: RowHead) -> HeadHabit:
-        """Of a head that could be read."""
+        """Return how a head that could be read differs from the canonical one."""
+        turn = {key: value for key, value in head.turns[0].items() if key != self.shape.text} if head.turns else None
+        text, nested = row_tools.detect_tool_style(head.fields.get("tools"))
+        return HeadHabit(
+            turn=None if turn == {self.shape.role: "system"} else turn,
+            text=None if nested is None or text == self.tools_text else text,
+            nested=None if nested == self.tools_nested else nested,
+        )
 
     def continues(self, before: Turn, turn: Turn) -> bool:
         """Whether a turn belongs to the group of the turn before it."""
@@ -106,17 +121,17 @@ class TurnDialect(ABC):
         extra = take_unknown(row, known)
         memo = dict(self.mark)
         try:
-            system, tools = self.read_head(head)
+            system, specs = self.read_head(head)
             habit = self.habit(head)
             if habit != HeadHabit():
                 memo["habit"] = habit.model_dump(exclude_none=True)
-            if not is_same_json(dump_head(self.write_head(system, tools, habit)), dump_head(head)):
+            if not is_same_json(dump_head(self.write_head(system, specs, habit)), dump_head(head)):
                 memo["head"] = dump_head(head)
             messages = self.read_messages(turns[lead:], lead)
             pair_results(messages)
             if memo:
                 extra[MEMO] = {self.name: memo}
-            return Trajectory(system=system, tools=tools, messages=messages, extra=extra)
+            return Trajectory(system=system, tools=specs, messages=messages, extra=extra)
         except ValidationError as error:
             raise RowError(Code.BAD_ROW, error.errors()[0]["msg"]) from None
 
@@ -168,10 +183,10 @@ class TurnDialect(ABC):
             return None
         try:
             head = RowHead(self.read_turns({self.shape.rows: kept.get("turns")}), kept["fields"])
-            system, tools = self.read_head(head)
+            system, specs = self.read_head(head)
         except RowError:
             return None
-        return head if is_same_json([system, dump_tools(tools)], [t.system, dump_tools(t.tools)]) else None
+        return head if is_same_json([system, dump_tools(specs)], [t.system, dump_tools(t.tools)]) else None
 
     def find_kept_turns(self, messages: list[Message], at: int) -> tuple[list[Turn] | None, int]:
         """(turns, span): the turns as they were read, as long as they still say these messages."""
@@ -282,5 +297,5 @@ def dump_head(head: RowHead) -> dict[str, Any]:
     return {"turns": head.turns, "fields": head.fields}
 
 
-def dump_tools(tools: list[ToolSpec]) -> list[dict[str, Any]]:
-    return [tool.model_dump(exclude={"identifiers"}) for tool in tools]
+def dump_tools(specs: list[ToolSpec]) -> list[dict[str, Any]]:
+    return [spec.model_dump(exclude={"identifiers"}) for spec in specs]

@@ -10,7 +10,7 @@ import json
 from typing import Any
 
 from simia.errors import Code
-from simia.formats.base import RowError, dump_json, parse_json, take_carried, take_unknown
+from simia.formats.dialect import RowError, dump_json, parse_json, take_carried, take_unknown
 from simia.tool import ToolSpec
 
 FIELDS = ("name", "description", "parameters")

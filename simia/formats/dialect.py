@@ -1,6 +1,6 @@
 """What every dialect shares: how rows are refused, which JSON is accepted, and how a foreign row is remembered.
 
-Foreign rows are data, so a bad one is a `Refused` and never an exception out of a reader. JSON goes through the
+Foreign rows are data, so a bad one is a `RefusedRow` and never an exception out of a reader. JSON goes through the
 standard library here and not through orjson, which turns integers of more than 64 bits into floats.
 
 Losslessness rests on one rule. What a dialect has and we do not name stays in the `extra` of its noun. Where our
@@ -85,8 +85,12 @@ def find_fault(value: Any, depth: int = MAX_DEPTH) -> RowError | None:
         below: list[Any] = []
         for node in nodes:
             if isinstance(node, str):
-                if why := find_text_fault(node):
-                    return why
+                if "\0" in node:
+                    return RowError(Code.BAD_ROW, "a text holds a NUL character")
+                if not node.isascii() and SURROGATE.search(node):
+                    return RowError(
+                        Code.BAD_JSON, "a text is not valid Unicode: a lone surrogate, or bytes not in UTF-8"
+                    )
             elif isinstance(node, dict):
                 below += node
                 below += node.values()
@@ -98,14 +102,6 @@ def find_fault(value: Any, depth: int = MAX_DEPTH) -> RowError | None:
         if level > depth:
             return RowError(Code.TOO_LARGE, f"the row nests deeper than {depth} levels")
         nodes = below
-    return None
-
-
-def find_text_fault(text: str) -> RowError | None:
-    if "\0" in text:
-        return RowError(Code.BAD_ROW, "a text holds a NUL character")
-    if not text.isascii() and SURROGATE.search(text):
-        return RowError(Code.BAD_JSON, "a text is not valid Unicode: a lone surrogate, or bytes not in UTF-8")
     return None
 
 

@@ -14,7 +14,8 @@ from typing import Any, NamedTuple, TypeVar
 import json_repair
 import orjson
 
-from simia.formats.reply.tolerant_json import MAX_DEPTH, JSONScanner, RepairError
+from simia.formats.dialect import find_fault
+from simia.formats.reply.json_scanner import MAX_DEPTH, JSONScanner, RepairError
 
 __all__ = ["ReadCall", "RepairError", "load_json", "load_json_values", "read_arguments", "read_call_text"]
 
@@ -102,7 +103,9 @@ def repair_quickly(text: str) -> tuple[Any, list[str]] | None:
         try:
             value = refuse_repeated_keys(orjson.loads(text), text)
             # What is sound as it stands is taken; mended, it keeps the limits of `scan`.
-            return None if repairs and (BIG.search(text) or is_deeper(value, MAX_DEPTH)) else (value, list(repairs))
+            return (
+                None if repairs and (BIG.search(text) or find_fault(value, MAX_DEPTH - 1)) else (value, list(repairs))
+            )
         except RepairError:
             return None
         except orjson.JSONDecodeError as error:
@@ -134,20 +137,6 @@ def repair_quickly(text: str) -> tuple[Any, list[str]] | None:
         else:
             return None
     return None
-
-
-def is_deeper(value: Any, most: int) -> bool:
-    level = [value]
-    for _ in range(most):
-        level = [
-            inner
-            for node in level
-            if isinstance(node, dict | list)
-            for inner in (node.values() if isinstance(node, dict) else node)
-        ]
-        if not level:
-            return False
-    return True
 
 
 def refuse_repeated_keys(value: T, text: str) -> T:

@@ -23,25 +23,25 @@ ITEM = re.compile(r"[\"'{\[\-0-9]|(?:true|false|null|True|False|None)\b")
 PLAIN = {'"': re.compile(r'[^"\\\x00-\x1f]*'), "'": re.compile(r"[^'\\\x00-\x1f]*")}
 # Structure that ended up inside a string: the sign that a quote was taken for text and is not.
 RESIDUE = re.compile(r"""["']\s*[:,]\s*["'{\[0-9]|["']\s*:|[}\]]\s*,\s*["'{]""")
-UNIT = re.compile(r"\\u([0-9a-fA-F]{4})")
-LITERALS = {"true": True, "false": False, "null": None}
-PYTHON_LITERALS = {"True": True, "False": False, "None": None}
+UNITS = re.compile(r"(?:\\u[0-9a-fA-F]{4})+")
+HEX = re.compile(r"[0-9a-fA-F]{2}")
+LITERALS = {"true": True, "false": False, "null": None, "True": True, "False": False, "None": None}
 ESCAPES = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 NEEDLESS = "'$`"
 LARGEST = 2**64
 STRICT = json.JSONDecoder()
 
 
-class RepairError(ValueError):
+class Unreadable(ValueError):  # noqa: N818 - a finding on the reply, not a fault of the program
+    """The text has no single reading; the message says why."""
+
+
+class RepairError(Unreadable):
     """The text cannot be read as JSON without guessing. `final`: no other reader should try either."""
 
     def __init__(self, detail: str, *, final: bool = False) -> None:
         super().__init__(detail)
-        self.detail = detail
         self.final = final
-
-
-HEX = re.compile(r"[0-9a-fA-F]{2}")
 
 
 class JSONScanner:
@@ -83,11 +83,9 @@ class JSONScanner:
         word = WORD.match(self.text, self.at)
         if word and word[0] in LITERALS:
             self.at = word.end()
+            if word[0][0].isupper():
+                self.repairs["python_literal"] = None
             return LITERALS[word[0]]
-        if word and word[0] in PYTHON_LITERALS:
-            self.at = word.end()
-            self.repairs["python_literal"] = None
-            return PYTHON_LITERALS[word[0]]
         missing = self.text[self.at] in ",:}]"
         raise RepairError(f"no value at character {self.at}: {self.text[self.at : self.at + 20]!r}", final=missing)
 
@@ -243,25 +241,17 @@ class JSONScanner:
             raise RepairError("the text is cut off inside a string", final=True)
         if char in ESCAPES:
             return ESCAPES[char], at + 2, "control" if char.isalpha() else "plain"
-        if char == "u" and (unit := read_code_unit(self.text, at)) is not None:
-            if 0xD800 <= unit < 0xDC00:
-                low = read_code_unit(self.text, at + 6)
-                if low is not None and 0xDC00 <= low < 0xE000:
-                    return chr(0x10000 + ((unit - 0xD800) << 10) + (low - 0xDC00)), at + 12, "plain"
-            if 0xD800 <= unit < 0xE000:
+        if units := UNITS.match(self.text, at):
+            decoded: str = json.loads(f'"{units[0]}"')
+            if any("\ud800" <= each <= "\udfff" for each in decoded):
                 raise RepairError("half of a surrogate pair", final=True)
-            return chr(unit), at + 6, "plain"
+            return decoded, units.end(), "plain"
         self.repairs["bad_escape"] = None
         if char in NEEDLESS:
             return char, at + 2, "plain"
-        if char == "x" and quote == "'" and re.match(r"[0-9a-fA-F]{2}", self.text[at + 2 : at + 4]):
-            return chr(int(self.text[at + 2 : at + 4], 16)), at + 4, "plain"
-        if char in "xu" and HEX.match(self.text, at + 2):
+        digits = HEX.match(self.text, at + 2)
+        if char == "x" and quote == "'" and digits:
+            return chr(int(digits[0], 16)), at + 4, "plain"
+        if char in "xu" and digits:
             raise RepairError("half an escape: which character it stands for is not said", final=True)
         return "\\" + char, at + 2, "literal" if char.isalpha() else "plain"
-
-
-def read_code_unit(text: str, at: int) -> int | None:
-    """Return the value of the `\\uXXXX` at that place."""
-    found = UNIT.match(text, at)
-    return int(found[1], 16) if found else None

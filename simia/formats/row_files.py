@@ -13,15 +13,15 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from simia.errors import Code, UserError
-from simia.formats.base import Dialect, RefusedRow, RowError, RowLimits, find_fault
+from simia.formats.dialect import Dialect, RefusedRow, RowError, RowLimits, find_fault
 from simia.trajectory import Trajectory
 
-SAMPLE = 20
+SAMPLE = 50
 SHOWN = 200
 SUFFIXES = (".jsonl", ".json")
 TOKEN = re.compile(r'"(?:[^"\\]++|\\.)*+"|["\[\]{}]', re.DOTALL)
@@ -50,7 +50,7 @@ def read_file(
     """The rows of a file. Without a chosen dialect, the one that most of the first readable rows look like."""
     rows = open_rows(path, limits)
     if chosen is None:
-        first = sample_rows(rows)
+        first = list(islice(rows, SAMPLE))
         chosen = vote_dialect(path, [row.value for row in first if row.error is None], dialects)
         rows = chain(first, rows)
     return convert_rows(path, rows, chosen)
@@ -71,18 +71,6 @@ def convert_rows(path: Path, rows: Iterator[FileRow], dialect: Dialect | None) -
         if trajectory.provenance.source is None and dialect.name != "simia":
             trajectory.provenance.source = f"{path.name}:{row.line}"
         yield trajectory
-
-
-def sample_rows(rows: Iterator[FileRow]) -> list[FileRow]:
-    """Rows from the start, until enough of them are objects."""
-    taken: list[FileRow] = []
-    objects = 0
-    for row in rows:
-        taken.append(row)
-        objects += isinstance(row.value, dict)
-        if objects == SAMPLE:
-            break
-    return taken
 
 
 def vote_dialect(path: Path, values: list[Any], dialects: Sequence[Dialect]) -> Dialect | None:

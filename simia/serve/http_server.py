@@ -1,0 +1,246 @@
+"""HTTP servers of packs: a listening socket, a clean shutdown, deadlines of connections, and refusal of foreign web pages.
+
+Deadlines: uvicorn waits for ever for a request's headers and body, and an ASGI application for a WebSocket's next message. Here each
+of these waits has an end, so a silent or slow client holds no connection and no episode for long. The server's own time, such as a
+step of a slow model, does not count. A WebSocket whose peer has vanished is detected by unanswered pings.
+
+Web pages: a server of the loopback is for programs of this machine. A page in a browser of this machine could send requests to it
+under a host name of its own, so requests that name another host, or come from a page of another host, are refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import signal
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, MutableMapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+import uvicorn
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import PlainTextResponse
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from simia.errors import UserError
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
+MOST_BODY = 4 << 20  # bytes of a request's body
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Open a listening socket. Raises `UserError` for an address that cannot be bound."""
+    listening = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((host, port))
+        listening.listen(2048)  # clients that connect before the server is up wait and are not refused
+    except OSError as error:
+        listening.close()
+        where = f"port {port}" if is_loopback(host) else f"port {port} of {host}"
+        raise UserError(f"{where} cannot be had ({error.strerror}): give another with --port, 0 for any") from None
+    return listening
+
+
+@contextlib.asynccontextmanager
+async def run_until_signal(work: Coroutine[Any, Any, None]) -> AsyncIterator[asyncio.Task[None]]:
+    """Run the work until it ends, or until Ctrl-C or SIGTERM; inside the context further signals are ignored."""
+    stop, loop = asyncio.Event(), asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    working, stopped = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait({working, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        stopped.cancel()
+        yield working
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)
+
+
+class QuietServer(uvicorn.Server):
+    """Leave signals to `run_until_signal`: uvicorn's own handler would raise them again after a clean end."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+async def serve_until_signal(
+    config: uvicorn.Config,
+    listening: socket.socket,
+    announce: Callable[[], None],
+    close: Callable[[], Awaitable[None]] | None = None,
+) -> None:
+    """Serve until a signal comes. `announce` is called when signals are handled, `close` while the server still runs."""
+    server = QuietServer(config)
+
+    async def serve() -> None:
+        announce()
+        await server.serve([listening])
+
+    async with run_until_signal(serve()) as serving:
+        if close is not None:
+            await close()
+        server.should_exit = True
+        with contextlib.suppress(asyncio.CancelledError):
+            await serving
+
+
+def is_loopback(host: str | None) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host or "").is_loopback
+    except ValueError:
+        return False
+
+
+class LoopbackOnly:
+    """ASGI middleware: admit requests that name the loopback as host and, if sent by a page, come from a page of the loopback."""
+
+    def __init__(self, app: Asgi) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] not in ("http", "websocket") or is_admitted(dict(scope["headers"])):
+            await self._app(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await receive()
+            await send({"type": "websocket.close", "code": 1008})  # before it is accepted: the client gets a 403
+        else:
+            await PlainTextResponse("this server is for programs of its own machine", 403)(scope, receive, send)
+
+
+def is_admitted(headers: dict[bytes, bytes]) -> bool:
+    origin = headers.get(b"origin")
+    addresses = [f"//{headers.get(b'host', b'').decode('latin-1')}"]
+    addresses += [] if origin is None else [origin.decode("latin-1")]
+    try:
+        return all(is_loopback(urlsplit(address).hostname) for address in addresses)
+    except ValueError:
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class Deadlines:
+    """Seconds that a client may take. `first` and `idle`: until a WebSocket's first message, and between two."""
+
+    headers: float = 20.0
+    body: float = 30.0
+    first: float = 300.0
+    idle: float = 1_800.0
+    ping: float = 20.0
+
+    def config(self, app: Asgi, **settings: Any) -> uvicorn.Config:
+        """Return the settings of a server that enforces these deadlines."""
+        protocol = type("TimedProtocol", (TimedProtocol,), {"seconds": self.headers})
+        return uvicorn.Config(
+            DeadlineMiddleware(app, self), http=protocol, ws_ping_interval=self.ping, ws_ping_timeout=self.ping,
+            log_level="warning", log_config=None, timeout_graceful_shutdown=1, **settings,
+        )  # fmt: skip
+
+
+class TimedProtocol(H11Protocol):
+    """HTTP/1.1 connection that is closed if the next request's headers are not complete after `seconds`."""
+
+    seconds = 20.0
+    _late: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._watch()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._watch()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._forget()
+        super().connection_lost(exc)
+
+    def _watch(self) -> None:
+        """Start the deadline, or stop it when a request is complete. Bytes that do not complete the headers do not move it."""
+        upgraded = self.transport.get_protocol() is not self
+        if upgraded or (self.cycle is not None and not self.cycle.response_complete):
+            self._forget()
+        elif self._late is None:
+            self._late = self.loop.call_later(self.seconds, self._close)
+
+    def _forget(self) -> None:
+        if self._late is not None:
+            self._late.cancel()
+            self._late = None
+
+    def _close(self) -> None:
+        self._late = None
+        if self.transport.get_protocol() is self and (self.cycle is None or self.cycle.response_complete):
+            self.transport.abort()
+
+
+class DeadlineMiddleware:
+    """ASGI middleware: end a connection whose request body or WebSocket message does not come in time."""
+
+    def __init__(self, app: Asgi, deadlines: Deadlines) -> None:
+        self._app, self._deadlines = app, deadlines
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            await self._http(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await self._websocket(scope, receive, send)
+        else:
+            await self._app(scope, receive, send)
+
+    async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
+        body = bytearray()
+        refusal = None
+        try:
+            async with asyncio.timeout(self._deadlines.body):
+                async for part in Request(scope, receive).stream():
+                    body += part
+                    if len(body) > MOST_BODY:
+                        refusal = 413, "the request's body is too large"
+                        break
+        except TimeoutError:
+            refusal = 408, "the request's body did not come in time"
+        except ClientDisconnect:
+            return
+        if refusal is not None:
+            status, text = refusal
+            await PlainTextResponse(text, status, headers={"connection": "close"})(scope, receive, send)
+            return
+        messages = [{"type": "http.request", "body": bytes(body), "more_body": False}]
+
+        async def replay() -> Any:
+            return messages.pop() if messages else await receive()
+
+        await self._app(scope, replay, send)
+
+    async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
+        limits = self._deadlines
+        connected = spoken = closed = False
+
+        async def timed() -> Any:
+            nonlocal connected, spoken, closed
+            limit = limits.idle if spoken else min(limits.first, limits.idle)
+            try:
+                async with asyncio.timeout(limit if connected else None):
+                    message = await receive()
+            except TimeoutError:
+                reason = f"nothing was heard for {limit:g} s"
+                await send({"type": "websocket.close", "code": 1008, "reason": reason})
+                closed = True
+                return {"type": "websocket.disconnect", "code": 1008, "reason": reason}
+            spoken, connected = connected, True
+            return message
+
+        async def unless_closed(message: Any) -> None:
+            if not closed:
+                await send(message)
+
+        await self._app(scope, timed, unless_closed)
