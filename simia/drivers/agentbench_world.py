@@ -9,6 +9,7 @@ their scripts, in an environment where the system's programs come before those t
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -62,8 +63,7 @@ class Shell(FileTools):
         for name in FOLDERS:
             (self.root / name).mkdir(parents=True, exist_ok=True)
         for name, text in (("passwd", PASSWD), ("group", GROUP)):
-            path = self.root / "etc" / name
-            if not path.exists():
+            if not (path := self.root / "etc" / name).exists():
                 path.write_text(text)
         self.memory.update(cwd=str(self.root), kept="")
         for number, script in enumerate(given.get("init", []), start=1):
@@ -145,11 +145,9 @@ class Shell(FileTools):
             # AgentBench's scripts refer to files in the home folder.
             environment = {**self.system_environment(), "HOME": self._environment()["HOME"]}
             code = run_to_end(command, str(self.root), environment, out.fileno(), err.fileno())
-            texts = []
-            for stream in (out, err):
-                stream.seek(0)
-                texts.append(stream.read())
-        return subprocess.CompletedProcess(command, 124 if code is None else code, *texts)
+            out.seek(0)
+            err.seek(0)
+            return subprocess.CompletedProcess(command, 124 if code is None else code, out.read(), err.read())
 
     def _run_in_shell(self, script: str) -> str:
         """Run a command in the agent's shell and return its output, both streams interleaved."""
@@ -183,18 +181,13 @@ class Shell(FileTools):
 
 def list_processes() -> set[int]:
     """List the processes of the sandbox; empty without /proc."""
-    try:
-        return {int(name) for name in os.listdir("/proc") if name.isdigit()}
-    except OSError:
-        return set()
+    return {int(path.name) for path in Path("/proc").glob("[0-9]*")}
 
 
 def kill_processes(pids: set[int]) -> None:
     for pid in pids - {os.getpid()}:
-        try:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, signal.SIGKILL)
-        except (ProcessLookupError, PermissionError):
-            pass
 
 
 def run_to_end(command: list[str], where: str, environment: dict[str, str], out: int, err: int) -> int | None:

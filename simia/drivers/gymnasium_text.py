@@ -8,6 +8,7 @@ from __future__ import annotations
 import enum
 import importlib
 import inspect
+import math
 import re
 from typing import Any
 
@@ -37,19 +38,15 @@ def observation_to_json(value: Any) -> JSON:
     """Convert an observation to JSON."""
     if isinstance(value, enum.Enum):
         return value.name
-    if isinstance(value, numpy.generic):
-        return observation_to_json(value.item())
-    if isinstance(value, numpy.ndarray):
+    if isinstance(value, numpy.generic | numpy.ndarray):
         return observation_to_json(value.tolist())
     if isinstance(value, dict):
         return {str(key): observation_to_json(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
         return [observation_to_json(each) for each in value]
-    if value is None or isinstance(value, str | int):
+    if isinstance(value, float) and math.isfinite(value):
         return value
-    if isinstance(value, float):
-        return value if value == value and abs(value) != float("inf") else str(value)
-    return str(value)
+    return value if value is None or isinstance(value, str | int) else str(value)
 
 
 def render_text(env: Any) -> str:
@@ -63,18 +60,16 @@ def render_text(env: Any) -> str:
     notes: list[str] = []
     colour = ""
     for row, line in enumerate(text.strip("\n").split("\n"), start=1):
-        flat, at = "", 0
-        for mark in COLOUR.finditer(line):
-            flat = note_colour(flat, line[at : mark.start()], colour, row, notes)
-            colour, at = read_colour(mark[1], colour), mark.end()
-        lines.append(note_colour(flat, line[at:], colour, row, notes))
+        flat = ""
+        for number, piece in enumerate(COLOUR.split(line)):  # text and codes in turn
+            if number % 2:
+                colour = read_colour(piece, colour)
+                continue
+            if piece and colour:
+                notes.append(f"{colour} is {piece!r} in line {row}, column {len(flat) + 1}")
+            flat += piece
+        lines.append(flat)
     return "\n".join([*lines, *notes])
-
-
-def note_colour(flat: str, piece: str, colour: str, row: int, notes: list[str]) -> str:
-    if piece and colour:
-        notes.append(f"{colour} is {piece!r} in line {row}, column {len(flat) + 1}")
-    return flat + piece
 
 
 def read_colour(codes: str, before: str) -> str:
@@ -103,18 +98,17 @@ def check_observation_space(space: Any, what: str) -> None:
             check_observation_space(inner, f"{what} [{number}]")
     elif isinstance(space, spaces.Sequence):
         check_observation_space(space.feature_space, what)
+    elif isinstance(space, spaces.Graph):
+        raise UnsupportedSpace(f"its {what} are graphs, and an agent here reads text")
     elif isinstance(space, spaces.Box):
         size = int(numpy.prod(space.shape))
         if space.dtype == numpy.uint8 and len(space.shape) >= 2:
             raise UnsupportedSpace(f"its {what} are images {space.shape}, and an agent here reads text")
         if numpy.issubdtype(space.dtype, numpy.floating):
-            raise UnsupportedSpace(
-                f"its {what} are arrays {space.shape} of real numbers (Box), and an agent here reads text"
-            )
+            kind = f"arrays {space.shape} of real numbers (Box)"
+            raise UnsupportedSpace(f"its {what} are {kind}, and an agent here reads text")
         if size > FEW:
             raise UnsupportedSpace(f"its {what} are arrays of {size} numbers, more than an agent can read")
-    elif isinstance(space, spaces.Graph):
-        raise UnsupportedSpace(f"its {what} are graphs, and an agent here reads text")
 
 
 def make_action_schema(space: Any, names: list[str] | None = None) -> dict[str, JSON]:
@@ -122,33 +116,30 @@ def make_action_schema(space: Any, names: list[str] | None = None) -> dict[str, 
     if isinstance(space, spaces.Discrete):
         if names:
             return {"type": "string", "enum": names}
-        start = int(space.start)
-        return {"type": "integer", "minimum": start, "maximum": start + int(space.n) - 1}
+        return make_integer_schema(space.start, space.n)
     if isinstance(space, spaces.Text):
         length = {"minLength": int(space.min_length)} if space.min_length > 1 else {}
         return {"type": "string", **length, "maxLength": int(space.max_length)}
     if isinstance(space, spaces.MultiDiscrete):
         starts, sizes = numpy.ravel(space.start), numpy.ravel(space.nvec)
-        return make_array_schema(
-            [
-                {"type": "integer", "minimum": int(low), "maximum": int(low + size) - 1}
-                for low, size in zip(starts, sizes, strict=True)
-            ]
-        )
+        return make_array_schema([make_integer_schema(low, n) for low, n in zip(starts, sizes, strict=True)])
     if isinstance(space, spaces.MultiBinary):
-        return make_array_schema([{"type": "integer", "minimum": 0, "maximum": 1}] * int(numpy.prod(space.shape)))
+        return make_array_schema([make_integer_schema(0, 2)] * int(numpy.prod(space.shape)))
     if isinstance(space, spaces.Tuple):
         return make_array_schema([make_action_schema(inner) for inner in space.spaces])
     if isinstance(space, spaces.Dict):
         inner = {str(name): make_action_schema(each) for name, each in space.spaces.items()}
         return {"type": "object", "properties": inner, "required": list(inner), "additionalProperties": False}
     if isinstance(space, spaces.Box):
-        raise UnsupportedSpace(
-            f"its actions are {'real' if space.dtype.kind == 'f' else 'whole'} numbers in a Box: nothing to choose by name"
-        )
+        kind = "real" if space.dtype.kind == "f" else "whole"
+        raise UnsupportedSpace(f"its actions are {kind} numbers in a Box: nothing to choose by name")
     if isinstance(space.sample(), str):
         return {"type": "string"}
     raise UnsupportedSpace(f"its actions are a {type(space).__name__}, which has no form here")
+
+
+def make_integer_schema(start: Any, count: Any) -> dict[str, JSON]:
+    return {"type": "integer", "minimum": int(start), "maximum": int(start) + int(count) - 1}
 
 
 def make_array_schema(places: list[dict[str, JSON]]) -> dict[str, JSON]:

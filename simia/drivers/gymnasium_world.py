@@ -24,17 +24,8 @@ os.environ.setdefault("HOME", "/tmp")  # libraries look for their settings there
 warnings.filterwarnings("ignore")
 
 import gymnasium  # type: ignore[import-not-found]  # noqa: E402
+import gymnasium_text as texts  # type: ignore[import-not-found]  # noqa: E402
 from gymnasium import spaces  # noqa: E402
-from gymnasium_text import (  # type: ignore[import-not-found]  # noqa: E402
-    UnsupportedSpace,
-    check_observation_space,
-    describe_environment,
-    find_action_names,
-    make_action_schema,
-    observation_to_json,
-    parse_action,
-    render_text,
-)
 
 numpy: Any = importlib.import_module("numpy")
 JSON = Any
@@ -60,7 +51,7 @@ class GymnasiumWorld:
         for name in self.given["modules"]:
             importlib.import_module(name)
         self.env = make_environment(self.given)
-        self.names = find_action_names(self.env, self.given.get("actions"))
+        self.names = texts.find_action_names(self.env, self.given.get("actions"))
         self.untouched = True
         self.shown: dict[str, JSON] = {}
         self._begin(0)
@@ -82,8 +73,8 @@ class GymnasiumWorld:
 
     def _convert_observation(self, observation: Any) -> dict[str, JSON]:
         """Convert an observation to JSON, with the environment's text rendering if it has one."""
-        screen = render_text(self.env)
-        return {"observation": observation_to_json(observation), **({"screen": screen} if screen else {})}
+        screen = texts.render_text(self.env)
+        return {"observation": texts.observation_to_json(observation), **({"screen": screen} if screen else {})}
 
     def tools(self) -> dict[str, dict[str, bool]]:
         probe = {"describe": False, "look": False} if self.given.get("probe") else {}
@@ -98,42 +89,32 @@ class GymnasiumWorld:
 
     def act(self, action: JSON) -> dict[str, JSON]:
         """Take one step. An error of the environment becomes a refusal that the agent reads."""
-        if self.terminated or self.truncated:
+        if self.ended:
             raise GymnasiumRefusal("the episode is over")
-        taken = parse_action(self.env.action_space, action, self.names)
+        taken = texts.parse_action(self.env.action_space, action, self.names)
         try:
             observation, reward, terminated, truncated, _ = self.env.step(taken)
         except NOT_TAKEN as error:
-            raise GymnasiumRefusal(
-                f"the environment does not take this action: {type(error).__name__}: {error}"[:500]
-            ) from None
+            words = f"the environment does not take this action: {type(error).__name__}: {error}"
+            raise GymnasiumRefusal(words[:500]) from None
         self.actions.append(action)
         self.total = round(self.total + float(reward), 9)
         self.terminated, self.truncated = bool(terminated), bool(truncated)
         self.ended = self.terminated or self.truncated
         self.shown = self._convert_observation(observation)
-        return {
-            **self.shown,
-            "reward": round(float(reward), 9),
-            "total_reward": self.total,
-            "terminated": self.terminated,
-            "truncated": self.truncated,
-        }
+        return {**self.shown, "reward": round(float(reward), 9), **self._outcome()}
+
+    def _outcome(self) -> dict[str, JSON]:
+        return {"total_reward": self.total, "terminated": self.terminated, "truncated": self.truncated}
 
     def initial(self) -> dict[str, JSON]:
         """Return the state at the start of the episode, without a reset."""
-        nothing = {"actions": [], "total_reward": 0.0, "terminated": False, "truncated": False, "steps": 0}
-        return {"seed": self.seed, **nothing}
+        nothing = {"total_reward": 0.0, "terminated": False, "truncated": False, "steps": 0}
+        return {"seed": self.seed, "actions": [], **nothing}
 
     def dump(self) -> dict[str, JSON]:
-        return {
-            "seed": self.seed,
-            "actions": list(self.actions),
-            "total_reward": self.total,
-            "terminated": self.terminated,
-            "truncated": self.truncated,
-            "steps": len(self.actions),
-        }
+        steps = len(self.actions)
+        return {"seed": self.seed, "actions": list(self.actions), **self._outcome(), "steps": steps}
 
     def restore(self, state: JSON) -> None:
         self.reset({"seed": state["seed"]}, 0)
@@ -150,9 +131,9 @@ class GymnasiumWorld:
     def describe(self, first: int, count: int) -> dict[str, JSON]:
         """Describe the environment with the first observations of `count` seeds; `unfit` if it cannot be played by text."""
         try:
-            check_observation_space(self.env.observation_space, "observations")
-            action = make_action_schema(self.env.action_space, self.names)
-        except UnsupportedSpace as error:
+            texts.check_observation_space(self.env.observation_space, "observations")
+            action = texts.make_action_schema(self.env.action_space, self.names)
+        except texts.UnsupportedSpace as error:
             return {"unfit": str(error)}
         starts = []
         for seed in range(first, first + count):
@@ -160,7 +141,7 @@ class GymnasiumWorld:
             starts.append({**self.shown, "walk": self.walk()})
         return {
             "action": action,
-            "about": describe_environment(self.env),
+            "about": texts.describe_environment(self.env),
             "limit": getattr(getattr(self.env, "spec", None), "max_episode_steps", None),
             "packages": sorted(f"{each.name}=={each.version}" for each in importlib.metadata.distributions()),
             "starts": starts,

@@ -8,6 +8,7 @@ their statuses. The data behind the API is not visible, so a state cannot be res
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import os
@@ -20,6 +21,8 @@ from typing import Any
 from urllib.parse import quote, urlencode, urljoin, urlsplit
 
 JSON = Any
+Request = tuple[str, list[tuple[str, str]], dict[str, str], bytes | None]  # path, query, headers, body
+Response = tuple[int, http.client.HTTPMessage, bytes]  # status, headers, body
 SECONDS = 8.0
 LARGEST = 600_000  # characters of an answer that are shown
 BEYOND = 16_384  # read beyond that, so that a secret at the end is complete and can be masked
@@ -27,6 +30,7 @@ CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 HOPS = 3
 VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 GRANT = "open it with network=True, or --set backend_settings.network=true"
+SEPARATORS = {"spaceDelimited": " ", "pipeDelimited": "|"}
 LEAST = 4  # shorter values are not masked: they are no secrets and occur in any text
 
 
@@ -45,6 +49,8 @@ class OpenAPIWorld:
         given: dict[str, Any] = json.loads((pack / "api.json").read_bytes())
         self.base = given["base_url"]
         self.address = urlsplit(self.base)
+        self.host = self.address.hostname or ""
+        self.port = self.address.port or (443 if self.address.scheme == "https" else 80)
         self.auth: list[dict[str, str]] = given["auth"]
         self.plans: dict[str, dict[str, Any]] = given["tools"]
         self.made: list[dict[str, JSON]] = []
@@ -54,24 +60,18 @@ class OpenAPIWorld:
         """Begin an episode. Raises `RuntimeError` for a variable or a network that was not granted."""
         self.made = []
         names = sorted({name for each in self.auth for name in VARIABLE.findall(each["value"])})
-        missing = [name for name in names if not os.environ.get(name)]
-        if missing:
+        if missing := [name for name in names if not os.environ.get(name)]:
             more = f"variables=[{', '.join(missing)}]"
-            raise RuntimeError(
-                f"{missing[0]} is not granted: export it, and open the pack with {more}, or --set 'backend_settings.{more}'"
-            )
+            remedy = f"export it, and open the pack with {more}, or --set 'backend_settings.{more}'"
+            raise RuntimeError(f"{missing[0]} is not granted: {remedy}")
         self.secrets = {name: os.environ[name].strip() for name in names}
-        unfit = next((name for name, value in self.secrets.items() if CONTROL.search(value)), None)
-        if unfit:
-            raise RuntimeError(f"the value of {unfit} holds more than one line: no header or address can")
+        if unfit := [name for name, value in self.secrets.items() if CONTROL.search(value)]:
+            raise RuntimeError(f"the value of {unfit[0]} holds more than one line: no header or address can")
         try:
-            socket.create_connection((self.address.hostname or "", self.find_port()), timeout=SECONDS).close()
+            socket.create_connection((self.host, self.port), timeout=SECONDS).close()
         except OSError:
             if not [name for _, name in socket.if_nameindex() if name != "lo"]:
                 raise RuntimeError(f"the network is not granted, so {self.base} cannot be reached: {GRANT}") from None
-
-    def find_port(self) -> int:
-        return self.address.port or (443 if self.address.scheme == "https" else 80)
 
     def tools(self) -> dict[str, dict[str, bool]]:
         return {"agent": {name: not plan["reads"] for name, plan in self.plans.items()}, "user": {}}
@@ -106,9 +106,7 @@ class OpenAPIWorld:
 
     # -- the request ----------------------------------------------------------------------------------------------
 
-    def request_operation(
-        self, plan: dict[str, Any], arguments: dict[str, Any]
-    ) -> tuple[int, http.client.HTTPMessage, bytes]:
+    def request_operation(self, plan: dict[str, Any], arguments: dict[str, Any]) -> Response:
         """Return status, headers and body of the response. Raises `ValueError` for arguments that no request can contain."""
         path, query, headers, body = build_request(plan, arguments)
         for each in self.auth:
@@ -128,29 +126,18 @@ class OpenAPIWorld:
                 return status, got, answer
             moved = urlsplit(urljoin(f"{self.address.scheme}://{self.address.netloc}{target}", got.get("Location", "")))
             same = (moved.scheme, moved.netloc) == (self.address.scheme, self.address.netloc)
-            if (
-                not same
-                or not self.is_below_base(moved.path)
-                or (method not in ("GET", "HEAD") and status not in (307, 308))
-            ):
+            below = f"{moved.path}/".startswith(f"{self.address.path.rstrip('/')}/")
+            if not (same and below and (method in ("GET", "HEAD") or status in (307, 308))):
                 place = f"{moved.scheme}://{moved.netloc}{moved.path}"
                 raise ValueError(f"the API answers {status}, a way to {place}, which is not followed")
             target = moved.path + (f"?{moved.query}" if moved.query else "")
         raise ValueError("the API sends the request round in circles")
 
-    def is_below_base(self, path: str) -> bool:
-        base = self.address.path.rstrip("/")
-        return path == base or path.startswith(f"{base}/")
-
-    def send_request(
-        self, method: str, target: str, headers: dict[str, str], body: bytes | None
-    ) -> tuple[int, http.client.HTTPMessage, bytes]:
-        host, port = self.address.hostname or "", self.find_port()
-        connection: http.client.HTTPConnection
+    def send_request(self, method: str, target: str, headers: dict[str, str], body: bytes | None) -> Response:
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=SECONDS)
         if self.address.scheme == "https":
-            connection = http.client.HTTPSConnection(host, port, timeout=SECONDS, context=ssl.create_default_context())
-        else:
-            connection = http.client.HTTPConnection(host, port, timeout=SECONDS)
+            context = ssl.create_default_context()
+            connection = http.client.HTTPSConnection(self.host, self.port, timeout=SECONDS, context=context)
         try:
             connection.request(method, target, body=body, headers=headers)
             answer = connection.getresponse()
@@ -168,10 +155,8 @@ class OpenAPIWorld:
         if len(body) > LARGEST:
             return self.mask_text(body.decode(errors="replace"))[:LARGEST] + "… (cut: the answer is longer)"
         if kind.endswith("json") or body[:1] in (b"{", b"["):
-            try:
+            with contextlib.suppress(ValueError, RecursionError):
                 return self.mask_secrets(json.loads(body))
-            except (ValueError, RecursionError):
-                pass
         text = body.decode(errors="replace")
         return self.mask_text(text) if "\ufffd" not in text[:2000] else f"({len(body)} bytes of {kind})"
 
@@ -193,38 +178,35 @@ class OpenAPIWorld:
         return text
 
 
-def build_request(
-    plan: dict[str, Any], arguments: dict[str, Any]
-) -> tuple[str, list[tuple[str, str]], dict[str, str], bytes | None]:
+def build_request(plan: dict[str, Any], arguments: dict[str, Any]) -> Request:
     """Return path, query, headers and body. Raises `ValueError` for a path argument that would change the path's structure."""
     path, query, headers = plan["path"], list[tuple[str, str]](), {"Accept": "application/json, */*;q=0.5"}
     cookies: list[str] = []
+    bodies: list[JSON] = []
     fields: dict[str, JSON] = {}
-    whole: tuple[JSON] | None = None
     for argument, value in arguments.items():
         place = plan["arguments"][argument]
-        where, name = place["in"], place["name"]
-        if where == "body":
-            if name is None:
-                whole = (value,)
-            else:
+        match place["in"], place["name"]:
+            case "body", None:
+                bodies.append(value)
+            case "body", name:
                 fields[name] = value
-        elif where == "path":
-            text = join_value(place, value)
-            if text in ("", ".", ".."):
-                raise ValueError(f"{argument} cannot be {text!r}: it is a part of the path")
-            path = path.replace(f"{{{name}}}", quote(text, safe=""))
-        elif where == "query":
-            query += encode_query(place, name, value)
-        elif where == "header":
-            headers[name] = join_value(place, value)
-        else:
-            cookies.append(f"{name}={quote(join_value(place, value))}")
+            case "path", name:
+                text = join_value(place, value)
+                if text in ("", ".", ".."):
+                    raise ValueError(f"{argument} cannot be {text!r}: it is a part of the path")
+                path = path.replace(f"{{{name}}}", quote(text, safe=""))
+            case "query", name:
+                query += encode_query(place, name, value)
+            case "header", name:
+                headers[name] = join_value(place, value)
+            case _, name:
+                cookies.append(f"{name}={quote(join_value(place, value))}")
     if cookies:
         headers["Cookie"] = "; ".join(cookies)
-    if whole is None and not fields:
+    if not bodies and not fields:
         return path, query, headers, None
-    body, headers["Content-Type"] = encode_body(plan["media"], whole[0] if whole else fields)
+    body, headers["Content-Type"] = encode_body(plan["media"], bodies[-1] if bodies else fields)
     return path, query, headers, body
 
 
@@ -252,16 +234,14 @@ def encode_query(place: dict[str, Any], name: str, value: JSON) -> list[tuple[st
     if place.get("json"):
         return [(name, json.dumps(value))]
     if isinstance(value, list):
-        if explode is False or style in ("spaceDelimited", "pipeDelimited"):
-            return [
-                (name, {"spaceDelimited": " ", "pipeDelimited": "|"}.get(style, ",").join(map(format_value, value)))
-            ]
+        if explode is False or style in SEPARATORS:
+            return [(name, SEPARATORS.get(style, ",").join(map(format_value, value)))]
         return [(name, format_value(each)) for each in value]
     if isinstance(value, dict):
         if style == "deepObject":
             return [(f"{name}[{key}]", format_value(each)) for key, each in value.items()]
         if explode is False:
-            return [(name, ",".join(part for key, each in value.items() for part in (key, format_value(each))))]
+            return [(name, join_pairs(value, ","))]
         return [(key, format_value(each)) for key, each in value.items()]
     return [(name, format_value(value))]
 
@@ -273,9 +253,12 @@ def join_value(place: dict[str, Any], value: JSON) -> str:
     if isinstance(value, list):
         return ",".join(map(format_value, value))
     if isinstance(value, dict):
-        mark = "=" if place.get("explode") else ","
-        return ",".join(f"{key}{mark}{format_value(each)}" for key, each in value.items())
+        return join_pairs(value, "=" if place.get("explode") else ",")
     return format_value(value)
+
+
+def join_pairs(value: dict[str, JSON], mark: str) -> str:
+    return ",".join(f"{key}{mark}{format_value(each)}" for key, each in value.items())
 
 
 def format_value(value: JSON) -> str:

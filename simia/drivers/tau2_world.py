@@ -46,7 +46,7 @@ class Tau2World:
 
     def __init__(self, pack: Path) -> None:
         self.domain: str = json.loads((pack / "tau2.json").read_bytes())["domain"]
-        self.env = build_domain(self.domain)
+        self.env: Any = importlib.import_module(f"tau2.domains.{self.domain}.environment").get_environment()
         self._class_models: dict[str, BaseModel] = {}
         self._reset_toolkits()
         self._untouched = True
@@ -57,8 +57,7 @@ class Tau2World:
     def _reset_toolkits(self) -> None:
         """Make new toolkits with the same databases, and a copy of each model that tau2 keeps on their classes."""
         for name in ("tools", "user_tools"):
-            old = getattr(self.env, name)
-            if old is None:
+            if (old := getattr(self.env, name)) is None:
                 continue
             kit = type(old)(old.db)
             for key, value in vars(type(old)).items():
@@ -94,23 +93,21 @@ class Tau2World:
     def call(self, by: str, name: str, arguments: dict[str, Any], index: int) -> str:
         """Return the text of tau2's `get_response`. Raises `Tau2Refusal` for an error."""
         self._set_moment(f"{index}/{by}")
-        env = self.env
         try:
-            value = env.make_tool_call(name, requestor=REQUESTOR[by], **arguments)
-            env.sync_tools()
+            value = self.env.make_tool_call(name, requestor=REQUESTOR[by], **arguments)
+            self.env.sync_tools()
         except MemoryError:
             raise
         except Exception as error:
             raise Tau2Refusal(f"Error: {error}") from None
-        return str(env.to_json_str(value))
+        return str(self.env.to_json_str(value))
 
     def check(self, name: str, by: str, arguments: dict[str, Any]) -> object:
         """Call a function of the agent's or the user's toolkit; tau2's assertions are such functions."""
         self._set_moment(f"check/{by}")
         call = importlib.import_module("tau2.data_model.tasks").EnvFunctionCall
-        found: object = self.env.run_env_function_call(
-            call(env_type=REQUESTOR[by], func_name=name, arguments=arguments)
-        )
+        checked = call(env_type=REQUESTOR[by], func_name=name, arguments=arguments)
+        found: object = self.env.run_env_function_call(checked)
         return found
 
     def dump(self) -> JSON:
@@ -121,10 +118,6 @@ class Tau2World:
         for side, kit in (("agent", self.env.tools), ("user", self.env.user_tools)):
             if kit is not None:
                 kit.db = update_value(kit.db, dump_kit(kit), state[side], type(kit.db))
-
-
-def build_domain(domain: str) -> Any:
-    return importlib.import_module(f"tau2.domains.{domain}.environment").get_environment()
 
 
 def find_tool_types(kit: Any) -> dict[str, bool]:

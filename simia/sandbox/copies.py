@@ -1,27 +1,72 @@
-"""What a sandbox reads of ours: simia's few files that run inside, and copies of packs. All of it lies in a folder of mode 0700."""
+"""Private folders with what a sandbox reads: copies of packs, and simia's files that run inside. They go with the process.
+
+A folder that was left by a killed process is removed by the next one. The kernel releases a lock when its holder dies, so a
+folder that can be locked has no owner. A forked process keeps the lock until its last child ends, and a process has a minute to
+lock its new folder.
+
+All of them lie in one folder that only its owner can enter. The copies in it can be read by all, since workers run as nobody
+where simia runs as root: the sandbox's files are laid out by root, which may enter.
+"""
 
 from __future__ import annotations
 
+import atexit
+import contextlib
+import fcntl
 import functools
 import os
 import shutil
 import sys
+import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 from simia.errors import UserError
 from simia.pack_files import is_leftover
 from simia.sandbox.grants import describe_file_kind
-from simia.sandbox.temporary import make_private
+
+MOST_BYTES, MOST_FILES = 1 << 30, 20_000
+YOUNG = 60.0  # seconds
+PRIVATE = "simia-sandbox-"
+_private: dict[int, Path] = {}  # by process: a forked child must neither use nor remove its parent's
 
 
-def make_library() -> str:
-    """A folder with the few files of ours that run inside; made once a process."""
-    return make_library_for(os.getpid())
+def make_private(name: str) -> Path:
+    """Make a folder of mode 0700 in this process's private folder, which is removed when the process ends."""
+    me = os.getpid()
+    if me not in _private:
+        _private[me] = make_temporary(PRIVATE)
+        atexit.register(_remove_own, me)
+    return Path(tempfile.mkdtemp(prefix=f"{name}-", dir=_private[me]))
+
+
+def _remove_own(owner: int) -> None:
+    if owner == os.getpid():
+        shutil.rmtree(_private.pop(owner), ignore_errors=True)
+
+
+def make_temporary(prefix: str) -> Path:
+    """Make a folder of mode 0700, locked until this process ends; remove those of dead processes with that prefix."""
+    for left in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
+        with contextlib.suppress(OSError):  # another user's, or removed meanwhile
+            if left.stat().st_uid != os.getuid() or time.time() - left.stat().st_mtime < YOUNG:
+                continue
+            handle = os.open(left, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(left, ignore_errors=True)
+            finally:
+                os.close(handle)
+    folder = Path(tempfile.mkdtemp(prefix=prefix))
+    handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)  # never closed: the lock holds as long as the process
+    fcntl.flock(handle, fcntl.LOCK_SH)
+    return folder
 
 
 @functools.cache
-def make_library_for(process: int) -> str:
+def make_library(process: int) -> str:
+    """Make the folder with simia's files that run inside, once for each process (its number)."""
     import simia.kit
     import simia.state
 
@@ -30,7 +75,7 @@ def make_library_for(process: int) -> str:
     room.mkdir(parents=True)
     (folder / "empty").mkdir()
     for package in (folder / "simia", room):
-        (package / "__init__.py").write_text("")  # not ours, which imports what the inside has no use for
+        (package / "__init__.py").write_text("")  # simia's own imports what the inside does not need
     for module in (simia.kit, simia.state):
         shutil.copy(str(module.__file__), folder / "simia")
     shutil.copytree(Path(__file__).parent / "inside", room / "inside", ignore=shutil.ignore_patterns("__pycache__"))
@@ -39,15 +84,12 @@ def make_library_for(process: int) -> str:
     return str(folder)
 
 
-MOST_BYTES, MOST_FILES = 1 << 30, 20_000
-
-
 def copy_pack(pack: Path, made: Path, gone: set[str]) -> None:
-    """Copy a pack so that anybody can read it, without its parts `gone`. Raises `UserError` for a file that cannot be read, and for a
-    pack that is too large to be copied; nothing has been written then.
+    """Copy a pack, readable for all users, without its parts `gone`. Raises `UserError` for a file that cannot be read, and for a pack
+    that is too large to be copied; nothing has been written then.
 
-    Folders of version control and backups of editors are left out: they hold older copies of what is hidden.
-    Links stay links: what they lead to outside the pack is not the pack's to show. Sockets, pipes and devices are left out.
+    Left out are folders of version control and backups of editors, which hold older copies of hidden parts, and sockets, pipes and
+    devices. Links stay links: their targets outside of the pack are not shown.
     """
 
     def skip(folder: str, names: list[str]) -> set[str]:
@@ -69,7 +111,7 @@ def copy_pack(pack: Path, made: Path, gone: set[str]) -> None:
 
 
 def check_size(pack: Path, skip: Callable[[str, list[str]], set[str]]) -> None:
-    """Raise `UserError` where a copy would be too large. A sparse file counts with the bytes that its copy would take."""
+    """Raise `UserError` if a copy would be too large. A sparse file counts with the size of its copy."""
     count = size = 0
     for folder, folders, files in os.walk(pack):
         left_out = skip(folder, [*folders, *files])
@@ -84,25 +126,28 @@ def check_size(pack: Path, skip: Callable[[str, list[str]], set[str]]) -> None:
             )
 
 
-def holds_leftovers(pack: Path) -> bool:
-    """Whether anything in the pack's folder is left out of copies; then the folder itself must not be shown."""
-    return any(is_leftover(name) for _, folders, files in os.walk(pack) for name in (*folders, *files))
+def is_showable(pack: Path, *, to_all: bool) -> bool:
+    """Check whether a sandbox can show the pack's folder itself: a copy would leave nothing out, and all users (`to_all`) can read
+    its files. Links are not followed."""
+    inner = list(pack.rglob("*"))
+    if any(is_leftover(path.name) for path in inner):
+        return False
+    return all(is_ordinary(path) and not (to_all and is_closed(path)) for path in [pack, *inner] if path.exists())
 
 
-def is_readable_by_all(path: Path) -> bool:
-    """Check whether all users may read it; links are not followed. Sockets, pipes and devices are never shown."""
+def is_closed(path: Path) -> bool:
     need = 0o005 if path.is_dir() else 0o004
-    return path.lstat().st_mode & need == need and is_ordinary(path)
+    return path.lstat().st_mode & need != need
 
 
 def is_ordinary(path: Path) -> bool:
-    """Whether it is a file, a folder or a link."""
+    """Check whether a path is a file, a folder or a link."""
     return not describe_file_kind(path.lstat().st_mode)
 
 
 @functools.cache
 def find_extra_packages() -> str | None:
-    """The folder of our own packages, where the interpreter would not look by itself (a user's site, a PYTHONPATH)."""
+    """Return the folder of simia's dependencies if the interpreter does not look there by itself (a user's site, a PYTHONPATH)."""
     import pydantic
 
     folder = str(Path(pydantic.__file__).parent.parent)
@@ -110,7 +155,7 @@ def find_extra_packages() -> str | None:
 
 
 def find_parts(pack: Path, names: set[str]) -> set[str]:
-    """What these names are in the pack, however they were written, and what they lead to there."""
+    """Resolve names of parts of the pack, and their links, to the paths in it that exist."""
     found = set()
     for name in names:
         path = Path(os.path.normpath(pack / name))

@@ -6,6 +6,7 @@ socket, a named pipe or a device: a read-only mount does not stop a connection t
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import pwd
@@ -15,13 +16,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from simia.errors import UserError
-from simia.sandbox.bubblewrap import SYSTEM
+from simia.sandbox.bubblewrap import SYSTEM, Bind
 
-Bind = tuple[str, str]  # (path outside, path inside)
 # As a whole; a folder below may be granted.
 NEVER = ("/", "/home", "/root", "/etc", "/var", "/var/lib", "/var/tmp", "/tmp")
 NEVER_BELOW = ("/proc", "/sys", "/dev", "/run", "/boot")
-TAKEN = ("/pack", "/simia", "/proc", "/sys", "/dev")  # inside, where other things lie
+TAKEN = ("/pack", "/simia", "/proc", "/sys", "/dev")  # by the sandbox itself
 CREDENTIALS = (
     ".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".password-store", ".netrc", ".pgpass", ".git-credentials",
     ".config/gcloud", ".local/share/keyrings",
@@ -33,7 +33,7 @@ KERNEL_FILES = {
 
 
 def check_grant(path: str | Path) -> Bind:
-    """What is bound for a granted file or folder. Raises `UserError` for one that is never granted."""
+    """Return the bind of a granted file or folder. Raises `UserError` for one that is never granted."""
     asked = os.path.abspath(os.path.expanduser(path))
     real = os.path.realpath(asked)
     if not os.path.exists(real):
@@ -44,7 +44,7 @@ def check_grant(path: str | Path) -> Bind:
 
 
 def is_shown(path: str) -> bool:
-    """Whether every sandbox shows it: a part of the system's programs, libraries or their settings."""
+    """Check whether every sandbox shows a path: a part of the system's programs, libraries or their settings."""
     return any(is_below(path, each) for each in SYSTEM)
 
 
@@ -53,12 +53,12 @@ def is_below(path: str, folder: str) -> bool:
 
 
 def explain_refusal(real: str) -> str:
-    """Why a path, with its links resolved, is never shown; empty where it may be granted. Does not look into a folder."""
+    """Return why a path, with its links resolved, is never shown; empty if it may be granted. Does not look into a folder."""
     return explain_broad(real) or explain_kernel_files(real) or explain_credential(real) or explain_mount_below(real)
 
 
 def explain_broad(real: str) -> str:
-    """Why a folder shows too much: it is a home or holds one, or is a part of the system that holds everything."""
+    """Return why a folder shows too much: it is or holds a home, or is a part of the system that holds everything."""
     holder = "grant the one folder that is needed"
     for home in list_homes():
         if is_below(home, real) or is_same_file(home, real):
@@ -72,27 +72,21 @@ def explain_kernel_files(real: str) -> str:
     for each in NEVER_BELOW:
         if is_below(real, each):
             return f"nothing of {each} is ever shown"
-    holding = [
-        (len(point), number, kind) for number, (point, kind) in enumerate(list_mounts()) if is_below(real, point)
-    ]
-    kind = max(holding)[2] if holding else ""
+    holding = [(len(point), n, kind) for n, (point, kind) in enumerate(list_mounts()) if is_below(real, point)]
+    kind = max(holding, default=(0, 0, ""))[2]
     return f"it lies in a file system of the kernel ({kind})" if kind in KERNEL_FILES else ""
 
 
 def explain_credential(real: str) -> str:
-    for home in list_homes():
-        for name in CREDENTIALS:
-            path = os.path.realpath(f"{home}/{name}")
-            if is_below(real, path) or (is_below(path, real) and os.path.exists(path)):
-                return f"{path} holds credentials, which are never shown"
+    for path in [os.path.realpath(f"{home}/{name}") for home in list_homes() for name in CREDENTIALS]:
+        if is_below(real, path) or (is_below(path, real) and os.path.exists(path)):
+            return f"{path} holds credentials, which are never shown"
     return ""
 
 
 def explain_mount_below(real: str) -> str:
-    for point, _ in list_mounts():
-        if point != real and is_below(point, real):
-            return f"another file system is mounted in it at {point}; grant the folders beside that"
-    return ""
+    point = next((point for point, _ in list_mounts() if point != real and is_below(point, real)), None)
+    return f"another file system is mounted in it at {point}; grant the folders beside that" if point else ""
 
 
 def explain_taken(inside: str) -> str:
@@ -101,19 +95,16 @@ def explain_taken(inside: str) -> str:
 
 
 def explain_special_file(real: str) -> str:
-    """Why a file or folder cannot be shown: the first socket, named pipe or device in it."""
+    """Return why a file or folder cannot be shown: the first socket, named pipe or device in it."""
     if kind := describe_file_kind(os.lstat(real).st_mode):
         return f"it is {kind}"
-    if not os.path.isdir(real):
-        return ""
-    return next(
-        (f"it holds {kind}, {path}; remove that or grant a narrower folder" for path, kind in find_special_files(real)),
-        "",
-    )
+    for path, kind in find_special_files(real) if os.path.isdir(real) else ():
+        return f"it holds {kind}, {path}; remove that or grant a narrower folder"
+    return ""
 
 
 def find_special_files(folder: str) -> Iterator[tuple[str, str]]:
-    """Files below a folder that are no files, folders or links: (path, what it is). No link is followed."""
+    """Yield (path, kind) of what is no file, folder or link below a folder. No link is followed."""
     pending = [folder]
     while pending:
         try:
@@ -123,19 +114,19 @@ def find_special_files(folder: str) -> Iterator[tuple[str, str]]:
                         pending.append(entry.path)
                     elif not entry.is_file(follow_symlinks=False) and not entry.is_symlink():
                         yield entry.path, describe_file_kind(entry.stat(follow_symlinks=False).st_mode)
-        except OSError:  # who may not look into it here may not do so inside
+        except OSError:  # without permission here there is none inside
             continue
 
 
 def describe_file_kind(mode: int) -> str:
-    """What a special file is; empty for a file, a folder or a link."""
+    """Return the kind of a special file; empty for a file, a folder or a link."""
     if stat.S_ISREG(mode) or stat.S_ISDIR(mode) or stat.S_ISLNK(mode):
         return ""
     return "a socket" if stat.S_ISSOCK(mode) else "a named pipe" if stat.S_ISFIFO(mode) else "a device"
 
 
 def list_homes() -> list[str]:
-    """Homes of this machine's users, with links resolved. A system user's home among the system's programs is none."""
+    """List the homes of this machine's users, with links resolved; without those of system users among the system's programs."""
     return list_homes_with(os.path.expanduser("~"))
 
 
@@ -147,22 +138,19 @@ def list_homes_with(own: str) -> list[str]:
 
 
 def is_same_file(one: str, other: str) -> bool:
-    """Whether two paths are one file, as a bind mount makes them."""
-    try:
+    """Check whether two paths are one file, as a bind mount makes them."""
+    with contextlib.suppress(OSError):
         return os.path.samefile(one, other)
-    except OSError:
-        return False
+    return False
 
 
 def list_mounts() -> list[tuple[str, str]]:
-    """(where it is mounted, its kind) of every file system, in the order in which they were mounted."""
-    try:
-        lines = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape").splitlines()
-    except OSError:
-        return []
+    """List (mount point, kind) of every file system, in the order in which they were mounted."""
     found = []
-    for line in lines:
-        head, _, tail = line.partition(" - ")
-        point = re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), head.split(" ")[4])
-        found.append((point, tail.split(" ")[0]))
+    with contextlib.suppress(OSError):
+        mounts = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape")
+        for line in mounts.splitlines():
+            head, _, tail = line.partition(" - ")
+            point = re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), head.split(" ")[4])
+            found.append((point, tail.split(" ")[0]))
     return found

@@ -1,10 +1,13 @@
-"""Counts the memory and the files of sandboxes from outside, and ends the ones that use more than they may.
+"""Count the memory and the files of sandboxes from outside, and end those that exceed their limits.
 
-The kernel limits each process, but not what the processes of a sandbox hold together, nor the files of its tmpfs. One thread
-looks at all sandboxes of this process, several times a second and at least every few seconds. It counts what the tmpfs hold
-(`fstatvfs` on descriptors that the sandbox handed over before untrusted code ran), and the memory of all processes below the
-sandbox's first one, their page tables included: cheaply as an upper bound, and exactly only where that bound is above the
-limit. A sandbox that makes a look expensive is over a limit too: otherwise it could take memory between two looks.
+The kernel limits each process, but neither the sum of a sandbox's processes nor the files of its tmpfs. One thread looks at all
+sandboxes of this process, several times a second and at least every few seconds. It counts the content of each tmpfs (`fstatvfs` on
+descriptors that the sandbox passed before untrusted code ran), and the memory of all processes below the sandbox's first one with
+their page tables: as a cheap upper bound, and exactly only if that bound exceeds the limit. A sandbox whose look is expensive
+exceeds a limit too: otherwise it could take memory between two looks.
+
+A worker sets its own limits, in an interpreter that ran the pack's code before. Code that runs while a pack is loaded may replace
+what sets them, and may leave processes behind. So in a sandbox with several workers the supervisor bounds the sum (`SharedBounds`).
 """
 
 from __future__ import annotations
@@ -16,8 +19,12 @@ import re
 import signal
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+
+from simia.sandbox.inside.confine import SLACK, WHILE_LOADING
+from simia.sandbox.limits import WorkerLimits
 
 INTERVAL = 0.1  # seconds between two looks
 LONGEST = 2.0  # seconds between two looks at most, whatever they cost
@@ -26,6 +33,8 @@ COST = 0.5  # seconds of a processor's time that a look at one sandbox may take
 COST_OF_ONE = 0.001  # seconds of CPU time for each process beside it
 MOST_MAPS = 16 << 20  # bytes of the lists of memory mappings of a sandbox's processes: about 200,000 mappings
 MOST_PROCESSES = 4096
+OWN_PROCESSES = 8  # bubblewrap's and the one that forks workers
+GRACE = 30.0  # seconds that a worker counts after its end was ordered but not confirmed
 SIZE = re.compile(rb"^Vm(Size|RSS|PTE|Swap):\s+(\d+) kB", re.MULTILINE)
 FIELD = re.compile(rb"^(?:Pss_|Rss)(Anon|Shmem):\s+(\d+) kB", re.MULTILINE)
 # Shared memory without a file: its pages stay when a process drops them from its table, so that its size counts.
@@ -33,7 +42,7 @@ SHARED = re.compile(rb"^([0-9a-f]+)-([0-9a-f]+) \S{3}s \S+ (\S+) (\d+) +(?:/dev/
 
 
 class TooCostlyError(Exception):
-    """A look takes more than it may; the message says what for."""
+    """A look at a sandbox is too expensive; the message names the reason."""
 
 
 @dataclass(eq=False)
@@ -47,10 +56,10 @@ class WatchedSandbox:
     processes: int = 0
     baseline: int = 0
     exceeded: str = ""
-    """Why it was ended, in words."""
+    """The reason why it was ended."""
 
     def look(self) -> str:
-        """What it uses beyond its limits, in words; empty when it is within them."""
+        """Return which limit it exceeds; empty when it is within them."""
         held, inodes = measure_file_systems(self.folders)
         if self.inodes and inodes > self.inodes:
             return f"the sandbox holds {inodes:,} files and folders, more than {self.inodes:,}"
@@ -65,7 +74,7 @@ class WatchedSandbox:
         return self._too_much(used - self.baseline) if used > self.memory + self.baseline else ""
 
     def _count(self, held: int) -> int:
-        """Bytes in use, `held` among them: an upper bound where this is within the limit. Raises `TooCostlyError`."""
+        """Return the bytes in use including `held`, or an upper bound within the limit. Raises `TooCostlyError`."""
         limit, until = self.memory + self.baseline, time.thread_time() + COST
         processes = list_descendants(self.pid)
         if self.processes and len(processes) > self.processes:
@@ -84,7 +93,7 @@ class WatchedSandbox:
         return held + private + max(common, reserved)
 
     def settle(self) -> None:
-        """Take what is used now as what the loaded pack uses."""
+        """Take the present use as that of the loaded pack."""
         processes = list_descendants(self.pid)
         self.baseline = sum(measure_anonymous(processes)) + measure_mapped(processes)[2]
 
@@ -92,14 +101,46 @@ class WatchedSandbox:
         return f"the sandbox uses {used >> 20:,} MB of memory, files in it included, more than {self.memory >> 20:,} MB"
 
 
+class SharedBounds:
+    """Sets the bounds of one watched sandbox by how many workers it has."""
+
+    def __init__(self, watch: WatchedSandbox, limits: WorkerLimits) -> None:
+        """The pack must be loaded: what it uses now is added to what each worker may use."""
+        self._watch, self._limits = watch, limits
+        self._until: dict[int, float] = {}
+        watch.settle()
+        self._apply()
+
+    def add(self, number: int) -> None:
+        """Count a worker that is about to be forked."""
+        self._until[number] = math.inf
+        self._apply()
+
+    def remove(self, number: int, *, confirmed: bool) -> None:
+        """Count a worker no longer. One whose end is not confirmed may still hold its memory."""
+        if confirmed:
+            self._until.pop(number, None)
+        elif number in self._until:
+            self._until[number] = min(self._until[number], time.monotonic() + GRACE)
+        self._apply()
+
+    def _apply(self) -> None:
+        now = time.monotonic()
+        self._until = {number: until for number, until in self._until.items() if until > now}
+        # Memory that a worker shares with the loaded pack is counted again for it where the kernel does not tell them apart.
+        each = self._limits.memory + SLACK + self._watch.baseline
+        self._watch.memory = self._limits.resident + len(self._until) * each
+        self._watch.processes = len(self._until) + WHILE_LOADING + OWN_PROCESSES
+
+
 class Supervisor:
-    """The thread and what it watches."""
+    """The thread that looks at the watched sandboxes."""
 
     def __init__(self) -> None:
         self.forget()
 
     def forget(self) -> None:
-        """Reset: in a fork the thread is gone, its lock could be held for ever, and the sandboxes are the parent's."""
+        """Reset. In a fork the thread is gone, its lock could stay held, and the sandboxes are the parent's."""
         self._watched: set[WatchedSandbox] = set()
         self._change = threading.Condition()
         self._thread: threading.Thread | None = None
@@ -113,7 +154,7 @@ class Supervisor:
             self._change.notify()
 
     def remove(self, watch: WatchedSandbox) -> None:
-        """No longer look at it; afterwards its process is never signalled, and its descriptors are closed."""
+        """Stop watching a sandbox: its process is not signalled any more, and its descriptors are closed."""
         with self._change:
             self._watched.discard(watch)
         for folder in watch.folders:
@@ -144,7 +185,7 @@ class Supervisor:
 
 
 def measure_file_systems(folders: list[int]) -> tuple[int, int]:
-    """Bytes and inodes in use of these file systems."""
+    """Return bytes and inodes in use of these file systems."""
     held = inodes = 0
     for folder in folders:
         status = os.fstatvfs(folder)
@@ -154,7 +195,7 @@ def measure_file_systems(folders: list[int]) -> tuple[int, int]:
 
 
 def list_descendants(pid: int) -> list[int]:
-    """A process and all below it. Orphans stay below: the first process of the sandbox's namespace adopts them."""
+    """List a process and all below it, orphans too: the first process of the sandbox's namespace adopts them."""
     found = [pid]
     for each in found:
         with contextlib.suppress(OSError):
@@ -167,35 +208,33 @@ def list_descendants(pid: int) -> list[int]:
 
 
 def measure_mapped(processes: list[int], until: float = math.inf) -> tuple[int, int, int]:
-    """Bytes that are mapped, and that are resident, both with what processes share counted for each; and what neither counts:
-    page tables, which reading one byte of every 2 MB of a mapping fills, and what was swapped out."""
-    mapped = resident = hidden = 0
+    """Return mapped bytes and resident bytes, shared ones counted for each process, and bytes of page tables and swapped pages.
+
+    Reading one byte of every 2 MB of a mapping fills page tables.
+    """
+    sizes: Counter[bytes] = Counter()
     for pid in iterate_within(processes, until):
         with contextlib.suppress(OSError):
-            rows = {name: int(size) << 10 for name, size in SIZE.findall(read_proc_file(f"/proc/{pid}/status"))}
-            mapped += rows.get(b"Size", 0)
-            resident += rows.get(b"RSS", 0)
-            hidden += rows.get(b"PTE", 0) + rows.get(b"Swap", 0)
-    return mapped, resident, hidden
+            for name, size in SIZE.findall(read_proc_file(f"/proc/{pid}/status")):
+                sizes[name] += int(size) << 10
+    return sizes[b"Size"], sizes[b"RSS"], sizes[b"PTE"] + sizes[b"Swap"]
 
 
 def measure_anonymous(processes: list[int], until: float = math.inf) -> tuple[int, int]:
-    """Bytes of memory that no file on disk stands behind, private and shared; what processes have in common is counted once
-    where the kernel tells."""
-    private = common = 0
+    """Return private and shared bytes of memory without a file on disk; common pages count once where the kernel tells them apart."""
+    sizes: Counter[bytes] = Counter()
     for pid in iterate_within(processes, until):
-        for name in ("smaps_rollup", "status"):  # the first is only for who may look into the process
+        for file in ("smaps_rollup", "status"):  # the first needs the right to look into the process
             with contextlib.suppress(OSError):
-                rows = dict(FIELD.findall(read_proc_file(f"/proc/{pid}/{name}")))
-                if rows:
-                    private += int(rows.get(b"Anon", 0)) << 10
-                    common += int(rows.get(b"Shmem", 0)) << 10
+                if rows := FIELD.findall(read_proc_file(f"/proc/{pid}/{file}")):
+                    for name, size in dict(rows).items():
+                        sizes[name] += int(size) << 10
                     break
-    return private, common
+    return sizes[b"Anon"], sizes[b"Shmem"]
 
 
 def measure_shared(processes: list[int], until: float = math.inf) -> int:
-    """Bytes of shared memory without a file that is mapped, resident or not; each piece once."""
+    """Return the bytes of mapped shared memory without a file, resident or not; each piece once."""
     found: dict[tuple[bytes, bytes], int] = {}
     left = MOST_MAPS
     for pid in iterate_within(processes, until):
@@ -211,7 +250,7 @@ def measure_shared(processes: list[int], until: float = math.inf) -> int:
 
 
 def iterate_within(processes: list[int], until: float) -> Iterator[int]:
-    """The processes one by one, as long as this thread has used less of a processor's time. Raises `TooCostlyError`."""
+    """Yield processes. Raises `TooCostlyError` once this thread has used so much of a processor's time."""
     for pid in processes:
         if time.thread_time() > until:
             raise TooCostlyError("the memory of the sandbox's processes takes too long to be counted")
@@ -219,19 +258,19 @@ def iterate_within(processes: list[int], until: float) -> Iterator[int]:
 
 
 def choose_pause(cost: float) -> float:
-    """Seconds until the next look, after one that took so much of a processor's time."""
+    """Return the seconds until the next look, after one that took `cost` seconds of a processor's time."""
     return min(max(INTERVAL, cost / SHARE), LONGEST)
 
 
 def is_child(pid: int) -> bool:
-    """Whether the process is still ours: the number of one that ended could be another's by now."""
+    """Check whether the process is a child of this one: the number of one that ended could be reused."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         return int(read_proc_file(f"/proc/{pid}/stat").rpartition(b")")[2].split()[1]) == os.getpid()
     return False
 
 
 def read_proc_file(path: str, most: int = 1 << 20) -> bytes:
-    """A file of /proc, `most` bytes of it: the kernel hands out a page or so at a time."""
+    """Read at most `most` bytes of a file of /proc, which the kernel returns in pieces."""
     chunks, left = [], most
     with open(path, "rb", buffering=0) as file:
         while left > 0 and (chunk := file.read(min(left, 1 << 16))):

@@ -1,8 +1,8 @@
-"""A worker process seen from outside: requests in, answers out, a clock on every frame.
+"""The parent's side of a worker process: requests, answers, and a deadline for every frame.
 
-Requests made in the same turn of the event loop, and those made while the worker is busy, travel as one frame. A frame
-that takes longer than a call may, or whose worker dies, takes the worker with it: who asked hears `Lost`, with whether it
-was alone in its frame. A request that was not alone is asked again alone, so the one at fault is found by asking.
+Requests of the same turn of the event loop, and those made while the worker is busy, are sent as one frame. If a frame takes too
+long or its worker dies, the worker ends and its requests fail with `WorkerLost`, which tells whether a request was alone in its
+frame. A request that was not alone is repeated alone, which finds the one at fault.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class WorkerLost(Exception):  # noqa: N818 - a state of the worker
         super().__init__(detail)
         self.code, self.detail, self.alone = code, detail, alone
         self.sure = sure
-        """Whether the request itself must be at fault: a process may also die for reasons of the machine's."""
+        """Whether the request itself must be at fault: a process may also die for a reason of the machine."""
         self.outside = outside
-        """Whether it looks as if somebody else had ended it: by SIGKILL, which no worker can send, or with its sandbox."""
+        """Whether another process seems to have ended it: by SIGKILL, which no worker can send, or with its sandbox."""
 
 
 class Worker(asyncio.Protocol):
@@ -47,7 +47,6 @@ class Worker(asyncio.Protocol):
         self._together = self._most = 0  # requests of the last frame, bytes that a frame of answers may take
         self._ids = itertools.count(1)
         self._timer: asyncio.TimerHandle | None = None
-        self._scheduled = False
         self._ending: asyncio.Task[None] | None = None
         self.lost = False
         self._loop = asyncio.get_running_loop()
@@ -62,35 +61,31 @@ class Worker(asyncio.Protocol):
         return worker
 
     def ask(self, what: str, session: int, detail: Any, *, alone: bool = False) -> asyncio.Future[Answer]:
-        """The future of `[status, value]`; it fails with `Lost`."""
+        """Return the future of `[status, value]`; it fails with `WorkerLost`."""
         future: asyncio.Future[Answer] = self._loop.create_future()
         if self.lost:
             future.set_exception(WorkerLost(Code.WORKER_LOST, "the worker had ended before", alone=False))
             return future
         self._queue.append(([next(self._ids), what, session, detail], future, alone))
-        if not self._scheduled and not self._flight:
-            self._scheduled = True
+        if not self._flight:
             self._loop.call_soon(self._flush)
         return future
 
     def _flush(self) -> None:
-        self._scheduled = False
         if self.lost or self._flight or not self._queue or self._transport is None:
             return
-        count, calls = 1, self._queue[0][0][1] == "call"
-        if not self._queue[0][2]:
-            for request, _, alone in self._queue[1:MOST_A_FRAME]:
-                if alone or (request[1] == "call") is not calls:
-                    break
-                count += 1
+        first, calls = self._queue[0], self._queue[0][0][1] == "call"
+        more = [] if first[2] else self._queue[1:MOST_A_FRAME]
+        fit = itertools.takewhile(lambda row: not row[2] and (row[0][1] == "call") is calls, more)
+        count = 1 + len(list(fit))
         batch, self._queue = self._queue[:count], self._queue[count:]
         self._flight = {request[0]: future for request, future, _ in batch}
         limits, self._together = self._zygote.limits, count
         self._most = OVERHEAD + (limits.output if calls else max(limits.state, limits.output))
         self._transport.write(make_frame([request for request, _, _ in batch]))
-        # The limit of a call is for calls. Setting up and exporting a state is work of ours, and may wait for a busy machine.
+        # The limit of a call is for calls. Setting up and exporting a state may wait for a busy machine.
         patience = self._wall if calls else max(self._wall, min(PATIENCE, self._zygote.limits.start))
-        self._timer = self._loop.call_later(patience, self._too_long, patience)
+        self._timer = self._loop.call_later(patience, self._lose, Code.TOOL_TIMEOUT, f"no answer within {patience:g} s")
 
     # -- asyncio's protocol ---------------------------------------------------------------------------------------
 
@@ -120,36 +115,33 @@ class Worker(asyncio.Protocol):
                 future = self._flight.pop(number)
                 if not future.done():
                     future.set_result(answer)
-            if self._flight:  # the others follow
-                continue
-            if self._timer is not None:
-                self._timer.cancel()
-            if self._queue and not self._scheduled:
-                self._scheduled = True
+            if not self._flight:
+                if self._timer is not None:
+                    self._timer.cancel()
                 self._loop.call_soon(self._flush)
 
     def connection_lost(self, error: Exception | None) -> None:
         if not self.lost:
             self._lose(Code.TOOL_CRASHED, "the tool's process ended")
 
-    def _too_long(self, patience: float) -> None:
-        self._lose(Code.TOOL_TIMEOUT, f"no answer within {patience:g} s")
-
     def _lose(self, code: Code, detail: str) -> None:
-        """The worker's end: kill it, learn how it had ended, tell everybody who waits."""
+        """End the worker: kill it, learn how it had ended, and answer its requests with the loss."""
+        self._stop()
+        self._ending = self._loop.create_task(self._finish_lost(code, detail))
+
+    def _stop(self) -> None:
         self.lost = True
         if self._timer is not None:
             self._timer.cancel()
         if self._transport is not None:
             self._transport.abort()
-        self._ending = self._loop.create_task(self._finish_lost(code, detail))
 
     async def _finish_lost(self, code: Code, detail: str) -> None:
         flight, queue = self._flight, self._queue
         self._flight, self._queue = {}, []
         try:
             found = await self._zygote.end(self._number)
-        except RuntimeError:  # the event loop is closing, and who asked is gone
+        except RuntimeError:  # the event loop is closing, and nothing waits for an answer
             found = None
         sure = code is Code.TOOL_TIMEOUT
         if self._zygote.exceeded:
@@ -161,30 +153,28 @@ class Worker(asyncio.Protocol):
         outside = code is Code.TOOL_CRASHED and found in (None, -signal.SIGKILL)
         alone = self._together == 1
         for future in flight.values():
-            if not future.done():
-                future.set_exception(WorkerLost(code, detail, alone=alone, sure=sure, outside=outside))
+            fail(future, WorkerLost(code, detail, alone=alone, sure=sure, outside=outside))
         for _, future, _ in queue:
-            if not future.done():
-                future.set_exception(WorkerLost(Code.WORKER_LOST, "another request ended the worker", alone=False))
+            fail(future, WorkerLost(Code.WORKER_LOST, "another request ended the worker", alone=False))
 
     async def close(self) -> None:
         if self.lost:
             if self._ending is not None:
                 await self._ending
             return
-        self.lost = True
-        if self._timer is not None:
-            self._timer.cancel()
-        if self._transport is not None:
-            self._transport.abort()
+        self._stop()
         for future in [*self._flight.values(), *(f for _, f, _ in self._queue)]:
-            if not future.done():
-                future.set_exception(Aborted(Code.WORKER_LOST, "closed"))
+            fail(future, Aborted(Code.WORKER_LOST, "closed"))
         await self._zygote.end(self._number)
 
 
+def fail(future: asyncio.Future[Answer], error: Exception) -> None:
+    if not future.done():
+        future.set_exception(error)
+
+
 def check_answer(answer: Any) -> tuple[int, Answer]:
-    """A request's number and `[status, value]`; the code on the other side may send anything. Raises `ValueError`."""
+    """Return a request's number and `[status, value]`. The code on the other side may send anything: raises `ValueError`."""
     number, (status, value) = answer
     if type(number) is not int or status not in (0, 1, 2, 3) or type(status) is not int:
         raise ValueError
@@ -194,7 +184,7 @@ def check_answer(answer: Any) -> tuple[int, Answer]:
 
 
 class WorkerSlot:
-    """A place for a worker: when one is lost the next takes it, under a higher generation, and its episodes are built again."""
+    """A place for a worker. A lost worker is replaced under a higher generation, and its episodes are rebuilt."""
 
     def __init__(self, zygote: ForkServer, *, isolated: bool, own: bool = False) -> None:
         """`own`: the sandbox is this slot's alone, ends with its worker, and is recreated for the next."""
@@ -211,7 +201,7 @@ class WorkerSlot:
         return worker if worker is not None and not worker.lost else None
 
     async def worker(self) -> Worker:
-        """The live worker, made now if need be."""
+        """Return the live worker; make one if there is none."""
         if (worker := self.live) is not None:
             return worker
         async with self._guard:
@@ -227,11 +217,11 @@ class WorkerSlot:
 
     @property
     def exceeded(self) -> str:
-        """Why the supervisor ended this slot's sandbox, in words; empty where it did not."""
+        """The reason why the supervisor ended this slot's own sandbox; empty if it did not."""
         return self._zygote.exceeded if self._own else ""
 
     def number(self) -> int:
-        """A session number that is new in this slot."""
+        """Return a session number that is new in this slot."""
         return next(self._ids)
 
     async def close(self) -> None:

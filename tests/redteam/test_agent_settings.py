@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from simia.pack import Pack
-from simia.sandbox.inside.links import leads_to
+from simia.sandbox.inside.files import leads_to
 from simia.task import RewardSpec
 from tests.sandbox.making import ANY, TASK, ask, make_pack, opened
 

@@ -13,8 +13,8 @@ import pytest
 from simia.sandbox.bubblewrap import BubblewrapSandbox, PrivateFolder, list_system_binds
 from simia.sandbox.capabilities import Isolation, find_bubblewrap, try_sandbox
 from simia.sandbox.inside.confine import FILTER
-from simia.sandbox.shared_bounds import open_syscall_filter
 from simia.sandbox.supervisor import list_descendants
+from simia.sandbox.zygote import open_syscall_filter
 
 # Memory of processes that can be opened for writing, threads included; the shell's own shows that this would tell.
 OPEN_MEMORY = """

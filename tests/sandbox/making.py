@@ -17,7 +17,7 @@ from simia.envs.worlds.executable import ExecutableBackend
 from simia.envs.worlds.executable_world import ExecutableWorld
 from simia.envs.worlds.world import ToolResult
 from simia.pack import Pack
-from simia.sandbox.temporary import _private
+from simia.sandbox.copies import _private
 from simia.task import Task
 from simia.trajectory import ToolCall
 

@@ -16,11 +16,11 @@ from simia.envs.worlds.executable import ExecutableBackend
 from simia.errors import Aborted, UserError
 from simia.pack import Pack
 from simia.sandbox import copies, zygote
-from simia.sandbox.temporary import make_private
+from simia.sandbox.copies import make_private
 from tests.sandbox.making import NOTES, notes_pack
 
 ROOT = Path(__file__).parents[2]
-MAKE = "import sys, time; from simia.sandbox.temporary import make_temporary; print(make_temporary('simia-test-'), flush=True); time.sleep(60)"
+MAKE = "import sys, time; from simia.sandbox.copies import make_temporary; print(make_temporary('simia-test-'), flush=True); time.sleep(60)"
 
 
 def test_what_the_dead_left_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,7 +123,7 @@ async def test_a_failed_start_leaves_no_copy_in_a_process_that_goes_on(
         made.append(make_private(name))
         return made[-1]
 
-    monkeypatch.setattr(zygote, "make_private", make)
+    monkeypatch.setattr(copies, "make_private", make)
     backend = ExecutableBackend(Pack.load(folder))
     with pytest.raises(UserError, match="ValueError"):
         await backend.start()
@@ -154,7 +154,7 @@ def test_an_unsafe_episodes_folder_goes_too(tmp_path: Path) -> None:
 
 def test_a_forked_child_leaves_its_parents_folder_alone(tmp_path: Path) -> None:
     code = (
-        "import os, sys; from simia.sandbox.temporary import make_private; made = make_private('x')\n"
+        "import os, sys; from simia.sandbox.copies import make_private; made = make_private('x')\n"
         "if os.fork() == 0:\n    other = make_private('y')\n    sys.exit(0 if other.parent != made.parent else 1)\n"
         "status = os.wait()[1]\nassert status == 0 and made.exists()"
     )

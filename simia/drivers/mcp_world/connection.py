@@ -59,12 +59,12 @@ class ServerConnection:
         self._thread.start()
         self._session_task = asyncio.run_coroutine_threadsafe(self._hold_session(), self._loop)
         limit = self._settings.get("start") or START
+        why = ""
         if not self._ready.wait(limit):
             why = f"the server did not answer within {limit:g} s{self._read_last_output()}"
-            self.close()
-            raise ServerFailed(why)
-        if self._failure is not None:
-            why = self._explain_failure(self._failure)
+        elif self._failure is not None:
+            why = self._mask_secrets(self._explain_failure(find_cause(self._failure)))
+        if why:
             self.close()
             raise ServerFailed(why)
 
@@ -132,21 +132,24 @@ class ServerConnection:
         if session is None:
             raise ServerRefusal(self._mask_secrets(f"the server has ended{self._read_last_output()}"))
         self.junk = None
-        asking = asyncio.run_coroutine_threadsafe(asyncio.wait_for(what(session), limit), self._loop)
         try:
-            return asking.result(limit + GRACE)
-        except TimeoutError:
-            asking.cancel()
+            asking = asyncio.run_coroutine_threadsafe(asyncio.wait_for(what(session), limit), self._loop)
+            try:
+                return asking.result(limit + GRACE)
+            finally:
+                asking.cancel()
+        except Exception as error:
+            raise ServerRefusal(self._mask_secrets(self._explain_refusal(error, limit))) from None
+
+    def _explain_refusal(self, error: Exception, limit: float) -> str:
+        if isinstance(error, TimeoutError):
             unread = "" if self.junk is None else f"; what it sent is no message that can be read: {self.junk[:100]!r}"
-            raise ServerRefusal(self._mask_secrets(f"the server did not answer within {limit:g} s{unread}")) from None
-        except MCPError as error:
-            if error.code == wire.CONNECTION_CLOSED:
-                raise ServerRefusal(self._mask_secrets(f"the server has ended{self._read_last_output()}")) from None
-            raise ServerRefusal(self._mask_secrets(f"MCP error {error.code}: {error.message}")) from None
-        except Exception as error:  # an invalid reply
-            raise ServerRefusal(
-                self._mask_secrets(f"the server's reply cannot be read: {flatten_line(str(error))}")
-            ) from None
+            return f"the server did not answer within {limit:g} s{unread}"
+        if isinstance(error, MCPError) and error.code == wire.CONNECTION_CLOSED:
+            return f"the server has ended{self._read_last_output()}"
+        if isinstance(error, MCPError):
+            return f"MCP error {error.code}: {error.message}"
+        return f"the server's reply cannot be read: {flatten_line(str(error))}"
 
     def close(self) -> None:
         if self._session_task is not None:
@@ -161,23 +164,19 @@ class ServerConnection:
 
     def _explain_failure(self, error: BaseException) -> str:
         """Explain in one line why a server could not be started."""
-        error = find_cause(error)
+        words = flatten_line(str(error) or type(error).__name__)
         if isinstance(error, ServerFailed):
-            return self._mask_secrets(str(error))
+            return str(error)
         if self._settings["transport"] == "http":
             grant = self._status or " (a sandbox has no network unless network is granted)"
-            return self._mask_secrets(
-                f"{self._settings['url']} cannot be used: {flatten_line(str(error) or type(error).__name__)}{grant}"
-            )
+            return f"{self._settings['url']} cannot be used: {words}{grant}"
         if isinstance(error, FileNotFoundError | PermissionError | NotADirectoryError):
             return f"the server's program {self._program} is not there, or cannot be run"
         if isinstance(error, MCPError) and error.code != wire.CONNECTION_CLOSED:
-            return self._mask_secrets(f"the server refused to begin: {flatten_line(error.message)}")
+            return f"the server refused to begin: {flatten_line(error.message)}"
         if isinstance(error, MCPError):
-            return self._mask_secrets(f"the server ended at its start{self._read_last_output()}")
-        return self._mask_secrets(
-            f"the server cannot be spoken to: {flatten_line(str(error) or type(error).__name__)}{self._read_last_output()}"
-        )
+            return f"the server ended at its start{self._read_last_output()}"
+        return f"the server cannot be spoken to: {words}{self._read_last_output()}"
 
     def _read_last_output(self) -> str:
         """Return the last line of stderr, or a line that the server printed in place of a message."""

@@ -11,6 +11,7 @@ The driver runs with the interpreter of the "mcp" environment, in the sandbox: t
 from __future__ import annotations
 
 import json
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from mcp.client.session import ClientSession
 from simia.sandbox.inside import files
 
 from .connection import START, ServerConnection, ServerFailed, ServerRefusal, list_server
-from .conversion import files_to_json, result_to_text
+from .conversion import describe_file, result_to_text
 
 JSON = Any
 LISTING = "list_server"  # the importer's only tool
@@ -43,10 +44,14 @@ class MCPWorld:
         return {"agent": self.how.get("tools") or {LISTING: False}, "user": {}}
 
     def reset(self, initial: dict[str, Any], seed: int) -> None:
-        """Start a new server process in a new folder, or a new session with a server elsewhere."""
-        self._close()
-        self._lay_out_files(self._collect_files(initial))
-        self._open()
+        """Start a new server process in a new folder, or a new session with a server elsewhere.
+
+        The folder holds the pack's files, then the task's: `{"folder": …, "files": {name: {"text"} | {"base64"} | null}}`.
+        """
+        if unknown := initial.keys() - {"folder", "files"}:
+            raise ValueError(f"initial has {sorted(unknown)}: it is {{folder: …, files: …}}")
+        folders = (self.how.get("files"), initial.get("folder"))
+        self._restart(files.collect_files(self.pack, folders, initial.get("files") or {}))
         if self.how.get("tools") and (again := self.how.get("reset")) is not None:
             try:
                 self._call(again["tool"], again.get("arguments") or {})
@@ -56,61 +61,36 @@ class MCPWorld:
 
     def call(self, by: str, name: str, arguments: dict[str, Any], index: int) -> JSON:
         if name == LISTING and not self.how.get("tools"):
-            return self._require_connection().ask(list_server, START)
+            return self._ask(list_server, START)
         return self._call(name, arguments)
 
     def dump(self) -> JSON:
-        return files_to_json(files.read_files(self.root), self.root)
+        return {"files": files.files_to_json(files.read_files(self.root), describe_file)}
 
     def initial(self) -> JSON:
-        with files.write_temporary_files(self._initial) as folder:
-            return files_to_json(self._initial, folder)
+        return {"files": files.files_to_json(self._initial, describe_file)}
 
     def restore(self, state: JSON) -> None:
         """Restore the files and restart the server."""
-        self._close()
-        self._lay_out_files({name.rstrip("/"): files.read_entry(entry) for name, entry in state["files"].items()})
-        self._open()
+        self._restart(files.files_from_json(state["files"]))
 
     def check(self, name: str, by: str, arguments: dict[str, Any]) -> JSON:
         raise ValueError("an imported server has no checks of its own: judge its state, the calls or the answer")
 
-    # -- files ----------------------------------------------------------------------------------------------------
-
-    def _collect_files(self, initial: dict[str, Any]) -> files.Files:
-        """Collect the pack's files, then the task's: `{"folder": …, "files": {name: {"text"} | {"base64"} | null}}`."""
-        if unknown := initial.keys() - {"folder", "files"}:
-            raise ValueError(f"initial has {sorted(unknown)}: it is {{folder: …, files: …}}")
-        wanted: files.Files = {}
-        for folder in (self.how.get("files"), initial.get("folder")):
-            if folder:
-                wanted |= files.read_files(files.resolve_pack_folder(self.pack, folder), modes=False)
-        for name, entry in (initial.get("files") or {}).items():
-            for gone in [each for each in wanted if each == name or each.startswith(name.rstrip("/") + "/")]:
-                del wanted[gone]
-            if entry is not None:
-                wanted[name.rstrip("/")] = files.read_entry(entry)
-        return wanted
-
-    def _lay_out_files(self, wanted: files.Files) -> None:
+    def _restart(self, wanted: files.Files) -> None:
+        """Start the server, or a new session with a server elsewhere, on these files."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
         files.remove_files(self.root, wanted)
         files.write_files(self.root, wanted)
-
-    # -- the server -----------------------------------------------------------------------------------------------
-
-    def _open(self) -> None:
         self._connection = ServerConnection(self.how, self.root)
         self._connection.open()
 
-    def _close(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.close()
-
-    def _require_connection(self) -> ServerConnection:
+    def _ask(self, what: Callable[[ClientSession], Awaitable[Any]], limit: float) -> Any:
         if self._connection is None:
             raise ServerFailed("there is no server: the episode was not set up")
-        return self._connection
+        return self._connection.ask(what, limit)
 
     def _call(self, name: str, arguments: dict[str, Any]) -> str:
         request = wire.CallToolRequest(params=wire.CallToolRequestParams(name=name, arguments=arguments))
@@ -118,7 +98,7 @@ class MCPWorld:
         async def call(session: ClientSession) -> wire.CallToolResult:
             return await session.send_request(request, wire.CallToolResult)
 
-        found = self._require_connection().ask(call, self.how.get("call") or CALL)
+        found = self._ask(call, self.how.get("call") or CALL)
         text = result_to_text(found)
         if found.is_error:
             raise ServerRefusal(text or "the tool failed without a word")

@@ -10,11 +10,11 @@ import difflib
 import itertools
 import re
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from . import calendars, documents, mail, pages, sheets
-from .testbed import import_library
 
 PACK = Path(__file__).parents[1]
 BEFORE, REFERENCES = "before/", "references/"
@@ -105,13 +105,15 @@ class OfficeChecks:
     def excel_cell_value(self, file: str, matches: Sequence[dict[str, Any]]) -> bool:
         """Check that every cell shows its value. Text may follow that does not continue the last word or number."""
         cells = read_cells(self.find_checked_file(file))
-        return all(cell_shows(cells.get(parse_cell_position(match)), str(match["value"])) for match in matches)
+        return all(
+            cell_shows(cells.get((int(match["row"]), int(match["col"]))), str(match["value"])) for match in matches
+        )
 
     def excel_cell_comparator(self, file: str, matches: Sequence[dict[str, Any]]) -> bool:
         """Check the task's expression on the text of every cell. It is code of the benchmark and runs only in the sandbox."""
         cells = read_cells(self.find_checked_file(file))
         for match in matches:
-            text = str(cells.get(parse_cell_position(match), ""))
+            text = str(cells.get((int(match["row"]), int(match["col"])), ""))
             if not WORD.fullmatch(text) or not eval(match["comparator"], {})(text):
                 return False
         return True
@@ -130,20 +132,15 @@ def resolve_within(folder: Path, name: str) -> Path:
     return path
 
 
-def parse_cell_position(match: dict[str, Any]) -> tuple[int, int]:
-    return int(match["row"]), int(match["col"])
-
-
 def read_cells(path: Path) -> dict[tuple[int, int], Any]:
     """Return the non-empty cells of the active sheet."""
     if not path.is_file():
         raise FileNotFoundError(path.name)
-    return {
-        (c.row, c.column): c.value
-        for row in sheets.open_workbook(path).active.iter_rows()
-        for c in row
-        if c.value is not None
-    }
+    return {(cell.row, cell.column): cell.value for cell in list_filled_cells(sheets.open_workbook(path).active)}
+
+
+def list_filled_cells(sheet: Any) -> list[Any]:
+    return [cell for row in sheet.iter_rows() for cell in row if cell.value is not None]
 
 
 def cell_shows(value: Any, wanted: str) -> bool:
@@ -166,15 +163,13 @@ def describe_file(path: Path) -> Any:
         case ".xlsx":
             book = sheets.open_workbook(path)
             return {
-                sheet.title: {
-                    c.coordinate: cell_to_json(c.value) for row in sheet.iter_rows() for c in row if c.value is not None
-                }
+                sheet.title: {cell.coordinate: cell_to_json(cell.value) for cell in list_filled_cells(sheet)}
                 for sheet in book.worksheets
             }
         case ".pdf":
             return {"pages": pages.read_pdf_pages(path)}
         case ".png" | ".jpg" | ".jpeg":
-            with import_library("PIL.Image").open(path) as picture:
+            with import_module("PIL.Image").open(path) as picture:
                 return {"image": [picture.width, picture.height]}
     return None
 

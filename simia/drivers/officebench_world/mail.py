@@ -8,7 +8,7 @@ from email.parser import BytesParser
 from pathlib import Path
 from typing import Any
 
-from .testbed import ActionError, Testbed, answer_errors, register_action
+from .testbed import ActionError, Testbed, register_action
 
 LINE = "-" * 50
 PREVIEW = 20  # characters of a mail in the list
@@ -69,43 +69,36 @@ def choose_mail_path(testbed: Testbed, user: str, subject: str) -> Path:
     raise ValueError(f"{user} has too many mails of that subject")
 
 
-@register_action("email.send_email", writes=True)
+@register_action("email.send_email", "Failed to send email to {recipient}.", writes=True)
 def send_email(testbed: Testbed, sender: str, recipient: Any, subject: str, content: str) -> str:
     """Send a mail to one recipient."""
     if not isinstance(recipient, str):
         raise ActionError("Failed to send email to Multiple recipients. Only support one recipient.")
-    with answer_errors(f"Failed to send email to {recipient}.", why=True):
-        mail = EmailMessage()
-        mail["From"] = f"{parse_account(sender)}@{HOST}"
-        mail["To"] = f"{parse_account(recipient)}@{HOST}"
-        mail["Subject"] = subject
-        mail.set_content(content)
-        data = bytes(mail)
-        paths = [
-            choose_mail_path(testbed, name, subject)
-            for name in sorted({parse_account(sender), parse_account(recipient)})
-        ]
-        for path in paths:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            testbed.save(path, data)
+    mail = EmailMessage()
+    mail["From"] = f"{parse_account(sender)}@{HOST}"
+    mail["To"] = f"{parse_account(recipient)}@{HOST}"
+    mail["Subject"] = subject
+    mail.set_content(content)
+    data = bytes(mail)
+    names = sorted({parse_account(sender), parse_account(recipient)})
+    for path in [choose_mail_path(testbed, name, subject) for name in names]:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        testbed.save(path, data)
     return f"Successfully sent email to {recipient}."
 
 
-@register_action("email.list_emails")
+@register_action("email.list_emails", "Failed to list emails for {username}.", why=False)
 def list_emails(testbed: Testbed, username: str) -> str:
     """List the mails in a user's mailbox, with the start of each."""
-    with answer_errors(f"Failed to list emails for {username}."):
-        listed = format_mailbox(testbed.own("emails", username))
+    listed = format_mailbox(testbed.own("emails", username))
     return f"Successfully list emails for {username}:\n{listed}" if listed else f"No emails found for {username}."
 
 
-@register_action("email.read_email")
+@register_action("email.read_email", "Failed to read email {email_id} for {username}.", why=False)
 def read_email(testbed: Testbed, username: str, email_id: Any) -> str:
     """Show one mail of a user's mailbox."""
     name = str(email_id)
-    with answer_errors(f"Failed to read email {name} for {username}."):
-        testbed.own("emails", username)
-        message = read_mail(testbed.own(f"emails/{username}", name.removesuffix(".eml"), ".eml"))
-    return (
-        f"Successfully read email {name} for {username}:\n{format_head(message)}Content: {extract_body(message)}...\n"
-    )
+    testbed.own("emails", username)
+    message = read_mail(testbed.own(f"emails/{username}", name.removesuffix(".eml"), ".eml"))
+    head = f"Successfully read email {name} for {username}:\n{format_head(message)}"
+    return f"{head}Content: {extract_body(message)}...\n"

@@ -7,50 +7,43 @@ to the requested path, and failures are reported.
 from __future__ import annotations
 
 import io
+import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from html import escape
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from . import stable
 from .programs import run_program
-from .testbed import import_library
 
 BY_LIBREOFFICE, BY_REPORTLAB = "by LibreOffice", "plain text and tables, by reportlab"
 WIDE = 8  # columns of a page; further columns follow below
 MOST_ROWS = 5_000
-TRUETYPE = "/usr/share/fonts/truetype"
-FONTS = (
-    "Vera.ttf",  # part of reportlab
-    f"{TRUETYPE}/dejavu/DejaVuSans.ttf",
-    f"{TRUETYPE}/liberation/LiberationSans-Regular.ttf",
-    f"{TRUETYPE}/liberation2/LiberationSans-Regular.ttf",
-    f"{TRUETYPE}/freefont/FreeSans.ttf",
-    f"{TRUETYPE}/noto/NotoSans-Regular.ttf",
-)
+TRUETYPE = Path("/usr/share/fonts/truetype")
+FONTS = (  # Vera is part of reportlab
+    "Vera.ttf", "dejavu/DejaVuSans.ttf", "liberation/LiberationSans-Regular.ttf", "liberation2/LiberationSans-Regular.ttf",
+    "freefont/FreeSans.ttf", "noto/NotoSans-Regular.ttf",
+)  # fmt: skip
 PATIENCE = 9.0  # seconds; it starts in one or two on an idle machine
+MOMENTS = (  # dates and identifiers in a PDF
+    re.compile(rb"(/(?:CreationDate|ModDate)\s*\(D:)(\d{14})"),
+    re.compile(rb"(/DocChecksum\s*/)([0-9A-Fa-f]+)"),
+    re.compile(rb"(/ID\s*\[\s*<)([0-9A-Fa-f]+)"),
+    re.compile(rb"(/ID\s*\[\s*<0+>\s*<)([0-9A-Fa-f]+)"),
+)
 
-Story = list[Any]
 
+def print_file(path: Path, story: Iterable[Any]) -> tuple[bytes, str]:
+    """Convert a .docx or .xlsx to PDF; return it with the name of the converter. `story`: its content, laid out for reportlab.
 
-def print_document(path: Path, opened: Callable[[], Any]) -> tuple[bytes, str]:
-    """Convert a .docx to PDF; return it with the name of the converter."""
-    document = opened()  # checks the file also for LibreOffice, which converts anything
+    Only a file that its library opened may come here: LibreOffice converts anything.
+    """
     program = find_libreoffice()
     if program is not None:
         return print_with_libreoffice(program, path), BY_LIBREOFFICE
-    return render_pdf(list(lay_out_document(document))), BY_REPORTLAB
-
-
-def print_workbook(path: Path, values: Callable[[], Any], formulas: Callable[[], Any]) -> tuple[bytes, str]:
-    """Convert a .xlsx to PDF; return it with the name of the converter. Formulas without a computed value are shown as formulas."""
-    book = values()
-    program = find_libreoffice()
-    if program is not None:
-        return print_with_libreoffice(program, path), BY_LIBREOFFICE
-    return render_pdf(list(lay_out_workbook(book, formulas()))), BY_REPORTLAB
+    return render_pdf(list(story)), BY_REPORTLAB
 
 
 def find_libreoffice() -> str | None:
@@ -67,17 +60,19 @@ def print_with_libreoffice(program: str, path: Path) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         profile = f"-env:UserInstallation=file://{folder}/profile"
         command = [program, profile, "--headless", "--norestore", "--convert-to", "pdf", "--outdir", folder, str(path)]
-        ran = run_program(command, folder=folder, seconds=PATIENCE)
+        code, _ = run_program(command, folder, seconds=PATIENCE)
         made = Path(folder) / f"{path.stem}.pdf"
         data = made.read_bytes() if made.is_file() else b""
-    if ran.code is None or not data.startswith(b"%PDF"):
-        raise ValueError("LibreOffice took too long" if ran.code is None else "LibreOffice made no PDF of it")
-    return stable.fix_pdf_dates(data)
+    if code is None or not data.startswith(b"%PDF"):
+        raise ValueError("LibreOffice took too long" if code is None else "LibreOffice made no PDF of it")
+    for pattern in MOMENTS:  # offsets stay valid, since lengths do not change
+        data = pattern.sub(lambda found: found[1] + b"0" * len(found[2]), data)
+    return data
 
 
-def render_pdf(story: Story) -> bytes:
+def render_pdf(story: list[Any]) -> bytes:
     """Render a story as PDF, without dates, so that equal stories give equal bytes."""
-    platypus, sizes = import_library("reportlab.platypus"), import_library("reportlab.lib.pagesizes")
+    platypus, sizes = import_module("reportlab.platypus"), import_module("reportlab.lib.pagesizes")
     made = io.BytesIO()
     page = platypus.SimpleDocTemplate(made, pagesize=sizes.A4, invariant=1)
     page.build(story or [platypus.Spacer(1, 1)])
@@ -86,7 +81,7 @@ def render_pdf(story: Story) -> bytes:
 
 def make_paragraph(text: str, style: str = "BodyText") -> Any:
     """Make a paragraph in Helvetica, or in a font that has all its characters."""
-    platypus, styles = import_library("reportlab.platypus"), import_library("reportlab.lib.styles")
+    platypus, styles = import_module("reportlab.platypus"), import_module("reportlab.lib.styles")
     look = styles.getSampleStyleSheet()[style]
     if not is_latin(text):
         look = look.clone(f"{style}-wide", fontName=find_font(text))
@@ -103,14 +98,14 @@ def is_latin(text: str) -> bool:
 
 def find_font(text: str) -> str:
     """Return the first font that has all characters of the text. Raises `ValueError` if there is none."""
-    metrics, fonts = import_library("reportlab.pdfbase.pdfmetrics"), import_library("reportlab.pdfbase.ttfonts")
+    metrics, fonts = import_module("reportlab.pdfbase.pdfmetrics"), import_module("reportlab.pdfbase.ttfonts")
     letters = {ord(letter) for letter in text if not letter.isspace()}
     for number, file in enumerate(FONTS):
         name = f"wide-{number}"
         if name not in metrics.getRegisteredFontNames():
-            if file.startswith("/") and not Path(file).is_file():
+            if number and not (TRUETYPE / file).is_file():
                 continue
-            metrics.registerFont(fonts.TTFont(name, file))
+            metrics.registerFont(fonts.TTFont(name, str(TRUETYPE / file) if number else file))
         if letters <= metrics.getFont(name).face.charToGlyph.keys():
             return name
     strange = next(letter for letter in text if not is_latin(letter))
@@ -128,28 +123,24 @@ def lay_out_document(document: Any) -> Iterator[Any]:
             )
 
 
-def lay_out_workbook(book: Any, formulas: Any) -> Iterator[Any]:
+def lay_out_workbook(book: Any, open_formulas: Callable[[], Any]) -> Iterator[Any]:
+    """Lay out a workbook that was opened with the results of formulas. A formula without a result is shown itself."""
+    formulas = open_formulas()
     for sheet in book.worksheets:
         if len(book.worksheets) > 1:
             yield make_paragraph(sheet.title, "Heading2")
         if sheet.max_row > MOST_ROWS:
             raise ValueError(f"sheet {sheet.title!r} has more than {MOST_ROWS:,} rows")
-        written = formulas[sheet.title]
-        rows = [
-            [format_cell(cell.value, written.cell(cell.row, cell.column).value) for cell in row]
-            for row in sheet.iter_rows()
-        ]
+        rows = []
+        for row, written in zip(sheet.iter_rows(), formulas[sheet.title].iter_rows(), strict=False):
+            values = [b.value if a.value is None else a.value for a, b in zip(row, written, strict=False)]
+            rows.append(["" if value is None else str(value) for value in values])
         yield from make_tables(rows)
-
-
-def format_cell(value: Any, written: Any) -> str:
-    found = written if value is None else value
-    return "" if found is None else str(found)
 
 
 def make_tables(rows: Sequence[Sequence[str]]) -> Iterator[Any]:
     """Make a table with lines; a table too wide for a page is split into several, below each other."""
-    platypus, colors = import_library("reportlab.platypus"), import_library("reportlab.lib.colors")
+    platypus, colors = import_module("reportlab.platypus"), import_module("reportlab.lib.colors")
     most = max((len(row) for row in rows), default=0)
     for first in range(0, most, WIDE):
         part = [[make_paragraph(text) for text in row[first : first + WIDE]] for row in rows]

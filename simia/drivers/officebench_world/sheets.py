@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import io
 import re
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from .printing import print_workbook
-from .stable import check_unpacked_size, fix_archive_dates
-from .testbed import ActionError, Testbed, answer_errors, import_library, register_action
+from .archives import open_archive, save_archive
+from .printing import lay_out_workbook, print_file
+from .testbed import ActionError, Testbed, register_action
 
 NUMBER = re.compile(r"[+-]?(?:0|[1-9]\d*|(?:0|[1-9]\d*)?\.\d+|(?:0|[1-9]\d*)\.)(?:[eE][+-]?\d+)?")
 ROWS, COLUMNS = 1 << 20, 1 << 14  # limits of an Excel workbook
@@ -19,15 +19,7 @@ EMPTY = "[Empty Cell]"
 
 def open_workbook(path: Path, *, values: bool = False) -> Any:
     """Open a workbook. `values`: read the stored results of formulas in place of the formulas."""
-    return import_library("openpyxl").load_workbook(
-        io.BytesIO(check_unpacked_size(path.read_bytes())), data_only=values
-    )
-
-
-def save_workbook(testbed: Testbed, book: Any, path: Path) -> None:
-    made = io.BytesIO()
-    book.save(made)
-    testbed.save(path, fix_archive_dates(made.getvalue(), testbed.now))
+    return import_module("openpyxl").load_workbook(open_archive(path), data_only=values)
 
 
 def format_table(path: Path) -> str:
@@ -57,58 +49,46 @@ def set_cell_value(testbed: Testbed, path: Path, row_idx: Any, column_idx: Any, 
     book = open_workbook(path)
     # Assigned, since `cell(value=None)` leaves a cell unchanged.
     book.active.cell(row=row, column=column).value = value
-    save_workbook(testbed, book, path)
+    save_archive(testbed, book, path)
 
 
-@register_action("excel.read_file")
+@register_action("excel.read_file", "Failed to read the file {file_path}")
 def read_excel_file(testbed: Testbed, file_path: str) -> str:
     """Show the table in a workbook."""
-    path = testbed.find(file_path)
-    if path is None:
-        raise ActionError(f"The file {file_path} does not exist. Failed to read the file.")
-    with answer_errors(f"Failed to read the file {file_path}", why=True):
-        return f"The following is the table from the excel file:\n{format_table(path)}"
+    path = testbed.require(file_path, f"The file {file_path} does not exist. Failed to read the file.")
+    return f"The following is the table from the excel file:\n{format_table(path)}"
 
 
-@register_action("excel.set_cell", writes=True)
+@register_action("excel.set_cell", "Failed to write text to {file_path}", writes=True)
 def set_cell(testbed: Testbed, file_path: str, row_idx: Any, column_idx: Any, text: Any) -> str:
     """Write a value into one cell of a workbook; rows and columns count from 1."""
-    path = testbed.find(file_path)
-    if path is None:
-        raise ActionError(f"The file {file_path} does not exist. Failed to write to the file.")
-    with answer_errors(f"Failed to write text to {file_path}", why=True):
-        set_cell_value(testbed, path, row_idx, column_idx, parse_value(text))
+    path = testbed.require(file_path, f"The file {file_path} does not exist. Failed to write to the file.")
+    set_cell_value(testbed, path, row_idx, column_idx, parse_value(text))
     return f"Successfully write text to {file_path}"
 
 
-@register_action("excel.delete_cell", writes=True)
+@register_action("excel.delete_cell", "Failed to delete a cell in {file_path}", writes=True)
 def delete_cell(testbed: Testbed, file_path: str, row_idx: Any, column_idx: Any) -> str:
     """Empty one cell of a workbook; rows and columns count from 1."""
-    path = testbed.find(file_path)
-    if path is None:
-        raise ActionError(f"The file {file_path} does not exist. Failed to delete the cell in the file.")
-    with answer_errors(f"Failed to delete a cell in {file_path}", why=True):
-        set_cell_value(testbed, path, row_idx, column_idx, None)
+    path = testbed.require(file_path, f"The file {file_path} does not exist. Failed to delete the cell in the file.")
+    set_cell_value(testbed, path, row_idx, column_idx, None)
     return f"Successfully delete a cell in {file_path}"
 
 
-@register_action("excel.create_new_file", writes=True)
+@register_action("excel.create_new_file", "Failed to create new file {file_path}", writes=True)
 def create_excel_file(testbed: Testbed, file_path: str) -> str:
     """Create an empty workbook."""
     if testbed.find(file_path):
         raise ActionError(f"File {file_path} already exists")
-    with answer_errors(f"Failed to create new file {file_path}", why=True):
-        save_workbook(testbed, import_library("openpyxl").Workbook(), testbed.locate(file_path))
+    save_archive(testbed, import_module("openpyxl").Workbook(), testbed.locate(file_path))
     return f"Successfully create new file {file_path}"
 
 
-@register_action("excel.convert_to_pdf", writes=True)
+@register_action("excel.convert_to_pdf", "Failed to convert {excel_file_path} to {pdf_file_path}", writes=True)
 def convert_excel_to_pdf(testbed: Testbed, excel_file_path: str, pdf_file_path: str) -> str:
     """Save a workbook as a PDF."""
-    path = testbed.find(excel_file_path)
-    if path is None:
-        raise ActionError(f"{excel_file_path} does not exist. Failed to convert {excel_file_path} to {pdf_file_path}")
-    with answer_errors(f"Failed to convert {excel_file_path} to {pdf_file_path}", why=True):
-        data, how = print_workbook(path, lambda: open_workbook(path, values=True), lambda: open_workbook(path))
-        testbed.save(testbed.locate(pdf_file_path), data)
+    refusal = f"{excel_file_path} does not exist. Failed to convert {excel_file_path} to {pdf_file_path}"
+    path = testbed.require(excel_file_path, refusal)
+    data, how = print_file(path, lay_out_workbook(open_workbook(path, values=True), lambda: open_workbook(path)))
+    testbed.save(testbed.locate(pdf_file_path), data)
     return f"Successfully convert {excel_file_path} to {pdf_file_path} ({how})"

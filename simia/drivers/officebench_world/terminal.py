@@ -8,7 +8,7 @@ import re
 import tempfile
 from typing import Any
 
-from .programs import SECONDS, make_program_environment, run_program
+from .programs import SECONDS, run_program
 from .testbed import TESTBED, Testbed, register_action
 
 SCRIPT = "trap 'pwd >&\"$SIMIA_PWD\"' EXIT\n"
@@ -25,23 +25,22 @@ def run_shell_command(testbed: Testbed, command: Any) -> str:
         testbed.memory["folder"], start = TESTBED, testbed.root
     with tempfile.TemporaryFile() as place:
         kept = place.fileno()
-        around = make_program_environment(SIMIA_PWD=str(kept))
-        ran = run_program(["bash", "-c", f"{SCRIPT}{line}"], folder=str(start), environment=around, kept=kept)
+        code, output = run_program(["bash", "-c", f"{SCRIPT}{line}"], str(start), kept=kept, SIMIA_PWD=str(kept))
         place.seek(0)
         ended = place.read(4096).decode(errors="replace").strip()
     if line.lstrip().startswith("cd") and ended:
         testbed.memory["folder"] = make_testbed_path(testbed, ended)
-    if ran.code is None:
-        return f"{ran.output}\nThe command was stopped: it took more than {SECONDS:g} seconds."
-    if ran.output.strip():
-        return ran.output
+    if code is None:
+        return f"{output}\nThe command was stopped: it took more than {SECONDS:g} seconds."
+    if output.strip():
+        return output
     shown = line
     moved = MOVE.fullmatch(line.strip())
     if moved and PLAIN.fullmatch(moved[1] or "/"):
         shown = f"cd {testbed.folder}"
-    if ran.code:
-        return f"The command failed with exit code {ran.code} and no output: {shown}"
-    return f"Successfully executed command: {shown}. The output was [{ran.output}]."
+    if code:
+        return f"The command failed with exit code {code} and no output: {shown}"
+    return f"Successfully executed command: {shown}. The output was [{output}]."
 
 
 def make_testbed_path(testbed: Testbed, folder: str) -> str:

@@ -7,11 +7,9 @@ fails leaves its files unchanged, since files are written last.
 from __future__ import annotations
 
 import functools
-import importlib
 import os
 import posixpath
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -51,6 +49,13 @@ class Testbed(FileTools):
         except (ToolError, OSError):
             return None
 
+    def require(self, name: str, refusal: str) -> Path:
+        """Return the file of that name. Raises `ActionError` with these words if the testbed has none."""
+        path = self.find(name)
+        if path is None:
+            raise ActionError(refusal)
+        return path
+
     def own(self, folder: str, name: str, suffix: str = "") -> Path:
         """Return a user's file or folder below one of the testbed's folders. Raises `ToolError` for an invalid file name."""
         if not name or name in (".", "..") or any(sign in name for sign in "/\0\n\r"):
@@ -70,8 +75,13 @@ class Testbed(FileTools):
             raise
 
 
-def register_action(name: str, *, writes: bool = False, opened: bool = True) -> Callable[[F], F]:
-    """Register a function `(testbed, …) -> text` as the tool `app.action`. `opened`: it works only while its app is open."""
+def register_action(
+    name: str, fails: str = "", *, why: bool = True, writes: bool = False, opened: bool = True
+) -> Callable[[F], F]:
+    """Register a function `(testbed, …) -> text` as the tool `app.action`. `opened`: it works only while its app is open.
+
+    An exception is answered with `fails`, a template of the arguments, and `why` adds its reason; "": exceptions are faults.
+    """
     app, _, short = name.partition(".")
 
     def register(function: F) -> F:
@@ -81,10 +91,19 @@ def register_action(name: str, *, writes: bool = False, opened: bool = True) -> 
             if opened and current != app:
                 what = f"the open app is {current}" if current else "no app is open"
                 return f"{MALFORMED} ({name}: {what}, so switch to {app} first.)"
+            given = {key: unwrap_single(value) for key, value in arguments.items()}
             try:
-                return function(testbed, **{key: unwrap_single(value) for key, value in arguments.items()}).strip()
+                return function(testbed, **given).strip()
+            except MemoryError:
+                raise
             except ActionError as answer:
                 return str(answer)
+            except Exception as error:
+                if not fails:
+                    raise
+                reason = describe_error(error) if why else ""
+                words = fails.format(**given)
+                return f"{words} ({reason})" if reason else words
 
         ACTIONS.setdefault(app, {})[short] = mark(call, "agent", writes=writes)
         return function
@@ -97,26 +116,9 @@ def unwrap_single(value: Any) -> Any:
     return value[0] if isinstance(value, list) and len(value) == 1 else value
 
 
-@contextmanager
-def answer_errors(words: str, *, why: bool = False) -> Iterator[None]:
-    """Turn any exception into this answer, with the reason in brackets if `why` is set."""
-    try:
-        yield
-    except (MemoryError, ActionError):
-        raise
-    except Exception as error:
-        reason = describe_error(error) if why else ""
-        raise ActionError(f"{words} ({reason})" if reason else words) from None
-
-
 def describe_error(error: Exception) -> str:
     """Return an error's message if it is the same in every run: no memory address, no temporary file name."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     words = " ".join(str(error).split())[:200] if isinstance(error, ToolError | ValueError) else ""
     return "" if " at 0x" in words or "/tmp/" in words else words
-
-
-def import_library(name: str) -> Any:
-    """Import a module of the office environment at its first use."""
-    return importlib.import_module(name)

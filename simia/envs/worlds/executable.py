@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import resource
+import sys
 import weakref
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
@@ -117,7 +118,7 @@ class ExecutableBackend:
         pack, how = self.pack, self.pack.executable
         assert how is not None
         assert pack.root is not None
-        python = find_interpreter(how.python) if how.python else None
+        python = find_interpreter(how.python) if how.python else sys.executable
         state = pack.file.state if pack.file else None
         clock = how.clock.isoformat() if how.clock else None
         spec = {"code": how.code, "object": how.object, "state": state, "clock": clock}

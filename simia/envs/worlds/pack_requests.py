@@ -14,8 +14,8 @@ from pathlib import Path
 
 from simia.errors import UserError
 from simia.pack import ExecutableSpec, Pack
-from simia.sandbox.bubblewrap import list_interpreter_paths
-from simia.sandbox.grants import Bind, check_grant, explain_refusal, is_below, is_shown
+from simia.sandbox.bubblewrap import Bind, list_interpreter_paths
+from simia.sandbox.grants import check_grant, explain_refusal, is_below, is_shown
 from simia.search_path import cache_root
 from simia.venvs import FOR_PACKS, RECIPES
 

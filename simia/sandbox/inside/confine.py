@@ -1,11 +1,11 @@
-"""What a session's process gives up before it runs a pack's code: processes, files, memory, and most system calls.
+"""Confine a worker process before it runs a pack's code: resource limits, and a filter of system calls (seccomp).
 
-The sandbox (bubblewrap) isolates a session from the machine; this keeps it from its siblings, which share the
-sandbox and its user. Signals, tracing and memory access to others, sockets, new processes and threads, shared memory and
-namespaces end in EPERM. A seccomp filter needs no privilege and no library: it is a short list of numbers.
+Bubblewrap isolates workers from the machine; this isolates them from each other, since they share a sandbox and its user. Signals,
+tracing and memory access to others, sockets, new processes and threads, shared memory and namespaces end in EPERM. A seccomp filter
+needs no privilege and no library: it is a short list of numbers.
 
-A session that is alone in its sandbox has no siblings: it may start programs, signal them and open sockets (of the
-families that its network namespace holds back); what reaches for the kernel's wider doors stays refused.
+A worker that is alone in its sandbox may start programs, signal them and open sockets (of the families that its network namespace
+isolates); calls that reach beyond its namespaces stay refused.
 """
 
 from __future__ import annotations
@@ -16,10 +16,12 @@ import mmap
 import platform
 import resource
 import struct
+from collections.abc import Iterable, Sequence
 
 NO_NEW_PRIVS, SECCOMP, DUMPABLE, FILTER = 38, 22, 4, 2
 ALLOW, KILL, REFUSE = 0x7FFF0000, 0x80000000, 0x00050000 | errno.EPERM
 NO_SUCH = 0x00050000 | errno.ENOSYS
+LOAD, EQUAL, AT_LEAST, AND, RETURN = 0x20, 0x15, 0x35, 0x54, 0x06  # instructions of classic BPF
 
 # name: (x86_64, aarch64); None: that machine has no such call
 CALLS: dict[str, tuple[int | None, int | None]] = {
@@ -80,7 +82,7 @@ MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 
 
 class Unconfined(Exception):  # noqa: N818 - a state of the machine
-    """This kernel or machine has no seccomp filter that we know to write."""
+    """No seccomp filter is written for this machine, or the kernel refuses it."""
 
 
 def set_worker_limits(*, memory: int, files: int, processes: int, cpu: int, size: int = 0) -> None:
@@ -168,41 +170,51 @@ def build_filter_program(*, loading: bool = False, alone: bool = False, unix: bo
     rows = [row for name, row in CALLS.items() if (name in EVER if alone else not (loading and name in ZYGOTE))]
     numbers = sorted(number for row in rows if (number := row[column]) is not None)
     absent = sorted(number for name in UNCOUNTED | OF_THE_HOST if alone and (number := CALLS[name][column]) is not None)
-    instruction = struct.Struct("=HBBI")
     program = [
-        instruction.pack(0x20, 0, 0, 4),  # load the machine
-        instruction.pack(0x15, 1, 0, audit),
-        instruction.pack(0x06, 0, 0, KILL),
-        instruction.pack(0x20, 0, 0, 0),  # load the call's number
-        instruction.pack(0x35, 0, 1, 0x40000000),  # x32 calls have numbers of their own: refused as a whole
-        instruction.pack(0x06, 0, 0, REFUSE),
-        instruction.pack(0x15, 0, 1, CLONE3),
-        instruction.pack(0x06, 0, 0, NO_SUCH),  # libraries fall back to clone, whose number is on the list
+        encode_instruction(LOAD, 4),  # the machine
+        encode_instruction(EQUAL, audit, 1, 0),
+        encode_instruction(RETURN, KILL),
+        encode_instruction(LOAD, 0),  # the call's number
+        encode_instruction(AT_LEAST, 0x40000000, 0, 1),  # x32 calls have numbers of their own: refused as a whole
+        encode_instruction(RETURN, REFUSE),
+        *return_for([CLONE3], NO_SUCH),  # libraries fall back to clone, whose number is on the list
     ]
     if alone:
-        # Another call: past this part. Else compare its first argument with the families; none of them → refused.
         families = FAMILIES if unix else [family for family in FAMILIES if family != UNIX]
-        program += [instruction.pack(0x15, 0, len(families) + 3, SOCKET[column]), instruction.pack(0x20, 0, 0, 16)]
-        program += [instruction.pack(0x15, len(families) - n, 0, family) for n, family in enumerate(families)]
-        program += [instruction.pack(0x06, 0, 0, REFUSE), instruction.pack(0x20, 0, 0, 0)]
+        program += check_argument(SOCKET[column], 0, refuse_others(families))
     if not unix or (loading and not alone):
-        # Another call: past this part. Else compare the low bits of its second argument, the socket's type.
-        program += [instruction.pack(0x15, 0, len(CONNECTED) + 4, SOCKETPAIR[column]), instruction.pack(0x20, 0, 0, 24)]
-        program.append(instruction.pack(0x54, 0, 0, 0xF))
-        program += [instruction.pack(0x15, len(CONNECTED) - n, 0, kind) for n, kind in enumerate(CONNECTED)]
-        program += [instruction.pack(0x06, 0, 0, REFUSE), instruction.pack(0x20, 0, 0, 0)]
+        kind = encode_instruction(AND, 0xF)  # the low bits of the second argument are the socket's type
+        program += check_argument(SOCKETPAIR[column], 1, [kind, *refuse_others(CONNECTED)])
     for both, values in (*LEASES.values(), *(() if alone else OWNERS.values())):
-        # Another call: past this part. Else load the low half of its second argument, compare, and load the number again.
-        program += [instruction.pack(0x15, 0, 2 * len(values) + 2, both[column]), instruction.pack(0x20, 0, 0, 24)]
-        for value in values:
-            program += [instruction.pack(0x15, 0, 1, value), instruction.pack(0x06, 0, 0, REFUSE)]
-        program.append(instruction.pack(0x20, 0, 0, 0))
-    for number in absent:
-        program += [instruction.pack(0x15, 0, 1, number), instruction.pack(0x06, 0, 0, NO_SUCH)]
-    for number in numbers:
-        program += [instruction.pack(0x15, 0, 1, number), instruction.pack(0x06, 0, 0, REFUSE)]
-    program.append(instruction.pack(0x06, 0, 0, ALLOW))
+        program += check_argument(both[column], 1, return_for(values, REFUSE))
+    program += [*return_for(absent, NO_SUCH), *return_for(numbers, REFUSE), encode_instruction(RETURN, ALLOW)]
     return b"".join(program)
+
+
+def encode_instruction(code: int, value: int, yes: int = 0, no: int = 0) -> bytes:
+    """Encode an instruction. `yes`, `no`: instructions that a comparison skips where it holds, and where it does not."""
+    return struct.pack("=HBBI", code, yes, no, value)
+
+
+def return_for(values: Iterable[int], action: int) -> list[bytes]:
+    """End the filter with an action where the loaded value is one of these."""
+    return [
+        each
+        for value in values
+        for each in (encode_instruction(EQUAL, value, 0, 1), encode_instruction(RETURN, action))
+    ]
+
+
+def refuse_others(values: Sequence[int]) -> list[bytes]:
+    """Refuse the call where the loaded value is none of these."""
+    skips = [encode_instruction(EQUAL, value, len(values) - n) for n, value in enumerate(values)]
+    return [*skips, encode_instruction(RETURN, REFUSE)]
+
+
+def check_argument(number: int, argument: int, checks: list[bytes]) -> list[bytes]:
+    """Run checks on the low half of a call's argument, then load the call's number again. Other calls skip this part."""
+    part = [encode_instruction(LOAD, 16 + 8 * argument), *checks, encode_instruction(LOAD, 0)]
+    return [encode_instruction(EQUAL, number, 0, len(part)), *part]
 
 
 def install_filter(program: bytes) -> None:

@@ -1,94 +1,74 @@
-"""How the worker speaks to a pack's code: the convention of `simia.kit`, or a world that brings its own methods.
+"""Drivers of one episode, by the kind of the pack's world: `simia.kit.Tools`, `simia.kit.FileTools`, or a class with its own methods.
 
-A `Loaded` pack is made once in the zygote; each episode is a `Driver` of it. Of the convention the driver holds a
-pydantic state; what it copies, it copies as JSON, for which `validate(dump(s)) == s` must hold.
+The state of a `Tools` is copied as JSON, for which `validate(dump(s)) == s` must hold. The state of a `FileTools` is the files
+in its folder, and its `memory`.
 """
 
 from __future__ import annotations
 
-import copy
-import importlib.util
+import hashlib
 import json
-import sys
-import types
+import marshal
+import math
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from simia.sandbox.inside.convention import KitDriver, ToolRefusal
-from simia.sandbox.inside.files import FileDriver
+from simia.sandbox.inside import files
+from simia.sandbox.inside.loading import LoadedPack, renew_class
 from simia.state import merge_patch
 
 JSON = Any
-EVERY, BYTES_A_WRITE = 16, 16_384  # repeating a write costs about what copying so many bytes does
-Containers = (dict, list, set, bytearray)
+LIB = str(Path(__file__).resolve().parents[3])
 
 
-class LoadedPack:
-    """A pack's code and the state it starts from. `isolated`: each episode has a process of its own, made by a fork of this one."""
+class KitDriver:
+    """An episode whose world is an object with marked methods."""
 
-    def __init__(self, folder: Path, spec: dict[str, Any]) -> None:
-        self.folder, self.spec = folder, spec
-        self.root: Path | None = Path(spec["root"]) if spec.get("root") else None
-        self.module = load_module(folder / spec["code"], "pack_tools")
-        self.object: Any = getattr(self.module, spec["object"], None)
-        if self.object is None:
-            raise LookupError(f"{spec['code']} has no class {spec['object']!r}")
-        self.names: dict[str, dict[str, bool]] = {}
-        self.of_files = hasattr(self.object, "begin") and hasattr(self.object, "describe")
-        self.by_convention = self.of_files or (hasattr(self.object, "begin") and hasattr(self.object, "State"))
-        self.base: JSON = {}
-        if spec.get("state") and not self.of_files:
-            self.base = json.loads((folder / spec["state"]).read_bytes())
-        self.template: Any = None
-        self.pristine: JSON = None
-        if self.by_convention:
-            self.names = find_marked_tools(self.object)
-        if self.of_files:
-            self.driver(True)  # says at once what is missing
-        elif self.by_convention:
-            self.fresh = has_mutable_globals(self.module)
-            self.template = self.object.State.model_validate(self.base)
-            self.pristine = self.template.model_dump(mode="json")  # of an untouched state: defaults filled in
-        else:
-            self.template = self.object(folder) if self.root is None else self.object(folder, self.root)
-            self.pristine = self.template.dump() if self.root is None else None
+    tools: Any
 
-    def driver(self, isolated: bool) -> StateDriver | FileDriver | ForeignDriver:
-        if self.of_files:
-            return FileDriver(self)
-        return StateDriver(self, isolated) if self.by_convention else ForeignDriver(self, isolated)
+    def __init__(self, loaded: LoadedPack) -> None:
+        self.loaded = loaded
+        self.initial: JSON = None
+
+    def _make_tools(self, maker: Any, argument: Any, seed: int) -> None:
+        self.tools = maker(argument)
+        self.tools._seed = str(seed)
+        self.tools._start = datetime.fromisoformat(self.loaded.spec.get("clock") or "2025-01-01T00:00:00")
+
+    @property
+    def ended(self) -> bool:
+        return bool(self.tools.ended)
+
+    def call(self, by: str, name: str, arguments: dict[str, Any], index: int) -> JSON:
+        self.tools.begin(index, by)
+        return to_json_value(getattr(self.tools, name)(**arguments))
 
 
 class StateDriver(KitDriver):
-    """An episode by the convention of `simia.kit`."""
+    """An episode of a `simia.kit.Tools`."""
 
-    every, bytes_a_write = EVERY, BYTES_A_WRITE
-    loaded: LoadedPack
+    every, bytes_a_write = 16, 16_384  # repeating a write costs about as much as copying so many bytes
 
     def __init__(self, loaded: LoadedPack, isolated: bool) -> None:
-        self.loaded, self.isolated = loaded, isolated
-        self.initial: JSON = None
-        self.tools: Any = None
+        super().__init__(loaded)
+        self.isolated = isolated
 
     def reset(self, initial: dict[str, Any], seed: int) -> None:
         loaded = self.loaded
-        unknown = initial.keys() - {"patch", "state"}
-        if unknown:
+        if unknown := initial.keys() - {"patch", "state"}:
             raise ValueError(f"initial has {sorted(unknown)}: it is {{patch: …}} or {{state: …}}")
         model = loaded.object.State
         if not initial:
             self.initial = loaded.pristine
-            # The process is ours alone and this object still pristine: no copy at all.
+            # An isolated process has no other episode: its untouched object needs no copy.
             state = loaded.template if self.isolated else model.model_validate(loaded.base)
         else:
             start = initial.get("state", loaded.base)
             state = model.model_validate(merge_patch(start, initial.get("patch", {})))
             self.initial = state.model_dump(mode="json")
-        maker = renew_class(loaded.module, loaded.object) if loaded.fresh and not self.isolated else loaded.object
-        self.tools = maker(state)
-        self.tools._seed = str(seed)
-        self.tools._start = datetime.fromisoformat(loaded.spec.get("clock") or "2025-01-01T00:00:00")
+        fresh = loaded.fresh and not self.isolated
+        self._make_tools(renew_class(loaded.module, loaded.object) if fresh else loaded.object, state, seed)
 
     def dump(self) -> JSON:
         return self.tools.state.model_dump(mode="json")
@@ -103,29 +83,128 @@ class StateDriver(KitDriver):
         self.tools.state = self.loaded.object.State.model_validate(state)
 
     def beginning(self) -> JSON:
-        """The state at the start of the episode."""
+        """Return the state at the start of the episode."""
         return self.initial
 
     def begin_again(self) -> None:
-        """Back to it."""
+        """Restore the state at the start of the episode."""
         self.restore(self.initial)
 
     def check(self, name: str, by: str, arguments: dict[str, Any]) -> Any:
         raise ValueError("a world by the convention has its checks in a file of their own")
 
 
-class ForeignDriver:
-    """An episode of a world that brings the methods itself (see docs/packs.md); one a process."""
+class FileDriver(KitDriver):
+    """An episode of a `simia.kit.FileTools`."""
 
-    every, bytes_a_write = EVERY, BYTES_A_WRITE
+    every, bytes_a_write = 0, 4 << 20  # reading a small folder costs less than repeating a call
+
+    def __init__(self, loaded: LoadedPack) -> None:
+        super().__init__(loaded)
+        assert loaded.root is not None
+        self.root = loaded.root
+        self._parents = tuple(map(Path, loaded.spec.get("parents", ())))
+        self._start: tuple[files.Files, dict[str, Any]] = ({}, {})
+        self._running: set[int] | None = None
+        self._contents: dict[bytes, JSON] = {}
+
+    def reset(self, initial: dict[str, Any], seed: int) -> None:
+        whole = initial.get("state") or {}
+        folders = () if whole else (self.loaded.spec.get("state"), initial.get("folder"))
+        wanted = files.collect_files(self.loaded.folder, folders, {}) | files.files_from_json(whole.get("files", {}))
+        files.change_files(wanted, initial.get("files") or {})
+        if self.root != Path("/") or whole:  # a whole root keeps what the sandbox itself laid there
+            files.remove_files(self.root, wanted, self._parents)
+        files.write_files(self.root, wanted)
+        self._make_tools(self.loaded.object, self.root, seed)
+        self.tools.begin(0, "agent")
+        if whole:
+            self.tools.memory = copy_memory(whole.get("memory", {}))
+        else:
+            self.tools.start({name: value for name, value in initial.items() if name not in ("folder", "files")})
+        self.tools.ready()
+        self._start, self.initial = (self._files(), copy_memory(self.tools.memory)), None
+
+    def call(self, by: str, name: str, arguments: dict[str, Any], index: int) -> JSON:
+        # Outside of a sandbox the processes are the whole machine's.
+        self._running = files.list_processes() if self.loaded.spec.get("sealed") else None
+        return super().call(by, name, arguments, index)
+
+    def dump(self) -> JSON:
+        return self._to_json(self._files(), self.tools.memory, self.root)
+
+    def beginning(self) -> JSON:
+        """Return the state at the start of the episode."""
+        if self.initial is None:
+            with files.write_temporary_files(self._start[0]) as folder:
+                self.initial = self._to_json(*self._start, folder)
+        return self.initial
+
+    def begin_again(self) -> None:
+        """Restore the state at the start of the episode."""
+        self._set(*self._start)
+
+    def freeze(self) -> bytes:
+        return marshal.dumps((self._files(), json.dumps(self.tools.memory)))
+
+    def thaw(self, frozen: bytes) -> None:
+        found, memory = marshal.loads(frozen)
+        self._set(found, json.loads(memory))
+
+    def restore(self, state: JSON) -> None:
+        self._set(files.files_from_json(state["files"]), state.get("memory", {}))
+
+    def remove_links(self) -> None:
+        """Remove links of the episode to what only checks can read, before checks. Links that it started with stay."""
+        started = self._start[0]
+        hidden = (str(self.loaded.folder), LIB, "/proc")
+        for name, each in self._files().items():
+            if each[0] == "link" and started.get(name) != each and files.leads_to(self.root / name, hidden):
+                files.remove_link(self.root / name)
+
+    def check(self, name: str, by: str, arguments: dict[str, Any]) -> Any:
+        with files.write_temporary_files(self._start[0]) as folder:
+            self.tools.before = folder
+            return bool(getattr(self.tools, f"check_{name}")(**arguments))
+
+    def _files(self) -> files.Files:
+        return files.read_files(self.root, parents=self._parents)
+
+    def _set(self, wanted: files.Files, memory: dict[str, Any]) -> None:
+        if self._running is not None:  # programs that a refused call left running would continue to write
+            files.kill_processes(files.list_processes() - self._running)
+        files.remove_files(self.root, wanted, self._parents)
+        files.write_files(self.root, wanted)
+        self.tools.memory = copy_memory(memory)
+        self.tools.ready()
+
+    def _to_json(self, found: files.Files, memory: dict[str, Any], folder: Path) -> JSON:
+        def describe(name: str, data: bytes) -> JSON:
+            """Return what the world reads in a file, once for the same bytes and suffix."""
+            path = folder / name
+            mark = hashlib.blake2b(data + path.suffix.encode(), digest_size=16).digest()
+            if mark not in self._contents:
+                try:
+                    self._contents[mark] = json.loads(json.dumps(self.tools.describe(path), allow_nan=False))
+                except Exception as error:
+                    self._contents[mark] = {"unreadable": type(error).__name__}
+            return self._contents[mark]
+
+        return {"files": files.files_to_json(found, describe), "memory": copy_memory(memory)}
+
+
+class ForeignDriver:
+    """An episode of a world that brings the methods itself (see docs/packs.md), one per process."""
+
+    every, bytes_a_write = StateDriver.every, StateDriver.bytes_a_write
 
     def __init__(self, loaded: LoadedPack, isolated: bool) -> None:
         if not isolated:
             raise ValueError("a world with methods of its own needs `isolation: process`")
         self.world, self._pristine = loaded.template, loaded.pristine
-        self.known: dict[str, dict[str, bool]] = self.world.tools()
         self.initial: JSON = None
         self._start: tuple[dict[str, Any], int] = ({}, 0)
+        self.call, self.dump, self.restore = self.world.call, self.world.dump, self.world.restore
 
     def reset(self, initial: dict[str, Any], seed: int) -> None:
         self._start = (initial, seed)
@@ -136,28 +215,17 @@ class ForeignDriver:
     def ended(self) -> bool:
         return getattr(self.world, "ended", False) is True
 
-    def call(self, by: str, name: str, arguments: dict[str, Any], index: int) -> JSON:
-        if name not in self.known.get(by, {}):
-            raise ToolRefusal(f"there is no tool {name!r}")
-        return self.world.call(by, name, arguments, index)
-
-    def dump(self) -> JSON:
-        return self.world.dump()
-
     def freeze(self) -> bytes:
-        return json.dumps(self.world.dump()).encode()
+        return json.dumps(self.dump()).encode()
 
     def thaw(self, frozen: bytes) -> None:
-        self.world.restore(json.loads(frozen))
-
-    def restore(self, state: JSON) -> None:
-        self.world.restore(state)
+        self.restore(json.loads(frozen))
 
     def begin_again(self) -> None:
         self.world.reset(*self._start)
 
     def beginning(self) -> JSON:
-        """The world says it (`initial`), or is asked once more for its start, beside the present one."""
+        """Return the state at the start of the episode: from the world's `initial`, or by a reset between two copies of its state."""
         if self.initial is None and hasattr(self.world, "initial"):
             self.initial = self.world.initial()
         if self.initial is None:
@@ -171,54 +239,35 @@ class ForeignDriver:
         return self.world.check(name, by, arguments)
 
 
-def load_module(path: Path, name: str) -> types.ModuleType:
-    """A pack's file as a module. Other files of the pack can be imported beside it."""
-    folder = str(path.parent)
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise ValueError(f"{path.name} is no Python file")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
+Driver = StateDriver | FileDriver | ForeignDriver
 
 
-def find_marked_tools(cls: type) -> dict[str, dict[str, bool]]:
-    """By whom → tool → whether it writes, for the methods that are marked as tools."""
-    found: dict[str, dict[str, bool]] = {"agent": {}, "user": {}}
-    for name in dir(cls):
-        mark = getattr(getattr(cls, name, None), "__simia_tool__", None)
-        if mark:
-            found[mark[0]][name] = mark[1]
+def make_driver(loaded: LoadedPack, isolated: bool) -> Driver:
+    """Make the driver of an episode. `isolated`: the episode has a process of its own."""
+    if loaded.of_files:
+        return FileDriver(loaded)
+    return StateDriver(loaded, isolated) if loaded.by_convention else ForeignDriver(loaded, isolated)
+
+
+def copy_memory(memory: dict[str, Any]) -> dict[str, Any]:
+    """Copy a memory as it comes back from JSON. Raises `TypeError` for what JSON cannot hold."""
+    found: dict[str, Any] = json.loads(json.dumps(memory))
     return found
 
 
-def has_mutable_globals(module: types.ModuleType) -> bool:
-    return any(isinstance(v, Containers) for k, v in vars(module).items() if not k.startswith("__"))
-
-
-def renew_class(module: types.ModuleType, cls: type) -> type:
-    """The class with its functions bound to globals of their own: what one episode leaves in them, no other sees."""
-    own = dict(vars(module))
-    for key, value in own.items():
-        if isinstance(value, Containers) and not key.startswith("__"):
-            own[key] = copy.deepcopy(value)
-        elif isinstance(value, types.FunctionType) and value.__globals__ is vars(module):
-            own[key] = bind_globals(value, own)
-    methods = {
-        name: bind_globals(value, own)
-        for each in reversed(cls.__mro__)
-        if each.__module__ == module.__name__
-        for name, value in vars(each).items()
-        if isinstance(value, types.FunctionType)
-    }
-    return type(cls.__name__, (cls,), {"__module__": module.__name__, **methods})
-
-
-def bind_globals(function: types.FunctionType, own: dict[str, Any]) -> types.FunctionType:
-    made = types.FunctionType(function.__code__, own, function.__name__, function.__defaults__, function.__closure__)
-    made.__kwdefaults__ = function.__kwdefaults__
-    made.__dict__.update(function.__dict__)
-    return made
+def to_json_value(value: Any) -> JSON:
+    """Convert a tool's result to a JSON value."""
+    dump = getattr(value, "model_dump", None)
+    if dump is not None:
+        return dump(mode="json")
+    if isinstance(value, dict):
+        return {str(k): to_json_value(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [to_json_value(v) for v in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"a tool returned {value}, which JSON cannot hold")
+    if value is None or isinstance(value, str | int | float | bool):
+        return value
+    if hasattr(value, "isoformat"):
+        return value.isoformat()
+    raise TypeError(f"a tool returned {type(value).__name__}, which is not JSON")

@@ -1,189 +1,66 @@
-"""The driver of a world of files: an episode's state is what lies in its private folder, and a little memory beside it.
+"""The files of an episode's private folder: read them, write them back, convert them to JSON and from it.
 
-To set a state back is to lay the files out again: only those that differ are written. What other file systems are mounted
-below the folder is none of the state, so the folder may be the whole root; the ones that the episode may write to (`parents`) are. As JSON a file is its text, or its bytes in
-base64 with what the world reads in them.
+To restore a state, only files that differ are written. File systems that are mounted below the folder are not part of the
+state, so the folder may be the whole root; those that the episode may write to (`parents`) are. In JSON a file is its text, or
+its bytes in base64 with the content that the world reads in them.
 """
 
 from __future__ import annotations
 
 import base64
 import contextlib
-import hashlib
-import json
-import marshal
 import os
 import shutil
 import signal
 import stat
 import tempfile
-from collections.abc import Iterator, Sequence
-from datetime import datetime
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from simia.sandbox.inside.convention import KitDriver, PackCode
-from simia.sandbox.inside.links import LIB, leads_to, remove_link
-
 JSON = Any
-Raw = tuple[str, int, bytes]  # kind (file, folder, link, other), mode, bytes or the link's target
+Raw = tuple[str, int, bytes]  # kind (file, folder, link, fifo, other), mode, bytes or the link's target
 Files = dict[str, Raw]
 FILE, FOLDER = 0o644, 0o755
 MOST_FILES = 20_000
+MOST_LINKS = 40
 BYTES = "bytes:"
 
 
-class FileDriver(KitDriver):
-    """An episode of a `simia.kit.FileTools`."""
+# -- JSON ---------------------------------------------------------------------------------------------------------
 
-    every, bytes_a_write = 0, 4 << 20  # reading a small folder costs less than repeating a call
 
-    def __init__(self, loaded: PackCode) -> None:
-        if loaded.root is None:
-            raise ValueError("a world of files needs `isolation: sandbox`")
-        self.loaded, self.root = loaded, loaded.root
-        self._parents = tuple(map(Path, loaded.spec.get("parents", ())))
-        self.tools: Any = None
-        self._start: tuple[Files, dict[str, Any]] = ({}, {})
-        self._initial: JSON = None
-        self._running: set[int] | None = None
-        self._read: dict[bytes, JSON] = {}
-
-    def reset(self, initial: dict[str, Any], seed: int) -> None:
-        wanted: Files = {}
-        whole = initial.get("state") or {}
-        wanted |= {decode_name(name.rstrip("/")): read_entry(entry) for name, entry in whole.get("files", {}).items()}
-        for folder in () if whole else (self.loaded.spec.get("state"), initial.get("folder")):
-            if folder:
-                wanted |= read_files(resolve_pack_folder(self.loaded.folder, folder), modes=False)
-        for name, entry in (initial.get("files") or {}).items():
-            if entry is None:
-                for gone in [each for each in wanted if each == name or each.startswith(name.rstrip("/") + "/")]:
-                    del wanted[gone]
-            else:
-                wanted[name.rstrip("/")] = read_entry(entry)
-        if self.root != Path("/") or whole:  # a whole root keeps what the sandbox itself laid there
-            remove_files(self.root, wanted, self._parents)
-        write_files(self.root, wanted)
-        self.tools = self.loaded.object(self.root)
-        self.tools._seed = str(seed)
-        self.tools._start = datetime.fromisoformat(self.loaded.spec.get("clock") or "2025-01-01T00:00:00")
-        self.tools.begin(0, "agent")
-        if whole:
-            self.tools.memory = copy_memory(whole.get("memory", {}))
+def files_to_json(files: Files, describe: Callable[[str, bytes], JSON]) -> dict[str, JSON]:
+    """Convert files to JSON. `describe` returns the content of a binary file, by its name and bytes; None for no content."""
+    found: dict[str, JSON] = {}
+    for name, (kind, mode, data) in sorted(files.items()):
+        key = encode_name(name)
+        shown = {} if mode == {"folder": FOLDER, "file": FILE}.get(kind) else {"mode": mode}
+        if kind == "folder":
+            found[f"{key}/"] = {"folder": True, **shown}
+        elif kind == "link":
+            found[key] = {"link": encode_name(os.fsdecode(data))}
+        elif kind == "file":
+            found[key] = {**data_to_json(name, data, describe), **shown}
         else:
-            self.tools.start({name: value for name, value in initial.items() if name not in ("folder", "files")})
-        self.tools.ready()
-        self._start, self._initial = (self._files(), copy_memory(self.tools.memory)), None
-
-    def call(self, by: str, name: str, arguments: dict[str, Any], index: int) -> JSON:
-        self._running = (
-            list_processes() if self.loaded.spec.get("sealed") else None
-        )  # else they are the whole machine's
-        return super().call(by, name, arguments, index)
-
-    def dump(self) -> JSON:
-        return self._as_json(self._files(), self.tools.memory, self.root)
-
-    def beginning(self) -> JSON:
-        """The state at the start, as JSON. What a file says is read once for the same bytes."""
-        if self._initial is None:
-            files, memory = self._start
-            with write_temporary_files(files) as folder:
-                self._initial = self._as_json(files, memory, folder)
-        return self._initial
-
-    def begin_again(self) -> None:
-        self._set(*self._start)
-
-    def freeze(self) -> bytes:
-        return marshal.dumps((self._files(), json.dumps(self.tools.memory)))
-
-    def thaw(self, frozen: bytes) -> None:
-        files, memory = marshal.loads(frozen)
-        self._set(files, json.loads(memory))
-
-    def restore(self, state: JSON) -> None:
-        files = {decode_name(name.rstrip("/")): read_entry(entry) for name, entry in state["files"].items()}
-        self._set(files, state.get("memory", {}))
-
-    def remove_links(self) -> None:
-        """Before checks: remove links of the episode to what only checks can read. Links that it started with stay."""
-        started = self._start[0]
-        hidden = (str(self.loaded.folder), LIB, "/proc")
-        for name, each in self._files().items():
-            if each[0] == "link" and started.get(name) != each and leads_to(self.root / name, hidden):
-                remove_link(self.root / name)
-
-    def check(self, name: str, by: str, arguments: dict[str, Any]) -> Any:
-        with write_temporary_files(self._start[0]) as folder:
-            self.tools.before = folder
-            return bool(getattr(self.tools, f"check_{name}")(**arguments))
-
-    def _files(self) -> Files:
-        return read_files(self.root, parents=self._parents)
-
-    def _set(self, files: Files, memory: dict[str, Any]) -> None:
-        if self._running is not None:  # what a refused call left running would go on writing
-            kill_processes(list_processes() - self._running)
-        remove_files(self.root, files, self._parents)
-        write_files(self.root, files)
-        self.tools.memory = copy_memory(memory)
-        self.tools.ready()
-
-    def _as_json(self, files: Files, memory: dict[str, Any], folder: Path) -> JSON:
-        found: dict[str, JSON] = {}
-        for name, each in sorted(files.items()):
-            kind, mode, data = each
-            if kind == "folder":
-                found[f"{encode_name(name)}/"] = {"folder": True, **({} if mode == FOLDER else {"mode": mode})}
-            elif kind == "link":
-                found[encode_name(name)] = {"link": encode_name(os.fsdecode(data))}
-            elif kind == "file":
-                found[encode_name(name)] = {
-                    **self._content(data, folder / name),
-                    **({} if mode == FILE else {"mode": mode}),
-                }
-            else:
-                found[encode_name(name)] = {"other": kind, "mode": mode}
-        return {"files": found, "memory": copy_memory(memory)}
-
-    def _content(self, data: bytes, path: Path) -> dict[str, JSON]:
-        with contextlib.suppress(UnicodeDecodeError):
-            if b"\0" not in data:
-                return {"text": data.decode()}
-        mark = hashlib.blake2b(data + path.suffix.encode(), digest_size=16).digest()
-        if mark not in self._read:
-            try:
-                self._read[mark] = json.loads(json.dumps(self.tools.describe(path), allow_nan=False))
-            except Exception as error:
-                self._read[mark] = {"unreadable": type(error).__name__}
-        content = self._read[mark]
-        return {"base64": base64.b64encode(data).decode(), **({} if content is None else {"content": content})}
-
-
-def copy_memory(memory: dict[str, Any]) -> dict[str, Any]:
-    """As it comes back from JSON. Raises `TypeError` for what is none."""
-    found: dict[str, Any] = json.loads(json.dumps(memory))
+            found[key] = {"other": kind, **shown}
     return found
 
 
-def list_processes() -> set[int]:
-    """Those of the sandbox, where it shows them."""
-    try:
-        return {int(name) for name in os.listdir("/proc") if name.isdigit()}
-    except OSError:
-        return set()
+def data_to_json(name: str, data: bytes, describe: Callable[[str, bytes], JSON]) -> dict[str, JSON]:
+    with contextlib.suppress(UnicodeDecodeError):
+        if b"\0" not in data:
+            return {"text": data.decode()}
+    content = describe(name, data)
+    return {"base64": base64.b64encode(data).decode(), **({} if content is None else {"content": content})}
 
 
-def kill_processes(pids: set[int]) -> None:
-    for pid in pids - {os.getpid()}:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, signal.SIGKILL)
+def files_from_json(rows: Mapping[str, dict[str, JSON]]) -> Files:
+    return {decode_name(name.rstrip("/")): read_entry(entry) for name, entry in rows.items()}
 
 
 def read_entry(entry: dict[str, JSON]) -> Raw:
-    """A file as it stands in a task or a state."""
+    """Convert one file of a task or a state from JSON."""
     if entry.get("folder"):
         return "folder", entry.get("mode", FOLDER), b""
     if "link" in entry:
@@ -196,7 +73,7 @@ def read_entry(entry: dict[str, JSON]) -> Raw:
 
 
 def encode_name(name: str) -> str:
-    """A name as JSON can hold it; one that is no UTF-8 as its bytes in hexadecimal."""
+    """Return a name that JSON can contain; one that is not UTF-8 as its bytes in hexadecimal."""
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -205,42 +82,61 @@ def encode_name(name: str) -> str:
 
 
 def decode_name(name: str) -> str:
-    """The name that was shown."""
     return os.fsdecode(bytes.fromhex(name.removeprefix(BYTES))) if name.startswith(BYTES) else name
 
 
+def collect_files(pack: Path, folders: Iterable[str | None], entries: Mapping[str, dict[str, JSON] | None]) -> Files:
+    """Collect the files of the pack's folders, then a task's entries: name → file, or None to remove it and all below it."""
+    found: Files = {}
+    for folder in filter(None, folders):
+        found |= read_files(resolve_pack_folder(pack, folder), modes=False)
+    change_files(found, entries)
+    return found
+
+
+def change_files(files: Files, entries: Mapping[str, dict[str, JSON] | None]) -> None:
+    """Add a task's entries to files; None removes a file, or a folder and all below it."""
+    for name, entry in entries.items():
+        if entry is None or not entry.get("folder"):
+            for gone in [each for each in files if each == name or each.startswith(name.rstrip("/") + "/")]:
+                del files[gone]
+        if entry is not None:
+            files[name.rstrip("/")] = read_entry(entry)
+
+
 def resolve_pack_folder(pack: Path, name: str) -> Path:
-    """A folder of the pack. Raises `ValueError` for one that is not there or lies elsewhere."""
+    """Return a folder of the pack. Raises `ValueError` for one that is missing or lies elsewhere."""
     found = (pack / name).resolve()
     if not found.is_dir() or not found.is_relative_to(pack.resolve()):
         raise ValueError(f"the pack has no folder {name!r}")
     return found
 
 
+# -- the folder ---------------------------------------------------------------------------------------------------
+
+
 def read_files(root: Path, *, modes: bool = True, parents: Sequence[Path] = ()) -> Files:
-    """Everything below `root` on its own file system and those of `parents`. A folder is listed only when it is empty or its mode
-    is unusual."""
+    """Read everything below `root` on its own file system and those of `parents`. A folder is listed only when it is empty or
+    has an unusual mode. `modes` False: as in a pack, where only the right to run a file counts."""
     found: Files = {}
-    with walk_files(root, parents) as rows:
-        for inner, path, status, empty in rows:
-            mode = stat.S_IMODE(status.st_mode)
-            if stat.S_ISDIR(status.st_mode):
-                if empty or (modes and mode != FOLDER):
-                    found[inner] = ("folder", mode if modes else FOLDER, b"")
-                continue
+    with walk_files(root, parents) as (rows, empty):
+        for name, path, status in rows:
             with contextlib.suppress(FileNotFoundError):  # a program that still runs may have removed it
-                found[inner] = read_file_entry(path, status, modes)
+                entry = read_path(path, status, modes)
+                if entry[0] != "folder" or name in empty or entry[1] != FOLDER:
+                    found[name] = entry
     return found
 
 
 @contextlib.contextmanager
 def walk_files(
     root: Path, parents: Sequence[Path] = (), *, close: bool = True
-) -> Iterator[list[tuple[str, Path, os.stat_result, bool]]]:
-    """All that is below, folders before what they hold: (name, path, status, whether it is an empty folder). Folders that we may
-    not enter are opened meanwhile, and closed again unless `close` is false."""
+) -> Iterator[tuple[list[tuple[str, Path, os.stat_result]], set[str]]]:
+    """List everything below a folder, folders before their content, as (name, path, status); and the names of empty folders.
+    Folders without permission are opened meanwhile, and closed again unless `close` is false."""
     devices = {folder.lstat().st_dev for folder in (root, *parents)}
-    rows: list[tuple[str, Path, os.stat_result, bool]] = []
+    rows: list[tuple[str, Path, os.stat_result]] = []
+    empty: set[str] = set()
     opened: list[tuple[Path, int]] = []
     stack = [("", root)]
     try:
@@ -250,40 +146,30 @@ def walk_files(
             if mode & 0o700 != 0o700 and folder != root:
                 folder.chmod(mode | 0o700)
                 opened.append((folder, mode))
-            for name in sorted(os.listdir(folder)):
+            names = sorted(os.listdir(folder))
+            if not names:
+                empty.add(prefix)
+            for name in names:
                 path, inner = folder / name, f"{prefix}/{name}" if prefix else name
                 with contextlib.suppress(FileNotFoundError):
                     status = path.lstat()
-                    if status.st_dev not in devices:
-                        continue
-                    inside = stat.S_ISDIR(status.st_mode)
-                    if inside:
-                        stack.append((inner, path))
-                    rows.append((inner, path, status, inside and not holds_anything(path, status)))
+                    if status.st_dev in devices:
+                        rows.append((inner, path, status))
+                        if stat.S_ISDIR(status.st_mode):
+                            stack.append((inner, path))
             if len(rows) > MOST_FILES:
                 raise ValueError(f"more than {MOST_FILES:,} files are there: a state is not to be larger")
-        yield rows
+        yield rows, empty
     finally:
         for folder, mode in reversed(opened) if close else ():
             with contextlib.suppress(FileNotFoundError):
                 folder.chmod(mode)
 
 
-def holds_anything(folder: Path, status: os.stat_result) -> bool:
-    """Whether a folder holds anything."""
+def read_path(path: Path, status: os.stat_result, modes: bool = True) -> Raw:
     mode = stat.S_IMODE(status.st_mode)
-    try:
-        return bool(os.listdir(folder))
-    except PermissionError:
-        folder.chmod(mode | 0o700)
-        try:
-            return bool(os.listdir(folder))
-        finally:
-            folder.chmod(mode)
-
-
-def read_file_entry(path: Path, status: os.stat_result, modes: bool) -> Raw:
-    mode = stat.S_IMODE(status.st_mode)
+    if stat.S_ISDIR(status.st_mode):
+        return "folder", mode if modes else FOLDER, b""
     if stat.S_ISLNK(status.st_mode):
         return "link", 0, os.fsencode(os.readlink(path))
     if not stat.S_ISREG(status.st_mode):
@@ -294,29 +180,28 @@ def read_file_entry(path: Path, status: os.stat_result, modes: bool) -> Raw:
         path.chmod(0o600)
         data = path.read_bytes()
         path.chmod(mode)
-    if not modes:  # of a pack: who unpacked it decided about modes, but for what can be run
+    if not modes:  # who unpacked the pack decided about the others
         mode = 0o755 if mode & 0o100 else FILE
     return "file", mode, data
 
 
 def remove_files(root: Path, keep: Files, parents: Sequence[Path] = ()) -> None:
-    """Remove what is not to stay: files that `keep` does not name, and folders that it leaves empty. Folders are left open."""
-    folders = {str(parent) for name in keep for parent in Path(name).parents} | {
-        name for name, each in keep.items() if each[0] == "folder"
-    }
-    with walk_files(root, parents, close=False) as rows:
-        for inner, path, status, _ in reversed(rows):
+    """Remove files that `keep` does not name, and folders that are empty then. Folders are left open."""
+    folders = {str(parent) for name in keep for parent in Path(name).parents}
+    folders |= {name for name, each in keep.items() if each[0] == "folder"}
+    with walk_files(root, parents, close=False) as (rows, _):
+        for name, path, status in reversed(rows):
             with contextlib.suppress(FileNotFoundError):
                 if not stat.S_ISDIR(status.st_mode):
-                    if inner not in keep:
+                    if name not in keep:
                         path.unlink()
-                elif inner not in folders:
+                elif name not in folders:
                     with contextlib.suppress(OSError):  # it holds a mount
                         path.rmdir()
 
 
 def write_files(root: Path, files: Files) -> None:
-    """Write what differs; a file never into another one's place, since two names may share it. Modes of folders come last."""
+    """Write files that differ. A file is replaced, not changed, since two names may share it. Modes of folders come last."""
     modes: dict[Path, int] = {}
     for name, (kind, mode, data) in sorted(files.items()):
         path = root / name
@@ -350,30 +235,67 @@ def write_files(root: Path, files: Files) -> None:
 
 
 def is_wanted_file(path: Path, status: os.stat_result, kind: str, data: bytes) -> bool:
-    """Whether what is there is what is wanted, but for its mode."""
-    mode = status.st_mode
-    if kind == "folder":
-        return stat.S_ISDIR(mode)
-    if kind == "link":
-        return stat.S_ISLNK(mode) and os.fsencode(os.readlink(path)) == data
-    if kind == "fifo":
-        return stat.S_ISFIFO(mode)
-    return (
-        kind == "file"
-        and stat.S_ISREG(mode)
-        and status.st_nlink == 1
-        and read_file_entry(path, status, True)[2] == data
-    )
+    """Check whether a path is what is wanted, except for its mode."""
+    if kind == "other" or (kind == "file" and status.st_nlink > 1):
+        return False
+    found, _, held = read_path(path, status)
+    return (found, held) == (kind, data)
 
 
 @contextlib.contextmanager
 def write_temporary_files(files: Files) -> Iterator[Path]:
-    """The files in a folder of their own, for as long as they are looked at."""
-    # No part of the state, also where that is the whole root.
-    room = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-    folder = Path(tempfile.mkdtemp(prefix="before-", dir=room))
+    """Write files into a temporary folder, which is not part of the state even where that is the whole root."""
+    place = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    folder = Path(tempfile.mkdtemp(prefix="before-", dir=place))
     try:
         write_files(folder, files)
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+# -- links and processes that an episode left ---------------------------------------------------------------------
+
+
+def leads_to(link: Path, hidden: Sequence[str]) -> bool:
+    """Check whether a path leads into one of the folders, to one above them, or through more links than the kernel follows.
+
+    Unlike `os.path.realpath` it sees the links on the way: where those of /proc lead depends on the process that asks.
+    """
+    places = [os.path.normpath(folder) for folder in hidden]
+    place, rest = "/", [*reversed(link.parts[1:])]
+    followed = 0
+    while rest:
+        part = rest.pop()
+        place = os.path.dirname(place) if part == ".." else os.path.join(place, part)
+        if any(place == folder or place.startswith(f"{folder}/") for folder in places):
+            return True
+        if os.path.islink(place):
+            followed += 1
+            if followed > MOST_LINKS:
+                return True
+            target = os.readlink(place)
+            place = "/" if target.startswith("/") else os.path.dirname(place)
+            rest += [each for each in reversed(target.split("/")) if each not in ("", ".")]
+    return any(folder.startswith(place.rstrip("/") + "/") for folder in places)
+
+
+def remove_link(link: Path) -> None:
+    """Remove a link, also from a folder without permission; the folder keeps its mode."""
+    mode = stat.S_IMODE(link.parent.stat().st_mode)
+    link.parent.chmod(mode | 0o300)
+    try:
+        link.unlink()
+    finally:
+        link.parent.chmod(mode)
+
+
+def list_processes() -> set[int]:
+    """List the processes of the sandbox; empty where it has no /proc."""
+    return {int(path.name) for path in Path("/proc").glob("[0-9]*")}
+
+
+def kill_processes(pids: set[int]) -> None:
+    for pid in pids - {os.getpid()}:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGKILL)

@@ -1,18 +1,18 @@
-"""Length-prefixed JSON over a socket, and the passing of one descriptor with a frame. Used on both sides of the wall."""
+"""Frames of length-prefixed JSON over a socket, with descriptors passed along. Used inside and outside of the sandbox."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import socket
 import struct
 import time
+from collections.abc import Iterator
 from typing import Any
 
 HEAD = struct.Struct("!I")
 MOST = 256 * 1024 * 1024
 MOST_LEVELS = 100  # of lists and objects within each other: a record with more than 254 could not be written
-
-
 ENVELOPE = 3  # levels of a frame itself: [[number, [status, value]], …]
 
 
@@ -48,9 +48,9 @@ def make_frame(value: Any) -> bytes:
 
 
 def count_values(body: bytes, most: int) -> int:
-    """An upper bound of the JSON values in a text, without parsing it: lists of empty lists take 30 times their bytes once read.
+    """Return an upper bound of the JSON values in a text without parsing it: parsed lists of empty lists take 30 times their bytes.
 
-    The bound counts commas and brackets. Only where those inside of strings could matter are the strings left out.
+    The bound counts commas and brackets. It leaves out strings only if those inside of them could matter.
     """
     found = body.count(b",") + body.count(b"[") + body.count(b"{")
     if found <= most:
@@ -63,31 +63,46 @@ def count_values(body: bytes, most: int) -> int:
 
 
 def unpack_bounded(body: bytes, most: int) -> Any:
-    """The value, if it holds at most so many, nests no deeper than a few levels more than `MOST_LEVELS`, and is Unicode.
-    Raises `ValueError`, or `RecursionError`."""
+    """Decode JSON of at most so many values, `MOST_LEVELS` levels and those of a frame. Raises `ValueError` or `RecursionError`."""
     if len(body) > most and count_values(body, most) > most:
         raise ValueError(f"a frame of more than {most:,} values")
     value = unpack_json(body)
     if body.count(b"[") + body.count(b"{") > MOST_LEVELS and nests_deeper(value, MOST_LEVELS + ENVELOPE):
         raise ValueError(f"a frame of more than {MOST_LEVELS} levels")
-    if body[:1] == b" ":  # the slow reader takes half a Unicode character; it cannot be encoded again
+    if body[:1] == b" ":  # the slow reader accepts half a Unicode character, which cannot be encoded again
         json.dumps(value, ensure_ascii=False).encode()
     return value
 
 
 def nests_deeper(value: Any, most: int) -> bool:
-    """Whether lists and objects within each other make more than `most` levels. Works level by level, so that no depth is too much."""
-    level = [value] if isinstance(value, dict | list) else []
-    for _ in range(most):
-        if not level:
-            return False
-        level = [
-            inner
-            for each in level
-            for inner in (each.values() if isinstance(each, dict) else each)
-            if isinstance(inner, dict | list)
-        ]
-    return bool(level)
+    """Check whether lists and objects within each other make more than `most` levels."""
+    level = next(itertools.islice(iterate_levels(value), most, None), [])
+    return any(isinstance(each, dict | list) for each in level)
+
+
+def iterate_levels(value: Any) -> Iterator[list[Any]]:
+    """Yield the values in a JSON value level by level, which works at any depth; without end where it contains itself."""
+    level = [value]
+    while level:
+        yield level
+        held = [each for each in level if isinstance(each, dict | list)]
+        level = [inner for each in held for inner in (each.values() if isinstance(each, dict) else each)]
+
+
+def check_bounds(row: list[Any], most: int) -> None:
+    """Raise `ValueError` for an answer that nests too deep (also one that contains itself), or has more characters than `most`."""
+    if nests_deeper(row, MOST_LEVELS + 2):
+        raise ValueError(f"it nests deeper than {MOST_LEVELS} levels")
+    size = sum(len(each) for level in iterate_levels(row) for each in level if isinstance(each, str))
+    if size > most:
+        raise ValueError(f"it takes at least {size:,} bytes, more than {most:,}")
+
+
+def join_answers(rows: list[bytes]) -> bytes:
+    """Make a frame of answers. A space marks an answer that needs the slow reader, and then the frame."""
+    space = b" " if any(row[:1] == b" " for row in rows) else b""
+    body = space + b"[" + b",".join(rows) + b"]"
+    return HEAD.pack(len(body)) + body
 
 
 class ChannelClosed(Exception):  # noqa: N818 - an ending
@@ -95,7 +110,7 @@ class ChannelClosed(Exception):  # noqa: N818 - an ending
 
 
 class FrameReader:
-    """Frames out of a blocking socket, with the descriptors that came along.
+    """Read frames and passed descriptors from a blocking socket.
 
     `most`: bytes of a frame; `values`: JSON values of one, 0 for any number; `accepts`: descriptors that a read may bring.
     """
@@ -107,7 +122,7 @@ class FrameReader:
         self.descriptors: list[int] = []
 
     def next(self, within: float | None = None) -> Any:
-        """The next frame. Raises `Closed`, and `TimeoutError` when the whole of it is not there `within` so many seconds."""
+        """Return the next frame. Raises `ChannelClosed`, and `TimeoutError` if it is not complete `within` so many seconds."""
         held = self._held
         deadline = None if within is None else time.monotonic() + within
         while len(held) < HEAD.size or len(held) < HEAD.size + HEAD.unpack_from(held)[0]:

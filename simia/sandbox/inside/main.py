@@ -1,8 +1,10 @@
-"""The zygote: loads a pack's code once, then forks a process for each worker that is asked for.
+"""The process that loads a pack's code once and forks the workers (the zygote), and the workers' loop of requests.
 
-`python -s -P -B main.py DESCRIPTOR`. Over the control socket it gets orders: `fork` with a socket for the child, `kill`,
-`status`. It runs no episode itself, so its memory is what all episodes start from, shared until they write to it.
+Started as `python -s -P -B main.py DESCRIPTOR`. Orders come over the control socket: `fork` with a socket for the child, `kill`,
+`status`. The zygote runs no episode, so workers share its memory until they write to it.
 """
+
+# ruff: noqa: E402
 
 from __future__ import annotations
 
@@ -15,6 +17,7 @@ import signal
 import socket
 import sys
 import time
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -22,17 +25,10 @@ LIB = str(Path(__file__).resolve().parents[3])
 if LIB not in sys.path:
     sys.path.insert(0, LIB)
 
-from simia.sandbox.inside import confine  # noqa: E402
-from simia.sandbox.inside.drivers import LoadedPack  # noqa: E402
-from simia.sandbox.inside.frames import (  # noqa: E402
-    HEAD,
-    MOST_LEVELS,
-    ChannelClosed,
-    FrameReader,
-    make_frame,
-    pack_json,
-)
-from simia.sandbox.inside.sessions import WORDS, OutOfMemory, WorkerSessions, read_error_text, run_checks  # noqa: E402
+from simia.sandbox.inside import confine
+from simia.sandbox.inside.frames import ChannelClosed, FrameReader, check_bounds, join_answers, make_frame, pack_json
+from simia.sandbox.inside.loading import LoadedPack
+from simia.sandbox.inside.sessions import WORDS, OutOfMemory, WorkerSessions, describe_error, run_checks
 
 MEMORY_EXIT = 77
 
@@ -56,18 +52,11 @@ def main(descriptor: int) -> None:
         loaded = LoadedPack(Path(order["pack"]), order["spec"])
         if order["seal"]:
             confine.allow_workers()
-        known = {"tools": list_tools(loaded), "declared": describe_tools(loaded), "by_convention": loaded.by_convention}
+        known = {"tools": loaded.tools, "declared": describe_tools(loaded), "by_convention": loaded.by_convention}
         control.sendall(make_frame({"ready": True, **known}))
     except BaseException as error:
-        control.sendall(
-            make_frame(
-                {
-                    "ready": False,
-                    "error": f"{type(error).__name__}: {read_error_text(error)}",
-                    "where": find_error_place(error),
-                }
-            )
-        )
+        failed = {"ready": False, "error": describe_error(error), "where": find_error_place(error)}
+        control.sendall(make_frame(failed))
         return
     gc.collect()
     gc.freeze()  # children share these pages as long as no reference count changes in them
@@ -117,7 +106,7 @@ def hand_over_folders(control: socket.socket, folders: list[str]) -> None:
 
 
 def serve_worker(descriptor: int, loaded: LoadedPack, order: dict[str, Any], program: bytes) -> None:
-    """A worker's life: confine itself, then answer one frame of requests after the other. Never returns."""
+    """Confine this worker process, then answer its requests, frame by frame. Never returns."""
     code = 1
     try:
         os.closerange(3, descriptor)
@@ -128,10 +117,8 @@ def serve_worker(descriptor: int, loaded: LoadedPack, order: dict[str, Any], pro
         confine.set_worker_limits(**order["limits"])
         if program:
             confine.install_filter(program)
-        answer_frames(
-            channel, WorkerSessions(loaded, order["isolated"], order["live"]), loaded, order["most"], order["state"]
-        )
-        code = 0
+        sessions = WorkerSessions(loaded, order["isolated"], order["live"])
+        answer_frames(channel, sessions, loaded, order["most"], order["state"])
     except (OutOfMemory, MemoryError):
         code = MEMORY_EXIT
     except ChannelClosed:
@@ -141,13 +128,13 @@ def serve_worker(descriptor: int, loaded: LoadedPack, order: dict[str, Any], pro
 
 
 def keep_from_children(descriptor: int) -> None:
-    """Answers are this process's alone: a program that the code starts does not inherit the channel, and a fork loses it."""
+    """Keep the channel of answers from programs that the code starts, and from forks of this process."""
     os.set_inheritable(descriptor, False)
     os.register_at_fork(after_in_child=functools.partial(replace_descriptor, descriptor))
 
 
 def replace_descriptor(descriptor: int) -> None:
-    """Put standard input (the null device) in its place: a closed number could become another file's."""
+    """Replace a descriptor by standard input (the null device): a closed number could become another file's."""
     try:
         os.dup2(0, descriptor, inheritable=False)
     except OSError:
@@ -155,7 +142,7 @@ def replace_descriptor(descriptor: int) -> None:
 
 
 def answer_frames(channel: socket.socket, sessions: WorkerSessions, loaded: LoadedPack, most: int, state: int) -> None:
-    """Answer frame after frame. Answers travel together as long as they are small, so that the parent need not hold many large."""
+    """Answer frame after frame. Small answers are sent together, large ones alone, so that the parent holds few large ones."""
     reader = FrameReader(channel)
     largest = max(state, most) + len("[]") + WORDS
     while True:
@@ -173,47 +160,15 @@ def answer_frames(channel: socket.socket, sessions: WorkerSessions, loaded: Load
 
 
 def pack_answer(row: list[Any], most: int) -> bytes:
-    """An answer as JSON; an error where it is none (a state can be anything), or too large to be sent."""
+    """Encode an answer as JSON; as an error if it is not JSON (a state can be anything) or too large to be sent."""
     try:
-        size = measure_texts(row, MOST_LEVELS + 2)
-        if size > most:  # before it is written: without memory orjson ends by a signal
-            raise ValueError(f"it takes at least {size:,} bytes, more than {most:,}")
+        check_bounds(row, most)  # before it is written: without memory orjson ends by a signal
         body = pack_json(row)
         if len(body) > most:
             raise ValueError(f"{len(body):,} bytes are more than {most:,}")
     except (TypeError, ValueError, RecursionError) as error:
-        return pack_json(
-            [row[0], [2, f"{type(error).__name__}: the state cannot be sent as JSON: {read_error_text(error)}"]]
-        )
+        return pack_json([row[0], [2, describe_error(error, "the state cannot be sent as JSON: ")]])
     return body
-
-
-def measure_texts(value: Any, levels: int) -> int:
-    """Count the characters of all texts in a JSON value: as JSON it takes at least as many bytes.
-
-    Raises `ValueError` where lists and objects nest deeper than `levels`; a value that contains itself does.
-    """
-    size, level = 0, [value]
-    for _ in range(levels):
-        size += sum(len(each) for each in level if isinstance(each, str))
-        level = [
-            inner
-            for each in level
-            if isinstance(each, dict | list)
-            for inner in (each.values() if isinstance(each, dict) else each)
-        ]
-        if not level:
-            return size
-    if any(isinstance(each, dict | list) for each in level):
-        raise ValueError(f"it nests deeper than {MOST_LEVELS} levels")
-    return size + sum(len(each) for each in level if isinstance(each, str))
-
-
-def join_answers(rows: list[bytes]) -> bytes:
-    """A frame of answers. One that needs the slow reader says so by a space before it, and then the frame does."""
-    space = b" " if any(row[:1] == b" " for row in rows) else b""
-    body = space + b"[" + b",".join(rows) + b"]"
-    return HEAD.pack(len(body)) + body
 
 
 def answer_request(request: list[Any], sessions: WorkerSessions, loaded: LoadedPack, most: int) -> list[Any]:
@@ -221,67 +176,53 @@ def answer_request(request: list[Any], sessions: WorkerSessions, loaded: LoadedP
     if what == "call":
         by, name, arguments, index = detail
         return [number, sessions.get(session).call(by, name, arguments, index, most)]
+    value = None
     try:
-        return [number, [0, answer_other(what, session, detail, sessions, loaded)]]
+        match what:
+            case "open":
+                sessions.open(session, detail)
+            case "close":
+                sessions.close(session)
+            case "state":
+                value = sessions.get(session).driver.dump()
+            case "changes":
+                value = sessions.get(session).changes()
+            case "initial":
+                value = sessions.get(session).driver.beginning()
+            case "checks":
+                value = run_checks(loaded, detail)
+            case _:
+                raise ValueError(f"no such request: {what}")
     except (MemoryError, OutOfMemory):
         raise
     except BaseException as error:
-        return [number, [2, f"{type(error).__name__}: {read_error_text(error)}"]]
-
-
-def answer_other(what: str, session: int, detail: Any, sessions: WorkerSessions, loaded: LoadedPack) -> Any:
-    if what == "open":
-        sessions.open(session, detail)
-        return None
-    if what == "close":
-        return sessions.close(session)
-    if what == "state":
-        return sessions.get(session).driver.dump()
-    if what == "changes":
-        return sessions.get(session).changes()
-    if what == "initial":
-        return sessions.get(session).initial()
-    if what == "checks":
-        return run_checks(loaded, detail)
-    raise ValueError(f"no such request: {what}")
-
-
-def list_tools(loaded: LoadedPack) -> dict[str, dict[str, bool]]:
-    if loaded.by_convention:
-        return loaded.names
-    return dict(loaded.template.tools())
+        return [number, [2, describe_error(error)]]
+    return [number, [0, value]]
 
 
 def describe_tools(loaded: LoadedPack) -> dict[str, Any]:
-    """The tools' signatures, to be compared with the pack's tools.json; a foreign world has only names."""
+    """Return the tools' signatures, to be compared with the pack's tools.json; a foreign world has only names."""
     found: dict[str, Any] = {}
-    for by, tools in list_tools(loaded).items():
-        found[by] = {}
-        for name, writes in tools.items():
-            found[by][name] = {"writes": writes}
-            if loaded.by_convention:
-                parameters = list(inspect.signature(getattr(loaded.object, name)).parameters.values())[1:]
-                needed = [p.name for p in parameters if p.default is p.empty]
-                found[by][name] |= {"parameters": [p.name for p in parameters], "required": needed}
+    for by, tools in loaded.tools.items():
+        found[by] = {name: {"writes": writes} for name, writes in tools.items()}
+        for name in tools if loaded.by_convention else ():
+            parameters = list(inspect.signature(getattr(loaded.object, name)).parameters.values())[1:]
+            needed = [p.name for p in parameters if p.default is p.empty]
+            found[by][name] |= {"parameters": [p.name for p in parameters], "required": needed}
     return found
 
 
 def reap_children(children: dict[int, int], exits: dict[int, int]) -> None:
-    while True:
-        try:
-            pid, status = os.waitpid(-1, os.WNOHANG)
-        except ChildProcessError:
-            return
-        if pid == 0:
-            return
-        for number, child in list(children.items()):
-            if child == pid:
-                del children[number]
-                exits[number] = os.waitstatus_to_exitcode(status)
+    with contextlib.suppress(ChildProcessError):
+        while (found := os.waitpid(-1, os.WNOHANG))[0]:
+            for number, child in list(children.items()):
+                if child == found[0]:
+                    del children[number]
+                    exits[number] = os.waitstatus_to_exitcode(found[1])
 
 
 def silence_output() -> None:
-    """What a pack prints goes nowhere: answers travel on a descriptor of their own."""
+    """Discard what a pack prints: answers travel on a descriptor of their own."""
     nowhere = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
         os.dup2(nowhere, stream)
@@ -290,14 +231,10 @@ def silence_output() -> None:
 
 
 def find_error_place(error: BaseException) -> str:
-    trace = error.__traceback__
-    place = ""
-    while trace is not None:
-        code = trace.tb_frame.f_code
-        if "sandbox/inside" not in code.co_filename and "importlib" not in code.co_filename:
-            place = f"{Path(code.co_filename).name}, line {trace.tb_lineno}"
-        trace = trace.tb_next
-    return place
+    """Return file and line of the pack's code where an error was raised."""
+    places = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
+    own = [place for place in places if "sandbox/inside" not in place[0] and "importlib" not in place[0]]
+    return f"{Path(own[-1][0]).name}, line {own[-1][1]}" if own else ""
 
 
 if __name__ == "__main__":

@@ -1,9 +1,8 @@
-"""Episodes in one process: transactional calls, rollback, export, checks; many episodes or one.
+"""Episodes in one worker process: transactional calls, rollback, export and checks.
 
-A call that raises leaves the state as it was: the state is set back to a checkpoint and the writes since are run again.
-A checkpoint is taken every few writes (the driver says how many), more where the state is large, and the first is the start
-of the episode, which costs nothing; so reads cost nothing, writes little, and a refusal the price of one copy. Idle episodes
-lie frozen as compressed JSON.
+A call that raises does not change the state: the last checkpoint is restored and the writes since then are repeated. The first
+checkpoint is the start of the episode; others follow every few writes (the driver defines how many), fewer where the state is
+large. So reads cost nothing, writes little, and a refusal costs one copy. Idle episodes are frozen as compressed JSON.
 """
 
 from __future__ import annotations
@@ -11,18 +10,23 @@ from __future__ import annotations
 import types
 import zlib
 from collections import OrderedDict
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from simia.sandbox.inside.convention import ToolRefusal
-from simia.sandbox.inside.drivers import LoadedPack, StateDriver, load_module
-from simia.sandbox.inside.files import FileDriver
+from simia.sandbox.inside.drivers import FileDriver, StateDriver, make_driver
 from simia.sandbox.inside.frames import MOST_LEVELS, nests_deeper, pack_json, unpack_json
+from simia.sandbox.inside.loading import LoadedPack, load_module
 from simia.state import apply_changes, diff_states
 
-AWAKE = 8  # episodes that are never frozen: who plays a few large ones would freeze and thaw at every step
-SWOLLEN = 10  # a state as objects takes about so many times its JSON's bytes
+AWAKE = 8  # episodes that are never frozen: a few large ones would otherwise be frozen and thawed at every step
+SWOLLEN = 10  # bytes of a state as objects, for each byte of its JSON
 OK, REFUSED, FAILED, ENDED = 0, 1, 2, 3
-WORDS = 2000  # characters of an error that travel
+WORDS = 2000  # characters of an error that are sent
+
+
+class ToolRefusal(Exception):  # noqa: N818 - the tool's own word
+    """A refusal, in words for the agent."""
 
 
 class OutOfMemory(Exception):  # noqa: N818 - a state of the process
@@ -30,14 +34,14 @@ class OutOfMemory(Exception):  # noqa: N818 - a state of the process
 
 
 class WorkerSession:
-    """One episode: its driver, and what a rollback needs."""
+    """One episode: its driver, and the writes since its last checkpoint."""
 
     def __init__(self, loaded: LoadedPack, isolated: bool, spec: dict[str, Any]) -> None:
-        self.driver = loaded.driver(isolated)
+        self.driver = make_driver(loaded, isolated)
         self.driver.reset(spec.get("initial") or {}, spec.get("seed", 0))
         if "state" in spec:
             self.driver.restore(spec["state"])
-        self._spec, self._loaded, self._isolated = spec, loaded, isolated
+        self._spec, self._tools = spec, loaded.tools
         self._checkpoint: bytes | None = None
         self._since: list[tuple[str, str, bytes, int]] = []
         self._every = self.driver.every
@@ -46,11 +50,13 @@ class WorkerSession:
         self.size = 0
 
     def call(self, by: str, name: str, arguments: dict[str, Any], index: int, most: int) -> list[Any]:
-        """[status, value]: the result as JSON, the refusal's words, or the fault's."""
+        """Return [status, value]: the result as JSON, or the text of the refusal or the fault."""
         driver = self.driver
-        writes = self._rolls_back and driver.known.get(by, {}).get(name, False)
+        writes = self._rolls_back and self._tools.get(by, {}).get(name, False)
         kept = pack_json(arguments) if writes else b""  # the tool may change its arguments
         try:
+            if name not in self._tools.get(by, {}):
+                raise ToolRefusal(f"there is no tool {name!r}")
             value = driver.call(by, name, arguments, index)
             body = pack_json(value)
             if len(body) > most:
@@ -69,7 +75,7 @@ class WorkerSession:
                 self._roll_back()
             if isinstance(error, ToolRefusal) or is_declared_refusal(error):
                 return [REFUSED, read_error_text(error)]
-            return [FAILED, f"{type(error).__name__}: {read_error_text(error)}"]
+            return [FAILED, describe_error(error)]
         if writes:
             self._since.append((by, name, kept, index))
         return [ENDED if driver.ended else OK, value]
@@ -86,12 +92,8 @@ class WorkerSession:
             driver.call(by, name, unpack_json(arguments), index)
 
     def changes(self) -> list[dict[str, Any]]:
-        """From the start of the episode to now."""
-        return diff_states(self.initial(), self.driver.dump())
-
-    def initial(self) -> Any:
-        """The state at the start of the episode."""
-        return self.driver.beginning()
+        """Return the changes from the start of the episode to now."""
+        return diff_states(self.driver.beginning(), self.driver.dump())
 
     def freeze(self) -> None:
         body = self.driver.freeze()
@@ -107,7 +109,7 @@ class WorkerSession:
 
 
 class WorkerSessions:
-    """All episodes of this process, the idle ones frozen once the live ones pass `live` bytes."""
+    """All episodes of this process. The idle ones are frozen once the live ones exceed `live` bytes."""
 
     def __init__(self, loaded: LoadedPack, isolated: bool, live: int) -> None:
         self._loaded, self._isolated, self._live = loaded, isolated, live
@@ -146,8 +148,12 @@ class WorkerSessions:
             self._all[idle].freeze()
 
 
+def describe_error(error: BaseException, what: str = "") -> str:
+    return f"{type(error).__name__}: {what}{read_error_text(error)}"
+
+
 def read_error_text(error: BaseException) -> str:
-    """What an error says, as text that can be sent; its `__str__` is the pack's code too."""
+    """Return an error's text as it can be sent; its `__str__` is the pack's code too."""
     try:
         return str(error)[:WORDS].encode(errors="replace").decode()
     except Exception:
@@ -155,73 +161,60 @@ def read_error_text(error: BaseException) -> str:
 
 
 def is_declared_refusal(error: BaseException) -> bool:
-    """Whether the tool declared it: `ToolError`, or what a foreign world marks the same way."""
+    """Check whether the tool declared it: `ToolError`, or what a foreign world marks the same way."""
     return getattr(type(error), "__simia_refusal__", False) is True
 
 
 def run_checks(loaded: LoadedPack, spec: dict[str, Any]) -> dict[str, Any]:
-    """Items of a checklist on one state, each on a copy of its own: item → true, false, or "error: …"."""
-    session = WorkerSession(loaded, True, {"initial": spec.get("initial"), "seed": spec.get("seed", 0)})
-    initial = session.initial()
+    """Run the items of a checklist on one state, each on its own copy. Returns item → true, false, or "error: …"."""
+    driver = WorkerSession(loaded, True, {"initial": spec.get("initial"), "seed": spec.get("seed", 0)}).driver
+    initial = driver.beginning()
     final = apply_changes(initial, spec["changes"])
-    found: dict[str, Any] = {}
-    functions = load_check_functions(loaded, spec)
-    for item, function in functions.items():
-        try:
-            found[item] = bool(function(unpack_json(pack_json(final)), unpack_json(pack_json(initial))))
-        except BaseException as error:
-            found[item] = f"error: {type(error).__name__}: {read_error_text(error)}"
-    if spec.get("calls"):
-        session.driver.restore(final)
-        if isinstance(session.driver, FileDriver):
-            session.driver.remove_links()
-        for number, call in enumerate(spec["calls"]):
-            try:
-                value = session.driver.check(call["name"], call.get("by", "agent"), call.get("arguments", {}))
-                found[make_item_name(call, number)] = value == call.get("expect", True)
-            except BaseException as error:
-                found[make_item_name(call, number)] = f"error: {type(error).__name__}: {read_error_text(error)}"
+
+    def run_function(load: Callable[[], Any]) -> bool:
+        return bool(load()(unpack_json(pack_json(final)), unpack_json(pack_json(initial))))
+
+    def run_call(call: dict[str, Any]) -> Any:
+        value = driver.check(call["name"], call.get("by", "agent"), call.get("arguments", {}))
+        return value == call.get("expect", True)
+
+    found = {item: run_check(run_function, load) for item, load in list_check_functions(loaded, spec).items()}
+    if calls := spec.get("calls"):
+        driver.restore(final)
+        if isinstance(driver, FileDriver):
+            driver.remove_links()
+        found |= {f"{number}.{call['name']}": run_check(run_call, call) for number, call in enumerate(calls)}
     return found
 
 
-def make_item_name(call: dict[str, Any], number: int) -> str:
-    return f"{number}.{call['name']}"
+def run_check(check: Callable[[Any], Any], argument: Any) -> Any:
+    try:
+        return check(argument)
+    except BaseException as error:
+        return f"error: {describe_error(error)}"
 
 
-def load_check_functions(loaded: LoadedPack, spec: dict[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+def list_check_functions(loaded: LoadedPack, spec: dict[str, Any]) -> dict[str, Callable[[], Any]]:
+    """Return item → a function that loads its check. Raises what the checks file raises when it is imported."""
+    found: dict[str, Callable[[], Any]] = {}
     if spec.get("functions"):
         module = load_module(loaded.folder / spec["file"], "pack_checks")
-        for name in spec["functions"]:
-            found[name] = getattr(module, name, make_missing_check(name))
-    for item, source in spec.get("code", {}).items():
-        names: dict[str, Any] = {}
-        try:
-            exec(compile(source, f"<check {item}>", "exec"), names)
-            found[item] = choose_check(names) or make_missing_check(item)
-        except BaseException as error:
-            found[item] = make_broken_check(error)
-    return found
+        found = {name: partial(require_check, name, getattr(module, name, None)) for name in spec["functions"]}
+    return found | {item: partial(compile_check, item, source) for item, source in spec.get("code", {}).items()}
 
 
-def choose_check(names: dict[str, Any]) -> Any:
-    """The check among what a source defines: `check`, else its first public function. What it imports or its classes are none."""
+def compile_check(item: str, source: str) -> Any:
+    """Return the check that a source defines: `check`, else its first public function. Imported functions and classes do not count."""
+    names: dict[str, Any] = {}
+    exec(compile(source, f"<check {item}>", "exec"), names)
     functions = {
         name: found for name, found in names.items()
         if isinstance(found, types.FunctionType) and found.__globals__ is names and not name.startswith("_")
     }  # fmt: skip
-    return functions.get("check") or next(iter(functions.values()), None)
+    return require_check(item, functions.get("check") or next(iter(functions.values()), None))
 
 
-def make_missing_check(name: str) -> Any:
-    def check(final: Any, initial: Any) -> bool:
+def require_check(name: str, found: Any) -> Any:
+    if found is None:
         raise LookupError(f"there is no check function {name!r}")
-
-    return check
-
-
-def make_broken_check(error: BaseException) -> Any:
-    def check(final: Any, initial: Any) -> bool:
-        raise error
-
-    return check
+    return found
