@@ -36,7 +36,7 @@ def note_incomplete(run: Run) -> None:
 
 @contextlib.contextmanager
 def open_live_panel(runs: Path) -> Iterator[Callable[[Progress], None]]:
-    from simia.report.live import LivePanel
+    from simia.report.live_panel import LivePanel
 
     with LivePanel() as live:
         yield live.update
@@ -44,15 +44,16 @@ def open_live_panel(runs: Path) -> Iterator[Callable[[Progress], None]]:
 
 def finish_amplification(outcome: Amplified, runs: Path) -> None:
     """Print the report, one trajectory and, as the last line, the next command. Exit with 0 only if the run is complete."""
-    from simia.report.gather import gather_facts
-    from simia.report.text import print_report, print_trajectory
+    from simia.report.collect_statistics import collect_statistics
+    from simia.report.conversation import print_trajectory
+    from simia.report.terminal_report import print_report
     from simia.trajectory import Trajectory
 
     run = Run.read_only(runs, str(outcome.folder))
     try:
         complete = outcome.stop.kind == "complete"
         if out.is_terminal or complete:
-            print_report(gather_facts(run), out)
+            print_report(collect_statistics(run), out)
             shown = next(run.ledger.accepted(), None)
             if shown:
                 print_trajectory(Trajectory.from_row(shown["trajectory"]), out)

@@ -22,10 +22,10 @@ def report(
     runs: RUNS = Path("runs"),
 ) -> None:
     """Report on a run: acceptance, rejections, coverage per tool, overlap with the seeds; a rollout's rewards and errors."""
-    from simia.report import rollouts
-    from simia.report.gather import gather_facts
-    from simia.report.html import write_html
-    from simia.report.text import print_report
+    from simia.report.collect_statistics import collect_statistics
+    from simia.report.html_page import write_html
+    from simia.report.rollout_report import print_rollout
+    from simia.report.terminal_report import print_report
 
     out = Terminal()
     opened = Run.read_only(runs, run)
@@ -34,12 +34,12 @@ def report(
         if opened.is_rollout:
             if html is not None:
                 raise UserError("--html is not supported for rollouts: omit it")
-            rollouts.print_rollout(rollouts.gather_rollout(opened), out)
+            print_rollout(opened, out)
             return
-        facts = gather_facts(opened)
-        print_report(facts, out)
+        statistics = collect_statistics(opened)
+        print_report(statistics, out)
         path = html or opened.folder / "report.html"
-        write_html(opened, facts, path)
+        write_html(opened, statistics, path)
         out.print(f"page: {path}", markup=False, highlight=False, soft_wrap=True)
     finally:
         opened.close()

@@ -104,8 +104,7 @@ class EpisodeBar:
 
 def finish_rollout(done: object, runs: Path) -> None:
     from simia.jobs import Run
-    from simia.report.rollouts import print_scores
-    from simia.report.shadow import summarize_shadow
+    from simia.report.rollout_report import print_scores, summarize_shadow
     from simia.rollouts.session import RolloutResult
 
     assert isinstance(done, RolloutResult)

@@ -78,10 +78,11 @@ def show(
     runs: RUNS = Path("runs"),
 ) -> None:
     """Show a run's figures, or one of its items."""
+    from simia.report.collect_statistics import collect_statistics
     from simia.report.console import make_plain_text
-    from simia.report.gather import gather_facts
-    from simia.report.shadow import list_compared_calls, print_differences
-    from simia.report.text import print_report, print_trajectory
+    from simia.report.conversation import print_trajectory
+    from simia.report.rollout_report import list_compared_calls, print_differences, print_rollout, summarize_shadow
+    from simia.report.terminal_report import print_report
     from simia.trajectory import Trajectory
 
     opened = Run.read_only(runs, run)
@@ -89,14 +90,12 @@ def show(
         if item is None:
             note_incomplete(opened)
         if item is None and opened.is_rollout:
-            from simia.report import rollouts, shadow
-
-            rollouts.print_rollout(rollouts.gather_rollout(opened), out)
-            if line := shadow.summarize_shadow(opened):
+            print_rollout(opened, out)
+            if line := summarize_shadow(opened):
                 out.print(line, markup=False, highlight=False, soft_wrap=True)
             return
         if item is None:
-            print_report(gather_facts(opened), out)
+            print_report(collect_statistics(opened), out)
             return
         body = opened.ledger.result(item)
         if body is None:
@@ -214,7 +213,7 @@ def diff(
 ) -> None:
     """Compare two runs: settings, prompts, figures, common trajectories, items with different verdicts."""
     from simia.jobs.diff import compare_runs as compare
-    from simia.report.compare import list_diversity_figures, print_difference
+    from simia.report.runs_tables import list_diversity_figures, print_difference
 
     with contextlib.ExitStack() as stack:
         one, two = (stack.enter_context(contextlib.closing(Run.read_only(runs, name))) for name in (left, right))
@@ -242,7 +241,7 @@ def gc(
 ) -> None:
     """Show how much disk space runs take and free what can be derived again; --replies: also replies of rejected items."""
     from simia.jobs import cleanup
-    from simia.report.compare import print_cleanup
+    from simia.report.runs_tables import print_cleanup
 
     found = list(cleanup.survey(runs)) if run is None else [cleanup.look(find_run(runs, run))]
     print_cleanup(found, out, replies=replies)

@@ -15,14 +15,13 @@ Held are hashes and names of tasks, no texts: the words that a finding quotes ar
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from simia.errors import Code, Issue, UserError
 from simia.quality.exact_duplicates import normalize_arguments
 from simia.quality.selection.benchmark_tasks import BenchmarkTask, iterate_tasks
-from simia.quality.selection.sketches import hash_grams
 from simia.trajectory import ToolCall, Trajectory
 
 GRAM = 8
@@ -163,6 +162,11 @@ def keep_longest(found: dict[int, tuple[int, int, str]], number: int, piece: tup
 def split_words(text: str) -> list[str]:
     said = WORD.findall(text.lower())
     return list(map(FOLDED.get, said, said))
+
+
+def hash_grams(items: Sequence[Hashable], n: int) -> list[int]:
+    """Return a hash of each n items in a row."""
+    return list(map(hash, zip(*(items[start:] for start in range(n)), strict=False)))
 
 
 def normalize_call(call: ToolCall) -> tuple[str, str]:

@@ -19,7 +19,7 @@ import orjson
 
 from simia.errors import Issue
 from simia.jobs import Run
-from simia.report.gather import explain_reason
+from simia.report.run_statistics import explain_reason
 from simia.trajectory import Message, ToolCall, Trajectory
 
 PLACE = re.compile(r"messages\[(\d+)\]")

@@ -10,9 +10,8 @@ from rich.text import Text
 from simia.jobs import Run
 from simia.jobs.cleanup import Findings
 from simia.jobs.diff import Change, Difference, RunSummary
-from simia.report.console import make_plain_text
-from simia.report.gather import gather_facts
-from simia.report.text import make_table
+from simia.report.collect_statistics import collect_statistics
+from simia.report.console import make_plain_text, make_table
 
 MOST_VALUE = 60
 MOST_CHANGES = 30
@@ -34,18 +33,17 @@ ROWS = (
 
 def list_diversity_figures(run: Run) -> dict[str, float]:
     """Return the diversity figures of the accepted trajectories, from the report."""
-    facts = gather_facts(run)
-    same, accepted = facts.overlap, max(facts.compared, 1)
+    statistics = collect_statistics(run)
+    figures, lengths = statistics.results.figures, statistics.lengths
+    compared = max(figures["compared"], 1)
     return {
-        "distinct sequences of tools": same.sequences,
-        "tools used": len(facts.tools) - len(facts.unused),
-        "seeds that yield nothing": len(facts.barren),
-        "user's word runs in the seeds": round(same.grams_in_seeds / max(same.grams, 1), 4),
-        "calls the seed's sequence": round(same.same_sequence / accepted, 4),
-        "uses a seed's identifier": round(same.copiers / accepted, 4),
-        "median messages": facts.messages.median,
-        "median calls": facts.calls.median,
-        "median tokens": facts.tokens.median,
+        "distinct sequences of tools": len(statistics.results.first_bin),
+        "tools used": len(statistics.tools) - len(statistics.unused),
+        "seeds that yield nothing": len(statistics.barren),
+        "user's word runs in the seeds": round(figures["grams_in_seeds"] / max(figures["grams"], 1), 4),
+        "calls the seed's sequence": round(figures["same_sequence"] / compared, 4),
+        "uses a seed's identifier": round(figures["copiers"] / compared, 4),
+        **{f"median {name}": histogram.median for name, histogram in lengths.items()},
     }
 
 
