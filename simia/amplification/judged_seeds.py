@@ -14,7 +14,7 @@ from simia.llm.backends import find_price, open_backend
 from simia.llm.engine import BudgetReached, Engine
 from simia.llm.types import ModelBackend
 from simia.quality.judging.judge_reply import Verdict
-from simia.quality.judging.prefilter import judge_seeds_by_llm
+from simia.quality.judging.panel import judge_seeds_by_llm
 
 META = "prefilter"
 

@@ -34,7 +34,7 @@ from simia.report.run_statistics import (
     SeedFilterCounts,
     SeedOutcomes,
     TimelineBin,
-    ToolCounts,
+    ToolUsage,
 )
 from simia.trajectory import Trajectory
 
@@ -135,18 +135,18 @@ def count_items(
     statistics.reasons = sorted(reasons.values(), key=lambda reason: -reason.count)
 
 
-def count_tools(results: ResultCounts, seeds: dict[str, Trajectory]) -> list[ToolCounts]:
+def count_tools(results: ResultCounts, seeds: dict[str, Trajectory]) -> list[ToolUsage]:
     """Count the calls of every tool that a seed or a result lists, per pack."""
-    found: dict[tuple[str, str], ToolCounts] = {}
+    found: dict[tuple[str, str], ToolUsage] = {}
     for seed in seeds.values():
         pack = seed.pack or ""
         for tool in seed.tools:
-            found.setdefault((pack, tool.name), ToolCounts(pack, tool.name))
+            found.setdefault((pack, tool.name), ToolUsage(pack, tool.name))
         for _, _, call in seed.calls():
             if known := found.get((pack, call.name)):
                 known.seeds += 1
     for (pack, name, verdict), count in results.tools.items():
-        setattr(found.setdefault((pack, name), ToolCounts(pack, name)), verdict, count)
+        setattr(found.setdefault((pack, name), ToolUsage(pack, name)), verdict, count)
     return sorted(found.values(), key=lambda tool: (tool.pack, -tool.accepted, tool.name))
 
 

@@ -124,7 +124,7 @@ class SeedFilterCounts:
 
 
 @dataclass(slots=True)
-class ToolCounts:
+class ToolUsage:
     """Number of calls of a pack's tool in accepted trajectories, rejected trajectories and seeds."""
 
     pack: str
@@ -214,7 +214,7 @@ class RunStatistics(Outcomes):
     seeds: SeedFilterCounts
     endpoint: EndpointStatistics
     results: ResultCounts
-    tools: list[ToolCounts]
+    tools: list[ToolUsage]
     diversity: tuple[Diversity, Diversity] | None  # of a sample of accepted trajectories, and of the seeds
     spent: dict[str, ReplyTotals] = field(default_factory=dict)  # by outcome of the item
     prefixes: list[PromptPrefix] = field(default_factory=list)

@@ -12,7 +12,7 @@ from simia.quality.check import estimate_trajectory_tokens
 from simia.report.collect_statistics import collect_statistics
 from simia.report.report_rows import list_diversity_rows, list_summary_rows
 from simia.report.result_counts import read_conversation
-from simia.report.run_statistics import Histogram, ToolCounts, explain_reason
+from simia.report.run_statistics import Histogram, ToolUsage, explain_reason
 from tests.report.conftest import GIVES_UP, HOSTILE, LIKE_ITS_SEED, PARALLEL, story
 
 
@@ -58,9 +58,9 @@ async def test_a_complete_run_that_wants_more_is_not_finished(run: Run) -> None:
 async def test_tools(run: Run) -> None:
     facts = collect_statistics(run)
     assert facts.tools == [
-        ToolCounts(pack="shop", name="find_order", accepted=4, rejected=2, seeds=2),
-        ToolCounts(pack="shop", name="cancel", accepted=2, rejected=0, seeds=1),
-        ToolCounts(pack="shop", name="never"),
+        ToolUsage(pack="shop", name="find_order", accepted=4, rejected=2, seeds=2),
+        ToolUsage(pack="shop", name="cancel", accepted=2, rejected=0, seeds=1),
+        ToolUsage(pack="shop", name="never"),
     ]
     assert facts.unused == ["never"]
     assert facts.results.invented.counts == {HOSTILE: 1}

@@ -1,7 +1,7 @@
-"""Tasks of a benchmark, from whatever shape its files have: what the user is told to want, and the calls that solve it.
+"""Read the tasks of a benchmark: the texts that instruct the user, and the reference calls.
 
-A row of a trajectory dialect is read as a trajectory; any other object is searched for the keys under which benchmarks keep the
-instruction and the reference actions (tau-bench, tau2, OfficeBench and many that follow them).
+A row of a trajectory dialect is read as a trajectory. In any other object, the instruction and the reference actions are
+looked up under the keys that benchmarks use for them (tau-bench, tau2, OfficeBench and those that follow them).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from simia import formats
 from simia.errors import UserError
 from simia.trajectory import ToolCall, Trajectory
 
-SAID = frozenset(
+TEXT_KEYS = frozenset(
     [
         "instruction",
         "instructions",
@@ -39,7 +39,7 @@ SAID = frozenset(
         "confirmed_task",
     ]
 )
-DONE = frozenset(
+CALL_KEYS = frozenset(
     [
         "actions",
         "reference_actions",
@@ -52,32 +52,36 @@ DONE = frozenset(
         "reference",
     ]
 )
-ARGUMENTS = ("arguments", "kwargs", "args", "parameters")
-IDS = ("id", "task_id", "annotation_id", "instance_id", "name")
+ARGUMENT_KEYS = ("arguments", "kwargs", "args", "parameters")
+ID_KEYS = ("id", "task_id", "annotation_id", "instance_id", "name")
 
 
 @dataclass(slots=True)
 class BenchmarkTask:
-    """What one task of a benchmark gives away."""
+    """Texts and reference calls of one task."""
 
     name: str
     texts: list[str] = field(default_factory=list)
     calls: list[ToolCall] = field(default_factory=list)
 
 
-def iterate_tasks(path: Path) -> Iterator[BenchmarkTask | None]:
-    """Yield the tasks of a file; None for a row that holds none."""
+def iterate_tasks(path: Path) -> Iterator[BenchmarkTask]:
+    """Yield the tasks of a file. Rows without texts and calls are skipped."""
     first = next((row for row in iterate_rows(path) if isinstance(row, dict)), None)
     if first is not None and any(dialect.sniff(first) for dialect in formats.DIALECTS.values()):
-        for number, read in enumerate(formats.read(path), start=1):
-            yield task_from_trajectory(f"{name_file(path)}#{number}", read) if isinstance(read, Trajectory) else None
-        return
-    for number, row in enumerate(iterate_rows(path), start=1):
-        yield task_from_row(path, number, row) if isinstance(row, dict) else None
+        tasks = (
+            task_from_trajectory(f"{name_file(path)}#{number}", read)
+            for number, read in enumerate(formats.read(path), start=1)
+            if isinstance(read, Trajectory)
+        )
+    else:
+        rows = enumerate(iterate_rows(path), start=1)
+        tasks = (task_from_row(path, number, row) for number, row in rows if isinstance(row, dict))
+    yield from (task for task in tasks if task.texts or task.calls)
 
 
 def iterate_rows(path: Path) -> Iterator[Any]:
-    """Yield the values of a file: JSON lines, a list, an object of objects (by id), or one object. None for a line that is not JSON."""
+    """Yield the values of a file: JSON lines, a list, an object of objects (by id), or one object; None for invalid JSON."""
     try:
         if path.suffix.lower() == ".jsonl":
             with path.open("rb") as file:
@@ -90,7 +94,7 @@ def iterate_rows(path: Path) -> Iterator[Any]:
         yield from value
     elif (
         isinstance(value, dict)
-        and value.keys().isdisjoint(SAID | DONE)
+        and value.keys().isdisjoint(TEXT_KEYS | CALL_KEYS)
         and all(isinstance(row, dict) for row in value.values())
     ):
         yield from ({"id": name, **row} for name, row in value.items())
@@ -105,20 +109,18 @@ def parse_json(raw: bytes) -> Any:
         return None
 
 
-def task_from_trajectory(name: str, t: Trajectory) -> BenchmarkTask | None:
+def task_from_trajectory(name: str, t: Trajectory) -> BenchmarkTask:
     texts = [message.text for message in t.messages if message.role == "user"]
-    calls = [call for _, _, call in t.calls()]
-    return BenchmarkTask(t.task_id or name, texts, calls) if texts or calls else None
+    return BenchmarkTask(t.task_id or name, texts, [call for _, _, call in t.calls()])
 
 
-def task_from_row(path: Path, number: int, row: Mapping[str, Any]) -> BenchmarkTask | None:
-    texts, calls = list(iterate_texts(row)), list(iterate_calls(row))
-    own = next((str(row[key]) for key in IDS if isinstance(row.get(key), str | int)), None)
+def task_from_row(path: Path, number: int, row: Mapping[str, Any]) -> BenchmarkTask:
+    own = next((str(row[key]) for key in ID_KEYS if isinstance(row.get(key), str | int)), None)
     if path.parent.name == "subtasks":
         name = f"{path.parent.parent.name}/{path.stem}"
     else:
         name = f"{name_file(path)}#{own or number}"
-    return BenchmarkTask(name, texts, calls) if texts or calls else None
+    return BenchmarkTask(name, list(iterate_texts(row)), list(iterate_calls(row)))
 
 
 def name_file(path: Path) -> str:
@@ -129,7 +131,7 @@ def name_file(path: Path) -> str:
 def iterate_texts(row: Mapping[str, Any]) -> Iterator[str]:
     """Yield texts under the known keys, and under known keys within those."""
     for key, value in row.items():
-        if key in SAID:
+        if key in TEXT_KEYS:
             for each in value if isinstance(value, list) else [value]:
                 if isinstance(each, str):
                     yield each
@@ -139,7 +141,7 @@ def iterate_texts(row: Mapping[str, Any]) -> Iterator[str]:
 
 def iterate_calls(row: Mapping[str, Any]) -> Iterator[ToolCall]:
     for key, value in row.items():
-        if key not in DONE:
+        if key not in CALL_KEYS:
             continue
         if isinstance(value, dict):
             yield from iterate_calls(value)
@@ -153,7 +155,7 @@ def read_action(value: Mapping[str, Any]) -> ToolCall | None:
     inner = value.get("function")
     value = inner if isinstance(inner, dict) else value
     name = value.get("name") or value.get("tool") or inner
-    given = next((value[key] for key in ARGUMENTS if key in value), None)
+    given = next((value[key] for key in ARGUMENT_KEYS if key in value), None)
     arguments = parse_json(given.encode()) if isinstance(given, str) else given
     if not isinstance(name, str) or not isinstance(arguments, dict):
         return None

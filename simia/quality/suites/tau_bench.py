@@ -1,7 +1,7 @@
-"""tau-style dialogue: airline, retail and telecom, judged only by what the structure proves.
+"""Suites of tau-bench: airline, retail and telecom.
 
-Whether an assistant explained a refund well is a judge's question. That it changed an order which its own look-up shows
-as delivered, or acted before the user could say a word about it, is not: those are found here.
+Only violations that the structure proves are found: a change to an order that its own look-up shows as delivered, or a
+change before the user could answer. Whether an assistant explained a refund well is a question for a judge.
 """
 
 from __future__ import annotations
@@ -11,15 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from simia.errors import Issue
-from simia.quality.suites.base import (
-    Suite,
-    check_single_calls,
-    is_failure,
-    iterate_steps,
-    make_issue,
-    parse_object,
-    skip_hint,
-)
+from simia.quality.suites.base import Suite, check_single_calls, is_failure, iterate_steps, make_issue, parse_object
 from simia.trajectory import Trajectory
 
 RETAIL_WRITES = frozenset(
@@ -43,7 +35,7 @@ AIRLINE_WRITES = frozenset(
         "update_reservation_passengers",
     ]
 )
-# The policies' own words for three rules; a pack with another policy is not held to them.
+# The policies' wording of three rules; they apply only to packs whose policy contains it.
 ONE_CALL = re.compile(r"\bone (?:tool|function) call at a time\b|\bone tool at a time\b", re.I)
 SILENT = re.compile(r"\bnot respond to the user (?:simultaneously|at the same time)\b", re.I)
 CONSENT = re.compile(
@@ -110,18 +102,18 @@ def check_telecom(t: Trajectory) -> Iterator[Issue]:
             yield make_issue(step.where, f"{step.call.name} is done by the user on the device, not by the assistant")
 
 
-def make_tau_suite(name: str, world: Callable[[Trajectory], Iterator[Issue]], writes: frozenset[str]) -> Suite:
+def make_tau_suite(domain: str, find: Callable[[Trajectory], Iterator[Issue]], writes: frozenset[str]) -> Suite:
     def check(t: Trajectory, seed: Trajectory | None) -> Iterator[Issue]:
         policy = t.system or ""
         if ONE_CALL.search(policy):
             yield from check_single_calls(t, text=SILENT.search(policy) is None)
         if CONSENT.search(policy):
             yield from check_consent(t, writes)
-        yield from world(t)
+        yield from find(t)
 
-    return Suite(name, "apigen", f"suites/{name}.md", check, skip_hint)
+    return Suite(f"tau_{domain}", find_violations=check)
 
 
-RETAIL = make_tau_suite("tau_retail", check_retail, RETAIL_WRITES)
-AIRLINE = make_tau_suite("tau_airline", check_airline, AIRLINE_WRITES)
-TELECOM = make_tau_suite("tau_telecom", check_telecom, frozenset())
+RETAIL = make_tau_suite("retail", check_retail, RETAIL_WRITES)
+AIRLINE = make_tau_suite("airline", check_airline, AIRLINE_WRITES)
+TELECOM = make_tau_suite("telecom", check_telecom, frozenset())
