@@ -1,6 +1,8 @@
-"""Print the results of `simia runs diff` and `simia runs gc`."""
+"""Tables of `simia runs diff` and `simia runs gc`."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 import orjson
 from rich.console import Console
@@ -9,26 +11,13 @@ from rich.text import Text
 
 from simia.jobs import Run
 from simia.jobs.cleanup import Findings
-from simia.jobs.diff import Change, Difference, RunSummary
+from simia.jobs.diff import Difference, RunSummary
 from simia.report.collect_statistics import collect_statistics
 from simia.report.console import make_plain_text, make_table
 
 MOST_VALUE = 60
 MOST_CHANGES = 30
 MOST_TURNED = 12
-ROWS = (
-    "accepted",
-    "of those judged",
-    "items",
-    "failed",
-    "replies",
-    "tokens in",
-    "from the cache",
-    "tokens out",
-    "cost",
-    "tokens out for each accepted",
-    "cost of a thousand accepted",
-)
 
 
 def list_diversity_figures(run: Run) -> dict[str, float]:
@@ -49,43 +38,46 @@ def list_diversity_figures(run: Run) -> dict[str, float]:
 
 def print_difference(found: Difference, console: Console) -> None:
     """Print differing settings, figures, rejection reasons and changed verdicts."""
+    runs = found.left.run, found.right.run
     for title, changed in (
         ("settings that make the data (identity)", found.identity),
         ("prompts, seeds, model behind the names", found.facts),
         ("settings of operation", found.operational),
     ):
+        rows = [(change.name, shorten_value(change.left), shorten_value(change.right)) for change in changed]
+        if len(rows) > MOST_CHANGES:
+            rows[MOST_CHANGES:] = [(f"and {len(rows) - MOST_CHANGES} more", "", "")]
         console.print(Text(f"\n{title}", style="bold"))
-        console.print(tabulate_changes(changed, found) if changed else Text("the same in both", style="dim"))
-    console.print(Text("\nfigures", style="bold"), tabulate_figures(found))
-    console.print(Text("\nreasons", style="bold"), tabulate_reasons(found))
+        console.print(fill_table(make_table("name", *runs), rows) if rows else Text("the same in both", style="dim"))
+    numbers = make_table("", *(f">{run}" for run in runs))
+    left, right = format_figures(found.left), format_figures(found.right)
+    figures = [(name, left.get(name, "0"), right.get(name, "0")) for name in left]
+    console.print(Text("\nfigures", style="bold"), fill_table(numbers, figures))
+    reasons = [
+        (reason, f"{found.left.rejected.get(reason, 0):,}", f"{found.right.rejected.get(reason, 0):,}")
+        for reason in {**found.left.rejected, **found.right.rejected}
+    ]
+    counted = make_table("reason", *(f">{run}" for run in runs))
+    console.print(Text("\nreasons", style="bold"), fill_table(counted, reasons))
     smaller = min(found.left.accepted, found.right.accepted)
     part = f" ({found.shared / smaller:.0%} of the smaller)" if smaller else ""
     console.print(make_plain_text(f"\naccepted conversations that both hold: {found.shared:,}{part}"))
-    console.print(
-        make_plain_text(
-            f"items that both judged: {found.comparable:,}; judged differently: {sum(found.turned.values()):,}"
-        )
-    )
+    turned = sum(found.turned.values())
+    console.print(make_plain_text(f"items that both judged: {found.comparable:,}; judged differently: {turned:,}"))
     if found.other_plan:
-        console.print(
-            make_plain_text(
-                f"{found.other_plan:,} items of the same id come from different seeds: not compared", "yellow"
-            )
-        )
+        line = f"{found.other_plan:,} items of the same id come from different seeds: not compared"
+        console.print(make_plain_text(line, "yellow"))
     if found.turned:
-        console.print(tabulate_changed_verdicts(found))
+        kinds = []
+        for kind, count in list(found.turned.items())[:MOST_TURNED]:
+            examples = [each.item for each in found.examples if each.kind == kind][:3]
+            kinds.append((f"{count:,}", kind, ", ".join(examples)))
+        console.print(fill_table(make_table(">items", "left verdict and right verdict", "examples"), kinds))
 
 
-def tabulate_changes(changed: list[Change], found: Difference) -> Table:
-    table = make_table("name", found.left.run, found.right.run)
-    for change in changed[:MOST_CHANGES]:
-        table.add_row(
-            make_plain_text(change.name),
-            make_plain_text(shorten_value(change.left)),
-            make_plain_text(shorten_value(change.right)),
-        )
-    if len(changed) > MOST_CHANGES:
-        table.add_row(f"and {len(changed) - MOST_CHANGES} more", "", "")
+def fill_table(table: Table, rows: Iterable[tuple[str, ...]]) -> Table:
+    for row in rows:
+        table.add_row(*map(make_plain_text, row))
     return table
 
 
@@ -94,68 +86,45 @@ def shorten_value(given: object) -> str:
     return text if len(text) <= MOST_VALUE else f"{text[:MOST_VALUE]}…"
 
 
-def tabulate_figures(found: Difference) -> Table:
-    table = make_table("", f">{found.left.run}", f">{found.right.run}")
-    for name, left, right in zip(ROWS, format_cells(found.left), format_cells(found.right), strict=True):
-        table.add_row(name, left, right)
-    for name in found.left.diversity:
-        table.add_row(name, *(f"{each.diversity.get(name, 0):,g}" for each in (found.left, found.right)))
-    return table
-
-
-def format_cells(side: RunSummary) -> tuple[str, ...]:
-    return (
-        f"{side.accepted:,}",
-        "" if side.rate is None else f"{side.rate:.1%}",
-        f"{side.planned:,}",
-        f"{side.failed:,}",
-        f"{side.replies:,}",
-        f"{side.prompt:,}",
-        f"{side.cached / side.prompt:.0%}" if side.prompt else "",
-        f"{side.completion:,}",
-        format_dollars(side.cost) + (f" and {side.unpriced:,} of unknown price" if side.unpriced and side.cost else ""),
-        "" if (out := side.each(side.completion)) is None else f"{out:,.0f}",
-        format_dollars(None if side.unpriced or (each := side.each(side.cost)) is None else 1000 * each),
-    )
+def format_figures(run: RunSummary) -> dict[str, str]:
+    """Format the figures of one run by name."""
+    unpriced = f" and {run.unpriced:,} of unknown price" if run.unpriced and run.cost else ""
+    out, cost = run.each(run.completion), None if run.unpriced else run.each(run.cost)
+    return {
+        "accepted": f"{run.accepted:,}",
+        "of those judged": "" if run.rate is None else f"{run.rate:.1%}",
+        "items": f"{run.planned:,}",
+        "failed": f"{run.failed:,}",
+        "replies": f"{run.replies:,}",
+        "tokens in": f"{run.prompt:,}",
+        "from the cache": f"{run.cached / run.prompt:.0%}" if run.prompt else "",
+        "tokens out": f"{run.completion:,}",
+        "cost": format_dollars(run.cost) + unpriced,
+        "tokens out for each accepted": "" if out is None else f"{out:,.0f}",
+        "cost of a thousand accepted": format_dollars(None if cost is None else 1000 * cost),
+        **{name: f"{value:,g}" for name, value in run.diversity.items()},
+    }
 
 
 def format_dollars(amount: float | None) -> str:
     return "unknown" if amount is None else f"${amount:,.2f}"
 
 
-def tabulate_reasons(found: Difference) -> Table:
-    table = make_table("reason", f">{found.left.run}", f">{found.right.run}")
-    for reason in dict.fromkeys([*found.left.rejected, *found.right.rejected]):
-        table.add_row(
-            make_plain_text(reason), *(f"{side.rejected.get(reason, 0):,}" for side in (found.left, found.right))
-        )
-    return table
-
-
-def tabulate_changed_verdicts(found: Difference) -> Table:
-    table = make_table(">items", "left verdict and right verdict", "examples")
-    for kind, count in list(found.turned.items())[:MOST_TURNED]:
-        such = [each.item for each in found.examples if each.kind == kind]
-        table.add_row(f"{count:,}", make_plain_text(kind), make_plain_text(", ".join(such[:3])))
-    return table
-
-
 def print_cleanup(found: list[Findings], console: Console, *, replies: bool) -> None:
     """Print the runs with their sizes and the space that can be freed."""
-    if not found:
-        console.print("no runs here")
-        return
     table = make_table("run", ">MB", ">accepted", ">replies", ">can be freed", "what")
-    for each in found:
-        table.add_row(
-            make_plain_text(each.folder.name),
-            format_megabytes(each.size),
+    rows = (
+        (
+            each.folder.name,
+            f"{each.size / 1e6:,.1f}",
             f"{each.accepted:,}",
             f"{each.reply_count:,}",
-            format_megabytes(each.freeable(replies=replies)),
-            make_plain_text(describe_freeable(each, replies=replies)),
+            f"{each.freeable(replies=replies) / 1e6:,.1f}",
+            describe_freeable(each, replies=replies),
         )
-    console.print(table)
+        for each in found
+    )
+    console.print(fill_table(table, rows) if found else "no runs here")
 
 
 def describe_freeable(found: Findings, *, replies: bool) -> str:
@@ -169,7 +138,3 @@ def describe_freeable(found: Findings, *, replies: bool) -> str:
     parts += ["the page"] if found.page_size() else []
     parts += ["unused space in the files"] if found.slack else []
     return ", ".join(parts) or "nothing"
-
-
-def format_megabytes(size: int) -> str:
-    return f"{size / 1e6:,.1f}"

@@ -6,6 +6,7 @@ looked up under the keys that benchmarks use for them (tau-bench, tau2, OfficeBe
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,40 +18,12 @@ from simia import formats
 from simia.errors import UserError
 from simia.trajectory import ToolCall, Trajectory
 
-TEXT_KEYS = frozenset(
-    [
-        "instruction",
-        "instructions",
-        "task",
-        "task_instructions",
-        "task_description",
-        "reason_for_call",
-        "known_info",
-        "user_scenario",
-        "question",
-        "query",
-        "prompt",
-        "goal",
-        "intent",
-        "problem",
-        "problem_statement",
-        "ticket",
-        "user_request",
-        "confirmed_task",
-    ]
+TEXT_KEY = re.compile(
+    "instructions?|(?:confirmed_)?task|task_instructions|task_description|reason_for_call|known_info|user_scenario|"
+    "question|query|prompt|goal|intent|problem|problem_statement|ticket|user_request"
 )
-CALL_KEYS = frozenset(
-    [
-        "actions",
-        "reference_actions",
-        "expected_actions",
-        "gold_actions",
-        "ground_truth",
-        "evaluation_criteria",
-        "tool_calls",
-        "calls",
-        "reference",
-    ]
+CALL_KEY = re.compile(
+    "(?:reference_|expected_|gold_)?actions|ground_truth|evaluation_criteria|(?:tool_)?calls|reference"
 )
 ARGUMENT_KEYS = ("arguments", "kwargs", "args", "parameters")
 ID_KEYS = ("id", "task_id", "annotation_id", "instance_id", "name")
@@ -94,7 +67,7 @@ def iterate_rows(path: Path) -> Iterator[Any]:
         yield from value
     elif (
         isinstance(value, dict)
-        and value.keys().isdisjoint(TEXT_KEYS | CALL_KEYS)
+        and not any(TEXT_KEY.fullmatch(key) or CALL_KEY.fullmatch(key) for key in value)
         and all(isinstance(row, dict) for row in value.values())
     ):
         yield from ({"id": name, **row} for name, row in value.items())
@@ -116,10 +89,8 @@ def task_from_trajectory(name: str, t: Trajectory) -> BenchmarkTask:
 
 def task_from_row(path: Path, number: int, row: Mapping[str, Any]) -> BenchmarkTask:
     own = next((str(row[key]) for key in ID_KEYS if isinstance(row.get(key), str | int)), None)
-    if path.parent.name == "subtasks":
-        name = f"{path.parent.parent.name}/{path.stem}"
-    else:
-        name = f"{name_file(path)}#{own or number}"
+    subtask = path.parent.name == "subtasks"
+    name = f"{path.parent.parent.name}/{path.stem}" if subtask else f"{name_file(path)}#{own or number}"
     return BenchmarkTask(name, list(iterate_texts(row)), list(iterate_calls(row)))
 
 
@@ -131,7 +102,7 @@ def name_file(path: Path) -> str:
 def iterate_texts(row: Mapping[str, Any]) -> Iterator[str]:
     """Yield texts under the known keys, and under known keys within those."""
     for key, value in row.items():
-        if key in TEXT_KEYS:
+        if TEXT_KEY.fullmatch(key):
             for each in value if isinstance(value, list) else [value]:
                 if isinstance(each, str):
                     yield each
@@ -141,7 +112,7 @@ def iterate_texts(row: Mapping[str, Any]) -> Iterator[str]:
 
 def iterate_calls(row: Mapping[str, Any]) -> Iterator[ToolCall]:
     for key, value in row.items():
-        if key not in CALL_KEYS:
+        if not CALL_KEY.fullmatch(key):
             continue
         if isinstance(value, dict):
             yield from iterate_calls(value)
