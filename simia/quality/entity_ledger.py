@@ -49,7 +49,7 @@ class Entity(NamedTuple):
 
 @dataclass
 class EntityLedger:
-    """Tables of entities: table → key → field → value. `closed`: tables that are known in whole (`knowledge: state`)."""
+    """Tables of entities: table → key → field → value. `closed`: tables that are known completely (`knowledge: state`)."""
 
     tables: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)
     gone: set[tuple[str, str]] = field(default_factory=set)
@@ -97,7 +97,7 @@ class EntityLedger:
     def take(
         self, name: str, arguments: dict[str, Any], content: Any, *, failed: bool, changes: list[dict[str, Any]]
     ) -> None:
-        """Record an answer: what it contains is true from now on."""
+        """Record an answer: its entities are true from now on."""
         self.apply(changes)
         if failed:
             text = content if isinstance(content, str) else write_compact_json(content)
@@ -112,8 +112,8 @@ class EntityLedger:
                 self._doubt(*each.names, each.fields)
 
     def _find_entities(self, tool: str, content: Any) -> Iterator[Entity]:
-        """The result's entities. What was done to one under another noun, and says nothing beyond that one's fields, is that one:
-        `change_address` of an order shows the order."""
+        """Yield the result's entities. An object of a change under another noun, without fields beyond those of the entity
+        that it refers to, is that entity: `change_address` of an order shows the order."""
         reads = READS.match(tool) is not None
         for each in iterate_entities(content, extract_noun(tool)):
             known = self.tables.get(each.names[0], {}).get(each.names[1], {}) if each.names and not reads else {}
@@ -121,7 +121,7 @@ class EntityLedger:
             yield Entity(*each.names, each.fields) if each.names and said <= known.keys() else each
 
     def _doubt(self, table: str, key: str, fields: dict[str, Any]) -> None:
-        """Something was done under another noun and may have changed this: what it says otherwise is not known any more."""
+        """Forget the fields of an entity that a change under another noun contradicts: it may have changed them."""
         row = self.tables.get(table, {}).get(key, {})
         for name, value in fields.items():
             if name in row and not are_compatible(row[name], value):
@@ -170,7 +170,8 @@ class EntityLedger:
         return found[:5]
 
     def _said(self, key: str, name: str, value: Any) -> bool:
-        """Return whether another row that names this entity has the value: `remove_item` gives the order's new total beside the item."""
+        """Return whether another row that refers to this entity has the value: `remove_item` returns the order's new total with
+        the item."""
         rows = (
             row for table in self.tables.values() for of, row in table.items() if of != key and key in of.split("|")
         )
@@ -249,7 +250,7 @@ def iterate_entities(value: Any, name: str = "item", holder: str = "") -> Iterat
 
 
 def flatten_fields(row: dict[str, Any]) -> dict[str, Any]:
-    """Return plain fields, `address.city` for those of a nested object without an identifier, and short lists without entities."""
+    """Return scalar fields, those of nested objects without identifier as `address.city`, and short lists without entities."""
     found: dict[str, Any] = {}
     for name, held in row.items():
         if is_scalar(held):
@@ -294,7 +295,7 @@ def is_scalar(value: Any) -> bool:
 
 
 def iterate_scalars(value: Any) -> Iterator[Scalar]:
-    """Yield every plain value within."""
+    """Yield every scalar in a value."""
     if isinstance(value, dict):
         for each in value.values():
             yield from iterate_scalars(each)

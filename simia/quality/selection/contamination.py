@@ -1,13 +1,13 @@
 """Find contamination: words of a benchmark's task in user messages, or the calls that solve it.
 
-Eight words in a row. Of 337 conversations (Glaive's and our seeds) tau2's tasks meet ten by chance at five words, two at six ("tell
-me how much it will cost"), none at eight. Longer grams lose what was reworded: of OfficeBench's tasks with a tenth of their words
-changed, eight words find 82 %, ten 65 %, and thirteen, the usual choice for web text, 37 %, for tasks are short. A task of one
-text of fewer words counts where a whole message is the same. "You" and "I" are one word here, since benchmarks tell the user what
-"you" want and the user then says it of himself.
+Words count as eight in a row. In 337 conversations (Glaive's and simia's seeds), tau2's tasks match ten by chance at five
+words, two at six ("tell me how much it will cost"), none at eight. Longer grams miss reworded tasks: of OfficeBench's
+tasks with a tenth of their words changed, eight words find 82 %, ten 65 %, and thirteen, the usual choice for web text,
+37 %, because tasks are short. A task of one shorter text matches a whole message. "You" and "I" are one word here, since
+benchmarks instruct the user as "you" and the user then speaks as "I".
 
-Calls count as two or more in a row, equal in names and values. Names alone say nothing: with one set of tools everybody looks up
-the order before he cancels it, and to learn that is what seeds are for. Nor does one call, which two people may make by chance.
+Calls count as two or more in a row, equal in names and values. Names alone prove nothing: with the same tools everyone
+looks up the order before cancelling it. Nor does one call, which may be equal by chance.
 
 The index holds hashes and names of tasks, no texts: a finding quotes the trajectory.
 """

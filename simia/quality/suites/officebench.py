@@ -1,7 +1,7 @@
-"""OfficeBench: one action a turn, an app's actions only while it is open, and targets that combine several apps.
+"""The suite of OfficeBench: one action per turn, actions only of the open app, and targets that combine several apps.
 
-Seeds use one app, their offspring should use two or three (paper §3). The hint names the apps of an item; the check
-asks every offspring for `MIN_APPS`, the least that any hint names, so that the two agree without knowing each other.
+Seeds use one app; trajectories made from them should use two or three (paper §3). The hint names the apps of an item.
+The check requires `MIN_APPS`, the smallest number that a hint names.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from simia.trajectory import Message, Trajectory
 MIN_APPS, MAX_APPS = 2, 3
 SYSTEM = "system"
 ACTIONS = {app: [spec.name.partition(".")[2] for spec in TOOLS if spec.name.startswith(f"{app}.")] for app in APPS}
-# The shell and the language model help with anything: a task is made multi-app by the others.
+# Without the shell and the language model, which help with any task.
 SUBJECTS = tuple(app for app in APPS if app not in ("shell", "llm"))
 
 
