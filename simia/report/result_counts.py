@@ -76,7 +76,6 @@ class ResultCounts:
 
     figures: Counter[str] = field(default_factory=Counter)
     repairs: Counter[str] = field(default_factory=Counter)
-    versions: Counter[str] = field(default_factory=Counter)  # of simia that made accepted trajectories
     tools: Counter[tuple[str, str, str]] = field(default_factory=Counter)  # calls by pack, tool and verdict
     invented: LossyCounter = field(default_factory=lambda: LossyCounter(1_000))  # calls to tools that do not exist
     messages: Counter[int] = field(default_factory=Counter)  # number of accepted trajectories of each length
@@ -181,7 +180,6 @@ class ResultCounter:
                 counts.invented.update([name] * times)
         if verdict == "accepted":
             counts.figures["repaired"] += bool(body["repairs"])
-            counts.versions[str(row.get("provenance", {}).get("simia") or "unknown")] += 1
             self._add_accepted(conversation, ord_ // self._bin_width)
             if zlib.crc32(id_.encode()) % self._sample_interval == 0:
                 head_tokens = toolset.tokens + CALL_TOKENS * len(toolset.tools)
