@@ -93,7 +93,7 @@ def make_tools_table(run: RunStatistics) -> RenderableType | None:
     parts: list[RenderableType] = [table] if called else []
     if run.unused:
         which = f"in no accepted trajectory ({len(run.unused)} of {len(run.tools)})"
-        parts.append(list_names(which, run.unused))
+        parts.append(make_names_line(which, run.unused))
     if invented := run.results.invented.top(5, least=1):
         count, named = run.results.invented.counts.total(), report_rows.format_counts(invented)
         parts.append(make_plain_text(f"calls to tools that are not in the item's list: {count:,} ({named})"))
@@ -113,14 +113,14 @@ def make_seeds_table(run: RunStatistics) -> RenderableType | None:
     parts: list[RenderableType] = [table]
     if run.barren:
         parts.append(
-            list_names(f"{len(run.barren)} seeds without an accepted item", [seed.name for seed in run.barren])
+            make_names_line(f"{len(run.barren)} seeds without an accepted item", [seed.name for seed in run.barren])
         )
     parts.append(report_rows.describe_seed_filter(run))
     parts += [make_plain_text(f"  refused: {example}") for example in run.seeds.examples[:3]]
     return Group(*parts) if run.packs else None
 
 
-def list_names(what: str, names: list[str]) -> Text:
+def make_names_line(what: str, names: list[str]) -> Text:
     return make_plain_text(f"{what}: {', '.join(names[:MOST_TOOLS])}", "yellow")
 
 
