@@ -25,8 +25,7 @@ from simia.evaluation.fidelity import Fidelity, ToolFidelity, estimate_gain, mea
 from simia.llm.engine import Engine, EngineLimits, MemoryJournal
 from simia.llm.replay import ReplayBackend, ReplaySettings
 from simia.pack import Pack
-from simia.report.plot import render_svg
-from simia.report.plot_fidelity import make_fidelity_panels
+from simia.report.fidelity_plot import make_fidelity_panels, render_svg
 from simia.task import Task
 
 RECORDINGS = Path(__file__).parents[1] / "tests" / "recordings"

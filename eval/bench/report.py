@@ -52,6 +52,7 @@ def build(root: Path, n: int, name: str) -> None:
     from simia.config import load_config
     from simia.jobs import PASSED, REJECTED, Run
     from simia.jobs.database import Packed
+    from simia.jobs.tables import KEEP, PUT
     from simia.llm.types import Reply
     from simia.quality.exact_duplicates import hash_content
     from simia.trajectory import Trajectory, Usage, digest
@@ -81,10 +82,10 @@ def build(root: Path, n: int, name: str) -> None:
         at = began + ord_ * 0.01
         for statement in texts:
             ledger.db.put(*statement)
-        ledger.db.put("replies", "INSERT INTO reply VALUES (?, ?, ?, ?, ?)", (key, f"{item.id}.0", asked, body, at))
+        ledger.db.put("replies", KEEP["replies", "reply"], (key, f"{item.id}.0", asked, body, at))
         ledger.plan(item)
         values = (item.id, 0, key, "got", None, usage.prompt, usage.completion, usage.cached, usage.cost, at - 9, at)
-        ledger.db.put("ledger", f"INSERT INTO attempt VALUES ({', '.join('?' * len(values))})", values)
+        ledger.db.put("ledger", PUT["ledger", "attempt"], values)
         item.status = REJECTED if fault else PASSED
         item.reason, item.detail = fault, f"{fault} at messages[1].calls[0]: as the bench has it" if fault else None
         issues = [{"code": fault, "where": "messages[1].calls[0]", "detail": "as the bench has it"}] if fault else []
@@ -154,13 +155,13 @@ def figures(folder: str) -> dict[str, Any]:
     from rich.console import Console
 
     from simia.jobs import Run
-    from simia.report.gather import gather_facts
-    from simia.report.text import print_report
+    from simia.report.collect_statistics import collect_statistics
+    from simia.report.terminal_report import print_report
 
     began = time.perf_counter()
     run = Run.read_only(Path(folder).parent, folder)
     try:
-        facts = gather_facts(run)
+        facts = collect_statistics(run)
         print_report(facts, Console(file=io.StringIO(), width=100))
     finally:
         run.close()
@@ -169,12 +170,12 @@ def figures(folder: str) -> dict[str, Any]:
 
 def page(folder: str) -> dict[str, Any]:
     from simia.jobs import Run
-    from simia.report.gather import gather_facts
-    from simia.report.html import write_html
+    from simia.report.collect_statistics import collect_statistics
+    from simia.report.html_page import write_html
 
     run = Run.read_only(Path(folder).parent, folder)
     try:
-        facts = gather_facts(run)
+        facts = collect_statistics(run)
         path = Path(folder) / "report.html"
         began = time.perf_counter()
         write_html(run, facts, path)

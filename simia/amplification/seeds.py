@@ -22,7 +22,7 @@ from simia.pack import Pack
 from simia.quality.check import Checks
 from simia.quality.grounding import Identifiers, infer_identifiers
 from simia.quality.judging.judge_reply import Verdict
-from simia.quality.judging.prefilter import judge_seeds_by_llm
+from simia.quality.judging.panel import judge_seeds_by_llm
 from simia.quality.seed_filter import filter_seeds, filter_storable, hash_tools
 from simia.tool import ToolSpec
 from simia.trajectory import Trajectory, digest

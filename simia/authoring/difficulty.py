@@ -7,17 +7,29 @@ solves teach it nothing (GRPO's groups then have no variance).
 from __future__ import annotations
 
 import os
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import orjson
 
 from simia.errors import UserError
+from simia.jobs import Run
 from simia.pack import Pack
 from simia.task import Measurement
 
 FULL = 1.0 - 1e-9
 Rewards = Mapping[str, Sequence[float | None]]
+
+
+def read_rewards(run: Run) -> dict[str, list[float | None]]:
+    """Task id → rewards of its episodes in a rollout; None for an episode that has none."""
+    found: dict[str, list[float | None]] = defaultdict(list)
+    for item in run.ledger.items():
+        body = run.ledger.result(item.id)
+        if body is not None and body["trajectory"]:
+            found[str(item.spec["task"])].append((body["trajectory"].get("reward") or {}).get("value"))
+    return found
 
 
 def measure_rewards(rewards: Rewards) -> dict[str, Measurement]:

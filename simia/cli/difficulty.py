@@ -33,10 +33,9 @@ def difficulty(
     runs: Annotated[Path, typer.Option(help="Folder of the runs.")] = Path("runs"),
 ) -> None:
     """Play each agent and store n and solved for each task in tasks.jsonl, under the agent's or its model's name."""
-    from simia.authoring.difficulty import measure_rewards, store_measurements
+    from simia.authoring.difficulty import measure_rewards, read_rewards, store_measurements
     from simia.cli.options import add_endpoint_settings
     from simia.cli.terminal_output import show_episodes
-    from simia.report.rollouts import gather_rollout
     from simia.rollouts.session import start_rollout
     from simia.rollouts.settings import RolloutConfig
 
@@ -60,7 +59,7 @@ def difficulty(
     for folder in folders:
         run = Run.read_only(runs, folder)
         try:
-            facts, played = gather_rollout(run), run.ledger.meta("facts") or {}
+            rewards, played = read_rewards(run), run.ledger.meta("facts") or {}
         finally:
             run.close()
         name = str(played.get("model") or run.id)
@@ -68,7 +67,7 @@ def difficulty(
             raise UserError(
                 f"run {run.id} played pack {played.get('pack')}, not {loaded.name}: name a rollout of this pack"
             )
-        measured = measure_rewards(facts.rewards)
+        measured = measure_rewards(rewards)
         path = store_measurements(loaded, name, measured)
         bands = Counter(describe_rate(each.rate) for each in measured.values())
         shares = ", ".join(f"{count} {band}" for band, count in bands.most_common())

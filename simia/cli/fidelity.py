@@ -120,7 +120,7 @@ async def measure_run(
     from simia.evaluation.fidelity import measure_fidelity
     from simia.jobs import Run
     from simia.pack import Pack
-    from simia.report.shadow import list_compared_calls
+    from simia.report.rollout_report import list_compared_calls
     from simia.rollouts.session import resume_rollout, start_rollout
     from simia.rollouts.settings import RolloutConfig
 
@@ -155,7 +155,7 @@ def is_transient_loss(row: Mapping[str, Any]) -> bool:
 def reopen_lost_episodes(runs: Path, name: str) -> None:
     """Mark episodes with lost calls as failed, so that the resume replays them. Stored answers are reused at no cost."""
     from simia.jobs import FAILED, Run
-    from simia.report.shadow import list_compared_calls
+    from simia.report.rollout_report import list_compared_calls
 
     with closing(Run.open(runs, name)) as run:
         for item in run.ledger.items():
@@ -216,8 +216,7 @@ def compare_ledgers(found: Rows) -> dict[str, dict[str, Estimate]]:
 
 def save_figures(folder: Path, pack: str, found: Rows) -> None:
     """Save the figures and their plot next to the runs."""
-    from simia.report.plot import render_svg
-    from simia.report.plot_fidelity import make_fidelity_panels
+    from simia.report.fidelity_plot import make_fidelity_panels, render_svg
 
     rows = []
     for (kind, ledger), each in found.items():

@@ -24,19 +24,19 @@ def report(
     runs: RUNS = Path("runs"),
 ) -> None:
     """Report on a run: acceptance, rejections, coverage per tool, overlap with the seeds; a rollout's rewards and errors."""
-    from simia.report import rollouts
-    from simia.report.gather import gather_facts
-    from simia.report.html import write_html
-    from simia.report.text import print_report
+    from simia.report.collect_statistics import collect_statistics
+    from simia.report.html_page import write_html
+    from simia.report.rollout_report import print_rollout
+    from simia.report.terminal_report import print_report
 
     with contextlib.closing(Run.read_only(runs, run)) as opened:
         note_incomplete(opened)
         if opened.is_rollout:
             if html is not None:
                 raise UserError("--html is not supported for rollouts: omit it")
-            rollouts.print_rollout(rollouts.gather_rollout(opened), Terminal())
+            print_rollout(opened, Terminal())
             return
-        facts = gather_facts(opened)
+        facts = collect_statistics(opened)
         print_report(facts, Terminal())
         path = html or opened.folder / "report.html"
         write_html(opened, facts, path)

@@ -71,10 +71,9 @@ def show(
     runs: RUNS = Path("runs"),
 ) -> None:
     """Show a run's figures, or one of its items."""
-    from simia.report import rollouts
-    from simia.report.gather import gather_facts
-    from simia.report.shadow import summarize_shadow
-    from simia.report.text import print_report
+    from simia.report.collect_statistics import collect_statistics
+    from simia.report.rollout_report import print_rollout, summarize_shadow
+    from simia.report.terminal_report import print_report
 
     out = Terminal()
     with contextlib.closing(Run.read_only(runs, run)) as opened:
@@ -83,17 +82,17 @@ def show(
             return
         note_incomplete(opened)
         if not opened.is_rollout:
-            print_report(gather_facts(opened), out)
+            print_report(collect_statistics(opened), out)
             return
-        rollouts.print_rollout(rollouts.gather_rollout(opened), out)
+        print_rollout(opened, out)
         if line := summarize_shadow(opened):
             say(line)
 
 
 def print_item(run: Run, item: str, out: Terminal) -> None:
     """Print the findings of an item and its trajectory, or the replies that hold none."""
-    from simia.report.shadow import list_compared_calls, print_differences
-    from simia.report.text import print_trajectory
+    from simia.report.conversation import print_trajectory
+    from simia.report.rollout_report import list_compared_calls, print_differences
     from simia.trajectory import Trajectory
 
     body = run.ledger.result(item)
@@ -192,7 +191,7 @@ def diff(
 ) -> None:
     """Compare two runs: settings, prompts, figures, common trajectories, items with different verdicts."""
     from simia.jobs.diff import compare_runs
-    from simia.report.compare import list_diversity_figures, print_difference
+    from simia.report.runs_tables import list_diversity_figures, print_difference
 
     with contextlib.ExitStack() as stack:
         one, two = (stack.enter_context(contextlib.closing(Run.read_only(runs, name))) for name in (left, right))
@@ -220,7 +219,7 @@ def gc(
 ) -> None:
     """Show how much disk space runs take and free what can be derived again; --replies: also replies of rejected items."""
     from simia.jobs import cleanup
-    from simia.report.compare import print_cleanup
+    from simia.report.runs_tables import print_cleanup
 
     found = list(cleanup.survey(runs)) if run is None else [cleanup.look(find_run(runs, run))]
     print_cleanup(found, Terminal(), replies=replies)

@@ -36,9 +36,10 @@ def note_incomplete(run: Run) -> None:
 
 def watch_amplification(session: Callable[..., Coroutine[Any, Any, Amplified]], runs: Path) -> None:
     """Run a session with the live panel. Print the report, one trajectory and, as the last line, the next command."""
-    from simia.report.gather import gather_facts
-    from simia.report.live import LivePanel
-    from simia.report.text import print_report, print_trajectory
+    from simia.report.collect_statistics import collect_statistics
+    from simia.report.conversation import print_trajectory
+    from simia.report.live_panel import LivePanel
+    from simia.report.terminal_report import print_report
     from simia.trajectory import Trajectory
 
     with LivePanel() as live:
@@ -46,7 +47,7 @@ def watch_amplification(session: Callable[..., Coroutine[Any, Any, Amplified]], 
     out = Terminal()
     with contextlib.closing(Run.read_only(runs, str(outcome.folder))) as run:
         if out.is_terminal or outcome.stop.kind == "complete":
-            print_report(gather_facts(run), out)
+            print_report(collect_statistics(run), out)
             shown = next(run.ledger.accepted(), None)
             if shown:
                 print_trajectory(Trajectory.from_row(shown["trajectory"]), out)
@@ -56,8 +57,7 @@ def watch_amplification(session: Callable[..., Coroutine[Any, Any, Amplified]], 
 
 def watch_rollout(session: Callable[..., Coroutine[Any, Any, RolloutResult]], runs: Path) -> None:
     """Run a session with a progress bar. Print the scores and, as the last line, the next command."""
-    from simia.report.rollouts import print_scores
-    from simia.report.shadow import summarize_shadow
+    from simia.report.rollout_report import print_scores, summarize_shadow
 
     with show_episodes() as update:
         done = event_loop.run_command(session(say=say_error, on_progress=update, handle_signals=True))

@@ -1,1 +1,1 @@
-"""Is a trajectory good: schema, grounding, leaks, duplicates, contamination, diversity, judges."""
+"""Judge trajectories: schemas, grounding, leaks, duplicates, contamination, model judges."""

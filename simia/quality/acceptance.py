@@ -1,7 +1,7 @@
-"""Selection: which of the results that passed the checks are accepted.
+"""Accept results that passed the checks, without duplicates and near-duplicates.
 
-Fed in plan order (`simia.jobs.job_protocol.InOrder`), so a resumed run accepts what an undisturbed one does. The first of equal contents wins, and the
-first of nearly equal ones, seeds before all.
+Results arrive in plan order (`simia.jobs.job_protocol.InOrder`), so a resumed run accepts the same ones as an
+uninterrupted run. Of equal or nearly equal contents the first is accepted; seeds come before all results.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from simia.quality.selection.near_duplicates import NearDuplicateIndex
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of one item. `content_hash` only if it passed the checks; `signature` and `tools` are then its own."""
+    """Outcome of one item. `content_hash`, `signature` and `tools` are set only if it passed the checks."""
 
     content_hash: str | None = None
     reason: str | None = None
@@ -34,7 +34,7 @@ class Decision:
 
 @dataclass(slots=True)
 class Acceptance:
-    """Accepts up to n results, one call of `decide` for each item in plan order."""
+    """Accept up to n results: call `decide` once for each item, in plan order."""
 
     n: int
     near: NearDuplicateIndex | None = None

@@ -1,21 +1,19 @@
-"""Rules that a trajectory must keep to be training data: every finding with its place, never a repair.
+"""Check a trajectory by rules: structure, calls against JSON Schemas, leaks, identifiers, size. Nothing is repaired.
 
-Structure first, then calls against the full JSON Schemas, then what the texts give away, then the identifiers. The
-order of the findings is fixed, so the first one is the reason that is counted.
+The order of the findings is fixed: the first one is the rejection reason that is counted.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from pydantic import Field
 
 from simia.config import Config
 from simia.errors import Code, Issue
 from simia.quality.exact_duplicates import normalize_arguments, normalize_text
-from simia.quality.fast_tokens import bound_tokens
-from simia.quality.fast_tokens import estimate_byte_tokens as estimate_byte_tokens
+from simia.quality.fast_tokens import bound_tokens, estimate_byte_tokens
 from simia.quality.grounding import Identifiers, find_ungrounded, infer_identifiers
 from simia.quality.leaks import LEAK_MARKERS, find_leaks
 from simia.quality.toolset import Toolset
@@ -25,14 +23,14 @@ from simia.trajectory import Message, Trajectory
 
 # The markup of a turn in the chat templates of the trained models, and of a call within it.
 TURN_TOKENS, CALL_TOKENS = 6, 14
-# An assistant that falls out of its role: not "I can't, because the policy forbids it", but "I can't: I'm a program".
+# The assistant breaks its role: not "I can't, because the policy forbids it", but "I can't: I'm a program".
 ROLE_BREAK = re.compile(
     r"\b(?:as an? (?:ai|artificial intelligence|language model|large language model)\b[^.!?]{0,80}?|"
     r"i(?:['’]?m| am) (?:just |only |merely )?an? (?:ai|artificial intelligence|(?:large )?language model|text-based)\b"
     r"[^!?]{0,120}?)\b(?:can['’]?t|cannot|can not|unable|not able|don['’]?t|do not|not capable|incapable|won['’]?t)\b",
     re.I,
 )
-MACHINE = ("ai", "artificial", "language model", "text-based")  # none of it, no ROLE_BREAK
+MACHINE = ("ai", "artificial", "language model", "text-based")  # every ROLE_BREAK contains one of these
 
 
 class Checks(Config):
@@ -58,17 +56,16 @@ def check_trajectory(
     *,
     ids: Identifiers | None = None,
     seed: Trajectory | None = None,
-    count: Callable[[Trajectory], int] | None = None,
     view: TrajectoryView | None = None,
 ) -> list[Issue]:
-    """Return all findings. `ids`: the pack's identifiers (default: inferred from the tools); `count`: a real tokenizer's count."""
+    """Return all findings. `ids`: the pack's identifiers (default: inferred from the tools)."""
     view = TrajectoryView(t) if view is None else view
     issues = [*check_structure(t), *check_calls(t, checks), *find_leaks(view, checks.leak_markers)]
     if checks.refusals:
         issues += find_role_break(view)
     if checks.identifiers:
         issues += find_ungrounded(view, infer_identifiers(t.tools) if ids is None else ids)
-    issues += check_size(view, checks, count)
+    issues += check_size(view, checks)
     if seed is not None and is_seed_copy(t, seed):
         issues.append(Issue(code=Code.SEED_COPY, detail="same user turns and same calls as the seed"))
     return issues
@@ -159,7 +156,7 @@ def check_calls(t: Trajectory, checks: Checks) -> Iterator[Issue]:
 
 
 def find_role_break(view: TrajectoryView) -> list[Issue]:
-    """Find an ending in which the assistant says that, being a machine, it cannot."""
+    """Find an ending in which the assistant declines because it is a machine."""
     if not view.t.messages or view.t.messages[-1].role != "assistant":
         return []
     low = view.lows[-1]
@@ -168,18 +165,18 @@ def find_role_break(view: TrajectoryView) -> list[Issue]:
     return [Issue(code=Code.REFUSAL, where=where, detail=found[0][:120])] if found else []
 
 
-def check_size(view: TrajectoryView, checks: Checks, count: Callable[[Trajectory], int] | None) -> Iterator[Issue]:
-    t = view.t
-    if len(t.messages) > checks.max_messages:
-        detail = f"{len(t.messages)} messages, at most {checks.max_messages}"
+def check_size(view: TrajectoryView, checks: Checks) -> Iterator[Issue]:
+    messages = len(view.t.messages)
+    if messages > checks.max_messages:
+        detail = f"{messages} messages, at most {checks.max_messages}"
         yield Issue(code=Code.OVER_BUDGET, detail=detail)
-    tokens = count(t) if count else estimate_view_tokens(view, enough=checks.max_tokens)
+    tokens = estimate_view_tokens(view, enough=checks.max_tokens)
     if tokens > checks.max_tokens:
         yield Issue(code=Code.OVER_BUDGET, detail=f"{tokens} tokens, at most {checks.max_tokens}")
 
 
 def estimate_trajectory_tokens(t: Trajectory) -> int:
-    """Estimate the tokens that the trajectory takes in training, a little on the high side."""
+    """Estimate the tokens of the trajectory in training, a little too high."""
     return estimate_view_tokens(TrajectoryView(t))
 
 
@@ -198,10 +195,10 @@ def estimate_view_tokens(view: TrajectoryView, *, enough: int = 0) -> int:
 
 
 def is_seed_copy(t: Trajectory, seed: Trajectory) -> bool:
-    """Return whether it repeats the seed: the same user turns and calls, whatever the assistant says."""
+    """Return whether user turns and calls are the same as the seed's; the assistant's texts may differ."""
     texts, seed_texts = ([message.text for message in each.messages if message.role == "user"] for each in (t, seed))
     if len(texts) != len(seed_texts):
-        return False  # most often so, and the cheapest to see
+        return False  # the most frequent case, and the cheapest to detect
     calls, seed_calls = ([call for _, _, call in each.calls()] for each in (t, seed))
     return (
         [call.name for call in calls] == [call.name for call in seed_calls]

@@ -1,8 +1,8 @@
-"""What a simulated world has said so far, by table and key, and what would contradict it.
+"""The entities in a simulated world's answers, by table and key, and contradictions of a new answer with them.
 
 A model that plays the tools forgets: an order that was pending is shipped two answers later, an id that did not exist does.
 So every answer's entities are kept here. They come from the changes that the model names, keyed upserts (small models
-miscount the positions of a JSON Patch), and from the results themselves. A new answer is compared before anybody sees it.
+miscount the positions of a JSON Patch), and from the results themselves. A new answer is compared before it is returned.
 
 Only what is sure counts: an entity is an object with one identifying field, or with several taken together; lists and
 nested objects are entities of their own, and without an identifying field they are fields of what holds them. An object under
@@ -39,7 +39,7 @@ GENERIC = {"item", "result", "data", "row", "entry", "record", "match", "hit", "
 
 
 class Entity(NamedTuple):
-    """What an object of a result speaks of. `names`: the entity that it only names, as a refund names its order."""
+    """An object of a result. `names`: the entity that it only refers to, as a refund refers to its order."""
 
     table: str
     key: str
@@ -49,7 +49,7 @@ class Entity(NamedTuple):
 
 @dataclass
 class EntityLedger:
-    """Tables of entities: table → key → field → value. `closed`: tables that are known in whole (`knowledge: state`)."""
+    """Tables of entities: table → key → field → value. `closed`: tables that are known completely (`knowledge: state`)."""
 
     tables: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)
     gone: set[tuple[str, str]] = field(default_factory=set)
@@ -97,7 +97,7 @@ class EntityLedger:
     def take(
         self, name: str, arguments: dict[str, Any], content: Any, *, failed: bool, changes: list[dict[str, Any]]
     ) -> None:
-        """Record an answer: what it contains is true from now on."""
+        """Record an answer: its entities are true from now on."""
         self.apply(changes)
         if failed:
             text = content if isinstance(content, str) else write_compact_json(content)
@@ -112,8 +112,8 @@ class EntityLedger:
                 self._doubt(*each.names, each.fields)
 
     def _find_entities(self, tool: str, content: Any) -> Iterator[Entity]:
-        """The result's entities. What was done to one under another noun, and says nothing beyond that one's fields, is that one:
-        `change_address` of an order shows the order."""
+        """Yield the result's entities. An object of a change under another noun, without fields beyond those of the entity
+        that it refers to, is that entity: `change_address` of an order shows the order."""
         reads = READS.match(tool) is not None
         for each in iterate_entities(content, extract_noun(tool)):
             known = self.tables.get(each.names[0], {}).get(each.names[1], {}) if each.names and not reads else {}
@@ -121,7 +121,7 @@ class EntityLedger:
             yield Entity(*each.names, each.fields) if each.names and said <= known.keys() else each
 
     def _doubt(self, table: str, key: str, fields: dict[str, Any]) -> None:
-        """Something was done under another noun and may have changed this: what it says otherwise is not known any more."""
+        """Forget the fields of an entity that a change under another noun contradicts: it may have changed them."""
         row = self.tables.get(table, {}).get(key, {})
         for name, value in fields.items():
             if name in row and not are_compatible(row[name], value):
@@ -131,69 +131,51 @@ class EntityLedger:
         self, name: str, arguments: dict[str, Any], content: Any, *, failed: bool, changes: list[dict[str, Any]]
     ) -> list[str]:
         """Describe where an answer contradicts earlier ones, for the model that is asked again; empty if nowhere."""
-        found: list[str] = []
         if failed:
-            return found
+            return []
+        found = []
         made = {change["key"] for change in changes if change["set"] is not None}
+        missing = self.missing - made
         for value in iterate_scalars(arguments):
-            if not isinstance(value, str) or value in made:
-                continue
-            if value in self.missing:
+            if value in missing:
                 found.append(f"{name} succeeded for {value!r}, which an earlier answer said does not exist")
-        for each, value in arguments.items():
-            if each.endswith("_id") and (each[:-3], value) in self.gone and value not in made:
+        texts = [(each, value) for each, value in arguments.items() if isinstance(value, str) and each.endswith("_id")]
+        for each, value in texts:
+            if (each[:-3], value) in self.gone and value not in made:
                 found.append(f"{name} succeeded for {each} {value!r}, which was taken away before")
-        found += self._find_unknown(name, arguments, made)
+        for each, value in texts:
+            if each[:-3] in self.closed and value not in made and value not in self.tables.get(each[:-3], {}):
+                found.append(f"{name} succeeded for {each} {value!r}, and there is none such")
         for each, value in arguments.items():
             told = content.get(each) if isinstance(content, dict) else None
-            if (
-                KEY.search(each)
-                and is_scalar(value)
-                and told is not None
-                and is_scalar(told)
-                and str(told) != str(value)
-            ):
+            both = told is not None and is_scalar(told) and is_scalar(value)
+            if KEY.search(each) and both and str(told) != str(value):
                 found.append(f"{name} was asked about {each} {value!r}, and the answer is about {told!r}")
         reads = READS.match(name) is not None
-        wanted = (
-            () if reads else list(iterate_scalars(arguments))
-        )  # what a change was asked to make so is no contradiction
+        # A value that a change was asked to set is no contradiction.
+        wanted = [] if reads else list(iterate_scalars(arguments))
         changed = {(change["key"], each) for change in changes for each in change["set"] or ()}
         for table, key, row, _ in self._find_entities(name, content):
             if (table, key) in self.gone and key not in made:
                 found.append(f"the answer shows {key!r}, which was taken away before")
                 continue
-            known = self.tables.get(table, {}).get(key)
-            for each, value in row.items() if known else ():
-                was = known.get(each, value) if known else value
-                if (
-                    are_compatible(was, value)
-                    or VOLATILE.search(each)
-                    or value in wanted
-                    or self._said(key, each, value)
-                ):
+            known = self.tables.get(table, {}).get(key, {})
+            for each, value in row.items():
+                was = known.get(each, value)
+                expected = are_compatible(was, value) or value in wanted or self._said(key, each, value)
+                if expected or VOLATILE.search(each):
                     continue
                 if reads or (key, each.partition(".")[0]) not in changed:
                     found.append(f"{each} of {key!r} was {was!r} before and is {value!r} in this answer")
         return found[:5]
 
     def _said(self, key: str, name: str, value: Any) -> bool:
-        """Return whether another row that names this entity has the value: `remove_item` gives the order's new total beside the item."""
+        """Return whether another row that refers to this entity has the value: `remove_item` returns the order's new total with
+        the item."""
         rows = (
             row for table in self.tables.values() for of, row in table.items() if of != key and key in of.split("|")
         )
         return any(row.get(name) == value for row in rows)
-
-    def _find_unknown(self, name: str, arguments: dict[str, Any], made: set[str]) -> list[str]:
-        """Find arguments that name an entity missing from a table that is known in full."""
-        found = []
-        for argument, value in arguments.items():
-            if not isinstance(value, str) or not argument.endswith("_id") or value in made:
-                continue
-            table = argument[:-3]
-            if table in self.closed and value not in self.tables.get(table, {}):
-                found.append(f"{name} succeeded for {argument} {value!r}, and there is none such")
-        return found
 
     def render(self, room: int = SHOWN) -> str:
         """Write one line for each entity, the last touched first, up to `room` characters."""
@@ -260,7 +242,7 @@ def iterate_entities(value: Any, name: str = "item", holder: str = "") -> Iterat
             and all(isinstance(row, dict) and LIKE_A_KEY.match(str(k)) for k, row in held.items())
         ):
             for key, row in held.items():
-                if not any(KEY.search(inner) for inner in row):
+                if not has_key(row):
                     yield Entity(to_singular(each), str(key), flatten_fields(row))
                 yield from iterate_entities(row, to_singular(each), holder)
         elif isinstance(held, dict | list):
@@ -268,20 +250,16 @@ def iterate_entities(value: Any, name: str = "item", holder: str = "") -> Iterat
 
 
 def flatten_fields(row: dict[str, Any]) -> dict[str, Any]:
-    """Return plain fields, `address.city` for those of a nested object without an identifier, and short lists without entities."""
+    """Return scalar fields, those of nested objects without identifier as `address.city`, and short lists without entities."""
     found: dict[str, Any] = {}
     for name, held in row.items():
         if is_scalar(held):
             found[name] = held
-        elif (
-            isinstance(held, dict)
-            and not any(KEY.search(inner) for inner in held)
-            and all(map(is_scalar, held.values()))
-        ):
+        elif isinstance(held, dict) and not has_key(held) and all(map(is_scalar, held.values())):
             found |= {f"{name}.{inner}": value for inner, value in held.items()}
         elif (
             isinstance(held, list)
-            and not any(isinstance(each, dict) and any(KEY.search(inner) for inner in each) for each in held)
+            and not any(isinstance(each, dict) and has_key(each) for each in held)
             and len(write_compact_json(held)) <= MOST_NESTED
         ):
             found[name] = held
@@ -304,6 +282,10 @@ def extract_noun(tool: str) -> str:
     return to_singular(words[1]) if len(words) == 2 and words[1] else "item"
 
 
+def has_key(row: dict[str, Any]) -> bool:
+    return any(KEY.search(name) for name in row)
+
+
 def to_singular(name: str) -> str:
     return name[:-1] if name.endswith("s") and not name.endswith("ss") else name
 
@@ -313,7 +295,7 @@ def is_scalar(value: Any) -> bool:
 
 
 def iterate_scalars(value: Any) -> Iterator[Scalar]:
-    """Yield every plain value within."""
+    """Yield every scalar in a value."""
     if isinstance(value, dict):
         for each in value.values():
             yield from iterate_scalars(each)

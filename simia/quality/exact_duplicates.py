@@ -1,4 +1,4 @@
-"""Exact duplicates: the same conversation, whatever its call ids, spacing and letter-case."""
+"""Hash a conversation to find exact duplicates; call ids, spacing and letter case do not count."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LOWER = bytes(range(256)).lower()
 
 
 def hash_content(t: Trajectory, view: TrajectoryView | None = None) -> str:
-    """Hash messages and calls. Reasoning, system text and tools do not make a conversation a different one."""
+    """Hash messages and calls, without reasoning, system text and tools."""
     said = (view or TrajectoryView(t)).raw.translate(LOWER, SPACES)
     return hashlib.blake2b(said, digest_size=16).hexdigest()
 

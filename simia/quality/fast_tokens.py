@@ -1,4 +1,4 @@
-"""Estimate tokens from counts of bytes, for the thousands of trajectories a second that the checks look at.
+"""Estimate tokens from counts of bytes, for checks of thousands of trajectories per second.
 
 Export needs an estimate that is never too low, whatever the script: see `exporting.token_estimate`, thirty times slower.
 """
@@ -28,6 +28,6 @@ def estimate_byte_tokens(raw: bytes) -> int:
 
 
 def bound_tokens(raw: bytes) -> int:
-    """Return an upper bound of `byte_tokens` at a quarter of its cost: every letter counts as a mark."""
+    """Return an upper bound of `estimate_byte_tokens` at a quarter of its cost: every letter counts as a mark."""
     digits = len(raw) - len(raw.translate(None, DIGITS))
     return digits + int(0.6 * (len(raw) - digits)) + 1

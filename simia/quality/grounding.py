@@ -1,4 +1,4 @@
-"""Grounding: an identifier in a call must have been said before, by the user, the system text or an earlier result.
+"""Check grounding: the user, the system text or an earlier result must contain each identifier in a call.
 
 An agent trained on calls with invented identifiers learns to invent them. Which arguments are identifiers is declared
 by the pack (`ToolSpec.identifiers`) or inferred from the schema and from how the seeds use them. Only a declaration
@@ -18,7 +18,7 @@ from simia.quality.mentions import Mentions
 from simia.quality.toolset import Toolset
 from simia.quality.trajectory_view import TrajectoryView
 from simia.tool import ToolSpec
-from simia.trajectory import Message, Trajectory
+from simia.trajectory import Trajectory
 
 Path = tuple[str, ...]
 
@@ -85,12 +85,6 @@ def find_ungrounded(view: TrajectoryView, ids: Identifiers) -> list[Issue]:
     return issues
 
 
-def add_grounding_text(said: Mentions, message: Message) -> None:
-    """Add a message that can ground identifiers; the assistant's own text cannot, it may have invented them."""
-    if message.role != "assistant":
-        said.add(message.text, by_user=message.role == "user")
-
-
 def infer_identifiers(tools: Sequence[ToolSpec], seeds: Sequence[Trajectory] = ()) -> Identifiers:
     """Return the identifiers: as declared by a tool, else inferred from its schema and from how the seeds use each argument."""
     uses = observe_uses(seeds) if any(tool.identifiers is None for tool in tools) else {}
@@ -108,7 +102,7 @@ def infer_identifiers(tools: Sequence[ToolSpec], seeds: Sequence[Trajectory] = (
 
 @dataclass(slots=True)
 class ArgumentUse:
-    """How the seeds use one argument: how often set, said before, copied from a result; and whether it looks a code."""
+    """How often the seeds set an argument, mention its value before, copy it from a result, and use a code as its value."""
 
     set: int = 0
     said: int = 0
@@ -131,7 +125,8 @@ def observe_uses(seeds: Sequence[Trajectory]) -> dict[tuple[str, Path], Argument
                     use.said += said.contains(value)
                     use.copied += results.contains(value)
                     use.codes += looks_like_code(value)
-            add_grounding_text(said, message)
+            if message.role != "assistant":  # the assistant may have invented an identifier
+                said.add(message.text, by_user=message.role == "user")
             if message.role == "tool":
                 results.add(message.text)
     return uses
@@ -153,7 +148,7 @@ def is_identifier(path: Path, schema: dict[str, Any], use: ArgumentUse | None) -
     if not {"string", "integer", "number"} & set(kinds if isinstance(kinds, list) else [kinds]):
         return False
     if looks_like_identifier(path[-1], schema):
-        # Set again and again and never said by anybody: the agent writes it freely, whatever it is called.
+        # Set several times and never mentioned before: the agent writes it freely, so it is no identifier.
         return not (use and use.set >= ENOUGH and not use.said and len(use.values) > 1)
     return bool(use and use.set >= ENOUGH and use.copied == use.codes == use.set and len(use.values) > 1)
 
@@ -163,7 +158,7 @@ def looks_like_identifier(name: str, schema: dict[str, Any]) -> bool:
         return True
     pattern = schema.get("pattern")
     if isinstance(pattern, str):
-        # A pattern says more than a name: `seat_number` of `^[A-Z][0-9]$` is still one, a date is not.
+        # A pattern is more precise than a name.
         long = LONG_NUMBER.match(pattern)
         if PREFIXED.match(pattern) or (long and int(long[1]) >= 6):
             return True
@@ -171,8 +166,8 @@ def looks_like_identifier(name: str, schema: dict[str, Any]) -> bool:
 
 
 def iterate_schema_leaves(schema: Any, root: dict[str, Any]) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """Every place for a scalar in a schema, with the innermost schema that describes it. References can make a small schema
-    endless: it is followed a dozen levels, and `MOST_PARTS` parts of it in all."""
+    """Yield every place for a scalar in a schema, with the innermost schema that describes it. References can make a schema
+    infinite: at most `MOST_LEVELS` levels and `MOST_PARTS` parts are read."""
     waiting: list[tuple[Any, Path, int]] = [(schema, (), 0)]
     for _ in range(MOST_PARTS):
         if not waiting:

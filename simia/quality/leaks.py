@@ -1,7 +1,7 @@
-"""Leaks: turns that show the format's markup, the prompt's own words or an unfilled placeholder.
+"""Find leaks: turns that contain the format's markup, words of the prompt or an unfilled placeholder.
 
-One search over all texts decides for nearly every trajectory; only when something is found are the turns looked at one
-by one. Results of tools are not the model's style and may quote anything, except the markup of chat templates.
+One search over all texts is enough for nearly every trajectory; the turns are searched one by one only after a match.
+Tool results may quote anything except the markup of chat templates.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ WRITTEN_CALL = re.compile(r'[\s>`*:#-]*\{\s*"name"\s*:\s*"[^"]+"\s*,\s*"(argumen
 
 
 def find_leaks(view: TrajectoryView, markers: Sequence[str]) -> Iterator[Issue]:
-    """Report at most one finding a turn: the first marker in it, or a call that was written as text instead of made."""
+    """Report at most one finding per turn: its first marker, or a call that is written as text."""
     t = view.t
     if '"name"' in view.style:
         for i, (message, text) in enumerate(zip(t.messages, view.texts, strict=True)):

@@ -1,7 +1,6 @@
-"""What has been said so far in a conversation, and whether a value was among it.
+"""Search the texts of a conversation for a value.
 
-A value counts if it stands as a whole token: ORD-1 is not in ORD-12, 12 not in 12.50. Letter-case, spaces and hyphens
-may differ, because people write "ord 20417" and "555 123 4567"; a number and its digits as text are the same.
+A value must be a whole token: ORD-1 is not in ORD-12, 12 is not in 12.50. Letter case, spaces and hyphens may differ, because people write "ord 20417" and "555 123 4567"; a number and its digits as text are the same.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ PARTS = re.compile(r"[,;\s]+")
 
 
 class Mentions:
-    """Texts, lowered. `holds` looks for the value as it is first; only if that fails for its looser forms."""
+    """Texts in lower case. `contains` searches for the exact value first, then for its looser forms."""
 
     __slots__ = ("_escaped", "_texts", "_user")
 
@@ -34,7 +33,7 @@ class Mentions:
             self.add(system)
 
     def add(self, text: str, *, by_user: bool = False, low: str | None = None) -> None:
-        """Add a text. `low`: the text in lower case, if the caller has it already."""
+        """Add a text. `low`: the text in lower case, if it is known."""
         plain = normalize_mention(text) if low is None or not text.isascii() else low
         self._texts.append(plain)
         if by_user:
@@ -43,7 +42,7 @@ class Mentions:
             self._escaped.append(text)
 
     def add_normalized(self, plain: str) -> None:
-        """Add a text that `normal` has processed already."""
+        """Add a text from `normalize_mention`."""
         if plain:
             self._texts.append(plain)
 
@@ -136,7 +135,7 @@ def is_word(char: str) -> bool:
 
 
 def decode_strings(text: str) -> list[str]:
-    """Return every string of a JSON text, escapes read; none where it is not JSON."""
+    """Return every string of a JSON text, unescaped; none if it is not JSON."""
     try:
         return list(iterate_strings(orjson.loads(text)))
     except orjson.JSONDecodeError:

@@ -1,5 +1,7 @@
-"""Pre-filter of the seeds by rules (paper §2.2: completeness, logic, format): what one bad seed teaches, a thousand
-samples repeat. The same checks as for what is made from them, on each seed once; seeds that say the same count once.
+"""Filter seeds by rules (paper §2.2: completeness, logic, format).
+
+The mistakes of one bad seed occur in all samples made from it. Seeds pass the same checks as generated trajectories;
+of equal seeds the first is kept.
 """
 
 from __future__ import annotations

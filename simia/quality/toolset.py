@@ -1,4 +1,4 @@
-"""What the checks need of a set of tools, made once for thousands of trajectories that share it."""
+"""Schemas, token count and normalized system text of a set of tools, computed once for all trajectories that share it."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ class Toolset:
 
     tools: list[ToolSpec]
     tokens: int
-    system: str  # in lower case, as `Said` wants it
+    system: str  # normalized for `Mentions`
     schemas: dict[str, CompiledSchema | SchemaError] = field(default_factory=dict)
 
     @classmethod
     def of(cls, t: Trajectory) -> Toolset:
-        # By identity: the tools of a run's trajectories are its seeds' own objects. The entry keeps them alive, so that
-        # no other object can take their place; tools are not edited in place while trajectories are checked.
+        # By identity: the trajectories of a run share the tool objects of its seeds. The entry keeps them alive, so that
+        # no other object gets their id; tools are not edited in place while trajectories are checked.
         key = (t.system, *(id(tool) for tool in t.tools))
         known = _KNOWN.get(key)
         if known is None:

@@ -1,6 +1,6 @@
-"""What several checks read of a trajectory, made once: its texts, the same in lower case, its arguments as JSON.
+"""Texts, lower-case texts and JSON arguments of a trajectory, computed once for all checks.
 
-At thousands of trajectories a second the checks' time is the time of walking strings; walking each once is what halves it.
+At thousands of trajectories per second the checks take as long as reading their strings; reading each once halves the time.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from simia.trajectory import ToolCall, Trajectory
 
 
 class TrajectoryView:
-    """Made for one check of an unchanged trajectory, and thrown away.
+    """The view of one unchanged trajectory.
 
-    `texts`, `lows` and `arguments` (JSON, keys sorted) are parallel to `t.messages`. `raw` is all that is said and called, as
-    UTF-8; `style` all that the model's own style shows in, in lower case: no results, save those that hold chat markup.
+    `texts`, `lows` and `arguments` (JSON, keys sorted) are parallel to `t.messages`. `raw`: all texts and calls as UTF-8.
+    `style`: the texts that a model wrote in its own style, in lower case; of results only those with chat markup.
     """
 
     __slots__ = ("arguments", "lows", "raw", "style", "t", "texts")
@@ -61,11 +61,11 @@ class TrajectoryView:
 
 
 NONE: list[bytes] = []
-SEPARATOR = "\x1f"  # stands in no text that a person or a model writes
+SEPARATOR = "\x1f"  # occurs in no text of a person or a model
 
 
 def encode_arguments(call: ToolCall) -> bytes:
-    """Return a call's arguments as JSON with sorted keys, or its raw text where they could not be read."""
+    """Return a call's arguments as JSON with sorted keys, or its raw text if they could not be parsed."""
     if call.arguments is None:
         return (call.raw or "").encode("utf-8", "replace")
     try:

@@ -7,6 +7,7 @@ from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
+from rich.table import Table
 from rich.text import Text
 
 from simia.terminal import CONTROL, clean
@@ -32,3 +33,12 @@ class Terminal(Console):
 def make_plain_text(text: str, style: str = "") -> Text:
     """Return the text without control characters and without interpreting markup."""
     return Text(clean(text), style=style)
+
+
+def make_table(*names: str) -> Table:
+    """Make a table without lines; `>` before a name right-aligns its column."""
+    table = Table(box=None, header_style="dim", padding=(0, 2, 0, 0))
+    for name in names:
+        number = name.startswith(">")
+        table.add_column(name.lstrip(">"), justify="right" if number else "left", no_wrap=number, overflow="fold")
+    return table

@@ -28,7 +28,7 @@ from simia.errors import Code, Issue
 from simia.jobs import PASSED, REJECTED, Item, Run
 from simia.jobs.progress import Progress
 from simia.report.console import Terminal
-from simia.report.live import LivePanel
+from simia.report.live_panel import LivePanel
 from simia.terminal import CONTROL, clean, escape_json, one_line
 from simia.tool import ToolSpec
 from simia.trajectory import Message, ToolCall, Trajectory

@@ -18,7 +18,7 @@ from simia.errors import UserError
 from simia.evaluation.chained_tasks import chain_tasks, make_chained_pack
 from simia.evaluation.fidelity import estimate_gain, infer_shape, measure_fidelity
 from simia.pack import Pack
-from simia.report.plot import PlotDot, PlotLine, PlotPanel, render_svg
+from simia.report.fidelity_plot import PlotDot, PlotLine, PlotPanel, render_svg
 from simia.task import Action, Task
 from simia.tool import ToolSpec
 from tests.fake_endpoint import FakeEndpoint

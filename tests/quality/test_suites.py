@@ -17,7 +17,7 @@ from simia.formats.reply.reply_parser import parse_reply
 from simia.pack import Pack
 from simia.quality import suites
 from simia.quality.check import Checks, check_trajectory
-from simia.quality.suites import office
+from simia.quality.suites import officebench
 from simia.tool import ToolSpec
 from simia.trajectory import Message, ToolCall, Trajectory
 
@@ -100,12 +100,12 @@ def test_office_hints_ask_for_what_the_check_asks() -> None:
     s = SEEDS["officebench"][1]
     own = 0
     for number in range(200):
-        named = [app for app in office.APPS if app in office.choose_apps(s, number).partition(": a task")[2]]
-        assert office.MIN_APPS <= len(named) <= office.MAX_APPS
+        named = [app for app in officebench.APPS if app in officebench.choose_apps(s, number).partition(": a task")[2]]
+        assert officebench.MIN_APPS <= len(named) <= officebench.MAX_APPS
         own += "excel" in named
     assert own > 120, "most offspring stay near their seed"
     one, two = SEEDS["officebench"][1], SEEDS["officebench"][2]
-    assert office.list_used_apps(two) == ["calendar", "email"]
+    assert officebench.list_used_apps(two) == ["calendar", "email"]
     assert [i.detail for i in found(one, s)] == ["it uses 1 app (excel), at least 2 were asked for"]
     assert found(two, s) == []
 

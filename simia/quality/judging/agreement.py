@@ -1,8 +1,7 @@
-"""How far verdicts can be trusted: pass rates with their intervals, and agreement beyond chance between judges.
+"""Pass rates with intervals, and agreement between judges beyond chance.
 
-A rate of 0.9 from ten trajectories and one from ten thousand are not the same news, hence Wilson's interval, which holds
-near 0 and 1 too. Two judges who pass nearly everything agree nearly always by chance, hence kappa: Cohen's for two, Fleiss'
-for more. Kappa is None where it is undefined, since all ratings are equal.
+The interval is Wilson's, which is valid near 0 and 1 too. Two judges who pass nearly everything agree nearly always by
+chance, hence kappa: Cohen's for two judges, Fleiss' for more. Kappa is None if all ratings are equal.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ class PassRate:
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """What two judges said of the same trajectories."""
+    """Agreement of two judges on the same trajectories."""
 
     both: int  # trajectories that both of them judged
     agreed: int
@@ -44,7 +43,7 @@ class Agreement:
 
 
 def measure_agreement(pairs: Sequence[tuple[bool, bool]]) -> Agreement:
-    """Measure how far two judges' verdicts on the same trajectories agree."""
+    """Measure the agreement of two judges' verdicts on the same trajectories."""
     both = len(pairs)
     agreed = sum(a == b for a, b in pairs)
     if not both:

@@ -1,9 +1,9 @@
-"""Verdict: what a judge's reply says of a trajectory, or why it says nothing.
+"""Read the verdict in a judge's reply.
 
-Reading is tolerant of form and strict in sense. A fence, a trailing comma, prose before the object, "yes" for true: all of
-that says one thing only. A dimension that is missing or said twice, a number where yes or no belongs, a remark after the
-object that takes it back: its meaning is unclear, so the verdict is an error. An error is never a pass or a fail; the
-authors' reward parser made 0 of a trailing comma and 7.0 of a seven.
+Reading is tolerant of form: a fence, a trailing comma, prose before the object and "yes" for true are accepted. It is
+strict in meaning: a dimension that is missing or judged twice, a number instead of yes or no, or a remark after the
+object that may revoke it makes the verdict an error. An error is never a pass or a fail; the authors' reward parser
+read 0 from a trailing comma and 7.0 from a seven.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ TAKES_BACK = re.compile(
 
 
 class Verdict(BaseModel):
-    """One judge on one trajectory. `passed` is None if and only if there is an `error`."""
+    """One judge's verdict on one trajectory. `passed` is None if and only if there is an `error`."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -47,7 +47,7 @@ class Verdict(BaseModel):
 
     @property
     def issues(self) -> list[Issue]:
-        """Return the faults found, as issues of the refused record; none without a verdict."""
+        """The faults found, as issues; none without a verdict."""
         if self.passed is None:
             return []
         return [
@@ -96,7 +96,7 @@ def extract_value(text: str) -> Any:
 
 
 def unwrap_points(value: Any, names: Sequence[str]) -> dict[str, Any]:
-    """Return the points by dimension, also from under a single key such as `verdict`."""
+    """Return the points by dimension; they may be nested under a single key such as `verdict`."""
     if isinstance(value, dict) and len(value) == 1:
         ((key, inner),) = value.items()
         if normalize_key(key) not in names and isinstance(inner, dict):

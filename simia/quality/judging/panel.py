@@ -1,21 +1,20 @@
-"""Ask a judge about trajectories: vote by vote through an engine, so that limits, budget and the paid replies are the engine's.
+"""Ask judges about trajectories, vote by vote, through an engine, which applies limits and budget and stores paid replies.
 
-A reply that cannot be read is asked for again with the fault named, as a further draw; after the last try the verdict is an
-error. The model's verdicts are a pure function of the stored replies: with the same journal, asking again costs nothing.
+A reply that cannot be read is requested again with the fault named, as a further sample; after the last try the verdict
+is an error. Verdicts are a pure function of the stored replies: with the same journal, asking again costs nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable
-from typing import Any, TypeVar
+from collections.abc import Coroutine, Iterable, Sequence
+from typing import Any, TypeVar, cast
 
 from simia.llm.engine import Engine
 from simia.llm.types import LLMFault, Request, make_reply_key
-from simia.quality.judging import judge_reply as verdict
-from simia.quality.judging.judge_reply import Verdict
+from simia.quality.judging.judge_reply import Verdict, combine_votes, make_error, read_verdict
 from simia.quality.judging.rubric import Rubric
-from simia.quality.judging.settings import Judge
+from simia.quality.judging.settings import Judge, PrefilterSettings
 from simia.trajectory import Trajectory
 
 T = TypeVar("T")
@@ -26,7 +25,7 @@ AGAIN = (
 
 
 class Panelist:
-    """A judge with the engine that it speaks through."""
+    """A judge with the engine of its model."""
 
     def __init__(self, judge: Judge, engine: Engine) -> None:
         self.judge = judge
@@ -37,9 +36,8 @@ class Panelist:
     async def verdict(self, trajectory: Trajectory, *, item: str, draw: str) -> Verdict:
         """Ask for the judge's verdict. Raises `BudgetReached`, which says nothing about the trajectory."""
         request = self.rubric.request(trajectory, structured=self.engine.backend.structured)
-        votes = range(self.judge.votes)
-        cast = await gather_all(self._vote(request, item=item, draw=draw, vote=vote) for vote in votes)
-        return verdict.combine_votes(cast, self.names)
+        votes = (self._vote(request, item=item, draw=draw, vote=vote) for vote in range(self.judge.votes))
+        return combine_votes(await gather_all(votes), self.names)
 
     async def _vote(self, request: Request, *, item: str, draw: str, vote: int) -> Verdict:
         backend, asked = self.engine.backend, request
@@ -49,8 +47,8 @@ class Panelist:
             try:
                 reply = await self.engine.ask(asked, item=item, draw=name)
             except LLMFault as fault:
-                return verdict.make_error(self.names, fault.code, fault.detail, key=key)
-            read = verdict.read_verdict(reply, self.names, key=key)
+                return make_error(self.names, fault.code, fault.detail, key=key)
+            read = read_verdict(reply, self.names, key=key)
             if read.error is None:
                 return read
             asked = request
@@ -63,10 +61,19 @@ class Panelist:
         return read
 
 
+async def judge_seeds_by_llm(seeds: Sequence[Trajectory], settings: PrefilterSettings, engine: Engine) -> list[Verdict]:
+    """Judge each seed on completeness, logic and format (paper §2.2), in order, after the rules of `quality.seed_filter`.
+
+    Raises `BudgetReached`; replies received before that are in the journal.
+    """
+    panelist = Panelist(settings, engine)
+    return await gather_all(panelist.verdict(seed, item=f"prefilter-{seed.id}", draw="prefilter") for seed in seeds)
+
+
 async def gather_all(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     """Return all results in order. If one raises, wait for the others first: their replies are paid for."""
     done = await asyncio.gather(*work, return_exceptions=True)
     for outcome in done:
         if isinstance(outcome, BaseException):
             raise outcome
-    return [outcome for outcome in done if not isinstance(outcome, BaseException)]
+    return cast(list[T], done)

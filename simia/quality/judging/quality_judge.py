@@ -1,22 +1,19 @@
-"""Quality judges: models that read what a run has accepted, and say where it is not fit to learn from.
+"""Quality judges: models that judge the accepted trajectories of a run.
 
-Rules see form; whether a world is consistent or an answer honest only a reader sees. A judge errs too, so there may be
-several, and their agreement stands beside their verdicts. The sample is drawn by a hash of each item: it is the same each
-time, a larger one contains a smaller one, and a run that grows keeps most of it. Trajectories are read one by one, when
-their turn comes.
+Rules check form; only a reader sees whether a world is consistent or an answer honest. A judge makes mistakes too, so
+there may be several, and their agreement is reported. The sample is chosen by a hash of each item: it is the same each
+time, a larger one contains a smaller one, and a run that grows keeps most of it.
 """
 
 from __future__ import annotations
 
-import asyncio
 import heapq
-from collections.abc import Callable, Coroutine, Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Generator, Iterable
 
 from simia.errors import UserError
 from simia.jobs import Run
 from simia.llm.engine import Engine
-from simia.quality.judging.panel import Panelist
+from simia.quality.judging.panel import Panelist, gather_all
 from simia.quality.judging.run_judgement import JudgedItem, Judgement, VerdictFile
 from simia.quality.judging.settings import QualitySettings
 from simia.trajectory import Trajectory, digest
@@ -40,11 +37,11 @@ async def judge_run(
         raise UserError(f"judge {missing[0]!r} has no engine: open a model for it")
     panel = {name: Panelist(judge, engines[name]) for name, judge in config.judges.items()}
     by = {name: hash_judge(panelist) for name, panelist in panel.items()}
-    accepted = dict.fromkeys(get_item(body) for body in run.ledger.accepted())
+    accepted = dict.fromkeys(str(body["trajectory"]["provenance"]["item"]) for body in run.ledger.accepted())
     chosen = sample_items(accepted, config.sample, config.seed)
     book = VerdictFile(run.folder)
 
-    def todo() -> Iterator[Work]:
+    def todo() -> Generator[Work]:
         for item in chosen:
             trajectory = read_trajectory(run, item)
             for name in panel:
@@ -53,8 +50,7 @@ async def judge_run(
                 if known is None or not same or known.verdict.error is not None:
                     yield name, item, trajectory
 
-    async def one(work: Work) -> None:
-        name, item, trajectory = work
+    async def judge_item(name: str, item: str, trajectory: Trajectory) -> None:
         verdict = await panel[name].verdict(trajectory, item=f"judge-{name}-{item}", draw=f"judge.{name}")
         judged = JudgedItem(judge=name, by=by[name], item=item, trajectory=trajectory.id, verdict=verdict)
         book.add(judged)
@@ -62,7 +58,17 @@ async def judge_run(
             on_verdict(judged)
 
     workers = sum(engine.limits.concurrency + 16 for engine in {id(e): e for e in engines.values()}.values())
-    await run_workers(todo(), one, workers)
+    queue = todo()
+
+    async def work_through() -> None:
+        for work in queue:
+            try:
+                await judge_item(*work)
+            except Exception:
+                queue.close()  # no further work is started; running work is awaited
+                raise
+
+    await gather_all(work_through() for _ in range(workers))
     book.rewrite(
         row
         for name in {**dict.fromkeys(judge for judge, _ in book.rows), **panel}
@@ -72,33 +78,11 @@ async def judge_run(
     return Judgement([book.rows[name, item] for name in panel for item in chosen])
 
 
-async def run_workers(todo: Iterator[Work], one: Callable[[Work], Coroutine[Any, Any, None]], workers: int) -> None:
-    """Work through an iterator with `workers` at a time. After a failure no work is started, and running work is awaited."""
-    failures: list[Exception] = []
-
-    async def worker() -> None:
-        for work in todo:
-            try:
-                await one(work)
-            except Exception as failure:
-                failures.append(failure)
-            if failures:
-                return
-
-    await asyncio.gather(*(worker() for _ in range(workers)))
-    if failures:
-        raise failures[0]
-
-
 def hash_judge(panelist: Panelist) -> str:
     """Hash what a verdict depends on besides the trajectory."""
     backend, judge = panelist.engine.backend, panelist.judge
     asked = judge.model_dump(mode="json", include={"sampling", "votes", "tries", "dimensions"})
     return digest([backend.alias, backend.model, backend.structured, panelist.rubric.files, asked])
-
-
-def get_item(body: dict[str, Any]) -> str:
-    return str(body["trajectory"]["provenance"]["item"])
 
 
 def read_trajectory(run: Run, item: str) -> Trajectory:

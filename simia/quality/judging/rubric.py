@@ -1,9 +1,9 @@
-"""Rubric: what is judged, as a prompt file that a user can rewrite, and the question to a judge that it leads to.
+"""Rubrics, prompt files that a user can replace, and the requests to a judge that are built from them.
 
-The file opens with what the conversation is for; then each `## name` is a dimension. Rules, rubric, tools and policy come
-first in a prompt and the conversation last, so that a prefix cache serves all but the conversation of each pack (law 7).
-The conversation is shown as one JSON line a turn, unprintable characters escaped: nothing written in a turn can end it and
-speak as the prompt.
+The file begins with the purpose of the conversation; then each `## name` is a dimension. Rules, rubric, tools and policy
+come first in a prompt and the conversation last, so that a prefix cache serves all but the conversation of each pack.
+The conversation is written as one JSON line per turn, unprintable characters escaped, so that no text in a turn can end
+it and imitate the prompt.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ OVERALL = "overall"  # stands for all dimensions together in the figures
 
 
 class Rubric:
-    """A rubric as a judge's settings choose it."""
+    """The rubric of a judge, with the dimensions that its settings select."""
 
     def __init__(self, judge: Judge) -> None:
         self.judge = judge

@@ -1,9 +1,9 @@
-"""Judgement: the verdicts on a run's accepted trajectories, kept beside the run, and what they add up to.
+"""The verdicts on a run's accepted trajectories: their file in the run's folder, and figures computed from them.
 
-`judgements.jsonl` in the run's folder has one row for each judge and item. Rows are appended while judging goes on, so that
-a kill loses none that was written, and a torn last line is dropped on reading; when a pass over the run is done the file is
-rewritten, in order, and renamed over the old one. A row names what it was judged `by` (model, prompts, way of asking):
-after any of that has changed the row is stale and is asked for again.
+`judgements.jsonl` has one row for each judge and item. Rows are appended during judging, so a crash loses no written
+row, and a torn last line is dropped on reading. After a pass over the run the file is rewritten in order and renamed over
+the old one. A row states what it was judged `by` (hash of model, prompts and way of asking): after a change of any, the
+row is stale and the verdict is requested again.
 """
 
 from __future__ import annotations

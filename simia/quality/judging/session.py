@@ -1,7 +1,7 @@
-"""One session of judging a run: open the judges' models, ask, write down.
+"""Judge a run in one session: open the judges' models, ask, store the verdicts.
 
-The run is only read, so it may still be at work. The judges' replies have a ledger of their own in its folder `judging`:
-a run's ledger has one writer, and what judging costs is not what making the data cost.
+The run is only read, so it may still be in progress. The judges' replies have a ledger of their own in its folder
+`judging`: a run's ledger has one writer, and the cost of judging is not part of the run's cost.
 """
 
 from __future__ import annotations
@@ -49,7 +49,9 @@ async def judge_saved_run(
     try:
         if not (found := run.verify()).complete:
             say(f"note: {found}")
-        own = load_model_settings(run)
+        run.refuse_rollouts("this")
+        saved = run.saved_config()
+        own = parse_config(RunModel, {"llm": saved["llm"]} if "llm" in saved else {}, where=f"run {run.id}").llm
         models = {name: judge.llm or own for name, judge in config.judges.items()}
         folder = run.folder / FOLDER
         folder.mkdir(exist_ok=True)
@@ -67,26 +69,17 @@ async def judge_saved_run(
         run.close()
 
 
-def load_model_settings(run: Run) -> LLMSettings:
-    """Return the settings of the model that made a run's trajectories. Raises `UserError` for a rollout."""
-    run.refuse_rollouts("this")
-    saved = run.saved_config()
-    return parse_config(RunModel, {"llm": saved["llm"]} if "llm" in saved else {}, where=f"run {run.id}").llm
-
-
 @contextlib.asynccontextmanager
 async def open_engines(
     models: dict[str, LLMSettings], config: QualitySettings, journal: ReplyJournal, say: Say
 ) -> AsyncIterator[dict[str, Engine]]:
     """Open an engine for each judge; judges with the same model share one."""
     async with contextlib.AsyncExitStack() as stack:
-        known: list[tuple[LLMSettings, Engine]] = []
         engines: dict[str, Engine] = {}
         for name, model in models.items():
-            engine = next((engine for settings, engine in known if settings == model), None)
-            if engine is None:
-                backend = open_backend(model, say=say)
-                engine = await stack.enter_async_context(Engine(backend, journal, config.limits, find_price(model)))
-                known.append((model, engine))
-            engines[name] = engine
+            same = next((engines[other] for other in engines if models[other] == model), None)
+            if same is None:
+                engine = Engine(open_backend(model, say=say), journal, config.limits, find_price(model))
+                same = await stack.enter_async_context(engine)
+            engines[name] = same
         yield engines

@@ -1,7 +1,6 @@
-"""Settings of judging: the pre-filter's one judge, and the quality judges of a finished run.
+"""Settings of judging: the judge of the pre-filter, and the quality judges of a finished run.
 
-A judge is a model, a rubric and a way of asking. All of that is identity: another model or another word in the rubric is
-another opinion.
+Model, rubric and the way of asking are part of a verdict's identity: after a change of any, verdicts are requested again.
 """
 
 from __future__ import annotations

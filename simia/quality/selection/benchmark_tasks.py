@@ -1,11 +1,12 @@
-"""Tasks of a benchmark, from whatever shape its files have: what the user is told to want, and the calls that solve it.
+"""Read the tasks of a benchmark: the texts that instruct the user, and the reference calls.
 
-A row of a trajectory dialect is read as a trajectory; any other object is searched for the keys under which benchmarks keep the
-instruction and the reference actions (tau-bench, tau2, OfficeBench and many that follow them).
+A row of a trajectory dialect is read as a trajectory. In any other object, the instruction and the reference actions are
+looked up under the keys that benchmarks use for them (tau-bench, tau2, OfficeBench and those that follow them).
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,67 +18,43 @@ from simia import formats
 from simia.errors import UserError
 from simia.trajectory import ToolCall, Trajectory
 
-SAID = frozenset(
-    [
-        "instruction",
-        "instructions",
-        "task",
-        "task_instructions",
-        "task_description",
-        "reason_for_call",
-        "known_info",
-        "user_scenario",
-        "question",
-        "query",
-        "prompt",
-        "goal",
-        "intent",
-        "problem",
-        "problem_statement",
-        "ticket",
-        "user_request",
-        "confirmed_task",
-    ]
+TEXT_KEY = re.compile(
+    "instructions?|(?:confirmed_)?task|task_instructions|task_description|reason_for_call|known_info|user_scenario|"
+    "question|query|prompt|goal|intent|problem|problem_statement|ticket|user_request"
 )
-DONE = frozenset(
-    [
-        "actions",
-        "reference_actions",
-        "expected_actions",
-        "gold_actions",
-        "ground_truth",
-        "evaluation_criteria",
-        "tool_calls",
-        "calls",
-        "reference",
-    ]
+CALL_KEY = re.compile(
+    "(?:reference_|expected_|gold_)?actions|ground_truth|evaluation_criteria|(?:tool_)?calls|reference"
 )
-ARGUMENTS = ("arguments", "kwargs", "args", "parameters")
-IDS = ("id", "task_id", "annotation_id", "instance_id", "name")
+ARGUMENT_KEYS = ("arguments", "kwargs", "args", "parameters")
+ID_KEYS = ("id", "task_id", "annotation_id", "instance_id", "name")
 
 
 @dataclass(slots=True)
 class BenchmarkTask:
-    """What one task of a benchmark gives away."""
+    """Texts and reference calls of one task."""
 
     name: str
     texts: list[str] = field(default_factory=list)
     calls: list[ToolCall] = field(default_factory=list)
 
 
-def iterate_tasks(path: Path) -> Iterator[BenchmarkTask | None]:
-    """Yield the tasks of a file; None for a row that holds none."""
+def iterate_tasks(path: Path) -> Iterator[BenchmarkTask]:
+    """Yield the tasks of a file. Rows without texts and calls are skipped."""
     first = next((row for row in iterate_rows(path) if isinstance(row, dict)), None)
     if first is not None and any(dialect.sniff(first) for dialect in formats.DIALECTS.values()):
-        for number, read in enumerate(formats.read(path), start=1):
-            yield task_from_trajectory(f"{name_file(path)}#{number}", read) if isinstance(read, Trajectory) else None
-        return
-    for number, row in enumerate(iterate_rows(path), start=1):
-        yield task_from_row(path, number, row) if isinstance(row, dict) else None
+        tasks = (
+            task_from_trajectory(f"{name_file(path)}#{number}", read)
+            for number, read in enumerate(formats.read(path), start=1)
+            if isinstance(read, Trajectory)
+        )
+    else:
+        rows = enumerate(iterate_rows(path), start=1)
+        tasks = (task_from_row(path, number, row) for number, row in rows if isinstance(row, dict))
+    yield from (task for task in tasks if task.texts or task.calls)
 
 
 def iterate_rows(path: Path) -> Iterator[Any]:
-    """Yield the values of a file: JSON lines, a list, an object of objects (by id), or one object. None for a line that is not JSON."""
+    """Yield the values of a file: JSON lines, a list, an object of objects (by id), or one object; None for invalid JSON."""
     try:
         if path.suffix.lower() == ".jsonl":
             with path.open("rb") as file:
@@ -90,7 +67,7 @@ def iterate_rows(path: Path) -> Iterator[Any]:
         yield from value
     elif (
         isinstance(value, dict)
-        and value.keys().isdisjoint(SAID | DONE)
+        and not any(TEXT_KEY.fullmatch(key) or CALL_KEY.fullmatch(key) for key in value)
         and all(isinstance(row, dict) for row in value.values())
     ):
         yield from ({"id": name, **row} for name, row in value.items())
@@ -105,20 +82,16 @@ def parse_json(raw: bytes) -> Any:
         return None
 
 
-def task_from_trajectory(name: str, t: Trajectory) -> BenchmarkTask | None:
+def task_from_trajectory(name: str, t: Trajectory) -> BenchmarkTask:
     texts = [message.text for message in t.messages if message.role == "user"]
-    calls = [call for _, _, call in t.calls()]
-    return BenchmarkTask(t.task_id or name, texts, calls) if texts or calls else None
+    return BenchmarkTask(t.task_id or name, texts, [call for _, _, call in t.calls()])
 
 
-def task_from_row(path: Path, number: int, row: Mapping[str, Any]) -> BenchmarkTask | None:
-    texts, calls = list(iterate_texts(row)), list(iterate_calls(row))
-    own = next((str(row[key]) for key in IDS if isinstance(row.get(key), str | int)), None)
-    if path.parent.name == "subtasks":
-        name = f"{path.parent.parent.name}/{path.stem}"
-    else:
-        name = f"{name_file(path)}#{own or number}"
-    return BenchmarkTask(name, texts, calls) if texts or calls else None
+def task_from_row(path: Path, number: int, row: Mapping[str, Any]) -> BenchmarkTask:
+    own = next((str(row[key]) for key in ID_KEYS if isinstance(row.get(key), str | int)), None)
+    subtask = path.parent.name == "subtasks"
+    name = f"{path.parent.parent.name}/{path.stem}" if subtask else f"{name_file(path)}#{own or number}"
+    return BenchmarkTask(name, list(iterate_texts(row)), list(iterate_calls(row)))
 
 
 def name_file(path: Path) -> str:
@@ -129,7 +102,7 @@ def name_file(path: Path) -> str:
 def iterate_texts(row: Mapping[str, Any]) -> Iterator[str]:
     """Yield texts under the known keys, and under known keys within those."""
     for key, value in row.items():
-        if key in SAID:
+        if TEXT_KEY.fullmatch(key):
             for each in value if isinstance(value, list) else [value]:
                 if isinstance(each, str):
                     yield each
@@ -139,7 +112,7 @@ def iterate_texts(row: Mapping[str, Any]) -> Iterator[str]:
 
 def iterate_calls(row: Mapping[str, Any]) -> Iterator[ToolCall]:
     for key, value in row.items():
-        if key not in DONE:
+        if not CALL_KEY.fullmatch(key):
             continue
         if isinstance(value, dict):
             yield from iterate_calls(value)
@@ -153,7 +126,7 @@ def read_action(value: Mapping[str, Any]) -> ToolCall | None:
     inner = value.get("function")
     value = inner if isinstance(inner, dict) else value
     name = value.get("name") or value.get("tool") or inner
-    given = next((value[key] for key in ARGUMENTS if key in value), None)
+    given = next((value[key] for key in ARGUMENT_KEYS if key in value), None)
     arguments = parse_json(given.encode()) if isinstance(given, str) else given
     if not isinstance(name, str) or not isinstance(arguments, dict):
         return None

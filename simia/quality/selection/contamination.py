@@ -1,28 +1,26 @@
-"""Contamination: what of a named benchmark stands in a trajectory, be it the user's words or the calls that solve a task.
+"""Find contamination: words of a benchmark's task in user messages, or the calls that solve it.
 
-Eight words in a row. Of 337 conversations (Glaive's and our seeds) tau2's tasks meet ten by chance at five words, two at six ("tell
-me how much it will cost"), none at eight. Longer grams lose what was reworded: of OfficeBench's tasks with a tenth of their words
-changed, eight words find 82 %, ten 65 %, and thirteen, the usual choice for web text, 37 %, for tasks are short. A task of one
-text of fewer words counts where a whole message is the same. "You" and "I" are one word here, since benchmarks tell the user what
-"you" want and the user then says it of himself.
+Words count as eight in a row. In 337 conversations (Glaive's and simia's seeds), tau2's tasks match ten by chance at five
+words, two at six ("tell me how much it will cost"), none at eight. Longer grams miss reworded tasks: of OfficeBench's
+tasks with a tenth of their words changed, eight words find 82 %, ten 65 %, and thirteen, the usual choice for web text,
+37 %, because tasks are short. A task of one shorter text matches a whole message. "You" and "I" are one word here, since
+benchmarks instruct the user as "you" and the user then speaks as "I".
 
-Calls count as two or more in a row, equal in names and values. Names alone say nothing: with one set of tools everybody looks up
-the order before he cancels it, and to learn that is what seeds are for. Nor does one call, which two people may make by chance.
+Calls count as two or more in a row, equal in names and values. Names alone prove nothing: with the same tools everyone
+looks up the order before cancelling it. Nor does one call, which may be equal by chance.
 
-Held are hashes and names of tasks, no texts: the words that a finding quotes are the trajectory's own.
+The index holds hashes and names of tasks, no texts: a finding quotes the trajectory.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from simia.errors import Code, Issue, UserError
 from simia.quality.exact_duplicates import normalize_arguments
 from simia.quality.selection.benchmark_tasks import BenchmarkTask, iterate_tasks
-from simia.quality.selection.sketches import hash_grams
 from simia.trajectory import ToolCall, Trajectory
 
 GRAM = 8
@@ -42,52 +40,33 @@ FOLDED = {
 }
 
 
-@dataclass(slots=True)
-class BenchmarkCounts:
-    """What a benchmark's index was made of. `unread`: rows that hold neither words nor calls of a task."""
-
-    files: int = 0
-    tasks: int = 0
-    grams: int = 0
-    whole: int = 0
-    pairs: int = 0
-    unread: int = 0
-
-
 class BenchmarkIndex:
-    """An index of one benchmark. `findings` tells what a trajectory repeats of it."""
+    """An index of one benchmark's texts and calls."""
 
-    def __init__(self, name: str, tasks: Iterable[BenchmarkTask | None], *, n: int = GRAM) -> None:
+    def __init__(self, name: str, tasks: Iterable[BenchmarkTask], *, n: int = GRAM) -> None:
         if n < LEAST:
             raise UserError(f"benchmark {name}: grams of {n} words meet by chance; take {LEAST} or more")
         self.name, self.n = name, n
-        self.counts = BenchmarkCounts()
-        self._tasks: list[str] = []
+        self.tasks: list[str] = []
         # From a hash to the first task that has it.
         self._grams: dict[int, int] = {}
         self._whole: dict[int, int] = {}
         self._pairs: dict[int, int] = {}
         for task in tasks:
-            if task is None:
-                self.counts.unread += 1
-            else:
-                self._add(task)
-        self.counts.tasks = len(self._tasks)
-        self.counts.grams, self.counts.whole, self.counts.pairs = map(len, (self._grams, self._whole, self._pairs))
+            self._add(task)
 
     @classmethod
     def load(cls, name: str, paths: Sequence[str | Path], *, n: int = GRAM) -> BenchmarkIndex:
         """Load files of trajectories or tasks, folders of OfficeBench tasks, and patterns (`officebench/[23]-*`)."""
         files = [file for path in paths for file in find_files(name, Path(path))]
         benchmark = cls(name, (task for file in files for task in iterate_tasks(file)), n=n)
-        benchmark.counts.files = len(files)
         if not (benchmark._grams or benchmark._whole or benchmark._pairs):
             raise UserError(f"benchmark {name}: no task's words or calls were found in {', '.join(map(str, paths))}")
         return benchmark
 
     def _add(self, task: BenchmarkTask) -> None:
-        number = len(self._tasks)
-        self._tasks.append(task.name)
+        number = len(self.tasks)
+        self.tasks.append(task.name)
         for text in task.texts:
             said = split_words(text)
             if len(said) >= self.n:
@@ -97,10 +76,6 @@ class BenchmarkIndex:
                 self._whole.setdefault(hash(tuple(said)), number)
         for pair in hash_grams([normalize_call(call) for call in task.calls if call.arguments], 2):
             self._pairs.setdefault(pair, number)
-
-    def report(self) -> dict[str, int]:
-        """Return the counts as plain numbers."""
-        return asdict(self.counts)
 
     def findings(self, t: Trajectory) -> list[Issue]:
         """Report one issue for each task and kind, with the longest piece in common."""
@@ -152,7 +127,7 @@ class BenchmarkIndex:
                 yield self._issue(number, f"messages[{i}].calls[{j}]", f"calls {piece[:QUOTED]}")
 
     def _issue(self, number: int, where: str, piece: str) -> Issue:
-        return Issue(code=Code.CONTAMINATED, where=where, detail=f"{self.name}, task {self._tasks[number]}: {piece}")
+        return Issue(code=Code.CONTAMINATED, where=where, detail=f"{self.name}, task {self.tasks[number]}: {piece}")
 
 
 def keep_longest(found: dict[int, tuple[int, int, str]], number: int, piece: tuple[int, int, str]) -> None:
@@ -165,30 +140,26 @@ def split_words(text: str) -> list[str]:
     return list(map(FOLDED.get, said, said))
 
 
+def hash_grams(items: Sequence[Hashable], n: int) -> list[int]:
+    """Return a hash of each n items in a row."""
+    return list(map(hash, zip(*(items[start:] for start in range(n)), strict=False)))
+
+
 def normalize_call(call: ToolCall) -> tuple[str, str]:
     return call.name, normalize_arguments(call.arguments)
 
 
 def find_files(name: str, path: Path) -> list[Path]:
-    """Find the files behind a path: the file itself, a folder's tasks, or the matches of a pattern."""
+    """Return the files of a path: the file itself, a folder's tasks, or the matches of a pattern."""
     if path.is_file():
         return [path]
     if path.is_dir():
-        found = sorted(path.rglob("subtasks/*.json")) or sorted(
-            p for p in path.iterdir() if p.suffix in (".json", ".jsonl")
-        )
+        found = sorted(path.rglob("subtasks/*.json")) or sorted([*path.glob("*.json"), *path.glob("*.jsonl")])
     else:
-        root = Path(path.anchor) if path.is_absolute() else Path()
-        pattern = str(path.relative_to(root)) if path.is_absolute() else str(path)
-        found = (
-            [file for match in sorted(root.glob(pattern)) for file in find_files(name, match)]
-            if has_magic(pattern)
-            else []
-        )
+        root = Path(path.anchor or ".")
+        pattern = str(path.relative_to(path.anchor))
+        matches = sorted(root.glob(pattern)) if any(char in pattern for char in "*?[") else []
+        found = [file for match in matches for file in find_files(name, match)]
     if not found:
         raise UserError(f"benchmark {name}: there is no file of tasks at {path}")
     return found
-
-
-def has_magic(pattern: str) -> bool:
-    return any(char in pattern for char in "*?[")

@@ -1,15 +1,17 @@
-"""Mixing: so many of each domain, which ones, and in what order they stand.
+"""Mix domains by shares: the count of each domain, the chosen trajectories, and their order.
 
-Trainers read a file from its start, and a file with one domain after the other teaches the last one best. Which trajectories of a
-domain are taken, and which domain comes next, follow from hashes of (seed, domain, index) alone: a stream can be mixed without
-being held, and the same files give the same mix everywhere.
+Trainers read a file from its start, and a file with one domain after the other teaches the last one best. Which
+trajectories of a domain are chosen, and which domain comes next, follows from hashes of (seed, domain, index) alone: a
+stream can be mixed without being held in memory, and the same files give the same mix on every machine.
 """
 
 from __future__ import annotations
 
 import hashlib
+import heapq
 import math
 from collections.abc import Iterator, Mapping
+from functools import partial
 
 from simia.errors import UserError
 
@@ -29,7 +31,7 @@ def compute_quotas(shares: Mapping[str, float], total: int, available: Mapping[s
         raise UserError(f"mixing: nothing is at hand of {', '.join(unknown)}; there are: {known}")
     exact = {domain: total * share / weight for domain, share in shares.items()}
     counts = {domain: math.floor(value) for domain, value in exact.items()}
-    # Of equal remainders the domain that was named first: the order of a config is the user's own.
+    # Of equal remainders the domain that is named first, so that the config decides.
     by_remainder = sorted(exact, key=lambda domain: counts[domain] - exact[domain])
     for domain in by_remainder[: total - sum(counts.values())]:
         counts[domain] += 1
@@ -47,24 +49,26 @@ def compute_quotas(shares: Mapping[str, float], total: int, available: Mapping[s
 
 
 class Mixer:
-    """A mix of domains. `available` says how many trajectories each domain's stream has."""
+    """A mix of domains. `available`: number of trajectories in each domain's stream."""
 
     def __init__(self, shares: Mapping[str, float], total: int, available: Mapping[str, int], *, seed: int = 0) -> None:
         self.seed = seed
         self.counts = compute_quotas(shares, total, available)
+        # Of each domain the indices with the smallest hashes.
         self._chosen = {
-            domain: self._pick(domain, count, available[domain]) for domain, count in self.counts.items() if count
+            domain: set(heapq.nsmallest(count, range(available[domain]), key=partial(hash_number, seed, domain)))
+            for domain, count in self.counts.items()
+            if count
         }
 
     def choose(self, domain: str, index: int) -> bool:
         """Return whether the trajectory at this index of its domain's stream is in the mix."""
-        chosen = self._chosen.get(domain)
-        return chosen is not None and 0 <= index < len(chosen) and bool(chosen[index])
+        return index in self._chosen.get(domain, ())
 
     def order(self) -> Iterator[str]:
         """Yield the domain of each row of the mixed file; the domain's next chosen trajectory goes there.
 
-        As good as a shuffle, since every order of the domains is equally likely; no trajectory need be held to write it.
+        This is as good as a shuffle, since every order of the domains is equally likely.
         """
         left = dict(self.counts)
         for place in range(sum(left.values())):
@@ -75,16 +79,6 @@ class Mixer:
                     yield domain
                     break
                 draw -= count
-
-    def _pick(self, domain: str, count: int, available: int) -> bytearray:
-        """Choose the `count` indices with the smallest hashes; one byte for each index."""
-        if count == available:
-            return bytearray(b"\1" * available)
-        ranked = sorted(range(available), key=lambda index: hash_number(self.seed, domain, index))
-        chosen = bytearray(available)
-        for index in ranked[:count]:
-            chosen[index] = 1
-        return chosen
 
 
 def hash_number(seed: int, name: str, index: int) -> int:

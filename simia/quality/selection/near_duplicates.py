@@ -1,14 +1,14 @@
-"""Near-duplicates: MinHash over pairs of words, found again through bands of the signature.
+"""Find near-duplicates: MinHash signatures over pairs of words, looked up by bands of the signature.
 
-What counts is what the user and the assistant say and what is called; results and call ids are boilerplate that would make
-conversations about the same shop look alike. Pairs of words and not longer shingles: from one to five words (and eight to sixteen
-characters) separate copies from new stories equally well on our seeds and on Glaive's calls, and a pair is the longest that fits a
-64-bit token without another pass. `THRESHOLD` follows from `eval/bench/near.py`: with one word in twenty changed a conversation
-keeps a likeness of 0.77 to 0.88, at any length; the same story with other names, dates and amounts has 0.59, and 95 % of such are
-below 0.69 where they have 500 words. At a hundred words some reach 0.81: there little but the wording is left to be the same.
+Texts of user and assistant and calls count; results and call ids do not, since they make conversations about the same
+shop look alike. Shingles of one to five words (and eight to sixteen characters) separate copies from new stories equally
+well on simia's seeds and on Glaive's calls; a pair of words is the longest that fits a 64-bit token in one pass.
+`THRESHOLD` follows from `eval/bench/near.py`: with one word in twenty changed, a conversation keeps a similarity of 0.77
+to 0.88, at any length; the same story with other names, dates and amounts has 0.59, and 95 % of such are below 0.69 at
+500 words. At a hundred words some reach 0.81.
 
-The index is ours because what there is keeps a hash table of objects for each band: here all bands of all signatures are flat
-arrays, about half a kilobyte a trajectory. Given the order of `add`, every answer is fixed.
+Available packages keep a hash table of objects for each band. Here all bands of all signatures are flat arrays, about
+half a kilobyte per trajectory. The results depend only on the order of `add`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The suites of the paper: what only they know, for prompts, checks, targets and the text that is trained on.
-
-Which suite a trajectory belongs to follows from its pack's name or its tools; whatever is none of them is `generic`.
-"""
+"""The suites of the paper. A trajectory's suite follows from its tools or its pack's name; others are `generic`."""
 
 from __future__ import annotations
 
@@ -10,25 +7,25 @@ import re
 
 from simia.errors import UserError
 from simia.quality.suites.agentbench import MIND2WEB, OS, WEBSHOP
-from simia.quality.suites.base import Check, Hint, Suite, skip_check, skip_hint
-from simia.quality.suites.office import OFFICEBENCH
-from simia.quality.suites.tau import AIRLINE, RETAIL, TELECOM
+from simia.quality.suites.base import Suite
+from simia.quality.suites.officebench import OFFICEBENCH
+from simia.quality.suites.tau_bench import AIRLINE, RETAIL, TELECOM
 from simia.trajectory import Trajectory
 
-__all__ = ["SUITES", "Check", "Hint", "Suite", "detect_suite", "get_suite"]
+__all__ = ["SUITES", "Suite", "detect_suite", "get_suite"]
 
-GENERIC = Suite("generic", "apigen", "suites/generic.md", skip_check, skip_hint)
+GENERIC = Suite("generic")
 SUITES: dict[str, Suite] = {
     suite.name: suite for suite in (GENERIC, AIRLINE, RETAIL, TELECOM, OS, WEBSHOP, MIND2WEB, OFFICEBENCH)
 }
-# Tools that only this suite has; the whole tool list where their names are anybody's.
-MARKS: dict[str, frozenset[str]] = {
-    "officebench": frozenset({"system.switch_app"}),
-    "tau_airline": frozenset({"book_reservation", "update_reservation_flights"}),
-    "tau_retail": frozenset({"modify_pending_order_items", "exchange_delivered_order_items"}),
-    "tau_telecom": frozenset({"refuel_data", "resume_line"}),
+# Tools that only this suite has; the whole tool list where other environments use the names too.
+MARKS = {
+    "officebench": {"system.switch_app"},
+    "tau_airline": {"book_reservation", "update_reservation_flights"},
+    "tau_retail": {"modify_pending_order_items", "exchange_delivered_order_items"},
+    "tau_telecom": {"refuel_data", "resume_line"},
 }
-WHOLE: dict[frozenset[str], str] = {
+WHOLE = {
     frozenset({"bash"}): "os",
     frozenset({"search", "click"}): "webshop",
     frozenset({"click", "type", "select", "none_of_the_above"}): "mind2web",

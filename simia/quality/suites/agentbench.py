@@ -1,4 +1,4 @@
-"""AgentBench's environments as AgentInstruct has them: a shell, a shop, one step on a web page."""
+"""Suites of AgentBench in the form of AgentInstruct: a shell, a shop, one step on a web page."""
 
 from __future__ import annotations
 
@@ -9,17 +9,9 @@ from collections.abc import Iterator
 
 from simia.errors import Issue
 from simia.formats.agentinstruct import FINISHED, STYLES
-from simia.quality.suites.base import (
-    Suite,
-    check_expressible,
-    check_single_calls,
-    iterate_steps,
-    make_issue,
-    make_target_hint,
-)
+from simia.quality.suites.base import Suite, iterate_steps, make_issue, make_target_hint
 from simia.trajectory import Message, Trajectory
 
-DIALECT = "agentinstruct"
 # An editor, or a question at the keyboard; `read` in a loop over a file or a pipe is neither.
 WAITS = re.compile(r"(?:^|[;&])[ \t]*(?:(?:vim?|nano|emacs)[ \t]|read[ \t]+-[a-z]*p\b[^<\n]*$)", re.M)
 LISTED = re.compile(r"Available Actions:\s*(\{.*\})\s*\Z", re.DOTALL)
@@ -29,8 +21,6 @@ SEPARATOR = "[SEP]"
 
 
 def check_shell(t: Trajectory, seed: Trajectory | None) -> Iterator[Issue]:
-    yield from check_single_calls(t)
-    yield from check_expressible(t, DIALECT)
     for step in iterate_steps(t):
         if WAITS.search(str(step.arguments.get("script", ""))):
             yield make_issue(step.where, "the script waits for input or opens a screen; nobody is there to type")
@@ -41,8 +31,6 @@ def check_shell(t: Trajectory, seed: Trajectory | None) -> Iterator[Issue]:
 
 def check_shop(t: Trajectory, seed: Trajectory | None) -> Iterator[Issue]:
     """Check that only elements of the last page are clicked, and only pages with a search box are searched."""
-    yield from check_single_calls(t)
-    yield from check_expressible(t, DIALECT)
     page: Message | None = None
     for i, message in enumerate(t.messages):
         if message.role in ("user", "tool"):
@@ -97,8 +85,6 @@ def parse_python_literal(text: str) -> dict[str, object]:
 
 def check_web_page(t: Trajectory, seed: Trajectory | None) -> Iterator[Issue]:
     """Check that each chosen element is in the list of the last page."""
-    yield from check_single_calls(t)
-    yield from check_expressible(t, DIALECT)
     page: Message | None = None
     for i, message in enumerate(t.messages):
         if message.role == "user" or (message.role == "tool" and CHOICE.search(message.text)):
@@ -113,9 +99,7 @@ def check_web_page(t: Trajectory, seed: Trajectory | None) -> Iterator[Issue]:
                 yield make_issue(where, f"choice {choice!r} is not one of {', '.join(listed[1:])}")
 
 
-def make_suite(name: str) -> Suite:
-    checks = {"os": check_shell, "webshop": check_shop, "mind2web": check_web_page}
-    return Suite(name, DIALECT, f"suites/{name}.md", checks[name], make_target_hint(f"suites/{name}_targets.txt"))
-
-
-OS, WEBSHOP, MIND2WEB = (make_suite(name) for name in STYLES)
+OS, WEBSHOP, MIND2WEB = (
+    Suite(name, "agentinstruct", check, make_target_hint(f"suites/{name}_targets.txt"))
+    for name, check in zip(STYLES, (check_shell, check_shop, check_web_page), strict=True)
+)

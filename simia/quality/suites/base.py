@@ -1,4 +1,4 @@
-"""What a suite is: the few things that only it knows, in one place for prompts, checks and targets."""
+"""A suite: the rules and targets of an environment family, for prompts and checks."""
 
 from __future__ import annotations
 
@@ -17,35 +17,49 @@ Check = Callable[[Trajectory, Trajectory | None], Iterator[Issue]]
 Hint = Callable[[Trajectory, int], str]
 
 
+def find_nothing(t: Trajectory, seed: Trajectory | None) -> Iterator[Issue]:
+    yield from ()
+
+
+def give_no_hint(seed: Trajectory, number: int) -> str:
+    return ""
+
+
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """One environment family of the paper, or the generic one."""
+    """One environment family of the paper, or the generic one.
+
+    `dialect`: the dialect that its data is written in for training. `find_violations`: (trajectory, its seed or None) →
+    violations of the suite's own rules. `hint`: (seed, the item's number) → a line with the item's subject, or "".
+    """
 
     name: str
-    dialect: str
-    """The dialect that its data is written in for training."""
-    rules: str
-    """A file under prompts/: the suite's rules, for the static part of the synthesis prompt."""
-    check: Check
-    """(trajectory, its seed or None) → what breaks the suite's world. The general checks stand in `amplify.check`."""
-    hint: Hint
-    """(seed, the item's number) → a line that says what this item should be about; empty if there is none."""
+    dialect: str = "apigen"
+    find_violations: Check = find_nothing
+    hint: Hint = give_no_hint
+
+    @property
+    def rules(self) -> str:
+        """The prompt file with the suite's rules, for the static part of the synthesis prompt."""
+        return f"suites/{self.name}.md"
 
     @property
     def rules_text(self) -> str:
         return search_path.find_resource("prompts", self.rules).read_text(encoding="utf-8").strip()
 
+    def check(self, t: Trajectory, seed: Trajectory | None) -> Iterator[Issue]:
+        """Check the suite's rules; `simia.quality.check` checks the general ones."""
+        if self.dialect != "apigen":  # a text form: it writes one call a turn, and not every trajectory
+            yield from check_single_calls(t)
+            try:
+                formats.get(self.dialect).write(t)
+            except UntrainableError as unfit:
+                yield make_issue(unfit.issue.where, unfit.issue.detail)
+        yield from self.find_violations(t, seed)
+
 
 def make_issue(where: str, detail: str) -> Issue:
     return Issue(code=Code.BREAKS_SUITE, where=where, detail=detail[:300])
-
-
-def skip_check(t: Trajectory, seed: Trajectory | None) -> Iterator[Issue]:
-    yield from ()
-
-
-def skip_hint(seed: Trajectory, number: int) -> str:
-    return ""
 
 
 def make_target_hint(name: str) -> Hint:
@@ -59,7 +73,7 @@ def make_target_hint(name: str) -> Hint:
 
 
 def check_single_calls(t: Trajectory, *, text: bool = False) -> Iterator[Issue]:
-    """Check for one call a turn. `text`: a turn may hold text beside its call."""
+    """Check for one call per turn. `text`: a turn may contain text besides its call."""
     for i, message in enumerate(t.messages):
         if len(message.calls) > 1:
             yield make_issue(f"messages[{i}]", f"{len(message.calls)} calls in one turn, where one is allowed")
@@ -67,22 +81,13 @@ def check_single_calls(t: Trajectory, *, text: bool = False) -> Iterator[Issue]:
             yield make_issue(f"messages[{i}]", "text beside a call, where a turn holds one or the other")
 
 
-def check_expressible(t: Trajectory, dialect: str) -> Iterator[Issue]:
-    """Check that the suite's text form can express the trajectory; otherwise it cannot become training data."""
-    try:
-        formats.get(dialect).write(t)
-    except UntrainableError as unfit:
-        yield make_issue(unfit.issue.where, unfit.issue.detail)
-
-
 @dataclass(frozen=True, slots=True)
 class CallStep:
-    """One call with what preceded and what followed it. `at`: the index of its message."""
+    """One call with its result. `at`: index of its message."""
 
     at: int
     where: str
     call: ToolCall
-    before: Message | None
     result: Message | None
 
     @property
@@ -93,8 +98,7 @@ class CallStep:
 def iterate_steps(t: Trajectory) -> Iterator[CallStep]:
     results = {message.call_id: message for message in t.messages if message.role == "tool"}
     for i, j, call in t.calls():
-        before = t.messages[i - 1] if i else None
-        yield CallStep(i, f"messages[{i}].calls[{j}]", call, before, results.get(call.id))
+        yield CallStep(i, f"messages[{i}].calls[{j}]", call, results.get(call.id))
 
 
 def parse_object(message: Message | None) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from simia.errors import Code, UserError
 from simia.jobs import Run
 from simia.llm.engine import BudgetReached, Engine, EngineLimits
 from simia.llm.types import LLMFault, Reply, Request
-from simia.quality.judging.prefilter import judge_seeds_by_llm, split_by_verdict
+from simia.quality.judging.panel import judge_seeds_by_llm
 from simia.quality.judging.rubric import Rubric, render_turns
 from simia.quality.judging.settings import PrefilterSettings
 from simia.trajectory import End, Message, ToolCall, Trajectory
@@ -32,9 +32,7 @@ async def test_verdicts_stand_in_the_order_of_the_seeds() -> None:
     seeds = [seed(name) for name in NAMES]
     verdicts = await judge_seeds_by_llm(seeds, PrefilterSettings(), Engine(backend))
     assert [verdict.passed for verdict in verdicts] == [True, False, True, True]
-    kept, refused = split_by_verdict(seeds, verdicts)
-    assert [t.task_id for t in kept] == ["cs-001", "cs-003", "cs-004"]
-    assert [(t.task_id, issues[0].where) for t, issues in refused] == [("cs-002", "logic")]
+    assert [[issue.where for issue in verdict.issues] for verdict in verdicts] == [[], ["logic"], [], []]
 
 
 async def test_an_unreadable_reply_is_asked_for_again_with_its_fault_named() -> None:
@@ -61,7 +59,7 @@ async def test_a_judge_that_fails_keeps_the_seed_and_says_so(reply: str | Reply 
     seeds = [seed("cs-001")]
     verdicts = await judge_seeds_by_llm(seeds, PrefilterSettings(), Engine(FakeJudge(lambda *_: reply)))
     assert [(verdict.passed, verdict.error) for verdict in verdicts] == [(None, code)]
-    assert split_by_verdict(seeds, verdicts) == (seeds, [])
+    assert verdicts[0].issues == []
 
 
 async def test_votes_are_draws_of_their_own() -> None:

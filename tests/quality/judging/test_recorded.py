@@ -13,7 +13,7 @@ import pytest
 from simia.errors import Code
 from simia.llm.engine import Engine
 from simia.llm.replay import ReplayBackend, ReplaySettings
-from simia.quality.judging.prefilter import judge_seeds_by_llm, split_by_verdict
+from simia.quality.judging.panel import judge_seeds_by_llm
 from simia.quality.judging.settings import PrefilterSettings
 from tests.quality.judging.cases import SOUND, all_cases
 
@@ -37,10 +37,9 @@ async def test_sound_seeds_stay_and_spoilt_ones_go_for_their_own_fault() -> None
         said = {dimension: got[name].dimensions[dimension] for dimension in expected}
         assert said == expected, (name, got[name].rationale)
         assert got[name].passed is (name in SOUND), name
-    kept, refused = split_by_verdict(list(cases.values()), verdicts)
-    assert [seed.id for seed in kept] == [cases[name].id for name in SOUND]
-    assert {issue.code for _, issues in refused for issue in issues} == {Code.JUDGED_BAD}
-    assert all(issue.detail for _, issues in refused for issue in issues)
+    issues = [issue for verdict in verdicts for issue in verdict.issues]
+    assert {issue.code for issue in issues} == {Code.JUDGED_BAD}
+    assert all(issue.detail for issue in issues)
 
 
 @pytest.mark.parametrize("change", [{"dimensions": ["logic"]}, {"sampling": {"temperature": 1.0}}])
@@ -50,5 +49,4 @@ async def test_what_was_not_recorded_is_an_error_and_keeps_the_seed(change: dict
     async with engine() as opened:
         verdicts = await judge_seeds_by_llm(seeds, settings, opened)
     assert [verdict.error for verdict in verdicts] == [Code.REPLAY_MISS] * 2
-    kept, refused = split_by_verdict(seeds, verdicts)
-    assert (kept, refused) == (seeds, [])
+    assert [verdict.passed for verdict in verdicts] == [None, None]

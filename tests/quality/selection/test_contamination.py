@@ -60,7 +60,7 @@ def tau2(tmp_path: Path) -> BenchmarkIndex:
 
 
 def test_counts_say_what_was_indexed(tau2: BenchmarkIndex) -> None:
-    assert tau2.report() == {"files": 1, "tasks": 1, "grams": 7 + 1 + 9, "whole": 0, "pairs": 2, "unread": 0}
+    assert (len(tau2.tasks), len(tau2._grams), len(tau2._whole), len(tau2._pairs)) == (1, 7 + 1 + 9, 0, 2)
 
 
 def test_words_of_a_task_are_found_and_quoted(tau2: BenchmarkIndex) -> None:
@@ -104,7 +104,7 @@ def test_a_gram_does_not_reach_over_messages(tau2: BenchmarkIndex) -> None:
 def test_a_short_task_counts_as_a_whole_message(tmp_path: Path) -> None:
     path = written(tmp_path, "subtasks.jsonl", [{"task": "Which class has the least students?"}])
     benchmark = BenchmarkIndex.load("b", [path])
-    assert benchmark.report()["whole"] == 1
+    assert len(benchmark._whole) == 1
     assert len(benchmark.findings(conversation("which class has the least students"))) == 1
     assert benchmark.findings(conversation("Tell me which class has the least students")) == []
 
@@ -162,7 +162,7 @@ def test_tasks_of_tau_bench_and_of_openai_form(tmp_path: Path) -> None:
     old = {"user_id": "u", "instruction": "x", "actions": [{"name": "f", "kwargs": {"a": 1}}]}
     new = {"question": "y", "ground_truth": [{"function": {"name": "g", "arguments": '{"b": 2}'}}, "stop"]}
     read = list(iterate_tasks(written(tmp_path, "t.jsonl", [old, new, 7])))
-    assert read[2] is None
+    assert len(read) == 2
     assert [(task.texts, [(c.name, c.arguments) for c in task.calls]) for task in read[:2] if task] == [
         (["x"], [("f", {"a": 1})]),
         (["y"], [("g", {"b": 2})]),
@@ -184,7 +184,7 @@ def test_folders_of_officebench_and_patterns(tmp_path: Path) -> None:
         written(tmp_path, f"{folder}/subtasks/0.json", {"username": "Bob", "task": task, "evaluation": []})
     both = BenchmarkIndex.load("office", [tmp_path])
     hard = BenchmarkIndex.load("office", [tmp_path / "[23]-*"])
-    assert (both.report()["tasks"], hard.report()["tasks"]) == (2, 1)
+    assert (len(both.tasks), len(hard.tasks)) == (2, 1)
     (issue,) = hard.findings(conversation("Read the scores in the sheet, then write to me"))
     assert "task 2-7/0:" in issue.detail
     assert hard.findings(conversation("Write a letter to Bob about the party on Friday")) == []

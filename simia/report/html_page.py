@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import time
 from pathlib import Path
 
 import jinja2
@@ -20,13 +19,13 @@ from markupsafe import Markup
 from simia import search_path
 from simia.errors import UserError
 from simia.jobs import Run
-from simia.report import sections, text, variety
-from simia.report.gather import RunFacts, explain_reason
-from simia.report.sample import format_arguments, format_result
-from simia.report.sample import sample_items as choose
+from simia.report import report_rows
+from simia.report.html_sample import format_arguments, format_result, sample_items
+from simia.report.run_statistics import RunStatistics, explain_reason
+from simia.report.terminal_report import STRUCTURAL
 
 
-def write_html(run: Run, facts: RunFacts, path: Path, *, sample: int = 40) -> None:
+def write_html(run: Run, statistics: RunStatistics, path: Path, *, sample: int = 40) -> None:
     """Write the page. `sample`: maximal number of random accepted and of rejected trajectories on it."""
     environment = ImmutableSandboxedEnvironment(
         loader=jinja2.FunctionLoader(read_page_file),
@@ -38,32 +37,32 @@ def write_html(run: Run, facts: RunFacts, path: Path, *, sample: int = 40) -> No
     environment.filters |= {
         "number": lambda value: f"{value:,}",
         "percent": lambda value: "–" if value is None else f"{value:.0%}",
-        "moment": lambda value: time.strftime("%Y-%m-%d %H:%M", time.localtime(value)),
+        "moment": report_rows.format_time,
         "meaning": explain_reason,
         "pretty": format_result,
         "arguments": format_arguments,
-        "sparks": sections.draw_histogram,
+        "sparks": report_rows.draw_histogram,
         "whole": lambda value: f"{value:,.0f}",
-        "money": sections.format_spending,
+        "money": report_rows.format_spending,
     }
     script = read_page_file("page.js")
     page = environment.get_template("page.html.j2").render(
-        f=facts,
-        items=choose(run, sample),
-        lines=text.list_summary_lines(facts),
-        overlap=text.list_overlap_lines(facts),
-        cost=text.format_run_cost(facts),
-        read=text.describe_seed_reading(facts),
-        variety=variety.list_variety_lines(facts),
-        timeline=sections.list_timeline_lines(facts),
-        nearness=sections.draw_nearness(facts),
-        frequent=sections.list_frequent(facts),
-        spending=sections.list_spending(facts),
-        each_accepted=sections.describe_cost_per_accepted(facts),
-        prefixes=sections.list_prefix_lines(facts),
-        endpoint=sections.list_endpoint_lines(facts),
+        f=statistics,
+        items=sample_items(run, sample),
+        lines=report_rows.list_summary_rows(statistics),
+        overlap=report_rows.list_overlap_rows(statistics),
+        cost=report_rows.format_run_cost(statistics),
+        read=report_rows.describe_seed_filter(statistics),
+        diversity=report_rows.list_diversity_rows(statistics),
+        timeline=report_rows.list_timeline_rows(statistics),
+        nearness=report_rows.draw_nearness(statistics),
+        frequent=report_rows.list_frequent_rows(statistics),
+        spending=report_rows.list_spending_rows(statistics),
+        each_accepted=report_rows.describe_cost_per_accepted(statistics),
+        prefixes=report_rows.list_prefix_rows(statistics),
+        endpoint=report_rows.list_endpoint_rows(statistics),
         config=dump_settings(run),
-        structural=text.STRUCTURAL,
+        structural=STRUCTURAL,
         style=Markup(read_page_file("page.css")),
         script=Markup(script),
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),

@@ -1,13 +1,15 @@
-"""Render small plots as SVG: estimates with intervals, and lines over steps. The output is byte-identical each time.
+"""The plot of `simia fidelity` as SVG: estimates with intervals, and lines over steps. The output is byte-identical each time.
 
 A plot has a white background, so that it is readable on light and dark pages.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
+
+from simia.evaluation.fidelity import Fidelity
 
 WIDTH, LEFT, RIGHT = 720, 230, 70
 ROW, HEAD, LINES = 22, 34, 150
@@ -65,6 +67,28 @@ class SvgCanvas:
         )
 
 
+def make_fidelity_panels(found: Mapping[str, Fidelity]) -> list[PlotPanel]:
+    """Make the panels for several named variants: F1, repeated values, and distance of the changes. Names that end in
+    "no ledger" have a colour of their own."""
+    panels = []
+    for measure, title in (
+        ("value_f1", "F1 of the values, against the real world"),
+        ("memory", "Earlier values that are repeated"),
+    ):
+        estimates = {name: each.interval(measure) for name, each in found.items()}
+        dots = [
+            PlotDot(name, each.value, each.low, each.high, int(name.endswith("no ledger")))
+            for name, each in estimates.items()
+            if each is not None
+        ]
+        panels.append(PlotPanel(title, dots=dots))
+    lines = [
+        PlotLine(name, list(each.distance.items()), n) for n, (name, each) in enumerate(found.items()) if each.distance
+    ]
+    panels.append(PlotPanel("Distance of the simulated changes from the real ones, by step", lines=lines))
+    return [panel for panel in panels if panel.dots or panel.lines]
+
+
 def render_svg(panels: Sequence[PlotPanel]) -> str:
     """Render the panels below each other. Values outside 0 to 1 are drawn at the edge."""
     page = SvgCanvas()
@@ -90,9 +114,9 @@ def scale_share(value: float) -> float:
 
 
 def draw_scale(page: SvgCanvas, top: float, bottom: float) -> None:
-    for tenth in (0, 2, 4, 6, 8, 10):
-        page.line(scale_share(tenth / 10), top, scale_share(tenth / 10), bottom, FAINT)
-        page.text(scale_share(tenth / 10), bottom + 14, f"{tenth / 10:g}", anchor="middle", colour="#666")
+    for share in (0, 0.2, 0.4, 0.6, 0.8, 1):
+        page.line(scale_share(share), top, scale_share(share), bottom, FAINT)
+        page.text(scale_share(share), bottom + 14, f"{share:g}", anchor="middle", colour="#666")
 
 
 def draw_dots(page: SvgCanvas, dots: Sequence[PlotDot]) -> None:
@@ -114,13 +138,16 @@ def draw_lines(page: SvgCanvas, lines: Sequence[PlotLine]) -> None:
         y = bottom - LINES * fifth / 5
         page.line(LEFT, y, WIDTH - RIGHT, y, FAINT)
         page.text(LEFT - 8, y + 4, f"{fifth / 5:g}", anchor="end", colour="#666")
+
+    def scale_step(step: int) -> float:
+        return scale_share((step - 1) / max(last - 1, 1))
+
     for step in sorted({1, last, *range(5, last, 5)}):
-        page.text(scale_share((step - 1) / max(last - 1, 1)), bottom + 14, str(step), anchor="middle", colour="#666")
+        page.text(scale_step(step), bottom + 14, str(step), anchor="middle", colour="#666")
     for n, line in enumerate(lines):
         colour = COLOURS[line.colour % len(COLOURS)]
         places = " ".join(
-            f"{scale_share((step - 1) / max(last - 1, 1)):.1f},{bottom - LINES * min(max(value, 0.0), 1.0):.1f}"
-            for step, value in line.points
+            f"{scale_step(step):.1f},{bottom - LINES * min(max(value, 0.0), 1.0):.1f}" for step, value in line.points
         )
         dashes = f' stroke-dasharray="{5 + n} {3 + n}"' if n else ""  # keeps coinciding lines visible
         page.parts.append(f'<polyline points="{places}" fill="none" stroke="{colour}" stroke-width="2"{dashes}/>')

@@ -1,7 +1,7 @@
-"""OfficeBench: one action a turn, an app's actions only while it is open, and targets that combine several apps.
+"""The suite of OfficeBench: one action per turn, actions only of the open app, and targets that combine several apps.
 
-Seeds use one app, their offspring should use two or three (paper §3). The hint names the apps of an item; the check
-asks every offspring for `MIN_APPS`, the least that any hint names, so that the two agree without knowing each other.
+Seeds use one app; trajectories made from them should use two or three (paper §3). The hint names the apps of an item.
+The check requires `MIN_APPS`, the smallest number that a hint names.
 """
 
 from __future__ import annotations
@@ -11,14 +11,13 @@ from collections.abc import Iterator
 
 from simia.errors import Issue
 from simia.formats.officebench import APPS, SWITCH, TOOLS
-from simia.quality.suites.base import Suite, check_expressible, check_single_calls, iterate_steps, make_issue
+from simia.quality.suites.base import Suite, iterate_steps, make_issue
 from simia.trajectory import Message, Trajectory
 
-DIALECT = "officebench"
 MIN_APPS, MAX_APPS = 2, 3
 SYSTEM = "system"
 ACTIONS = {app: [spec.name.partition(".")[2] for spec in TOOLS if spec.name.startswith(f"{app}.")] for app in APPS}
-# The shell and the language model help with anything: a task is made multi-app by the others.
+# Without the shell and the language model, which help with any task.
 SUBJECTS = tuple(app for app in APPS if app not in ("shell", "llm"))
 
 
@@ -41,10 +40,11 @@ def choose_apps(seed: Trajectory, number: int) -> str:
 
 
 def check_officebench(t: Trajectory, seed: Trajectory | None) -> Iterator[Issue]:
-    yield from check_single_calls(t)
-    yield from check_expressible(t, DIALECT)
     opened: str | None = None
-    lists = seed is not None and any(names_actions(target, result) for target, result in iterate_switches(seed))
+    lists = seed is not None and any(
+        step.call.name == SWITCH.name and names_actions(step.arguments.get("target_app"), step.result)
+        for step in iterate_steps(seed)
+    )
     for step in iterate_steps(t):
         app, _, action = step.call.name.partition(".")
         if app == SYSTEM:
@@ -56,19 +56,12 @@ def check_officebench(t: Trajectory, seed: Trajectory | None) -> Iterator[Issue]
             state = f"while {opened} is open" if opened else "before any app is opened"
             yield make_issue(step.where, f"{app}.{action} {state}")
     if seed is not None and len(used := list_used_apps(t)) < MIN_APPS:
-        yield make_issue(
-            "", f"it uses {len(used)} app ({', '.join(used) or 'none'}), at least {MIN_APPS} were asked for"
-        )
-
-
-def iterate_switches(t: Trajectory) -> Iterator[tuple[str | None, Message | None]]:
-    for step in iterate_steps(t):
-        if step.call.name == SWITCH.name:
-            yield step.arguments.get("target_app"), step.result
+        named = ", ".join(used) or "none"
+        yield make_issue("", f"it uses {len(used)} app ({named}), at least {MIN_APPS} were asked for")
 
 
 def names_actions(app: str | None, result: Message | None) -> bool:
     return result is not None and any(action in result.text for action in ACTIONS.get(app or "", ()))
 
 
-OFFICEBENCH = Suite("officebench", DIALECT, "suites/officebench.md", check_officebench, choose_apps)
+OFFICEBENCH = Suite("officebench", "officebench", check_officebench, choose_apps)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
 
 from simia.jobs import Run
-from simia.report.gather import gather_facts
-from simia.report.text import format_part, format_run_cost, print_report, print_trajectory
+from simia.report.collect_statistics import collect_statistics
+from simia.report.conversation import print_trajectory
+from simia.report.report_rows import format_part, format_run_cost
+from simia.report.terminal_report import print_report
 from simia.trajectory import Message, ToolCall, Trajectory, Usage
 from tests.report.conftest import HOSTILE, PARALLEL
 
@@ -23,7 +26,7 @@ def printed(what: object, width: int = 80, *, colour: bool = False) -> str:
 
 @pytest.mark.parametrize("width", [80, 100])
 async def test_the_tables_say_what_matters(run: Run, width: int) -> None:
-    text = printed(gather_facts(run), width)
+    text = printed(collect_statistics(run), width)
     assert max(map(len, text.splitlines())) <= width
     flat = " ".join(text.split())
     for words in (
@@ -51,7 +54,7 @@ async def test_a_run_that_has_nothing_yet_prints(run: Run) -> None:
     for table in ("item", "result", "accepted", "attempt"):
         run.ledger.db.write("ledger", f"DELETE FROM {table}")
     run.ledger.flush()
-    text = printed(gather_facts(run))
+    text = printed(collect_statistics(run))
     assert "0 of 3 wanted" in text
     assert "none sent" in text
     assert "unknown" in text
@@ -99,7 +102,7 @@ def test_shares_never_round_to_all_or_nothing() -> None:
 
 
 async def test_an_unknown_cost_is_not_nothing(run: Run) -> None:
-    facts = gather_facts(run)
-    assert format_run_cost(facts.model_copy(update={"usage": Usage(cost=None)})) == "unknown"
-    assert format_run_cost(facts.model_copy(update={"usage": Usage(cost=0.0), "unpriced": 0})) == "$0.00"
-    assert format_run_cost(facts.model_copy(update={"usage": Usage(cost=0.004), "unpriced": 0})) == "under $0.01"
+    facts = collect_statistics(run)
+    assert format_run_cost(replace(facts, usage=Usage(cost=None))) == "unknown"
+    assert format_run_cost(replace(facts, usage=Usage(cost=0.0), unpriced=0)) == "$0.00"
+    assert format_run_cost(replace(facts, usage=Usage(cost=0.004), unpriced=0)) == "under $0.01"

@@ -1,4 +1,4 @@
-"""Choose the trajectories that the report's page shows, and lay each out.
+"""Sample the trajectories that the report's page shows, and lay each out.
 
 Accepted trajectories are sampled at random over the whole run, with a fixed seed, so that the sample represents the
 run. In addition, the page shows accepted trajectories of each seed and rejected ones of each reason, in turn, so that a
@@ -11,17 +11,18 @@ import json
 import random
 import re
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import islice, zip_longest
-from typing import Any
+from itertools import zip_longest
+from typing import Any, TypeVar
 
 import orjson
 
 from simia.errors import Issue
 from simia.jobs import Run
-from simia.report.gather import explain_reason
 from simia.trajectory import Message, ToolCall, Trajectory
 
+T = TypeVar("T")
 PLACE = re.compile(r"messages\[(\d+)\]")
 MOST_REPLY = 6_000
 MOST_LINE = 96
@@ -41,24 +42,25 @@ class SampleTurn:
 
 @dataclass(slots=True)
 class SampleItem:
-    """One item: its trajectory turn by turn or, if none could be parsed, the model's reply."""
+    """One item: its trajectory turn by turn or, if none could be parsed, the model's reply. `drawn`: random, seed or
+    reason; `more`: number of messages that are not shown; `cut`: only the beginning of the reply is shown."""
 
     item: str
     verdict: str
+    drawn: str
     reason: str
+    detail: str
     seed: str
     pack: str
     keys: list[str]
-    issues: list[Issue] = field(default_factory=list)
-    repairs: list[str] = field(default_factory=list)
-    trajectory: Trajectory | None = None
-    turns: list[SampleTurn] = field(default_factory=list)
-    reply: str = ""
-    cut: bool = False
-    drawn: str = "random"
-    detail: str = ""
-    more: int = 0  # messages that are not shown
-    size: int = 0
+    issues: list[Issue]
+    repairs: list[str]
+    trajectory: Trajectory | None
+    turns: list[SampleTurn]
+    reply: str
+    cut: bool
+    more: int
+    size: int
 
     @property
     def tools(self) -> list[str]:
@@ -69,10 +71,6 @@ class SampleItem:
         """The beginning of the user's first message, or of the reply."""
         text = next((turn.message.text for turn in self.turns if turn.message.role == "user"), self.reply)
         return " ".join(text.split())[:160]
-
-    @property
-    def meaning(self) -> str:
-        return explain_reason(self.reason)
 
 
 def sample_items(run: Run, most: int) -> list[SampleItem]:
@@ -92,80 +90,73 @@ def sample_items(run: Run, most: int) -> list[SampleItem]:
     rest = [[item for item in items if item not in at_random] for items in seeds.values()]
     of_seeds = set(take_in_turn([draw.sample(items, len(items[:most])) for items in rest], most // 2))
     refused = take_in_turn([draw.sample(items, len(items[:most])) for items in reasons.values()], most)
-    plan = [(item, "accepted", "random") for item in kept if item in at_random]
-    plan += [(item, "accepted", "seed") for item in kept if item in of_seeds]
-    plan += [(item, "rejected", "reason") for item in refused]
-    found, left = [], MOST_PAGE
-    for each in (load_sample_item(run, *which) for which in balance_kinds(plan)):
-        left -= each.size
-        found.append(each)
+    plan = [
+        [(item, "accepted", "random") for item in kept if item in at_random],
+        [(item, "accepted", "seed") for item in kept if item in of_seeds],
+        [(item, "rejected", "reason") for item in refused],
+    ]
+    found, left = {}, MOST_PAGE
+    # The kinds take turns, so that a page that cannot show all items shows some of every kind.
+    for item, verdict, drawn in take_in_turn(plan):
         if left < 0:
             break
-    order = {item: place for place, (item, *_) in enumerate(plan)}
-    return sorted(found, key=lambda each: order[each.item])
+        found[item] = load_sample_item(run, item, verdict, drawn)
+        left -= found[item].size
+    return [found[item] for kind in plan for item, *_ in kind if item in found]
 
 
-def balance_kinds(plan: list[tuple[str, str, str]]) -> list[tuple[str, str, str]]:
-    """Interleave the kinds, so that a page that cannot show all items shows some of every kind."""
-    kinds: dict[str, list[tuple[str, str, str]]] = defaultdict(list)
-    for one in plan:
-        kinds[one[2]].append(one)
-    return [one for turn in zip_longest(*kinds.values()) for one in turn if one is not None]
-
-
-def take_in_turn(groups: list[list[str]], most: int) -> list[str]:
+def take_in_turn(groups: Sequence[Sequence[T]], most: int | None = None) -> list[T]:
     """Take one of each group, then a second of each, up to `most` in total."""
-    longest = max(map(len, groups), default=0)
-    rounds = (group[i] for i in range(min(longest, most)) for group in groups if i < len(group))
-    return list(islice(rounds, most))
+    return [one for turn in zip_longest(*groups) for one in turn if one is not None][:most]
 
 
-def load_sample_item(run: Run, item: str, verdict: str, drawn: str = "random") -> SampleItem:
+def load_sample_item(run: Run, item: str, verdict: str, drawn: str) -> SampleItem:
     ledger = run.ledger
-    spec, reason, detail = ledger.db.ledger.execute(
-        "SELECT spec, reason, detail FROM item WHERE id = ?", (item,)
-    ).fetchone()
+    row = "SELECT spec, reason, detail FROM item WHERE id = ?"
+    spec, reason, detail = ledger.db.ledger.execute(row, (item,)).fetchone()
     about = orjson.loads(spec)
     body = ledger.result(item) or {"trajectory": None, "issues": [], "repairs": []}
-    made = SampleItem(
+    issues = [Issue.model_validate(issue) for issue in body["issues"]]
+    keys = ledger.reply_keys(item)
+    trajectory, turns, size, text = None, list[SampleTurn](), 0, ""
+    if body["trajectory"]:
+        trajectory = Trajectory.from_row(body["trajectory"])
+        turns, size = fit_turns(trajectory.messages)
+        for issue in issues:
+            place = PLACE.match(issue.where)
+            if place and int(place[1]) < len(turns):
+                turns[int(place[1])].issues.append(issue)
+    else:
+        text = next((reply.text for key in reversed(keys) if (reply := ledger.recall(key))), "")
+        size = min(len(text), MOST_REPLY)
+    return SampleItem(
         item=item,
         verdict=verdict,
+        drawn=drawn,
         reason=reason or "",
+        detail=detail or "",
         seed=str(about.get("task") or about.get("seed") or ""),
         pack=str(about.get("pack") or ""),
-        keys=ledger.reply_keys(item),
-        issues=[Issue.model_validate(issue) for issue in body["issues"]],
+        keys=keys,
+        issues=issues,
         repairs=body["repairs"],
-        drawn=drawn,
-        detail=detail or "",
+        trajectory=trajectory,
+        turns=turns,
+        reply=text[:MOST_REPLY],
+        cut=len(text) > MOST_REPLY,
+        more=len(trajectory.messages) - len(turns) if trajectory else 0,
+        size=size,
     )
-    if body["trajectory"]:
-        made.trajectory = Trajectory.from_row(body["trajectory"])
-        made.turns, made.size = fit_turns(made.trajectory.messages)
-        made.more = len(made.trajectory.messages) - len(made.turns)
-        for issue in made.issues:
-            place = PLACE.match(issue.where)
-            if place and int(place[1]) < len(made.turns):
-                made.turns[int(place[1])].issues.append(issue)
-    else:
-        replies = [reply for key in made.keys if (reply := ledger.recall(key))]
-        text = replies[-1].text if replies else ""
-        made.reply, made.cut, made.size = text[:MOST_REPLY], len(text) > MOST_REPLY, min(len(text), MOST_REPLY)
-    return made
 
 
 def fit_turns(messages: list[Message]) -> tuple[list[SampleTurn], int]:
     """Return as many turns as fit, with long texts cut, and their size in characters."""
     turns, size = [], 0
     for message in messages:
-        text = message.text
-        if len(text) > MOST_TEXT:
-            turns.append(
-                SampleTurn(message.model_copy(update={"content": text[:MOST_TEXT]}), left_out=len(text) - MOST_TEXT)
-            )
-        else:
-            turns.append(SampleTurn(message))
-        size += 200 + min(len(text), MOST_TEXT) + sum(len(format_arguments(call)) for call in message.calls)
+        left_out = max(0, len(message.text) - MOST_TEXT)
+        shown = message.model_copy(update={"content": message.text[:MOST_TEXT]}) if left_out else message
+        turns.append(SampleTurn(shown, left_out=left_out))
+        size += 200 + len(shown.text) + sum(len(format_arguments(call)) for call in message.calls)
         if size > MOST_SHOWN:
             break
     return turns, size

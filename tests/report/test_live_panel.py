@@ -9,8 +9,8 @@ import pytest
 from rich.console import Console
 
 from simia.jobs.progress import Progress
-from simia.report import live
-from simia.report.live import LivePanel, format_duration, format_rate, render_panel
+from simia.report import live_panel
+from simia.report.live_panel import LivePanel, format_duration, format_rate, render_panel
 from simia.trajectory import Usage
 
 
@@ -18,7 +18,7 @@ from simia.trajectory import Usage
 def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """A clock that the test sets."""
     at = [1000.0]
-    monkeypatch.setattr(live.time, "monotonic", lambda: at[0])
+    monkeypatch.setattr(live_panel.time, "monotonic", lambda: at[0])
     return at
 
 

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
 from simia.jobs import Run
 from simia.quality.check import estimate_trajectory_tokens
-from simia.report import variety
-from simia.report.gather import gather_facts
-from simia.report.histograms import Spread
-from simia.report.run_figures import ToolFacts, explain_reason
-from simia.report.stored_rows import summarize_conversation
+from simia.report.collect_statistics import collect_statistics
+from simia.report.report_rows import list_diversity_rows, list_summary_rows
+from simia.report.result_counts import read_conversation
+from simia.report.run_statistics import Histogram, ToolUsage, explain_reason
 from tests.report.conftest import GIVES_UP, HOSTILE, LIKE_ITS_SEED, PARALLEL, story
 
 
 async def test_items(run: Run) -> None:
-    facts = gather_facts(run)
+    facts = collect_statistics(run)
     assert (facts.run, facts.n, facts.model, facts.alias) == ("r", 3, "m", "here")
     assert (facts.planned, facts.accepted, facts.surplus, facts.open) == (9, 3, 1, 1)
     assert facts.rejected == {"unknown_tool": 1, "duplicate": 1, "unparsable": 1}
@@ -29,45 +29,45 @@ async def test_items(run: Run) -> None:
 
 
 async def test_money(run: Run) -> None:
-    facts = gather_facts(run)
+    facts = collect_statistics(run)
     assert facts.attempts == {"got": 6, "sent": 3, "failed": 1}
     assert (facts.usage.prompt, facts.usage.completion, facts.usage.cached) == (600, 60, 240)
-    assert (facts.usage.cost, facts.unpriced, facts.cached_share) == (1.25, 1, 0.4)
+    assert (facts.usage.cost, facts.unpriced) == (1.25, 1)
 
 
 async def test_what_may_be_paid_twice(run: Run) -> None:
     """While a process works, only what was asked a second time is known to be lost; a stored reply never is."""
-    at_work = gather_facts(run)
+    at_work = collect_statistics(run)
     assert (at_work.working, at_work.possibly_paid_twice) == (True, 1)
     assert at_work.state == "in progress"
     run.close()
     later = Run.read_only(run.folder.parent, "r")
-    dead = gather_facts(later)
+    dead = collect_statistics(later)
     later.close()
     assert (dead.working, dead.possibly_paid_twice) == (False, 2)
     assert dead.state == "complete"
 
 
 async def test_a_complete_run_that_wants_more_is_not_finished(run: Run) -> None:
-    facts = gather_facts(run).model_copy(update={"working": False})
-    assert facts.model_copy(update={"n": 4}).state.startswith("not finished")
-    assert facts.model_copy(update={"stop": None}).state.startswith("not finished")
-    assert facts.model_copy(update={"stop": "budget", "stop_detail": "raise it"}).state == "budget: raise it"
+    facts = replace(collect_statistics(run), working=False)
+    assert replace(facts, n=4).state.startswith("not finished")
+    assert replace(facts, stop=None).state.startswith("not finished")
+    assert replace(facts, stop="budget", stop_detail="raise it").state == "budget: raise it"
 
 
 async def test_tools(run: Run) -> None:
-    facts = gather_facts(run)
+    facts = collect_statistics(run)
     assert facts.tools == [
-        ToolFacts(pack="shop", name="find_order", accepted=4, rejected=2, seeds=2),
-        ToolFacts(pack="shop", name="cancel", accepted=2, rejected=0, seeds=1),
-        ToolFacts(pack="shop", name="never"),
+        ToolUsage(pack="shop", name="find_order", accepted=4, rejected=2, seeds=2),
+        ToolUsage(pack="shop", name="cancel", accepted=2, rejected=0, seeds=1),
+        ToolUsage(pack="shop", name="never"),
     ]
     assert facts.unused == ["never"]
-    assert facts.invented == {HOSTILE: 1}
+    assert facts.results.invented.counts == {HOSTILE: 1}
 
 
 async def test_packs_and_seeds(run: Run) -> None:
-    facts = gather_facts(run)
+    facts = collect_statistics(run)
     assert list(facts.packs) == ["shop"]
     assert (facts.packs["shop"].planned, facts.packs["shop"].accepted, facts.packs["shop"].refused) == (9, 3, 3)
     first, second = facts.per_seed
@@ -80,48 +80,56 @@ async def test_packs_and_seeds(run: Run) -> None:
 
 
 async def test_lengths(run: Run) -> None:
-    facts = gather_facts(run)
+    facts = collect_statistics(run)
     least, median, most = sorted(estimate_trajectory_tokens(t) for t in (LIKE_ITS_SEED, PARALLEL, GIVES_UP))
-    assert facts.messages == Spread(least=4, median=6, most=7)
-    assert facts.calls == Spread(least=1, median=2, most=3)
+    spread = {name: (of.low, of.median, of.most) for name, of in facts.lengths.items()}
+    assert spread["messages"] == (4, 6, 7)
+    assert spread["calls"] == (1, 2, 3)
     # Two estimates of one thing, of which the check's may round what it joins.
-    assert facts.tokens.model_dump() == pytest.approx({"least": least, "median": median, "most": most}, rel=0.1)
+    assert spread["tokens"] == pytest.approx((least, median, most), rel=0.1)
 
 
 async def test_overlap_with_the_seeds(run: Run) -> None:
-    same = gather_facts(run).overlap
-    assert (same.grams, same.grams_in_seeds, same.some, same.half) == (11, 3, 1, 1)
-    assert (same.sequences, same.same_sequence) == (3, 2)
-    assert (same.identifiers, same.identifiers_in_seeds, same.copiers) == (3, 1, 1)
+    results = collect_statistics(run).results
+    same = results.figures
+    assert (same["grams"], same["grams_in_seeds"], same["some"], same["half"]) == (11, 3, 1, 1)
+    assert (len(results.first_bin), same["same_sequence"]) == (3, 2)
+    assert (same["identifiers"], same["identifiers_in_seeds"], same["copiers"]) == (3, 1, 1)
 
 
 async def test_errors_parallel_calls_and_repairs(run: Run) -> None:
-    facts = gather_facts(run)
-    assert (facts.with_errors, facts.recovered) == (2, 1)
-    assert (facts.parallel, facts.parallel_turns) == (1, 1)
-    assert facts.repairs == {"code_fence": 2, "trailing_comma": 1}
-    assert facts.repaired == 1
+    results = collect_statistics(run).results
+    assert (results.figures["with_errors"], results.figures["recovered"]) == (2, 1)
+    assert results.figures["parallel"] == 1
+    assert results.repairs == {"code_fence": 2, "trailing_comma": 1}
+    assert results.figures["repaired"] == 1
 
 
 async def test_the_figures_are_of_one_moment_and_nothing_is_written(run: Run) -> None:
-    before = gather_facts(run)
+    before = collect_statistics(run)
     run.ledger.set_meta("stopped", {"kind": "budget", "detail": "x"})  # the read transaction has ended
-    after = gather_facts(run)
-    assert before.model_copy(update={"stop": "budget", "stop_detail": "x"}) == after
+    after = collect_statistics(run)
+    before.stop, before.stop_detail = "budget", "x"
+    assert list_summary_rows(before) == list_summary_rows(after)
+    assert list_diversity_rows(before) == list_diversity_rows(after)
 
 
 async def test_a_run_without_seed_facts_has_figures_too(run: Run) -> None:
     run.ledger.set_meta("seeds", None)
-    facts = gather_facts(run)
+    facts = collect_statistics(run)
     assert (facts.accepted, facts.seeds.used) == (3, 0)
     assert {tool.name: tool.accepted for tool in facts.tools} == {"find_order": 4, "cancel": 2, "never": 0}
 
 
-def test_a_spread_is_that_of_the_values() -> None:
-    assert Spread.of(Counter([5])) == Spread(least=5, median=5, most=5)
-    assert Spread.of(Counter([1, 2, 3, 9])) == Spread(least=1, median=2, most=9)
-    assert Spread.of(Counter([7, 7, 7, 1])) == Spread(least=1, median=7, most=7)
-    assert Spread.of(Counter()) == Spread()
+def test_the_median_of_an_even_number_is_the_lower_one() -> None:
+    def spread(*values: int) -> tuple[float, float, float]:
+        found = Histogram.of(Counter(values))
+        return found.low, found.median, found.most
+
+    assert spread(5) == (5, 5, 5)
+    assert spread(1, 2, 3, 9) == (1, 2, 9)
+    assert spread(7, 7, 7, 1) == (1, 7, 7)
+    assert Histogram.of(Counter()) == Histogram()
 
 
 def test_a_reason_of_a_newer_version_has_no_meaning_and_does_no_harm() -> None:
@@ -133,7 +141,7 @@ def test_a_success_beside_a_failure_is_no_recovery() -> None:
     at_once = [("find_order", "ORD-1", False), ("find_order", "ORD-2", True)]
 
     def errors(*turns: list[tuple[str, str, bool]]) -> tuple[bool, bool]:
-        walked = summarize_conversation(story("x", "hello", *turns).to_row())
+        walked = read_conversation(story("x", "hello", *turns).to_row())
         return walked.failed, walked.recovered
 
     assert errors(at_once) == (True, False)
@@ -142,10 +150,10 @@ def test_a_success_beside_a_failure_is_no_recovery() -> None:
     assert errors([("cancel", "ORD-2", True)]) == (False, False)
 
 
-def test_variety_stands_beside_the_seeds_own(run: Run) -> None:
-    facts = gather_facts(run)
-    told = dict(variety.list_variety_lines(facts))
-    assert facts.variety["accepted"]["trajectories"] == facts.accepted
-    assert set(facts.variety) == {"accepted", "seeds"}
+async def test_diversity_stands_beside_the_seeds_own(run: Run) -> None:
+    facts = collect_statistics(run)
+    told = dict(list_diversity_rows(facts))
+    assert facts.diversity is not None
+    assert [of.trajectories for of in facts.diversity] == [facts.accepted, 2]
     assert told["tools used"].endswith(")")
     assert "entropy" in told["sequences of tools"]

@@ -1,7 +1,7 @@
-"""tau-style dialogue: airline, retail and telecom, judged only by what the structure proves.
+"""Suites of tau-bench: airline, retail and telecom.
 
-Whether an assistant explained a refund well is a judge's question. That it changed an order which its own look-up shows
-as delivered, or acted before the user could say a word about it, is not: those are found here.
+Only violations that the structure proves are found: a change to an order that its own look-up shows as delivered, or a
+change before the user could answer. Whether an assistant explained a refund well is a question for a judge.
 """
 
 from __future__ import annotations
@@ -11,39 +11,17 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from simia.errors import Issue
-from simia.quality.suites.base import (
-    Suite,
-    check_single_calls,
-    is_failure,
-    iterate_steps,
-    make_issue,
-    parse_object,
-    skip_hint,
-)
+from simia.quality.suites.base import Suite, check_single_calls, is_failure, iterate_steps, make_issue, parse_object
 from simia.trajectory import Trajectory
 
-RETAIL_WRITES = frozenset(
-    [
-        "cancel_pending_order",
-        "exchange_delivered_order_items",
-        "modify_pending_order_address",
-        "modify_pending_order_items",
-        "modify_pending_order_payment",
-        "modify_user_address",
-        "return_delivered_order_items",
-    ]
+RETAIL_WRITE = re.compile(
+    "cancel_pending_order|exchange_delivered_order_items|modify_pending_order_(?:address|items|payment)|"
+    "modify_user_address|return_delivered_order_items"
 )
-AIRLINE_WRITES = frozenset(
-    [
-        "book_reservation",
-        "cancel_reservation",
-        "send_certificate",
-        "update_reservation_baggages",
-        "update_reservation_flights",
-        "update_reservation_passengers",
-    ]
+AIRLINE_WRITE = re.compile(
+    "book_reservation|cancel_reservation|send_certificate|update_reservation_(?:baggages|flights|passengers)"
 )
-# The policies' own words for three rules; a pack with another policy is not held to them.
+# The policies' wording of three rules; they apply only to packs whose policy contains it.
 ONE_CALL = re.compile(r"\bone (?:tool|function) call at a time\b|\bone tool at a time\b", re.I)
 SILENT = re.compile(r"\bnot respond to the user (?:simultaneously|at the same time)\b", re.I)
 CONSENT = re.compile(
@@ -52,10 +30,10 @@ CONSENT = re.compile(
 REFUSAL = re.compile(r"(?:no|nope|stop|cancel that|don['’]?t(?: do (?:it|that))?|no,? thank(?:s| you))[\s.!]*", re.I)
 
 
-def check_consent(t: Trajectory, writes: frozenset[str]) -> Iterator[Issue]:
+def check_consent(t: Trajectory, write: re.Pattern[str]) -> Iterator[Issue]:
     """Check that a user's answer precedes each change, and that it is not a bare no."""
     for step in iterate_steps(t):
-        if step.call.name not in writes:
+        if not write.fullmatch(step.call.name):
             continue
         said = [i for i in range(step.at) if t.messages[i].role == "user"]
         asked = any(t.messages[i - 1].role == "assistant" for i in said if i)
@@ -74,7 +52,7 @@ def check_retail(t: Trajectory) -> Iterator[Issue]:
         # These two want "pending" and not "pending (item modified)".
         whole = step.call.name in ("cancel_pending_order", "modify_pending_order_items")
         found = parse_object(step.result)
-        if step.call.name in RETAIL_WRITES and "order_id" in found and not is_failure(step.result):
+        if RETAIL_WRITE.fullmatch(step.call.name) and "order_id" in found and not is_failure(step.result):
             known = status.get(order, needed)
             if (known != needed) if whole else not known.startswith(needed):
                 yield make_issue(step.where, f"{step.call.name} succeeds on order {order}, which is {known}")
@@ -110,18 +88,20 @@ def check_telecom(t: Trajectory) -> Iterator[Issue]:
             yield make_issue(step.where, f"{step.call.name} is done by the user on the device, not by the assistant")
 
 
-def make_tau_suite(name: str, world: Callable[[Trajectory], Iterator[Issue]], writes: frozenset[str]) -> Suite:
+def make_tau_suite(
+    domain: str, find: Callable[[Trajectory], Iterator[Issue]], write: re.Pattern[str] | None = None
+) -> Suite:
     def check(t: Trajectory, seed: Trajectory | None) -> Iterator[Issue]:
         policy = t.system or ""
         if ONE_CALL.search(policy):
             yield from check_single_calls(t, text=SILENT.search(policy) is None)
-        if CONSENT.search(policy):
-            yield from check_consent(t, writes)
-        yield from world(t)
+        if write and CONSENT.search(policy):
+            yield from check_consent(t, write)
+        yield from find(t)
 
-    return Suite(name, "apigen", f"suites/{name}.md", check, skip_hint)
+    return Suite(f"tau_{domain}", find_violations=check)
 
 
-RETAIL = make_tau_suite("tau_retail", check_retail, RETAIL_WRITES)
-AIRLINE = make_tau_suite("tau_airline", check_airline, AIRLINE_WRITES)
-TELECOM = make_tau_suite("tau_telecom", check_telecom, frozenset())
+RETAIL = make_tau_suite("retail", check_retail, RETAIL_WRITE)
+AIRLINE = make_tau_suite("airline", check_airline, AIRLINE_WRITE)
+TELECOM = make_tau_suite("telecom", check_telecom)

@@ -2,37 +2,33 @@
 
 from __future__ import annotations
 
-import sqlite3
 import subprocess
 from collections import Counter
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from simia.jobs import Run, read_seeds
-from simia.report import parallel_read, sections
-from simia.report.frequent import LossyCounter
-from simia.report.gather import gather_facts
-from simia.report.histograms import Histogram
-from simia.report.run_figures import RunFacts
-from simia.report.tally import fill_facts, strip_values
+from simia.jobs import Run
+from simia.report import result_counts
+from simia.report.collect_statistics import collect_statistics, strip_values
+from simia.report.report_rows import describe_cost_per_accepted
+from simia.report.result_counts import LossyCounter, count_results, count_results_in_parallel
+from simia.report.run_statistics import Histogram
 
 
-def figures(connection: sqlite3.Connection, run: Run, processes: int) -> dict[str, Any]:
-    facts = RunFacts(run="r")
-    fill_facts(
-        facts, parallel_read.sum_parts(connection, run.folder, 9, 1, 1, processes), dict(read_seeds(connection)), 1, {}
-    )
-    return facts.model_dump()
+def count(run: Run, processes: int) -> dict[str, Any]:
+    counts = count_results_in_parallel(run.ledger.db.ledger, run.folder, processes)
+    found = {each.name: getattr(counts, each.name) for each in fields(counts)}
+    return {name: each.counts if isinstance(each, LossyCounter) else each for name, each in found.items()}
 
 
 async def test_parts_add_up_to_the_whole(run: Run) -> None:
-    connection = run.ledger.db.ledger
-    whole = figures(connection, run, 1)
-    assert whole["planned"] == 9
-    assert whole["overlap"] == gather_facts(run).overlap.model_dump()
-    assert figures(connection, run, 3) == whole
+    whole = count(run, 1)
+    assert whole["figures"] == collect_statistics(run).results.figures
+    assert whole["figures"]["compared"] == 3
+    assert count(run, 3) == whole
 
 
 async def test_a_part_whose_process_died_is_read_here(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -43,38 +39,38 @@ async def test_a_part_whose_process_died_is_read_here(run: Run, monkeypatch: pyt
         return real(["false"], **options)
 
     real = subprocess.Popen
-    connection = run.ledger.db.ledger
-    whole = figures(connection, run, 1)
-    monkeypatch.setattr(parallel_read.subprocess, "Popen", died)
-    assert figures(connection, run, 3) == whole
+    whole = count(run, 1)
+    monkeypatch.setattr(result_counts.subprocess, "Popen", died)
+    assert count(run, 3) == whole
     assert len(started) == 2
 
 
-async def test_what_is_drawn_says_of_how_many_it_is(run: Run) -> None:
-    connection = run.ledger.db.ledger
-    sums = parallel_read.sum_part(connection, 0, 9, 1, 1_000_003)
-    assert sums.figures["compared"] == 0
-    assert sums.lengths["messages"].total() == 3
-    facts = gather_facts(run)
-    assert (facts.compared, facts.accepted) == (3, 3)
+async def test_what_is_drawn_says_of_how_many_it_is(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    facts = collect_statistics(run)
+    assert (facts.results.figures["compared"], facts.accepted) == (3, 3)
+    monkeypatch.setattr(result_counts.zlib, "crc32", lambda _: 1)
+    monkeypatch.setattr(result_counts, "COMPARED", 1)
+    counts = count_results(run.ledger.db.ledger, 0, 9)
+    assert counts.figures["compared"] == 0
+    assert counts.messages.total() == 3
 
 
 async def test_yield_over_time_spending_and_prompts(run: Run) -> None:
-    facts = gather_facts(run)
-    assert [(s.first, s.accepted, s.rejected, s.repeats, s.fresh) for s in facts.timeline][2:5] == [
-        (2, 1, 0, 0, 1),
-        (3, 0, 1, 0, 0),
-        (4, 0, 1, 1, 0),
+    facts = collect_statistics(run)
+    assert [(s.accepted, s.refused, s.repeats, s.fresh) for s in facts.timeline][2:5] == [
+        (1, 0, 0, 1),
+        (0, 1, 0, 0),
+        (0, 1, 1, 0),
     ]
     assert {fate: (spent.replies, spent.cost, spent.priced) for fate, spent in facts.spent.items()} == {
         "accepted": (3, 0.75, 3),
         "rejected": (3, 0.5, 2),
     }
     assert (
-        sections.describe_cost_per_accepted(facts)
+        describe_cost_per_accepted(facts)
         == "200 tokens in, 20 out for each accepted; 50% of the tokens written are in none"
     )
-    (prompt,) = facts.static
+    (prompt,) = facts.prefixes
     assert prompt.static == len("user\ni")
     assert prompt.served == pytest.approx(0.4)
     assert facts.endpoint.faults == {"timeout": 1}
@@ -86,12 +82,12 @@ async def test_yield_over_time_spending_and_prompts(run: Run) -> None:
 def test_a_bounded_counter_keeps_what_is_frequent() -> None:
     counter = LossyCounter(100)
     for i in range(10_000):
-        counter.add([f"once {i}", "often", "half" if i % 2 else "often"])
+        counter.update([f"once {i}", "often", "half" if i % 2 else "often"])
     assert list(counter.top(2)) == ["often", "half"]
-    assert len(counter._counts) <= 100
+    assert len(counter.counts) <= 100
     other = LossyCounter(100)
-    other.add(["half"] * 100_000)
-    counter.merge(other)
+    other.update(["half"] * 100_000)
+    counter.update(other)
     assert next(iter(counter.top(1))) == "half"
 
 
@@ -101,7 +97,7 @@ def test_a_histogram_counts_every_value_and_is_not_stretched_by_one() -> None:
     assert sum(found.counts) == values.total()
     assert found.most == 1_000_000
     assert found.low + found.width * len(found.counts) < 200
-    assert (found.middle, found.high) == (50, 95)
+    assert (found.median, found.p95) == (50, 95)
     assert Histogram.of(Counter()).counts == []
 
 
@@ -120,5 +116,5 @@ async def test_a_part_imports_nothing_from_the_working_directory(
 ) -> None:
     (tmp_path / "orjson.py").write_text("open('MARK', 'w')\n")
     monkeypatch.chdir(tmp_path)
-    figures(run.ledger.db.ledger, run, 2)
+    count(run, 2)
     assert not (tmp_path / "MARK").exists()

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from simia.jobs import Run
-from simia.report.gather import gather_facts
-from simia.report.html import write_html
-from simia.report.sample import format_result, lay_out_json, sample_items, take_in_turn
+from simia.report.collect_statistics import collect_statistics
+from simia.report.html_page import write_html
+from simia.report.html_sample import format_result, lay_out_json, sample_items, take_in_turn
 from tests.report.conftest import HOSTILE, SCRIPT
 
 
@@ -44,7 +44,7 @@ class Reader(HTMLParser):
 @pytest.fixture
 async def page(run: Run, tmp_path: Path) -> str:
     path = tmp_path / "out" / "page.html"
-    write_html(run, gather_facts(run), path)
+    write_html(run, collect_statistics(run), path)
     return path.read_text(encoding="utf-8")
 
 
@@ -114,7 +114,7 @@ async def test_a_users_own_template_is_taken(run: Run, tmp_path: Path, monkeypat
     mine.mkdir(parents=True)
     (mine / "page.css").write_text("body{color:teal}")
     monkeypatch.setenv("SIMIA_PATH", str(tmp_path))
-    write_html(run, gather_facts(run), tmp_path / "p.html")
+    write_html(run, collect_statistics(run), tmp_path / "p.html")
     assert "<style>body{color:teal}</style>" in (tmp_path / "p.html").read_text()
 
 
@@ -122,5 +122,5 @@ async def test_a_run_that_has_nothing_yet_has_a_page(run: Run, tmp_path: Path) -
     for table in ("item", "result", "accepted", "attempt"):
         run.ledger.db.write("ledger", f"DELETE FROM {table}")
     run.ledger.flush()
-    write_html(run, gather_facts(run), tmp_path / "p.html")
+    write_html(run, collect_statistics(run), tmp_path / "p.html")
     assert "0 of 0 accepted" in (tmp_path / "p.html").read_text()

@@ -1,0 +1,142 @@
+"""The report of a rollout: rewards, endings of episodes, errors, the hardest tasks, and the comparison with a shadow back end.
+
+With `backend=shadow` each call is answered by both worlds. Two answers agree if both refuse, or if both succeed with the
+same values. `simia fidelity` measures how similar other answers are.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from simia.evaluation.fidelity import iterate_leaves, json_kind
+from simia.jobs import Run
+from simia.report.console import make_plain_text
+from simia.statistics import RolloutStatistics, summarize_rewards
+from simia.trajectory import write_compact_json
+
+MOST_TASKS = 20
+LONGEST = 200  # characters of an error
+
+
+def print_rollout(run: Run, to: Console) -> None:
+    """Print the report of a rollout, read in one pass over its episodes."""
+    rewards: dict[str, list[float | None]] = defaultdict(list)
+    parts: dict[str, list[float]] = defaultdict(list)
+    ends: Counter[str] = Counter()
+    errors: Counter[str] = Counter()
+    calls = turns = 0
+    for item in run.ledger.items():
+        body = run.ledger.result(item.id)
+        if body is None or not body["trajectory"]:
+            continue
+        row = body["trajectory"]
+        reward, end = row.get("reward") or {}, row.get("end") or {}
+        rewards[str(item.spec["task"])].append(reward.get("value"))
+        ends[f"{end.get('kind', 'terminated')}: {end.get('code', 'no reason')}"] += 1
+        for name, value in (reward.get("parts") or {}).items():
+            parts[name].append(value)
+        for message in row.get("messages", []):
+            turns += message["role"] == "assistant"
+            calls += len(message.get("calls", []))
+            if message.get("error"):
+                errors[message["error"]] += 1
+    scores = summarize_rewards(rewards)
+    means = {name: sum(values) / len(values) for name, values in parts.items()}
+    print_scores(scores, run.id, run.ledger.accepted_count(), to, means)
+    if scores.mean is None:
+        return
+    print_counts(to, "ended", ends, ends.total())
+    print_counts(to, f"of {calls:,} calls and {turns:,} turns, errors", errors, calls or 1)
+    hardest = sorted((average_rewards(values), task, len(values)) for task, values in rewards.items())
+    table = Table("task", "tries", "mean reward", title="hardest first", title_justify="left")
+    for mean, task, tries in hardest[:MOST_TASKS]:
+        table.add_row(make_plain_text(task), str(tries), f"{mean:.2f}")
+    to.print(table)
+    if len(hardest) > MOST_TASKS:
+        to.print(f"and {len(hardest) - MOST_TASKS} more tasks", highlight=False)
+
+
+def print_scores(
+    scores: RolloutStatistics, run_id: str, accepted: int, to: Console, parts: Mapping[str, float] | None = None
+) -> None:
+    """Print the number of episodes and their rewards. `parts`: means of the reward parts."""
+    to.print(
+        f"{run_id}: {scores.episodes} episodes of {scores.tasks} tasks, {scores.scored} scored, {scores.aborted} not; "
+        f"{accepted} accepted",
+        markup=False,
+        highlight=False,
+    )
+    if scores.mean is None:
+        return
+    table = Table("figure", "value", "95 % interval")
+    for name, each in [("mean reward", scores.mean), *scores.passes.items()]:
+        table.add_row(name, f"{each.value:.3f}", f"{each.low:.3f} to {each.high:.3f}")
+    for name, value in (parts or {}).items():
+        table.add_row(f"part {name}", f"{value:.3f}", "")
+    to.print(table)
+
+
+def print_counts(to: Console, what: str, counts: Counter[str], whole: int) -> None:
+    if counts:
+        listed = ", ".join(f"{name} {count:,} ({count / whole:.0%})" for name, count in counts.most_common())
+        to.print(f"{what}: {listed}", markup=False, highlight=False, soft_wrap=True)
+
+
+def average_rewards(values: list[float | None]) -> float:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else 0.0
+
+
+def list_compared_calls(run: Run, item: str) -> list[dict[str, Any]]:
+    """Return the compared calls of an episode, each with `episode` set."""
+    body = run.ledger.result(item)
+    rows = (body["trajectory"].get("evidence") or {}).get("differences", []) if body and body["trajectory"] else []
+    return [{**row, "episode": item} for row in rows]
+
+
+def summarize_shadow(run: Run) -> str | None:
+    """Summarize how many calls were compared, agree and were lost; None without a shadow back end."""
+    if run.saved_config().get("backend") != "shadow":
+        return None
+    rows = [row for item in run.ledger.items() for row in list_compared_calls(run, item.id)]
+    fates = Counter(map(compare_answers, rows))
+    lost = Counter(str(row["lost"]) for row in rows if "lost" in row)
+    why = f" (mostly {lost.most_common(1)[0][0][:LONGEST]})" if lost else ""
+    same, different = fates["agrees"], fates["differs"]
+    return f"shadow: {len(rows)} calls, {same} agree, {different} differ, {lost.total()} lost{why}"
+
+
+def compare_answers(row: Mapping[str, Any]) -> str:
+    """Return `agrees`, `differs` or, without an answer of the simulated world, `lost`."""
+    if "lost" in row:
+        return "lost"
+    real, simulated = row["real"], row["simulated"]
+    one, two = real["content"], simulated["content"]
+    if real["failed"] or simulated["failed"]:
+        same = real["failed"] == simulated["failed"]
+    else:
+        same = json_kind(one) == json_kind(two) and Counter(iterate_leaves(one)) == Counter(iterate_leaves(two))
+    return "agrees" if same else "differs"
+
+
+def print_differences(rows: Sequence[Mapping[str, Any]], to: Console) -> None:
+    """Print each call of an episode, with both answers where they differ."""
+    if rows:
+        to.print("simulated world compared with the real one:", highlight=False)
+    for row in rows:
+        fate = compare_answers(row)
+        lines = [f"{row['step']}. {row['name']} {write_compact_json(row['arguments'])}: {fate}"]
+        if fate == "lost":
+            lines.append(f"     {row['lost']}")
+        for world in ("real", "simulated") if fate == "differs" else ():
+            refusal = "refuses: " if row[world]["failed"] else ""
+            lines.append(f"     {world:<9} {refusal}{write_compact_json(row[world]['content'])}")
+        if row.get("issue"):
+            lines.append(f"     issue     {row['issue']}")
+        for line in lines:
+            to.print(make_plain_text(f"  {line}"), soft_wrap=True)
