@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import difflib
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -10,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from simia.config import CommandLineValue, parse_scalar
+from simia.config import CommandLineValue, assign_setting, parse_scalar
 from simia.envs.config import EnvironmentConfig
 from simia.envs.opening import make_backend
 from simia.envs.role_models import judges_by_model, simulates_tools, user_kind
@@ -63,6 +64,40 @@ def explain_misfit(value: Any, known: Any) -> str | None:
         number = parse_scalar(value) if isinstance(value, str) else value
         return None if isinstance(number, int | float) and not isinstance(number, bool) else "a number"
     return None
+
+
+def assign_settings(data: dict[str, Any], changes: Mapping[str, Any], *, added: bool = False) -> None:
+    """Set values by dotted name: those whose name begins with `+` if `added`, else the others."""
+    for name, value in changes.items():
+        if name.startswith("+") == added:
+            assign_setting(data, name.removeprefix("+").split("."), value)
+
+
+def check_settings(
+    values: Mapping[str, Any], known: Mapping[str, Any], trainer: str, *, free: Sequence[str] = (), at: str = ""
+) -> dict[str, Any]:
+    """Compare settings with the trainer's own, where names that it does not have would be ignored. Returns them.
+
+    `known`: the trainer's settings; an empty section has any names. `free`: names of sections that are not compared. A setting
+    `+name` is one that only the trainer's code knows; it loses its sign. Raises `UserError`.
+    """
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        if str(name).startswith("+"):
+            found[str(name)[1:]] = value
+            continue
+        if known and name not in known and name not in free:
+            near = difflib.get_close_matches(str(name), list(known), n=1)
+            hint = f"did you mean {at}{near[0]}?" if near else f"there are: {', '.join(sorted(known)[:20])}"
+            raise UserError(
+                f"{trainer} has no setting {at}{name}: {hint}; write +{name} for one that only its code knows"
+            )
+        own: Any = known.get(name)
+        if (wanted := explain_misfit(value, own)) is not None:
+            raise UserError(f"{at}{name} is {value!r}: {trainer} takes {wanted}")
+        nested = isinstance(value, Mapping) and isinstance(own, Mapping) and name not in free
+        found[name] = check_settings(value, own, trainer, free=free, at=f"{at}{name}.") if nested else value
+    return found
 
 
 def check_writable(folder: Path, setting: str) -> None:

@@ -68,6 +68,11 @@ class ChatText:
         self._thinks: bool | None = None
         self._checked: set[tuple[str, ...]] = set()
 
+    def begin(self, episode: Episode) -> TokenRow:
+        """The row of a new episode, with its opening as the prompt. Raises `UserError` as `opening` does."""
+        view = episode.view
+        return TokenRow(episode, self.opening(view.system, view.messages, view.tools))
+
     def opening(self, system: str | None, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> list[int]:
         """System text, tools and the user's first words, up to where the policy begins. Raises `UserError` for a template that does
         not tell the policy of its tools as we read its calls."""

@@ -27,9 +27,8 @@ from typing import Any
 from simia import event_loop
 from simia.envs.environment import Environment, Episode
 from simia.errors import Code, UserError
-from simia.trainers.aborted import log_aborted
 from simia.trainers.launch import select_split
-from simia.trainers.ranks import run_on_all_ranks
+from simia.trainers.ranks import log_aborted, run_on_all_ranks
 from simia.trainers.tokens import ChatText, TokenRow, cut_after_end
 from simia.trajectory import Trajectory
 

@@ -26,8 +26,7 @@ from simia import event_loop
 from simia.envs.environment import Environment, Episode
 from simia.errors import Code, UserError
 from simia.tool import ToolSpec
-from simia.trainers.aborted import log_aborted
-from simia.trainers.ranks import run_on_all_ranks
+from simia.trainers.ranks import log_aborted, run_on_all_ranks
 from simia.trainers.trl import name_step, task_rows
 from simia.trajectory import Message, ToolCall, Trajectory
 

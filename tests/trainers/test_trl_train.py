@@ -17,7 +17,7 @@ from simia.config import load_config
 from simia.envs.environment import Episode
 from simia.envs.opening import open_environment
 from simia.errors import Aborted, Code, UserError
-from simia.trainers.aborted import log_aborted
+from simia.trainers.ranks import log_aborted
 from simia.trainers.trl_resume import check_task_count, find_final_step, find_last_checkpoint
 from simia.trainers.trl_train import (
     TrlConfig,
