@@ -32,8 +32,8 @@ from simia.trainers.ragen.start import (
     resolve_references,
 )
 from simia.trainers.trl_train import TrlConfig
-from simia.trainers.verl.data import make_stage_rows
 from simia.trainers.verl.settings import VerlSettings
+from simia.trainers.verl.start import make_stage_rows
 from tests.importers.officebench import small
 from tests.quality.selection.test_contamination import TAU2
 from tests.trainers.ragen_standin import write_checkout

@@ -35,10 +35,16 @@ from simia.errors import UserError
 from simia.statistics import SUCCESS
 from simia.terminal import clean
 from simia.trainers.tokens import ChatText, find_end_ids
-from simia.trainers.verl.environments import get_environment, take_place
-from simia.trainers.verl.groups import EpisodeGroup, OpenGroups, append_note, name_group
 from simia.trainers.verl.play import PlayedEpisode, PolicyLostError, PolicyPlayer, PolicyReply
 from simia.trainers.verl.settings import VerlSettings
+from simia.trainers.verl.worker_state import (
+    EpisodeGroup,
+    OpenGroups,
+    append_note,
+    get_environment,
+    name_group,
+    take_place,
+)
 
 log = logging.getLogger(__name__)
 groups = OpenGroups()  # of this process
@@ -57,7 +63,9 @@ class SimiaAgentLoop(AgentLoopBase):  # type: ignore[misc,unused-ignore]
     def __init__(self, *args: Any, settings: Any = None, tools: Any = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.settings = (
-            read_settings(settings) if isinstance(settings, str) else parse_settings(to_mapping(settings), "settings")
+            read_settings(settings)
+            if isinstance(settings, str)
+            else parse_config(VerlSettings, to_mapping(settings), where="settings")
         )
         self.notes = Path(settings).parent / "groups" if isinstance(settings, str) else None
         self.template = json.dumps(to_mapping(self.apply_chat_template_kwargs), sort_keys=True)
@@ -74,7 +82,10 @@ class SimiaAgentLoop(AgentLoopBase):  # type: ignore[misc,unused-ignore]
             raise UserError(
                 "verl's older trainer wants a row of every episode, also of a lost one: set trainer.use_v1=true"
             )
-        task, extra, key = read_task(row), to_mapping(row.get("extra_info")), str(row.get("uid", uuid4().hex))
+        extra, key = to_mapping(row.get("extra_info")), str(row.get("uid", uuid4().hex))
+        if extra.get("task") is None:
+            raise UserError("a row of the data set has no extra_info.task: write it by simia.trainers.verl.write_tasks")
+        task = str(extra["task"])
         step = None if row.get("global_steps") is None else int(row["global_steps"])
         name = name_group(step, extra, key)
         group = groups.join(key, trains=not extra.get("validates"))
@@ -195,13 +206,6 @@ class Policy:
         return PolicyReply(list(output.token_ids), list(output.log_probs) if output.log_probs is not None else None)
 
 
-def read_task(row: dict[str, Any]) -> str:
-    task = to_mapping(row.get("extra_info")).get("task")
-    if task is None:
-        raise UserError("a row of the data set has no extra_info.task: write it by simia.trainers.verl.write_tasks")
-    return str(task)
-
-
 def explain_lost(played: PlayedEpisode) -> str:
     """Why an episode trains nothing, in a line."""
     episode = played.row.episode
@@ -257,9 +261,5 @@ def to_mapping(value: Any) -> dict[str, Any]:
 
 @cache
 def read_settings(path: str) -> VerlSettings:
-    """Read once in a process: every sample makes an agent loop."""
-    return parse_settings(read_config_file(path), path)
-
-
-def parse_settings(settings: dict[str, Any], where: str) -> VerlSettings:
-    return parse_config(VerlSettings, settings, where=where)
+    """Read once in a process, since every sample makes an agent loop."""
+    return parse_config(VerlSettings, read_config_file(path), where=path)

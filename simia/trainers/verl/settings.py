@@ -1,12 +1,6 @@
-"""Settings: what simia needs to know beside verl's own configuration.
-
-They stand under `simia:` in a configuration of verl: the environment (`stage`), how its episodes are played (`play`), and which
-tasks are trained on (`data`).
-"""
+"""The section `simia` of a configuration of verl: the environment, how episodes are played, and the tasks to train on."""
 
 from __future__ import annotations
-
-from typing import Any
 
 from pydantic import Field
 
@@ -67,8 +61,3 @@ class VerlSettings(Config):
     store: str | None = Field(
         None, json_schema_extra=OPERATIONAL, description="Folder of paid replies; unset: beside the checkpoints."
     )
-
-
-def dump_settings(settings: Config) -> dict[str, Any]:
-    """As YAML and OmegaConf hold it: what was set, and nothing of the defaults."""
-    return settings.model_dump(mode="json", exclude_unset=True)
