@@ -23,7 +23,7 @@ from simia.trainers.versions import compare_versions, find_own_interpreter, list
 
 TRAINERS = {
     "llamafactory": "simia.trainers.llamafactory",
-    "trl": "simia.trainers.trl_train",
+    "trl": "simia.trainers.trl.train",
     "verl": "simia.trainers.verl.start",
     "ragen": "simia.trainers.ragen.start",
 }

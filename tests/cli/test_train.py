@@ -295,7 +295,7 @@ def test_trl_from_one_yaml(install: Install, cache: Path, tmp_path: Path, monkey
         f"GRPO of M on 54 tasks of customer_service, split train (executable), through TRL's rollout_func ({sys.executable})"
     ]
     words = shlex.split(line)
-    assert words[words.index("-m") + 1] == "simia.trainers.trl_train"
+    assert words[words.index("-m") + 1] == "simia.trainers.trl.train"
     assert words[-6:] == ["--set", "grpo.max_steps=3", "--set", "stage.user=null", "--set", 'model="M"']
     with pytest.raises(UserError, match=r"unknown key 'stage.packs': did you mean 'pack'\?"):
         dry("trl", "trl/grpo", "--set", "stage.packs=x")

@@ -16,7 +16,7 @@ from simia.envs.opening import open_environment
 from simia.errors import UserError
 from simia.pack import Pack
 from simia.tool import ToolSpec
-from simia.trainers.trl_tools import environment_factory, make_method, tool_rows, tools_reward
+from simia.trainers.trl.tool_methods import environment_factory, make_method, tool_rows, tools_reward
 from tests.trainers.conftest import Trainer
 
 PROBE = Path(__file__).with_name("tools_probe.py")

@@ -27,7 +27,7 @@ from simia.envs.environment import Environment, Episode
 from simia.errors import Code, UserError
 from simia.tool import ToolSpec
 from simia.trainers.ranks import log_aborted, run_on_all_ranks
-from simia.trainers.trl import name_step, task_rows
+from simia.trainers.trl.rollout import name_step, task_rows
 from simia.trajectory import Message, ToolCall, Trajectory
 
 PLAIN: dict[str, Any] = {"string": str, "integer": int, "number": float, "boolean": bool, "null": type(None)}
@@ -80,31 +80,27 @@ def environment_factory(
     batches = Counter[str]()
     batch = ""
 
-    def opens() -> str:
+    def name_batch() -> str:
         step = "" if trainer is None else name_step(trainer())
         batches[step] += 1
         if not step:
             return f"{name}{batches[step]}"
-        return f"{name}{step}" if batches[step] == 1 else f"{name}{step}.{batches[step]}"  # evaluation has many a step
+        return f"{name}{step}" if batches[step] == 1 else f"{name}{step}.{batches[step]}"  # an evaluation has several
 
-    class Opened(TrlTools):
-        def _group(self, task: str) -> str:
+    class PackTools(TrlTools):
+        def _name_episode(self, task: str) -> tuple[str, str]:
             nonlocal batch
-            if self is made[0]:  # TRL gives out its instances in their order: the first one opens each batch
-                batch = opens()
-            return f"{batch}/{task}"
-
-        def _player(self) -> str:
+            if self is made[0]:  # TRL resets its instances in their order: the first one begins each batch
+                batch = name_batch()
             rank = trainer().accelerator.process_index if trainer is not None else os.environ.get("RANK", "0")
-            return f"{rank}.{self._number}"  # ranks may share one store of replies
+            return f"{batch}/{task}", f"{rank}.{made.index(self) + 1}"  # ranks may share one store of replies
 
-    Opened.__name__ = Opened.__qualname__ = re.sub(r"\W", "_", environment.pack.name)
+    PackTools.__name__ = PackTools.__qualname__ = re.sub(r"\W", "_", environment.pack.name)
     for tool in environment.pack.tools:
-        setattr(Opened, tool.name, make_method(tool))
+        setattr(PackTools, tool.name, make_method(tool))
 
     def factory() -> TrlTools:
-        made.append(Opened(environment, seed, on_trajectory))
-        made[-1]._number = len(made)
+        made.append(PackTools(environment, seed, on_trajectory))
         return made[-1]
 
     return factory
@@ -119,23 +115,20 @@ class TrlTools:
         self._environment, self._seed, self._on_trajectory = environment, seed, on_trajectory
         self._episode: Episode | None = None
         self._calls = 0
-        self._number = 0  # among its factory's
 
     def reset(self, task_id: str, **_: Any) -> str:
-        """A new episode of that task; returns the user's first words, which TRL adds to the prompt's last message."""
+        """Begin an episode of that task. Returns the user's first message, which TRL adds to the prompt's last message."""
         before, self._calls = self._episode, 0
         if before is not None:
             event_loop.run(before.close())
-        group = self._group(task_id)
-        player = f"{group}/{self._player()}" if group else None
-        self._episode = event_loop.run(self._environment.reset(task_id, seed=self._seed, group=group, name=player))
+        group, player = self._name_episode(task_id)
+        opened = self._environment.reset(task_id, seed=self._seed, group=group, name=f"{group}/{player}")
+        self._episode = event_loop.run(opened)
         return "\n\n".join(message.text for message in self._episode.view.messages if message.role == "user")
 
-    def _group(self, task: str) -> str | None:
-        return None
-
-    def _player(self) -> str:
-        return str(self._number)
+    def _name_episode(self, task: str) -> tuple[str, str]:
+        """Return the names of the episode's group, and of the episode in it."""
+        raise NotImplementedError
 
     def _call(self, name: str, arguments: dict[str, Any]) -> str:
         episode = self._running()
