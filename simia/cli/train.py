@@ -103,7 +103,7 @@ def run_preparation(words: list[str]) -> None:
 
 def find_other_interpreter(trainer: str) -> Path | None:
     """Return the interpreter of the trainer's environment if this one does not fit; None if it does, or if there is none."""
-    return None if compare_versions(trainer, list_installed()).fits else find_own_interpreter(trainer)
+    return find_own_interpreter(trainer) if compare_versions(trainer, list_installed()) else None
 
 
 def parse_settings(settings: list[str], value_of: Callable[[str], Any] = parse_scalar) -> dict[str, Any]:

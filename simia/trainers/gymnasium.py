@@ -65,8 +65,10 @@ class ToolEnv(gymnasium.Env):  # type: ignore[misc,unused-ignore]
         keep: Keep | None = None,
         store: str | Path | None = None,
     ) -> None:
-        """`stage`: its settings, or an open environment. `store`: a folder of paid replies, as `open_environment` takes it. A text beyond `max_characters` loses its middle. Raises `UserError` for
-        settings that cannot be opened."""
+        """Open the stage: its settings, or an open environment. Raises `UserError`.
+
+        `store`: a folder of paid replies, as `open_environment` takes it. A text beyond `max_characters` loses its middle.
+        """
         if render_mode not in (None, "ansi"):
             raise UserError(f"render_mode is {render_mode!r}: a pack is rendered as text, ansi")
         self._lease = share_environment(stage, store=Path(store) if store else None)
@@ -99,7 +101,9 @@ class ToolEnv(gymnasium.Env):  # type: ignore[misc,unused-ignore]
         episode = self._session.episode
         if self.render_mode is None or episode is None:
             return None
-        return "\n\n".join(f"{m.role}: {messages_to_text([m]) or format_calls(m)}" for m in episode.view.messages)
+        calls = [", ".join(f"{call.name}({call.arguments})" for call in m.calls) for m in episode.view.messages]
+        rows = zip(episode.view.messages, calls, strict=True)
+        return "\n\n".join(f"{m.role}: {messages_to_text([m]) or text}" for m, text in rows)
 
     def close(self) -> None:
         if self._lease.open:
@@ -108,11 +112,8 @@ class ToolEnv(gymnasium.Env):  # type: ignore[misc,unused-ignore]
 
     def _info(self, heard: TextStep) -> dict[str, Any]:
         assert self._session.episode is not None
-        info: dict[str, Any] = {
-            "task": self._session.episode.task.id,
-            "messages": heard.messages,
-            "aborted": heard.ended == "aborted",
-        }
+        info: dict[str, Any] = {"task": self._session.episode.task.id, "messages": heard.messages}
+        info["aborted"] = heard.ended == "aborted"
         if heard.end is not None:
             info |= {"end": heard.ended, "code": str(heard.code or "")}
             if heard.value is not None and heard.reward is not None:
@@ -124,10 +125,6 @@ class ToolEnv(gymnasium.Env):  # type: ignore[misc,unused-ignore]
             return text
         half = max(0, self._most // 2 - 8)
         return f"{text[:half]}\n[…]\n{text[len(text) - half :]}"[: self._most]
-
-
-def format_calls(message: Any) -> str:
-    return ", ".join(f"{call.name}({call.arguments})" for call in message.calls)
 
 
 def register(name: str = "simia/Pack-v0", stage: Stage | None = None) -> None:

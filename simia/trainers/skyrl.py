@@ -57,9 +57,8 @@ class PackEnv(BaseTextEnv):  # type: ignore[misc,unused-ignore]
     def init(self, prompt: Any = None) -> tuple[list[dict[str, str]], dict[str, Any]]:
         """The prompt is the episode's opening, with the tools in its system turn, whatever the row said."""
         self._leave()
-        group = self._group
-        if group is None:
-            group = self._playing = _groups.join(self._task)
+        self._playing = _groups.join(self._task) if self._group is None else None
+        group = self._playing or self._group
         self._heard = event_loop.run(self._session.reset(self._task, seed=self._seed, group=group))
         return self._heard.messages, {"task": self._task}
 
@@ -79,8 +78,8 @@ class PackEnv(BaseTextEnv):  # type: ignore[misc,unused-ignore]
         heard = self._heard
         if heard is None or heard.ended is None:
             return {"turns": self.turns}
-        score = {} if heard.value is None else {"score": heard.value}
-        return {"turns": self.turns, "aborted": heard.ended == "aborted", "cut": heard.ended == "truncated", **score}
+        metrics = {"turns": self.turns, "aborted": heard.ended == "aborted", "cut": heard.ended == "truncated"}
+        return metrics if heard.value is None else {**metrics, "score": heard.value}
 
     def close(self) -> None:
         if self._lease.open:
@@ -95,7 +94,7 @@ class PackEnv(BaseTextEnv):  # type: ignore[misc,unused-ignore]
 
 
 class TaskGroups:
-    """Who is under way together, by task."""
+    """Names of the groups under way, by task."""
 
     def __init__(self) -> None:
         self._guard, self._numbers = threading.Lock(), itertools.count()

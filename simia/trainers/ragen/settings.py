@@ -33,18 +33,12 @@ REQUIRED = {
 class SimiaEnvConfig(Config):
     """`env_config` of a tag in RAGEN's `custom_envs`."""
 
-    stage: EnvironmentConfig = Field(default_factory=EnvironmentConfig)
-    """The environment: pack, back end, models, judge."""
-    train: str | None = "train"
-    """The split of the training seeds; None: all tasks of the stage."""
-    val: str | None = "test"
-    """The split of the validation seeds; None: all tasks of the stage."""
-    store: str | None = None
-    """Folder of paid replies, which a restarted run reads."""
-    at_once: int | None = Field(None, ge=1)
-    """Most episodes of the tag under way; None: all of a step."""
-    world_seconds: float = Field(1800.0, gt=0)
-    """Limit of one answer of the environment, its judge's verdict included; an episode beyond it is aborted."""
+    stage: EnvironmentConfig = Field(default_factory=EnvironmentConfig, description="Pack, back end, models, judge.")
+    train: str | None = Field("train", description="The split of the training seeds; null: all tasks of the stage.")
+    val: str | None = Field("test", description="The split of the validation seeds; null: all tasks of the stage.")
+    store: str | None = Field(None, description="Folder of paid replies, which a restarted run reads.")
+    at_once: int | None = Field(None, ge=1, description="Most episodes of the tag under way; unset: all of a step.")
+    world_seconds: float = Field(1800.0, gt=0, description="One answer of the environment or judge; later: aborted.")
 
 
 def parse_env_config(where: str = "env_config", /, **fields: Any) -> SimiaEnvConfig:
