@@ -89,9 +89,7 @@ def check_settings(
         if known and name not in known and name not in free:
             near = difflib.get_close_matches(str(name), list(known), n=1)
             hint = f"did you mean {at}{near[0]}?" if near else f"there are: {', '.join(sorted(known)[:20])}"
-            raise UserError(
-                f"{trainer} has no setting {at}{name}: {hint}; write +{name} for one that only its code knows"
-            )
+            raise UserError(f"{trainer} has no setting {at}{name}: {hint}; write +{name} if only its code knows it")
         own: Any = known.get(name)
         if (wanted := explain_misfit(value, own)) is not None:
             raise UserError(f"{at}{name} is {value!r}: {trainer} takes {wanted}")

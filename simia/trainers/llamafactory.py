@@ -242,27 +242,27 @@ def check_template(folder: Path, whole: dict[str, Any]) -> None:
 
 def check_data(folder: Path, whole: dict[str, Any]) -> None:
     """Check that the named data sets are in dataset_info.json, and that their files exist and are not empty."""
-    if str(whole.get("dataset_dir")) == "ONLINE" or str(whole.get("dataset_dir")).startswith("REMOTE:"):
+    place = str(whole.get("dataset_dir", "data"))
+    if place == "ONLINE" or place.startswith("REMOTE:"):
         return  # all on the Hub
-    place = folder / str(whole.get("dataset_dir", "data"))
+    listed = folder / place / "dataset_info.json"
     try:
-        info = json.loads((place / "dataset_info.json").read_text(encoding="utf-8"))
+        info = json.loads(listed.read_text(encoding="utf-8"))
     except OSError:
-        raise UserError(f"{place} has no dataset_info.json: export again, or set dataset_dir") from None
+        raise UserError(f"{listed.parent} has no dataset_info.json: export again, or set dataset_dir") from None
     except ValueError as error:
-        raise UserError(f"{place / 'dataset_info.json'} is not JSON: {error}") from None
+        raise UserError(f"{listed} is not JSON: {error}") from None
     if not isinstance(info, dict) or not all(isinstance(one, dict) for one in info.values()):
-        raise UserError(f"{place / 'dataset_info.json'} is not a mapping of data sets: export again")
+        raise UserError(f"{listed} is not a mapping of data sets: export again")
     for argument in ("dataset", "eval_dataset"):
         given = whole.get(argument)
         if given is None and argument == "eval_dataset":
             continue
-        for name in [str(one).strip() for one in (given if isinstance(given, list) else str(given or "").split(","))]:
+        for name in given if isinstance(given, list) else str(given or "").split(","):
+            name = str(name).strip()
             if name not in info:
-                raise UserError(
-                    f"{argument} {name!r} is not in {place / 'dataset_info.json'}; there are: {', '.join(info)}"
-                )
-            if "file_name" in info[name] and is_empty(file := place / str(info[name]["file_name"])):
+                raise UserError(f"{argument} {name!r} is not in {listed}; there are: {', '.join(info)}")
+            if "file_name" in info[name] and is_empty(file := listed.parent / str(info[name]["file_name"])):
                 what = "empty" if file.exists() else "not there"
                 raise UserError(f"{file} is {what}: nothing to train on; export again")
 

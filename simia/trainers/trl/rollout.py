@@ -73,9 +73,7 @@ def rollout_func(
 
     def roll(prompts: list[str], trainer: Any) -> dict[str, list[Any]]:
         if sample is None and trainer.use_vllm:
-            raise UserError(
-                "rollout_func samples with the trainer's own model: set use_vllm=False, or give it `sample`"
-            )
+            raise UserError("rollout_func samples with the trainer's own model: set use_vllm=False or pass `sample`")
         rollout = Rollout(environment, trainer, sample or sample_with_model, seed, max_turn_tokens)
 
         def play() -> list[TokenRow]:

@@ -37,17 +37,9 @@ from simia.terminal import clean
 from simia.trainers.tokens import ChatText, find_end_ids
 from simia.trainers.verl.play import PlayedEpisode, PolicyLostError, PolicyPlayer, PolicyReply
 from simia.trainers.verl.settings import VerlSettings
-from simia.trainers.verl.worker_state import (
-    EpisodeGroup,
-    OpenGroups,
-    append_note,
-    get_environment,
-    name_group,
-    take_place,
-)
+from simia.trainers.verl.worker_state import EpisodeGroup, append_note, get_environment, groups, name_group, take_place
 
 log = logging.getLogger(__name__)
-groups = OpenGroups()  # of this process
 contexts: dict[str, int | None] = {}  # of models, by their path
 
 
@@ -78,9 +70,7 @@ class SimiaAgentLoop(AgentLoopBase):  # type: ignore[misc,unused-ignore]
         Raises `GroupLostError` once for a lost group, and `UserError`, which ends the training.
         """
         if "session_id" not in row:
-            raise UserError(
-                "verl's older trainer wants a row of every episode, also of a lost one: set trainer.use_v1=true"
-            )
+            raise UserError("verl's older trainer cannot leave out aborted episodes: set trainer.use_v1=true")
         extra, key = to_mapping(row.get("extra_info")), str(row.get("uid", uuid4().hex))
         if extra.get("task") is None:
             raise UserError("a row of the data set has no extra_info.task: write it by simia.trainers.verl.write_tasks")

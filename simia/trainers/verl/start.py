@@ -58,9 +58,7 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None)
         raise UserError(f"{config}: simia is {section!r}: it is a section with stage, play and data")
     ours = parse_config(VerlSettings, section, where=f"{config}: simia")
     if look_up(data, "trainer.use_v1", True) is not True:
-        raise UserError(
-            "trainer.use_v1 is false, and verl's older trainer cannot leave out aborted episodes: remove it"
-        )
+        raise UserError("trainer.use_v1 is false: verl's older trainer cannot leave out aborted episodes; remove it")
     python = interpreter("verl", python)
     data = check_settings(data, read_verl_config(python), "verl", free=HYDRAS)
     assign_settings(data, changes, added=True)
@@ -130,9 +128,7 @@ def find_output_folder(data: dict[str, Any], config: Path) -> Path:
     experiment = look_up(data, "trainer.experiment_name", config.stem)
     folder = look_up(data, "trainer.default_local_dir", None) or f"checkpoints/{project}/{experiment}"
     if "${" in str(folder):
-        raise UserError(
-            f"trainer.default_local_dir is {folder!r}: write the folder out, since simia writes into it too"
-        )
+        raise UserError(f"trainer.default_local_dir is {folder!r}: write the folder out, simia writes into it too")
     checkpoints = Path(folder).absolute()
     names = {"project_name": project, "experiment_name": experiment, "default_local_dir": str(checkpoints)}
     for name, value in names.items():

@@ -125,6 +125,9 @@ class OpenGroups:
         return True
 
 
+groups = OpenGroups()
+
+
 def append_note(folder: Path, name: str, step: Any, task: str, group: EpisodeGroup) -> None:
     """Append a line about an ended group to this process's file."""
     line = {"group": name, "step": step, "task": task, "trains": group.trains}
