@@ -6,7 +6,7 @@
     text, reward, terminated, truncated, info = env.step('<tool_call>\\n{"name": …}\\n</tool_call>')
 
 The reward comes with the end and is 0.0 before. Gymnasium wants a number also from an episode that was lost to infrastructure:
-it is 0.0, `truncated`, and `info["aborted"]` is True; mask it by that, for it is no verdict. A verdict is `info["score"]`, which an
+it is 0.0, `truncated`, and `info["aborted"]` is True; mask it by that, since it is no verdict. A verdict is `info["score"]`, which an
 aborted episode lacks. Several at once: `SyncVectorEnv`; `AsyncVectorEnv` with `shared_memory=False`, for that one holds only listed
 characters. Cut episodes by the stage's `episode.turns`, which scores them; a `TimeLimit` would end them unjudged.
 
@@ -32,7 +32,7 @@ SAMPLED = 64
 
 
 class AnyText(spaces.Text):  # type: ignore[misc,unused-ignore]
-    """Strings of any characters up to a length: `Text` itself knows only a list of them. What is sampled is short and printable."""
+    """Strings of any characters up to a length, where `Text` has a list of characters. Samples are short and printable."""
 
     def __init__(self, max_length: int, seed: Any = None) -> None:
         super().__init__(max_length, min_length=0, charset=string.printable, seed=seed)
@@ -49,9 +49,8 @@ class AnyText(spaces.Text):  # type: ignore[misc,unused-ignore]
 class ToolEnv(gymnasium.Env):  # type: ignore[misc,unused-ignore]
     """One episode at a time of a stage that all environments with the same settings share.
 
-    `reset(seed=…)` takes the task `seed mod number of tasks` and a world of that seed, and equal seeds are a group: they share what is
-    drawn by simulation, in one process or with one store. Without a seed task and world are drawn from `np_random`, and nothing is
-    shared. Options: `task`, and `group` for a group of another name, as one of each step of a trainer.
+    `reset(seed=…)` takes the task `seed mod number of tasks` and a world of that seed, and equal seeds are a group: they share
+    simulated answers, in one process or with one store. Without a seed, task and world are drawn from `np_random`, and nothing is shared. Options: `task`, and `group` for a group of another name, as one of each step of a trainer.
     """
 
     metadata = {"render_modes": ["ansi"], "render_fps": 1}  # noqa: RUF012
@@ -91,13 +90,13 @@ class ToolEnv(gymnasium.Env):  # type: ignore[misc,unused-ignore]
         return self._cut(heard.text), {**self._info(heard), "tools": [tool.flat() for tool in episode.tools]}
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
-        """Raises `UserError` where there is no episode to act in; nothing of the infrastructure."""
+        """Take one turn. Raises `UserError` if no episode is running; failed infrastructure does not raise."""
         heard = event_loop.run(self._session.act(action))
         truncated = heard.ended in ("truncated", "aborted")
         return self._cut(heard.text), heard.value or 0.0, heard.ended == "terminated", truncated, self._info(heard)
 
     def render(self) -> str | None:
-        """The conversation so far, as text."""
+        """Return the conversation so far, as text."""
         episode = self._session.episode
         if self.render_mode is None or episode is None:
             return None
@@ -128,9 +127,8 @@ class ToolEnv(gymnasium.Env):  # type: ignore[misc,unused-ignore]
 
 
 def register(name: str = "simia/Pack-v0", stage: Stage | None = None) -> None:
-    """`gymnasium.make(name)` opens this stage; without one, `gymnasium.make(name, stage=…)` says which. It may be an
-    open environment."""
-    if isinstance(stage, Environment):  # make copies what is registered, and what is open cannot be copied
+    """Register a name whose `gymnasium.make(name)` opens this stage, which may be an open environment; None: `make` gets the stage."""
+    if isinstance(stage, Environment):  # make copies what is registered, and an open environment cannot be copied
 
         def opened(**given: Any) -> ToolEnv:
             return ToolEnv(**{"stage": stage, **given})

@@ -169,7 +169,7 @@ def make_method(tool: ToolSpec) -> Callable[..., str]:
     for name, schema in properties.items():
         if name == "self" or not name.isidentifier() or keyword.iskeyword(name):
             raise UserError(
-                f"tool {tool.name!r}: argument {name!r} is no Python name, or self; train with rollout_func"
+                f"tool {tool.name!r}: argument {name!r} cannot be a Python parameter; train with rollout_func"
             )
         hints[name], told = make_type_hint(schema)
         default = inspect.Parameter.empty if name in required else None
