@@ -125,7 +125,9 @@ def test_what_no_method_can_stand_for_is_refused_with_the_way_out() -> None:
 
 
 def test_an_argument_that_a_method_has_already_is_refused() -> None:
-    with pytest.raises(UserError, match=r"'mail': argument 'self' cannot be a Python parameter; train with rollout_func"):
+    with pytest.raises(
+        UserError, match=r"'mail': argument 'self' cannot be a Python parameter; train with rollout_func"
+    ):
         make_method(ToolSpec(name="mail", parameters={"type": "object", "properties": {"self": {"type": "string"}}}))
 
 
