@@ -21,19 +21,19 @@ from simia.llm.prices import look_up_price
 from simia.pack import Pack
 from simia.rollouts.settings import RolloutConfig
 from simia.search_path import data_root
-from simia.trainers.launch import check_stage
+from simia.trainers.launch import check_settings, check_stage
 from simia.trainers.llamafactory import read_named_runs
-from simia.trainers.ragen.checks import check_ragen_config
+from simia.trainers.ragen.settings import check_ragen_config
 from simia.trainers.ragen.start import (
-    check_setting_names,
+    FREE,
     check_stages,
     merge_sections,
     read_base_config,
     resolve_references,
 )
-from simia.trainers.trl_train import TrlConfig
-from simia.trainers.verl.data import make_stage_rows
+from simia.trainers.trl.train import TrlConfig
 from simia.trainers.verl.settings import VerlSettings
+from simia.trainers.verl.start import make_stage_rows
 from tests.importers.officebench import small
 from tests.quality.selection.test_contamination import TAU2
 from tests.trainers.ragen_standin import write_checkout
@@ -144,7 +144,7 @@ def test_ragen(name: str, folder: Path) -> None:
         simia(*(str(tasks) if word == "FOLDER" else word for word in shlex.split(line)))
     known = read_base_config(write_checkout(folder / "RAGEN"))
     values = read_config_file(name)
-    check_setting_names(values, known)
+    check_settings(values, known, "RAGEN", free=FREE)
     whole = resolve_references(merge_sections(known, values))
     check_ragen_config(whole)
     notes = check_stages(whole)

@@ -65,8 +65,12 @@ def describe_trainer(trainer: str) -> None:
     from simia.trainers.versions import compare_versions, find_own_interpreter, format_build_command, list_installed
     from simia.venvs import RECIPES
 
-    fit, own, recipe = compare_versions(trainer, list_installed()), find_own_interpreter(trainer), RECIPES.get(trainer)
-    say(f"trainer {trainer}: " + ("can run in this environment" if fit.fits else f"not in this environment: {fit}"))
+    problem, own, recipe = (
+        compare_versions(trainer, list_installed()),
+        find_own_interpreter(trainer),
+        RECIPES.get(trainer),
+    )
+    say(f"trainer {trainer}: " + (f"not in this environment: {problem}" if problem else "can run in this environment"))
     if own is not None:
         say(f"  its own environment: {own}")
     else:

@@ -24,7 +24,7 @@ from simia.trainers.versions import compare_versions, find_own_interpreter, list
 # Trainer → the module whose `launch(config, changes, python=…)` describes how to start it.
 TRAINERS = {
     "llamafactory": "simia.trainers.llamafactory",
-    "trl": "simia.trainers.trl_train",
+    "trl": "simia.trainers.trl.train",
     "verl": "simia.trainers.verl.start",
     "ragen": "simia.trainers.ragen.start",
 }
@@ -59,7 +59,7 @@ def train(
         changes["model"] = model
     # Absolute, without following links: the interpreter of a virtual environment is a link.
     interpreter = Path(os.path.abspath(python.expanduser())) if python else None
-    if interpreter is None and not compare_versions(trainer, list_installed()).fits:
+    if interpreter is None and compare_versions(trainer, list_installed()):
         interpreter = find_own_interpreter(trainer)
     # LLaMA-Factory's config is a folder, or the name of a run.
     found = Path(config) if trainer == "llamafactory" else find_trainer_config(trainer, config)

@@ -1,8 +1,7 @@
-"""Statistics of a group, the episodes of one task in one step: what a trainer turns rewards into.
+"""Group-relative advantages, length penalties and statistics of a step; a group is the episodes of one task in one step.
 
-Plain lists of numbers, so that every trainer can use them. A reward of None belongs to an aborted episode: it is no part of its
-group's mean or spread, and its advantage is 0, beside the mask that keeps its tokens out of the loss. Where nothing can be
-compared (one known reward, or all the same) every advantage is 0.
+Plain lists of numbers, for any trainer. A reward of None belongs to an aborted episode: it is no part of its group's mean or spread, and
+its advantage is 0. If nothing can be compared (one known reward, or all equal) every advantage is 0.
 
     mean            r - mean(r)                          Dr. GRPO (Liu et al. 2025)
     mean_std        (r - mean(r)) / (std(r) + eps)       GRPO (Shao et al. 2024); std with n - 1, as verl and TRL compute it
@@ -13,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterable, Sequence
-from typing import Literal
+from typing import Literal, get_args
 
 from simia.statistics import SUCCESS, estimate_pass_at_k, estimate_pass_hat_k, list_pass_ks
 
@@ -22,7 +21,7 @@ EPS = 1e-6
 
 
 def advantages(rewards: Sequence[float | None], norm: Norm = "mean_std", *, eps: float = EPS) -> list[float]:
-    """The advantages of one group, in its order. Raises `ValueError` for a reward that is no finite number."""
+    """Compute the advantages of one group, in its order. Raises `ValueError` for a reward that is no finite number."""
     baseline = [[] if reward is None else [reward] for reward in rewards]
     return [each[0] if each else 0.0 for each in normalize_rewards(baseline, norm, eps)]
 
@@ -30,7 +29,7 @@ def advantages(rewards: Sequence[float | None], norm: Norm = "mean_std", *, eps:
 def batch_advantages(
     rewards: Sequence[float | None], groups: Sequence[Hashable], norm: Norm = "mean_std", *, eps: float = EPS
 ) -> list[float]:
-    """The advantages of a batch in its order; episodes with the same key in `groups` are one group, wherever they stand."""
+    """Compute the advantages of a batch, in its order; episodes with the same key in `groups` are one group."""
     if len(rewards) != len(groups):
         raise ValueError(f"{len(rewards)} rewards and {len(groups)} groups")
     found = [0.0] * len(rewards)
@@ -43,7 +42,7 @@ def batch_advantages(
 def step_advantages(
     rewards: Sequence[Sequence[float] | None], norm: Norm = "mean_std", *, gamma: float = 1.0, eps: float = EPS
 ) -> list[list[float]]:
-    """An advantage for each turn of each episode of one group, from a reward for each turn (an outcome counts for the last one).
+    """Compute an advantage per turn of each episode of one group, from a reward per turn (an outcome is the last turn's).
 
     Turns' rewards become returns (`returns`), and these are normalised over all turns of the group; with `leave_one_out` against
     those of the other episodes. None, of an aborted episode, gives an empty list.
@@ -52,7 +51,7 @@ def step_advantages(
 
 
 def compute_returns(rewards: Sequence[float], gamma: float = 1.0) -> list[float]:
-    """What each turn and those after it earn: G[t] = r[t] + gamma * G[t + 1]."""
+    """Sum the rewards of each turn and those after it: G[t] = r[t] + gamma * G[t + 1]."""
     found, after = list[float](), 0.0
     for reward in reversed(rewards):
         after = reward + gamma * after
@@ -61,7 +60,7 @@ def compute_returns(rewards: Sequence[float], gamma: float = 1.0) -> list[float]
 
 
 def normalize_rewards(values: Sequence[Sequence[float]], norm: Norm, eps: float) -> list[list[float]]:
-    """Each episode's values against its group's; an episode without values is left out and stays empty."""
+    """Normalise each episode's values over the group; an episode without values is left out and stays empty."""
     flat = [value for each in values for value in each]
     if not all(math.isfinite(value) for value in flat):
         raise ValueError("a reward is not a finite number; that of an aborted episode is None")
@@ -75,13 +74,13 @@ def normalize_rewards(values: Sequence[Sequence[float]], norm: Norm, eps: float)
     if norm == "mean":
         return [[v - mean for v in each] for each in values]
     if norm != "mean_std":
-        raise ValueError(f"no normalisation named {norm!r}; there are: mean, mean_std, leave_one_out")
+        raise ValueError(f"no normalisation named {norm!r}; there are: {', '.join(get_args(Norm))}")
     spread = math.sqrt(math.fsum((v - mean) ** 2 for v in flat) / (len(flat) - 1))
     return [[(v - mean) / (spread + eps) for v in each] for each in values]
 
 
 def overlong(length: int, limit: int, margin: int) -> float:
-    """What to add to the reward of a completion of `length` tokens: soft punishment of the overlong (DAPO, Yu et al. 2025).
+    """Compute the penalty for the length of a completion, to be added to its reward (soft overlong punishment; DAPO, Yu et al. 2025).
 
     0                                 length <= limit - margin
     (limit - margin - length) / margin    between them: falls linearly
@@ -93,8 +92,11 @@ def overlong(length: int, limit: int, margin: int) -> float:
 
 
 def statistics(rewards: Sequence[float | None], groups: Sequence[Hashable]) -> dict[str, float]:
-    """Figures of a step, for a trainer's log. Of the groups: the share in which nothing can be learnt because all earned the
-    same (`groups/flat`), and pass@k and pass^k, averaged, for k up to the smallest group's known episodes."""
+    """Compute the statistics of a step, for a trainer's log.
+
+    Of the groups: the share with equal rewards, in which nothing can be learnt (`groups/flat`), and pass@k and pass^k, averaged, for k
+    up to the smallest group's known episodes.
+    """
     members = [[rewards[i] for i in places] for places in group_places(groups)]
     known = [[r for r in group if r is not None] for group in members]
     known = [group for group in known if group]
@@ -113,7 +115,7 @@ def statistics(rewards: Sequence[float | None], groups: Sequence[Hashable]) -> d
 
 
 def group_places(groups: Sequence[Hashable]) -> Iterable[list[int]]:
-    """The places of each group's members."""
+    """Return the indices of each group's members."""
     found: dict[Hashable, list[int]] = {}
     for at, group in enumerate(groups):
         found.setdefault(group, []).append(at)

@@ -6,7 +6,7 @@
     text, reward, terminated, truncated, info = env.step('<tool_call>\\n{"name": …}\\n</tool_call>')
 
 The reward comes with the end and is 0.0 before. Gymnasium wants a number also from an episode that was lost to infrastructure:
-it is 0.0, `truncated`, and `info["aborted"]` is True; mask it by that, for it is no verdict. A verdict is `info["score"]`, which an
+it is 0.0, `truncated`, and `info["aborted"]` is True; mask it by that, since it is no verdict. A verdict is `info["score"]`, which an
 aborted episode lacks. Several at once: `SyncVectorEnv`; `AsyncVectorEnv` with `shared_memory=False`, for that one holds only listed
 characters. Cut episodes by the stage's `episode.turns`, which scores them; a `TimeLimit` would end them unjudged.
 
@@ -32,7 +32,7 @@ SAMPLED = 64
 
 
 class AnyText(spaces.Text):  # type: ignore[misc,unused-ignore]
-    """Strings of any characters up to a length: `Text` itself knows only a list of them. What is sampled is short and printable."""
+    """Strings of any characters up to a length, where `Text` has a list of characters. Samples are short and printable."""
 
     def __init__(self, max_length: int, seed: Any = None) -> None:
         super().__init__(max_length, min_length=0, charset=string.printable, seed=seed)
@@ -49,9 +49,8 @@ class AnyText(spaces.Text):  # type: ignore[misc,unused-ignore]
 class ToolEnv(gymnasium.Env):  # type: ignore[misc,unused-ignore]
     """One episode at a time of a stage that all environments with the same settings share.
 
-    `reset(seed=…)` takes the task `seed mod number of tasks` and a world of that seed, and equal seeds are a group: they share what is
-    drawn by simulation, in one process or with one store. Without a seed task and world are drawn from `np_random`, and nothing is
-    shared. Options: `task`, and `group` for a group of another name, as one of each step of a trainer.
+    `reset(seed=…)` takes the task `seed mod number of tasks` and a world of that seed, and equal seeds are a group: they share
+    simulated answers, in one process or with one store. Without a seed, task and world are drawn from `np_random`, and nothing is shared. Options: `task`, and `group` for a group of another name, as one of each step of a trainer.
     """
 
     metadata = {"render_modes": ["ansi"], "render_fps": 1}  # noqa: RUF012
@@ -65,8 +64,10 @@ class ToolEnv(gymnasium.Env):  # type: ignore[misc,unused-ignore]
         keep: Keep | None = None,
         store: str | Path | None = None,
     ) -> None:
-        """`stage`: its settings, or an open environment. `store`: a folder of paid replies, as `open_environment` takes it. A text beyond `max_characters` loses its middle. Raises `UserError` for
-        settings that cannot be opened."""
+        """Open the stage: its settings, or an open environment. Raises `UserError`.
+
+        `store`: a folder of paid replies, as `open_environment` takes it. A text beyond `max_characters` loses its middle.
+        """
         if render_mode not in (None, "ansi"):
             raise UserError(f"render_mode is {render_mode!r}: a pack is rendered as text, ansi")
         self._lease = share_environment(stage, store=Path(store) if store else None)
@@ -89,17 +90,19 @@ class ToolEnv(gymnasium.Env):  # type: ignore[misc,unused-ignore]
         return self._cut(heard.text), {**self._info(heard), "tools": [tool.flat() for tool in episode.tools]}
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
-        """Raises `UserError` where there is no episode to act in; nothing of the infrastructure."""
+        """Take one turn. Raises `UserError` if no episode is running; failed infrastructure does not raise."""
         heard = event_loop.run(self._session.act(action))
         truncated = heard.ended in ("truncated", "aborted")
         return self._cut(heard.text), heard.value or 0.0, heard.ended == "terminated", truncated, self._info(heard)
 
     def render(self) -> str | None:
-        """The conversation so far, as text."""
+        """Return the conversation so far, as text."""
         episode = self._session.episode
         if self.render_mode is None or episode is None:
             return None
-        return "\n\n".join(f"{m.role}: {messages_to_text([m]) or format_calls(m)}" for m in episode.view.messages)
+        calls = [", ".join(f"{call.name}({call.arguments})" for call in m.calls) for m in episode.view.messages]
+        rows = zip(episode.view.messages, calls, strict=True)
+        return "\n\n".join(f"{m.role}: {messages_to_text([m]) or text}" for m, text in rows)
 
     def close(self) -> None:
         if self._lease.open:
@@ -108,11 +111,8 @@ class ToolEnv(gymnasium.Env):  # type: ignore[misc,unused-ignore]
 
     def _info(self, heard: TextStep) -> dict[str, Any]:
         assert self._session.episode is not None
-        info: dict[str, Any] = {
-            "task": self._session.episode.task.id,
-            "messages": heard.messages,
-            "aborted": heard.ended == "aborted",
-        }
+        info: dict[str, Any] = {"task": self._session.episode.task.id, "messages": heard.messages}
+        info["aborted"] = heard.ended == "aborted"
         if heard.end is not None:
             info |= {"end": heard.ended, "code": str(heard.code or "")}
             if heard.value is not None and heard.reward is not None:
@@ -126,14 +126,9 @@ class ToolEnv(gymnasium.Env):  # type: ignore[misc,unused-ignore]
         return f"{text[:half]}\n[…]\n{text[len(text) - half :]}"[: self._most]
 
 
-def format_calls(message: Any) -> str:
-    return ", ".join(f"{call.name}({call.arguments})" for call in message.calls)
-
-
 def register(name: str = "simia/Pack-v0", stage: Stage | None = None) -> None:
-    """`gymnasium.make(name)` opens this stage; without one, `gymnasium.make(name, stage=…)` says which. It may be an
-    open environment."""
-    if isinstance(stage, Environment):  # make copies what is registered, and what is open cannot be copied
+    """Register a name whose `gymnasium.make(name)` opens this stage, which may be an open environment; None: `make` gets the stage."""
+    if isinstance(stage, Environment):  # make copies what is registered, and an open environment cannot be copied
 
         def opened(**given: Any) -> ToolEnv:
             return ToolEnv(**{"stage": stage, **given})

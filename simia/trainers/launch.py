@@ -1,8 +1,9 @@
-"""How a trainer is started: what `simia train` prints or runs; and checks that several trainers need."""
+"""The command that starts a trainer, and checks of settings that several trainers share."""
 
 from __future__ import annotations
 
 import asyncio
+import difflib
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -10,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from simia.config import CommandLineValue, parse_scalar
+from simia.config import CommandLineValue, assign_setting, parse_scalar
 from simia.envs.config import EnvironmentConfig
 from simia.envs.opening import make_backend
 from simia.envs.role_models import judges_by_model, simulates_tools, user_kind
@@ -24,8 +25,10 @@ from simia.task import Task
 
 @dataclass
 class Launch:
-    """`env` is added to the process's own; `notes` are said before it starts; `prepare` writes what it reads, and is called by a
-    start alone: a dry run must not overwrite the files of a run."""
+    """What `simia train` prints or runs. `env` is added to the process's own, and `notes` are printed before the start.
+
+    `prepare` writes what the trainer reads. Only a start calls it: a dry run must not overwrite the files of a run.
+    """
 
     command: list[str]
     cwd: Path | None = None
@@ -33,26 +36,28 @@ class Launch:
     notes: list[str] = field(default_factory=list)
     prepare: Callable[[], None] | None = None
     check: list[str] | None = None
-    """A command of the trainer's environment that a dry run asks; what it says on stderr is what is wrong."""
+    """A command in the trainer's environment that checks the run; its last line on stderr is the problem."""
     check_at_start: bool = False
-    """Whether a start asks it too, for a trainer that would say it late."""
+    """Whether a start checks too, for a trainer that would report the problem late."""
     before: list[str] | None = None
-    """Words of a command of simia's own that comes first, in this process, so that stopping it leaves no child behind."""
+    """Arguments of a simia command that runs first, in this process, so that stopping it leaves no child process."""
 
     def __post_init__(self) -> None:
-        # Neither the trainer nor a process that it starts imports from the folder it is started in. Python 3.10 knows no such
-        # variable: there, the current folder comes first, as it does for `python -m` everywhere.
+        # Neither the trainer nor its child processes import from the working directory. Python 3.10 ignores the variable: there
+        # the working directory comes first, as for any `python -m`.
         self.env.setdefault("PYTHONSAFEPATH", "1")
 
 
 def format_setting(value: Any) -> str:
-    """A value as `--set` reads it back."""
+    """Write a value as `--set` reads it back."""
     return value.text if isinstance(value, CommandLineValue) else json.dumps(value, default=str, separators=(",", ":"))
 
 
 def explain_misfit(value: Any, known: Any) -> str | None:
-    """What a setting takes, if this value is of another type than the trainer's own: sections, switches and numbers. Text of either
-    kind may stand for more than it says, as `${a.b}` does, and what is null there says nothing."""
+    """Return what a setting takes, if this value is of another type than the trainer's own: a section, a switch or a number.
+
+    Text with a reference such as `${a.b}` is not compared, nor is anything with null.
+    """
     if value is None or known is None or any(isinstance(one, str) and "${" in one for one in (value, known)):
         return None
     if isinstance(known, dict):
@@ -65,8 +70,40 @@ def explain_misfit(value: Any, known: Any) -> str | None:
     return None
 
 
+def assign_settings(data: dict[str, Any], changes: Mapping[str, Any], *, added: bool = False) -> None:
+    """Set values by dotted name: those whose name begins with `+` if `added`, else the others."""
+    for name, value in changes.items():
+        if name.startswith("+") == added:
+            assign_setting(data, name.removeprefix("+").split("."), value)
+
+
+def check_settings(
+    values: Mapping[str, Any], known: Mapping[str, Any], trainer: str, *, free: Sequence[str] = (), at: str = ""
+) -> dict[str, Any]:
+    """Compare settings with the trainer's own, where names that it does not have would be ignored. Returns them.
+
+    `known`: the trainer's settings; an empty section has any names. `free`: names of sections that are not compared. A setting
+    `+name` is one that only the trainer's code knows; it loses its sign. Raises `UserError`.
+    """
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        if str(name).startswith("+"):
+            found[str(name)[1:]] = value
+            continue
+        if known and name not in known and name not in free:
+            near = difflib.get_close_matches(str(name), list(known), n=1)
+            hint = f"did you mean {at}{near[0]}?" if near else f"there are: {', '.join(sorted(known)[:20])}"
+            raise UserError(f"{trainer} has no setting {at}{name}: {hint}; write +{name} if only its code knows it")
+        own: Any = known.get(name)
+        if (wanted := explain_misfit(value, own)) is not None:
+            raise UserError(f"{at}{name} is {value!r}: {trainer} takes {wanted}")
+        nested = isinstance(value, Mapping) and isinstance(own, Mapping) and name not in free
+        found[name] = check_settings(value, own, trainer, free=free, at=f"{at}{name}.") if nested else value
+    return found
+
+
 def check_writable(folder: Path, setting: str) -> None:
-    """Raises `UserError` where a trainer could not write its checkpoints, hours later. Makes nothing."""
+    """Raise `UserError` if a trainer could not write into the folder, hours later. Creates nothing."""
     there = folder.expanduser().absolute()
     while not there.exists() and there != there.parent:
         there = there.parent
@@ -77,13 +114,13 @@ def check_writable(folder: Path, setting: str) -> None:
 
 
 def check_folder(model: Any, setting: str) -> None:
-    """Raises `UserError` for a path of a model where nothing is; a name of the hub is not asked for."""
+    """Raise `UserError` for a model's path that does not exist; names on the Hub are not looked up."""
     if str(model).startswith(("/", ".", "~")) and not Path(str(model)).expanduser().is_dir():
         raise UserError(f"{setting}: there is no folder {model}")
 
 
 def look_up(config: Any, name: str, default: Any = None) -> Any:
-    """A setting of a nested mapping (a dict, or OmegaConf's) by its dotted name."""
+    """Return a setting of a nested mapping (a dict, or OmegaConf's) by its dotted name."""
     for key in name.split("."):
         if not isinstance(config, Mapping) or key not in config:
             return default
@@ -92,7 +129,7 @@ def look_up(config: Any, name: str, default: Any = None) -> Any:
 
 
 def select_split(pack: Pack, tasks: Sequence[Task], split: str | None, wanted: str = "") -> list[Task]:
-    """Those of the tasks that are of this split (None: all). Raises `UserError` where there are none; `wanted`: what for."""
+    """Return the tasks of a split (None: all). Raises `UserError` if there are none; `wanted` is their use, for the message."""
     found = [task for task in tasks if split in (None, task.split)]
     if not found:
         splits = ", ".join(sorted({task.split or "none" for task in tasks})) or "none"
@@ -101,8 +138,10 @@ def select_split(pack: Pack, tasks: Sequence[Task], split: str | None, wanted: s
 
 
 def check_stage(stage: EnvironmentConfig, pack: Pack) -> None:
-    """Raises `UserError` for what workers would find out when the policy is loaded: a back end or a user that there is not, a key
-    that is not exported. Nothing is started, and nothing sent."""
+    """Raise `UserError` for what workers would report after the policy is loaded: an unknown back end or user, a missing key.
+
+    Nothing is started, and no request is sent.
+    """
     simulator, user = stage.simulator or stage.llm, user_kind(stage, pack)
     needed = [simulator] if simulates_tools(stage) else []
     needed += [stage.player or simulator] if user == "llm" else []

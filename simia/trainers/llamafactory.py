@@ -1,9 +1,9 @@
-"""How LLaMA-Factory is started: `simia train llamafactory CONFIG`.
+"""`simia train llamafactory CONFIG`: check the run, and start LLaMA-Factory.
 
 CONFIG is what `simia export --to llamafactory` wrote (the folder, or its train.yaml), or a run of configs/llamafactory/runs.yaml by
-name: then the data are exported first. What LLaMA-Factory finds out after minutes, or never says, is checked before it starts:
-versions, names and types of its arguments (by its own classes, in its environment), a template of another family than the model, a
-data set that is not there, DeepSpeed that is not installed.
+name, whose data are exported first. Errors that LLaMA-Factory reports after minutes, or never, are found before it starts: versions,
+names and types of its arguments (by its own classes, in its environment), a template of another family than the model, a missing data
+set, DeepSpeed that is not installed.
 """
 
 from __future__ import annotations
@@ -12,26 +12,23 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import yaml
-from pydantic import Field, RootModel, ValidationError
+from pydantic import Field, field_validator
 
-from simia import search_path
-from simia.config import Config, parse_scalar
-from simia.config_errors import explain_validation_error
+from simia.config import Config, load_yaml, parse_config, parse_scalar, read_bounded
 from simia.errors import UserError
 from simia.exporting import Segment
 from simia.exporting.llamafactory_rows import ModelEntry
 from simia.jobs import Run, find_run, refuse_partial
+from simia.search_path import find_resource
 from simia.trainers.launch import Launch, check_writable, format_setting
 from simia.trainers.versions import interpreter, list_installed
 
 TRAIN = "train.yaml"
 DATA = "data.jsonl"
 CHECK = Path(__file__).with_name("llamafactory_check.py")
-# Settings of a named run that are simia's, not the trainer's.
-OURS = ("data", "model", "runs", "out", "segment", "reasoning", "partial")
 
 
 class NamedRun(Config):
@@ -41,132 +38,142 @@ class NamedRun(Config):
     models: list[str] = Field(min_length=1, description="Names of configs/llamafactory/models.yaml.")
 
 
-class NamedRuns(RootModel[dict[str, NamedRun]]):
-    """The whole file."""
+class NamedRunSettings(Config):
+    """Settings of a named run that are simia's; all others are LLaMA-Factory's arguments."""
+
+    model: str | None = Field(None, description="Name of configs/llamafactory/models.yaml; unset: the run's only one.")
+    data: list[str] | None = Field(None, description="Runs, files or packs in place of the run's own data.")
+    runs: Path = Field(Path("runs"), description="Folder of the runs.")
+    out: Path | None = Field(None, description="Folder of the export; unset: data/RUN-MODEL.")
+    segment: Segment = Field("whole", description="As in `simia export`.")
+    reasoning: bool = Field(False, description="As in `simia export`.")
+    partial: bool = Field(False, description="Take what there is of a run that is not complete.")
+
+    @field_validator("data", mode="before")
+    @classmethod
+    def split_names(cls, value: Any) -> Any:
+        return value if value is None or isinstance(value, list) else str(value).split(",")
 
 
 def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None) -> Launch:
-    """The command that trains. `changes`: LLaMA-Factory's arguments by name, over the file's; for a named run also `model` (one of
-    models.yaml), `data` (runs or files in place of the run's own), `runs` (their folder), `out`, `segment`, `reasoning` and `partial`.
+    """Check the run and return the command. `changes`: LLaMA-Factory's arguments by name, over the file's, and `NamedRunSettings`.
 
-    `python`: the interpreter of an environment with LLaMA-Factory (unset: this one if it fits, else simia's own for it).
-    Raises `UserError` with one line for what must be changed first.
+    `python`: the interpreter of an environment with LLaMA-Factory (None: this one if it fits, else that of simia's own environment).
+    Raises `UserError`.
     """
     folder = config.parent if config.name == TRAIN else config
     if (folder / TRAIN).is_file():
         return launch_exported(folder, changes, python)
+    named = ", ".join(read_named_runs())
     if config.suffix in (".yaml", ".yml"):
         problem = f"is not the {TRAIN} of an exported folder" if config.is_file() else "does not exist"
-        raise UserError(
-            f"{config} {problem}: simia export RUN --to llamafactory --out FOLDER, or a run of {', '.join(read_named_runs())}"
-        )
-    return launch_named_run(str(config), changes, python)
+        raise UserError(f"{config} {problem}: simia export RUN --to llamafactory --out FOLDER, or a run of {named}")
+    run = read_named_runs().get(str(config))
+    if run is None:
+        raise UserError(f"no folder with a {TRAIN} and no run is named {str(config)!r}; there are: {named}")
+    return launch_named_run(str(config), run, changes, python)
 
 
 def launch_exported(folder: Path, changes: dict[str, Any], python: Path | None) -> Launch:
     """Train on a folder that `simia export` wrote."""
     changes = dict(changes)
     name = changes.pop("model", None)
-    others = [key for key in OURS if key in changes]
-    if others:
+    if others := [key for key in NamedRunSettings.model_fields if key in changes]:
         raise UserError(f"{folder} is exported already: {', '.join(others)} belong to a named run or to simia export")
-    given = read_mapping(folder / TRAIN)
     if name:
         changes = {"model_name_or_path": ModelEntry.named(str(name)).path, **changes}
     if "model_name_or_path" in changes and Path(str(changes["model_name_or_path"])).is_dir():
-        # The trainer starts in the folder.
+        # The trainer runs in the exported folder.
         changes["model_name_or_path"] = os.path.abspath(str(changes["model_name_or_path"]))
-    whole = {**given, **changes}
+    whole = {**read_mapping(folder / TRAIN), **changes}
     arguments = format_arguments(changes)
     check_template(folder, whole)
     check_data(folder, whole)
     if isinstance(settings := whole.get("deepspeed"), str) and not (folder / settings).is_file():
         raise UserError(f"deepspeed: there is no file {folder / settings}; or --set deepspeed=null")
     check_writable(folder / str(whole.get("output_dir") or "."), "output_dir")
-    python = find_interpreter(python)
-    notes, env = check_extras(whole, python)
+    python = interpreter("llamafactory", python)
+    notes, extras = check_extras(whole, python)
+    # torchrun is found in the interpreter's folder; simia's packages must not be found by another environment.
+    env = {"PATH": os.pathsep.join([str(python.parent), os.environ.get("PATH", "")])}
+    env |= {} if str(python) == sys.executable else {"PYTHONPATH": ""}
     command = [str(python), "-m", "llamafactory.cli", "train", TRAIN, *arguments]
-    asked = [str(python), "-I", str(CHECK), TRAIN, *arguments]
+    check = [str(python), "-I", str(CHECK), TRAIN, *arguments]
+    return Launch(command, cwd=folder, env=env | extras, notes=notes, check=check, check_at_start=True)
+
+
+def launch_named_run(name: str, run: NamedRun, changes: dict[str, Any], python: Path | None) -> Launch:
+    """Export the run's data for its model, then train in that folder."""
+    arguments = {key: value for key, value in changes.items() if key not in NamedRunSettings.model_fields}
+    own = {key: value for key, value in changes.items() if key in NamedRunSettings.model_fields}
+    settings = parse_config(NamedRunSettings, own, where="--set")
+    model = settings.model or (run.models[0] if len(run.models) == 1 else None)
+    if model is None:
+        raise UserError(f"{name} is run with several models: add --model, one of {', '.join(run.models)}")
+    entry = ModelEntry.named(model)
+    out = settings.out or Path(f"data/{name}-{model}")
+    if (out / TRAIN).is_file() and not is_empty(out / DATA):
+        made = launch_exported(out, arguments, python)
+        made.notes.insert(0, f"{name}: {out} exists and is used (remove it to export again)")
+        return made
+    data = find_sources(name, run, settings)
+    unfinished = refuse_unfinished(data, settings)
+    check_writable(out, "out")
+    recipe = find_resource("configs", "llamafactory/sft.yaml").absolute()
+    arguments_of_model = {"model_name_or_path": entry.path, "template": entry.template, **arguments}
+    whole = {**read_mapping(recipe), **arguments_of_model}
+    check_template(Path(), whole)
+    texts = format_arguments(arguments)
+    python = interpreter("llamafactory", python)
+    notes, _ = check_extras(whole, python)
+    export = [
+        "export",
+        *data,
+        "--to",
+        "llamafactory",
+        "--model",
+        model,
+        "--out",
+        str(out),
+        "--runs",
+        str(settings.runs),
+    ]
+    export += ["--segment", settings.segment]
+    export += [f"--{flag}" for flag in ("reasoning", "partial") if getattr(settings, flag)]
+    train = [sys.executable, "-P", "-m", "simia", "train", "llamafactory", str(out), "--python", str(python)]
+    for text in texts:
+        train += ["--set", text]
+    # The recipe is checked, which the export copies; nothing to resume from lies in os.devnull.
+    checked = format_arguments({**arguments_of_model, "output_dir": os.devnull})
+    note = f"{name}: {', '.join(data)} are exported for {model} ({entry.path}, template {entry.template}) to {out}, then trained on"
     return Launch(
-        command, cwd=folder, env={**make_environment(python), **env}, notes=notes, check=asked, check_at_start=True
+        train,
+        notes=[note, *unfinished, *notes],
+        before=export,
+        check=[str(python), "-I", str(CHECK), str(recipe), *checked],
+        check_at_start=True,
     )
 
 
-def launch_named_run(name: str, changes: dict[str, Any], python: Path | None) -> Launch:
-    """A named run: export its data for its model, then train in that folder."""
-    run = read_named_runs().get(name)
-    if run is None:
-        raise UserError(
-            f"no folder with a {TRAIN} and no run is named {name!r}; there are: {', '.join(read_named_runs())}"
-        )
-    ours = {key: changes[key] for key in OURS if key in changes}
-    theirs = {key: value for key, value in changes.items() if key not in OURS}
-    model = str(ours.get("model") or (run.models[0] if len(run.models) == 1 else ""))
-    if not model:
-        raise UserError(f"{name} is run with several models: add --model, one of {', '.join(run.models)}")
-    found = ModelEntry.named(model)
-    if (segment := ours.get("segment", "whole")) not in get_args(Segment):
-        raise UserError(f"segment is {segment!r}: it is one of {', '.join(get_args(Segment))}")
-    reasoning = read_flag(ours, "reasoning")
-    out = Path(str(ours.get("out", f"data/{name}-{model}")))
-    if (out / TRAIN).is_file() and not is_empty(out / DATA):
-        made = launch_exported(out, theirs, python)
-        made.notes.insert(0, f"{name}: {out} exists and is used (remove it to export again)")
-        return made
-    runs = Path(str(ours.get("runs", "runs")))
-    data = find_sources(name, run, ours.get("data"), runs)
-    partial = read_flag(ours, "partial")
-    unfinished = refuse_unfinished(data, runs, partial=partial)
-    check_writable(out, "out")
-    recipe = search_path.find_resource("configs", "llamafactory/sft.yaml").absolute()
-    whole = {**read_mapping(recipe), "model_name_or_path": found.path, "template": found.template, **theirs}
-    check_template(Path(), whole)
-    arguments = format_arguments(theirs)
-    python = find_interpreter(python)
-    notes, _ = check_extras(whole, python)
-    export = ["export", *data, "--to", "llamafactory", "--model", model, "--out", str(out), "--runs", str(runs)]
-    export += ["--segment", str(segment), *(["--reasoning"] if reasoning else []), *(["--partial"] if partial else [])]
-    train = [sys.executable, "-P", "-m", "simia", "train", "llamafactory", str(out), "--python", str(python)]
-    for setting in arguments:
-        train += ["--set", setting]
-    # Asked of the recipe, which the export is going to copy. Where it writes nothing lies yet that could be gone on from.
-    whole_run = {"model_name_or_path": found.path, "template": found.template, **theirs, "output_dir": os.devnull}
-    asked = [str(python), "-I", str(CHECK), str(recipe), *format_arguments(whole_run)]
-    note = f"{name}: {', '.join(data)} are exported for {model} ({found.path}, template {found.template}) to {out}, then trained on"
-    return Launch(train, notes=[note, *unfinished, *notes], before=export, check=asked, check_at_start=True)
-
-
-def read_flag(ours: dict[str, Any], name: str) -> bool:
-    if not isinstance(value := ours.get(name, False), bool):
-        raise UserError(f"{name} is {value!r}: it is true or false")
-    return value
-
-
-def find_interpreter(python: Path | None) -> Path:
-    """LLaMA-Factory's interpreter. What only it could have been asked is said where there is none."""
-    list_installed(python)  # raises for what is no interpreter at all
-    try:
-        return interpreter("llamafactory", python)
-    except UserError as error:
-        raise UserError(f"names and types of the arguments are not checked yet, for {error}") from None
-
-
 def read_mapping(file: Path) -> dict[str, Any]:
-    """LLaMA-Factory's arguments as a file has them."""
-    try:
-        found = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"{file} cannot be read: {error.strerror}") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UserError(f"{file} is not YAML: {str(error).splitlines()[0]}") from None
+    """Read a YAML file of names and values."""
+    found = load_yaml(read_bounded(file), file)
     if not isinstance(found, dict):
-        raise UserError(f"{file} is not a mapping of LLaMA-Factory's arguments")
+        raise UserError(f"{file} is not a mapping of names to values")
     return found
 
 
+def read_named_runs() -> dict[str, NamedRun]:
+    """Read configs/llamafactory/runs.yaml, simia's or the user's file in its place."""
+    file = find_resource("configs", "llamafactory/runs.yaml")
+    return {name: parse_config(NamedRun, run, where=f"{file}: {name}") for name, run in read_mapping(file).items()}
+
+
 def format_arguments(changes: dict[str, Any]) -> list[str]:
-    """Settings as LLaMA-Factory's command reads them back, with text still text. Raises for a blank: it splits there what it gives
-    to torchrun, which it starts by itself where there are several GPUs."""
+    """Write settings as LLaMA-Factory's command reads them back, with text still text.
+
+    Raises `UserError` for a blank: LLaMA-Factory splits there what it passes to torchrun, which it starts itself for several GPUs.
+    """
     found = []
     for key, value in changes.items():
         plain = isinstance(value, str) and parse_scalar(value, yaml.SafeLoader) == value
@@ -177,38 +184,20 @@ def format_arguments(changes: dict[str, Any]) -> list[str]:
     return found
 
 
-def read_named_runs() -> dict[str, NamedRun]:
-    """The runs of configs/llamafactory/runs.yaml, ours or the user's file in its place."""
-    file = search_path.find_resource("configs", "llamafactory/runs.yaml")
-    try:
-        return NamedRuns.model_validate(yaml.safe_load(file.read_text(encoding="utf-8"))).root
-    except yaml.YAMLError as error:
-        raise UserError(f"{file} is not YAML: {str(error).splitlines()[0]}") from None
-    except ValidationError as error:
-        raise UserError(f"{file}: {explain_validation_error(NamedRuns, error)[1]}") from None
-
-
-def find_sources(name: str, run: NamedRun, given: Any, runs: Path) -> list[str]:
-    """What is exported: the run's own data or those given in their place, each of which is there."""
-    wanted = (
-        run.data
-        if given is None
-        else [str(one) for one in (given if isinstance(given, list) else str(given).split(","))]
-    )
+def find_sources(name: str, run: NamedRun, settings: NamedRunSettings) -> list[str]:
+    """Return what is exported: the run's own data or those given in their place. Raises `UserError` for missing ones."""
     missing = []
-    for one in wanted:
-        if Path(one).exists():
-            continue
+    for one in settings.data or run.data:
         try:
-            find_run(runs, one)
+            if not Path(one).exists():
+                find_run(settings.runs, one)
         except UserError as error:
             if "several" in str(error):
                 raise
             missing.append(one)
-    if missing and given is not None:
-        raise UserError(
-            f"{name}: no such data: {', '.join(missing)} (a run in {runs}, a file of trajectories, or a pack)"
-        )
+    if missing and settings.data:
+        where = f"a run in {settings.runs}, a file of trajectories, or a pack"
+        raise UserError(f"{name}: no such data: {', '.join(missing)} ({where})")
     if missing:
         ways = [
             f"{one}: put the file there" if "/" in one else f"{one}: simia amplify -c amplify/{one} --name {one}"
@@ -217,22 +206,20 @@ def find_sources(name: str, run: NamedRun, given: Any, runs: Path) -> list[str]:
         raise UserError(
             f"{name} is trained on data that are not here ({'; '.join(ways)}); or name yours: --set data=RUN,FILE,…"
         )
-    return wanted
+    return settings.data or run.data
 
 
-def refuse_unfinished(data: list[str], runs: Path, *, partial: bool) -> list[str]:
-    """A line for each run that is not complete, with `partial`; else such a run raises. So does one in which nothing is accepted."""
+def refuse_unfinished(data: list[str], settings: NamedRunSettings) -> list[str]:
+    """Raise `UserError` for a run with nothing accepted, and for one that is not complete; with `partial`, return a line on each."""
     notes = []
     for one in data:
         if Path(one).is_file() or (Path(one) / "pack.yaml").is_file():
             continue
-        run = Run.read_only(runs, one)
+        run = Run.read_only(settings.runs, one)
         try:
             if not run.ledger.accepted_count():
-                raise UserError(
-                    f"run {run.id} has accepted nothing yet, so there is nothing to train on: simia report {one}"
-                )
-            found = refuse_partial(run, partial=partial, how="--set partial=true")
+                raise UserError(f"run {run.id} has accepted nothing yet, nothing to train on: simia report {one}")
+            found = refuse_partial(run, partial=settings.partial, how="--set partial=true")
         finally:
             run.close()
         notes += [] if found.complete else [str(found)]
@@ -240,11 +227,11 @@ def refuse_unfinished(data: list[str], runs: Path, *, partial: bool) -> list[str
 
 
 def check_template(folder: Path, whole: dict[str, Any]) -> None:
-    """The template is of the model's family, as far as the model is known; LLaMA-Factory would train on another one's markers."""
+    """Check that the template is of the model's family, if the model is known: LLaMA-Factory would train with another's markers."""
     model, template = str(whole.get("model_name_or_path", "")), str(whole.get("template", ""))
     if model.startswith(("/", ".", "~")) and not (folder / Path(model).expanduser()).is_dir():
         raise UserError(f"model_name_or_path: there is no folder {model}")
-    for name in read_mapping(search_path.find_resource("configs", "llamafactory/models.yaml")):
+    for name in read_mapping(find_resource("configs", "llamafactory/models.yaml")):
         own = ModelEntry.named(str(name))
         if own.path == model and template not in (own.template, f"{own.template}_nothink"):
             raise UserError(
@@ -254,39 +241,39 @@ def check_template(folder: Path, whole: dict[str, Any]) -> None:
 
 
 def check_data(folder: Path, whole: dict[str, Any]) -> None:
-    """The data sets that the file names are listed in dataset_info.json, and their files are there with something in them."""
-    if str(whole.get("dataset_dir")) == "ONLINE" or str(whole.get("dataset_dir")).startswith("REMOTE:"):
-        return  # of the hub alone
-    place = folder / str(whole.get("dataset_dir", "data"))
+    """Check that the named data sets are in dataset_info.json, and that their files exist and are not empty."""
+    place = str(whole.get("dataset_dir", "data"))
+    if place == "ONLINE" or place.startswith("REMOTE:"):
+        return  # all on the Hub
+    listed = folder / place / "dataset_info.json"
     try:
-        info = json.loads((place / "dataset_info.json").read_text(encoding="utf-8"))
+        info = json.loads(listed.read_text(encoding="utf-8"))
     except OSError:
-        raise UserError(f"{place} has no dataset_info.json: export again, or set dataset_dir") from None
+        raise UserError(f"{listed.parent} has no dataset_info.json: export again, or set dataset_dir") from None
     except ValueError as error:
-        raise UserError(f"{place / 'dataset_info.json'} is not JSON: {error}") from None
+        raise UserError(f"{listed} is not JSON: {error}") from None
     if not isinstance(info, dict) or not all(isinstance(one, dict) for one in info.values()):
-        raise UserError(f"{place / 'dataset_info.json'} is not a mapping of data sets: export again")
+        raise UserError(f"{listed} is not a mapping of data sets: export again")
     for argument in ("dataset", "eval_dataset"):
         given = whole.get(argument)
         if given is None and argument == "eval_dataset":
             continue
-        for name in [str(one).strip() for one in (given if isinstance(given, list) else str(given or "").split(","))]:
+        for name in given if isinstance(given, list) else str(given or "").split(","):
+            name = str(name).strip()
             if name not in info:
-                raise UserError(
-                    f"{argument} {name!r} is not in {place / 'dataset_info.json'}; there are: {', '.join(info)}"
-                )
-            if "file_name" in info[name] and is_empty(file := place / str(info[name]["file_name"])):
+                raise UserError(f"{argument} {name!r} is not in {listed}; there are: {', '.join(info)}")
+            if "file_name" in info[name] and is_empty(file := listed.parent / str(info[name]["file_name"])):
                 what = "empty" if file.exists() else "not there"
                 raise UserError(f"{file} is {what}: nothing to train on; export again")
 
 
 def is_empty(file: Path) -> bool:
-    """Whether no row can stand there; LLaMA-Factory reads all files of a folder, too."""
+    """Whether there can be no row; LLaMA-Factory reads all files of a folder, too."""
     return not any(file.iterdir()) if file.is_dir() else not file.is_file() or file.stat().st_size == 0
 
 
 def check_extras(whole: dict[str, Any], python: Path) -> tuple[list[str], dict[str, str]]:
-    """What the settings need beside LLaMA-Factory: raises for DeepSpeed, without which it stops; notes and variables."""
+    """Check what the settings need beside LLaMA-Factory. Returns notes and variables; raises `UserError` without DeepSpeed."""
     versions, env = list_installed(python), dict[str, str]()
     notes = [f"LLaMA-Factory {versions['llamafactory']} with transformers {versions['transformers']} ({python})"]
     if whole.get("deepspeed"):
@@ -294,13 +281,7 @@ def check_extras(whole: dict[str, Any], python: Path) -> tuple[list[str], dict[s
             raise UserError(
                 f"deepspeed is set, and {python} lacks it: {python} -m pip install deepspeed, or --set deepspeed=null"
             )
-        env["FORCE_TORCHRUN"] = "1"  # it refuses DeepSpeed without, on one GPU too
+        env["FORCE_TORCHRUN"] = "1"  # without it DeepSpeed is refused, on one GPU too
     if whole.get("flash_attn") == "fa2" and "flash-attn" not in versions:
         notes.append("flash-attn is not installed there: LLaMA-Factory goes on with slower attention")
     return notes, env
-
-
-def make_environment(python: Path) -> dict[str, str]:
-    """Its `bin` comes first, for torchrun; our packages stay out of another environment."""
-    path = {"PATH": os.pathsep.join([str(python.parent), os.environ.get("PATH", "")])}
-    return path if str(python) == sys.executable else {**path, "PYTHONPATH": ""}

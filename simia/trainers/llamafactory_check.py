@@ -1,8 +1,8 @@
-"""Would LLaMA-Factory take these arguments? Asked of its own classes, in seconds, without a model, a data set or a GPU.
+"""Check arguments with LLaMA-Factory's own classes, in seconds, without a model, a data set or a GPU.
 
 Runs inside the trainer's environment, not simia's: `python -I simia/trainers/llamafactory_check.py train.yaml a=b …`, in the folder
-that is trained in. It reads file and arguments as LLaMA-Factory's own command does. What is wrong is said in the last line on stderr.
-LLaMA-Factory compares no types: text where a number belongs is found out by whatever first reckons with it, after the model is loaded.
+of the training. It reads file and arguments as LLaMA-Factory's own command does. The problem is the last line on stderr.
+LLaMA-Factory compares no types: text in place of a number fails in the first computation with it, after the model is loaded.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 ELSEWHERE = {"bf16": False, "fp16": False, "pure_bf16": False, "tf32": None, "fp8": False, "deepspeed": None}
-"""What asks for the GPUs that are trained on: a dry run may be asked on another machine, and DeepSpeed's file is looked for before."""
-ALONE = ("RANK", "LOCAL_RANK", "WORLD_SIZE")  # of a launcher that this process is no member of
+"""Settings that need the GPUs of the training: a dry run may be on another machine. DeepSpeed's file is checked before."""
+ALONE = ("RANK", "LOCAL_RANK", "WORLD_SIZE")  # of a launcher to which this process does not belong
 NUMBERS = {int, float}
 
 
 def main() -> str | None:
-    """What is wrong, in a line; None: LLaMA-Factory takes it."""
+    """Return what is wrong, in a line; None if LLaMA-Factory takes the arguments."""
     os.environ.update({"CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1", "LLAMAFACTORY_VERBOSITY": "ERROR"})
     for name in ALONE:
         os.environ.pop(name, None)
@@ -68,25 +68,29 @@ def suggest_nearest(name: str, known: Mapping[str, Any]) -> str:
 
 
 def explain_wanted(value: Any, hint: Any) -> str | None:
-    """What the argument takes, if this value is none of it: numbers, switches and words of a list. Text, lists and mappings are
-    LLaMA-Factory's to judge, which splits and parses them."""
+    """Return what the argument takes, if this value does not fit: numbers, switches and choices.
+
+    Text, lists and mappings are not compared, since LLaMA-Factory splits and parses them.
+    """
     members = set(get_args(hint)) if get_origin(hint) in (Union, types.UnionType) else {hint}
     kinds = members - {type(None)}
     if value is None and (type(None) in members or not kinds <= NUMBERS):
         return None
-    words = list_choices(kinds)
-    if words:
-        return None if value in words else f"one of {join_words(words)}{suggest_meant(value, words)}"
+    if choices := list_choices(kinds):
+        more = f" and {len(choices) - 8} more" if len(choices) > 8 else ""
+        shown = ", ".join(map(str, choices[:8])) + more
+        return None if value in choices else f"one of {shown}{suggest_choice(value, choices)}"
     if kinds <= NUMBERS:
         right = isinstance(value, int if kinds == {int} else int | float) and not isinstance(value, bool)
-        return None if right else f"a {'whole ' if kinds == {int} else ''}number{explain_quoted_number(value)}"
+        quoted = "; write it without quotes" if isinstance(value, str) and is_number(value) else ""
+        return None if right else f"a {'whole ' if kinds == {int} else ''}number{quoted}"
     if kinds == {bool}:
         return None if isinstance(value, bool) or value in (0, 1) else "true or false"
     return None
 
 
 def list_choices(kinds: set[Any]) -> list[Any]:
-    """The words of an enumeration, also where its type allows plain text beside it: then that text is one of them."""
+    """Return the values of an enumeration, also of one whose type allows plain text too."""
     found: list[Any] = []
     for kind in kinds:
         if isinstance(kind, type) and issubclass(kind, Enum):
@@ -98,22 +102,16 @@ def list_choices(kinds: set[Any]) -> list[Any]:
     return found
 
 
-def join_words(words: list[Any]) -> str:
-    return ", ".join(map(str, words[:8])) + (f" and {len(words) - 8} more" if len(words) > 8 else "")
-
-
-def explain_quoted_number(value: Any) -> str:
-    """A number in quotes is text."""
+def is_number(text: str) -> bool:
     try:
-        float(value if isinstance(value, str) else "")
+        float(text)
     except ValueError:
-        return ""
-    return "; write it without quotes"
+        return False
+    return True
 
 
-def suggest_meant(value: Any, words: list[Any]) -> str:
-    """YAML makes a truth value of `no` and `off`."""
-    if isinstance(value, bool):
+def suggest_choice(value: Any, words: list[Any]) -> str:
+    if isinstance(value, bool):  # YAML reads `no` and `off` as false
         text = next((word for word in (("on", "yes") if value else ("off", "no")) if word in words), None)
         return f"; YAML reads {text} as {value}: write it in quotes" if text else ""
     texts = [str(word) for word in words]
@@ -122,7 +120,7 @@ def suggest_meant(value: Any, words: list[Any]) -> str:
 
 
 def format_error(error: Exception) -> str:
-    """An exception as one line."""
+    """Format an exception as one line."""
     return " ".join(str(error).split())[:400] or type(error).__name__
 
 
@@ -131,4 +129,4 @@ if __name__ == "__main__":
     if wrong:
         shown = "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in str(wrong))
         print(shown, file=sys.stderr, flush=True)
-    os._exit(1 if wrong else 0)  # nothing that ends after this line shall speak after it
+    os._exit(1 if wrong else 0)  # at once: exit handlers must not print after this line

@@ -1,41 +1,45 @@
-"""Ranks of one training: what one of them must stop for, all stop for, and one of them says so.
+"""Stop all ranks of a training together, and report the episodes that failed infrastructure took from a step.
 
-A rank that raises alone leaves the others waiting for it in the trainer's next exchange, under some launchers for half an hour.
-`agreed` stands where every rank is sure to come: at the end of a batch of episodes. Without ranks it costs nothing; torch is not imported
-here, for a process that has ranks has it.
+A rank that raises alone leaves the others waiting in the trainer's next exchange, under some launchers for half an hour. So the ranks
+exchange errors and results where each of them is sure to come: at the end of a batch of episodes. Without ranks this costs nothing;
+torch is not imported here, since a process that has ranks has imported it.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from simia.errors import UserError
+from simia.envs.environment import Episode
+from simia.errors import Code, UserError
+from simia.terminal import clean
 
 T = TypeVar("T")
+log = logging.getLogger(__name__)
 
 
-class Stopped(UserError):  # noqa: N818 - of all ranks, by one's mistake
-    """Raised by all ranks alike; the first one says it."""
+class Stopped(UserError):  # noqa: N818 - all ranks stop for the error of one
+    """Raised by all ranks alike; the first one reports it."""
 
 
 def find_process_group() -> Any:
-    """torch.distributed where there are ranks that can talk; else None."""
-    torch = sys.modules.get("torch")
-    found = getattr(torch, "distributed", None)
+    """Return torch.distributed if there are ranks that can communicate; else None."""
+    found = getattr(sys.modules.get("torch"), "distributed", None)
     return found if found is not None and found.is_available() and found.is_initialized() else None
 
 
 def find_rank() -> int:
-    """This rank's number; before ranks can talk, as the launcher gave it."""
+    """Return this rank's number; before ranks can communicate, the one that the launcher set."""
     found = find_process_group()
     return int(found.get_rank() if found is not None else os.environ.get("RANK", "0"))
 
 
 def gather_values(value: T) -> list[T]:
-    """Every rank's value, in their order. All ranks must call it."""
+    """Return every rank's value, in their order. All ranks must call it."""
     found = find_process_group()
     if found is None:
         return [value]
@@ -45,22 +49,55 @@ def gather_values(value: T) -> list[T]:
 
 
 def run_on_all_ranks(work: Callable[[], T]) -> T:
-    """What this rank's work returns. Where it raises on any rank, all raise: `Stopped`, with the first such rank's words, or what is
-    no `UserError` as it is. All ranks must call it, and the work must not wait for other ranks."""
+    """Return what this rank's work returns. All ranks must call it, and the work must not wait for other ranks.
+
+    Where the work raises on any rank, all raise: `Stopped` with the first such rank's message; an error other than `UserError` is
+    raised as it is on its own rank.
+    """
     if find_process_group() is None:
         return work()
     fault: Exception | None = None
+    message = None
     try:
         found = work()
     except Exception as error:
         fault = error
-    words = (
-        None if fault is None else str(fault) if isinstance(fault, UserError) else f"{type(fault).__name__}: {fault}"
-    )
-    said = gather_values(words)
+        message = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
+    messages = gather_values(message)
     if fault is not None and not isinstance(fault, UserError):
         raise fault
-    for number, each in enumerate(said):
+    for number, each in enumerate(messages):
         if each is not None:
-            raise Stopped(each if len(set(said)) == 1 else f"rank {number}: {each}")
+            raise Stopped(each if len(set(messages)) == 1 else f"rank {number}: {each}")
     return found
+
+
+def log_aborted(episodes: Sequence[Episode], step: int, *, learns: bool = True) -> None:
+    """Log the number of a step's episodes without a reward, of all ranks together, with the most frequent reason.
+
+    Raises `Stopped` on all ranks if none has a reward, or if the budget is spent: further steps would train on incomplete groups, and
+    the run should resume from the last checkpoint. An evaluation (not `learns`) is only logged.
+    """
+    lost = [episode for episode in episodes if episode.reward is None or episode.reward.value is None]
+    counted = gather_values((len(lost), len(episodes), Counter(map(explain_aborted, lost))))
+    missing, played = sum(each[0] for each in counted), sum(each[1] for each in counted)
+    if not missing:
+        return
+    reasons = sum((each[2] for each in counted), Counter[tuple[bool, str]]())
+    spent, why = max(reasons, key=lambda reason: (reason[0], reasons[reason]), default=(False, ""))
+    line = f"{'' if learns else 'evaluation at '}step {step}: {missing} of {played} episodes have no reward"
+    if spent and learns:
+        raise Stopped(f"{line}: {why}, from the last checkpoint")
+    line += f", mostly: {why}" if why else ""
+    if missing == played and learns:
+        raise Stopped(f"{line}; mend that and start again, from the last checkpoint")
+    if find_rank() == 0:
+        log.warning(clean(line))
+
+
+def explain_aborted(episode: Episode) -> tuple[bool, str]:
+    """Return whether the budget was the reason, and the reason in words."""
+    reward, issue = episode.reward, episode.issues[-1] if episode.issues else None
+    code = reward.error if reward and reward.error else issue.code if issue else None
+    words = (reward.rationale if reward else "") or (issue.detail if issue else "")
+    return code is Code.BUDGET, words or (code.meaning if code else "")

@@ -31,8 +31,8 @@ _kept: list[EnvironmentLease] = []
 
 
 class PackEnv(BaseTextEnv):  # type: ignore[misc,unused-ignore]
-    """One episode. Its task is the row's `task`. Which step it belongs to SkyRL does not say, so episodes of a task that are under way
-    together are a group, and share what is drawn by simulation; a row's own `group` says otherwise."""
+    """One episode of the row's `task`. SkyRL does not pass the step, so episodes of a task that are under way together are a group, and
+    share simulated answers, unless the row names its `group`."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class PackEnv(BaseTextEnv):  # type: ignore[misc,unused-ignore]
         stage: Stage | None = None,
         store: Path | None = None,
     ) -> None:
-        """`stage`, or `env_config` where none was registered; its replies are kept in `store`. Raises `UserError` for a row without a task."""
+        """Open `stage`, or `env_config` if none was registered; its replies are stored in `store`. Raises `UserError` for a row without a task."""
         super().__init__()
         extras = extras or {}
         task = extras.get("task")
@@ -55,11 +55,10 @@ class PackEnv(BaseTextEnv):  # type: ignore[misc,unused-ignore]
         self._heard: TextStep | None = None
 
     def init(self, prompt: Any = None) -> tuple[list[dict[str, str]], dict[str, Any]]:
-        """The prompt is the episode's opening, with the tools in its system turn, whatever the row said."""
+        """Begin the episode and return its opening as the prompt, with the tools in its system turn; the row's prompt is ignored."""
         self._leave()
-        group = self._group
-        if group is None:
-            group = self._playing = _groups.join(self._task)
+        self._playing = _groups.join(self._task) if self._group is None else None
+        group = self._playing or self._group
         self._heard = event_loop.run(self._session.reset(self._task, seed=self._seed, group=group))
         return self._heard.messages, {"task": self._task}
 
@@ -79,8 +78,8 @@ class PackEnv(BaseTextEnv):  # type: ignore[misc,unused-ignore]
         heard = self._heard
         if heard is None or heard.ended is None:
             return {"turns": self.turns}
-        score = {} if heard.value is None else {"score": heard.value}
-        return {"turns": self.turns, "aborted": heard.ended == "aborted", "cut": heard.ended == "truncated", **score}
+        metrics = {"turns": self.turns, "aborted": heard.ended == "aborted", "cut": heard.ended == "truncated"}
+        return metrics if heard.value is None else {**metrics, "score": heard.value}
 
     def close(self) -> None:
         if self._lease.open:
@@ -95,7 +94,7 @@ class PackEnv(BaseTextEnv):  # type: ignore[misc,unused-ignore]
 
 
 class TaskGroups:
-    """Who is under way together, by task."""
+    """Names of the groups under way, by task."""
 
     def __init__(self) -> None:
         self._guard, self._numbers = threading.Lock(), itertools.count()
@@ -122,15 +121,17 @@ _groups = TaskGroups()
 
 
 def register(stage: Stage, name: str = NAME, *, store: str | Path | None = None) -> None:
-    """Rows whose `env_class` is this name play this stage; the environment stays open until the process ends. `store`: a folder
-    of paid replies, as `open_environment` takes it."""
+    """Register the stage for rows whose `env_class` is this name; the environment stays open until the process ends.
+
+    `store`: a folder of paid replies, as `open_environment` takes it.
+    """
     kept = Path(store) if store else None
     _kept.append(share_environment(stage, store=kept))  # keeps it open between two episodes
     skyrl_gym.register(id=name, entry_point="simia.trainers.skyrl:PackEnv", kwargs={"stage": stage, "store": kept})
 
 
 def task_rows(stage: Stage, name: str = NAME, *, store: str | Path | None = None) -> list[dict[str, Any]]:
-    """Rows for SkyRL's data set, one a task. The prompt is a stand-in of the right kind: the episode's opening replaces it."""
+    """Make rows for SkyRL's data set, one per task. The prompt is a placeholder, which the episode's opening replaces."""
     lease = share_environment(stage, store=Path(store) if store else None)
     try:
         return [

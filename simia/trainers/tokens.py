@@ -1,7 +1,7 @@
-"""Token in, token out: an episode as ids, and what lies between messages and ids. Shared by every trainer.
+"""Token in, token out: an episode as ids, and the conversion between messages and ids. Shared by every trainer.
 
-The ids that a policy sampled are trained as they are and never tokenised again; what the environment says between them is rendered
-alone, behind a stand-in for the policy's turn, and has mask 0. Imports no trainer: a tokenizer comes from the caller.
+Sampled ids are trained as they are and never tokenised again; the environment's messages between them are rendered alone, behind a
+placeholder for the policy's turn, and have mask 0. Imports no trainer: the caller passes a tokenizer.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from simia.formats import tagged_calls
 from simia.tool import ToolSpec
 from simia.trajectory import Message
 
-MARK = "simia_stand_in"  # where the policy's turn stands while a template renders what follows it
+MARK = "simia_stand_in"  # placeholder of the policy's turn while a template renders what follows it
 ASKED = 'set one that asks for <tool_call>{"name": …, "arguments": {…}}</tool_call>, as those of Qwen2.5 and Qwen3 do'
 Heard = Callable[[Sequence[Message]], Sequence[Message]]
 
 
 @dataclass(slots=True)
 class TokenRow:
-    """One episode as ids. `pending`: the environment's tokens that the policy has not answered yet; they count when it does,
-    so that a completion ends with what was sampled."""
+    """One episode as ids. `pending`: the environment's tokens that the policy has not answered yet; they join the completion when it
+    does, so that a completion ends with sampled ids."""
 
     episode: Episode
     prompt_ids: list[int]
@@ -47,7 +47,7 @@ class TokenRow:
 
     @property
     def reward(self) -> float | None:
-        """None where nothing may be trained, nor count in its group: aborted, not judged, or over before the policy spoke."""
+        """None if the episode must not be trained, nor count in its group: aborted, not judged, or ended before the policy spoke."""
         end, reward = self.episode.end, self.episode.reward
         if end is None or end.kind == "aborted" or reward is None or not self.turns:
             return None
@@ -55,7 +55,7 @@ class TokenRow:
 
 
 class ChatText:
-    """Between messages and ids, by the tokenizer's chat template; the policy's calls are read as Hermes text."""
+    """Converts between messages and ids by the tokenizer's chat template; the policy's calls are read as Hermes text."""
 
     def __init__(
         self, tokenizer: Any, end_ids: Sequence[int] | None = None, template_kwargs: Mapping[str, Any] | None = None
@@ -68,15 +68,22 @@ class ChatText:
         self._thinks: bool | None = None
         self._checked: set[tuple[str, ...]] = set()
 
+    def begin(self, episode: Episode) -> TokenRow:
+        """Make the row of a new episode, with its opening as the prompt. Raises `UserError` as `opening` does."""
+        view = episode.view
+        return TokenRow(episode, self.opening(view.system, view.messages, view.tools))
+
     def opening(self, system: str | None, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> list[int]:
-        """System text, tools and the user's first words, up to where the policy begins. Raises `UserError` for a template that does
-        not tell the policy of its tools as we read its calls."""
+        """Render system text, tools and the user's first message, up to where the policy begins.
+
+        Raises `UserError` for a template that does not describe the tools, or asks for calls in another form than is read.
+        """
         rows = [{"role": "system", "content": system}] if system else []
         rows += [self._row(m) for m in messages]
         specs = [{"type": "function", "function": tool.flat()} for tool in tools]
         try:
             text = self._render(rows, tools=specs or None)
-        except Exception as error:  # jinja2's, and whatever a template raises
+        except Exception as error:  # a template may raise anything
             raise UserError(f"the chat template cannot write the opening ({error}): {ASKED}") from None
         names = tuple(tool.name for tool in tools)
         if names and names not in self._checked:
@@ -87,10 +94,9 @@ class ChatText:
     async def act(
         self, row: TokenRow, ids: list[int], logprobs: Sequence[float] | None = None, heard: Heard = list
     ) -> Sequence[Message]:
-        """One reply of the policy as it was sampled, end token included, and what the environment says to it, which waits in the row
-        for the next. A reply that was cut ends the episode, scored: half a message is nothing to act on.
+        """Step the episode with one sampled reply, end token included; the answer's ids wait in the row for the next reply.
 
-        `heard`: what the policy hears of the answers, where results are shortened for it.
+        A reply that was cut ends the episode, which is scored. `heard` shortens the answer for the policy.
         """
         row.take(ids, list(logprobs) if logprobs is not None else [0.0] * len(ids))
         message = self.read(ids, row.turns, row.episode.view.tools)
@@ -103,10 +109,10 @@ class ChatText:
         return step.messages
 
     def between(self, messages: Sequence[Message]) -> list[int]:
-        """What follows the end of the policy's turn: these messages, up to where it begins again.
+        """Render what follows the end of the policy's turn: these messages, up to where it begins again.
 
-        A template renders whole conversations and may change earlier turns; so a short one is rendered, with a stand-in
-        for the policy's turn, and what comes behind that one's end is taken.
+        A template renders whole conversations and may change earlier turns; so a short one is rendered, with a placeholder for the
+        policy's turn, and the part behind its end is returned.
         """
         results = [m for m in messages if m.role == "tool"]
         stand_in: dict[str, Any] = {"role": "assistant", "content": "" if results else MARK}
@@ -128,15 +134,15 @@ class ChatText:
         return self._ids(behind[at + len(end) :])
 
     def read(self, ids: list[int], turn: int, tools: Sequence[ToolSpec] = ()) -> Message:
-        """The message that the policy meant. A call that cannot be read stays a call: the environment answers it with an error."""
+        """Parse the policy's message. A malformed call stays a call: the environment answers it with an error."""
         text = self._tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
-        if self._thinks is None:  # some templates open the reasoning themselves, so the policy only closes it
+        if self._thinks is None:  # some templates open the reasoning themselves, and the policy only closes it
             self._thinks = self._render([{"role": "user", "content": "-"}]).rstrip().endswith("<think>")
         text = f"<think>\n{text}" if self._thinks else text
         return tagged_calls.read_message(text, f"call_{turn}", {tool.name: tool.parameters for tool in tools})
 
     def _check(self, opening: str, tools: Iterable[str]) -> None:
-        """Raises `UserError` where calls would be asked for, or written, in another form than the one that is read, or not at all."""
+        """Raise `UserError` if the template asks for or writes calls in another form than is read, or not at all."""
         if missing := next((name for name in tools if name not in opening), None):
             raise UserError(f"the chat template does not tell the policy of its tools ({missing}): {ASKED}")
         if "<tool_call>" not in opening:
@@ -163,13 +169,13 @@ class ChatText:
 
 
 def cut_after_end(ids: Sequence[int], ends: Sequence[int]) -> list[int]:
-    """One reply without the padding behind its first end token."""
+    """Return one reply without the padding behind its first end token."""
     length = next((i + 1 for i, token in enumerate(ids) if token in ends), len(ids))
     return list(ids[:length])
 
 
 def find_end_ids(tokenizer: Any) -> list[int]:
-    """What generation stops at: the tokenizer's end token, and those that the checkpoint's generation config names."""
+    """Return the ids that generation stops at: the tokenizer's end token, and those of the checkpoint's generation config."""
     from transformers import GenerationConfig  # type: ignore[import-not-found,unused-ignore]
 
     found = [int(tokenizer.eos_token_id)]

@@ -35,8 +35,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer  # noqa: E402
 
 from simia.errors import UserError  # noqa: E402
 from simia.trainers.ragen import register  # noqa: E402
-from simia.trainers.ragen.entry import compose_config  # noqa: E402
-from simia.trainers.ragen.resume import count_done_steps  # noqa: E402
+from simia.trainers.ragen.settings import count_done_steps  # noqa: E402
+from simia.trainers.ragen.start import compose_config  # noqa: E402
 
 register()
 import ragen.env  # noqa: E402

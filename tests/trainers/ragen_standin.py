@@ -201,7 +201,7 @@ def install(monkeypatch: pytest.MonkeyPatch) -> None:
         module.__dict__.update(values)
         module.__file__ = here.__file__
         monkeypatch.setitem(sys.modules, name, module)
-    for name in ("manager", "context", "proxy"):
+    for name in ("context", "rollout"):
         monkeypatch.delitem(sys.modules, f"simia.trainers.ragen.{name}", raising=False)
 
 
@@ -209,7 +209,8 @@ def our_manager(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Our manager's class over the stand-in's."""
     install(monkeypatch)
     register()
-    from simia.trainers.ragen.manager import EnvManager
+    install_proxy(monkeypatch)
+    from simia.trainers.ragen.rollout import EnvManager
 
     return EnvManager
 

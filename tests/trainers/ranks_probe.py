@@ -13,7 +13,7 @@ from typing import Any
 import trl
 from grpo_watch import Watched
 
-from simia.trainers import trl_train
+from simia.trainers.trl import train as trl_train
 
 out, *arguments = sys.argv[1:]
 rank = int(os.environ.get("RANK", "0"))

@@ -17,7 +17,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import get_json_schema
 
 from simia.pack import Pack
-from simia.trainers.trl_tools import TrlTools, make_method
+from simia.trainers.trl.tool_methods import TrlTools, make_method
 
 STEPS = 180
 

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from simia.search_path import cache_root
-from simia.trainers.ragen.env import SimiaEnv, SimiaEnvConfig, choose_task
+from simia.trainers.ragen.env import SimiaEnv, choose_task
+from simia.trainers.ragen.settings import SimiaEnvConfig
 from simia.venvs import make_python_path
 from tests.fake_endpoint import FakeEndpoint
 from tests.trainers.conformance import Plain, cases, check

@@ -16,7 +16,7 @@ from simia.exporting import CardFacts, export
 from simia.pack import Pack
 from simia.trainers import llamafactory
 from simia.trainers.launch import check_stage, check_writable, explain_misfit, format_setting
-from simia.trainers.trl_train import TrlConfig
+from simia.trainers.trl.train import TrlConfig
 
 
 @pytest.mark.parametrize("text", ["2026-11-21", "2026-11-21 10:00:00", "'64'", "no", "1e-6", "[1, 2026-11-21]", "null"])
@@ -36,7 +36,7 @@ def test_a_text_field_of_trls_config_takes_what_is_set_as_it_is_written(text: st
 
 def test_a_date_reaches_llamafactory_as_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(llamafactory, "find_interpreter", lambda python: Path("/there/python"))
+    monkeypatch.setattr(llamafactory, "interpreter", lambda trainer, python: Path("/there/python"))
     monkeypatch.setattr(llamafactory, "check_extras", lambda whole, python: ([], {}))
     export(Pack.load("office").seeds[:2], tmp_path / "out", to="llamafactory", template="qwen", facts=CardFacts())
     changes = parse_settings(["run_name=2026-11-21", "max_steps=5"])

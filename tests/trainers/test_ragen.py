@@ -19,15 +19,10 @@ from simia import event_loop
 from simia.errors import UserError
 from simia.pack import Pack
 from simia.trainers.ragen import register
-from simia.trainers.ragen.batch import (
-    average_metrics,
-    collect_rows,
-    fill_scores,
-    fill_validation_scores,
-    normalize_scores,
-)
-from simia.trainers.ragen.env import SimiaEnv, SimiaEnvConfig, choose_task
-from simia.trainers.ragen.register import ImportHook
+from simia.trainers.ragen.env import SimiaEnv, choose_task
+from simia.trainers.ragen.import_hook import ImportHook
+from simia.trainers.ragen.settings import SimiaEnvConfig, parse_env_config
+from simia.trainers.ragen.training_rows import average_metrics, collect_rows, fill_scores, normalize_scores
 from simia.trainers.tokens import ChatText, cut_after_end
 from tests.trainers import ragen_standin as standin
 from tests.trainers.ragen_standin import RECORD, call
@@ -84,7 +79,7 @@ def test_registered_where_ragen_is_and_when_it_comes(monkeypatch: pytest.MonkeyP
     import ragen.env  # type: ignore[import-not-found]
 
     assert list(ragen.env.REGISTERED_ENVS.items()) == [("game", 1), ("simia", SimiaEnv)]
-    assert ragen.env.REGISTERED_ENV_CONFIGS["simia"] is SimiaEnvConfig
+    assert ragen.env.REGISTERED_ENV_CONFIGS["simia"] is parse_env_config
     for name in [name for name in sys.modules if name.split(".")[0] == "ragen"]:
         monkeypatch.delitem(sys.modules, name)
 
@@ -148,8 +143,8 @@ def test_a_split_of_each_mode() -> None:
             env.reset(seed=1, mode="val")
     finally:
         env.close()
-    with pytest.raises(UserError, match="unknown key 'packs': did you mean 'pack'"):
-        SimiaEnv(SimiaEnvConfig(stage={"packs": "customer_service"}))
+    with pytest.raises(UserError, match=r"env_config: unknown key 'stage.packs': did you mean 'pack'"):
+        SimiaEnv(parse_env_config(stage={"packs": "customer_service"}))
 
 
 # -- ids ----------------------------------------------------------------------------------------------------------------
@@ -203,16 +198,16 @@ def test_an_episode_without_room_is_cut_and_scored(lamps: Path) -> None:
 
 def test_advantages_leave_out_what_has_no_score() -> None:
     scores, groups = [1.0, 0.0, None, 1.0, 0.0, None, None, 1.0], [0] * 4 + [1] * 4
-    normal = normalize_scores(scores, [0.0] * 8, groups, "mean_std")
+    normal = normalize_scores(scores, groups, "mean_std")
     third = 1 / 3
     spread = math.sqrt((2 * third**2 + 4 * third**2) / 2)
     assert normal[:4] == pytest.approx([third / spread, -2 * third / spread, 0, third / spread], abs=1e-5)
     assert normal[4] == pytest.approx(-math.sqrt(0.5), abs=1e-5)
     assert normal[5:7] == [0, 0]
-    assert normalize_scores(scores, [0.5] + [0.0] * 7, groups, "identity")[:3] == [1.5, 0.0, 0.0]
-    assert fill_validation_scores([1.0, 0.0, None, 1.0], [0.0] * 4) == [1, 0, pytest.approx(2 / 3), 1]
-    assert fill_validation_scores([1.0, 0.0], [0.0, -0.1]) == [1, -0.1]
-    assert all(map(math.isnan, fill_validation_scores([None, None], [0.0] * 2))), "an outage is no failure"
+    assert normalize_scores([1.5, *scores[1:]], groups, "identity")[:3] == [1.5, 0.0, 0.0]
+    assert fill_scores([1.0, 0.0, None, 1.0], [0] * 4, math.nan) == [1, 0, pytest.approx(2 / 3), 1]
+    assert all(map(math.isnan, fill_scores([None, None], [0] * 2, math.nan))), "an outage is no failure"
+    assert fill_scores([None, None], [0] * 2) == [0, 0]
     assert fill_scores(scores, groups) == [1, 0, pytest.approx(2 / 3), 1, 0, 0.5, 0.5, 1]
     rows = SimpleNamespace(scores=[1.0, None], mask=[[0, 1, 1], [0, 0]])
     metrics = [{"T/success": 1.0, "T/aborted": 0.0}, {"T/success": 0.0, "T/aborted": 1.0}]

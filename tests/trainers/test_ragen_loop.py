@@ -18,9 +18,9 @@ import pytest
 from simia.envs.users import NoUser, UserStop
 from simia.errors import Aborted, Code, UserError
 from simia.reward import Reward
-from simia.trainers.ragen.batch import collect_rows
 from simia.trainers.ragen.env import SeedLane, SimiaEnv
-from simia.trainers.ragen.resume import LATEST, count_done_steps
+from simia.trainers.ragen.settings import LATEST, count_done_steps
+from simia.trainers.ragen.training_rows import collect_rows
 from tests.trainers import ragen_standin as standin
 from tests.trainers.ragen_standin import call, config, inputs, ns
 
@@ -62,10 +62,9 @@ def by_script(env: SimiaEnv) -> str:
 
 
 @pytest.fixture
-def proxy(manager: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[[Any, Texts], Any]:
+def proxy(manager: Any) -> Callable[[Any, Texts], Any]:
     """Our loop with this context, in training and in validation."""
-    standin.install_proxy(monkeypatch)
-    from simia.trainers.ragen.proxy import Proxy
+    from simia.trainers.ragen.rollout import Proxy
 
     class Saying(Proxy):
         def generate_sequences(self, lm_inputs: Any) -> Any:

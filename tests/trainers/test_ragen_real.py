@@ -20,8 +20,8 @@ import pytest
 from simia.config import read_config_file
 from simia.search_path import cache_root, data_root
 from simia.trainers.groups import batch_advantages
-from simia.trainers.launch import look_up
-from simia.trainers.ragen.start import check_setting_names, find_checkout, read_base_config
+from simia.trainers.launch import check_settings, look_up
+from simia.trainers.ragen.start import FREE, find_checkout, read_base_config
 from simia.trainers.tokens import cut_after_end
 from simia.venvs import make_python_path
 from tests.fake_endpoint import FakeEndpoint
@@ -35,7 +35,7 @@ RUNS = ("tau_simulated", "tau_executable", "officebench_simulated", "officebench
 LOOK = """
 import types
 import ray
-from simia.trainers.ragen.entry import start_ray
+from simia.trainers.ragen.start import start_ray
 
 plain = types.SimpleNamespace
 start_ray(plain(ray_init=plain(num_cpus=1), system=plain(CUDA_VISIBLE_DEVICES="")))
@@ -55,7 +55,7 @@ def stop():
     raise Stopped("step 3: nothing is left")
 
 from simia.errors import UserError
-from simia.trainers.ragen.entry import format_error
+from simia.trainers.ragen.start import format_error
 
 try:
     ray.get(stop.remote())
@@ -113,7 +113,7 @@ def test_the_recorded_settings_are_the_sources() -> None:
 
 @pytest.mark.parametrize("name", RUNS)
 def test_ragen_knows_every_name_of_our_runs(name: str) -> None:
-    check_setting_names(read_config_file(f"ragen/{name}"), read_base_config(find_checkout()))
+    check_settings(read_config_file(f"ragen/{name}"), read_base_config(find_checkout()), "RAGEN", free=FREE)
 
 
 def test_a_ray_worker_knows_us_once_it_imports_ragen_and_loads_nothing_before(ragen: Trainer) -> None:
@@ -128,7 +128,7 @@ def test_registered_without_a_patch(told: dict[str, Any]) -> None:
     assert told["registered"] == "simia.trainers.ragen.env"
     assert "sokoban" in told["others"]
     for name in ROLLED:
-        assert told[name]["classes"] == [f"simia.trainers.ragen.{part}" for part in ("proxy", "context", "manager")]
+        assert told[name]["classes"] == [f"simia.trainers.ragen.{part}" for part in ("rollout", "context", "rollout")]
         assert told[name]["environments"] == 1
     assert told["runs"] == {name: ["grpo", 64, 256] for name in RUNS}, "RAGEN's own validation takes them"
 

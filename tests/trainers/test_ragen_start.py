@@ -11,10 +11,16 @@ import pytest
 
 from simia.config import read_config_file
 from simia.errors import UserError
-from simia.trainers.ragen import launch
-from simia.trainers.ragen.checks import check_ragen_config
-from simia.trainers.ragen.entry import format_error
-from simia.trainers.ragen.start import check_setting_names, check_versions, read_base_config, resolve_references
+from simia.trainers.launch import check_settings
+from simia.trainers.ragen.settings import check_ragen_config
+from simia.trainers.ragen.start import (
+    FREE,
+    check_versions,
+    format_error,
+    launch,
+    read_base_config,
+    resolve_references,
+)
 from simia.trainers.versions import compare_versions
 from tests.trainers.ragen_standin import config, write_checkout
 
@@ -32,19 +38,23 @@ RUNS = ("tau_simulated", "tau_executable", "officebench_simulated", "officebench
         ("actor_rollout_ref.rollout.n", 4, "rollout.n is 4: set it to 1"),
         ("actor_rollout_ref.actor", {"loss_agg_mode": "seq-mean-token-mean"}, "an aborted episode has none"),
         ("actor_rollout_ref.rollout.max_model_len", 100, "it must hold the whole episode"),
-        ("algorithm.adv_estimator", "gae", "it is identity, or for grpo mean_std"),
+        ("algorithm.adv_estimator", "gae", "set it to identity, or for grpo to mean_std"),
         ("custom_envs.Lamps.env_type", "sokoban", "beside simia no other type"),
-        ("custom_envs.Lamps.env_config.stages", {}, "unknown key 'custom_envs.Lamps.env_config.stages'"),
+        (
+            "custom_envs.Lamps.env_config.stages",
+            {},
+            "custom_envs.Lamps.env_config: unknown key 'stages': did you mean 'stage'",
+        ),
         ("custom_envs.Lamps.env_config.stage.backnd", "x", "did you mean 'backend'"),
         ("custom_envs.Lamps.env_config.stage.limits", {"max_cost": 1.0}, "a cap, which holds for one start"),
-        ("es_manager.val.env_configs.tags", ["Lamp"], "names the tag Lamp, which custom_envs has not"),
+        ("es_manager.val.env_configs.tags", ["Lamp"], "there is no custom_envs.Lamp, and es_manager names it"),
         ("es_manager.val.env_configs.tags", None, "es_manager.val.env_configs.tags is None: name one or more"),
         ("es_manager.train.env_configs.n_groups", [1, 2], "has 1 tags and 2 n_groups: give each tag its number"),
-        ("custom_envs.Lamps.env_config", 5, "custom_envs.Lamps.env_config is 5: it is a section"),
-        ("custom_envs.Lamps.env_config.at_once", 0, "at_once is 0: it is a number of episodes, 1 or more"),
-        ("custom_envs.Lamps.env_config.at_once", "all", "at_once is 'all': it is a number"),
-        ("custom_envs.Lamps.env_config.world_seconds", 0, "world_seconds is 0: it is a number of seconds"),
-        ("custom_envs.Lamps.env_config.stage", 7, "env_config.stage is 7: it is a section"),
+        ("custom_envs.Lamps.env_config", 5, "custom_envs.Lamps.env_config is 5: write a section"),
+        ("custom_envs.Lamps.env_config.at_once", 0, "env_config: at_once: Input should be greater than or equal to 1"),
+        ("custom_envs.Lamps.env_config.at_once", "all", "env_config: at_once: Input should be a valid integer"),
+        ("custom_envs.Lamps.env_config.world_seconds", 0, "env_config: world_seconds: Input should be greater than 0"),
+        ("custom_envs.Lamps.env_config.stage", 7, "env_config: stage: Input should be a valid dictionary"),
         ("actor_rollout_ref.rollout.response_length", None, "response_length is None: set the most tokens of a turn"),
     ],
 )
@@ -65,9 +75,11 @@ def test_a_configuration_that_would_not_train_what_it_says_is_refused(
 
 @pytest.mark.parametrize("name", RUNS)
 def test_ragen_has_the_settings_of_our_runs(name: str, tmp_path: Path) -> None:
-    check_setting_names(read_config_file(f"ragen/{name}"), read_base_config(write_checkout(tmp_path)))
-    with pytest.raises(UserError, match=r"unknown key 'trainer\.test_frequency' for RAGEN"):
-        check_setting_names({"trainer": {"test_frequency": 1}}, read_base_config(tmp_path))
+    check_settings(read_config_file(f"ragen/{name}"), read_base_config(write_checkout(tmp_path)), "RAGEN", free=FREE)
+    with pytest.raises(
+        UserError, match=r"RAGEN has no setting trainer\.test_frequency: did you mean trainer\.test_freq\?"
+    ):
+        check_settings({"trainer": {"test_frequency": 1}}, read_base_config(tmp_path), "RAGEN")
 
 
 @pytest.mark.parametrize("name", RUNS)
@@ -84,11 +96,16 @@ def test_the_papers_runs_are_grpo(name: str) -> None:
 
 def test_names_that_ragen_does_not_know_are_refused() -> None:
     known = {"agent_proxy": {"max_turn": 5}, "custom_envs": {"Game": {}}, "model_path": "x"}
-    check_setting_names({"agent_proxy": {"max_turn": 1}, "custom_envs": {"Mine": {"any": 1}}}, known)
-    with pytest.raises(UserError, match=r"unknown key 'agent_proxy.max_turns' for RAGEN: did you mean 'max_turn'"):
-        check_setting_names({"agent_proxy": {"max_turns": 1}}, known)
+    check_settings({"agent_proxy": {"max_turn": 1}, "custom_envs": {"Mine": {"any": 1}}}, known, "RAGEN", free=FREE)
+    with pytest.raises(
+        UserError, match=r"RAGEN has no setting agent_proxy.max_turns: did you mean agent_proxy.max_turn\?"
+    ):
+        check_settings({"agent_proxy": {"max_turns": 1}}, known, "RAGEN")
     with pytest.raises(UserError, match=r"^agent_proxy.max_turn is 'many': RAGEN takes a number$"):
-        check_setting_names({"agent_proxy": {"max_turn": "many"}}, known)
+        check_settings({"agent_proxy": {"max_turn": "many"}}, known, "RAGEN")
+    with pytest.raises(UserError, match=r"RAGEN has no setting zzz: there are: agent_proxy, custom_envs, model_path; "):
+        check_settings({"zzz": 1}, known, "RAGEN")
+    assert check_settings({"model_path": "y", "+mine": 1}, known, "RAGEN") == {"model_path": "y", "mine": 1}
     tree = {"a": {"b": "${c}", "d": "x/${c}/${a.b}"}, "c": 5}
     assert resolve_references(tree) == {"a": {"b": 5, "d": "x/5/5"}, "c": 5}
 
@@ -144,11 +161,11 @@ def python_with(folder: Path, found: dict[str, str]) -> Path:
 def test_the_doctor_and_the_launch_agree(flash: str | None, tmp_path: Path) -> None:
     found = {name: version for name, version in INSTALLED.items() if name != "flash_attn"}
     found |= {"flash-attn": flash} if flash else {}
-    fits = compare_versions("ragen", found).fits
+    fits = not compare_versions("ragen", found)
     assert fits is (flash is not None and flash.startswith("2.7"))
     python = python_with(tmp_path, found)
     if fits:
-        assert "RAGEN 5eb79b8 with torch 2.6.0" in check_versions(python)[0]
+        assert "RAGEN 5eb79b8 with torch 2.6.0" in check_versions(python)
         return
     with pytest.raises(UserError, match="flash-attn"):
         check_versions(python)
@@ -180,7 +197,7 @@ def test_a_launch_checks_and_says_how(lamps: Path, tmp_path: Path, monkeypatch: 
     assert not (tmp_path / "runs").exists(), "who only looks writes nothing"
     assert done.prepare is not None
     done.prepare()
-    assert done.command == [str(python), "-m", "simia.trainers.ragen.entry", str(written.relative_to(tmp_path))]
+    assert done.command == [str(python), "-m", "simia.trainers.ragen.start", str(written.relative_to(tmp_path))]
     assert read_config_file(written)["es_manager"]["train"]["group_size"] == 6
     path = f"{home}:{home}/verl:/beside/python"
     assert done.env == {"RAGEN_HOME": str(home), "PYTHONPATH": path, "PYTHONSAFEPATH": "1"}

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from simia.pack import Pack
-from simia.trainers.ragen.batch import collect_rows
 from simia.trainers.ragen.env import SimiaEnv
+from simia.trainers.ragen.training_rows import collect_rows
 from tests.fake_endpoint import FakeEndpoint
 from tests.trainers import ragen_standin as standin
 from tests.trainers.ragen_standin import RECORD, call, config, inputs

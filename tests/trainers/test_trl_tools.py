@@ -16,7 +16,7 @@ from simia.envs.opening import open_environment
 from simia.errors import UserError
 from simia.pack import Pack
 from simia.tool import ToolSpec
-from simia.trainers.trl_tools import environment_factory, make_method, tool_rows, tools_reward
+from simia.trainers.trl.tool_methods import environment_factory, make_method, tool_rows, tools_reward
 from tests.trainers.conftest import Trainer
 
 PROBE = Path(__file__).with_name("tools_probe.py")
@@ -120,12 +120,14 @@ def test_words_that_trls_parser_takes_for_its_own_are_told_apart() -> None:
 def test_what_no_method_can_stand_for_is_refused_with_the_way_out() -> None:
     with pytest.raises(UserError, match=r"'reset': .*rollout_func"):
         make_method(ToolSpec(name="reset"))
-    with pytest.raises(UserError, match=r"argument 'from' is no Python name.*rollout_func"):
+    with pytest.raises(UserError, match=r"argument 'from' cannot be a Python parameter; train with rollout_func"):
         make_method(ToolSpec(name="mail", parameters={"type": "object", "properties": {"from": {"type": "string"}}}))
 
 
 def test_an_argument_that_a_method_has_already_is_refused() -> None:
-    with pytest.raises(UserError, match=r"'mail': no method can have an argument 'self'.*rollout_func"):
+    with pytest.raises(
+        UserError, match=r"'mail': argument 'self' cannot be a Python parameter; train with rollout_func"
+    ):
         make_method(ToolSpec(name="mail", parameters={"type": "object", "properties": {"self": {"type": "string"}}}))
 
 

@@ -17,11 +17,13 @@ from simia.config import load_config
 from simia.envs.environment import Episode
 from simia.envs.opening import open_environment
 from simia.errors import Aborted, Code, UserError
-from simia.trainers.aborted import log_aborted
-from simia.trainers.trl_resume import check_task_count, find_final_step, find_last_checkpoint
-from simia.trainers.trl_train import (
+from simia.trainers.ranks import log_aborted
+from simia.trainers.trl.train import (
     TrlConfig,
     check_fields,
+    check_task_count,
+    find_final_step,
+    find_last_checkpoint,
     find_reply_folder,
     launch,
     limit_to_one_device,
@@ -176,15 +178,15 @@ def test_more_groups_than_tasks() -> None:
 
 def test_text_stays_text_and_a_date_becomes_it(monkeypatch: pytest.MonkeyPatch) -> None:
     known = ["output_dir", "run_name", "hub_revision", "epsilon"]
-    given = yaml.safe_load("{output_dir: '64', run_name: 2026-11-21, hub_revision: '0x10', epsilon: 2e-1}")
+    given = yaml.safe_load("{output_dir: '64', run_name: '2026-11-21', hub_revision: '0x10', epsilon: 2e-1}")
     assert check_fields(given, known) == {
         "output_dir": "64",
         "run_name": "2026-11-21",
         "hub_revision": "0x10",
         "epsilon": 0.2,
     }
-    monkeypatch.setattr("simia.trainers.trl_train.interpreter", lambda trainer, python: Path("/there/python"))
-    monkeypatch.setattr("simia.trainers.trl_train.make_python_path", lambda python: "")
+    monkeypatch.setattr("simia.trainers.trl.train.interpreter", lambda trainer, python: Path("/there/python"))
+    monkeypatch.setattr("simia.trainers.trl.train.make_python_path", lambda python: "")
     changes = parse_settings(["grpo.run_name=2026-11-21", "grpo.output_dir='64'", "grpo.epsilon=0.1"])
     settings = launch(Path("trl/grpo"), changes).command[5::2]
     read_back = load_config(TrlConfig, "trl/grpo", settings).grpo

@@ -27,12 +27,18 @@ from simia.trainers.groups import statistics
 from simia.trainers.launch import Launch
 from simia.trainers.tokens import ChatText
 from simia.trainers.verl import start
-from simia.trainers.verl.data import write_tasks
-from simia.trainers.verl.environments import close_all, get_environment, take_place
-from simia.trainers.verl.groups import EpisodeGroup, OpenGroups, append_note, name_group
 from simia.trainers.verl.play import GAP, PlayedEpisode, PolicyLostError, PolicyPlayer, PolicyReply, shorten_result
 from simia.trainers.verl.settings import PlaySettings, VerlSettings
-from simia.trainers.verl.start import launch
+from simia.trainers.verl.start import launch, write_tasks
+from simia.trainers.verl.worker_state import (
+    EpisodeGroup,
+    OpenGroups,
+    append_note,
+    close_all,
+    get_environment,
+    name_group,
+    take_place,
+)
 from simia.trajectory import Message
 
 END = 3  # ids: the code of each character; 3 ends a turn
@@ -491,7 +497,8 @@ def test_validation_has_groups_of_its_own(lamps: Path, tmp_path: Path) -> None:
 
 def test_what_verl_does_not_know_is_refused(config: Path, tmp_path: Path) -> None:
     with pytest.raises(
-        UserError, match=r"verl has no setting data.train_batchsize: did you mean data.train_batch_size\? "
+        UserError,
+        match=r"verl has no setting data.train_batchsize: did you mean data.train_batch_size\?; write \+train_batchsize",
     ):
         launch(config, {"data.train_batchsize": 3})
     found = launch(config, {"+data.mine.deep": 3, "actor_rollout_ref.any": 1})  # verl's own section is empty there
@@ -499,7 +506,7 @@ def test_what_verl_does_not_know_is_refused(config: Path, tmp_path: Path) -> Non
     found.prepare()
     (written,) = tmp_path.rglob("verl.yaml")
     assert yaml.safe_load(written.read_text())["data"]["mine"] == {"deep": 3}
-    assert start.check_settings({"+mine": {"deep": 3}, "defaults": []}, {"data": {}}) == {
+    assert start.check_settings({"+mine": {"deep": 3}, "defaults": []}, {"data": {}}, "verl", free=start.HYDRAS) == {
         "mine": {"deep": 3},
         "defaults": [],
     }
@@ -512,7 +519,7 @@ def test_what_verl_does_not_know_is_refused(config: Path, tmp_path: Path) -> Non
         ("data.train_batch_size", 0, "is the number of groups of a step, 1 or more"),
         ("data", 3, "data is 3: verl takes a section of settings"),
         ("simia", 3, "simia is 3: it is a section with stage, play and data"),
-        ("trainer.use_v1", False, "verl's older trainer wants a row of every episode"),
+        ("trainer.use_v1", False, "verl's older trainer cannot leave out aborted episodes"),
         ("actor_rollout_ref.model.path", "./nowhere", "actor_rollout_ref.model.path: there is no folder ./nowhere"),
         ("simia.stage.backend", "simulatd", "no back end named 'simulatd'; did you mean 'simulated'"),
     ],

@@ -21,7 +21,7 @@ from simia.envs.environment import Environment
 from simia.envs.users import NoUser
 from simia.envs.worlds.executable import ExecutableBackend
 from simia.pack import Pack
-from simia.trainers.trl_tools import TrlTools, environment_factory, make_method, tool_rows, tools_reward
+from simia.trainers.trl.tool_methods import TrlTools, environment_factory, make_method, tool_rows, tools_reward
 
 LOST_LATER = 15  # which episode loses its world: one of the second step
 

@@ -34,7 +34,7 @@ from verl_probe import Sampler, plain
 
 from simia.search_path import data_root
 from simia.trainers.verl.agent_loop import find_context_length
-from simia.trainers.verl.environments import close_all
+from simia.trainers.verl.worker_state import close_all
 
 STEP = 3
 Worker = AgentLoopWorkerTQ.__ray_metadata__.modified_class

@@ -1,13 +1,12 @@
-"""The environment with RAGEN's signatures: one seat, in which episode follows episode.
+"""The environment with RAGEN's signatures: one object plays episode after episode.
 
     env = SimiaEnv(SimiaEnvConfig(stage={"pack": "customer_service"}))
     env.reset(seed=7)
     observation, reward, done, info = env.step('<tool_call>…</tool_call>')
 
-A group of RAGEN's is the environments that are reset with one seed. The seed chooses the task, and the group's simulated answers are
-shared. Seeds that follow one another go through the whole split before a task comes again, in training in another order each time;
-where RAGEN deals a step's seeds out to several tags, our manager counts each tag's own (`Lane`). All seats of a process share one open
-environment: one pack, one sandbox, one pace.
+RAGEN resets the environments of a group with one seed. The seed selects the task, and the group shares simulated answers. Consecutive
+seeds go through the whole split before a task repeats, in training in another order each time; where RAGEN distributes a step's seeds
+over several tags, `SeedLane` counts each tag's own. All objects of a process share one open environment.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ import contextlib
 import math
 import random
 from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,31 +29,55 @@ from simia.reward import Reward
 from simia.statistics import SUCCESS
 from simia.task import Task
 from simia.trainers.launch import select_split
-from simia.trainers.ragen.settings import SeedLane, SimiaEnvConfig, choose_task, parse_stage
+from simia.trainers.ragen.settings import SimiaEnvConfig
 from simia.trainers.tokens import ChatText, TokenRow
 from simia.trajectory import Message
 
-__all__ = ["SeedLane", "SimiaEnv", "SimiaEnvConfig", "choose_task", "parse_stage"]
-
 Result = tuple[str, float, bool, dict[str, float]]
-"""What RAGEN's `step` gives: observation, reward, done, info."""
+"""What RAGEN's `step` returns: observation, reward, done, info."""
+
+
+def choose_task(tasks: Sequence[Task], seed: int, mode: str = "train") -> Task:
+    """Choose the task of a seed, the same in every process.
+
+    In training, n consecutive seeds that begin at a multiple of n are all n tasks, each time in another order. In validation there is
+    one order, so that any n consecutive seeds are all n tasks: RAGEN validates from seed 123 on.
+    """
+    lap, place = divmod(seed, len(tasks))
+    order = list(range(len(tasks)))
+    random.Random(f"lap {lap}" if mode == "train" else "one order").shuffle(order)
+    return tasks[order[place]]
+
+
+@dataclass(frozen=True, slots=True)
+class SeedLane:
+    """The place of a group among a step's groups: RAGEN gives group g of `of` the seed `base + step * of + g`."""
+
+    base: int = 0
+    of: int = 1
+    group: int = 0
+    groups: int = 1
+    """How many of the groups are its tag's, and which of these it is."""
+    place: int = 0
+
+    def number(self, seed: int) -> int:
+        """Return the tag's own count of its groups, from `base` on and without a gap; with one tag it is the seed."""
+        return self.base + (seed - self.group - self.base) // self.of * self.groups + self.place
 
 
 class SimiaEnv:
-    """One seat. `reset` and `step` are RAGEN's; `start`, `act`, `take` and `cut` are what they are made of, for the portal's loop."""
+    """`reset` and `step` are RAGEN's; `start`, `act`, `take` and `cut` are their parts, for the portal's loop."""
 
     def __init__(self, config: SimiaEnvConfig | None = None) -> None:
-        """Opens the stage if no other seat has. Raises `UserError` for what must be changed first."""
+        """Open the stage if no other object has. Raises `UserError`."""
         self.config = config or SimiaEnvConfig()
-        self.lease = share_environment(
-            parse_stage(self.config), store=Path(self.config.store) if self.config.store else None
-        )
+        self.lease = share_environment(self.config.stage, store=Path(self.config.store) if self.config.store else None)
         self.member = 0
-        """Which one of its group it is: it tells this one's simulated user from the others'."""
+        """Its number in its group, which distinguishes its simulated user from the others'."""
         self.most_turns: int | None = None
-        """Turns of the policy that there is time for; the episode is judged after the last one."""
+        """Limit of the policy's turns; the episode is judged after the last one."""
         self.batched = False
-        """Set by our manager: `reset` only says what is to begin, and `step` hands out what the batch has done."""
+        """Set by `EnvManager`: `reset` only chooses the task, and `step` returns the result that `answer` stored."""
         self.lane = SeedLane()
         self.episode: Episode | None = None
         self.row: TokenRow | None = None
@@ -66,8 +90,10 @@ class SimiaEnv:
     # -- RAGEN's ----------------------------------------------------------------------------------------------------
 
     def reset(self, seed: int | None = None, mode: str = "train", **_: Any) -> str:
-        """The user's first words. Raises `UserError` for a split without tasks and a task that cannot be set up; lost
-        infrastructure is an episode that is over."""
+        """Choose the seed's task, and return the user's first message.
+
+        Raises `UserError` for a split without tasks and for a task that cannot be set up. Failed infrastructure is an ended episode.
+        """
         seed = random.randrange(2**31) if seed is None else int(seed)
         task = choose_task(self.tasks(mode), self.lane.number(seed), mode)
         self._next = (task, f"{mode}/{seed}/{task.id}")
@@ -76,10 +102,10 @@ class SimiaEnv:
         return self.render()
 
     def step(self, action: str) -> Result:
-        """The whole response of the policy is the action: words to the user, or calls between Hermes tags.
+        """Take one turn: the action is the policy's whole response, a message to the user or calls between Hermes tags.
 
-        The reward comes with the end. An episode that was aborted, or that no judge could judge, has none: it is NaN, for 0
-        would say that the policy failed; `info["unscored"]` says so too. Our context manager leaves such rows out.
+        The reward comes with the end and is NaN for an episode that was aborted or could not be judged, since 0 would mean that the
+        policy failed; `info["unscored"]` is 1 then. `Context` masks such rows.
         """
         if self._ready is not None:
             ready, self._ready = self._ready, None
@@ -89,7 +115,7 @@ class SimiaEnv:
         return self.result()
 
     def render(self) -> str:
-        """What the policy heard last, as text; nothing of an episode that waits for its turn."""
+        """Return the last messages to the policy as text; empty for an episode that has not begun."""
         return "" if self.waiting else messages_to_text(self._heard)
 
     def close(self) -> None:
@@ -97,11 +123,11 @@ class SimiaEnv:
             event_loop.run(self.episode.close())
         self.lease.close()
 
-    # -- what became of the episode -----------------------------------------------------------------------------------
+    # -- the state of the episode -----------------------------------------------------------------------------------
 
     @property
     def waiting(self) -> bool:
-        """Reset, and not begun yet."""
+        """Whether it was reset and has not begun."""
         return self._next is not None
 
     @property
@@ -116,12 +142,12 @@ class SimiaEnv:
 
     @property
     def turns(self) -> int:
-        """Of the policy, in this episode."""
+        """Number of the policy's turns in this episode."""
         return sum(m.role == "assistant" for m in self.playing.messages)
 
     @property
     def reward(self) -> float | None:
-        """None while it runs, and for good if it was aborted, could not be judged or was over before the policy spoke."""
+        """None while it runs, and if it was aborted, could not be judged or ended before the policy spoke."""
         episode = self.playing
         if episode.end is None or episode.end.kind == "aborted" or episode.reward is None:
             return None
@@ -129,7 +155,7 @@ class SimiaEnv:
 
     @property
     def info(self) -> dict[str, float]:
-        """Numbers only: RAGEN casts every value. `score` is there once there is one."""
+        """Facts as numbers, since RAGEN casts every value. `score` is left out while there is none."""
         episode, reward = self.playing, self.reward
         kind = episode.end.kind if episode.end else None
         errors = sum(m.role == "tool" and m.error is not None for m in episode.view.messages)
@@ -156,10 +182,8 @@ class SimiaEnv:
     # -- in the portal's loop -----------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Begin what `reset` named."""
-        assert self._next is not None
-        environment, (task, group), self._next = self.lease.environment, self._next, None
-        await self._close()
+        """Begin the episode that `reset` chose."""
+        environment, (task, group) = self.lease.environment, await self._take_next()
         opened = environment.reset(task, seed=self.lease.seed, group=group, name=f"{group}/{self.member}")
         try:
             async with asyncio.timeout(self.config.world_seconds):
@@ -170,37 +194,37 @@ class SimiaEnv:
         self._settle()
 
     async def abort_unstarted(self) -> None:
-        """The rollout is over before its turn came."""
-        assert self._next is not None
-        (task, _), self._next = self._next, None
-        await self._close()
+        """Abort the episode that `reset` chose: the rollout ended before it began."""
+        task, _ = await self._take_next()
         self._abort_unstarted(task, Code.AGENT_FAILED, "the rollout was over before this episode began")
+        self._heard = ()
 
     async def act(self, message: Message) -> None:
-        """One turn, as a message. The last one that there is time for ends the episode, and it is judged."""
+        """Take one turn, as a message. The last one within `most_turns` ends the episode, and it is judged."""
 
-        async def stepped() -> None:
-            self._heard = (await self.playing.step(message)).messages
+        async def step() -> Sequence[Message]:
+            return (await self.playing.step(message)).messages
 
-        await self._run_in_time(stepped())
-        await self._cut_after_last_turn()
+        await self._take_turn(step())
 
     async def take(self, ids: list[int]) -> None:
-        """One turn, as what the policy sampled, end token included."""
-        row, text = self.row, self._text
-        assert row is not None
-        assert text is not None
+        """Take one turn, as the ids that the policy sampled, end token included."""
+        assert self.row is not None
+        assert self._text is not None
+        await self._take_turn(self._text.act(self.row, ids))
 
-        async def stepped() -> None:
-            self._heard = await text.act(row, ids)
-
-        await self._run_in_time(stepped())
-        await self._cut_after_last_turn()
-        if self.playing.end is None and self.overlong:
+    async def _take_turn(self, turn: Coroutine[Any, Any, Sequence[Message]]) -> None:
+        heard = await self._run_in_time(turn)
+        self._heard = self._heard if heard is None else heard
+        if self.playing.end is not None:
+            return
+        if self.most_turns is not None and self.turns >= self.most_turns:
+            await self.cut(Code.MAX_TURNS)
+        elif self.overlong:
             await self.cut(Code.MAX_TOKENS, self.overlong)
 
     async def answer(self, action: str, ids: list[int] | None) -> None:
-        """A turn of the batch; `step` hands out its result."""
+        """Take a turn of the batch; `step` returns its result."""
         if ids is not None and self.row is not None:
             await self.take(ids)
         else:
@@ -208,15 +232,13 @@ class SimiaEnv:
         self._ready = self.result()
 
     async def cut(self, code: Code, detail: str = "") -> None:
-        """Out of turns or tokens: truncated, and scored as it stands, unless the policy never spoke."""
-        stopped = self.playing.stop(code, aborted=not self.turns, detail=detail)
-        await self._run_in_time(stopped)
+        """Truncate the episode at a limit of turns or tokens; it is scored unless the policy never spoke."""
+        await self._run_in_time(self.playing.stop(code, aborted=not self.turns, detail=detail))
 
     def opening(self, text: ChatText, room: int) -> TokenRow:
-        """The episode as ids from here on. `room`: the longest context in which a whole turn of the policy has room."""
-        view = self.playing.view
+        """Represent the episode as ids from here on. `room`: the longest context that leaves room for a turn of the policy."""
         self._text, self._room = text, room
-        self.row = TokenRow(self.playing, text.opening(view.system, view.messages, view.tools))
+        self.row = text.begin(self.playing)
         return self.row
 
     @property
@@ -225,22 +247,19 @@ class SimiaEnv:
         length = len(self.row.context) if self.row is not None else 0
         return f"the context has {length} tokens, of which {self._room} leave room for a turn" * (length > self._room)
 
-    async def _cut_after_last_turn(self) -> None:
-        if self.playing.end is None and self.most_turns is not None and self.turns >= self.most_turns:
-            await self.cut(Code.MAX_TURNS)
-
     @property
     def _late(self) -> str:
         return f"the environment took over {self.config.world_seconds:g} s"
 
-    async def _run_in_time(self, doing: Coroutine[Any, Any, Any]) -> None:
-        """What takes too long is given up, so that the batch goes on: the episode is aborted, or has no verdict."""
+    async def _run_in_time(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """Return what the work returns. After `world_seconds` it is given up: the episode is aborted, or has no verdict."""
+        result = None
         try:
             async with asyncio.timeout(self.config.world_seconds):
-                await doing
+                result = await work
         except TimeoutError:
             episode = self.playing
-            with contextlib.suppress(TimeoutError):  # a world that cannot be let go either
+            with contextlib.suppress(TimeoutError):  # the world cannot be closed either
                 async with asyncio.timeout(self.config.world_seconds):
                     if episode.end is None:
                         await episode.stop(Code.TIMEOUT, aborted=True, detail=self._late)
@@ -248,9 +267,10 @@ class SimiaEnv:
                         episode.reward = episode.reward or Reward(error=Code.TIMEOUT, rationale=self._late)
                         await episode.close()
         self._settle()
+        return result
 
     def _settle(self) -> None:
-        """There is nothing to train in an episode in which the policy never spoke, and nothing to compare the others with."""
+        """Take the reward from an episode that ended before the policy spoke: there is nothing to train or to compare."""
         episode = self.playing
         if episode.end is not None and episode.reward is not None and not self.turns:
             why = episode.reward.rationale or "it was over before the policy spoke"
@@ -258,9 +278,12 @@ class SimiaEnv:
 
     def _abort_unstarted(self, task: Task, code: Code, detail: str) -> None:
         self.episode = Episode.aborted(self.lease.environment, task, self.lease.seed, Aborted(code, detail))
-        self._heard = ()
 
-    async def _close(self) -> None:
+    async def _take_next(self) -> tuple[Task, str]:
+        """Return what `reset` chose, and close the episode before it."""
+        assert self._next is not None
+        chosen, self._next = self._next, None
         episode, self.episode, self.row, self._ready = self.episode, None, None, None
         if episode is not None:
             await episode.close()
+        return chosen

@@ -1,66 +1,135 @@
-"""What a tag of RAGEN's `custom_envs` says to us, and which task a seed is."""
+"""Settings of a RAGEN run: a tag's `env_config`, the configurations that are refused, and the step that a run resumes at.
+
+RAGEN normalises rewards itself and gives its trainer each row as a group of its own. With its default (`identity`) the advantage is the
+bare reward and nothing is compared, so `adv_estimator: grpo` alone is not GRPO.
+"""
 
 from __future__ import annotations
 
-import random
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from simia.config import parse_config
+from pydantic import Field
+
+from simia.config import Config, parse_config
 from simia.envs.config import EnvironmentConfig
 from simia.envs.text_episode import plain_mapping
-from simia.task import Task
+from simia.errors import UserError
+from simia.trainers.launch import look_up
 
 ENV_TYPE = "simia"
-"""Our name in RAGEN's registries: a tag's `env_type`."""
+"""The name in RAGEN's registries: a tag's `env_type`."""
+LATEST = "latest_checkpointed_iteration.txt"
+REQUIRED = {
+    "agent_proxy.use_turn_scores": (False, "the reward comes with the end of an episode"),
+    "algorithm.bi_level_gae": (False, "the reward comes with the end of an episode"),
+    "actor_rollout_ref.rollout.n": (1, "es_manager.train.group_size says how many episodes a group has"),
+}
+"""Setting → the only value that it may have, and why."""
 
 
-@dataclass
-class SimiaEnvConfig:
-    """`env_config` of a tag in RAGEN's `custom_envs`; every field has a default, for RAGEN makes it without any."""
+class SimiaEnvConfig(Config):
+    """`env_config` of a tag in RAGEN's `custom_envs`."""
 
-    stage: dict[str, Any] = field(default_factory=dict)
-    """A `EnvironmentConfig` as a mapping: pack, back end, models, judge."""
-    train: str | None = "train"
-    """The split of the training seeds; None: all tasks of the stage."""
-    val: str | None = "test"
-    """The split of the validation seeds."""
-    store: str | None = None
-    """A folder in which paid replies are kept, and found again when the run is started again."""
-    at_once: int | None = None
-    """Most episodes of the tag under way; the others wait for their turn. None: all of a step."""
-    world_seconds: float = 1800.0
-    """One answer of the environment, its judge's verdict with it; later the episode is aborted, and the others go on."""
-
-    def __post_init__(self) -> None:
-        self.stage = plain_mapping(self.stage)
+    stage: EnvironmentConfig = Field(default_factory=EnvironmentConfig, description="Pack, back end, models, judge.")
+    train: str | None = Field("train", description="The split of the training seeds; null: all tasks of the stage.")
+    val: str | None = Field("test", description="The split of the validation seeds; null: all tasks of the stage.")
+    store: str | None = Field(None, description="Folder of paid replies, which a restarted run reads.")
+    at_once: int | None = Field(None, ge=1, description="Most episodes of the tag under way; unset: all of a step.")
+    world_seconds: float = Field(1800.0, gt=0, description="One answer of the environment or judge; later: aborted.")
 
 
-def parse_stage(config: SimiaEnvConfig) -> EnvironmentConfig:
-    return parse_config(EnvironmentConfig, config.stage, where="env_config.stage")
+def parse_env_config(where: str = "env_config", /, **fields: Any) -> SimiaEnvConfig:
+    """Parse a tag's `env_config` as RAGEN passes it. Raises `UserError`."""
+    return parse_config(SimiaEnvConfig, plain_mapping(fields), where=where)
 
 
-def choose_task(tasks: Sequence[Task], seed: int, mode: str = "train") -> Task:
-    """The same for the same seed in any process. In training n seeds in a row, from a multiple of n on, are all n tasks, each time
-    in another order. Else there is one order, so that any n seeds in a row are all n tasks: RAGEN validates from seed 123 on."""
-    lap, place = divmod(seed, len(tasks))
-    order = list(range(len(tasks)))
-    random.Random(f"lap {lap}" if mode == "train" else "one order").shuffle(order)
-    return tasks[order[place]]
+def read_context_length(config: Any) -> int:
+    """Return the number of tokens that a context may hold, response included, as verl computes it."""
+    rollout = look_up(config, "actor_rollout_ref.rollout", {})
+    named = look_up(rollout, "max_model_len")
+    return int(named or int(look_up(rollout, "prompt_length") or 1) + int(look_up(rollout, "response_length")))
 
 
-@dataclass(frozen=True, slots=True)
-class SeedLane:
-    """A seat's place among a step's groups: RAGEN gives group g of `of` the seed `base + step * of + g`."""
+def count_done_steps(config: Any) -> int:
+    """Return the number of steps in the checkpoint that the run resumes from, by the rules of verl's `_load_checkpoint`; 0 without one.
 
-    base: int = 0
-    of: int = 1
-    group: int = 0
-    groups: int = 1
-    """How many of them are its tag's, and which of these it is."""
-    place: int = 0
+    RAGEN's trainer does not pass it to its environments, which would begin again with the first step's seeds.
+    """
+    mode = look_up(config, "trainer.resume_mode", "auto")
+    if mode == "disable":
+        return 0
+    if mode == "resume_path":
+        named = re.search(r"global_step_(\d+)$", str(look_up(config, "trainer.resume_from_path")))
+        return int(named[1]) if named else 0
+    folder = Path(str(look_up(config, "trainer.default_local_dir")))
+    try:
+        step = int((folder / LATEST).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return 0
+    return step if (folder / f"global_step_{step}").exists() else 0
 
-    def number(self, seed: int) -> int:
-        """The tag's own count of its groups, from `base` on and without a gap; with one tag it is the seed."""
-        return self.base + (seed - self.group - self.base) // self.of * self.groups + self.place
+
+def check_ragen_config(config: Any) -> None:
+    """Raise `UserError` for the first setting under which a run would not train what it says."""
+    problem = next(find_problems(config), None)
+    if problem is not None:
+        raise UserError(problem)
+
+
+def find_problems(config: Any) -> Iterator[str]:
+    """Yield what is wrong, one line each. Checks after the first problem may fail: read one."""
+    grouping = look_up(config, "agent_proxy.reward_normalization.grouping")
+    method = look_up(config, "agent_proxy.reward_normalization.method")
+    if look_up(config, "algorithm.adv_estimator") == "grpo":
+        if grouping != "state" or method not in ("mean_std", "mean"):
+            yield f"agent_proxy.reward_normalization is {grouping}/{method}, so advantages would not be relative to their group and GRPO would not be GRPO: set grouping=state and method=mean_std"
+        size = look_up(config, "es_manager.train.group_size", 0)
+        if int(size) < 2:
+            yield f"es_manager.train.group_size is {size}: GRPO compares the episodes of a group, 2 or more"
+    elif method != "identity":
+        yield f"reward_normalization.method is {method!r}: set it to identity, or for grpo to mean_std"
+    for name, (wanted, why) in REQUIRED.items():
+        found = look_up(config, name, wanted)
+        if found != wanted:
+            yield f"{name} is {found}: set it to {wanted}, for {why}"
+    window = look_up(config, "agent_proxy.max_context_window")
+    if window is not None and int(window) > 0:
+        yield f"agent_proxy.max_context_window is {window}: a policy is trained on the context that it was sampled in, so it is never cut; set it to -1"
+    mode = look_up(config, "actor_rollout_ref.actor.loss_agg_mode")
+    if mode == "seq-mean-token-mean":
+        yield f"actor.loss_agg_mode is {mode}: it divides by a row's trained tokens, and an aborted episode has none; set token-mean"
+    turn = look_up(config, "actor_rollout_ref.rollout.response_length")
+    if not isinstance(turn, int):
+        yield f"actor_rollout_ref.rollout.response_length is {turn}: set the most tokens of a turn"
+    length = read_context_length(config)
+    if length <= turn:
+        yield f"rollout.max_model_len is {length}: it must hold the whole episode, more than response_length ({turn})"
+    for part in ("train", "val"):
+        place = f"es_manager.{part}.env_configs"
+        lists = {name: look_up(config, f"{place}.{name}") for name in ("tags", "n_groups")}
+        for name, values in lists.items():
+            if isinstance(values, str) or not isinstance(values, Sequence) or not values:
+                yield f"{place}.{name} is {values}: name one or more"
+        tags, groups = map(len, lists.values())
+        if tags != groups:
+            yield f"{place} has {tags} tags and {groups} n_groups: give each tag its number of groups"
+        for tag in lists["tags"]:
+            yield from find_tag_problems(config, f"custom_envs.{tag}")
+
+
+def find_tag_problems(config: Any, tag: str) -> Iterator[str]:
+    """Yield what is wrong with a tag that a step uses. Raises `UserError` for a bad `env_config`."""
+    entry = look_up(config, tag)
+    if entry is None:
+        yield f"there is no {tag}, and es_manager names it: add it, or remove it from env_configs.tags"
+    kind, fields = look_up(entry, "env_type"), look_up(entry, "env_config") or {}
+    if kind != ENV_TYPE:
+        yield f"{tag}.env_type is {kind}: beside {ENV_TYPE} no other type can be trained in one run"
+    if not isinstance(fields, Mapping):
+        yield f"{tag}.env_config is {fields}: write a section with {', '.join(SimiaEnvConfig.model_fields)}"
+    env = parse_env_config(f"{tag}.env_config", **fields)
+    if env.stage.limits.capped and not env.store:
+        yield f"{tag}.env_config.stage.limits has a cap, which holds for one start alone: name a store beside stage"

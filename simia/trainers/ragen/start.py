@@ -1,79 +1,82 @@
-"""`simia train ragen CONFIG`: what is checked before Ray starts, and the command that starts it.
+"""`simia train ragen CONFIG`: check the run before Ray starts, and the script that Ray's driver runs.
 
 A config is RAGEN's own: values over its `config/base.yaml`, whose names it must know, with simia's stage under
 `custom_envs.<Tag>.env_config.stage`; `extends` and `--set` work as everywhere. RAGEN is a checkout (its package on the index is
-another one): `RAGEN_HOME`, or `~/.cache/simia/ragen/<commit>`.
+another project): `RAGEN_HOME`, or `~/.cache/simia/ragen/<commit>`. Nothing in it is changed.
+
+`launch` runs in simia's environment; `main` in RAGEN's, as `python -m simia.trainers.ragen.start CONFIG.yaml` with RAGEN_HOME set. It
+composes RAGEN's `base` with the file's values, checks the result, starts Ray with `register` as each worker's setup hook, and calls
+RAGEN's own `train.main`.
 """
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from simia.config import assign_setting, merge_sections, read_config_file
+from simia.config import merge_sections, read_config_file
 from simia.envs.opening import select_tasks
 from simia.errors import UserError
 from simia.pack import Pack
 from simia.search_path import cache_root
+from simia.terminal import say_error
 from simia.trainers.launch import (
     Launch,
+    assign_settings,
     check_folder,
+    check_settings,
     check_stage,
     check_writable,
-    explain_misfit,
     look_up,
     select_split,
 )
-from simia.trainers.ragen.checks import check_ragen_config
-from simia.trainers.ragen.env import SimiaEnvConfig, parse_stage
+from simia.trainers.ragen.import_hook import register
+from simia.trainers.ragen.settings import check_ragen_config, parse_env_config
 from simia.trainers.versions import NEEDS, RAGEN_CLONE, RAGEN_COMMIT, interpreter, list_installed
 from simia.venvs import make_python_path, normalize_name
 
-REFERENCE = re.compile(r"\$\{([\w.]+)\}")
+MODULE = "simia.trainers.ragen.start"
 FREE = ("custom_envs",)  # sections whose names are the user's
+REFERENCE = re.compile(r"\$\{([\w.]+)\}")
+# As RAGEN's own ray.init sets them, which is not reached when Ray runs already.
+WORKERS = {"TOKENIZERS_PARALLELISM": "true", "NCCL_DEBUG": "WARN", "VLLM_LOGGING_LEVEL": "WARN", "RAY_DEBUG": "legacy"}
 
 
 def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None) -> Launch:
-    """Check config, checkout and environment, and say how to start it; to prepare it is to write the config that the run reads.
+    """Check config, checkout and environment, and return the command. `prepare` writes the config that the run reads.
 
-    `changes`: values by dotted name. `python`: the interpreter of RAGEN's environment (unset: this one). Raises `UserError`.
+    `changes`: values by dotted name. `python`: the interpreter of RAGEN's environment (None: this one). Raises `UserError`.
     """
-    home = find_checkout()
+    home, python = find_checkout(), python or Path(sys.executable)
     values = read_config_file(config)
-    for name, value in changes.items():
-        assign_setting(values, name.split("."), value)
+    assign_settings(values, changes)
     known = read_base_config(home)
-    check_setting_names(values, known)
+    values = check_settings(values, known, "RAGEN", free=FREE)
+    assign_settings(values, changes, added=True)
     whole = resolve_references(merge_sections(known, values))
     check_ragen_config(whole)
     notes = check_stages(whole)
     check_folder(look_up(whole, "model_path", ""), "model_path")
     written = Path(str(look_up(whole, "trainer.default_local_dir"))).expanduser() / "simia.yaml"
     check_writable(written.parent, "trainer.default_local_dir")
-    notes += check_versions(python or Path(sys.executable))
+    notes.append(check_versions(python))
 
     def prepare() -> None:
         written.parent.mkdir(parents=True, exist_ok=True)
         written.write_text(yaml.safe_dump(values, sort_keys=False), encoding="utf-8")
 
-    roots = [str(home), str(home / "verl"), make_python_path(python or Path(sys.executable))]
-    return Launch(
-        command=[str(python or sys.executable), "-m", "simia.trainers.ragen.entry", str(written)],
-        env={"RAGEN_HOME": str(home), "PYTHONPATH": os.pathsep.join(roots)},
-        notes=notes,
-        prepare=prepare,
-    )
+    path = os.pathsep.join([str(home), str(home / "verl"), make_python_path(python)])
+    env = {"RAGEN_HOME": str(home), "PYTHONPATH": path}
+    return Launch([str(python), "-m", MODULE, str(written)], env=env, notes=notes, prepare=prepare)
 
 
 def find_checkout() -> Path:
-    """RAGEN's source with the verl beside it."""
+    """Find RAGEN's source, with verl in it. Raises `UserError`."""
     named = os.environ.get("RAGEN_HOME")
     home = Path(named).expanduser().resolve() if named else cache_root() / "ragen" / RAGEN_COMMIT
     if not (home / "train.py").is_file():
@@ -85,7 +88,7 @@ def find_checkout() -> Path:
 
 
 def read_base_config(home: Path) -> dict[str, Any]:
-    """RAGEN's `base` with what its `defaults` name beneath it, references not yet resolved."""
+    """Read RAGEN's `base` config over the configs that its `defaults` name, with references unresolved."""
 
     def load(name: str) -> dict[str, Any]:
         text = (home / "config" / f"{name}.yaml").read_text(encoding="utf-8")
@@ -98,21 +101,8 @@ def read_base_config(home: Path) -> dict[str, Any]:
     return merge_sections(found, base)
 
 
-def check_setting_names(values: Mapping[str, Any], known: Any, place: str = "") -> None:
-    """Raises for a name that RAGEN does not know, which would change nothing and nobody would say so, and for a wrong type."""
-    for name, value in values.items():
-        if name not in known:
-            near = difflib.get_close_matches(str(name), list(known), n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"known here: {', '.join(sorted(known))}"
-            raise UserError(f"unknown key {place + str(name)!r} for RAGEN: {hint}")
-        if (wanted := explain_misfit(value, known[name])) is not None:
-            raise UserError(f"{place + str(name)} is {value!r}: RAGEN takes {wanted}")
-        if isinstance(value, Mapping) and isinstance(known[name], Mapping) and known[name] and name not in FREE:
-            check_setting_names(value, known[name], f"{place}{name}.")
-
-
 def resolve_references(tree: dict[str, Any]) -> dict[str, Any]:
-    """With `${a.b}` replaced by what stands there; the resolvers of RAGEN's own (`${mul:…}`) stay text."""
+    """Replace `${a.b}` by its value; RAGEN's own resolvers (`${mul:…}`) stay text."""
 
     def value(item: Any, depth: int = 0) -> Any:
         if isinstance(item, dict):
@@ -128,30 +118,77 @@ def resolve_references(tree: dict[str, Any]) -> dict[str, Any]:
 
 
 def check_stages(whole: dict[str, Any]) -> list[str]:
-    """Each stage's pack is there and has tasks of the splits that are asked for; a line on each."""
+    """Check that each stage opens and that its pack has tasks of the wanted splits. Returns a line on each."""
     notes = []
     for part in ("train", "val"):
         section = look_up(whole, f"es_manager.{part}")
         for tag, groups in zip(section["env_configs"]["tags"], section["env_configs"]["n_groups"], strict=True):
-            fields = SimiaEnvConfig(**(look_up(whole, f"custom_envs.{tag}.env_config") or {}))
-            stage = parse_stage(fields)
-            pack = Pack.load(stage.pack)
-            split = fields.train if part == "train" else fields.val
-            check_stage(stage, pack)
-            if fields.store is not None:
-                check_writable(Path(fields.store), f"custom_envs.{tag}.env_config.store")
-            tasks = select_split(pack, select_tasks(pack, stage), split, f" for {part}")
+            place = f"custom_envs.{tag}.env_config"
+            env = parse_env_config(place, **(look_up(whole, place) or {}))
+            pack = Pack.load(env.stage.pack)
+            check_stage(env.stage, pack)
+            if env.store is not None:
+                check_writable(Path(env.store), f"{place}.store")
+            split = env.train if part == "train" else env.val
+            tasks = select_split(pack, select_tasks(pack, env.stage), split, f" for {part}")
             notes.append(
-                f"{part}: {groups} groups of {section['group_size']} a step on {len(tasks)} tasks of {pack.name} ({stage.backend})"
+                f"{part}: {groups} groups of {section['group_size']} a step on {len(tasks)} tasks of {pack.name} ({env.stage.backend})"
             )
     return notes
 
 
-def check_versions(python: Path) -> list[str]:
-    """Raises for a package that RAGEN needs and that is missing or of another version; how to get an environment that has them
-    stands in the line."""
+def check_versions(python: Path) -> str:
+    """Return a line with the versions of what RAGEN needs. Raises `UserError` for a missing or clashing package."""
     found = list_installed(interpreter("ragen", python))
-    return [
-        f"RAGEN {RAGEN_COMMIT[:7]} with "
-        + ", ".join(f"{name} {found[normalize_name(name)]}" for name in NEEDS["ragen"])
-    ]
+    versions = ", ".join(f"{name} {found[normalize_name(name)]}" for name in NEEDS["ragen"])
+    return f"RAGEN {RAGEN_COMMIT[:7]} with {versions}"
+
+
+def compose_config(file: Path, home: Path) -> Any:
+    """Compose RAGEN's `base` with the file's values, whose names were checked by `launch`."""
+    import hydra  # type: ignore[import-not-found,unused-ignore]
+    from omegaconf import OmegaConf, open_dict  # type: ignore[import-not-found,unused-ignore]
+
+    with hydra.initialize_config_dir(config_dir=str(home / "config"), version_base=None):
+        base = hydra.compose(config_name="base")
+    with open_dict(base):
+        return OmegaConf.merge(base, OmegaConf.load(file))
+
+
+def start_ray(config: Any) -> None:
+    """Start Ray as RAGEN does on one machine, with the setup hook. Ray counts the GPUs that are visible when it starts."""
+    import ray  # type: ignore[import-not-found,unused-ignore]
+
+    os.environ["CUDA_VISIBLE_DEVICES"] = str(config.system.CUDA_VISIBLE_DEVICES)
+    kept = {name: os.environ[name] for name in ("PYTHONPATH", "RAGEN_HOME") if name in os.environ}
+    environment = {"env_vars": {**WORKERS, **kept}, "worker_process_setup_hook": "simia.trainers.ragen.register"}
+    ray.init(num_cpus=config.ray_init.num_cpus, runtime_env=environment)
+
+
+def main(arguments: list[str]) -> int:
+    home = Path(os.environ.get("RAGEN_HOME", ".")).resolve()
+    if len(arguments) != 1 or not (home / "train.py").is_file():
+        say_error(f"usage: RAGEN_HOME=<checkout> python -m {MODULE} CONFIG.yaml")
+        return 2
+    sys.path.insert(0, str(home))
+    register()
+    import train  # type: ignore[import-not-found,unused-ignore]
+
+    try:
+        config = compose_config(Path(arguments[0]), home)
+        check_ragen_config(config)
+        start_ray(config)
+        train.main(config)
+    except UserError as error:
+        say_error(f"simia: {format_error(error)}")
+        return 1
+    return 0
+
+
+def format_error(error: UserError) -> str:
+    """Return the error's line; Ray replaces the text of a worker's error by the traceback, and keeps the error as its cause."""
+    return str(getattr(error, "cause", None) or error)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -35,18 +35,16 @@ from simia.errors import UserError
 from simia.statistics import SUCCESS
 from simia.terminal import clean
 from simia.trainers.tokens import ChatText, find_end_ids
-from simia.trainers.verl.environments import get_environment, take_place
-from simia.trainers.verl.groups import EpisodeGroup, OpenGroups, append_note, name_group
 from simia.trainers.verl.play import PlayedEpisode, PolicyLostError, PolicyPlayer, PolicyReply
 from simia.trainers.verl.settings import VerlSettings
+from simia.trainers.verl.worker_state import EpisodeGroup, append_note, get_environment, groups, name_group, take_place
 
 log = logging.getLogger(__name__)
-groups = OpenGroups()  # of this process
 contexts: dict[str, int | None] = {}  # of models, by their path
 
 
 class GroupLostError(RuntimeError):
-    """A group of which nothing can be learnt: verl marks it as failed, and replaces it where it is told to."""
+    """A group that cannot be trained on: verl marks it as failed, and replaces it if configured to."""
 
 
 # Not verl's `register`: it would replace the file's entry by one without settings, once the first episode has imported this.
@@ -57,31 +55,33 @@ class SimiaAgentLoop(AgentLoopBase):  # type: ignore[misc,unused-ignore]
     def __init__(self, *args: Any, settings: Any = None, tools: Any = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.settings = (
-            read_settings(settings) if isinstance(settings, str) else parse_settings(to_mapping(settings), "settings")
+            read_settings(settings)
+            if isinstance(settings, str)
+            else parse_config(VerlSettings, to_mapping(settings), where="settings")
         )
         self.notes = Path(settings).parent / "groups" if isinstance(settings, str) else None
         self.template = json.dumps(to_mapping(self.apply_chat_template_kwargs), sort_keys=True)
-        self.limits = (
-            self.rollout_config.prompt_length,
-            self.rollout_config.response_length,
-            find_context_length(self.config),
-        )
+        config = self.rollout_config
+        self.limits = config.prompt_length, config.response_length, find_context_length(self.config)
 
     async def run(self, sampling_params: dict[str, Any], **row: Any) -> list[AgentLoopOutput]:
-        """One row of the data set; an empty list trains nothing. Raises `GroupLostError` once for a group that is lost, and
-        `UserError`, which ends the training, for what must be changed."""
+        """Play one row of the data set. An empty list trains nothing.
+
+        Raises `GroupLostError` once for a lost group, and `UserError`, which ends the training.
+        """
         if "session_id" not in row:
-            raise UserError(
-                "verl's older trainer wants a row of every episode, also of a lost one: set trainer.use_v1=true"
-            )
-        task, extra, key = read_task(row), to_mapping(row.get("extra_info")), str(row.get("uid", uuid4().hex))
+            raise UserError("verl's older trainer cannot leave out aborted episodes: set trainer.use_v1=true")
+        extra, key = to_mapping(row.get("extra_info")), str(row.get("uid", uuid4().hex))
+        if extra.get("task") is None:
+            raise UserError("a row of the data set has no extra_info.task: write it by simia.trainers.verl.write_tasks")
+        task = str(extra["task"])
         step = None if row.get("global_steps") is None else int(row["global_steps"])
         name = name_group(step, extra, key)
         group = groups.join(key, trains=not extra.get("validates"))
         played, why = None, ""
         policy = Policy(self, sampling_params, row, f"{name}/{row.get('index', 0)}/{int(row['session_id'])}")
         try:
-            await asyncio.sleep(0)  # the others of the group, which are started by now, join before this one can end
+            await asyncio.sleep(0)  # the group's other episodes, which are started by now, join before this one can end
             environment, play = await get_environment(self.settings), self.settings.play
             text = make_text(self.tokenizer, tuple(play.end_tokens), self.template)
             policy.params["stop_token_ids"] = text.end_ids  # what ends a turn here ends it there
@@ -112,7 +112,7 @@ class SimiaAgentLoop(AgentLoopBase):  # type: ignore[misc,unused-ignore]
         raise GroupLostError(f"task {task}: {scored}: {', '.join(group.ends)}{f'; {why}' if why else ''}")
 
     async def _finish_group(self, name: str, step: int | None, task: str, group: EpisodeGroup, why: str) -> None:
-        """What is left to do when a group has ended: write it down, and end a training that gets nothing but lost groups."""
+        """Record an ended group, and end a training in which too many groups in a row were lost."""
         if self.notes is not None:
             try:
                 append_note(self.notes, name, step, task, group)
@@ -125,16 +125,14 @@ class SimiaAgentLoop(AgentLoopBase):  # type: ignore[misc,unused-ignore]
     def _output(
         self, played: PlayedEpisode, policy: Policy, sampling_params: dict[str, Any], reward: float
     ) -> AgentLoopOutput:
-        """In verl's form."""
+        """Return the episode in verl's form."""
         row, episode = played.row, played.row.episode
         logged = bool(sampling_params.get("logprobs")) and played.logprobs
-        facts = {
-            "success": float(reward >= SUCCESS),
-            "agent_turns": float(row.turns),
-            "terminated": float(played.end == "terminated"),
-            "truncated": float(played.end == "truncated"),
-            "attempts": float(played.attempts),
-        }
+        facts = {"success": reward >= SUCCESS, "agent_turns": row.turns, "attempts": played.attempts}
+        facts |= {end: played.end == end for end in ("terminated", "truncated")}
+        code = str(episode.end.code) if episode.end else ""
+        seconds = {"generate_sequences": played.policy_seconds, "tool_calls": played.world_seconds}
+        metrics = AgentLoopMetrics(**seconds, num_preempted=policy.preempted)
         return AgentLoopOutput(
             prompt_ids=row.prompt_ids,
             response_ids=row.completion_ids,
@@ -143,28 +141,19 @@ class SimiaAgentLoop(AgentLoopBase):  # type: ignore[misc,unused-ignore]
             routed_experts=policy.routed_experts,
             reward_score=reward,
             num_turns=len(episode.view.messages),
-            metrics=AgentLoopMetrics(
-                generate_sequences=played.policy_seconds,
-                tool_calls=played.world_seconds,
-                num_preempted=policy.preempted,
-            ),
+            metrics=metrics,
             extra_fields={
                 "turn_scores": [],
                 "tool_rewards": [],
                 **policy.versions,
-                "reward_extra_info": facts,
-                "simia": {
-                    "task": episode.task.id,
-                    "end": played.end,
-                    "code": str(episode.end.code) if episode.end else "",
-                    "group": episode.group or "",
-                },
+                "reward_extra_info": {name: float(value) for name, value in facts.items()},
+                "simia": {"task": episode.task.id, "end": played.end, "code": code, "group": episode.group or ""},
             },
         )
 
 
 class Policy:
-    """verl's model server as the policy of one episode. Its requests have one name, so that one replica keeps their prefix."""
+    """verl's model server as the policy of one episode. Its requests share one id, so that one replica caches their prefix."""
 
     def __init__(self, loop: SimiaAgentLoop, sampling_params: dict[str, Any], row: dict[str, Any], name: str) -> None:
         self._server = loop.server_manager
@@ -195,15 +184,8 @@ class Policy:
         return PolicyReply(list(output.token_ids), list(output.log_probs) if output.log_probs is not None else None)
 
 
-def read_task(row: dict[str, Any]) -> str:
-    task = to_mapping(row.get("extra_info")).get("task")
-    if task is None:
-        raise UserError("a row of the data set has no extra_info.task: write it by simia.trainers.verl.write_tasks")
-    return str(task)
-
-
 def explain_lost(played: PlayedEpisode) -> str:
-    """Why an episode trains nothing, in a line."""
+    """Return why an episode is not trained, in a line."""
     episode = played.row.episode
     detail = episode.issues[-1].detail if episode.issues else ""
     if not played.fits:
@@ -213,8 +195,10 @@ def explain_lost(played: PlayedEpisode) -> str:
 
 
 async def end_training(why: str, step: int | None) -> None:
-    """A worker's error ends no training: verl fails the group, and may replace it for ever. Its trainer looks at all groups' statuses,
-    and raises for one that it does not know, which is the way to say it: `ValueError: Unknown status: simia: …`."""
+    """End the training from a worker, whose errors only fail a group, which verl may replace forever.
+
+    verl's trainer reads the statuses of all groups and raises for an unknown one: `ValueError: Unknown status: simia: …`.
+    """
     why = clean(why)
     tag = {"is_prompt": True, "status": f"simia: {why}", "global_steps": step or 0}
     log.error("the training is ended: %s", why)
@@ -225,15 +209,15 @@ async def end_training(why: str, step: int | None) -> None:
 
 
 def find_context_length(config: Any) -> int | None:
-    """Most tokens of a context, as verl's servers have it: the rollout's `max_model_len`, else what the model was made for."""
+    """Return the context length of verl's servers: the rollout's `max_model_len`, else the model's own."""
     most, path = config.actor_rollout_ref.rollout.get("max_model_len"), str(config.actor_rollout_ref.model.path)
     if most is None:
         if path not in contexts:
             model = omega_conf_to_dataclass(config.actor_rollout_ref.model).hf_config
-            text = getattr(model, "text_config", None)
-            contexts[path] = getattr(model, "max_position_embeddings", None) or getattr(
-                text, "max_position_embeddings", None
-            )
+            found = [
+                getattr(one, "max_position_embeddings", None) for one in (model, getattr(model, "text_config", None))
+            ]
+            contexts[path] = found[0] or found[1]
         most = contexts[path]
     # SGLang keeps a token for itself
     return most if most is None else int(most) - (config.actor_rollout_ref.rollout.name == "sglang")
@@ -241,7 +225,7 @@ def find_context_length(config: Any) -> int | None:
 
 @cache
 def make_text(tokenizer: Any, ends: tuple[str, ...], template: str) -> ChatText:
-    """Once in a process, with all that it finds out about the template. `template`: arguments of the chat template, as JSON."""
+    """Make it once in a process: it caches facts about the template. `template`: arguments of the chat template, as JSON."""
     ids = [tokenizer.convert_tokens_to_ids(token) for token in ends]
     for token, number in zip(ends, ids, strict=True):
         if number is None or number == tokenizer.unk_token_id:
@@ -250,16 +234,12 @@ def make_text(tokenizer: Any, ends: tuple[str, ...], template: str) -> ChatText:
 
 
 def to_mapping(value: Any) -> dict[str, Any]:
-    """A plain mapping of what comes as one, as OmegaConf's or not at all."""
+    """Convert a mapping, OmegaConf's mapping or None to a dict."""
     plain = OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
     return dict(plain or {})
 
 
 @cache
 def read_settings(path: str) -> VerlSettings:
-    """Read once in a process: every sample makes an agent loop."""
-    return parse_settings(read_config_file(path), path)
-
-
-def parse_settings(settings: dict[str, Any], where: str) -> VerlSettings:
-    return parse_config(VerlSettings, settings, where=where)
+    """Read once in a process, since every sample makes an agent loop."""
+    return parse_config(VerlSettings, read_config_file(path), where=path)

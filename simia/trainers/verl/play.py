@@ -1,9 +1,8 @@
-"""One episode with a policy that samples ids: token in, token out, with any inference engine.
+"""Play an episode with a policy that samples ids: token in, token out, with any inference engine.
 
-Nothing of verl is needed here. `generate` is the policy: ids in, a reply out. Limits of tokens end an episode and it is scored; what
-the infrastructure fails at (a world that cannot be had, an answer that does not come in time, a lost server) aborts it: it has no
-reward, and is replayed a few times. A clock is the infrastructure's, the policy's turn included: how long a reply takes is a
-matter of the server's queue too.
+Needs nothing of verl. `generate` is the policy: ids in, a reply out. Limits of tokens truncate an episode, and it is scored. Failed
+infrastructure (a world that does not open, a late answer, a lost server) aborts it: it has no reward, and is replayed a few times. A
+time limit counts as infrastructure, also in the policy's turn, since a reply waits in the server's queue.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from simia.envs.environment import Environment, Episode
@@ -32,13 +31,13 @@ class PolicyReply:
 
 
 class PolicyLostError(Exception):
-    """The policy's server gave no reply: infrastructure, not the policy's doing."""
+    """The policy's server returned no reply, a failure of infrastructure."""
 
     code = Code.AGENT_FAILED
 
 
 class PolicyLateError(PolicyLostError):
-    """It gave none in time."""
+    """The policy's server returned no reply in time."""
 
     code = Code.TIMEOUT
 
@@ -48,30 +47,9 @@ Generate = Callable[[list[int], int], Awaitable[PolicyReply]]
 
 
 @dataclass(slots=True)
-class PlayedEpisode:
-    """An episode that is over. `reward` None: aborted, not scored, or over before the policy spoke; nothing of it may be trained."""
-
-    row: TokenRow
-    reward: float | None
-    logprobs: bool = True
-    """Whether every reply came with log-probabilities."""
-    attempts: int = 1
-    fits: bool = True
-    """Whether the opening fits into the prompt: if not, the policy was never asked."""
-    policy_seconds: float = 0.0
-    world_seconds: float = 0.0
-
-    @property
-    def end(self) -> str:
-        """terminated, truncated, aborted; unscored: an ending without a verdict, or not caused by the policy."""
-        kind = self.row.episode.end.kind if self.row.episode.end else "aborted"
-        return "unscored" if self.reward is None and kind != "aborted" else kind
-
-
-@dataclass(slots=True)
 class PolicyPlayer:
     """Plays episodes of one environment. `prompt_tokens` and `response_tokens` are the trainer's limits of a row, `model_tokens` that
-    of the context that the policy's server takes (None: not known)."""
+    of the context of the policy's server (None: unknown)."""
 
     environment: Environment
     tokenizer: Any
@@ -82,22 +60,21 @@ class PolicyPlayer:
     model_tokens: int | None = None
 
     async def play(self, generate: Generate, task: str, *, seed: int, group: str, name: str) -> PlayedEpisode:
-        """Play one episode; replay it when it is aborted, at most `resample` times. Raises only a `UserError`.
+        """Play one episode; replay it when it is aborted, at most `resample` times. Raises only `UserError`.
 
-        Episodes of one `group` share what is drawn by simulation; `name` tells this one's user from those of the others.
+        Episodes of one `group` share simulated answers; `name` distinguishes this one's user from those of the others.
         """
         most = self.settings.episode_seconds
         until = None if most is None else time.monotonic() + most
         for attempt in range(self.settings.resample + 1):
-            once = EpisodeAttempt(self, generate, until)
-            played = await once.play(task, seed=seed, group=group, name=f"{name}+{attempt}" if attempt else name)
-            played.attempts = attempt + 1
-            if played.reward is not None or not played.fits or once.late:
+            played = PlayedEpisode(self, generate, until, attempts=attempt + 1)
+            await played.play(task, seed=seed, group=group, name=f"{name}+{attempt}" if attempt else name)
+            if played.reward is not None or not played.fits or played.late:
                 break
         return played
 
     def explain_unfit(self, opening: int) -> str | None:
-        """Why an opening of so many tokens cannot be played."""
+        """Return why an opening of so many tokens cannot be played."""
         if opening > self.prompt_tokens:
             return f"more than data.max_prompt_length ({self.prompt_tokens}): raise it"
         if self.model_tokens is not None and opening >= self.model_tokens:
@@ -105,57 +82,63 @@ class PolicyPlayer:
         return None
 
     def room(self, row: TokenRow) -> int:
-        """How many tokens the policy may add."""
+        """Return how many tokens the policy may add."""
         left = self.response_tokens - len(row.completion_ids) - len(row.pending)
-        if self.model_tokens is None:
-            return left
-        return min(left, self.model_tokens - len(row.prompt_ids) - len(row.completion_ids) - len(row.pending))
+        return left if self.model_tokens is None else min(left, self.model_tokens - len(row.context))
 
 
 @dataclass(slots=True)
-class EpisodeAttempt:
-    """One attempt at an episode, over at the time `until` (of the monotonic clock)."""
+class PlayedEpisode:
+    """One attempt at an episode, which must end by `until` (of the monotonic clock)."""
 
     player: PolicyPlayer
     generate: Generate
     until: float | None = None
+    attempts: int = 1
+    row: TokenRow = field(init=False)
+    logprobs: bool = True
+    """Whether every reply came with log-probabilities."""
+    fits: bool = True
+    """Whether the opening fits into the prompt; if not, the policy was never asked."""
     policy_seconds: float = 0.0
     world_seconds: float = 0.0
-    logprobs: bool = True
+
+    @property
+    def reward(self) -> float | None:
+        """None: aborted, not scored, or ended before the policy spoke; the episode must not be trained."""
+        return self.row.reward
+
+    @property
+    def end(self) -> str:
+        """terminated, truncated, aborted; unscored: an end without a verdict, or not caused by the policy."""
+        kind = self.row.episode.end.kind if self.row.episode.end else "aborted"
+        return "unscored" if self.reward is None and kind != "aborted" else kind
 
     @property
     def late(self) -> bool:
         return self.until is not None and time.monotonic() >= self.until
 
-    async def play(self, task: str, *, seed: int, group: str, name: str) -> PlayedEpisode:
-        environment, text = self.player.environment, self.player.text
+    async def play(self, task: str, *, seed: int, group: str, name: str) -> None:
+        environment = self.player.environment
         try:
             episode = await self._world(environment.reset(task, seed=seed, group=group, name=name))
         except TimeoutError:
             late = Aborted(Code.TIMEOUT, "the environment took too long to begin")
             episode = Episode.aborted(environment, environment.pack.task(task), seed, late)
         try:
-            view = episode.view
-            row = TokenRow(episode, text.opening(view.system, view.messages, view.tools))
-            unfit = self.player.explain_unfit(len(row.prompt_ids))
-            if unfit is not None:
-                detail = f"the opening has {len(row.prompt_ids)} tokens, {unfit}"
+            self.row = self.player.text.begin(episode)
+            length = len(self.row.prompt_ids)
+            if (unfit := self.player.explain_unfit(length)) is not None:
+                self.fits = False
+                detail = f"the opening has {length} tokens, {unfit}"
                 await self._stop(episode, Code.MAX_TOKENS, aborted=True, detail=detail)
             while episode.end is None:
-                await self._turn(row)
+                await self._turn(self.row)
         finally:
             await episode.close()
-        return PlayedEpisode(
-            row,
-            row.reward,
-            self.logprobs,
-            fits=unfit is None,
-            policy_seconds=self.policy_seconds,
-            world_seconds=self.world_seconds,
-        )
 
     async def _turn(self, row: TokenRow) -> None:
-        """One message of the policy and what the environment says to it."""
+        """Take one turn: a message of the policy, and the environment's answer."""
         episode, settings = row.episode, self.player.settings
         room = self.player.room(row)
         if room <= 0:
@@ -200,7 +183,7 @@ class EpisodeAttempt:
         return reply
 
     async def _world(self, doing: Coroutine[Any, Any, Any]) -> Any:
-        """Bounded: an environment that hangs must not hold up the trainer."""
+        """Await the environment, at most `world_seconds`."""
         started = time.monotonic()
         try:
             async with asyncio.timeout(self.player.settings.world_seconds):
@@ -209,7 +192,7 @@ class EpisodeAttempt:
             self.world_seconds += time.monotonic() - started
 
     async def _stop(self, episode: Episode, code: Code, *, aborted: bool = False, detail: str = "") -> None:
-        """End it, scored unless it is aborted. A judge that does not answer in time leaves it without a reward."""
+        """End the episode, scored unless it is aborted. A judge that does not answer in time leaves it without a reward."""
         try:
             await self._world(episode.stop(code, aborted=aborted, detail=detail))
         except TimeoutError:
@@ -223,7 +206,7 @@ class EpisodeAttempt:
 
 
 def shorten_result(message: Message, tokenizer: Any, most: int) -> Message:
-    """The message with about `most` tokens of text, cut in the middle; the episode's own is not touched."""
+    """Return a copy of the message with about `most` tokens of text, cut in the middle."""
     ids = tokenizer(message.text, add_special_tokens=False)["input_ids"]
     if len(ids) <= most:
         return message

@@ -1,8 +1,4 @@
-"""Settings: what simia needs to know beside verl's own configuration.
-
-They stand under `simia:` in a configuration of verl: the environment (`stage`), how its episodes are played (`play`), and which
-tasks are trained on (`data`).
-"""
+"""The section `simia` of a configuration of verl: the environment, how episodes are played, and the tasks to train on."""
 
 from __future__ import annotations
 
@@ -14,41 +10,23 @@ from simia.config import OPERATIONAL, Config
 from simia.envs.config import EnvironmentConfig
 
 
+def operational(default: Any, description: str, **bounds: Any) -> Any:
+    """A field that a resumed run may change."""
+    return Field(default, json_schema_extra=OPERATIONAL, description=description, **bounds)
+
+
 class PlaySettings(Config):
     """How an episode is played with the policy of verl."""
 
-    turn_tokens: int | None = Field(
-        None, ge=1, description="Most tokens of one message of the policy; one that is longer ends the episode."
-    )
-    result_tokens: int | None = Field(
-        None,
-        ge=8,
-        description="Most tokens of a tool's result as the policy sees it; longer ones are cut in the middle.",
-    )
-    end_tokens: list[str] = Field(
-        default_factory=list, description="Tokens that end the policy's turn; unset: the tokenizer's own."
-    )
-    at_once: int | None = Field(
-        None, ge=1, json_schema_extra=OPERATIONAL, description="Most episodes under way in a worker; unset: all."
-    )
-    turn_seconds: float | None = Field(
-        3600, gt=0, json_schema_extra=OPERATIONAL, description="A message of the policy, queue and all; later: aborted."
-    )
-    episode_seconds: float | None = Field(
-        None, gt=0, json_schema_extra=OPERATIONAL, description="An episode with all its attempts; later: aborted."
-    )
-    world_seconds: float = Field(
-        1800, gt=0, json_schema_extra=OPERATIONAL, description="One answer of the environment; later: aborted."
-    )
-    resample: int = Field(
-        1, ge=0, json_schema_extra=OPERATIONAL, description="How often an aborted episode is replayed."
-    )
-    lost_groups: int | None = Field(
-        32,
-        ge=1,
-        json_schema_extra=OPERATIONAL,
-        description="Groups lost in whole, one after the other in a worker, that end the training; unset: it goes on.",
-    )
+    turn_tokens: int | None = Field(None, ge=1, description="Most tokens of a message; a longer one ends the episode.")
+    result_tokens: int | None = Field(None, ge=8, description="Most tokens of a tool's result; cut in the middle.")
+    end_tokens: list[str] = Field([], description="Tokens that end the policy's turn; unset: the tokenizer's own.")
+    at_once: int | None = operational(None, "Most episodes under way in a worker; unset: all.", ge=1)
+    turn_seconds: float | None = operational(3600, "A message of the policy, queue included; later: aborted.", gt=0)
+    episode_seconds: float | None = operational(None, "An episode with all its attempts; later: aborted.", gt=0)
+    world_seconds: float = operational(1800, "One answer of the environment; later: aborted.", gt=0)
+    resample: int = operational(1, "How often an aborted episode is replayed.", ge=0)
+    lost_groups: int | None = operational(32, "Groups lost in a row that end the training; unset: none.", ge=1)
 
 
 class DataSettings(Config):
@@ -64,11 +42,4 @@ class VerlSettings(Config):
     stage: EnvironmentConfig = Field(description="The environment: a pack with its back end, models and judge.")
     play: PlaySettings = Field(default_factory=PlaySettings, description="How an episode is played.")
     data: DataSettings = Field(default_factory=DataSettings, description="Tasks as data sets.")
-    store: str | None = Field(
-        None, json_schema_extra=OPERATIONAL, description="Folder of paid replies; unset: beside the checkpoints."
-    )
-
-
-def dump_settings(settings: Config) -> dict[str, Any]:
-    """As YAML and OmegaConf hold it: what was set, and nothing of the defaults."""
-    return settings.model_dump(mode="json", exclude_unset=True)
+    store: str | None = operational(None, "Folder of paid replies; unset: beside the checkpoints.")

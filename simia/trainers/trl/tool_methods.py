@@ -1,4 +1,4 @@
-"""GRPO in TRL by its `environment_factory`: the pack's tools as typed methods, and TRL's own loop calls them.
+"""GRPO in TRL by its `environment_factory`: TRL's own loop calls the pack's tools, as typed methods.
 
     environment = event_loop.run(open_environment("office", user="none"))
     trainer = GRPOTrainer(
@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import keyword
 import os
 import re
 from collections import Counter
@@ -26,9 +27,8 @@ from simia import event_loop
 from simia.envs.environment import Environment, Episode
 from simia.errors import Code, UserError
 from simia.tool import ToolSpec
-from simia.trainers.aborted import log_aborted
-from simia.trainers.ranks import run_on_all_ranks
-from simia.trainers.trl import name_step, task_rows
+from simia.trainers.ranks import log_aborted, run_on_all_ranks
+from simia.trainers.trl.rollout import name_step, task_rows
 from simia.trajectory import Message, ToolCall, Trajectory
 
 PLAIN: dict[str, Any] = {"string": str, "integer": int, "number": float, "boolean": bool, "null": type(None)}
@@ -38,7 +38,7 @@ ENDED = "The task has ended; nothing more is run."
 
 
 def tool_rows(environment: Environment, split: str | None = None) -> list[dict[str, Any]]:
-    """Rows for the trainer's data set: the policy as system text, an empty user turn that `reset` fills, and the task's id."""
+    """Make rows for the trainer's data set: the policy as system text, an empty user turn that `reset` fills, and the task's id."""
     policy = environment.pack.policy
     prompt = [{"role": "system", "content": policy}] if policy else []
     prompt.append({"role": "user", "content": ""})
@@ -48,7 +48,7 @@ def tool_rows(environment: Environment, split: str | None = None) -> list[dict[s
 def tools_reward(
     *, completions: Sequence[Any], environments: Sequence[TrlTools], trainer_state: Any = None, **_: Any
 ) -> list[float | None]:
-    """The reward function that goes with the factory: hands each policy's last words to its episode, ends it, scores it.
+    """Return the episodes' rewards: the factory's reward function. Passes each policy's last message to its episode and ends it.
 
     All are judged at once. None, of an aborted episode: its advantage is 0, and with `beta` 0 (TRL's default) it trains nothing.
     Raises `UserError` where no episode of a step could be scored, or the budget ran out; of several ranks all raise it.
@@ -70,7 +70,7 @@ def environment_factory(
     name: str = "",
     on_trajectory: Callable[[Trajectory], None] | None = None,
 ) -> Callable[[], TrlTools]:
-    """What GRPOTrainer takes as `environment_factory`; its instances share the opened environment and its one pack.
+    """Make the `environment_factory` of GRPOTrainer; its instances share the opened environment and its one pack.
 
     Episodes of one task in one batch are a group. `trainer` gives the GRPOTrainer once it is made: groups are then named by its
     step, so that a run that goes on from a checkpoint finds what was paid for. Without it batches are counted from 1, and a restart
@@ -81,31 +81,27 @@ def environment_factory(
     batches = Counter[str]()
     batch = ""
 
-    def opens() -> str:
+    def name_batch() -> str:
         step = "" if trainer is None else name_step(trainer())
         batches[step] += 1
         if not step:
             return f"{name}{batches[step]}"
-        return f"{name}{step}" if batches[step] == 1 else f"{name}{step}.{batches[step]}"  # evaluation has many a step
+        return f"{name}{step}" if batches[step] == 1 else f"{name}{step}.{batches[step]}"  # an evaluation has several
 
-    class Opened(TrlTools):
-        def _group(self, task: str) -> str:
+    class PackTools(TrlTools):
+        def _name_episode(self, task: str) -> tuple[str, str]:
             nonlocal batch
-            if self is made[0]:  # TRL gives out its instances in their order: the first one opens each batch
-                batch = opens()
-            return f"{batch}/{task}"
-
-        def _player(self) -> str:
+            if self is made[0]:  # TRL resets its instances in their order: the first one begins each batch
+                batch = name_batch()
             rank = trainer().accelerator.process_index if trainer is not None else os.environ.get("RANK", "0")
-            return f"{rank}.{self._number}"  # ranks may share one store of replies
+            return f"{batch}/{task}", f"{rank}.{made.index(self) + 1}"  # ranks may share one store of replies
 
-    Opened.__name__ = Opened.__qualname__ = re.sub(r"\W", "_", environment.pack.name)
+    PackTools.__name__ = PackTools.__qualname__ = re.sub(r"\W", "_", environment.pack.name)
     for tool in environment.pack.tools:
-        setattr(Opened, tool.name, make_method(tool))
+        setattr(PackTools, tool.name, make_method(tool))
 
     def factory() -> TrlTools:
-        made.append(Opened(environment, seed, on_trajectory))
-        made[-1]._number = len(made)
+        made.append(PackTools(environment, seed, on_trajectory))
         return made[-1]
 
     return factory
@@ -120,23 +116,20 @@ class TrlTools:
         self._environment, self._seed, self._on_trajectory = environment, seed, on_trajectory
         self._episode: Episode | None = None
         self._calls = 0
-        self._number = 0  # among its factory's
 
     def reset(self, task_id: str, **_: Any) -> str:
-        """A new episode of that task; returns the user's first words, which TRL adds to the prompt's last message."""
+        """Begin an episode of that task. Returns the user's first message, which TRL adds to the prompt's last message."""
         before, self._calls = self._episode, 0
         if before is not None:
             event_loop.run(before.close())
-        group = self._group(task_id)
-        player = f"{group}/{self._player()}" if group else None
-        self._episode = event_loop.run(self._environment.reset(task_id, seed=self._seed, group=group, name=player))
+        group, player = self._name_episode(task_id)
+        opened = self._environment.reset(task_id, seed=self._seed, group=group, name=f"{group}/{player}")
+        self._episode = event_loop.run(opened)
         return "\n\n".join(message.text for message in self._episode.view.messages if message.role == "user")
 
-    def _group(self, task: str) -> str | None:
-        return None
-
-    def _player(self) -> str:
-        return str(self._number)
+    def _name_episode(self, task: str) -> tuple[str, str]:
+        """Return the names of the episode's group, and of the episode in it."""
+        raise NotImplementedError
 
     def _call(self, name: str, arguments: dict[str, Any]) -> str:
         episode = self._running()
@@ -166,7 +159,7 @@ class TrlTools:
 
 
 def make_method(tool: ToolSpec) -> Callable[..., str]:
-    """A method whose signature and docstring give TRL the tool's schema. Raises `UserError` where none can."""
+    """Make a method whose signature and docstring give TRL the tool's schema. Raises `UserError` if none can."""
     if tool.name in TAKEN or tool.name.startswith("_"):
         raise UserError(f"tool {tool.name!r}: TRL's environment_factory uses that name itself; train with rollout_func")
     properties: dict[str, Any] = tool.parameters.get("properties", {})
@@ -174,20 +167,14 @@ def make_method(tool: ToolSpec) -> Callable[..., str]:
     parameters = [inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)]
     hints, lines = dict[str, Any](), [escape_sections(tool.description, keep=True), "", "Args:"]
     for name, schema in properties.items():
-        if name == "self":  # which the method has already
+        if name == "self" or not name.isidentifier() or keyword.iskeyword(name):
             raise UserError(
-                f"tool {tool.name!r}: no method can have an argument {name!r} beside its own; train with rollout_func"
+                f"tool {tool.name!r}: argument {name!r} cannot be a Python parameter; train with rollout_func"
             )
         hints[name], told = make_type_hint(schema)
         default = inspect.Parameter.empty if name in required else None
-        try:
-            kind = inspect.Parameter.KEYWORD_ONLY
-            parameters.append(inspect.Parameter(name, kind, default=default, annotation=hints[name]))
-        except ValueError:
-            raise UserError(
-                f"tool {tool.name!r}: its argument {name!r} is no Python name, and TRL's environment_factory reads signatures; "
-                "train with rollout_func"
-            ) from None
+        kind = inspect.Parameter.KEYWORD_ONLY
+        parameters.append(inspect.Parameter(name, kind, default=default, annotation=hints[name]))
         lines.append(f"    {name}: {describe_argument(name, schema, told)}")
 
     def method(self: TrlTools, /, **arguments: Any) -> str:
@@ -201,7 +188,7 @@ def make_method(tool: ToolSpec) -> Callable[..., str]:
 
 
 def describe_argument(name: str, schema: Any, told: dict[str, Any]) -> str:
-    """An argument's description on one line, never empty; with what its type hint does not say of the schema."""
+    """Describe an argument on one line, never empty, with the parts of its schema that its type hint lacks."""
     schema = schema if isinstance(schema, dict) else {}
     words = escape_sections(schema.get("description") or name.replace("_", " "))
     left = {k: v for k, v in schema.items() if k not in ("description", "title") and told.get(k) != v}
@@ -211,12 +198,12 @@ def describe_argument(name: str, schema: Any, told: dict[str, Any]) -> str:
 
 
 def escape_sections(text: str, *, keep: bool = False) -> str:
-    """Text that the docstring's parser reads as text; `keep`: with its line breaks."""
+    """Escape words that the docstring's parser reads as sections; `keep`: with line breaks."""
     return SECTION.sub(r"\1 :", text if keep else " ".join(text.split()))
 
 
 def make_type_hint(schema: Any) -> tuple[Any, Any]:
-    """A type hint, and the JSON Schema that TRL will make of it."""
+    """Return a type hint, and the JSON Schema that TRL makes of it."""
     if not isinstance(schema, dict):
         return Any, {}
     values = schema.get("enum", [schema["const"]] if "const" in schema else None)

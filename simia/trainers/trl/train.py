@@ -1,9 +1,12 @@
 """`simia train trl CONFIG`: GRPO in TRL from one YAML, a stage and the fields of TRL's GRPOConfig.
 
-`launch` runs here and checks; the rest runs in TRL's environment: `python -m simia.trainers.trl_train CONFIG --set a.b=c`, which
-starts itself once for each of `processes`, or is started so by `accelerate launch`. It goes on from the last checkpoint of
-`grpo.output_dir`, and what simulators, users and judges were paid for is kept there too, so that a run that was killed pays for
-nothing twice. examples/grpo.py is the same without settings.
+`launch` runs in simia's environment; `main` in TRL's, as `python -m simia.trainers.trl.train CONFIG --set a.b=c`, which starts itself
+once for each of `processes`, or is started so by `accelerate launch`. A run resumes from the last checkpoint of `grpo.output_dir`. The
+replies of simulators, users and judges are stored there too, so that a resumed run pays for nothing twice. examples/grpo.py does the
+same without settings.
+
+The trainer's own resume is nearly right: it takes a half-written checkpoint for a whole one, plays the first epoch's order again in a
+later epoch, and gives a finished run one more step. Each of these is corrected here.
 """
 
 from __future__ import annotations
@@ -11,34 +14,44 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import difflib
+import json
 import logging
 import os
 import re
 import sys
 import time
 from collections.abc import Callable
-from datetime import date
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field
 
 from simia import event_loop, terminal
-from simia.config import Config, assign_setting, find_config, load_config, parse_config, read_config_file
+from simia.config import Config, find_config, load_config, parse_config, read_config_file
 from simia.envs.config import EnvironmentConfig
 from simia.envs.environment import Environment
 from simia.envs.opening import open_environment, select_tasks
 from simia.errors import UserError
 from simia.pack import Pack
 from simia.trainers import ranks
-from simia.trainers.launch import Launch, check_folder, check_stage, check_writable, format_setting, select_split
-from simia.trainers.trl_resume import check_task_count, find_final_step, find_last_checkpoint, make_order_callback
+from simia.trainers.launch import (
+    Launch,
+    assign_settings,
+    check_folder,
+    check_stage,
+    check_writable,
+    format_setting,
+    select_split,
+)
+from simia.trainers.trl.rollout import environment_reward, rollout_func, task_rows
+from simia.trainers.trl.tool_methods import environment_factory, tool_rows, tools_reward
 from simia.trainers.versions import interpreter
 from simia.venvs import make_python_path
 
+MODULE = "simia.trainers.trl.train"
+CHECKPOINT = re.compile(r"checkpoint-(\d+)")
 EXPONENT = re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+")
-MODULE = "simia.trainers.trl_train"
-AFTER_FIRST = 5.0  # seconds that other ranks leave the first to speak; the launcher ends them when it has
+AFTER_FIRST = 5.0  # seconds that other ranks leave the first to report; the launcher ends them when it has
 
 
 class TrlConfig(Config):
@@ -58,11 +71,12 @@ class TrlConfig(Config):
 
 
 def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None) -> Launch:
-    """Check config, pack and versions. `python`: an interpreter with TRL (unset: this one if it fits, else simia's own for TRL).
-    Raises `UserError` with one line for what must be changed first."""
+    """Check config, pack and versions, and return the command.
+
+    `python`: an interpreter with TRL (None: this one if it fits, else that of simia's own environment). Raises `UserError`.
+    """
     data = read_config_file(config)
-    for name, value in changes.items():
-        assign_setting(data, name.split("."), value)
+    assign_settings(data, changes)
     settings = parse_config(TrlConfig, data, where=str(config))
     pack = Pack.load(settings.stage.pack)
     tasks = select_tasks(pack, settings.stage)
@@ -92,7 +106,7 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None)
 
 
 def train(config: TrlConfig) -> None:
-    """The run itself, in TRL's environment."""
+    """Train, in TRL's environment."""
     from datasets import Dataset  # type: ignore[import-not-found,unused-ignore]
     from trl import GRPOConfig, GRPOTrainer  # type: ignore[import-not-found,unused-ignore]
 
@@ -106,10 +120,11 @@ def train(config: TrlConfig) -> None:
         lambda: event_loop.run(open_environment(config.stage, store=find_reply_folder(out), say=say_once))
     )
     try:
-        plays = choose_rollout(config, environment, lambda: trainer)
-        learns = Dataset.from_list(make_rows(config, environment, None))
+        rows, plays = choose_rollout(config, environment, lambda: trainer)
+        learns = Dataset.from_list(rows(environment, None))
         check_task_count(arguments, len(learns))
-        judged = Dataset.from_list(make_rows(config, environment, config.evaluate)) if config.evaluate else None
+        environment.tasks = environment.pack.tasks  # an evaluation's split may be outside the stage's tasks
+        judged = Dataset.from_list(rows(environment, config.evaluate)) if config.evaluate else None
         try:
             trainer = GRPOTrainer(
                 model=config.model,
@@ -124,7 +139,7 @@ def train(config: TrlConfig) -> None:
         trainer.train(resume_from_checkpoint=str(last) if last else None)
         trainer.save_model()
     except UserError as error:
-        report_error(error)  # before anything is closed: another rank that ends meanwhile has this one ended
+        report_error(error)  # before anything is closed: the launcher ends this rank when another one has ended
         raise SystemExit(2) from None
     finally:
         event_loop.run(environment.close())
@@ -132,21 +147,33 @@ def train(config: TrlConfig) -> None:
         group.destroy_process_group()
 
 
+def choose_rollout(
+    config: TrlConfig, environment: Environment, trainer: Callable[[], Any]
+) -> tuple[Any, dict[str, Any]]:
+    """Return the function that makes the data sets' rows, and GRPOTrainer's arguments for rollouts."""
+    seed = config.stage.seed
+    if config.through == "environment_factory":
+        factory = environment_factory(environment, seed=seed, trainer=trainer)
+        return tool_rows, {"environment_factory": factory, "reward_funcs": [tools_reward]}
+    roll = rollout_func(environment, seed=seed, at_once=config.at_once, max_turn_tokens=config.max_turn_tokens)
+    return task_rows, {"rollout_func": roll, "reward_funcs": [environment_reward]}
+
+
 def say_once(text: str) -> None:
-    """What all ranks would say, once."""
+    """Print a line that all ranks have, once."""
     if ranks.find_rank() == 0:
         terminal.say(text)
 
 
 def find_reply_folder(out: Path) -> Path:
-    """Where this rank finds and keeps replies. Of several machines each has its own: they are SQLite files, which hosts must not share."""
+    """Return the folder of stored replies. Each machine has its own: they are SQLite files, which hosts must not share."""
     many = os.environ.get("WORLD_SIZE", "1") != os.environ.get("LOCAL_WORLD_SIZE", os.environ.get("WORLD_SIZE", "1"))
     return out / (f"replies-{os.environ.get('GROUP_RANK', '0')}" if many else "replies")
 
 
 def limit_to_one_device(arguments: Any) -> Any:
-    """A process trains on one GPU. Alone among several it would spread its batches over all of them (DataParallel), which TRL's groups
-    do not reckon with."""
+    """Train on one GPU per process. A single process with several would split its batches over them (DataParallel), which breaks TRL's
+    groups."""
     if arguments.n_gpu > 1:
         say_once(f"one of {arguments.n_gpu} GPUs is used; set processes={arguments.n_gpu} for all")
         arguments._n_gpu = 1
@@ -154,7 +181,7 @@ def limit_to_one_device(arguments: Any) -> Any:
 
 
 def make_arguments(config: TrlConfig, made: Any) -> Any:
-    """TRL's configuration. Raises `UserError` for a name or a value that it does not take."""
+    """Make TRL's configuration. Raises `UserError` for a name or a value that it does not take."""
     kinds = {field.name: str(field.type) for field in dataclasses.fields(made)}
     given = check_fields(config.grpo, list(kinds))
     for name, value in given.items():
@@ -163,70 +190,91 @@ def make_arguments(config: TrlConfig, made: Any) -> Any:
             raise UserError(f"grpo.{name} is {value!r}: it takes {kind}")
     try:
         return made(**given)
-    except (
-        ValueError,
-        TypeError,
-    ) as error:  # bf16 without a GPU, a batch that holds no whole group: its own words say which
+    except (ValueError, TypeError) as error:  # such as bf16 without a GPU, or a batch without a whole group
         raise UserError(f"grpo: {' '.join(str(error).split())}") from None
 
 
 def check_arguments(config: TrlConfig) -> None:
-    """What a dry run asks of TRL's environment. It may be asked on a machine without the GPU that is trained on."""
+    """Check the configuration for a dry run, which may run on a machine without the GPU to train on."""
     from trl import GRPOConfig  # type: ignore[import-not-found,unused-ignore]
 
     elsewhere: dict[str, Any] = {"bf16": False, "fp16": False, "tf32": None}
-    # Whole groups are asked of all ranks together.
+    # TRL checks that the batches of all ranks together hold whole groups.
     for name in ("per_device_train_batch_size", "per_device_eval_batch_size"):
         size = config.grpo.get(name, 8)
         elsewhere[name] = size * config.processes if isinstance(size, int) else size
     make_arguments(config.model_copy(update={"grpo": {**config.grpo, **elsewhere}}), GRPOConfig)
 
 
-def make_rows(config: TrlConfig, environment: Environment, split: str | None) -> list[dict[str, Any]]:
-    """The tasks of the stage; `split`: those of the pack's split, for evaluation."""
-    from simia.trainers.trl import task_rows
-    from simia.trainers.trl_tools import tool_rows
-
-    of = tool_rows if config.through == "environment_factory" else task_rows
-    chosen_here = environment.tasks
-    if split is not None:
-        environment.tasks = environment.pack.tasks
-    try:
-        return list(of(environment, split))
-    finally:
-        environment.tasks = chosen_here
-
-
-def choose_rollout(config: TrlConfig, environment: Environment, trainer: Callable[[], Any]) -> dict[str, Any]:
-    from simia.trainers.trl import environment_reward, rollout_func
-    from simia.trainers.trl_tools import environment_factory, tools_reward
-
-    seed = config.stage.seed
-    if config.through == "environment_factory":
-        factory = environment_factory(environment, seed=seed, trainer=trainer)
-        return {"environment_factory": factory, "reward_funcs": [tools_reward]}
-    roll = rollout_func(environment, seed=seed, at_once=config.at_once, max_turn_tokens=config.max_turn_tokens)
-    return {"rollout_func": roll, "reward_funcs": [environment_reward]}
-
-
 def check_fields(given: dict[str, Any], known: list[str]) -> dict[str, Any]:
-    """TRL's fields, checked by name. YAML reads `1e-6` as text, and 2026-11-21 as a date; neither is what is meant."""
+    """Check the names of TRL's fields. YAML reads `1e-6` as text, which becomes a number; quoted numbers ("64") stay text."""
     for name in given:
         if name not in known:
             near = difflib.get_close_matches(name, known, n=1)
-            raise UserError(
-                f"grpo.{name}: GRPOConfig has no such field" + (f"; did you mean {near[0]!r}?" if near else "")
-            )
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise UserError(f"grpo.{name}: GRPOConfig has no such field{hint}")
     if "output_dir" not in given:
         raise UserError("grpo.output_dir is not set: name the folder for checkpoints")
-    return {name: convert_value(value) for name, value in given.items()}
+    return {
+        name: float(value) if isinstance(value, str) and EXPONENT.fullmatch(value) else value
+        for name, value in given.items()
+    }
 
 
-def convert_value(value: Any) -> Any:
-    """Text that is written as a number on purpose ("64") stays text."""
-    if isinstance(value, date):
-        return str(value)
-    return float(value) if isinstance(value, str) and EXPONENT.fullmatch(value) else value
+def find_last_checkpoint(out: Path, say: Callable[[str], None]) -> Path | None:
+    """Find the last complete checkpoint. A kill may interrupt one, whose state is written last."""
+    found = {int(match[1]): path for path in out.glob("checkpoint-*") if (match := CHECKPOINT.fullmatch(path.name))}
+    for _, path in sorted(found.items(), reverse=True):
+        try:
+            read_trainer_state(path)
+        except (OSError, ValueError):
+            say(f"{path} was not written to its end, and is passed over")
+        else:
+            return path
+    return None
+
+
+def read_trainer_state(checkpoint: Path) -> Any:
+    return json.loads((checkpoint / "trainer_state.json").read_text())
+
+
+def find_final_step(last: Path, arguments: Any) -> int | None:
+    """Return the last step of a finished run; None if there is more to do. The trainer itself would do one step too many."""
+    state = read_trainer_state(last)
+    if arguments.max_steps > 0:
+        done = state["global_step"] >= arguments.max_steps
+    else:
+        done = round(state["epoch"], 6) >= arguments.num_train_epochs
+    return int(state["global_step"]) if done else None
+
+
+def check_task_count(arguments: Any, tasks: int) -> None:
+    """Raise `UserError` if the tasks are too few for a batch: the trainer would stop at step 0 as if it had finished."""
+    groups = arguments.generation_batch_size // arguments.num_generations
+    if groups > tasks:
+        raise UserError(
+            f"a step plays {groups} groups, each of another task, and there are {tasks} tasks: raise grpo.num_generations, or lower "
+            "grpo.gradient_accumulation_steps, per_device_train_batch_size or the number of processes"
+        )
+
+
+def make_order_callback() -> Any:
+    """Make a callback that derives the tasks' order in an epoch from the seed and the epoch's number.
+
+    The sampler's own order comes from a generator that no checkpoint holds: a resumed run would play the first epoch's order again,
+    other tasks than were paid for.
+    """
+    from transformers import TrainerCallback  # type: ignore[import-not-found,unused-ignore]
+
+    class SameOrder(TrainerCallback):  # type: ignore[misc,unused-ignore]
+        def on_epoch_begin(self, args: Any, state: Any, control: Any, train_dataloader: Any = None, **_: Any) -> None:
+            batches = train_dataloader.batch_sampler
+            while hasattr(batches, "batch_sampler"):  # one over the ranks
+                batches = batches.batch_sampler
+            if (generator := getattr(batches.sampler, "generator", None)) is not None:
+                generator.manual_seed(args.seed + int(round(state.epoch or 0, 6)))
+
+    return SameOrder()
 
 
 def main(arguments: list[str]) -> int:
@@ -254,7 +302,7 @@ def main(arguments: list[str]) -> int:
 
 
 def report_error(error: UserError) -> None:
-    """One line, whether one rank stops or all do for the same reason: the others wait until the first has spoken."""
+    """Print the error once, whether one rank stops or all do for the same reason: the others wait until the first has reported."""
     rank = ranks.find_rank()
     if rank:
         time.sleep(AFTER_FIRST)
@@ -264,8 +312,10 @@ def report_error(error: UserError) -> None:
 
 
 def launch_processes(config: TrlConfig, arguments: list[str]) -> int:
-    """This command in so many processes, by torch's launcher, which ends all where one ends badly. Returns the first bad exit code.
-    Raises `UserError` where there are fewer GPUs."""
+    """Run this command in several processes by torch's launcher, which ends all when one fails. Returns the first failed exit code.
+
+    Raises `UserError` if there are fewer GPUs.
+    """
     import torch  # type: ignore[import-not-found,unused-ignore]
     from torch.distributed import run  # type: ignore[import-not-found,unused-ignore]
     from torch.distributed.elastic.multiprocessing.api import SignalException  # type: ignore[import-not-found,unused-ignore]
@@ -274,8 +324,8 @@ def launch_processes(config: TrlConfig, arguments: list[str]) -> int:
     count, there = config.processes, torch.cuda.device_count()
     if 0 < there < count and not config.grpo.get("use_cpu"):
         raise UserError(f"processes is {count}, and there are {there} GPUs to train on")
-    os.environ.setdefault("OMP_NUM_THREADS", "1")  # as the launcher does, with a warning
-    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # the ranks say it themselves
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # as the launcher sets it, with a warning
+    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # the ranks report it themselves
     try:
         run.run(run.parse_args(["--standalone", f"--nproc-per-node={count}", "-m", MODULE, *arguments]))
     except ChildFailedError as error:

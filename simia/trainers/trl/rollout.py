@@ -7,18 +7,17 @@
     )
 
 TRL's function sees nothing of a row but its prompt, so the prompt is the task's id, and the conversation is rendered here.
-The ids that the policy sampled are trained as they are and are never tokenised again; what the environment says between
-them is rendered alone, behind a stand-in for the policy's turn, and has `env_mask` 0. Episodes go in rounds: one batch
-through the model for all that run, then all their steps at once. Ranks differ in their rounds, so a model whose parameters
+Sampled ids are trained as they are and never tokenised again; the environment's messages between them are rendered alone, behind a
+placeholder for the policy's turn, and have `env_mask` 0. Episodes go in rounds: one batch through the model for all that run, then all
+their steps at once. Ranks differ in their rounds, so a model whose parameters
 are split over ranks (ZeRO-3, FSDP) needs a `sample` of its own; so does vLLM. A group may be split over ranks: its name is the same
-on all of them, and with it what is drawn by simulation, if they name one store of replies.
+on all of them, and so are the simulated answers, if they name one store of replies.
 
-Imports of torch and TRL stand in the functions that need them: they are in the trainer's environment, not in ours.
+torch and TRL are imported by the functions that need them, since they are in the trainer's environment, not in simia's.
 """
 
 from __future__ import annotations
 
-import asyncio
 import copy
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
@@ -27,9 +26,8 @@ from typing import Any
 from simia import event_loop
 from simia.envs.environment import Environment, Episode
 from simia.errors import Code, UserError
-from simia.trainers.aborted import log_aborted
 from simia.trainers.launch import select_split
-from simia.trainers.ranks import run_on_all_ranks
+from simia.trainers.ranks import log_aborted, run_on_all_ranks
 from simia.trainers.tokens import ChatText, TokenRow, cut_after_end
 from simia.trajectory import Trajectory
 
@@ -41,13 +39,13 @@ RolloutFunc = Callable[[list[str], Any], dict[str, list[Any]]]
 
 
 def task_rows(environment: Environment, split: str | None = None) -> list[dict[str, str]]:
-    """Rows for the trainer's data set: a task's id as the prompt. `split` None: all tasks."""
+    """Make rows for the trainer's data set: a task's id as the prompt. `split` None: all tasks."""
     return [{"prompt": task.id} for task in select_split(environment.pack, environment.tasks, split)]
 
 
 def environment_reward(*, reward: Sequence[float | None], **_: Any) -> list[float | None]:
-    """A reward function that reads what the episodes earned. None, of an aborted one: TRL leaves the row out of its group's
-    baseline and gives it advantage 0."""
+    """Return the episodes' rewards: a reward function for GRPOTrainer. None is that of an aborted episode: TRL leaves the row out of its
+    group's baseline and gives it advantage 0."""
     return list(reward)
 
 
@@ -60,7 +58,7 @@ def rollout_func(
     sample: Sampler | None = None,
     on_trajectory: Callable[[Trajectory], None] | None = None,
 ) -> RolloutFunc:
-    """What GRPOTrainer takes as `rollout_func`: one episode a prompt, and a prompt is a task's id.
+    """Make the `rollout_func` of GRPOTrainer: one episode per prompt, and a prompt is a task's id.
 
     `at_once` bounds the episodes (and the batch) under way, `max_turn_tokens` one message; `max_completion_length` of the
     trainer bounds an episode's tokens, the environment's included, and one that reaches it is cut and scored. The rows
@@ -75,9 +73,7 @@ def rollout_func(
 
     def roll(prompts: list[str], trainer: Any) -> dict[str, list[Any]]:
         if sample is None and trainer.use_vllm:
-            raise UserError(
-                "rollout_func samples with the trainer's own model: set use_vllm=False, or give it `sample`"
-            )
+            raise UserError("rollout_func samples with the trainer's own model: set use_vllm=False or pass `sample`")
         rollout = Rollout(environment, trainer, sample or sample_with_model, seed, max_turn_tokens)
 
         def play() -> list[TokenRow]:
@@ -95,19 +91,17 @@ def rollout_func(
 
 
 def make_columns(rows: list[TokenRow], filler: int) -> dict[str, list[Any]]:
-    """TRL's form. It reads the last id of every row: an episode that ended before the policy spoke gets one that is not trained."""
-    found: dict[str, list[Any]] = {
-        name: [] for name in ("prompt_ids", "completion_ids", "logprobs", "env_mask", "reward", "task_id")
+    """Return the rows as TRL reads them. A row whose policy never spoke gets one id that is not trained: TRL reads the last id."""
+    rewards = [row.reward for row in rows]
+    masks = [[0] * len(row.mask) if row.reward is None else row.mask for row in rows]
+    return {
+        "prompt_ids": [row.prompt_ids for row in rows],
+        "completion_ids": [row.completion_ids or [filler] for row in rows],
+        "logprobs": [row.logprobs or [0.0] for row in rows],
+        "env_mask": [mask or [0] for mask in masks],
+        "reward": rewards,
+        "task_id": [row.episode.task.id for row in rows],
     }
-    for row in rows:
-        value = row.reward
-        found["prompt_ids"].append(row.prompt_ids)
-        found["completion_ids"].append(row.completion_ids or [filler])
-        found["logprobs"].append(row.logprobs or [0.0])
-        found["env_mask"].append(([0] * len(row.mask) if value is None else row.mask) or [0])
-        found["reward"].append(value)
-        found["task_id"].append(row.episode.task.id)
-    return found
 
 
 class Rollout:
@@ -119,75 +113,53 @@ class Rollout:
         self._environment, self._trainer, self._sample, self._seed = environment, trainer, sample, seed
         self._most = int(trainer.args.max_completion_length)
         self._most_a_turn = max_turn_tokens or self._most
-        self.text = make_text(trainer)
+        processing = trainer.processing_class
+        tokenizer = getattr(processing, "tokenizer", processing)
+        self.text = ChatText(tokenizer, trainer.eos_token_ids, getattr(trainer, "chat_template_kwargs", None))
 
     def run(self, prompts: list[str], at_once: int) -> list[TokenRow]:
-        tasks = [self._environment.pack.task(prompt) for prompt in prompts]  # a wrong one before anything is opened
-        waiting, live, rows = deque(task.id for task in tasks), list[TokenRow](), list[TokenRow]()
+        tasks = [self._environment.pack.task(prompt) for prompt in prompts]  # an unknown one before anything is opened
+        waiting = deque((number, task.id) for number, task in enumerate(tasks))
+        live, rows = list[TokenRow](), list[TokenRow]()
         episodes: list[Episode] = []
         try:
             while waiting or live:
                 fresh = [waiting.popleft() for _ in range(min(len(waiting), at_once - len(live)))]
-                started = event_loop.run(self._open(fresh, len(rows)))
-                episodes += started
-                opened = [TokenRow(episode, self._prompt(episode)) for episode in started]
+                started = event_loop.run_together(self._open(number, task, episodes) for number, task in fresh)
+                opened = [self.text.begin(episode) for episode in started]
                 rows += opened
-                live += opened
-                live = self._round([row for row in live if row.episode.end is None])
+                live = self._play_round([row for row in live + opened if row.episode.end is None])
         finally:
-            event_loop.run(self._close(episodes))
+            event_loop.run_together(episode.close() for episode in episodes)
         return rows
 
-    async def _open(self, tasks: list[str], first: int) -> list[Episode]:
-        """Episodes of one task in one step of the trainer are a group: they share what is drawn by simulation."""
-        trainer, reset = self._trainer, self._environment.reset
-        step = name_step(trainer)
-        rank = trainer.accelerator.process_index  # ranks may share one store of replies
-        starting = [
-            reset(task, seed=self._seed, group=f"{step}/{task}", name=f"{step}/{rank}.{number}")
-            for number, task in enumerate(tasks, first)
+    async def _open(self, number: int, task: str, episodes: list[Episode]) -> Episode:
+        """Open an episode. Those of one task in one step of the trainer are a group: they share simulated answers."""
+        step, rank = name_step(self._trainer), self._trainer.accelerator.process_index  # ranks may share a reply store
+        name = f"{step}/{rank}.{number}"
+        episode = await self._environment.reset(task, seed=self._seed, group=f"{step}/{task}", name=name)
+        episodes.append(episode)
+        return episode
+
+    def _play_round(self, live: list[TokenRow]) -> list[TokenRow]:
+        """Take one turn in each episode. Returns those that continue."""
+        rooms = [self._most - len(row.completion_ids) - len(row.pending) for row in live]
+        speaking = [(row, room) for row, room in zip(live, rooms, strict=True) if room > 0]
+        steps: list[Coroutine[Any, Any, Any]] = [
+            row.episode.stop(Code.MAX_TOKENS) for row, room in zip(live, rooms, strict=True) if room <= 0
         ]
-        opened = await asyncio.gather(*starting, return_exceptions=True)
-        episodes = [episode for episode in opened if isinstance(episode, Episode)]
-        for fault in opened:
-            if isinstance(fault, BaseException):
-                await asyncio.gather(*(episode.close() for episode in episodes))
-                raise fault
-        return episodes
-
-    def _prompt(self, episode: Episode) -> list[int]:
-        view = episode.view
-        return self.text.opening(view.system, view.messages, view.tools)
-
-    def _round(self, live: list[TokenRow]) -> list[TokenRow]:
-        """One reply of each, and what the environment says to it. Returns those that go on."""
-        rooms = {id(row): self._most - len(row.completion_ids) - len(row.pending) for row in live}
-        speaking = [row for row in live if rooms[id(row)] > 0]
-        full = [row for row in live if rooms[id(row)] <= 0]
-        steps: list[Coroutine[Any, Any, Any]] = []
         if speaking:
-            most = min(self._most_a_turn, max(rooms[id(row)] for row in speaking))
-            replies = self._sample(self._trainer, [row.context for row in speaking], most)
-            for row, (ids, logprobs) in zip(speaking, replies, strict=True):
-                room = rooms[id(row)]
+            most = min(self._most_a_turn, max(rooms))
+            replies = self._sample(self._trainer, [row.context for row, _ in speaking], most)
+            for (row, room), (ids, logprobs) in zip(speaking, replies, strict=True):
                 steps.append(self.text.act(row, ids[:room], logprobs[:room]))
-        steps += [row.episode.stop(Code.MAX_TOKENS) for row in full]
         event_loop.run_together(steps)
-        return [row for row in speaking if row.episode.end is None]
-
-    async def _close(self, episodes: list[Episode]) -> None:
-        await asyncio.gather(*(episode.close() for episode in episodes))
+        return [row for row, _ in speaking if row.episode.end is None]
 
 
 def name_step(trainer: Any) -> str:
     """The trainer's step, the same when a run goes on from a checkpoint; evaluation's episodes are others than training's."""
     return f"{'' if trainer.model.training else 'eval-'}{trainer.state.global_step}"
-
-
-def make_text(trainer: Any) -> ChatText:
-    processing = trainer.processing_class
-    tokenizer = getattr(processing, "tokenizer", processing)
-    return ChatText(tokenizer, trainer.eos_token_ids, getattr(trainer, "chat_template_kwargs", None))
 
 
 def sample_with_model(trainer: Any, contexts: list[list[int]], most: int) -> list[Sampled]:
