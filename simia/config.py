@@ -12,10 +12,10 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar, get_args
+from typing import Annotated, Any, ClassVar, TypeVar, get_args
 
 import yaml
-from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
 from simia import search_path
 from simia.config_secrets import refuse_secrets
@@ -23,6 +23,8 @@ from simia.errors import UserError
 
 C = TypeVar("C", bound="Config")
 OPERATIONAL: dict[str, JsonValue] = {"operational": True}
+T = TypeVar("T")
+Operational = Annotated[T, Field(json_schema_extra=OPERATIONAL)]
 DATE = "tag:yaml.org,2002:timestamp"
 LARGEST_YAML = 1 << 20  # characters of a file
 DEEPEST_YAML = 100  # sections within sections

@@ -24,7 +24,7 @@ from typing import IO, Any, Literal
 import orjson
 from pydantic import Field
 
-from simia.config import OPERATIONAL, Config
+from simia.config import Config, Operational
 from simia.errors import Code, UserError
 from simia.llm.openai import OpenAIBackend, read_body
 from simia.llm.openai_settings import DEFAULT_KEY_ENV, OpenAISettings
@@ -41,9 +41,8 @@ class BatchSettings(Config):
     kind: Literal["batch"] = "batch"
     """Files for a batch API, answered in another session."""
     model: str = Field(description="The model's name as the batch's endpoint knows it.")
-    folder: Path = Field(
-        description="Where questions are written, and answers looked for in its `results/`.",
-        json_schema_extra=OPERATIONAL,
+    folder: Operational[Path] = Field(
+        description="Where questions are written, and answers looked for in its `results/`."
     )
     alias: str = Field("batch", description="The endpoint's name in the replies' keys.")
     structured: Literal["auto"] | bool = Field(
@@ -56,25 +55,16 @@ class BatchSettings(Config):
         "auto", description="Leave out sampling fields that reasoning models refuse; auto decides by the model's name."
     )
     extra_body: dict[str, Any] = Field(default_factory=dict, description="Fields added to every request's body.")
-    url: str = Field(
-        "/v1/chat/completions", description="The path that each line names.", json_schema_extra=OPERATIONAL
+    url: Operational[str] = Field("/v1/chat/completions", description="The path that each line names.")
+    per_file: Operational[int] = Field(50_000, ge=1, description="Questions in a file; OpenAI's limit.")
+    file_mb: Operational[int] = Field(190, ge=1, description="Megabytes of a file; OpenAI takes 200.")
+    discount: Operational[float] = Field(0.5, gt=0, le=1, description="What a batch costs of the usual price.")
+    reask: Operational[bool] = Field(
+        False, description="Write unanswered requests of earlier files again, because those files were lost."
     )
-    per_file: int = Field(
-        50_000, ge=1, description="Questions in a file; OpenAI's limit.", json_schema_extra=OPERATIONAL
-    )
-    file_mb: int = Field(190, ge=1, description="Megabytes of a file; OpenAI takes 200.", json_schema_extra=OPERATIONAL)
-    discount: float = Field(
-        0.5, gt=0, le=1, description="What a batch costs of the usual price.", json_schema_extra=OPERATIONAL
-    )
-    reask: bool = Field(
-        False,
-        description="Write unanswered requests of earlier files again, because those files were lost.",
-        json_schema_extra=OPERATIONAL,
-    )
-    price: Price | None = Field(
+    price: Operational[Price | None] = Field(
         None,
         description="Dollars for a million tokens without the discount, for models that configs/prices.yaml lacks.",
-        json_schema_extra=OPERATIONAL,
     )
 
     def batch_price(self) -> Price | None:

@@ -16,7 +16,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from simia.config import OPERATIONAL, Config
+from simia.config import Config, Operational
 from simia.errors import Code, UserError
 from simia.llm import local_models
 from simia.llm.embedded_server import EmbeddedServer
@@ -39,18 +39,12 @@ class EmbeddedSettings(Config):
     """A small model on this machine."""
     model: str = Field(local_models.DEFAULT, description="The name of a known model, or the path of a GGUF file.")
     context: int = Field(8192, ge=256, description="Tokens that one request may hold, prompt and completion together.")
-    threads: int | None = Field(None, ge=1, description="Threads; every core if unset.", json_schema_extra=OPERATIONAL)
-    parallel: int = Field(1, ge=1, description="Requests computed at once.", json_schema_extra=OPERATIONAL)
-    slots: int = Field(
-        4, ge=1, description="Static prompt parts kept ready, such as one a pack.", json_schema_extra=OPERATIONAL
-    )
-    timeout: float = Field(1200, gt=0, description="Seconds for one attempt.", json_schema_extra=OPERATIONAL)
-    restarts: int = Field(
-        3, ge=0, description="Times to start the model again if it dies.", json_schema_extra=OPERATIONAL
-    )
-    log: Path | None = Field(
-        None, description="Where the model library writes its own log.", json_schema_extra=OPERATIONAL
-    )
+    threads: Operational[int | None] = Field(None, ge=1, description="Threads; every core if unset.")
+    parallel: Operational[int] = Field(1, ge=1, description="Requests computed at once.")
+    slots: Operational[int] = Field(4, ge=1, description="Static prompt parts kept ready, such as one a pack.")
+    timeout: Operational[float] = Field(1200, gt=0, description="Seconds for one attempt.")
+    restarts: Operational[int] = Field(3, ge=0, description="Times to start the model again if it dies.")
+    log: Operational[Path | None] = Field(None, description="Where the model library writes its own log.")
 
 
 class EmbeddedBackend:

@@ -15,7 +15,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from simia.config import OPERATIONAL, Config
+from simia.config import Config, Operational
 from simia.errors import Code, UserError
 from simia.llm.openai import OpenAIBackend, OpenAISettings
 from simia.llm.prices import Price, look_up_price
@@ -35,10 +35,9 @@ class PoolSettings(Config):
     kind: Literal["pool"] = "pool"
     """Several endpoints of one model."""
     alias: str | None = Field(None, description="The pool's name in the replies' keys; the first endpoint's if unset.")
-    endpoints: list[OpenAISettings] = Field(
+    endpoints: Operational[list[OpenAISettings]] = Field(
         min_length=1,
         description="The same model, as each endpoint calls it. Adding or removing one later is no change of data.",
-        json_schema_extra=OPERATIONAL,
     )
     model: str = Field("", description="The model's name in the replies' keys; the first endpoint's if unset.")
 

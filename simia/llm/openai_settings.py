@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import ConfigDict, Field, PrivateAttr, field_validator, model_validator
 from yarl import URL
 
-from simia.config import OPERATIONAL, Config
+from simia.config import Config, Operational
 from simia.config_secrets import refuse_secret_headers, refuse_secrets
 from simia.errors import UserError
 from simia.llm.prices import Price
@@ -39,18 +39,15 @@ class OpenAISettings(Config):
     kind: Literal["openai"] = "openai"
     """An endpoint that speaks OpenAI's chat completions."""
     model: str = Field(description="The model's name as the endpoint knows it.")
-    base_url: str = Field(
+    base_url: Operational[str] = Field(
         "https://api.openai.com/v1",
         description="The address up to, not including, /chat/completions. Moving a server (the alias stays) is no change of data.",
-        json_schema_extra=OPERATIONAL,
     )
     alias: str | None = Field(
         None, description="The endpoint's name in the replies' keys; the host of base_url if unset."
     )
-    key_env: str = Field(
-        DEFAULT_KEY_ENV,
-        description="The NAME of the environment variable that holds the key.",
-        json_schema_extra=OPERATIONAL,
+    key_env: Operational[str] = Field(
+        DEFAULT_KEY_ENV, description="The NAME of the environment variable that holds the key."
     )
     api_version: str | None = Field(
         None, description="Azure's api-version; setting it selects Azure's addresses and header."
@@ -59,16 +56,11 @@ class OpenAISettings(Config):
     structured: Literal["auto"] | bool = Field(
         "auto", description="Whether the endpoint obeys a JSON Schema in response_format."
     )
-    timeout: float = Field(
-        500, gt=0, description="Seconds for one whole attempt (the paper's).", json_schema_extra=OPERATIONAL
+    timeout: Operational[float] = Field(500, gt=0, description="Seconds for one whole attempt (the paper's).")
+    max_reply_bytes: Operational[int] = Field(
+        8 << 20, ge=1024, description="Bytes of a reply's body at most, decompressed. A larger one is not read further."
     )
-    max_reply_bytes: int = Field(
-        8 << 20,
-        ge=1024,
-        description="Bytes of a reply's body at most, decompressed. A larger one is not read further.",
-        json_schema_extra=OPERATIONAL,
-    )
-    connect_timeout: float = Field(10, gt=0, description="Seconds to get a connection.", json_schema_extra=OPERATIONAL)
+    connect_timeout: Operational[float] = Field(10, gt=0, description="Seconds to get a connection.")
     extra_body: dict[str, Any] = Field(default_factory=dict, description="Fields added to every request's body.")
     headers: dict[str, str] = Field(
         default_factory=dict,
@@ -80,10 +72,8 @@ class OpenAISettings(Config):
     reasoning_model: Literal["auto"] | bool = Field(
         "auto", description="Leave out sampling fields that reasoning models refuse; auto decides by the model's name."
     )
-    price: Price | None = Field(
-        None,
-        description="Dollars for a million tokens, for models that configs/prices.yaml lacks.",
-        json_schema_extra=OPERATIONAL,
+    price: Operational[Price | None] = Field(
+        None, description="Dollars for a million tokens, for models that configs/prices.yaml lacks."
     )
 
     _client: AsyncOpenAI | None = PrivateAttr(None)  # of the caller; in no dump
