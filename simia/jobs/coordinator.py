@@ -71,7 +71,7 @@ class Coordinator(Generic[R, O]):
             self._stop = Stop(kind, detail)
             self.progress.stopping = kind
             for engine in self._engines:
-                engine.gate.shut()  # requests that wait to be sent are planned again by the next session
+                engine.gate.close()  # requests that wait to be sent are planned again by the next session
             self._done.put_nowait(None)  # wake the loop
 
     def let_go(self) -> None:

@@ -26,7 +26,7 @@ from pydantic import Field
 
 from simia.config import Config, Operational
 from simia.errors import Code, UserError
-from simia.llm.openai import OpenAIBackend, read_body
+from simia.llm.openai_backend import OpenAIBackend, read_body
 from simia.llm.openai_settings import DEFAULT_KEY_ENV, OpenAISettings
 from simia.llm.prices import Price, look_up_price
 from simia.llm.types import LLMFault, Reply, Request, make_reply_key

@@ -1,9 +1,9 @@
-"""Several endpoints that serve one model, the first one that is well first: an outage at one provider does not stop a night's run.
+"""A pool of endpoints that serve one model, used in order of preference: an outage at one provider does not stop a run.
 
-To the run they are one endpoint (one alias in the replies' keys), so that a reply is the same reply wherever it came from; which one
-answered stands in the reply. An endpoint that fails rests for a while, longer each time; one that refuses the key or does not know
-the model is left out for good, unless it is the last. Faults are told to the engine with `elsewhere` when another endpoint is ready:
-then it tries again at once, and neither waits nor slows down.
+To the run they are one endpoint (one alias in the replies' keys), so that a reply is the same from each of them; the reply names the one
+that answered. An endpoint that fails rests for a while, longer each time; one that refuses the key or does not know the model is left
+out for good, unless it is the last. A fault has `elsewhere` set when another endpoint is ready: then the engine tries again at once, and
+neither waits nor slows down.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from pydantic import Field, model_validator
 
 from simia.config import Config, Operational
 from simia.errors import Code, UserError
-from simia.llm.openai import OpenAIBackend, OpenAISettings
+from simia.llm.openai_backend import OpenAIBackend
+from simia.llm.openai_settings import OpenAISettings
 from simia.llm.prices import Price, look_up_price
 from simia.llm.types import LLMFault, Reply, Request
 
@@ -54,7 +55,7 @@ class PoolSettings(Config):
 
 @dataclass(slots=True)
 class PoolMember:
-    """One endpoint and how it is."""
+    """One endpoint and its state."""
 
     backend: OpenAIBackend
     price: Price | None
@@ -64,7 +65,7 @@ class PoolMember:
 
 
 class PoolBackend:
-    """A back end like any other; `members` tells how much each endpoint answered."""
+    """The back end of a pool. `members` counts the replies of each endpoint."""
 
     def __init__(self, settings: PoolSettings) -> None:
         self.alias = settings.alias or ""
