@@ -15,7 +15,7 @@ from simia.amplification.settings import AmplifyConfig
 from simia.amplification.simulate import Ask
 from simia.errors import UserError
 from simia.jobs import OPEN, PASSED, Item, Run
-from simia.jobs.job_protocol import InOrder
+from simia.jobs.coordinator import InOrder
 from simia.jobs.rebuild import Salvaged, salvage
 from simia.llm.backends import open_backend
 from simia.llm.types import Reply, Request, make_reply_key

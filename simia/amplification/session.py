@@ -17,8 +17,7 @@ from simia.amplification.simulate import Simulator
 from simia.config import assign_setting, parse_config
 from simia.garbage_collection import collect_rarely
 from simia.jobs import Run
-from simia.jobs.coordinator import Coordinator, stop_on_signals
-from simia.jobs.job_protocol import Stop
+from simia.jobs.coordinator import Coordinator, Stop, stop_on_signals
 from simia.jobs.progress import Progress
 from simia.jobs.run import iterate_accepted, save_config
 from simia.llm.backends import find_price, open_backend

@@ -1,6 +1,6 @@
 """Selection: which of the results that passed the checks are accepted.
 
-Fed in plan order (`simia.jobs.job_protocol.InOrder`), so a resumed run accepts what an undisturbed one does. The first of equal contents wins, and the
+Fed in plan order (`simia.jobs.coordinator.InOrder`), so a resumed run accepts what an undisturbed one does. The first of equal contents wins, and the
 first of nearly equal ones, seeds before all.
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from simia.errors import Code
-from simia.jobs.job_protocol import Verdict
+from simia.jobs.coordinator import Verdict
 from simia.quality.selection.near_duplicates import NearDuplicateIndex
 
 

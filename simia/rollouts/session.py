@@ -11,8 +11,7 @@ from typing import Any
 from simia.config import assign_setting, parse_config
 from simia.envs.opening import PreparedEnvironment, prepare_environment
 from simia.jobs import Run
-from simia.jobs.coordinator import Coordinator, stop_on_signals
-from simia.jobs.job_protocol import Stop, StopSettings
+from simia.jobs.coordinator import Coordinator, Stop, StopSettings, stop_on_signals
 from simia.jobs.run import iterate_accepted, save_config
 from simia.rollouts.job import RolloutWork
 from simia.rollouts.progress import RolloutProgress
