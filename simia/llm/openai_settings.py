@@ -1,10 +1,11 @@
-"""How a user names an OpenAI-compatible endpoint, and what `auto` means for it. No network here: a config is read without opening any.
+"""The settings of an OpenAI-compatible endpoint, and what `auto` means for it. Reading them opens no connection.
 
-A config holds the name of the variable that holds the key, never the key: what looks like one is refused, and not printed.
+A config holds the name of the variable that holds the key, never the key: a value that looks like a key is refused and not printed.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import re
 from string import Template
@@ -83,15 +84,12 @@ class OpenAISettings(Config):
     def _no_secret(cls, data: Any) -> Any:
         # UserError, not ValueError: pydantic would print the value beside the message.
         if isinstance(data, dict):
+            todo = "export it and give the variable's name in key_env"
             for name, value in data.items():
                 if str(name).lower().replace("-", "_") in SECRET_FIELDS:
-                    raise UserError(
-                        f"a config never holds a key: export it and give the variable's name in key_env, not {name}"
-                    )
+                    raise UserError(f"a config never holds a key: {todo}, not {name}")
                 if isinstance(value, str) and A_KEY.match(value):
-                    raise UserError(
-                        f"{name} looks like a key itself: export the key and give the variable's name in key_env"
-                    )
+                    raise UserError(f"{name} looks like a key itself: {todo}")
             refuse_secret_headers(dict(data.get("headers") or {}))
             refuse_secrets({"extra_body": data.get("extra_body")}, "the model's config")
         return data
@@ -108,8 +106,11 @@ class OpenAISettings(Config):
     @field_validator("base_url")
     @classmethod
     def _an_address(cls, value: str) -> str:
-        url = _parse_url(value)
-        if url is None or url.scheme not in ("http", "https") or not url.host:
+        try:
+            url = URL(value)
+        except ValueError:
+            url = URL()
+        if url.scheme not in ("http", "https") or not url.host:
             raise UserError("base_url must be an address such as https://api.openai.com/v1")
         if url.user or url.password or url.query_string:
             raise UserError("base_url must not hold a user, a password or a query: use key_env, headers or api_version")
@@ -139,12 +140,9 @@ class OpenAISettings(Config):
 
     @property
     def loopback(self) -> bool:
-        if self.host == "localhost":
-            return True
-        try:
+        with contextlib.suppress(ValueError):
             return ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return False
+        return self.host == "localhost"
 
     @property
     def url(self) -> URL:
@@ -159,27 +157,17 @@ class OpenAISettings(Config):
 
     @property
     def is_reasoning(self) -> bool:
-        if self.reasoning_model == "auto":
-            return bool(REASONING.match(self._bare_model))
-        return self.reasoning_model
+        return bool(REASONING.match(self._bare_model)) if self.reasoning_model == "auto" else self.reasoning_model
 
     @property
     def takes_schema(self) -> bool:
-        """`auto` trusts OpenAI, Azure and servers of the user's own machine (vLLM, llama.cpp), save for models from before schemas."""
-        if self.structured == "auto":
-            known = self.loopback or self.api_version is not None or self.host == "api.openai.com"
-            return known and not NO_SCHEMA.match(self._bare_model)
-        return self.structured
+        """`auto` trusts OpenAI, Azure and servers of the user's own machine (vLLM, llama.cpp), except for models from before schemas."""
+        if self.structured != "auto":
+            return self.structured
+        known = self.loopback or self.api_version is not None or self.host == "api.openai.com"
+        return known and not NO_SCHEMA.match(self._bare_model)
 
     @property
     def limit_field(self) -> str:
-        if self.token_parameter == "auto":
-            return "max_completion_tokens" if self.is_reasoning else "max_tokens"
-        return self.token_parameter
-
-
-def _parse_url(value: str) -> URL | None:
-    try:
-        return URL(value)
-    except ValueError:
-        return None
+        by_model = "max_completion_tokens" if self.is_reasoning else "max_tokens"
+        return by_model if self.token_parameter == "auto" else self.token_parameter

@@ -1,4 +1,4 @@
-"""vLLM in this process: a model on one's own GPU (or, slowly, CPU) without a server between.
+"""Back end for vLLM in this process: a model on the user's GPU (or, slowly, CPU) without a server.
 
 vLLM is the extra `simia[vllm]` and lives in an environment of its own; it is imported when the back end starts. A server
 (`vllm serve`, see docs/vllm.md) with `kind: openai` does the same job and can be shared; this one starts and ends with the run.
