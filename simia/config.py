@@ -11,10 +11,10 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
 import yaml
-from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
 from simia import search_path
 from simia.config_errors import explain_validation_error, locate_error
@@ -23,6 +23,8 @@ from simia.errors import UserError
 
 C = TypeVar("C", bound="Config")
 OPERATIONAL: dict[str, JsonValue] = {"operational": True}
+T = TypeVar("T")
+Operational = Annotated[T, Field(json_schema_extra=OPERATIONAL)]
 DATE = "tag:yaml.org,2002:timestamp"
 TEXT_ERRORS = ("string_type", "literal_error", "path_type")  # of pydantic: the field takes text
 LARGEST_YAML = 1 << 20  # characters of a file

@@ -98,7 +98,8 @@ async def official_aiohttp(url: str, n: int, inflight: int, folder: Path) -> int
 async def ours(url: str, n: int, inflight: int, folder: Path) -> int:
     from simia.jobs import Run
     from simia.llm.engine import Engine, EngineLimits
-    from simia.llm.openai import OpenAIBackend, OpenAISettings
+    from simia.llm.openai_backend import OpenAIBackend
+    from simia.llm.openai_settings import OpenAISettings
     from simia.llm.types import Request
 
     done, numbers = 0, iter(range(n))
@@ -123,7 +124,7 @@ CLIENTS = {"bare": bare, "simia": ours, "openai": official, "openai+aiohttp": of
 
 def client(name: str, url: str, n: int, inflight: int) -> None:
     """The child: one client's whole load, and its own figures."""
-    for module in ("aiohttp", "orjson", "openai", "simia.llm.openai", "simia.jobs"):
+    for module in ("aiohttp", "orjson", "openai", "simia.llm.openai_backend", "simia.jobs"):
         if module.split(".")[0] in ({"simia": "simia", "bare": "aiohttp"}.get(name, "openai"), "orjson"):
             importlib.import_module(module)  # what imports cost is not what a reply costs
     with tempfile.TemporaryDirectory(dir=os.environ.get("BENCH_TMP")) as folder:

@@ -11,8 +11,7 @@ from simia.amplification.settings import AmplifyConfig
 from simia.amplification.simulate import Ask, SimulationResult, Simulator, trajectory_head
 from simia.errors import Code
 from simia.jobs import FAILED, OPEN, PASSED, REJECTED, Item, Ledger, Run
-from simia.jobs.coordinator import FATAL, PASSING, explain_rejections
-from simia.jobs.job_protocol import Stop, Verdict
+from simia.jobs.coordinator import FATAL, PASSING, Stop, Verdict, explain_rejections
 from simia.jobs.progress import Progress
 from simia.llm.engine import Engine
 from simia.llm.types import Reply, Request, make_reply_key

@@ -14,7 +14,7 @@ from simia.amplification.session import collect_facts, load_seeds, store_seeds
 from simia.amplification.settings import AmplifyConfig
 from simia.errors import UserError
 from simia.jobs import Item, Run
-from simia.jobs.job_protocol import InOrder
+from simia.jobs.coordinator import InOrder
 from simia.jobs.rebuild import Salvaged, salvage
 from simia.jobs.run_session import read_run_config, reopen_run
 from simia.llm.backends import open_backend

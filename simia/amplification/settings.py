@@ -11,7 +11,7 @@ from simia.amplification.prompt import PromptSettings
 from simia.amplification.reply_schema import Shape
 from simia.config import OPERATIONAL, Config
 from simia.errors import UserError
-from simia.jobs.job_protocol import StopSettings
+from simia.jobs.coordinator import StopSettings
 from simia.llm.backends import LLMSettings
 from simia.llm.embedded import EmbeddedSettings
 from simia.llm.engine import EngineLimits

@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColum
 
 from simia import event_loop
 from simia.jobs import Run
-from simia.jobs.job_protocol import Stop
+from simia.jobs.coordinator import Stop
 from simia.report.console import Terminal
 from simia.terminal import say, say_error
 

@@ -1,18 +1,20 @@
-"""What a run's folder holds, and what of it can be given back to the disk.
+"""Measure what a run's folder holds, and free what can be derived again (`simia runs gc`).
 
-Replies are what was paid for: they are never touched unless `replies` is said, and then only where nothing more can be
-asked of them. Everything else that goes is derived and can be made again by `simia runs recheck`: the bodies of rejected
-results, the page, the room that deleted rows leave in the two files. A run without a single reply holds nothing at all.
-Reasons, attempts and costs stay; of the report's figures, those of the tools in rejected ones and of repairs become smaller.
+Replies were paid for: they are removed only with `replies`, and only those of rejected items. Everything else that is removed can be made
+again by `simia runs recheck` or `simia report`: the bodies of rejected results, the report page, free space inside the two files. A run
+without a single reply is removed. Reasons, attempts and costs stay; the report's figures on the tools in rejected results and on repairs
+become smaller.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import sqlite3
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
@@ -22,11 +24,11 @@ from simia.jobs.database import Database, connect
 from simia.jobs.integrity import FREED, refuse_mixed, verify_files
 from simia.jobs.ledger import Ledger
 from simia.jobs.run import FILES, folders, last_use, saved_config, take_lock
-from simia.jobs.tables import PUT, READ_ERRORS, Damaged, checksum, is_disk_full, refuse_empty
+from simia.jobs.tables import PUT, READ_ERRORS, checksum, is_disk_full, open_read_only, refuse_empty
 
 PARTS = ("", "-wal", "-shm")
 PAGE = "report.html"
-SETTLED = 3600.0  # seconds since anybody touched it, before an empty run is taken for an abandoned one
+SETTLED = 3600.0  # seconds without a change, after which an empty run counts as abandoned
 DERIVED = "SELECT result.rowid FROM result JOIN item ON item.id = result.item WHERE item.status = 'rejected'"
 # Of rejected items alone: a reply that gave an accepted, open or failed item is still needed to resume or check again.
 SPENT = """
@@ -37,7 +39,7 @@ EXCEPT SELECT reply_key FROM attempt JOIN item ON item.id = attempt.item WHERE i
 
 @dataclass(slots=True)
 class Findings:
-    """One run: its sizes in bytes, and what could go."""
+    """One run: its sizes in bytes, and what can be freed."""
 
     folder: Path
     ledger: int = 0
@@ -51,23 +53,20 @@ class Findings:
     spent_replies: int = 0
     spent_size: int = 0
     empty: bool = False
-    problem: str = ""  # why nothing may be done: in use, or unreadable
+    problem: str = ""  # why nothing may be freed: in use, or unreadable
 
     @property
     def size(self) -> int:
         return self.ledger + self.replies + self.other
 
     def freeable(self, *, replies: bool) -> int:
-        """About so many bytes; what SQLite gives back is known only afterwards."""
-        if self.problem:
-            return 0
-        if self.empty:
-            return self.size
+        """About how many bytes can be freed; SQLite's own share is known only afterwards."""
+        if self.problem or self.empty:
+            return 0 if self.problem else self.size
         return self.bodies_size + self.slack + self.page_size() + (self.spent_size if replies else 0)
 
     def page_size(self) -> int:
-        page = self.folder / PAGE
-        return page.stat().st_size if page.is_file() else 0
+        return size_of(self.folder / PAGE)
 
 
 @dataclass(slots=True)
@@ -81,7 +80,7 @@ class Freed:
 
 
 def survey(root: Path) -> Iterator[Findings]:
-    """Every run of the folder. Only looks, and holds each run's lock while it does."""
+    """Measure every run of the folder. Changes nothing, and holds each run's lock meanwhile."""
     for folder in folders(root):
         yield look(folder)
 
@@ -89,18 +88,12 @@ def survey(root: Path) -> Iterator[Findings]:
 def look(folder: Path) -> Findings:
     found = sizes(folder)
     try:
-        lock = untouched_lock(folder)
-    except UserError as error:
-        found.problem = str(error)
-        return found
-    try:
-        count(found)
+        with untouched_lock(folder):
+            count(found)
     except READ_ERRORS as error:
         found.problem = f"{folder.name} cannot be read: {error}"
-    except Damaged as error:
+    except UserError as error:
         found.problem = str(error)
-    finally:
-        lock.close()
     return found
 
 
@@ -115,17 +108,19 @@ def size_of(path: Path) -> int:
 
 
 def count(found: Findings) -> None:
-    ledger, replies = (readable(found.folder / file) for file in FILES)
-    try:
+    for file in FILES:
+        refuse_empty(found.folder / file, "ledger" if file == FILES[0] else "replies")
+    with (
+        open_read_only(found.folder / "ledger.db") as ledger,
+        open_read_only(found.folder / "replies.db") as replies,
+    ):
         (found.reply_count,) = replies.execute("SELECT COUNT(*) FROM reply").fetchone()
         (found.accepted,) = ledger.execute("SELECT COUNT(*) FROM accepted").fetchone()
         bodies = f"SELECT COUNT(*), COALESCE(SUM(LENGTH(body)), 0) FROM result WHERE rowid IN ({DERIVED})"
         found.rejected_bodies, found.bodies_size = ledger.execute(bodies).fetchone()
         for connection in (ledger, replies):
-            free, page = (
-                connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("freelist_count", "page_size")
-            )
-            found.slack += free * page
+            sizes = (connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("freelist_count", "page_size"))
+            found.slack += math.prod(sizes)
         for (key,) in ledger.execute(SPENT):
             row = replies.execute("SELECT LENGTH(body) + LENGTH(request) FROM reply WHERE key = ?", (key,)).fetchone()
             if row is not None:
@@ -133,67 +128,59 @@ def count(found: Findings) -> None:
                 found.spent_size += row[0]
         (results,) = ledger.execute("SELECT COUNT(*) FROM result").fetchone()
         (last,) = ledger.execute("SELECT MAX(asked_at) FROM attempt").fetchone()
-    finally:
-        ledger.close()
-        replies.close()
     idle = time.time() - max(last or 0, (found.folder / "lock").stat().st_mtime)
     found.empty = not found.reply_count and not results and idle > SETTLED
 
 
-def readable(path: Path) -> sqlite3.Connection:
-    refuse_empty(path, "ledger" if path.name == FILES[0] else "replies")
-    return sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=30)
-
-
 def clean(folder: Path, *, replies: bool = False) -> Freed:
     """Free what can be freed. Raises `UserError` while another process works on the run."""
-    lock = untouched_lock(folder)
     try:
-        found = sizes(folder)
-        count(found)
-        freed = Freed(folder, found.size)
-        refuse_damaged(folder)
-        if found.empty:
-            shutil.rmtree(folder)
-            freed.done.append("removed: it holds no reply")
-            return freed
-        if found.page_size():
-            (folder / PAGE).unlink()
-            freed.done.append("page removed: `simia report` writes it again")
-        if found.rejected_bodies:
-            change(folder / "ledger.db", f"DELETE FROM result WHERE rowid IN ({DERIVED})")
-            again = "" if replies else ": `simia runs recheck` derives them again"
-            freed.done.append(f"{found.rejected_bodies:,} bodies of rejected results removed{again}")
-        if replies and found.spent_replies:
-            remove_replies(folder)
-            freed.done.append(f"{found.spent_replies:,} replies of rejected items removed, for good")
-        if found.slack or found.rejected_bodies or (replies and found.spent_replies):
-            for file in FILES:
-                vacuum(folder / file)
-            freed.done.append("files compacted")
-        freed.after = sizes(folder).size
-        return freed
+        with untouched_lock(folder):
+            return clean_locked(folder, replies=replies)
     except READ_ERRORS as error:
         raise UserError(f"cannot clean {folder}: {error}") from None
-    finally:
-        lock.close()
+
+
+def clean_locked(folder: Path, *, replies: bool) -> Freed:
+    found = sizes(folder)
+    count(found)
+    freed = Freed(folder, found.size)
+    refuse_damaged(folder)
+    if found.empty:
+        shutil.rmtree(folder)
+        freed.done.append("removed: it holds no reply")
+        return freed
+    if found.page_size():
+        (folder / PAGE).unlink()
+        freed.done.append("page removed: `simia report` writes it again")
+    if found.rejected_bodies:
+        with closing(connect(folder / "ledger.db", durable=True)) as ledger:
+            ledger.execute(f"DELETE FROM result WHERE rowid IN ({DERIVED})")
+        again = "" if replies else ": `simia runs recheck` derives them again"
+        freed.done.append(f"{found.rejected_bodies:,} bodies of rejected results removed{again}")
+    if replies and found.spent_replies:
+        remove_replies(folder)
+        freed.done.append(f"{found.spent_replies:,} replies of rejected items removed, for good")
+    if found.slack or found.rejected_bodies or (replies and found.spent_replies):
+        for file in FILES:
+            vacuum(folder / file)
+        freed.done.append("files compacted")
+    freed.after = sizes(folder).size
+    return freed
 
 
 def refuse_damaged(folder: Path) -> None:
-    """A damaged file is not written to, and a run that seems to be empty is not removed: what is left may still be read."""
-    database = Database(folder, create=False, read_only=True)
-    try:
+    """Raise `UserError` for a damaged run: its files must not be written to or removed, since what is left may still be read."""
+    with closing(Database(folder, create=False, read_only=True)) as database:
         ledger = Ledger(database)
         refuse_mixed(folder, ledger)
         found = verify_files(folder, ledger, saved_config(folder), locked=True)
         if found.findings:
             raise UserError(f"not cleaned: {found}")
-    finally:
-        database.close()
 
 
 def untouched_lock(folder: Path) -> IO[str]:
-    """The run's lock, taken without making the run the latest one: runs are ordered by when their lock was written."""
+    """Take the run's lock without making the run the latest one: runs are ordered by when their lock was written."""
     at = last_use(folder)
     lock = take_lock(folder)
     os.utime(folder / "lock", ns=(at, at))
@@ -201,39 +188,23 @@ def untouched_lock(folder: Path) -> IO[str]:
 
 
 def remove_replies(folder: Path) -> None:
-    ledger = readable(folder / "ledger.db")
-    try:
-        keys = [key for (key,) in ledger.execute(SPENT)]
-    finally:
-        ledger.close()
-    connection = connect(folder / "replies.db", durable=True)
-    try:
+    with open_read_only(folder / "ledger.db") as ledger:
+        keys = ledger.execute(SPENT).fetchall()
+    with closing(connect(folder / "replies.db", durable=True)) as connection:
         connection.execute("BEGIN IMMEDIATE")
-        removed = connection.executemany("DELETE FROM reply WHERE key = ?", ((key,) for key in keys)).rowcount
+        removed = connection.executemany("DELETE FROM reply WHERE key = ?", keys).rowcount
         row = connection.execute("SELECT value FROM meta WHERE name = ?", (FREED,)).fetchone()
         values = (FREED, str(removed + (int(row[0]) if row else 0)))
         connection.execute(PUT["replies", "meta"], (*values, checksum("meta", values)))
         connection.execute("COMMIT")
-    finally:
-        connection.close()
-
-
-def change(path: Path, statement: str) -> None:
-    connection = connect(path, durable=True)
-    try:
-        connection.execute(statement)
-    finally:
-        connection.close()
 
 
 def vacuum(path: Path) -> None:
-    """Needs room for a copy of the file while it works; without it SQLite refuses and nothing is changed."""
-    connection = connect(path, durable=True)
+    """Compact a file. SQLite needs room for a copy of it; without that it refuses and nothing is changed."""
     try:
-        connection.execute("VACUUM")
-        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        with closing(connect(path, durable=True)) as connection:
+            connection.execute("VACUUM")
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     except sqlite3.Error as error:
         needs = "; it needs free disk of the file's size" if is_disk_full(error) else "; put that right and try again"
         raise UserError(f"cannot compact {path}: {error}{needs}") from None
-    finally:
-        connection.close()

@@ -1,9 +1,9 @@
-"""The one coordinator of durable jobs: plan → produce → conclude → decide in order → stop.
+"""Coordinate durable jobs: plan → produce → conclude → decide in order → stop.
 
-A job is a run of numbered items. What an item is and what is made of it is the business of a method (amplification, rollouts), which
-implements `Work`; when items are planned, how many are worked on at once, retries, stops, resumption and Ctrl-C are decided here. Results
-arrive in any order and are decided in plan order, so a resumed run accepts what an undisturbed one does. Everything held in memory can be
-rebuilt from the ledger: a kill at any moment loses nothing that was paid for.
+A job is a run of numbered items. A method (amplification, rollouts) defines its items and their results by implementing `Work`; when items
+are planned, how many are worked on at once, retries, stops, resumption and Ctrl-C are decided here. Results arrive in any order and are
+decided in plan order, so a resumed run accepts what an undisturbed one does. Everything held in memory can be rebuilt from the ledger: a
+kill at any moment loses nothing that was paid for.
 """
 
 from __future__ import annotations
@@ -13,10 +13,13 @@ import contextlib
 import signal
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import Generic, TypeVar
+from dataclasses import dataclass, field
+from typing import Generic, Literal, Protocol, TypeVar
 
+from pydantic import Field
+
+from simia.config import Config
 from simia.errors import Code
-from simia.jobs.job_protocol import InOrder, Stop, StopSettings, Work
 from simia.jobs.ledger import FAILED, PASSED, Item
 from simia.jobs.progress import Progress
 from simia.jobs.run import Run
@@ -29,6 +32,80 @@ FATAL = {Code.AUTH, Code.NOT_FOUND}
 PASSING = {Code.RATE_LIMITED, Code.TIMEOUT, Code.CONNECTION, Code.SERVER_ERROR, Code.BAD_REPLY_BODY}
 R = TypeVar("R")
 O = TypeVar("O")  # noqa: E741 - outcome
+T = TypeVar("T")
+Verdict = Literal["accepted", "rejected", "surplus"]
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Why a job ended."""
+
+    kind: str
+    """`complete`, `interrupted`, `budget`, `attempts`, `yield`, `endpoint`, `batch` or `aborted`."""
+    detail: str = ""
+    """One line for people."""
+
+
+class StopSettings(Config):
+    """When a run gives up before it is complete."""
+
+    attempts: int | None = Field(None, ge=1, description="Items at most; None: ten times n, and fifty.")
+    min_yield: float = Field(default=0.02, ge=0, le=1)
+    """Stop when less than this share of the latest `window` items was accepted: these seeds yield no more."""
+    window: int = Field(100, ge=10, description="How many of the latest items the yield is taken over.")
+    item_tries: int = Field(
+        3,
+        ge=1,
+        description="How often an item is put to the endpoint again after it failed (each time with all retries).",
+    )
+    outage: int = Field(default=8, ge=1)
+    """Stop after so many failures of the endpoint in a row with no reply between them."""
+
+
+class Work(Protocol[R, O]):
+    """A method: its items, a result of type R for each, and the outcome of type O that decides about the result.
+
+    An item may need several replies (samples named after it) and leave files in the run's folder: `produce` makes them, `restore` checks
+    that they are still there. `wants` and `plan` may depend on earlier decisions, so items can be made from the results of earlier ones.
+    """
+
+    def wants(self, ord_: int, in_flight: int) -> bool:
+        """Whether the item of this place is to be planned now. Asked again after every decision; `in_flight`: items not decided yet."""
+
+    def plan(self, ord_: int) -> Item:
+        """The item of a place: the same one in every session."""
+
+    def restore(self, item: Item, content_hash: str | None, tools: list[str], signature: bytes | None) -> O | None:
+        """The outcome of an item of an earlier session; None: it is to be produced (again)."""
+
+    async def produce(self, item: Item) -> R:
+        """Make the result. Raises `LLMFault` and `BudgetReached` of the engine; any other exception ends the job."""
+
+    def conclude(self, item: Item, result: R) -> O:
+        """Write the verdict into the item, store the result in the ledger."""
+
+    def decide(self, item: Item, outcome: O | None) -> Verdict:
+        """Called for each item in plan order. An accepted item is written to the ledger; `outcome` is None where none was produced."""
+
+    def find_stop(self) -> Stop | None:
+        """A reason to plan nothing more, of the method's own."""
+
+    def explain_end(self) -> Stop:
+        """Where the job stands when nothing is left to do; of kind `complete` where everything that was asked for is there."""
+
+
+@dataclass(slots=True)
+class InOrder(Generic[T]):
+    """Accepts numbered values in any order and returns them by number, without gaps."""
+
+    next: int = 0
+    waiting: dict[int, T] = field(default_factory=dict)
+
+    def add(self, number: int, value: T) -> Iterator[T]:
+        self.waiting[number] = value
+        while self.next in self.waiting:
+            self.next += 1
+            yield self.waiting.pop(self.next - 1)
 
 
 class Coordinator(Generic[R, O]):
@@ -59,19 +136,18 @@ class Coordinator(Generic[R, O]):
         self._faults_in_a_row = 0
         self._latest: deque[bool] = deque(maxlen=settings.window)
         self._spent_before, self._answered_before = Usage(), 0
-        self._accepted_before: set[int] = (
-            set()
-        )  # places whose acceptance an earlier session wrote and that are not decided yet
+        # Places whose acceptance an earlier session wrote and that are not decided yet.
+        self._accepted_before: set[int] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._done: asyncio.Queue[asyncio.Task[None] | None] = asyncio.Queue()
 
     def stop(self, kind: str, detail: str = "") -> None:
-        """Launch nothing more; what is in flight may still arrive. The first reason stands."""
+        """Launch nothing more; results in flight may still arrive. The first reason is kept."""
         if self._stop is None:
             self._stop = Stop(kind, detail)
             self.progress.stopping = kind
             for engine in self._engines:
-                engine.gate.shut()  # requests that wait to be sent are planned again by the next session
+                engine.gate.close()  # requests that wait to be sent are planned again by the next session
             self._done.put_nowait(None)  # wake the loop
 
     def let_go(self) -> None:
@@ -151,9 +227,8 @@ class Coordinator(Generic[R, O]):
         return item
 
     def _launch(self) -> None:
-        most = (
-            self._concurrency or 2 * max(engine.gate.limit for engine in self._engines) + 16
-        )  # a few must wait at the gate
+        # A few more than fit must wait at the gate.
+        most = self._concurrency or 2 * max(engine.gate.limit for engine in self._engines) + 16
         while len(self._tasks) < most:
             if self._retry:  # nothing after it can be decided before it is
                 item = self._retry.popleft()

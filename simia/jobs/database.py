@@ -1,9 +1,9 @@
-"""Two SQLite files and the one thread that writes them.
+"""The two SQLite files of a run and the one thread that writes them.
 
-Every write of a run passes through this thread: it gathers what is waiting, commits it together and only then tells those
-who wait, so that "done" means "on disk". The replies' file is committed first and synced fully, since replies are what was
-paid for; the ledger can be derived again. Waiters of one event loop are woken by one call, which at a thousand replies a
-second is what keeps the thread cheap.
+Every write of a run passes through this thread: it gathers waiting writes, commits them together and only then wakes the
+waiters, so that "done" means "on disk". The replies' file is committed first and synced fully, since replies were paid
+for; the ledger can be derived again. Waiters of one event loop are woken by one call, which keeps the thread cheap at a
+thousand replies a second.
 """
 
 from __future__ import annotations
@@ -36,10 +36,11 @@ from simia.jobs.tables import (
     refuse_empty,
 )
 
+FILES: tuple[File, ...] = ("replies", "ledger")  # in the order in which they are committed
 BATCH = 256
 LEVEL = 3  # of zstandard
 CACHE_KB = 512
-PATIENCE = 0.002  # seconds that a first write waits for company
+PATIENCE = 0.002  # seconds that a first write waits for others
 Statement = tuple[File, str, Sequence[Any]]
 BEGIN: Statement = ("ledger", "BEGIN IMMEDIATE", ())
 COMMIT: Statement = ("ledger", "COMMIT", ())
@@ -61,12 +62,10 @@ class Packed:
 
 @dataclass(slots=True)
 class WriteJob:
-    """Statements of one writer, and the waiter: a future of an event loop, one of a thread, or none."""
+    """Statements of one writer, and the future of an event loop or of a thread that waits for them."""
 
     statements: tuple[Statement, ...]
-    loop: asyncio.AbstractEventLoop | None = None
-    waiter: asyncio.Future[None] | None = None
-    future: Future[None] | None = None
+    waiter: asyncio.Future[None] | Future[None] | None = None
 
 
 def connect(path: Path, *, durable: bool, read_only: bool = False) -> sqlite3.Connection:
@@ -82,10 +81,9 @@ def connect(path: Path, *, durable: bool, read_only: bool = False) -> sqlite3.Co
     return connection
 
 
-def is_damage(error: sqlite3.Error) -> bool:
-    """Whether an error is about what a file holds, and not about reaching it."""
-    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
-    return code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR)
+def get_error_code(error: sqlite3.Error) -> int:
+    """The primary result code of SQLite; Python itself refuses some damaged files, without a code."""
+    return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
 
 
 class Database:
@@ -96,86 +94,83 @@ class Database:
         cannot read of them is gone once they are copied back. Raises `UserError`; `Damaged` for a file that is lost, empty or no database.
         """
         self.folder = folder
-        self.left_log = read_only and any(has_log(folder / f"{file}.db") for file in ("replies", "ledger"))
-        opened: list[sqlite3.Connection] = []
-
-        def open_file(file: File) -> sqlite3.Connection:
-            path = folder / f"{file}.db"
-            if not create and not path.exists():
-                raise make_damage_error(folder, file, "it is missing")
-            for part in ("", "-wal", "-shm"):
-                if (at := path.with_name(f"{path.name}{part}")).is_dir():
-                    raise make_damage_error(folder, file, f"{at.name} is a directory")
-            refuse_empty(path, file)
-            opened.append(connect(path, durable=file == "replies", read_only=self.left_log))
-            return opened[-1]
-
-        file: File = "replies"
+        self.left_log = read_only and any(has_log(folder / f"{file}.db") for file in FILES)
         try:
-            self._writers: dict[File, sqlite3.Connection] = {}
-            for file in ("replies", "ledger"):
-                self._writers[file] = open_file(file)
-                try:
-                    prepare(self._writers[file], folder, file, create=create)
-                except sqlite3.OperationalError as error:
-                    if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_READONLY:
-                        raise
-                    self.left_log = False  # files of simia 0.1.0 get their columns all the same
-                    self._writers = {each: open_file(each) for each in self._writers}
-                    prepare(self._writers[file], folder, file, create=create)
-            self.replies, self.ledger = open_file("replies"), open_file("ledger")
-        except (*READ_ERRORS, UserError) as error:
-            for connection in opened:
-                connection.close()
-            if isinstance(error, UserError):
-                raise
-            if isinstance(error, UnicodeDecodeError) or is_damage(error):
-                raise make_damage_error(folder, file, error) from None
+            try:
+                self._open(create)
+            except sqlite3.OperationalError as error:
+                if get_error_code(error) != sqlite3.SQLITE_READONLY:
+                    raise
+                self.left_log = False  # files of simia 0.1.0 get their columns all the same
+                self._open(create)
+        except sqlite3.Error as error:
             raise UserError(f"cannot open the run in {folder}: {error}") from None
         self._queue: queue.SimpleQueue[WriteJob | None] = queue.SimpleQueue()
-        self._pack = zstandard.ZstdCompressor(level=LEVEL)
+        self._compressor = zstandard.ZstdCompressor(level=LEVEL)
         self.failure: Exception | None = None
         self._held: Literal["no", "open", "broken"] = "no"  # the state of a `transaction`
         self._thread = threading.Thread(target=self._work, name="simia-writer", daemon=True)
         self._thread.start()
 
+    def _open(self, create: bool) -> None:
+        """Open each file twice: for the writer and for reads. Raises `UserError`, and `sqlite3.Error` where a file cannot be reached."""
+        opened: list[sqlite3.Connection] = []
+        try:
+            for file in FILES:
+                path = self.folder / f"{file}.db"
+                if not create and not path.exists():
+                    raise make_damage_error(self.folder, file, "it is missing")
+                for part in ("", "-wal", "-shm"):
+                    if (at := path.with_name(f"{path.name}{part}")).is_dir():
+                        raise make_damage_error(self.folder, file, f"{at.name} is a directory")
+                refuse_empty(path, file)
+                try:
+                    for _ in range(2):
+                        opened.append(connect(path, durable=file == "replies", read_only=self.left_log))
+                    prepare(opened[-2], self.folder, file, create=create)
+                except READ_ERRORS as error:
+                    damages = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR)
+                    if isinstance(error, sqlite3.Error) and get_error_code(error) not in damages:
+                        raise
+                    raise make_damage_error(self.folder, file, error) from None
+        except BaseException:
+            for connection in opened:
+                connection.close()
+            raise
+        replies_writer, self.replies, ledger_writer, self.ledger = opened
+        self._writers: dict[File, sqlite3.Connection] = {"replies": replies_writer, "ledger": ledger_writer}
+
     def put(self, file: File, sql: str, values: Sequence[Any] = ()) -> None:
         """Write without waiting; an error of the disk is stored in `failure`."""
-        self._queue.put(WriteJob(((file, sql, values),)))
+        self.put_all((file, sql, values))
 
     def put_all(self, *statements: Statement) -> None:
-        """As `put`, several in one commit."""
+        """Write several statements in one commit, without waiting."""
         self._queue.put(WriteJob(statements))
 
     def write(self, file: File, sql: str, values: Sequence[Any] = ()) -> Future[None]:
         """For threads: the future resolves after the commit."""
         future: Future[None] = Future()
-        self._queue.put(WriteJob(((file, sql, values),), future=future))
+        self._queue.put(WriteJob(((file, sql, values),), future))
         return future
 
     async def commit(self, *statements: Statement) -> None:
         """For coroutines: handed over at once, before anything can be cancelled; returns after the commit."""
-        loop = asyncio.get_running_loop()
-        waiter: asyncio.Future[None] = loop.create_future()
-        self._queue.put(WriteJob(statements, loop=loop, waiter=waiter))
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._queue.put(WriteJob(statements, waiter))
         await waiter
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
-        """All writes to the ledger in this block are kept together, or none of them when it raises or the process dies. For one thread:
-        what others write meanwhile belongs to it too."""
-        self._queue.put(WriteJob((BEGIN,)))
+        """Keep all writes to the ledger in this block together, or none of them when it raises or the process dies. For one thread:
+        writes of others meanwhile belong to it too."""
+        self.put_all(BEGIN)
         try:
             yield
         except BaseException:
-            self._end(ROLLBACK).exception()
+            self.write(*ROLLBACK).exception()
             raise
-        self._end(COMMIT).result()
-
-    def _end(self, how: Statement) -> Future[None]:
-        future: Future[None] = Future()
-        self._queue.put(WriteJob((how,), future=future))
-        return future
+        self.write(*COMMIT).result()
 
     def close(self) -> None:
         self._queue.put(None)
@@ -184,21 +179,13 @@ class Database:
             connection.close()
 
     def _work(self) -> None:
-        last = False
-        while not last:
-            job = self._queue.get()
-            if job is None:
-                return
+        while (job := self._queue.get()) is not None:
             batch = [job]
             if self._queue.empty():
                 time.sleep(PATIENCE)
-            while len(batch) < BATCH:
-                try:
-                    more = self._queue.get_nowait()
-                except queue.Empty:
-                    break
-                if more is None:
-                    last = True
+            while len(batch) < BATCH and not self._queue.empty():
+                if (more := self._queue.get()) is None:
+                    self._queue.put(None)  # the end comes after this batch
                     break
                 batch.append(more)
             self._commit(batch)
@@ -207,27 +194,22 @@ class Database:
         try:
             if not (self.folder / "replies.db").exists():
                 raise sqlite3.OperationalError("its files are gone")  # SQLite would write on into nowhere
-            for file in ("replies", "ledger"):
-                mine = [
-                    self._ready(sql, values)
-                    for job in batch
-                    for in_file, sql, values in job.statements
-                    if in_file == file
-                ]
-                if mine:
-                    self._transact(self._writers[file], mine)
+            for file in FILES:
+                rows = [statement[1:] for job in batch for statement in job.statements if statement[0] == file]
+                if rows:
+                    self._transact(self._writers[file], [self._pack_row(*row) for row in rows])
         except sqlite3.Error as error:
             # A full disk or a vanished folder: no caller may assume that its row is safe.
             todo = "free the disk" if is_disk_full(error) else "put that right"
             self.failure = UserError(f"cannot write the run in {self.folder}: {error}; {todo} and resume")
-        except Exception as error:  # a value that no column takes: without the thread, all who wait would wait for ever
+        except Exception as error:  # a value that no column takes: without the thread, all waiters would wait for ever
             what = f"{type(error).__name__}: {error}".splitlines()[0]
             self.failure = UserError(f"cannot write the run in {self.folder}: {what}; please report this")
         wake_waiters(batch, self.failure)
 
-    def _ready(self, sql: str, values: Sequence[Any]) -> tuple[str, list[Any]]:
+    def _pack_row(self, sql: str, values: Sequence[Any]) -> tuple[str, list[Any]]:
         """Compressed, and with the checksum of the row where it is a whole one."""
-        ready = [self._pack.compress(v.raw) if type(v) is Packed else v for v in values]
+        ready = [self._compressor.compress(v.raw) if type(v) is Packed else v for v in values]
         if (table := SIGNED.get(sql)) is not None:
             ready.append(checksum(table, ready))
         return sql, ready
@@ -263,13 +245,13 @@ class Database:
 
 
 def wake_waiters(batch: list[WriteJob], failure: Exception | None) -> None:
-    """Wake everyone who waits for this batch: once for each event loop."""
+    """Wake all waiters of this batch: once for each event loop."""
     loops: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = defaultdict(list)
-    for job in batch:
-        if job.loop is not None and job.waiter is not None:
-            loops[job.loop].append(job.waiter)
-        elif job.future is not None:
-            job.future.set_exception(failure) if failure else job.future.set_result(None)
+    for waiter in [job.waiter for job in batch if job.waiter is not None]:
+        if isinstance(waiter, asyncio.Future):
+            loops[waiter.get_loop()].append(waiter)
+        else:
+            resolve_waiters([waiter], failure)
     for loop, waiters in loops.items():
         try:
             loop.call_soon_threadsafe(resolve_waiters, waiters, failure)
@@ -277,7 +259,7 @@ def wake_waiters(batch: list[WriteJob], failure: Exception | None) -> None:
             continue
 
 
-def resolve_waiters(waiters: list[asyncio.Future[None]], failure: Exception | None) -> None:
+def resolve_waiters(waiters: Sequence[asyncio.Future[None] | Future[None]], failure: Exception | None) -> None:
     for waiter in waiters:
         if waiter.done():  # cancelled (Ctrl-C); its row is written all the same
             continue

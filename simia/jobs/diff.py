@@ -1,15 +1,14 @@
-"""Two runs side by side: how they were made, what they made, what they share, and where one item went another way.
+"""Compare two runs: settings, facts, figures, common trajectories, and items with different verdicts.
 
-Items of two runs can be compared one by one where their plans agree: the same id, from the same seed. A changed prompt or
-check then shows itself in the items whose verdict it turned, which says more than two totals.
+Items of two runs are compared one by one where their plans agree: the same id, from the same seed. The items whose verdict a changed
+prompt or check has turned show more than two totals.
 """
 
 from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import orjson
@@ -17,19 +16,15 @@ from pydantic import BaseModel, Field
 
 from simia.jobs.ledger import REJECTED
 from simia.jobs.run import Run
-from simia.jobs.tables import COST, build_token_sum
+from simia.jobs.tables import attach, open_read_only
 
 MOST_EXAMPLES = 10
-# How an item stands, as a reader counts it: left beside right, each with its reason.
+# The verdict on an item as the report counts it.
 FATE = "CASE WHEN {0}.ord IS NOT NULL THEN 'accepted' WHEN {1}.status = 'passed' THEN 'surplus' ELSE {1}.status END"
 JUDGED = f"""
 SELECT i.id, i.spec, j.spec, {FATE.format("a", "i")}, i.reason, {FATE.format("b", "j")}, j.reason
 FROM main.item AS i JOIN other.item AS j ON i.id = j.id
 LEFT JOIN main.accepted AS a ON a.ord = i.ord LEFT JOIN other.accepted AS b ON b.ord = j.ord ORDER BY i.ord
-"""
-FIGURES = f"""
-SELECT COUNT(*), {build_token_sum("prompt")}, {build_token_sum("completion")}, {build_token_sum("cached")}, {COST}, COUNT(cost)
-FROM attempt WHERE status = 'got'
 """
 
 
@@ -99,8 +94,8 @@ class Difference(BaseModel):
 
 
 def compare_runs(left: Run, right: Run, diversity: Callable[[Run], dict[str, float]] | None = None) -> Difference:
-    """Compare two runs. `diversity`: a function from a run to named figures, for callers that want them beside."""
-    found = Difference(left=side(left), right=side(right))
+    """Compare two runs. `diversity`: returns further named figures of a run."""
+    found = Difference(left=summarize_run(left), right=summarize_run(right))
     if diversity is not None:
         found.left.diversity, found.right.diversity = diversity(left), diversity(right)
     found.identity = changes(left.ledger.meta("identity") or {}, right.ledger.meta("identity") or {})
@@ -108,41 +103,36 @@ def compare_runs(left: Run, right: Run, diversity: Callable[[Run], dict[str, flo
     everything = changes(left.saved_config(), right.saved_config())
     found.operational = [change for change in everything if change.name not in known]
     found.facts = changes(left.ledger.meta("facts") or {}, right.ledger.meta("facts") or {})
-    connection = beside(left.folder, right.folder)
-    try:
+    with open_read_only(left.folder / "ledger.db") as connection:
+        attach(connection, right.folder / "ledger.db", "other")
         (found.shared,) = connection.execute(
             "SELECT COUNT(*) FROM accepted JOIN other.accepted AS theirs USING (content_hash)"
         ).fetchone()
-        items(connection, found)
-    finally:
-        connection.close()
+        compare_items(connection, found)
     return found
 
 
-def side(run: Run) -> RunSummary:
+def summarize_run(run: Run) -> RunSummary:
     ledger = run.ledger
-    connection = ledger.db.ledger
-    counts, about = ledger.counts(), ledger.meta("facts") or {}
-    replies, prompt, completion, cached, cost, priced = connection.execute(FIGURES).fetchone()
+    counts, facts, (usage, attempts) = ledger.counts(), ledger.meta("facts") or {}, ledger.spent()
+    replies = attempts.get("got", 0)
     reasons = "SELECT reason, COUNT(*) FROM item WHERE status = ? GROUP BY reason ORDER BY 2 DESC, 1"
+    (priced,) = ledger.db.ledger.execute("SELECT COUNT(cost) FROM attempt WHERE status = 'got'").fetchone()
     return RunSummary(
         run=run.id,
-        model=str(about.get("model", "unknown")),
+        model=str(facts.get("model", "unknown")),
         planned=sum(counts.values()),
         accepted=ledger.accepted_count(),
-        rejected={str(reason): count for reason, count in connection.execute(reasons, (REJECTED,))},
+        rejected={str(reason): count for reason, count in ledger.db.ledger.execute(reasons, (REJECTED,))},
         failed=counts.get("failed", 0),
         replies=replies,
-        prompt=prompt,
-        completion=completion,
-        cached=cached,
-        cost=cost,
         unpriced=replies - priced,
+        **usage.model_dump(exclude={"reasoning"}),
     )
 
 
 def changes(left: Any, right: Any, at: str = "") -> list[Change]:
-    """Leaves that differ, by dotted name."""
+    """The values that differ, by dotted name."""
     if isinstance(left, dict) and isinstance(right, dict):
         return [
             change
@@ -152,41 +142,24 @@ def changes(left: Any, right: Any, at: str = "") -> list[Change]:
     return [] if left == right else [Change(name=at, left=left, right=right)]
 
 
-def beside(left: Path, right: Path) -> sqlite3.Connection:
-    """Both ledgers in one connection, to read only: `main` is the left one, `other` the right one."""
-    uris = [f"{(folder / 'ledger.db').resolve().as_uri()}?mode=ro" for folder in (left, right)]
-    connection = sqlite3.connect(uris[0], uri=True, timeout=30)
-    connection.execute("ATTACH ? AS other", (uris[1],))
-    return connection
-
-
-def items(connection: sqlite3.Connection, found: Difference) -> None:
+def compare_items(connection: sqlite3.Connection, found: Difference) -> None:
     turned: Counter[str] = Counter()
     candidates: list[tuple[int, Turned]] = []
-    for item, same_seed, one, why, two, because in iterate_judged(connection):
-        if not same_seed:
+    for item, spec, other_spec, one, why, two, because in connection.execute(JUDGED):
+        if orjson.loads(spec).get("seed") != orjson.loads(other_spec).get("seed"):
             found.other_plan += 1
-            continue
-        if "open" in (one, two):
-            continue
-        found.comparable += 1
-        if (one, why) == (two, because):
-            continue
-        example = Turned(item=item, left=one, left_reason=why or "", right=two, right_reason=because or "")
-        turned[example.kind] += 1
-        if turned[example.kind] <= MOST_EXAMPLES:
-            candidates.append((turned[example.kind], example))
+        elif "open" not in (one, two):
+            found.comparable += 1
+            if (one, why) != (two, because):
+                example = Turned(item=item, left=one, left_reason=why or "", right=two, right_reason=because or "")
+                turned[example.kind] += 1
+                if turned[example.kind] <= MOST_EXAMPLES:
+                    candidates.append((turned[example.kind], example))
     found.turned = dict(turned.most_common())
-    # One of the most frequent kind first, then of the next one: a reader wants to see each before a second of any.
+    # One of the most frequent kind first, then of the next one: each kind is shown before a second example of any.
     rank = {kind: place for place, kind in enumerate(found.turned)}
     candidates.sort(key=lambda each: (each[0], rank[each[1].kind]))
     found.examples = [example for _, example in candidates[:MOST_EXAMPLES]]
-
-
-def iterate_judged(connection: sqlite3.Connection) -> Iterator[tuple[str, bool, str, str | None, str, str | None]]:
-    for item, spec, other_spec, one, why, two, because in connection.execute(JUDGED):
-        same = orjson.loads(spec).get("seed") == orjson.loads(other_spec).get("seed")
-        yield item, same, one, why, two, because
 
 
 def format_verdict(verdict: str, reason: str | None) -> str:

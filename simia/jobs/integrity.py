@@ -1,23 +1,33 @@
-"""Whether a run's files hold what was written to them (`verify`), and whether its results are all there (`condition`).
+"""Check that a run's files hold what was written to them, and that its results are complete.
 
-`verify` reads both files once: SQLite's own integrity check, the checksum of every row, and then what must hold between rows and between
-the two files, since a lost end of a write-ahead log leaves a sound file with less in it. It is for commands that read the whole run anyway.
+`verify_files` reads both files once: SQLite's own integrity check, the checksum of every row, and then the relations between rows and
+between the two files, since a lost end of a write-ahead log leaves a sound file with less in it. It is for commands that read the whole
+run anyway; `read_condition` only counts.
 """
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import sqlite3
-from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from simia.errors import UserError
 from simia.jobs.ledger import Ledger
-from simia.jobs.tables import COLUMNS, READ_ERRORS, File, has_log, is_sound, make_damage_error, refuse_empty
+from simia.jobs.tables import (
+    COLUMNS,
+    READ_ERRORS,
+    File,
+    attach,
+    has_log,
+    is_sound,
+    make_damage_error,
+    open_read_only,
+    refuse_empty,
+)
 
-FILES: tuple[File, ...] = ("ledger", "replies")
 # What must hold between the rows: a sentence, and a query that counts exceptions.
 RELATIONS = {
     "accepted results of no item": "SELECT COUNT(*) FROM accepted LEFT JOIN item ON item.id = accepted.item WHERE item.id IS NULL"
@@ -34,26 +44,20 @@ IN_ORDER = (
     " AND item.ord < (SELECT MAX(ord) FROM accepted)"
 )
 PASSED = "SELECT COUNT(DISTINCT content_hash) FROM item JOIN result ON result.item = item.id WHERE status = 'passed'"
+# Replies that the ledger names and the other file lacks: how many of items that were not rejected (0) and of rejected ones (1).
 LOST = (
-    "SELECT COUNT(DISTINCT reply_key) FROM attempt LEFT JOIN item ON item.id = attempt.item"
-    " WHERE attempt.status = 'got' AND (item.id IS NULL OR item.status <> 'rejected')"
-    " AND reply_key NOT IN (SELECT key FROM kept.reply)"
-)
-LOST_OF_REJECTED = (
-    "SELECT COUNT(DISTINCT reply_key) FROM attempt JOIN item ON item.id = attempt.item"
-    " WHERE attempt.status = 'got' AND item.status = 'rejected' AND reply_key NOT IN (SELECT key FROM kept.reply)"
+    "SELECT COALESCE(item.status = 'rejected', 0), COUNT(DISTINCT reply_key) FROM attempt LEFT JOIN item ON item.id = attempt.item"
+    " WHERE attempt.status = 'got' AND reply_key NOT IN (SELECT key FROM kept.reply) GROUP BY 1"
 )
 UNKNOWN = "SELECT COUNT(*) FROM kept.reply WHERE key NOT IN (SELECT reply_key FROM attempt)"
-REBUILT = (
-    "rebuilt"  # in the ledger's meta: it was made by `simia runs rebuild`, and the next resume completes its identity
-)
-RUN = "run"  # in the meta of both files: a random name of the run that they are of; those of simia 0.1.0 have none
+REBUILT = "rebuilt"  # in the ledger's meta after `simia runs rebuild`: the next resume completes its identity
+RUN = "run"  # in the meta of both files: a random name of their run; those of simia 0.1.0 have none
 FREED = "freed"  # in the replies' meta: how many replies `simia runs gc --replies` has removed
 
 
 @dataclass(slots=True)
 class Condition:
-    """Where a run stands. `accepted` and `wanted` count trajectories, for a rollout episodes that are finished and planned; `lost_replies`
+    """The state of a run. `accepted` and `wanted` count trajectories, for a rollout episodes that are finished and planned; `lost_replies`
     counts those that the ledger names and `replies.db` does not hold."""
 
     run: str
@@ -70,7 +74,7 @@ class Condition:
         return not self.findings and not self.working and self.stop == "complete" and self.accepted >= self.wanted
 
     def __str__(self) -> str:
-        """One line: what is there, why it is not all, and what to do."""
+        """One line: how much is there, why the rest is missing, and what to do."""
         if self.complete:
             return f"run {self.run} is complete"
         done = f"run {self.run}: {self.accepted:,} of {self.wanted:,} {'episodes done' if self.rollout else 'accepted'}"
@@ -83,7 +87,7 @@ class Condition:
 
 
 def read_condition(folder: Path, ledger: Ledger, config: dict[str, Any], *, locked: bool) -> Condition:
-    """Where the run stands, by counting; what is inconsistent is found by `verify`. `locked`: it is this process that works on the run.
+    """Return the state of a run by counting rows; `verify_files` also finds inconsistencies. `locked`: this process works on the run.
     Raises `Damaged`."""
     rollout = config.get("kind") == "rollout"
     try:
@@ -100,13 +104,13 @@ def read_condition(folder: Path, ledger: Ledger, config: dict[str, Any], *, lock
 
 
 def verify_files(folder: Path, ledger: Ledger, config: dict[str, Any], *, locked: bool) -> Condition:
-    """Read both files against their checksums, then compare them. Raises `Damaged` for a row or page that has changed; what is merely
-    missing stands in the findings of the condition."""
-    with closing(sqlite3.connect(make_uri(folder, "ledger"), uri=True, timeout=30, isolation_level=None)) as connection:
+    """Read both files against their checksums, then compare them. Raises `Damaged` for a row or page that has changed; missing rows are in
+    the findings of the condition."""
+    with open_read_only(folder / "ledger.db") as connection:
         try:
-            connection.execute("ATTACH ? AS kept", (make_uri(folder, "replies"),))
+            attach(connection, folder / "replies.db", "kept")
             connection.execute("BEGIN")
-            for file in FILES:
+            for file in COLUMNS:
                 verify_file(connection, folder, file)
             found = read_condition(folder, ledger, config, locked=locked)
             if not found.working:  # else the two files are not of one moment
@@ -136,10 +140,6 @@ def mixed_files_error(folder: Path) -> UserError:
     )
 
 
-def make_uri(folder: Path, file: File) -> str:
-    return f"{(folder / f'{file}.db').resolve().as_uri()}?mode=ro"
-
-
 def verify_file(connection: sqlite3.Connection, folder: Path, file: File) -> None:
     schema = "main" if file == "ledger" else "kept"
     try:
@@ -155,7 +155,7 @@ def verify_file(connection: sqlite3.Connection, folder: Path, file: File) -> Non
 
 
 def find_inconsistencies(connection: sqlite3.Connection, found: Condition) -> list[str]:
-    """What is missing, by what the other rows and the other file say."""
+    """Describe rows that are missing according to other rows or the other file."""
 
     def count(query: str) -> int:
         return int(connection.execute(query).fetchone()[0])
@@ -167,14 +167,15 @@ def find_inconsistencies(connection: sqlite3.Connection, found: Condition) -> li
         findings.append(f"{n:,} episodes are missing from the accepted ones")
     if found.stop == "complete" and found.accepted < found.wanted:
         findings.append(f"it ended as complete with {found.wanted:,}")
-    lost = count(LOST)
     row = connection.execute("SELECT value FROM kept.meta WHERE name = ?", (FREED,)).fetchone()
-    recent = connection.execute("SELECT 1 FROM main.meta WHERE name = ?", (RUN,)).fetchone()
-    named = connection.execute("SELECT 1 FROM kept.meta WHERE name IN (?, 'identity')", (RUN,)).fetchone()
+    recent = count(f"SELECT COUNT(*) FROM main.meta WHERE name = '{RUN}'")
+    named = count(f"SELECT COUNT(*) FROM kept.meta WHERE name IN ('{RUN}', 'identity')")
     if recent and not named:
         findings.append("replies.db has lost the run's identity")
-    if recent or named:  # files of 0.1.0 do not say what was removed on request
-        lost += max(0, count(LOST_OF_REJECTED) - (int(row[0]) if row else 0))
+    missing = dict(connection.execute(LOST).fetchall())
+    lost = int(missing.get(0, 0))
+    if recent or named:  # files of 0.1.0 do not hold how many were removed on request
+        lost += max(0, missing.get(1, 0) - (int(row[0]) if row else 0))
     if lost:
         findings.append(f"{lost:,} replies are lost")
         found.lost_replies = lost
@@ -185,20 +186,20 @@ def find_inconsistencies(connection: sqlite3.Connection, found: Condition) -> li
 
 def refuse_lost_replies(folder: Path) -> None:
     """Raise `Damaged` where a store's ledger names replies that its other file has lost, before that is opened to write. For stores of one
-    process that holds their lock; of a run, `verify` finds more."""
+    process that holds their lock; `verify_files` finds more in a run."""
     if not (folder / "ledger.db").is_file() or not has_log(folder / "replies.db"):
         return
-    for file in FILES:
+    for file in COLUMNS:
         refuse_empty(folder / f"{file}.db", file)
-    with closing(sqlite3.connect(make_uri(folder, "ledger"), uri=True, timeout=30)) as connection:
+    with open_read_only(folder / "ledger.db") as connection:
         try:
             if not connection.execute("SELECT 1 FROM attempt WHERE status = 'got' LIMIT 1").fetchone():
                 return
         except READ_ERRORS:  # killed before it held anything, or damaged, which is found on opening
             return
         try:
-            connection.execute("ATTACH ? AS kept", (make_uri(folder, "replies"),))
-            (lost,) = connection.execute(LOST).fetchone()
+            attach(connection, folder / "replies.db", "kept")
+            lost = sum(count for _, count in connection.execute(LOST))
         except READ_ERRORS as error:
             raise make_damage_error(folder, "replies", error) from None
     if lost:
@@ -206,15 +207,8 @@ def refuse_lost_replies(folder: Path) -> None:
 
 
 def is_worked_on(folder: Path) -> bool:
-    """Whether a process, this one included, holds the run's lock. Asked with a shared lock that is dropped at once."""
-    path = folder / "lock"
-    if not path.is_file():
-        return False
-    try:
-        handle = path.open()
-    except OSError:  # unknown; opening the run for writing reports it
-        return False
-    with handle:
+    """Whether a process, this one included, holds the run's lock. Tried with a shared lock that is dropped at once."""
+    with contextlib.suppress(OSError), (folder / "lock").open() as handle:  # without a lock file: no
         try:
             fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except OSError:

@@ -1,7 +1,7 @@
-"""The ledger of a run: items planned, attempts asked, replies received, results derived, acceptances decided.
+"""The ledger of a run: planned items, attempts, replies, results and acceptances.
 
-It is the `Journal` of the engine (law 2): an attempt is on disk before it is sent, a reply before it is used. What was
-in flight when a process died shows as an attempt without an answer and is counted as possibly paid twice.
+It is the engine's `ReplyJournal`: an attempt is on disk before it is sent, a reply before it is used. A call that was in flight
+when a process died is an attempt without an answer and is counted as possibly paid twice.
 """
 
 from __future__ import annotations
@@ -55,20 +55,19 @@ def attempt_row(
     code: str | None = None,
     usage: Usage | None = None,
 ) -> Statement:
-    """The row of one call, whole, so that it has a checksum at each of its moments."""
+    """The whole row of one call, so that it has a checksum in each of its states."""
     spent = (usage.prompt, usage.completion, usage.cached, usage.cost) if usage else (None,) * 4
     return "ledger", PUT["ledger", "attempt"], (item, n, key, status, code, *spent, sent, got)
 
 
-def status_of(item: Item) -> Statement:
-    spec = orjson.dumps(item.spec).decode()
-    return "ledger", PUT["ledger", "item"], (item.id, STAGE, item.ord, spec, item.status, item.reason, item.detail)
+def item_row(item: Item, statements: dict[tuple[File, str], str] = PUT) -> Statement:
+    row = (item.id, STAGE, item.ord, orjson.dumps(item.spec).decode(), item.status, item.reason, item.detail)
+    return "ledger", statements["ledger", "item"], row
 
 
 def read_seeds(connection: sqlite3.Connection) -> Iterator[tuple[str, Trajectory]]:
-    heads: dict[str, Trajectory] = {}
-    for hashed, packed in connection.execute("SELECT hash, body FROM head WHERE hash IN (SELECT head FROM seed)"):
-        heads[hashed] = Trajectory.from_row(orjson.loads(unpack(packed)))
+    rows = connection.execute("SELECT hash, body FROM head WHERE hash IN (SELECT head FROM seed)")
+    heads = {hashed: Trajectory.from_row(orjson.loads(unpack(packed))) for hashed, packed in rows}
     for id_, hashed, packed in connection.execute("SELECT id, head, body FROM seed ORDER BY ord"):
         seed, head = Trajectory.from_row(orjson.loads(unpack(packed))), heads[hashed]
         yield id_, seed.model_copy(update={name: getattr(head, name) for name in HEAD})
@@ -168,13 +167,16 @@ class Ledger:
         return request
 
     def _text(self, hashed: str) -> bytes:
-        known = self._read.get(hashed)
-        if known is None:
-            row = self._row("replies", "text", "hash", hashed)
-            if row is None:
-                raise make_damage_error(self.db.folder, "replies", f"the text {hashed} that requests share is missing")
-            known = self._read[hashed] = self._loaded("replies", f"the text {hashed}", row[1], bytes)
-        return known
+        if hashed not in self._read:
+            self._read[hashed] = self._load_shared("replies", "text", hashed, bytes)
+        return self._read[hashed]
+
+    def _load_shared(self, file: File, table: str, hashed: str, load: Callable[[bytes], T]) -> T:
+        """A value that other rows name by its hash."""
+        row = self._row(file, table, "hash", hashed)
+        if row is None:
+            raise make_damage_error(self.db.folder, file, f"the {table} {hashed} that other rows share is missing")
+        return self._loaded(file, f"the {table} {hashed}", row[1], load)
 
     def _row(self, file: File, table: str, column: str, value: str) -> tuple[Any, ...] | None:
         """One row, compared with its checksum and with what was looked for: an index may be damaged too."""
@@ -199,11 +201,7 @@ class Ledger:
 
     def plan(self, item: Item) -> None:
         """Not awaited: an item that is lost in a kill is planned again, the same, from its ord."""
-        self.db.put(
-            "ledger",
-            KEEP["ledger", "item"],
-            (item.id, STAGE, item.ord, orjson.dumps(item.spec).decode(), item.status, None, None),
-        )
+        self.db.put_all(item_row(item, KEEP))
 
     def conclude(
         self,
@@ -220,7 +218,7 @@ class Ledger:
         it calls and its signature are kept beside it, since selection needs them of all results at once.
         """
         packed = Packed(body if isinstance(body, bytes) else pack_json(body))
-        statements = [status_of(item), ("ledger", PUT["ledger", "result"], (item.id, content_hash, packed))]
+        statements = [item_row(item), ("ledger", PUT["ledger", "result"], (item.id, content_hash, packed))]
         if tools or signature:
             statements.append(("ledger", PUT["ledger", "trait"], (item.id, " ".join(tools), signature)))
         self.db.put_all(*statements)  # at once: a verdict without its result could not be told from a refusal
@@ -239,12 +237,7 @@ class Ledger:
         hashed = body.pop("head", None)
         if hashed is not None and body.get("trajectory"):
             if hashed not in self._heads:
-                row = self._row("ledger", "head", "hash", hashed)
-                if row is None:
-                    raise make_damage_error(
-                        self.db.folder, "ledger", f"the head {hashed} that results share is missing"
-                    )
-                self._heads[hashed] = self._loaded("ledger", f"the head {hashed}", row[1], orjson.loads)
+                self._heads[hashed] = self._load_shared("ledger", "head", hashed, orjson.loads)
             body["trajectory"] |= self._heads[hashed]
         return body
 
@@ -266,10 +259,10 @@ class Ledger:
         self.db.put("ledger", KEEP["ledger", "accepted"], (item.ord, item.id, content_hash))
 
     def set_status(self, item: Item) -> None:
-        self.db.put_all(status_of(item))
+        self.db.put_all(item_row(item))
 
     def withdraw(self, item: Item) -> None:
-        """The item was accepted while an earlier one was open, and is not any more."""
+        """Delete the acceptance of an item that was accepted while an earlier one was open."""
         self.db.put("ledger", "DELETE FROM accepted WHERE ord = ?", (item.ord,))
 
     def accepted_ords(self) -> set[int]:

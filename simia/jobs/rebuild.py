@@ -1,18 +1,19 @@
-"""Both files of a run made again from what can be read of them.
+"""Make both files of a run again from what can be read of them.
 
-The files are first copied to a folder of their own and read there; the new ones take their place when they are whole. A process that dies
-between leaves the copies, and the next attempt reads them too. What the ledger knew beyond its replies is kept where it can be read:
+The files are first copied to a new folder and read there; the new files replace them when they are complete. A process that dies in
+between leaves the copies, and the next attempt reads them too. What the ledger held beyond the replies is kept where it can be read:
 verdicts without a reply, failed calls. What can be derived from the replies is left to the caller (`simia runs rebuild`).
 """
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import re
 import shutil
 import sqlite3
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from contextlib import closing
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,8 +21,9 @@ from typing import Any
 import orjson
 
 from simia.errors import UserError
-from simia.jobs.integrity import FREED, REBUILT, RUN, are_mixed, make_uri, mixed_files_error
-from simia.jobs.run import FILES, find_run, saved_config, take_lock
+from simia.jobs.database import FILES
+from simia.jobs.integrity import FREED, REBUILT, RUN, are_mixed, mixed_files_error
+from simia.jobs.run import find_run, saved_config, take_lock
 from simia.jobs.sqlite_pages import recover_rows
 from simia.jobs.tables import (
     COLUMNS,
@@ -37,12 +39,14 @@ from simia.jobs.tables import (
     is_empty,
     is_readable,
     is_sound,
+    open_read_only,
     prepare,
     unpack,
 )
 from simia.llm.types import Reply
 
 PARTS = ("", "-wal")
+STOPPED = ("stopped", '{"kind":"rebuilt","detail":""}')
 KEYS = {"attempt": 2}  # columns of a table's key, where it is not the first one alone
 OF_ITEM = re.compile(r"i(\d{6,})\.")
 Rows = dict[tuple[Any, ...], tuple[Any, ...]]
@@ -50,7 +54,7 @@ Rows = dict[tuple[Any, ...], tuple[Any, ...]]
 
 @dataclass(slots=True)
 class Salvaged:
-    """What could be read. `planned`: how many items of an amplification had replies or results, the missing ones in between counted."""
+    """What could be read. `planned`: one more than the place of the last item of an amplification that had a reply or a result."""
 
     folder: Path
     backup: Path
@@ -73,40 +77,36 @@ def salvage(root: Path, name: str) -> Salvaged:
     folder = find_run(root, name)
     if not (folder / "config.yaml").is_file():
         raise UserError(f"{folder / 'config.yaml'} is missing: without the run's configuration nothing can be derived")
-    lock = take_lock(folder)
     try:
-        copies = [*sorted(folder.glob("rebuilding-*")), copy_run_files(folder)]
-        found = Salvaged(folder, choose_free_name(folder, "damaged"))
-        replies = {table: read_salvaged_rows(copies, "replies", table, found) for table in COLUMNS["replies"]}
-        ledger = {table: read_salvaged_rows(copies, "ledger", table, found) for table in COLUMNS["ledger"]}
-        one, other = (tables["meta"].get((RUN,), (RUN, None))[1] for tables in (ledger, replies))
-        if are_mixed(one, other):
-            shutil.rmtree(copies[-1])  # else a later attempt would read it too
-            raise mixed_files_error(folder)
-        found.rollout = saved_config(folder).get("kind") == "rollout"
-        found.replies = len(replies["reply"])
-        complete_tables(ledger, replies, found)
-        put_aside_directories(folder, copies[-1])
-        write_database(folder, "replies", replies)
-        write_database(folder, "ledger", ledger)
-        for made in FILES:
-            for part in ("-wal", "-shm"):
-                (folder / f"{made}{part}").unlink(missing_ok=True)
-            (folder / f"{made}.new").replace(folder / made)
-        copies[-1].replace(found.backup)
-        for older in copies[:-1]:
-            older.replace(choose_free_name(folder, "damaged"))
-        return found
+        with take_lock(folder):
+            copies = [*sorted(folder.glob("rebuilding-*")), copy_run_files(folder)]
+            found = Salvaged(folder, choose_free_name(folder, "damaged"))
+            replies, ledger = (
+                {table: read_salvaged_rows(copies, file, table, found) for table in COLUMNS[file]} for file in FILES
+            )
+            one, other = (tables["meta"].get((RUN,), (RUN, None))[1] for tables in (ledger, replies))
+            if are_mixed(one, other):
+                shutil.rmtree(copies[-1])  # else a later attempt would read it too
+                raise mixed_files_error(folder)
+            found.rollout = saved_config(folder).get("kind") == "rollout"
+            found.replies = len(replies["reply"])
+            complete_tables(ledger, replies, found)
+            put_aside_directories(folder, copies[-1])
+            for file, tables in zip(FILES, (replies, ledger), strict=True):
+                write_database(folder, file, tables)
+            for file in FILES:
+                for part in ("-wal", "-shm"):
+                    (folder / f"{file}.db{part}").unlink(missing_ok=True)
+                (folder / f"{file}.db.new").replace(folder / f"{file}.db")
+            copies[-1].replace(found.backup)
+            for older in copies[:-1]:
+                older.replace(choose_free_name(folder, "damaged"))
+            return found
     except (OSError, sqlite3.Error) as error:
-        full = is_disk_full(error)
-        todo = (
-            "it needs free disk of twice the run's size"
-            if full
-            else f"put that right, then: simia runs rebuild {folder}"
-        )
+        todo = f"put that right, then: simia runs rebuild {folder}"
+        if is_disk_full(error):
+            todo = "it needs free disk of twice the run's size"
         raise UserError(f"cannot rebuild {folder}: {error}; {todo}") from None
-    finally:
-        lock.close()
 
 
 def choose_free_name(folder: Path, kind: str) -> Path:
@@ -118,63 +118,56 @@ def copy_run_files(folder: Path) -> Path:
     aside = place.with_name(f".{place.name}")
     shutil.rmtree(aside, ignore_errors=True)
     aside.mkdir()
-    for name in FILES:
+    for file in FILES:
         for part in PARTS:
-            if (source := folder / f"{name}{part}").is_file():
+            if (source := folder / f"{file}.db{part}").is_file():
                 shutil.copyfile(source, aside / source.name)
-        if is_empty(aside / name) and has_log(aside / name):
-            (aside / name).write_bytes(bytes(PAGE_SIZE))  # else SQLite would remove the log
+        if is_empty(copy := aside / f"{file}.db") and has_log(copy):
+            copy.write_bytes(bytes(PAGE_SIZE))  # else SQLite would remove the log
     return aside.rename(place)
 
 
 def put_aside_directories(folder: Path, backup: Path) -> None:
-    """Move directories that stand where a file of the run belongs to where the files as they were are kept."""
-    for name in FILES:
+    """Move directories with the name of a file of the run to the backup."""
+    for file in FILES:
         for part in (*PARTS, "-shm", ".new"):
-            if (found := folder / f"{name}{part}").is_dir() and not found.is_symlink():
+            if (found := folder / f"{file}.db{part}").is_dir() and not found.is_symlink():
                 found.rename(backup / f"{found.name}.directory")
 
 
-def read_salvaged_rows(copies: Iterable[Path], file: File, table: str, found: Salvaged) -> Rows:
-    """The sound rows of a table by their keys, the latest copy's first; with checksums, also where they had none."""
+def read_salvaged_rows(copies: Sequence[Path], file: File, table: str, found: Salvaged) -> Rows:
+    """The sound rows of a table by their keys, the latest copy's first. Rows without a checksum get one."""
     rows: Rows = {}
-    for place in reversed(list(copies)):
-        sources = [query_rows(place, file, table)]
-        if file == "replies":
-            sources.append(scan_pages(place / f"{file}.db", table))
-        for source in sources:
-            for row in source:
-                key = row[: KEYS.get(table, 1)]
-                if key in rows:
-                    continue
-                if len(row) == count_columns(file, table):  # a file of simia 0.1.0
-                    row = (*row, None)
-                if is_sound(table, row):
-                    rows[key] = (*row[:-1], checksum(table, row[:-1]))
-                else:
-                    found.changed[table] += 1
+    for place in reversed(copies):
+        path = place / f"{file}.db"
+        scanned = scan_pages(path, table) if file == "replies" else ()
+        for row in itertools.chain(query_rows(path, table), scanned):
+            key = row[: KEYS.get(table, 1)]
+            if key in rows:
+                continue
+            if len(row) == count_columns(file, table):  # a file of simia 0.1.0
+                row = (*row, None)
+            if is_sound(table, row):
+                rows[key] = (*row[:-1], checksum(table, row[:-1]))
+            else:
+                found.changed[table] += 1
     return rows
 
 
-def query_rows(place: Path, file: File, table: str) -> Iterator[tuple[Any, ...]]:
-    """As far as SQLite reads it, from both ends. The copy stays as it is: its log may hold more than SQLite reads."""
-    if not (place / f"{file}.db").is_file():
+def query_rows(path: Path, table: str) -> Iterator[tuple[Any, ...]]:
+    """The rows that SQLite reads, from both ends. The copy is not changed: its log may hold more than SQLite reads."""
+    if not path.is_file():
         return
     order = "item {0}, n {0}" if table == "attempt" else "rowid {0}"
-    try:
-        with closing(sqlite3.connect(make_uri(place, file), uri=True)) as connection:
-            for direction in ("ASC", "DESC"):
-                try:
-                    yield from connection.execute(f"SELECT * FROM {table} ORDER BY {order.format(direction)}")
-                    return
-                except READ_ERRORS:
-                    continue
-    except READ_ERRORS:
-        return
+    with contextlib.suppress(*READ_ERRORS), open_read_only(path) as connection:
+        for direction in ("ASC", "DESC"):
+            with contextlib.suppress(*READ_ERRORS):
+                yield from connection.execute(f"SELECT * FROM {table} ORDER BY {order.format(direction)}")
+                return
 
 
 def scan_pages(path: Path, table: str) -> Iterator[tuple[Any, ...]]:
-    """From the pages themselves; of a table only what its checksums say, or in files without them what looks like its rows."""
+    """The rows of a table in the pages themselves: those with its checksum, or in files without checksums those of its form."""
     count = count_columns("replies", table)
     for row in recover_rows(path):
         summed = len(row) == count + 1 and isinstance(row[-1], int) and checksum(table, row[:-1]) == row[-1]
@@ -184,7 +177,7 @@ def scan_pages(path: Path, table: str) -> Iterator[tuple[Any, ...]]:
 
 
 def complete_tables(ledger: dict[str, Rows], replies: dict[str, Rows], found: Salvaged) -> None:
-    """Make the tables agree: what one file knows and the other has lost."""
+    """Add to each file the rows that follow from the other one."""
     for (name,), row in replies["meta"].items():
         if name != FREED:
             set_row(ledger, "meta", (name, row[1]), replace=False)
@@ -210,7 +203,7 @@ def complete_tables(ledger: dict[str, Rows], replies: dict[str, Rows], found: Sa
     if found.rollout:
         accept_episodes(ledger)
     else:
-        set_row(ledger, "meta", ("stopped", '{"kind":"rebuilt","detail":""}'))  # until everything is derived again
+        set_row(ledger, "meta", STOPPED)  # until everything is derived again
         of_items = [int(match[1]) for row in replies["reply"].values() if (match := OF_ITEM.match(row[1]))]
         found.planned = 1 + max([*of_items, *(row[2] for row in ledger["item"].values())], default=-1)
 
@@ -232,14 +225,14 @@ def record_lost_replies(ledger: dict[str, Rows], replies: dict[str, Rows], found
 
 
 def accept_episodes(ledger: dict[str, Rows]) -> None:
-    """An episode without its result is played again; of equal ones the first counts, as the job decides it."""
+    """Open episodes without a result again and accept the others; of equal ones the first, as the job does."""
     ledger["accepted"].clear()
     seen: set[str] = set()
     for row in sorted(ledger["item"].values(), key=lambda row: row[2]):
         result = ledger["result"].get((row[0],))
         if row[4] in ("passed", "rejected") and result is None:
             set_row(ledger, "item", (*row[:4], "open", None, None))
-            set_row(ledger, "meta", ("stopped", '{"kind":"rebuilt","detail":""}'))
+            set_row(ledger, "meta", STOPPED)
         elif row[4] == "passed" and result is not None and result[1] not in seen:
             seen.add(result[1])
             set_row(ledger, "accepted", (row[2], row[0], result[1]))
@@ -255,7 +248,7 @@ def write_database(folder: Path, file: File, tables: dict[str, Rows]) -> None:
     """A new file beside the old one, on disk before it takes its place."""
     path = folder / f"{file}.db.new"
     path.unlink(missing_ok=True)
-    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("PRAGMA synchronous=FULL")
         prepare(connection, folder, file, create=True)
         connection.execute("BEGIN")

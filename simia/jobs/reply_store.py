@@ -1,11 +1,15 @@
-"""A store of replies for processes that make no run: trainers, whose workers come and go.
+"""A store of replies for processes that make no run: trainers, whose workers start and end at any time.
 
-Each process writes to a numbered folder of its own (one writer a file) and reads those of the others, so that a restarted
-job, or another worker, finds what was paid for. Two that come to the same question at the same time ask it once (`claims.py`).
+Each process writes to a numbered folder of its own (one writer for each file) and reads those of the others, so that a restarted
+job, or another worker, finds the replies that were paid for. Two processes that ask the same question at the same time send it once.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import fcntl
+import hashlib
 import itertools
 import sqlite3
 from pathlib import Path
@@ -15,11 +19,50 @@ from simia.errors import UserError
 from simia.jobs.database import Database
 from simia.jobs.integrity import refuse_lost_replies
 from simia.jobs.ledger import Ledger
-from simia.jobs.request_claims import RequestClaims
 from simia.jobs.run import InUse, take_lock
 from simia.jobs.shared_spending import Spent
 from simia.jobs.tables import Damaged, count_columns, is_sound, refuse_empty, unpack
-from simia.llm.types import LLMFault, Reply, Request
+from simia.llm.types import Reply
+
+FIRST_WAIT, LONGEST_WAIT = 0.01, 0.25  # seconds between two tries to claim a key
+
+
+class RequestClaims:
+    """Coalesce identical requests across processes that share a store: later processes wait and recall the first one's reply.
+
+    Two ranks of a trainer with the same group would otherwise both pay for the simulator's next answer, and get two different ones. A
+    claim is a locked byte of one file, at a place computed from the key: the kernel drops it with the process. Two keys with one place
+    are improbable; one would wait without need. Claims are the process's: two of one process do not exclude each other. Use one event loop.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Raises `OSError` where the file cannot be written."""
+        self._file = path.open("a+b")
+
+    async def claim(self, key: str) -> None:
+        """Returns when no other process has this key. A file system without locks has no claims."""
+        wait = FIRST_WAIT
+        while True:
+            try:
+                fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, place(key))
+                return
+            except (BlockingIOError, PermissionError):
+                await asyncio.sleep(wait)
+                wait = min(LONGEST_WAIT, 2 * wait)
+            except OSError:
+                return
+
+    def release(self, key: str) -> None:
+        if not self._file.closed:
+            with contextlib.suppress(OSError):
+                fcntl.lockf(self._file, fcntl.LOCK_UN, 1, place(key))
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def place(key: str) -> int:
+    return int.from_bytes(hashlib.blake2b(key.encode(), digest_size=7).digest())
 
 
 class Store:
@@ -31,6 +74,8 @@ class Store:
         refuse_lost_replies(folder)
         self._database = Database(folder)
         self._own = Ledger(self._database)
+        self.asked, self.answered, self.failed = self._own.asked, self._own.answered, self._own.failed
+        self.claim, self.release = claims.claim, claims.release
         self._spent: Spent | None = None
         self._claims = claims
         self._others: dict[Path, sqlite3.Connection] = {}
@@ -52,8 +97,7 @@ class Store:
         raise AssertionError
 
     def open_shared_budget(self) -> Spent:
-        """Where all that have this store count together what they spend, for a budget that holds for all of them. Raises
-        `UserError` where that cannot be kept."""
+        """Open the record of what all processes of this store spend, for a budget that holds for all of them. Raises `UserError`."""
         if self._spent is None:
             self._spent = Spent(self.folder.parent, self.folder.name)
         return self._spent
@@ -65,31 +109,16 @@ class Store:
                 row = other.execute("SELECT * FROM reply WHERE key = ?", (key,)).fetchone()
                 if row and row[0] == key and (len(row) == count_columns("replies", "reply") or is_sound("reply", row)):
                     return Reply.model_validate_json(unpack(row[3]))
-            except (sqlite3.Error, ValueError):  # its disk, not ours: the reply is asked for again
+            except (sqlite3.Error, ValueError):  # the other's file cannot be read: the reply is asked for again
                 continue
         return found
 
-    async def claim(self, key: str) -> None:
-        await self._claims.claim(key)
-
-    def release(self, key: str) -> None:
-        self._claims.release(key)
-
     def _siblings(self) -> list[sqlite3.Connection]:
-        """The other processes' replies; of one that began after us too, once it has a file."""
+        """The other processes' replies, also of one that started later, once it has a file."""
         for path in sorted(self.folder.parent.glob("*/replies.db")):
             if path not in self._others and path.parent != self.folder and (found := readable(path)) is not None:
                 self._others[path] = found
         return list(self._others.values())
-
-    async def asked(self, key: str, item: str, draw: str, request: Request) -> None:
-        await self._own.asked(key, item, draw, request)
-
-    async def answered(self, key: str, item: str, reply: Reply) -> None:
-        await self._own.answered(key, item, reply)
-
-    async def failed(self, key: str, item: str, fault: LLMFault) -> None:
-        await self._own.failed(key, item, fault)
 
     def close(self) -> None:
         if self._spent is not None:

@@ -1,4 +1,4 @@
-"""Run: a durable job in a directory. Killing it loses nothing that was paid for.
+"""A run: a durable job in a folder, which loses nothing that was paid for when its process is killed.
 
 `runs/<id>/`: `config.yaml` (resolved, as saved at the start), `ledger.db`, `replies.db`, `lock`, `log.txt`. One process
 works on a run at a time; a lock left by a dead process is taken over.
@@ -7,7 +7,6 @@ works on a run at a time; a lock left by a dead process is taken over.
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
 import os
 import random
@@ -33,9 +32,7 @@ from simia.trajectory import Trajectory
 
 FILES = ("ledger.db", "replies.db")
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
-RECENT_RUNS: deque[Path] = deque(
-    maxlen=2
-)  # the runs that this process opened last, for a message about a file that cannot be read
+RECENT_RUNS: deque[Path] = deque(maxlen=2)  # opened by this process, for a message about a file that cannot be read
 YAML_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times faster, where it is there
 
 
@@ -44,13 +41,13 @@ class InUse(UserError):  # noqa: N818 - a state, not a mistake
 
 
 class Run:
-    """An open run: its ledger, and facts about it. Use `create`, `open` or `read_only`, and `close` at the end."""
+    """An open run and its ledger. Use `create`, `open` or `read_only`, and `close` at the end."""
 
     def __init__(self, folder: Path, lock: IO[str] | None, *, create: bool = False, read_only: bool = False) -> None:
         self.folder = folder
         self.id = folder.name
         self.found: Condition | None = None
-        """How the run was found by `open`."""
+        """The run's condition when it was opened to work on."""
         self._lock = lock
         if folder not in RECENT_RUNS:
             RECENT_RUNS.append(folder)
@@ -64,7 +61,7 @@ class Run:
 
     @property
     def failure(self) -> Exception | None:
-        """The disk's refusal, once it has refused: nothing may go on."""
+        """The error of a failed write; work must stop then."""
         return self._db.failure
 
     def verify(self) -> Condition:
@@ -75,14 +72,9 @@ class Run:
         """Where the run stands, by a few counts. Raises `Damaged`."""
         return integrity.read_condition(self.folder, self.ledger, self.saved_config(), locked=self._lock is not None)
 
-    @property
-    def is_locked(self) -> bool:
-        """Whether this is the one process that may write to the run."""
-        return self._lock is not None
-
     @classmethod
     def create(cls, root: Path, config: Config, *, name: str | None = None, facts: dict[str, Any]) -> Run:
-        """Make the run's folder and files. Raises `UserError` for a name that a run cannot have, or that there is."""
+        """Make the run's folder and files. Raises `UserError` for a name that is invalid or taken."""
         run_id = new_id() if name is None else check_name(name)
         folder = root / run_id
         try:
@@ -108,8 +100,8 @@ class Run:
 
     @classmethod
     def open(cls, root: Path, run_id: str, *, verify: bool = True) -> Run:
-        """To work on. Raises `Damaged` unless every row is as it was written, and `InUse`; `UserError` where replies are lost that may still
-        be in the log of a killed process."""
+        """Open a run to work on it. Raises `Damaged` unless every row is as it was written, and `InUse`; `UserError` where replies are lost
+        that may still be in the log of a killed process."""
         folder = find_run(root, run_id)
         lock = take_lock(folder)
         run = cls(folder, lock, read_only=verify)
@@ -129,7 +121,7 @@ class Run:
 
     @classmethod
     def read_only(cls, root: Path, run_id: str) -> Run:
-        """For reports and exports, also while another process works on the run."""
+        """Open a run for reports and exports, also while another process works on it."""
         return cls(find_run(root, run_id), None, read_only=True)
 
     def saved_config(self) -> dict[str, Any]:
@@ -137,7 +129,7 @@ class Run:
 
     @property
     def is_rollout(self) -> bool:
-        """Whether its items are episodes; else they are trajectories that a model wrote."""
+        """Whether its items are episodes; otherwise they are trajectories that a model wrote."""
         return self.saved_config().get("kind") == "rollout"
 
     def refuse_rollouts(self, what: str) -> None:
@@ -147,20 +139,17 @@ class Run:
             )
 
     def refuse_other_identity(self, config: Config, facts: dict[str, Any]) -> None:
-        """A resume may change what is operational; anything else would mix two data sets in one."""
-        known: dict[str, Any] = {}
+        """Raise `UserError` where more than operational settings differ, since a resume would mix two data sets in one."""
+        changed: list[str] = []
         for name, given in (("identity", select_identity(config)), ("facts", facts)):
-            known[name] = self.ledger.meta(name)
-            if known[name] is None and self.is_locked:  # a rebuilt ledger without this value
+            known = self.ledger.meta(name)
+            if known is None and self._lock is not None:  # a rebuilt ledger without this value
                 self.ledger.set_meta(name, given, twice=True)
-                known[name] = given
-        changed = list_differences(known["identity"], select_identity(config), select_identity(type(config)()))
-        changed = [
-            line
-            for line in changed
-            if not line.startswith(tuple(f"{name}{end}" for name in config.retired for end in ":."))
-        ]
-        changed += list_differences(known["facts"], facts)
+                known = given
+            defaults = select_identity(type(config)()) if name == "identity" else None
+            changed += list_differences(known, given, defaults)
+        retired = tuple(f"{name}{end}" for name in config.retired for end in ":.")
+        changed = [line for line in changed if not line.startswith(retired)]
         if changed:
             raise UserError(
                 f"run {self.id} was made with another {changed[0]}: start a new run for that, or change it back"
@@ -173,7 +162,7 @@ class Run:
 
 
 def saved_config(folder: Path) -> dict[str, Any]:
-    """The config that the run was made with. Raises `UserError`."""
+    """Return the config that the run was made with. Raises `UserError`."""
     path = folder / "config.yaml"
     try:
         data = load_yaml(path.read_text(encoding="utf-8"), path, YAML_LOADER)
@@ -191,7 +180,7 @@ def new_id() -> str:
 
 
 def check_name(name: str) -> str:
-    """The name for a new run. Raises `UserError` for one that is a path, that a command line would read otherwise, or `last`."""
+    """Return the name for a new run. Raises `UserError` for a path, a name that a command line would read otherwise, and `last`."""
     if not NAME.fullmatch(name) or name == "last":
         raise UserError(
             f"a run cannot be named {name[:60]!r}: use up to 100 letters, digits, '.', '_' and '-', beginning with a letter or a digit;"
@@ -201,7 +190,7 @@ def check_name(name: str) -> str:
 
 
 def save_config(folder: Path, config: Config) -> None:
-    """Written aside and renamed, since a resume may save changed operational fields over it."""
+    """Write the config to a new file and rename it, since a resume may replace an earlier one."""
     text = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
     aside = folder / "config.yaml.new"
     try:
@@ -213,7 +202,7 @@ def save_config(folder: Path, config: Config) -> None:
 
 
 def take_lock(folder: Path) -> IO[str]:
-    """An advisory lock that the kernel drops with the process; the text in it is for people."""
+    """Take the run's advisory lock, which the kernel drops with the process; the text in it is for people."""
     path = folder / "lock"
     try:
         handle = path.open("a+", encoding="utf-8")
@@ -223,26 +212,24 @@ def take_lock(folder: Path) -> IO[str]:
         raise UserError(f"cannot work in {folder}: {error.strerror}; it must be writable") from None
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        if error.errno not in (errno.EAGAIN, errno.EACCES):  # not held by a process: this file system has no locks
-            handle.close()
-            raise UserError(f"cannot lock {folder}: {error.strerror}; name a folder on a local disk") from None
-        handle.seek(0)
-        holder = handle.read().strip() or "another process"
-        handle.close()
-        raise InUse(f"run {folder.name} is being worked on by {holder}: wait for it, or stop it first") from None
-    try:
         handle.seek(0)
         handle.truncate()
         handle.write(f"process {os.getpid()} on {socket.gethostname()}")
         handle.flush()
-    except OSError as error:
-        raise UserError(f"cannot work in {folder}: {error.strerror}") from None
+    except (BlockingIOError, PermissionError):
+        with handle:
+            handle.seek(0)
+            holder = handle.read().strip() or "another process"
+        raise InUse(f"run {folder.name} is being worked on by {holder}: wait for it, or stop it first") from None
+    except OSError as error:  # such as a file system without locks
+        with contextlib.suppress(OSError):
+            handle.close()
+        raise UserError(f"cannot lock {folder}: {error.strerror}; name a folder on a local disk") from None
     return handle
 
 
 def find_run(root: Path, run_id: str) -> Path:
-    """A run by path, by id, by a unique beginning of it, or `last`."""
+    """Find a run by path, by id, by a unique beginning of it, or `last`."""
     given = Path(run_id)
     if is_run(given):
         return given
@@ -258,13 +245,13 @@ def find_run(root: Path, run_id: str) -> Path:
 
 
 def folders(root: Path) -> Iterator[Path]:
-    """All runs; the one that was worked on last stands last (its lock file was written last)."""
+    """All runs in the order in which they were worked on last."""
     found = {path.parent for name in (*FILES, "config.yaml") for path in root.glob(f"*/{name}") if is_run(path.parent)}
     yield from sorted(found, key=lambda folder: (last_use(folder), folder.name))
 
 
 def is_run(folder: Path) -> bool:
-    """Whether there is a run, or what is left of one. A `config.yaml` alone may be of anything."""
+    """Whether a folder holds a run or a part of one. A `config.yaml` alone is no run."""
     if any(os.path.lexists(folder / name) for name in FILES):
         return True
     return (folder / "config.yaml").is_file() and (folder / "lock").exists()
@@ -282,8 +269,8 @@ def last_use(folder: Path) -> int:
 
 
 def refuse_partial(run: Run, *, partial: bool, how: str) -> Condition:
-    """Verify a run whose results are about to be taken as a whole. Raises `UserError` unless they are all there; `how`: what the caller
-    types to take what there is."""
+    """Verify a run before its results are used as a whole. Raises `UserError` unless it is complete; `how`: what the user writes to use a
+    part."""
     found = run.verify()
     if not found.complete and not partial:
         raise UserError(f"{found}, or take what is there with {how}")
@@ -295,10 +282,7 @@ def iterate_accepted(folder: Path, *, partial: bool) -> Iterator[Trajectory]:
 
     Raises `UserError` unless the run is complete; `partial`: take what there is.
     """
-    run = Run.read_only(folder.parent, str(folder))
-    try:
+    with contextlib.closing(Run.read_only(folder.parent, str(folder))) as run:
         refuse_partial(run, partial=partial, how="trajectories(partial=True)")
         for body in run.ledger.accepted():
             yield Trajectory.from_row(body["trajectory"])
-    finally:
-        run.close()

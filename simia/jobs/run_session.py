@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any, TypedDict, TypeVar
 
 from simia.config import Config, apply_settings, parse_config
-from simia.jobs.coordinator import Coordinator, stop_on_signals
-from simia.jobs.job_protocol import Stop
+from simia.jobs.coordinator import Coordinator, Stop, stop_on_signals
 from simia.jobs.run import Run, iterate_accepted, save_config
 from simia.trajectory import Trajectory
 

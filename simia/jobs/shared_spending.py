@@ -1,21 +1,20 @@
-"""What the processes of one store spend together: a shared budget, which also holds after a restart.
+"""Count what the processes of one store spend together, for a shared budget that also holds after a restart.
 
-`spent.db` in the store's root has two rows for each numbered folder: what the process that has it now has spent, and what all did
-that had it before. A row of the dead keeps what was held for calls in flight when they died. On opening, what the folders' ledgers
-know beyond the rows is added (they were written without a cap, or the file is gone), so the file needs no syncing, and without a
-cap there is none.
+`spent.db` in the store's root has two rows for each numbered folder: the spending of its present process, and that of all earlier ones.
+The row of a dead process keeps its reservations for calls in flight. On opening, what the folders' ledgers know beyond the rows is
+added (they were written without a cap, or the file is gone), so the file needs no syncing, and without a cap there is none.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sqlite3
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 
 from simia.errors import UserError
-from simia.jobs.tables import COST, build_token_sum, refuse_empty
+from simia.jobs.tables import COST, build_token_sum, open_read_only, refuse_empty
 from simia.llm.budget import Spending
 
 PATIENCE = 10.0  # seconds for another process's turn, which takes a tenth of a millisecond
@@ -31,7 +30,7 @@ WRITE = f"UPDATE spent SET {', '.join(f'{name} = ?' for name in COLUMNS)} WHERE 
 
 
 class Spent:
-    """One process's part of the budget that a store shares. A `simia.llm.budget.SharedBudget`."""
+    """One process's access to the budget that a store shares. A `simia.llm.budget.SharedBudget`."""
 
     def __init__(self, root: Path, folder: str) -> None:
         """`folder`: the numbered one whose lock this process holds. Raises `UserError` where nothing can be read or written."""
@@ -39,18 +38,15 @@ class Spent:
         self._path, self._folder = root / "spent.db", folder
         known = {path.parent.name: in_ledger(path) for path in sorted(root.glob("*/ledger.db"))}
         try:
-            self._db = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False, timeout=PATIENCE)
-            try:
-                self._db.execute("PRAGMA synchronous=OFF")
-                self._db.execute("PRAGMA journal_mode=PERSIST")
-                self._db.execute("BEGIN IMMEDIATE")
-                self._db.execute(SCHEMA)
+            with contextlib.ExitStack() as stack:
+                self._db = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False, timeout=PATIENCE)
+                stack.callback(self._db.close)
+                for statement in ("PRAGMA synchronous=OFF", "PRAGMA journal_mode=PERSIST", "BEGIN IMMEDIATE", SCHEMA):
+                    self._db.execute(statement)
                 self._begin(known)
                 self._db.execute("COMMIT")
                 self._file = os.stat(self._path).st_ino
-            except BaseException:
-                self._db.close()
-                raise
+                stack.pop_all()
         except (sqlite3.Error, OSError) as error:
             raise self._refused(error) from None
 
@@ -77,7 +73,7 @@ class Spent:
         self._db.close()
 
     def _begin(self, known: dict[str, Spending]) -> None:
-        """Our folder's last process is dead, or we had not its lock: what it spent and held is what was before us."""
+        """Add the spending and reservations of the folder's last process, which is dead, to those of earlier ones."""
         past = self._sum("folder = ?", self._folder)
         for now in (BEFORE, NOW):
             self._db.execute("INSERT OR IGNORE INTO spent (folder, now) VALUES (?, ?)", (self._folder, now))
@@ -105,10 +101,10 @@ class Spent:
 
 
 def in_ledger(path: Path) -> Spending:
-    """What a folder's own ledger knows to be sent and spent. Raises `UserError` for one that cannot be read."""
+    """The spending in a folder's own ledger. Raises `UserError` for one that cannot be read."""
     refuse_empty(path, "ledger")
     try:
-        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=PATIENCE)) as ledger:
+        with open_read_only(path) as ledger:
             if not ledger.execute("SELECT 1 FROM sqlite_master WHERE name = 'attempt'").fetchone():
                 return Spending()  # killed before it held anything
             row = ledger.execute(

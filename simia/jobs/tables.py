@@ -1,12 +1,13 @@
-"""The tables of a run's two files, their version, and the checksum that stands in every row.
+"""The tables of a run's two files, their version, and the checksum in every row.
 
-SQLite finds a broken page, but not a changed value. Each row therefore carries a CRC-32 of its table's name and its values, made by the
-thread that writes and compared by every reader. Files of simia 0.1.0 have no version and no checksums: they get the columns when they are
-opened, and their old rows stay without.
+SQLite finds a broken page, but not a changed value. Each row therefore has a CRC-32 of its table's name and its values, computed by the
+writer's thread and compared by every reader. Files of simia 0.1.0 have no version and no checksums: the columns are added when they are
+opened, and their old rows keep none.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import sqlite3
 import struct
@@ -25,7 +26,7 @@ MOST = 1 << 53  # tokens: a float holds every integer up to here
 PAGE_SIZE, LOG_HEADER = 4096, 32  # bytes; of all files that simia writes
 LARGEST = 1 << 30  # bytes of one unpacked value: more can only be a damaged length
 File = Literal["replies", "ledger"]
-# What reading a damaged file raises: Python cannot decode SQLite's own message when the damage stands in it.
+# Raised by reads of a damaged file: Python cannot decode SQLite's own message when it quotes the damage.
 READ_ERRORS = (sqlite3.Error, UnicodeDecodeError)
 
 COLUMNS: dict[File, dict[str, str]] = {
@@ -107,16 +108,15 @@ def checksum(table: str, values: Iterable[Any]) -> int:
 
 
 def is_sound(table: str, row: Sequence[Any]) -> bool:
-    """Whether a row, its checksum last, is as it was written. Of rows of simia 0.1.0, which have none: whether they can be read."""
+    """Whether a row, its checksum last, is as it was written. Rows of simia 0.1.0 have none and must only be readable."""
     *values, expected = row
     return is_readable(table, values) if expected is None else checksum(table, values) == expected
 
 
 def is_readable(table: str, row: Sequence[Any]) -> bool:
-    """Whether the compressed values of a row can be unpacked: all that can be asked of one without a checksum."""
-    places = PACKED.get(table, ())
+    """Whether the compressed values of a row can be unpacked: the only test for a row without a checksum."""
     try:
-        for place in places:
+        for place in PACKED.get(table, ()):
             raw = unpack(row[place])
             if table != "text":
                 orjson.loads(raw)
@@ -126,7 +126,7 @@ def is_readable(table: str, row: Sequence[Any]) -> bool:
 
 
 def unpack(packed: bytes) -> bytes:
-    """A stored value as it was before compression. Raises `ValueError` for what is none."""
+    """Decompress a stored value. Raises `ValueError` for a damaged one."""
     try:
         if zstandard.frame_content_size(packed) > LARGEST:
             raise ValueError("its length is damaged")
@@ -140,15 +140,11 @@ def is_disk_full(error: Exception) -> bool:
     return full or getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_FULL
 
 
-def advise_rebuild(folder: Path) -> str:
-    """What to do about a damaged file."""
-    if (folder / "config.yaml").is_file():
-        return f"to recover what can be read: simia runs rebuild {folder}"
-    return f"move {folder} away: what it held is then asked for again"
-
-
 def make_damage_error(folder: Path, file: File, what: object) -> Damaged:
-    return Damaged(f"{folder / f'{file}.db'} is damaged ({what}); {advise_rebuild(folder)}")
+    todo = f"move {folder} away: what it held is then asked for again"
+    if (folder / "config.yaml").is_file():
+        todo = f"to recover what can be read: simia runs rebuild {folder}"
+    return Damaged(f"{folder / f'{file}.db'} is damaged ({what}); {todo}")
 
 
 def get_log_path(path: Path) -> Path:
@@ -162,14 +158,25 @@ def has_log(path: Path) -> bool:
 
 
 def is_empty(path: Path) -> bool:
-    """Whether SQLite takes the file for an empty one: then it removes its log on opening, also to read."""
+    """Whether SQLite considers the file empty: then it removes the log on opening, also to read."""
     return not path.is_file() or path.stat().st_size <= 1
 
 
 def refuse_empty(path: Path, file: File) -> None:
-    """Raise `Damaged` where only the log of a file is left. To be called before the file is opened."""
+    """Raise `Damaged` where only the log of a file is left. Call it before the file is opened."""
     if is_empty(path) and has_log(path):
         raise make_damage_error(path.parent, file, f"it is empty, and {get_log_path(path).name} is not")
+
+
+def open_read_only(path: Path) -> contextlib.closing[sqlite3.Connection]:
+    """Open a run's file to read, as a context manager."""
+    uri = f"{path.resolve().as_uri()}?mode=ro"
+    return contextlib.closing(sqlite3.connect(uri, uri=True, timeout=30, isolation_level=None))
+
+
+def attach(connection: sqlite3.Connection, path: Path, schema: str) -> None:
+    """Attach another file to read; its tables are named `schema.table`."""
+    connection.execute(f"ATTACH ? AS {schema}", (f"{path.resolve().as_uri()}?mode=ro",))
 
 
 def prepare(connection: sqlite3.Connection, folder: Path, file: File, *, create: bool) -> None:

@@ -1,4 +1,4 @@
-"""Which back ends there are: the union that a config's `llm:` section is read as, and the one place that opens it."""
+"""All back ends: the union of settings for a config's `llm:` section, and the functions that open it and find its price."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import BaseModel, Field
 
 from simia.errors import UserError
-from simia.llm.batch import BatchBackend, BatchSettings
+from simia.llm.batch_files import BatchBackend, BatchSettings
 from simia.llm.embedded import EmbeddedBackend, EmbeddedSettings
-from simia.llm.failover import PoolBackend, PoolSettings
-from simia.llm.openai import OpenAIBackend, OpenAISettings
-from simia.llm.openai_client import OpenAIClientBackend
+from simia.llm.endpoint_pool import PoolBackend, PoolSettings
+from simia.llm.openai_backend import OpenAIBackend, OpenAIClientBackend
+from simia.llm.openai_settings import OpenAISettings
 from simia.llm.prices import FREE, Price, look_up_price
 from simia.llm.replay import ReplayBackend, ReplaySettings
 from simia.llm.types import ModelBackend
@@ -58,7 +58,7 @@ def is_client(llm: object) -> bool:
 
 
 def attach_client(settings: LLMSettings, llm: Any) -> None:
-    """Let the back end of these settings ask through `llm`, if that is a client. Nothing of it enters a dump of the settings."""
+    """Let the back end of these settings send requests through `llm`, if that is a client. No dump of the settings holds it."""
     if not is_client(llm):
         return
     if not isinstance(settings, OpenAISettings):
@@ -67,7 +67,7 @@ def attach_client(settings: LLMSettings, llm: Any) -> None:
 
 
 def open_backend(settings: LLMSettings, *, say: Callable[[str], None] | None = None) -> ModelBackend:
-    """The back end, not started. `say` gets the lines a user should see while it starts (a download, a warning)."""
+    """Return the back end, not started. `say` prints lines for the user while it starts (a download, a warning)."""
     if isinstance(settings, OpenAISettings):
         return OpenAIClientBackend(settings, settings._client) if settings._client else OpenAIBackend(settings)
     if isinstance(settings, PoolSettings):
@@ -83,11 +83,10 @@ def open_backend(settings: LLMSettings, *, say: Callable[[str], None] | None = N
 
 def find_price(settings: LLMSettings) -> Price | None:
     """Return the price of its replies; None if unknown."""
+    if isinstance(settings, PoolSettings):
+        settings = settings.endpoints[0]
     if isinstance(settings, OpenAISettings):
         return settings.price or look_up_price(settings.model)
-    if isinstance(settings, PoolSettings):
-        first = settings.endpoints[0]
-        return first.price or look_up_price(first.model)
     if isinstance(settings, BatchSettings):
         return settings.batch_price()
     return FREE

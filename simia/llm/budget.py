@@ -1,33 +1,70 @@
-"""One budget for several engines, for several processes, and for what was spent before they were made.
+"""The limits of an engine, and one budget for several engines, several processes and what earlier sessions spent.
 
 Roles of a rollout may have a model each, a resumed run goes on with what is left, and a trainer has workers in processes of their own;
-a cap is the user's, not an engine's. Engines of one process share a `Budget`. Processes that share a budget each have a budget and
-read and write one `SharedBudget`, once before each call and once after it: what a call is taken to cost is written there before it is sent, and
-what it did cost in its place afterwards. Who is killed between leaves the former, for it may have been paid.
+a cap is the user's, not an engine's. Engines of one process share a `Budget`. Processes that share a budget each have a `Budget` and
+read and write one `SharedBudget`, once before each call and once after it: the expected cost of a call is reserved there before it is sent
+and replaced by its real cost afterwards. A crash leaves the reservation in place, since the call may have been paid.
 """
 
 from __future__ import annotations
 
 import contextlib
-import time
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Literal, Protocol
 
+from pydantic import Field
+
+from simia.config import Config
 from simia.errors import Code, UserError
 from simia.llm.concurrency import ConcurrencyLimiter
-from simia.llm.limits import Cap, EngineLimits
 from simia.trajectory import Usage
 
 LATENCIES_KEPT = 10_000
 ROUNDING = 1 + 1e-9  # sums of dollars in binary
+Cap = Literal["tokens", "cost"]
+
+
+class EngineLimits(Config):
+    """How hard to push an endpoint, how patient to be with it, and how much to spend. All operational: a resume may change them."""
+
+    concurrency: int = Field(
+        256, ge=1, description="Requests in flight at most; how many there are is found by trying."
+    )
+    start: int = Field(
+        16, ge=1, description="Requests in flight at first: more while the endpoint takes them, fewer when it refuses."
+    )
+    stall: float | None = Field(
+        6.0,
+        gt=1,
+        description="Cancel and repeat a call that takes so many times the 95th percentile (and 60 s); None: never.",
+    )
+    retries: int = Field(6, ge=0, description="Tries after the first, for faults that may pass.")
+    backoff: float = Field(1.0, gt=0, description="Seconds; the n-th retry waits a random share of backoff times 2^n.")
+    backoff_max: float = Field(60.0, gt=0, description="The longest such wait.")
+    retry_after_max: float = Field(600.0, gt=0, description="If the endpoint asks to wait longer than this, give up.")
+    max_cost: float | None = Field(None, ge=0, description="Dollars to spend at most.")
+    max_tokens: int | None = Field(None, ge=0, description="Tokens, prompt and completion, to use at most.")
+    max_requests: int | None = Field(None, ge=0, description="HTTP requests to send at most, retries included.")
+
+    @property
+    def capped(self) -> bool:
+        """Whether there is a budget at all."""
+        return self.max_requests is not None or any(True for _ in self.caps())
+
+    def caps(self) -> Iterator[tuple[Cap, float]]:
+        """The caps on what replies cost."""
+        if self.max_tokens is not None:
+            yield "tokens", self.max_tokens
+        if self.max_cost is not None:
+            yield "cost", self.max_cost
 
 
 class BudgetReached(Exception):  # noqa: N818 - an ending, not a mistake
     """The next request would pass a cap of the budget. Nothing was sent; a run stops here and can be resumed with a higher cap.
 
-    `held`: what is in flight elsewhere, or was when somebody was killed, and may be paid. `who` shares the budget, in words.
+    `held`: the reservations of other processes for calls in flight, or in flight when one was killed. `who`: names the shared budget.
     """
 
     def __init__(self, cap: str, limit: float, spent: float, held: float = 0.0, who: str = "") -> None:
@@ -41,8 +78,8 @@ class BudgetReached(Exception):  # noqa: N818 - an ending, not a mistake
 
 @dataclass(frozen=True, slots=True)
 class Spending:
-    """What somebody has sent and spent; dollars and tokens. `held_…`: what the calls in flight are taken to cost beside that, all
-    but the `blind` ones, which were sent when it was not yet known what a reply costs."""
+    """Requests sent, replies, tokens and dollars spent. `held_…`: the expected cost of the calls in flight, without that of the `blind`
+    ones, which were sent before any reply had shown what one costs."""
 
     sent: int = 0
     answered: int = 0
@@ -52,16 +89,10 @@ class Spending:
     held_cost: float = 0.0
     blind: int = 0
 
-    def spent(self, cap: Cap) -> float:
-        return self.tokens if cap == "max_tokens" else self.cost
-
-    def held(self, cap: Cap) -> float:
-        return self.held_tokens if cap == "max_tokens" else self.held_cost
-
 
 @dataclass
 class EngineStats:
-    """What an engine did since it was made. Preset `usage`, `answered` and `sent` to let a budget span a resumed run."""
+    """Counts of one engine since it was made."""
 
     asked: int = 0  # keys that went to the endpoint
     answered: int = 0
@@ -74,7 +105,6 @@ class EngineStats:
     retries: Counter[Code] = field(default_factory=Counter)
     usage: Usage = field(default_factory=Usage)
     unpriced: int = 0  # replies of unknown cost
-    started_at: float = field(default_factory=time.time)
     latencies: deque[float] = field(default_factory=lambda: deque(maxlen=LATENCIES_KEPT), repr=False)
 
     def latency(self) -> dict[str, float]:
@@ -87,7 +117,7 @@ class EngineStats:
 
 
 class BudgetedEngine(Protocol):
-    """What a budget reads of an engine, and `out`, which it counts: calls that it let go and that are not back."""
+    """The part of an engine that a budget uses. The budget counts `out`: calls that were sent and are not back."""
 
     limits: EngineLimits
     stats: EngineStats
@@ -97,20 +127,20 @@ class BudgetedEngine(Protocol):
 
 
 class SharedBudget(Protocol):
-    """Where processes that share a budget read what the others spend, and write what they spend themselves."""
+    """The common record of processes that share a budget: each reads the others' spending and writes its own."""
 
     name: str
 
     def turn(self, mine: Callable[[Spending], Spending | None]) -> None:
-        """Exclusive among the processes. `mine` is given the sum of all others and returns our own tally, which is written in
-        place of the last one; nothing is written where it returns None or raises. Raises `UserError` where the shared budget cannot be
-        read or written."""
+        """Run `mine` exclusively among the processes, with the sum of all others. It returns this process's spending, which replaces the
+        last one; nothing is written where it returns None or raises. Raises `UserError` where the shared budget cannot be read or
+        written."""
 
 
 @dataclass
 class Budget:
-    """One budget: of the engines that share it, of what was spent `before` they were made, in so many requests and answers, and
-    of what others have sent and spent, as of our last read of the shared budget."""
+    """The budget of the `engines` that share it. `before`, `sent_before`, `answered_before`: what earlier sessions spent; `others`: what
+    other processes had spent at the last read of the shared budget."""
 
     engines: list[BudgetedEngine]
     before: Usage = field(default_factory=Usage)
@@ -120,23 +150,16 @@ class Budget:
     others: Spending = field(default_factory=Spending)
 
     def spent(self, cap: Cap) -> float:
-        known = read_cost(cap, self.before) + self.others.spent(cap)
+        known: float = read_cost(cap, self.before) + getattr(self.others, cap)
         return known + sum(read_cost(cap, engine.stats.usage) for engine in self.engines)
 
     def held(self, cap: Cap) -> float:
-        """What the others' calls in flight will cost, as far as one can know; or may have cost, where a kill cut them off."""
-        return self.others.held(cap) + self.others.blind * self.mean(cap)
-
-    def in_flight_cost(self, cap: Cap) -> float:
-        """The same of our own, those included that have a place at a gate and are about to be sent."""
-        return sum(engine.gate.in_flight * self.mean(cap, engine) for engine in self.engines)
-
-    def out(self, cap: Cap) -> float:
-        """The same of our own that were sent."""
-        return sum(engine.out * self.mean(cap, engine) for engine in self.engines)
+        """The expected cost of the others' calls in flight, and of calls that were in flight when a process was killed."""
+        held: float = getattr(self.others, f"held_{cap}")
+        return held + self.others.blind * self.mean(cap)
 
     def mean(self, cap: Cap, engine: BudgetedEngine | None = None) -> float:
-        """What one reply costs: of this engine's so far, or else of all that share the budget; 0 before the first."""
+        """The mean cost of a reply: of this engine's so far, or else of all that share the budget; 0 before the first."""
         if engine is not None and (own := engine.stats.answered):
             return read_cost(cap, engine.stats.usage) / own
         return self.spent(cap) / self.answered if self.answered else 0.0
@@ -150,27 +173,27 @@ class Budget:
         return self.sent_before + self.others.sent + sum(engine.stats.sent for engine in self.engines)
 
     def has_room(self, engine: BudgetedEngine) -> bool:
-        """Whether one more call fits beside those in flight, each taken to cost the mean of the replies so far: what a gate asks.
+        """Whether one more call fits beside those in flight, each expected to cost the mean of the replies so far. Used by the gate.
 
         Without this, a full set of calls would be on its way when a cap is reached. Before the first reply there is no mean, so under a
-        cap calls go one by one until it is there. Others count as they stood at our last look; `take` knows how they stand.
-        Where `take` says no to a call, this must too, until one is back: or the call would go round between the two without a pause.
+        cap calls go one by one until it is there. Others count as of the last read; `take` reads anew.
+        Where `take` refuses a call, this must too, until one is back: or the call would go round between the two without a pause.
         """
         if not any(each.gate.in_flight for each in self.engines):
             return True  # `take` decides
-        return all(
-            self.answered > 0
-            and self.spent(cap) < limit
-            and self.spent(cap) + self.held(cap) + self.in_flight_cost(cap) + self.mean(cap, engine) <= limit * ROUNDING
-            for cap, limit in engine.limits.caps()
-        )
+        for cap, limit in engine.limits.caps():
+            spent, own = self.spent(cap), sum(each.gate.in_flight * self.mean(cap, each) for each in self.engines)
+            expected = spent + self.held(cap) + own + self.mean(cap, engine)
+            if not self.answered or spent >= limit or expected > limit * ROUNDING:
+                return False
+        return True
 
     def take(self, engine: BudgetedEngine) -> bool:
         """Count one more call of this engine as sent, if there is money for it. False: not before those in flight are back. Raises
         `BudgetReached` where there is none at all, and `UserError` where the shared budget cannot be used; nothing is counted then."""
         fits = True
 
-        def mine(others: Spending) -> Spending | None:
+        def reserve(others: Spending) -> Spending | None:
             nonlocal fits
             self.others = others
             fits = self.fits(engine)
@@ -179,67 +202,61 @@ class Budget:
         if self.shared is None:
             fits = self.fits(engine)
         else:
-            self.shared.turn(mine)
+            self.shared.turn(reserve)
         if fits:
             engine.stats.sent += 1
             engine.out += 1
         return fits
 
     def fits(self, engine: BudgetedEngine) -> bool:
-        """What others hold for their calls is as good as spent: to wait for it would mean to ask again and again."""
+        """Whether one more call fits. Reservations of others count as spent: waiting for them would mean to ask again and again."""
         who = f" by all that share {self.shared.name}" if self.shared else ""
         most, sent = engine.limits.max_requests, self.sent
         if most is not None and sent >= most:
             raise BudgetReached("max_requests", most, sent, who=who)
         for cap, limit in engine.limits.caps():
             spent, held = self.spent(cap), self.held(cap)
-            if spent >= limit or spent + held + self.out(cap) + self.mean(cap, engine) > limit * ROUNDING:
+            own = sum(each.out * self.mean(cap, each) for each in self.engines)
+            if spent >= limit or spent + held + own + self.mean(cap, engine) > limit * ROUNDING:
                 if any(each.out for each in self.engines):
                     return False
-                raise BudgetReached(cap, limit, spent, held, who)
+                raise BudgetReached(f"max_{cap}", limit, spent, held, who)
         return True
 
     def settle_call(self, engine: BudgetedEngine) -> None:
-        """A call is over: what it cost, if anything, is in the engine's figures. Never raises, for a paid reply is in the caller's
-        hands: where the shared budget cannot be written, it goes on holding what it held until our next turn, which says so."""
+        """Count a call as over; its cost, if any, is in the engine's stats. Never raises, because the caller has a paid reply: where the
+        shared budget cannot be written, the reservation stays until the next call, which raises."""
         engine.out -= 1
+        with contextlib.suppress(UserError):
+            self.update_shared()
+
+    def update_shared(self) -> None:
+        """Write this process's spending to the shared budget and read the others'. Raises `UserError`."""
+
+        def exchange(others: Spending) -> Spending:
+            self.others = others
+            return self.own_spending()
+
         if self.shared is not None:
-            with contextlib.suppress(UserError):
-                self.shared.turn(self._look)
+            self.shared.turn(exchange)
 
     def own_spending(self, also: BudgetedEngine | None = None) -> Spending:
-        """Our own, with one more call of `also`. What was spent before is the ledger's, and no part of it."""
+        """The spending of this session, with one more call of `also`. That of earlier sessions is in the ledger."""
         out = [(engine, engine.out + (engine is also)) for engine in self.engines]
         stats = [engine.stats for engine in self.engines]
         return Spending(
             sent=sum(each.sent for each in stats) + (also is not None),
             answered=sum(each.answered for each in stats),
-            tokens=sum(read_cost("max_tokens", each.usage) for each in stats),
-            cost=sum(read_cost("max_cost", each.usage) for each in stats),
-            held_tokens=sum(n * self.mean("max_tokens", engine) for engine, n in out),
-            held_cost=sum(n * self.mean("max_cost", engine) for engine, n in out),
+            tokens=sum(read_cost("tokens", each.usage) for each in stats),
+            cost=sum(read_cost("cost", each.usage) for each in stats),
+            held_tokens=sum(n * self.mean("tokens", engine) for engine, n in out),
+            held_cost=sum(n * self.mean("cost", engine) for engine, n in out),
             blind=0 if self.answered else sum(n for _, n in out),
         )
 
-    def look_again(self, left: BudgetedEngine) -> None:
-        """A call of one engine is over: there may be room for those that wait at the others."""
-        for engine in self.engines:
-            if engine is not left:
-                engine.gate.look_again()
-
-    def _look(self, others: Spending) -> Spending:
-        self.others = others
-        return self.own_spending()
-
-    def open(self) -> Budget:
-        """Our first read of the shared budget."""
-        if self.shared is not None:
-            self.shared.turn(self._look)
-        return self
-
 
 def read_cost(cap: Cap, usage: Usage) -> float:
-    return usage.prompt + usage.completion if cap == "max_tokens" else usage.cost or 0.0
+    return usage.prompt + usage.completion if cap == "tokens" else usage.cost or 0.0
 
 
 def share_budget(
@@ -250,8 +267,9 @@ def share_budget(
     answered: int = 0,
     shared: SharedBudget | None = None,
 ) -> None:
-    """Let the caps hold for all of them together, for what an earlier session spent, and for all who share this budget. Raises
+    """Apply the caps to all these engines together, to what earlier sessions spent, and to all processes that share this budget. Raises
     `UserError` where the shared budget cannot be used."""
-    budget = Budget(list(engines), before or Usage(), sent, answered, shared).open()
+    budget = Budget(list(engines), before or Usage(), sent, answered, shared)
+    budget.update_shared()
     for engine in engines:
         engine.budget = budget

@@ -1,7 +1,7 @@
-"""A small model in a child process of our own: no key, no network, no cost.
+"""Back end for a small model in a child process: no key, no network, no cost.
 
 The child speaks OpenAI's protocol on a loopback port, so this back end is an `OpenAIBackend` with a life cycle: fetch the weights, start
-the child, and start it again when it died. The fault of the broken call still goes to the engine, whose retry meets the new child.
+the child, and start it again when it dies. The fault of the broken call still goes to the engine, whose retry is sent to the new child.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from typing import Literal
 
 from pydantic import Field
 
-from simia.config import OPERATIONAL, Config
+from simia.config import Config, Operational
 from simia.errors import Code, UserError
 from simia.llm import local_models
 from simia.llm.embedded_server import EmbeddedServer
-from simia.llm.openai import OpenAIBackend, OpenAISettings
+from simia.llm.openai_backend import OpenAIBackend
+from simia.llm.openai_settings import OpenAISettings
 from simia.llm.types import LLMFault, Reply, Request
 from simia.terminal import say_error
 from simia.trajectory import digest
 
 log = logging.getLogger(__name__)
 
-HASH_SHOWN = 8
 DEATH_SECONDS = 2.0  # a killed process closes its sockets a moment before its parent can see it dead
 LOOK_SECONDS = 0.02
 
@@ -39,22 +39,16 @@ class EmbeddedSettings(Config):
     """A small model on this machine."""
     model: str = Field(local_models.DEFAULT, description="The name of a known model, or the path of a GGUF file.")
     context: int = Field(8192, ge=256, description="Tokens that one request may hold, prompt and completion together.")
-    threads: int | None = Field(None, ge=1, description="Threads; every core if unset.", json_schema_extra=OPERATIONAL)
-    parallel: int = Field(1, ge=1, description="Requests computed at once.", json_schema_extra=OPERATIONAL)
-    slots: int = Field(
-        4, ge=1, description="Static prompt parts kept ready, such as one a pack.", json_schema_extra=OPERATIONAL
-    )
-    timeout: float = Field(1200, gt=0, description="Seconds for one attempt.", json_schema_extra=OPERATIONAL)
-    restarts: int = Field(
-        3, ge=0, description="Times to start the model again if it dies.", json_schema_extra=OPERATIONAL
-    )
-    log: Path | None = Field(
-        None, description="Where the model library writes its own log.", json_schema_extra=OPERATIONAL
-    )
+    threads: Operational[int | None] = Field(None, ge=1, description="Threads; every core if unset.")
+    parallel: Operational[int] = Field(1, ge=1, description="Requests computed at once.")
+    slots: Operational[int] = Field(4, ge=1, description="Static prompt parts kept ready, such as one a pack.")
+    timeout: Operational[float] = Field(1200, gt=0, description="Seconds for one attempt.")
+    restarts: Operational[int] = Field(3, ge=0, description="Times to start the model again if it dies.")
+    log: Operational[Path | None] = Field(None, description="Where the model library writes its own log.")
 
 
 class EmbeddedBackend:
-    """`model` becomes final in `start`: the name, and a short hash of the weights that were really found."""
+    """The embedded model. `model` is final after `start`: the name and a short hash of the weights that were found."""
 
     alias = "embedded"
     structured = True
@@ -62,24 +56,20 @@ class EmbeddedBackend:
     def __init__(self, settings: EmbeddedSettings, *, say: Callable[[str], None] | None = None) -> None:
         self.settings = settings
         known = local_models.KNOWN.get(settings.model)
-        self.model = f"{known.name}@{known.sha256[:HASH_SHOWN]}" if known else Path(settings.model).stem
+        self.model = known.identity if known else Path(settings.model).stem
         self.restarts = 0
         self._say = say or say_error
-        self._server: EmbeddedServer | None = None
+        self.server: EmbeddedServer | None = None
         self._client: OpenAIBackend | None = None
         self._room = asyncio.Semaphore(settings.parallel)  # waiting for room must not count against the attempt's time
         self._prefixes: OrderedDict[str, int] = OrderedDict()
         self._reviving = asyncio.Lock()
 
-    @property
-    def server(self) -> EmbeddedServer | None:
-        return self._server
-
     async def start(self) -> None:
         if self._client is not None:
             return
         path, self.model = await asyncio.to_thread(_find_weights, self.settings.model, self._say)
-        self._server = EmbeddedServer(
+        self.server = EmbeddedServer(
             path,
             threads=self.settings.threads,
             context=self.settings.context,
@@ -87,14 +77,14 @@ class EmbeddedBackend:
             log=self.settings.log,
         )
         try:
-            await self._connect(await self._server.start())
+            await self._connect(await self.server.start())
         except BaseException:
             await self.close()
             raise
 
     async def close(self) -> None:
         client, self._client = self._client, None
-        server, self._server = self._server, None
+        server, self.server = self.server, None
         if client is not None:
             await client.close()
         if server is not None:
@@ -113,10 +103,10 @@ class EmbeddedBackend:
                 raise
 
     def _place_in_slot(self, request: Request) -> Request:
-        """The request sent to the slot that holds its static part: whatever precedes the last message.
+        """The request with the slot that holds its static part: everything before the last message.
 
-        Left alone, the server takes the slot with the longest common beginning, which two packs with the same rules share,
-        and so drops one pack's prefix for the other's at every turn. The reply's key is made before this and knows no slot.
+        By default the server takes the slot with the longest common beginning, which two packs with the same rules share,
+        and so drops one pack's prefix for the other's at every turn. The reply's key is made before this and holds no slot.
         """
         if self.settings.parallel > 1:
             return request
@@ -130,17 +120,17 @@ class EmbeddedBackend:
         return request.model_copy(update={"extra_body": extra})
 
     async def _connect(self, url: str) -> None:
-        assert self._server is not None
+        assert self.server is not None
         name = self.model.partition("@")[0]
         settings = OpenAISettings(model=name, base_url=url, timeout=self.settings.timeout, reasoning_model=False)
-        client = OpenAIBackend(settings, key=self._server.api_key)
+        client = OpenAIBackend(settings, key=self.server.api_key)
         await client.start()
         self._client = client
 
     async def _restart_server(self, broken: OpenAIBackend) -> None:
         """Start the child again, once for all the calls that its death broke."""
         async with self._reviving:
-            server = self._server
+            server = self.server
             if server is None or self._client is not broken:
                 return
             for _ in range(round(DEATH_SECONDS / LOOK_SECONDS)):
@@ -172,12 +162,11 @@ def _find_weights(name: str, say: Callable[[str], None]) -> tuple[Path, str]:
     """The file, and the model's identity: its name and a short hash of the bytes."""
     if name == local_models.DEFAULT:
         path, known = local_models.fetch_best_model(say)
-        return path, f"{known.name}@{known.sha256[:HASH_SHOWN]}"
+        return path, known.identity
     path = local_models.fetch_model(name, say=say)
-    by_name = local_models.KNOWN.get(name)
-    if by_name is not None and not Path(name).expanduser().is_file():
-        return path, f"{by_name.name}@{by_name.sha256[:HASH_SHOWN]}"
+    if name in local_models.KNOWN and not Path(name).expanduser().is_file():
+        return path, local_models.KNOWN[name].identity
     with path.open("rb") as file:
         sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-    same = next((model for model in local_models.KNOWN.values() if model.sha256 == sha256), None)
-    return path, f"{same.name if same else path.stem}@{sha256[:HASH_SHOWN]}"
+    same = next((model.name for model in local_models.KNOWN.values() if model.sha256 == sha256), path.stem)
+    return path, f"{same}@{sha256[: local_models.HASH_SHOWN]}"

@@ -1,16 +1,16 @@
-"""A real language model in a child process, behind a loopback HTTP port that only we can use.
+"""Serve a local language model from a child process, behind a loopback HTTP port that needs a key.
 
-The native library can run out of memory, trip over a broken file or be killed; in a child of its own that is an outage to report and
-`restart()` from, and not the end of a run. The same file is both sides: the class is the parent's, `main` is what the child runs.
+The native library can run out of memory, fail on a broken file or be killed; in a child process that is an outage to report and
+`restart()` from, and not the end of a run. This file has both sides: the class is the parent's, `main` is the child's.
 
-    parent --stdin: one line of JSON settings, then silence; EOF means "the parent is gone"--> child
-    parent <--stdout: one line of JSON, the address, once the model answers--                  child
+    parent --stdin: one line of JSON settings, then nothing; EOF means that the parent has ended--> child
+    parent <--stdout: one line of JSON, the address, once the model answers--                        child
     the library's own output goes to the log file, by descriptor, so that none of it reaches the user's terminal
 
-The API key travels through stdin because everybody on the machine may read argv. The child has two reasons to die with its parent: the
+The API key is passed through stdin because every user of the machine may read argv. The child ends with its parent for two reasons: the
 kernel's death signal, which also works while the library loads a model and holds Python's lock, and EOF on stdin, which also works where
 there is no such signal. Linux sends that signal when the *thread* that started the child ends, so start a server from a thread that
-lives as long as you need it (an event loop's own thread does).
+lives as long as the server is needed (an event loop's own thread does).
 """
 
 import asyncio
@@ -35,7 +35,7 @@ PR_SET_PDEATHSIG = 1
 
 
 class EmbeddedServer:
-    """Start, watch, restart and stop one child. Not for use from several tasks at once: `start` and `stop` belong to the owner."""
+    """Start, restart and stop one child process. `start` and `stop` must not be called from several tasks at once."""
 
     def __init__(
         self,
@@ -45,27 +45,21 @@ class EmbeddedServer:
         context: int = 8192,
         slots: int = 1,
         log: Path | None = None,
-        start_seconds: float = START_SECONDS,
     ) -> None:
         self.model_path = Path(model_path)
         self.threads = threads or count_cores()
         self.context = context  # tokens that one slot can hold: prompt and answer together
         self.slots = slots
         self.log = log
-        self.start_seconds = start_seconds
         self.api_key = secrets.token_urlsafe(24)
         self.base_url = ""
-        self._child: subprocess.Popen[bytes] | None = None
+        self.child: subprocess.Popen[bytes] | None = None
         self._log_file: IO[bytes] | None = None
         self._log_start = 0
 
     @property
     def alive(self) -> bool:
-        return self._child is not None and self._child.poll() is None
-
-    @property
-    def pid(self) -> int | None:
-        return self._child.pid if self._child else None
+        return self.child is not None and self.child.poll() is None
 
     async def start(self) -> str:
         """Return the base URL, once the model is loaded and the server answers."""
@@ -88,7 +82,7 @@ class EmbeddedServer:
         return await self.start()
 
     async def stop(self) -> None:
-        child, self._child = self._child, None
+        child, self.child = self.child, None
         if child is not None:
             child.terminate()
             try:
@@ -96,23 +90,17 @@ class EmbeddedServer:
             except subprocess.TimeoutExpired:
                 child.kill()
                 await asyncio.to_thread(child.wait)
-            for pipe in (child.stdin, child.stdout):
-                if pipe is not None:
-                    with contextlib.suppress(OSError):
-                        pipe.close()
+            for pipe in filter(None, (child.stdin, child.stdout)):
+                with contextlib.suppress(OSError):
+                    pipe.close()
         if self._log_file is not None:
             self._log_file.close()
             self._log_file = None
 
-    async def __aenter__(self) -> "EmbeddedServer":
-        await self.start()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.stop()
-
     async def _spawn(self) -> str:
-        stdin, stdout = self._popen()
+        child = self._popen()
+        assert child.stdin is not None
+        assert child.stdout is not None
         settings = {
             "model": str(self.model_path),
             "threads": self.threads,
@@ -121,45 +109,43 @@ class EmbeddedServer:
             "api_key": self.api_key,
             "parent": os.getpid(),
         }
-        with contextlib.suppress(BrokenPipeError):  # it died at once: the missing answer below says so, with the log
-            stdin.write(json.dumps(settings).encode() + b"\n")
-            stdin.flush()
+        with contextlib.suppress(BrokenPipeError):  # it died at once: the missing answer below reports it, with the log
+            child.stdin.write(json.dumps(settings).encode() + b"\n")
+            child.stdin.flush()
         try:
-            line = await asyncio.wait_for(asyncio.to_thread(stdout.readline), self.start_seconds)
+            line = await asyncio.wait_for(asyncio.to_thread(child.stdout.readline), START_SECONDS)
         except TimeoutError:
-            raise UserError(self._failure(f"did not answer within {self.start_seconds:g} s")) from None
+            raise self._failure(f"did not answer within {START_SECONDS:g} s") from None
         if not line:
-            code = await asyncio.to_thread(self._child.wait) if self._child else 0
-            raise UserError(self._failure(f"ended while it started, with {f'signal {-code}' if code < 0 else code}"))
+            code = await asyncio.to_thread(child.wait)
+            raise self._failure(f"ended while it started, with {f'signal {-code}' if code < 0 else code}")
         return str(json.loads(line)["address"]) + "/v1"
 
-    def _popen(self) -> tuple[IO[bytes], IO[bytes]]:
+    def _popen(self) -> subprocess.Popen[bytes]:
         self._log_file = self._open_log()
         self._log_start = os.fstat(self._log_file.fileno()).st_size  # an older start's errors are not this one's
-        here = [str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
-        self._child = subprocess.Popen(
+        path = [str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
+        self.child = subprocess.Popen(
             [sys.executable, "-P", "-m", "simia.llm.embedded_server"],  # -P: import nothing from the current folder
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(here)},  # the child finds the simia that runs here
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(path)},  # the child finds the simia that runs here
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log_file,
             start_new_session=True,  # Ctrl-C is for the parent, which then decides
         )
-        assert self._child.stdin is not None
-        assert self._child.stdout is not None
-        return self._child.stdin, self._child.stdout
+        return self.child
 
     def _open_log(self) -> IO[bytes]:
         if self.log is None:
-            return tempfile.TemporaryFile()  # no name, so nothing is left behind however we end
+            return tempfile.TemporaryFile()  # no name, so that nothing is left behind
         self.log.parent.mkdir(parents=True, exist_ok=True)
         return self.log.open("ab+")
 
-    def _failure(self, what: str) -> str:
+    def _failure(self, what: str) -> UserError:
         lines = self._read_log_tail(self._log_start)
         errors = [line for line in lines if " E " in line]  # the first names the cause, a traceback follows at the end
-        said = (errors or lines[-1:] or ["it wrote no log"])[0]
-        return f"the embedded model server {what}: {said}" + (f" (log: {self.log})" if self.log else "")
+        last = (errors or lines[-1:] or ["it wrote no log"])[0]
+        return UserError(f"the embedded model server {what}: {last}" + (f" (log: {self.log})" if self.log else ""))
 
     def read_last_log_line(self) -> str:
         return (self._read_log_tail() or [""])[-1]

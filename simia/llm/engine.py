@@ -1,10 +1,10 @@
-"""Ask a model and get a reply that is paid for once: the store first, then limits, retries and the budget around one back end.
+"""Ask a model for a reply that is paid for once: stored replies, concurrency, budget and retries around one back end.
 
-Order of events for one key, and why: recall (a reply we own costs nothing) → a place at the gate → the budget → `journal.asked`, durable
-before the first byte is sent, so that a kill leaves a trace of what may have been paid → attempts → `journal.answered`, durable before
-anybody sees the reply. A retry belongs to the same sample and the same key. Two concurrent asks with one key are one call.
+Order of events for one key: recall (a stored reply costs nothing) → a place at the gate → the budget → `journal.asked`, durable before
+the first byte is sent, so that a kill leaves a trace of what may have been paid → attempts → `journal.answered`, durable before the reply
+is used. A retry belongs to the same sample and the same key. Two concurrent asks with one key are one call.
 
-The engine starts no tasks of its own: cancelling the asker cancels the call, and nothing dangles.
+The engine starts no tasks of its own: cancelling the asker cancels the call.
 """
 
 from __future__ import annotations
@@ -17,23 +17,22 @@ from typing import Protocol, runtime_checkable
 
 from simia.errors import Code, UserError
 from simia.garbage_collection import lower_thresholds, raise_thresholds
-from simia.llm.adaptive_concurrency import AdaptiveConcurrency
 from simia.llm.budget import Budget, EngineStats
 from simia.llm.budget import BudgetReached as BudgetReached
-from simia.llm.concurrency import ConcurrencyLimiter
-from simia.llm.limits import EngineLimits as EngineLimits
+from simia.llm.budget import EngineLimits as EngineLimits
+from simia.llm.concurrency import AdaptiveConcurrency, ConcurrencyLimiter
+from simia.llm.http_response import RateLimits
 from simia.llm.prices import Price
-from simia.llm.types import LLMFault, ModelBackend, RateLimitedBackend, Reply, Request, make_reply_key
+from simia.llm.types import LLMFault, ModelBackend, Reply, Request, make_reply_key
 
 log = logging.getLogger(__name__)
 
-REFUSALS = {Code.RATE_LIMITED, Code.TIMEOUT, Code.SERVER_ERROR}
 BUSY = {503, 529}  # a server error that means "too much at once"
 STALL_EVERY, STALL_LEAST = 64, 60.0
 
 
 class ReplyJournal(Protocol):
-    """The durable record of what was asked and answered; the run's ledger is one.
+    """The durable record of requests and replies; the run's ledger is one.
 
     `answered` must hand its reply over before it first suspends, so that a cancelled asker cannot lose a paid reply.
     """
@@ -47,21 +46,21 @@ class ReplyJournal(Protocol):
         """Returns once it is durable; the reply is used after that."""
 
     async def failed(self, key: str, item: str, fault: LLMFault) -> None:
-        """The last try failed, or there is no money for another."""
+        """The last try failed, or the budget has no room for another."""
 
 
 @runtime_checkable
 class ClaimingJournal(Protocol):
-    """A journal that several processes share: one of them asks for a key at a time, and the others find its reply."""
+    """A journal that several processes share: one of them asks for a key at a time, and the others recall its reply."""
 
     async def claim(self, key: str) -> None:
-        """Returns when no other process asks for it."""
+        """Returns when no other process asks for this key."""
 
     def release(self, key: str) -> None: ...
 
 
 class MemoryJournal:
-    """A journal that forgets with the process: for one-off questions and tests."""
+    """A journal in memory: for single questions and tests."""
 
     def __init__(self) -> None:
         self.requests: dict[str, tuple[str, str, Request]] = {}
@@ -106,9 +105,8 @@ class Engine:
     ) -> None:
         self.backend = backend
         self.journal: ReplyJournal = journal if journal is not None else MemoryJournal()
-        self._claiming = (
-            self.journal if isinstance(self.journal, ClaimingJournal) else None
-        )  # a check of 6 µs, made once
+        # A check of 6 µs, made once.
+        self._claiming = self.journal if isinstance(self.journal, ClaimingJournal) else None
         self.limits = limits or EngineLimits()
         self.price = price
         if self.limits.max_cost is not None and price is None:
@@ -120,11 +118,12 @@ class Engine:
         self.budget = Budget([self])
         self.out = 0  # calls that the budget let go and that are not back
         self.pace = AdaptiveConcurrency(self.limits.start, self.limits.concurrency)
-        self.gate = ConcurrencyLimiter(int(self.pace.limit), lambda _: self.budget.has_room(self))
-        self._rates = backend.rates if isinstance(backend, RateLimitedBackend) else None
+        self.gate = ConcurrencyLimiter(int(self.pace.limit), lambda: self.budget.has_room(self))
+        self._rates: RateLimits | None = getattr(backend, "rates", None)
         self._patience: float | None = None  # seconds; known once there is a distribution of latencies
         self._until_update = STALL_EVERY  # answers until it is computed again
-        self._sharing: dict[str, list[asyncio.Future[Reply | None]]] = {}
+        self._warned_at: int | None = None  # how many replies there were at the latest warning of an outage
+        self._sharing: dict[str, asyncio.Future[Reply | None]] = {}
         self._random = random.Random()  # timing only: no result depends on it
         self._started = False
 
@@ -159,36 +158,28 @@ class Engine:
             if known is not None:
                 self.stats.recalled += 1
                 return known
-            others = self._sharing.get(key)
-            if others is None:
+            if (other := self._sharing.get(key)) is None:
                 break
-            place: asyncio.Future[Reply | None] = asyncio.get_running_loop().create_future()
-            others.append(place)
-            shared = await place
+            shared = await asyncio.shield(other)
             if shared is not None:
                 self.stats.shared += 1
-                return shared  # None: the asker we waited for was cancelled, so one of us takes over
-        others = self._sharing[key] = []
-        reply: Reply | None = None
-        failure: Exception | None = None
+                return shared  # None: the other asker was cancelled, so one of those that wait takes over
+        call = self._sharing[key] = asyncio.get_running_loop().create_future()
         try:
             reply = await self._call_claimed(key, request, item, draw)
+            call.set_result(reply)
+            return reply
         except Exception as error:
-            failure = error
+            call.set_exception(error)
+            call.exception()  # marked as read, since there may be nobody who waits
             raise
         finally:
             del self._sharing[key]
-            for place in others:
-                if place.done():
-                    continue
-                if failure is not None:
-                    place.set_exception(failure)
-                else:
-                    place.set_result(reply)
-        return reply
+            if not call.done():
+                call.set_result(None)
 
     async def _call_claimed(self, key: str, request: Request, item: str, draw: str) -> Reply:
-        """Our call, or the reply that another process got while we waited for our turn. Waiting takes no place at the gate."""
+        """Call, or return the reply that another process got meanwhile. Waiting for a claim takes no place at the gate."""
         claiming = self._claiming
         if claiming is None:
             return await self._call(key, request, item, draw)
@@ -205,6 +196,7 @@ class Engine:
     async def _call(self, key: str, request: Request, item: str, draw: str) -> Reply:
         stats, tries = self.stats, 0
         fault: LLMFault | None = None
+        answered = stats.answered
         while True:
             try:
                 await self._enter(first=tries > 0)
@@ -229,11 +221,9 @@ class Engine:
                 break
             except LLMFault as error:
                 fault = error
-                if (
-                    fault.code in REFUSALS
-                    and not fault.elsewhere
-                    and (fault.code is not Code.SERVER_ERROR or fault.status in BUSY)
-                ):
+                busy = fault.code in (Code.RATE_LIMITED, Code.TIMEOUT)
+                busy |= fault.code is Code.SERVER_ERROR and fault.status in BUSY
+                if busy and not fault.elsewhere:
                     self.pace.refused(mark, self.gate.in_flight - 1)
                     self.gate.resize(int(self.pace.limit))
                 delay = self._choose_delay(fault, tries)
@@ -250,12 +240,23 @@ class Engine:
                 raise fault
             stats.retries[fault.code] += 1
             tries += 1
+            if tries == 2 and answered == stats.answered:
+                self._warn_of_outage(fault, delay)
             await asyncio.sleep(delay)
         await self.journal.answered(key, item, reply)
         return reply
 
+    def _warn_of_outage(self, fault: LLMFault, delay: float) -> None:
+        """Log that nothing is answered and calls are retried: once until the next reply. Rate limits are no outage."""
+        if fault.code is Code.RATE_LIMITED or self._warned_at == self.stats.answered:
+            return
+        self._warned_at = self.stats.answered
+        endpoint = getattr(self.backend, "url", self.backend.alias)
+        plan = f"retry 2 of {self.limits.retries} in {delay:.0f} s"
+        log.warning("%s: %s; %s: check that the endpoint runs, or stop with Ctrl-C", endpoint, fault, plan)
+
     async def _enter(self, *, first: bool) -> None:
-        """A place at the gate, and money for the call, which counts as sent from here on. `_leave` gives the place back."""
+        """Wait for a place at the gate and for budget; the call counts as sent from here on. `_leave` gives the place back."""
         await self.gate.enter(first=first)
         while True:
             try:
@@ -264,16 +265,18 @@ class Engine:
             except Exception:
                 self._leave()
                 raise
-            # Others hold what there seemed to be, but calls of ours are in flight: the gate, which knows now, waits for these.
+            # Other processes reserved the rest of the budget, but calls of this engine are in flight: the gate waits for these.
             self.gate.leave()
             await self.gate.enter(first=True)
 
     def _leave(self) -> None:
         self.gate.leave()
-        self.budget.look_again(self)
+        for engine in self.budget.engines:
+            if engine is not self:
+                engine.gate.admit()  # the end of this call may make room in the budget
 
     async def _attempt(self, request: Request, draw: str) -> Reply:
-        """One try, cut short when it has taken far longer than others do: a connection that died without a word."""
+        """One try, cancelled when it takes far longer than others do: a connection that died silently."""
         if self._patience is None:
             return await self.backend.complete(request, draw=draw)
         try:
@@ -288,7 +291,7 @@ class Engine:
         )
 
     def _note(self, reply: Reply, latency: float) -> None:
-        """Learn from a success: how many fit, how long is too long, what the rate limits leave."""
+        """Adapt to a success: the concurrency, the longest time of a call, the pause for rate limits."""
         stats = self.stats
         stats.latencies.append(latency)
         self.pace.answered(latency, waiting=self.gate.waiting)
@@ -313,9 +316,11 @@ class Engine:
             return None
         jitter = self._random.uniform(0, min(self.limits.backoff_max, self.limits.backoff * 2**tries))
         if fault.retry_after is not None:
-            jitter = min(jitter, self.limits.backoff)  # it said when; only keep the herd from coming all at once
-        if fault.retry_after is not None and (fault.code is Code.RATE_LIMITED or fault.status in BUSY):
-            self.gate.pause(asked_for)  # the endpoint said when to retry
+            jitter = min(
+                jitter, self.limits.backoff
+            )  # the endpoint named a time; only avoid that all calls come at once
+            if fault.code is Code.RATE_LIMITED or fault.status in BUSY:
+                self.gate.pause(asked_for)
         return asked_for + jitter
 
     def _account_reply(self, reply: Reply) -> None:

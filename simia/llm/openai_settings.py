@@ -1,10 +1,11 @@
-"""How a user names an OpenAI-compatible endpoint, and what `auto` means for it. No network here: a config is read without opening any.
+"""The settings of an OpenAI-compatible endpoint, and what `auto` means for it. Reading them opens no connection.
 
-A config holds the name of the variable that holds the key, never the key: what looks like one is refused, and not printed.
+A config holds the name of the variable that holds the key, never the key: a value that looks like a key is refused and not printed.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import re
 from string import Template
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import ConfigDict, Field, PrivateAttr, field_validator, model_validator
 from yarl import URL
 
-from simia.config import OPERATIONAL, Config
+from simia.config import Config, Operational
 from simia.config_secrets import refuse_secret_headers, refuse_secrets
 from simia.errors import UserError
 from simia.llm.prices import Price
@@ -39,18 +40,15 @@ class OpenAISettings(Config):
     kind: Literal["openai"] = "openai"
     """An endpoint that speaks OpenAI's chat completions."""
     model: str = Field(description="The model's name as the endpoint knows it.")
-    base_url: str = Field(
+    base_url: Operational[str] = Field(
         "https://api.openai.com/v1",
         description="The address up to, not including, /chat/completions. Moving a server (the alias stays) is no change of data.",
-        json_schema_extra=OPERATIONAL,
     )
     alias: str | None = Field(
         None, description="The endpoint's name in the replies' keys; the host of base_url if unset."
     )
-    key_env: str = Field(
-        DEFAULT_KEY_ENV,
-        description="The NAME of the environment variable that holds the key.",
-        json_schema_extra=OPERATIONAL,
+    key_env: Operational[str] = Field(
+        DEFAULT_KEY_ENV, description="The NAME of the environment variable that holds the key."
     )
     api_version: str | None = Field(
         None, description="Azure's api-version; setting it selects Azure's addresses and header."
@@ -59,16 +57,11 @@ class OpenAISettings(Config):
     structured: Literal["auto"] | bool = Field(
         "auto", description="Whether the endpoint obeys a JSON Schema in response_format."
     )
-    timeout: float = Field(
-        500, gt=0, description="Seconds for one whole attempt (the paper's).", json_schema_extra=OPERATIONAL
+    timeout: Operational[float] = Field(500, gt=0, description="Seconds for one whole attempt (the paper's).")
+    max_reply_bytes: Operational[int] = Field(
+        8 << 20, ge=1024, description="Bytes of a reply's body at most, decompressed. A larger one is not read further."
     )
-    max_reply_bytes: int = Field(
-        8 << 20,
-        ge=1024,
-        description="Bytes of a reply's body at most, decompressed. A larger one is not read further.",
-        json_schema_extra=OPERATIONAL,
-    )
-    connect_timeout: float = Field(10, gt=0, description="Seconds to get a connection.", json_schema_extra=OPERATIONAL)
+    connect_timeout: Operational[float] = Field(10, gt=0, description="Seconds to get a connection.")
     extra_body: dict[str, Any] = Field(default_factory=dict, description="Fields added to every request's body.")
     headers: dict[str, str] = Field(
         default_factory=dict,
@@ -80,10 +73,8 @@ class OpenAISettings(Config):
     reasoning_model: Literal["auto"] | bool = Field(
         "auto", description="Leave out sampling fields that reasoning models refuse; auto decides by the model's name."
     )
-    price: Price | None = Field(
-        None,
-        description="Dollars for a million tokens, for models that configs/prices.yaml lacks.",
-        json_schema_extra=OPERATIONAL,
+    price: Operational[Price | None] = Field(
+        None, description="Dollars for a million tokens, for models that configs/prices.yaml lacks."
     )
 
     _client: AsyncOpenAI | None = PrivateAttr(None)  # of the caller; in no dump
@@ -93,15 +84,12 @@ class OpenAISettings(Config):
     def _no_secret(cls, data: Any) -> Any:
         # UserError, not ValueError: pydantic would print the value beside the message.
         if isinstance(data, dict):
+            todo = "export it and give the variable's name in key_env"
             for name, value in data.items():
                 if str(name).lower().replace("-", "_") in SECRET_FIELDS:
-                    raise UserError(
-                        f"a config never holds a key: export it and give the variable's name in key_env, not {name}"
-                    )
+                    raise UserError(f"a config never holds a key: {todo}, not {name}")
                 if isinstance(value, str) and A_KEY.match(value):
-                    raise UserError(
-                        f"{name} looks like a key itself: export the key and give the variable's name in key_env"
-                    )
+                    raise UserError(f"{name} looks like a key itself: {todo}")
             refuse_secret_headers(dict(data.get("headers") or {}))
             refuse_secrets({"extra_body": data.get("extra_body")}, "the model's config")
         return data
@@ -118,8 +106,11 @@ class OpenAISettings(Config):
     @field_validator("base_url")
     @classmethod
     def _an_address(cls, value: str) -> str:
-        url = _parse_url(value)
-        if url is None or url.scheme not in ("http", "https") or not url.host:
+        try:
+            url = URL(value)
+        except ValueError:
+            url = URL()
+        if url.scheme not in ("http", "https") or not url.host:
             raise UserError("base_url must be an address such as https://api.openai.com/v1")
         if url.user or url.password or url.query_string:
             raise UserError("base_url must not hold a user, a password or a query: use key_env, headers or api_version")
@@ -149,12 +140,9 @@ class OpenAISettings(Config):
 
     @property
     def loopback(self) -> bool:
-        if self.host == "localhost":
-            return True
-        try:
+        with contextlib.suppress(ValueError):
             return ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return False
+        return self.host == "localhost"
 
     @property
     def url(self) -> URL:
@@ -169,27 +157,17 @@ class OpenAISettings(Config):
 
     @property
     def is_reasoning(self) -> bool:
-        if self.reasoning_model == "auto":
-            return bool(REASONING.match(self._bare_model))
-        return self.reasoning_model
+        return bool(REASONING.match(self._bare_model)) if self.reasoning_model == "auto" else self.reasoning_model
 
     @property
     def takes_schema(self) -> bool:
-        """`auto` trusts OpenAI, Azure and servers of the user's own machine (vLLM, llama.cpp), save for models from before schemas."""
-        if self.structured == "auto":
-            known = self.loopback or self.api_version is not None or self.host == "api.openai.com"
-            return known and not NO_SCHEMA.match(self._bare_model)
-        return self.structured
+        """`auto` trusts OpenAI, Azure and servers of the user's own machine (vLLM, llama.cpp), except for models from before schemas."""
+        if self.structured != "auto":
+            return self.structured
+        known = self.loopback or self.api_version is not None or self.host == "api.openai.com"
+        return known and not NO_SCHEMA.match(self._bare_model)
 
     @property
     def limit_field(self) -> str:
-        if self.token_parameter == "auto":
-            return "max_completion_tokens" if self.is_reasoning else "max_tokens"
-        return self.token_parameter
-
-
-def _parse_url(value: str) -> URL | None:
-    try:
-        return URL(value)
-    except ValueError:
-        return None
+        by_model = "max_completion_tokens" if self.is_reasoning else "max_tokens"
+        return by_model if self.token_parameter == "auto" else self.token_parameter

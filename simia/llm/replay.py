@@ -1,19 +1,19 @@
-"""Answer from recorded completions: demos, tests and prompts answered by hand or by a model that only somebody else can reach.
+"""Answer from recorded completions: for demos, for tests, and for prompts answered by hand or on another machine.
 
 A recording is JSON lines, one completion each:
 
     {"key": …, "request": {…canonical…}, "draw": "…", "reply": {"text": …, "reasoning"?, "finish"?, "usage"?}, "model": …}
 
-A row answers the very same request and draw. A row without `draw` serves its prompt's draws in the order of recording. `reply: null` is
-a question that waits for its answer. A prompt that changed since is a miss that shows the first line that differs, never a near match:
-a recorded answer to another question would be invented evidence.
+A row answers exactly the same request and draw. A row without `draw` serves its prompt's draws in the order of recording. `reply: null`
+is a question that waits for its answer. A prompt that has changed is a miss whose message shows the first line that differs, never a near
+match: a recorded answer to another question would be invented evidence.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from itertools import zip_longest
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, Literal
 
@@ -59,12 +59,11 @@ class RecordedReply(BaseModel):
         return {"text": value} if isinstance(value, str) else value  # people answer with plain text
 
     def row(self) -> dict[str, Any]:
-        row = self.model_dump(mode="json", exclude_none=True, exclude_defaults=True, exclude={"request", "reply"})
+        row = self.model_dump(mode="json", exclude_defaults=True, exclude={"request", "reply"})
         if self.request is not None:
             row["request"] = self.request.canonical()
-        row["reply"] = self.reply and {"text": self.reply.text} | self.reply.model_dump(
-            mode="json", exclude={"body"}, exclude_none=True, exclude_defaults=True
-        )
+        stored = self.reply and self.reply.model_dump(mode="json", exclude={"body"}, exclude_defaults=True)
+        row["reply"] = None if self.reply is None else {"text": self.reply.text, **(stored or {})}
         return row
 
 
@@ -121,10 +120,10 @@ class ReplayBackend:
         draws = sorted(known for hashed, known in self._drawn if hashed == prompt)
         if draws:
             return f"the prompt is recorded for draw {', '.join(draws[:5])}, not for draw {draw}"
-        nearest = max(self._rows, key=lambda row: (row.draw == draw, *_measure_agreement(row.request, request)))
-        return (
-            f"no such prompt; against the nearest recorded one, {describe_first_difference(nearest.request, request)}"
-        )
+        asked = list_prompt_lines(request)
+        rows = [(row.draw == draw, list_prompt_lines(row.request)) for row in self._rows]
+        _, nearest = max(rows, key=lambda row: (row[0], count_common_lines(row[1], asked)))
+        return f"no such prompt; against the nearest recorded one, {describe_difference(nearest, asked)}"
 
 
 def read_recording(path: Path) -> Iterator[RecordedReply]:
@@ -149,47 +148,28 @@ def append_recording(rows: Iterable[RecordedReply], path: Path) -> int:
         return sum(1 for row in rows if file.write(orjson.dumps(row.row(), option=orjson.OPT_APPEND_NEWLINE)))
 
 
-def describe_first_difference(recorded: Request | None, asked: Request) -> str:
-    """Where two prompts part, in words: the message and its first differing line, or the parameter."""
-    old, new = (recorded.canonical() if recorded else {"messages": []}), asked.canonical()
-    for index, (was, now) in enumerate(zip_longest(old["messages"], new["messages"])):
-        if was == now:
-            continue
-        where = f"messages[{index}] ({(now or was).get('role', '?')})"
-        if was is None or now is None:
-            return f"{where} is {'new' if was is None else 'gone'}"
-        if was.get("role") != now.get("role"):
-            return f"{where} had the role {was.get('role')}"
-        for line, (before, after) in enumerate(zip_longest(_split_lines(was), _split_lines(now)), 1):
-            if before != after:
-                return f"{where} differs at line {line}: recorded {_quote_value(before)}, asked {_quote_value(after)}"
-        return f"{where} differs in other fields than its content"
-    for name in sorted(old.keys() | new.keys()):
-        if old.get(name) != new.get(name):
-            return f"{name} differs: recorded {_quote_value(old.get(name))}, asked {_quote_value(new.get(name))}"
-    return "nothing differs"
+def list_prompt_lines(request: Request | None) -> dict[str, Any]:
+    """A prompt by place: the lines and other fields of each message, then the parameters."""
+    fields = request.canonical() if request else {"messages": []}
+    lines: dict[str, Any] = {}
+    for index, message in enumerate(fields.pop("messages")):
+        where = f"messages[{index}] ({message.get('role', '?')})"
+        for name, value in message.items():
+            text = value if isinstance(value, str) else orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()
+            field = "" if name == "content" else f" {name}"
+            lines |= {f"{where}{field}, line {number}": line for number, line in enumerate(text.split("\n"), 1)}
+    return lines | fields
 
 
-def _measure_agreement(recorded: Request | None, asked: Request) -> tuple[int, int]:
-    """How far two prompts run alike: whole messages, then lines of the first message that differs."""
-    messages = 0
-    for was, now in zip(recorded.messages if recorded else [], asked.messages, strict=False):
-        if was != now:
-            same = 0
-            for before, after in zip(_split_lines(was), _split_lines(now), strict=False):
-                if before != after:
-                    break
-                same += 1
-            return messages, same
-        messages += 1
-    return messages, 0
+def count_common_lines(recorded: dict[str, Any], asked: dict[str, Any]) -> int:
+    """How many lines two prompts have in common before the first difference."""
+    return sum(1 for _ in takewhile(lambda place: recorded.get(place) == asked[place], asked))
 
 
-def _split_lines(message: dict[str, Any]) -> list[str]:
-    content = message.get("content")
-    return (content if isinstance(content, str) else orjson.dumps(content, option=orjson.OPT_INDENT_2).decode()).split(
-        "\n"
-    )
+def describe_difference(recorded: dict[str, Any], asked: dict[str, Any]) -> str:
+    """The first place at which two prompts differ, with both values."""
+    place = next(place for place in [*asked, *recorded] if recorded.get(place) != asked.get(place))
+    return f"{place} differs: recorded {_quote_value(recorded.get(place))}, asked {_quote_value(asked.get(place))}"
 
 
 def _quote_value(value: Any) -> str:

@@ -1,6 +1,6 @@
-"""What goes to a model and what comes back, and the protocol that every back end writes.
+"""Requests, replies and faults of models, and the protocol of back ends.
 
-A back end makes exactly one attempt: retries, limits, the store and the accounts live in the engine, once.
+A back end makes exactly one attempt: retries, limits, the store and the accounts are the engine's.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from typing import Any, Protocol, runtime_checkable
 from pydantic import BaseModel, ConfigDict, Field
 
 from simia.errors import Code
-from simia.llm.rate_limits import RateLimits
 from simia.trajectory import Usage, digest
 
 
@@ -44,7 +43,7 @@ class Request(BaseModel):
 
 
 def make_reply_key(alias: str, model: str, request: Request, draw: str) -> str:
-    """Law 2: (endpoint alias, model, canonical request, draw). The draw names the sample, not the try."""
+    """Return the key of a reply: a digest of endpoint alias, model, canonical request and draw, which names the sample, not the try."""
     return digest([alias, model, request.canonical(), draw])
 
 
@@ -106,19 +105,12 @@ class ModelBackend(Protocol):
 
 
 @runtime_checkable
-class RateLimitedBackend(Protocol):
-    """A back end whose endpoint tells its rate limits."""
-
-    rates: RateLimits
-
-
-@runtime_checkable
 class DeferredBackend(Protocol):
-    """A back end whose answers come in another session: it writes questions down and raises `Code.PENDING`."""
+    """A back end whose replies come in another session: it writes requests to files and raises `Code.PENDING`."""
 
     pending: int
-    """Questions that wait for their answers."""
+    """Requests that wait for their replies."""
 
     @property
     def place(self) -> str:
-        """Where they wait, and what to do, in words."""
+        """Where they wait, and what to do: a text for the user."""

@@ -1,4 +1,4 @@
-"""vLLM in this process: a model on one's own GPU (or, slowly, CPU) without a server between.
+"""Back end for vLLM in this process: a model on the user's GPU (or, slowly, CPU) without a server.
 
 vLLM is the extra `simia[vllm]` and lives in an environment of its own; it is imported when the back end starts. A server
 (`vllm serve`, see docs/vllm.md) with `kind: openai` does the same job and can be shared; this one starts and ends with the run.
@@ -14,7 +14,7 @@ from typing import Any, Literal
 from jinja2 import TemplateError
 from pydantic import Field
 
-from simia.config import OPERATIONAL, Config
+from simia.config import Config, Operational
 from simia.errors import Code, UserError
 from simia.llm.types import LLMFault, Reply, Request
 from simia.trajectory import Usage
@@ -32,17 +32,15 @@ class VLLMSettings(Config):
     alias: str = Field("vllm", description="The endpoint's name in the replies' keys.")
     dtype: str = Field("auto", description="bfloat16, float16, float32, or auto.")
     max_model_len: int | None = Field(None, ge=1, description="Context in tokens; None: the model's own.")
-    tensor_parallel_size: int = Field(
-        1, ge=1, description="GPUs to spread the model over.", json_schema_extra=OPERATIONAL
-    )
-    gpu_memory_utilization: float = Field(
-        0.9, gt=0, le=1, description="Share of each GPU's memory that vLLM takes.", json_schema_extra=OPERATIONAL
+    tensor_parallel_size: Operational[int] = Field(1, ge=1, description="GPUs to spread the model over.")
+    gpu_memory_utilization: Operational[float] = Field(
+        0.9, gt=0, le=1, description="Share of each GPU's memory that vLLM takes."
     )
     chat_template: dict[str, Any] = Field(
         default_factory=dict, description="Variables for the chat template, such as {enable_thinking: false}."
     )
-    engine: dict[str, Any] = Field(
-        default_factory=dict, description="Further engine arguments, as vLLM names them.", json_schema_extra=OPERATIONAL
+    engine: Operational[dict[str, Any]] = Field(
+        default_factory=dict, description="Further engine arguments, as vLLM names them."
     )
 
 

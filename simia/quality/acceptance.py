@@ -1,6 +1,6 @@
 """Accept results that passed the checks, without duplicates and near-duplicates.
 
-Results arrive in plan order (`simia.jobs.job_protocol.InOrder`), so a resumed run accepts the same ones as an
+Results arrive in plan order (`simia.jobs.coordinator.InOrder`), so a resumed run accepts the same ones as an
 uninterrupted run. Of equal or nearly equal contents the first is accepted; seeds come before all results.
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from simia.errors import Code
-from simia.jobs.job_protocol import Verdict
+from simia.jobs.coordinator import Verdict
 from simia.quality.selection.near_duplicates import NearDuplicateIndex
 
 

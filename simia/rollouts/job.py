@@ -17,7 +17,7 @@ from simia.envs.play.llm_agent import LLMAgent
 from simia.envs.play.player import play
 from simia.errors import Aborted, Code, UserError
 from simia.jobs import FAILED, PASSED, REJECTED, Item, Run
-from simia.jobs.job_protocol import Stop, Verdict
+from simia.jobs.coordinator import Stop, Verdict
 from simia.jobs.progress import Progress
 from simia.llm.engine import BudgetReached, Engine
 from simia.quality.exact_duplicates import hash_content

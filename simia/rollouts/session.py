@@ -15,8 +15,7 @@ from simia.envs.opening import PreparedEnvironment, prepare_environment
 from simia.envs.several_packs import CombinedPack
 from simia.errors import require_type
 from simia.jobs import Run
-from simia.jobs.coordinator import Coordinator
-from simia.jobs.job_protocol import StopSettings
+from simia.jobs.coordinator import Coordinator, StopSettings
 from simia.jobs.run_session import OpenRun, SessionOptions, SessionResult, continue_run, coordinate, reopen_run
 from simia.rollouts.job import RolloutProgress, RolloutWork
 from simia.rollouts.settings import RolloutConfig

@@ -17,8 +17,8 @@ from simia.envs.opening import make_backend
 from simia.envs.role_models import judges_by_model, simulates_tools, user_kind
 from simia.errors import UserError
 from simia.llm.backends import open_backend
-from simia.llm.failover import PoolSettings
-from simia.llm.openai import OpenAISettings
+from simia.llm.endpoint_pool import PoolSettings
+from simia.llm.openai_settings import OpenAISettings
 from simia.pack import Pack
 from simia.task import Task
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from simia.jobs import OPEN, Run
-from simia.jobs.job_protocol import InOrder, Stop
+from simia.jobs.coordinator import InOrder, Stop
 from simia.llm.engine import EngineLimits
 from tests.jobs.toy import Model, ToyConfig, ToyWork, coordinate
 

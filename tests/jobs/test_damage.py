@@ -263,7 +263,7 @@ def test_an_export_without_a_row_is_one_line(made: Made, tmp_path: Path, copied:
 
 
 async def test_the_api_refuses_what_is_not_complete(made: Made, copied: Callable[[str], Path]) -> None:
-    from simia.jobs.job_protocol import Stop
+    from simia.jobs.coordinator import Stop
     from simia.jobs.progress import Progress
 
     left = Amplified(copied("killed"), Stop("budget"), Progress("r", N))

@@ -17,8 +17,7 @@ from pathlib import Path
 from simia.config import Config
 from simia.errors import Code
 from simia.jobs import OPEN, PASSED, REJECTED, Item, Run
-from simia.jobs.coordinator import Coordinator, stop_on_signals
-from simia.jobs.job_protocol import Stop, StopSettings, Verdict
+from simia.jobs.coordinator import Coordinator, Stop, StopSettings, Verdict, stop_on_signals
 from simia.jobs.progress import Progress
 from simia.llm.budget import share_budget
 from simia.llm.engine import Engine, EngineLimits

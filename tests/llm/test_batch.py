@@ -15,7 +15,7 @@ from simia.config import load_config
 from simia.errors import Code, UserError
 from simia.jobs import Run
 from simia.llm.backends import find_price
-from simia.llm.batch import BatchBackend, BatchSettings
+from simia.llm.batch_files import BatchBackend, BatchSettings
 from simia.llm.prices import Price
 from simia.llm.types import DeferredBackend, LLMFault, Reply, Request
 from tests.key_forms import FORMS, holds

@@ -48,7 +48,7 @@ async def engine() -> AsyncIterator[Engine]:
 
 def kill_child(backend: EmbeddedBackend) -> int:
     assert backend.server is not None
-    pid = backend.server.pid
+    pid = backend.server.child.pid
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
     return pid
@@ -79,7 +79,7 @@ async def test_a_killed_child_is_started_again_and_the_retry_succeeds(engine: En
     assert after.text == before.text
     assert backend.restarts == 1
     assert backend.server is not None
-    assert backend.server.pid != dead
+    assert backend.server.child.pid != dead
     assert engine.stats.retries[Code.CONNECTION] >= 1
 
     kill_child(backend)  # `restarts` is 1
@@ -103,7 +103,7 @@ async def test_closing_ends_the_child() -> None:
     backend = EmbeddedBackend(EmbeddedSettings(**SETTINGS), say=lambda _: None)
     await backend.start()
     assert backend.server is not None
-    pid = backend.server.pid
+    pid = backend.server.child.pid
     assert pid is not None
     await backend.close()
     with pytest.raises(ProcessLookupError):

@@ -30,7 +30,7 @@ from simia.llm.embedded_server import EmbeddedServer
 async def main():
     server = EmbeddedServer(pathlib.Path(sys.argv[1]), threads=1, context=512)
     await server.start()
-    print(server.pid, flush=True)
+    print(server.child.pid, flush=True)
     await asyncio.Event().wait()
 
 asyncio.run(main())
@@ -39,8 +39,12 @@ asyncio.run(main())
 
 @pytest.fixture
 async def server(tmp_path: Path) -> AsyncIterator[EmbeddedServer]:
-    async with EmbeddedServer(MODEL, threads=1, context=512, log=tmp_path / "logs" / "model.log") as started:
+    started = EmbeddedServer(MODEL, threads=1, context=512, log=tmp_path / "logs" / "model.log")
+    try:
+        await started.start()
         yield started
+    finally:
+        await started.stop()
 
 
 async def ask(server: EmbeddedServer, key: str | None = None) -> tuple[int, Any]:
@@ -91,14 +95,14 @@ async def test_it_answers_whoever_has_the_key(server: EmbeddedServer, tmp_path: 
 @linux
 async def test_the_key_stands_in_no_command_line_and_no_environment(server: EmbeddedServer) -> None:
     for name in ("cmdline", "environ"):
-        assert server.api_key.encode() not in proc(server.pid, name)
+        assert server.api_key.encode() not in proc(server.child.pid, name)
 
 
 @real_model
 @linux
 async def test_a_killed_child_is_seen_and_restarted(server: EmbeddedServer) -> None:
     assert server.alive
-    old = server.pid
+    old = server.child.pid
     assert old is not None
     os.kill(old, 9)
     await asyncio.to_thread(wait_until, lambda: not server.alive)
@@ -106,14 +110,14 @@ async def test_a_killed_child_is_seen_and_restarted(server: EmbeddedServer) -> N
         await ask(server)
     await server.restart()
     assert server.alive
-    assert server.pid != old
+    assert server.child.pid != old
     assert (await ask(server))[0] == 200
 
 
 @real_model
 @linux
 async def test_stop_leaves_no_process(server: EmbeddedServer) -> None:
-    pid = server.pid
+    pid = server.child.pid
     assert pid is not None
     await server.stop()
     assert not server.alive
@@ -139,7 +143,7 @@ async def test_a_cancelled_start_leaves_no_process() -> None:
     starting = asyncio.create_task(server.start())
     for _ in range(3):  # until it waits for the child's answer
         await asyncio.sleep(0)
-    pid = server.pid
+    pid = server.child.pid
     assert pid is not None
     starting.cancel()
     with pytest.raises(asyncio.CancelledError):

@@ -12,9 +12,10 @@ from simia.errors import Code, UserError
 from simia.llm.budget import share_budget
 from simia.llm.concurrency import ConcurrencyLimiter
 from simia.llm.engine import BudgetReached, Engine, EngineLimits, MemoryJournal, PassingJournal
-from simia.llm.openai import OpenAIBackend, OpenAISettings
+from simia.llm.http_response import RateLimits
+from simia.llm.openai_backend import OpenAIBackend
+from simia.llm.openai_settings import OpenAISettings
 from simia.llm.prices import FREE, Price, look_up_price
-from simia.llm.rate_limits import RateLimits
 from simia.llm.types import LLMFault, Reply, Request, make_reply_key
 from simia.trajectory import Usage
 
@@ -156,6 +157,28 @@ async def test_the_last_fault_is_raised_and_recorded(fake_endpoint: FakeEndpoint
     assert fake_endpoint.log()["count"] == 4
     assert journal.events == ["asked", "failed"]
     assert engine.stats.failed == 1
+
+
+async def test_an_outage_is_reported_once_until_the_next_reply(
+    unused_tcp_port: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    url = f"http://127.0.0.1:{unused_tcp_port}/v1"
+    backend = OpenAIBackend(OpenAISettings(model="m", base_url=url))
+    async with Engine(backend, limits=EngineLimits(**QUICK | {"retries": 3})) as engine:
+        outcomes = await ask_all(engine, 5)
+    assert {outcome.code for outcome in outcomes if isinstance(outcome, LLMFault)} == {Code.CONNECTION}
+    (line,) = (record.getMessage() for record in caplog.records)
+    assert line.startswith(f"{url}/chat/completions: connection: Cannot connect to host 127.0.0.1:{unused_tcp_port}")
+    assert "retry 2 of 3 in" in line
+    assert "\n" not in line
+
+
+async def test_a_single_failure_is_not_reported(fake_endpoint: FakeEndpoint, caplog: pytest.LogCaptureFixture) -> None:
+    fake_endpoint.plan(script=["500", "502"])
+    async with over_http(fake_endpoint, concurrency=1) as engine:
+        assert await ask_all(engine, 2)
+    assert engine.stats.retries.total() == 2
+    assert not caplog.records
 
 
 @pytest.mark.parametrize("planned", ["401", "404", "400", "quota", "filter"])
@@ -390,7 +413,7 @@ def test_prices() -> None:
 
 
 async def test_the_gate_serves_in_order_and_tried_calls_first() -> None:
-    gate = ConcurrencyLimiter(1, lambda _: True)
+    gate = ConcurrencyLimiter(1, lambda: True)
     await gate.enter()
     order: list[str] = []
 
@@ -410,7 +433,7 @@ async def test_the_gate_serves_in_order_and_tried_calls_first() -> None:
 
 
 async def test_a_place_given_to_a_cancelled_caller_is_passed_on() -> None:
-    gate = ConcurrencyLimiter(1, lambda _: True)
+    gate = ConcurrencyLimiter(1, lambda: True)
     await gate.enter()
     first, second = asyncio.create_task(gate.enter()), asyncio.create_task(gate.enter())
     await settled()
@@ -424,7 +447,7 @@ async def test_a_place_given_to_a_cancelled_caller_is_passed_on() -> None:
 
 
 async def test_a_longer_limit_lets_more_in_and_a_pause_lets_in_nobody() -> None:
-    gate = ConcurrencyLimiter(1, lambda _: True)
+    gate = ConcurrencyLimiter(1, lambda: True)
     loop = asyncio.get_running_loop()
     until = loop.time() + 0.05
     gate.pause(0.05)
@@ -493,7 +516,7 @@ async def test_who_waits_at_a_shut_gate_is_sent_away() -> None:
     engine = Engine(backend, limits=EngineLimits(concurrency=1, start=1))
     first, second = (asyncio.create_task(engine.ask(prompt(f"{i}"), item=f"i{i}", draw="0")) for i in range(2))
     await asyncio.sleep(0.01)
-    engine.gate.shut()
+    engine.gate.close()
     backend.open.set()
     assert (await first).text == "echo: 0"
     with pytest.raises(asyncio.CancelledError):

@@ -19,8 +19,9 @@ from simia.jobs.ledger import Ledger
 from simia.jobs.reply_store import Store
 from simia.jobs.tables import PUT
 from simia.llm.engine import Engine, EngineLimits
-from simia.llm.http_faults import read_retry_after
-from simia.llm.openai import OpenAIBackend, OpenAISettings, read_body
+from simia.llm.http_response import read_retry_after
+from simia.llm.openai_backend import OpenAIBackend, read_body
+from simia.llm.openai_settings import OpenAISettings
 from simia.llm.prices import Price
 from simia.llm.types import LLMFault, Request
 

@@ -15,10 +15,11 @@ import zstandard
 
 from simia.errors import Code
 from simia.jobs.reply_store import Store
+from simia.llm.endpoint_pool import PoolBackend, PoolSettings
 from simia.llm.engine import Engine, EngineLimits
-from simia.llm.failover import PoolBackend, PoolSettings
-from simia.llm.http_body import BodyRefused, decompress
-from simia.llm.openai import OpenAIBackend, OpenAISettings
+from simia.llm.http_response import decompress
+from simia.llm.openai_backend import OpenAIBackend
+from simia.llm.openai_settings import OpenAISettings
 from simia.llm.types import LLMFault, Reply, Request
 from tests.key_forms import FORMS, holds
 
@@ -29,7 +30,8 @@ KEY = "sk-test-Echo/0123456789+abcdefghij=="
 HELLO = Request(messages=[{"role": "user", "content": "hello"}])
 ASK = """
 import asyncio, resource, sys
-from simia.llm.openai import OpenAIBackend, OpenAISettings
+from simia.llm.openai_backend import OpenAIBackend
+from simia.llm.openai_settings import OpenAISettings
 from simia.llm.types import LLMFault, Request
 
 async def ask():
@@ -95,7 +97,7 @@ def test_what_is_compressed_is_read() -> None:
     ],
 )
 def test_what_is_too_large_or_unreadable_is_refused(raw: bytes, encoding: str, code: Code) -> None:
-    with pytest.raises(BodyRefused) as caught:
+    with pytest.raises(LLMFault) as caught:
         decompress(raw, encoding, 100)
     assert caught.value.code == code
     assert "\n" not in str(caught.value)

@@ -11,8 +11,9 @@ import pytest
 from pydantic import ValidationError
 
 from simia.errors import Code, UserError
-from simia.llm.http_faults import read_retry_after
-from simia.llm.openai import OpenAIBackend, OpenAISettings
+from simia.llm.http_response import read_retry_after
+from simia.llm.openai_backend import OpenAIBackend
+from simia.llm.openai_settings import OpenAISettings
 from simia.llm.types import LLMFault, Reply, Request
 
 if TYPE_CHECKING:  # pytest loads it as a plugin, below

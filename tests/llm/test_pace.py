@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from simia.llm.adaptive_concurrency import AdaptiveConcurrency
+from simia.llm.concurrency import AdaptiveConcurrency
 
 
 def run(pace: AdaptiveConcurrency, capacity: int, rounds: int) -> list[int]:

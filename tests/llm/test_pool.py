@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from simia.errors import Code, UserError
+from simia.llm.endpoint_pool import PoolBackend, PoolSettings
 from simia.llm.engine import Engine, EngineLimits
-from simia.llm.failover import PoolBackend, PoolSettings
 from simia.llm.types import LLMFault, Request
 from tests.fake_endpoint import FakeEndpoint
 

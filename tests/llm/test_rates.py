@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from simia.llm.rate_limits import RateLimits, parse_number, parse_seconds
+from simia.llm.http_response import RateLimits, parse_number, parse_seconds
 
 
 @pytest.mark.parametrize(

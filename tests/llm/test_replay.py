@@ -75,16 +75,18 @@ async def test_a_miss_shows_the_first_line_that_differs(tmp_path: Path) -> None:
     )
     replay = backend(path)
     changed = await miss(replay, ask("a", SYSTEM.replace("Rule two", "Rule 2"), temperature=1.0))
-    assert "messages[0] (system) differs at line 3: recorded 'Rule two.', asked 'Rule 2.'" in changed
+    assert "messages[0] (system), line 3 differs: recorded 'Rule two.', asked 'Rule 2.'" in changed
     nearest = await miss(replay, ask("b\nd", temperature=1.0))
-    assert "messages[1] (user) differs at line 2: recorded 'c', asked 'd'" in nearest, (
+    assert "messages[1] (user), line 2 differs: recorded 'c', asked 'd'" in nearest, (
         "against the nearest, not the first"
     )
     assert "temperature differs: recorded '1.0', asked '0.5'" in await miss(replay, ask("a", temperature=0.5))
     assert "recorded for draw 0, not for draw 7" in await miss(replay, ask("a", temperature=1.0), "7")
     longer = ask("a", temperature=1.0)
     longer.messages.append({"role": "assistant", "content": "more"})
-    assert "messages[2] (assistant) is new" in await miss(replay, longer)
+    assert "messages[2] (assistant) role, line 1 differs: recorded nothing, asked 'assistant'" in await miss(
+        replay, longer
+    )
 
 
 async def test_from_open_questions_to_answers(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from simia.amplification.settings import AmplifyConfig
 from simia.config import load_config
 from simia.errors import UserError
 from simia.jobs import Run
-from simia.llm.batch import BatchBackend, BatchSettings
+from simia.llm.batch_files import BatchBackend, BatchSettings
 from simia.llm.vllm import VLLMBackend, VLLMSettings
 
 ROOT = Path(__file__).parents[2]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simia.jobs.job_protocol import InOrder
+from simia.jobs.coordinator import InOrder
 from simia.quality.acceptance import Acceptance, Decision, Outcome
 
 

@@ -15,7 +15,7 @@ from simia.envs.users import ScriptedUser
 from simia.envs.worlds.pair import PairBackend
 from simia.errors import Code, UserError
 from simia.jobs import Store
-from simia.llm.openai import OpenAISettings
+from simia.llm.openai_settings import OpenAISettings
 from simia.pack import Pack
 from simia.trajectory import Message, ToolCall
 from tests.fake_endpoint import FakeEndpoint

@@ -1,9 +1,9 @@
-"""Several endpoints that serve one model, the first one that is well first: an outage at one provider does not stop a night's run.
+"""A pool of endpoints that serve one model, used in order of preference: an outage at one provider does not stop a run.
 
-To the run they are one endpoint (one alias in the replies' keys), so that a reply is the same reply wherever it came from; which one
-answered stands in the reply. An endpoint that fails rests for a while, longer each time; one that refuses the key or does not know
-the model is left out for good, unless it is the last. Faults are told to the engine with `elsewhere` when another endpoint is ready:
-then it tries again at once, and neither waits nor slows down.
+To the run they are one endpoint (one alias in the replies' keys), so that a reply is the same from each of them; the reply names the one
+that answered. An endpoint that fails rests for a while, longer each time; one that refuses the key or does not know the model is left
+out for good, unless it is the last. A fault has `elsewhere` set when another endpoint is ready: then the engine tries again at once, and
+neither waits nor slows down.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from simia.config import OPERATIONAL, Config
+from simia.config import Config, Operational
 from simia.errors import Code, UserError
-from simia.llm.openai import OpenAIBackend, OpenAISettings
+from simia.llm.openai_backend import OpenAIBackend
+from simia.llm.openai_settings import OpenAISettings
 from simia.llm.prices import Price, look_up_price
 from simia.llm.types import LLMFault, Reply, Request
 
@@ -35,10 +36,9 @@ class PoolSettings(Config):
     kind: Literal["pool"] = "pool"
     """Several endpoints of one model."""
     alias: str | None = Field(None, description="The pool's name in the replies' keys; the first endpoint's if unset.")
-    endpoints: list[OpenAISettings] = Field(
+    endpoints: Operational[list[OpenAISettings]] = Field(
         min_length=1,
         description="The same model, as each endpoint calls it. Adding or removing one later is no change of data.",
-        json_schema_extra=OPERATIONAL,
     )
     model: str = Field("", description="The model's name in the replies' keys; the first endpoint's if unset.")
 
@@ -55,7 +55,7 @@ class PoolSettings(Config):
 
 @dataclass(slots=True)
 class PoolMember:
-    """One endpoint and how it is."""
+    """One endpoint and its state."""
 
     backend: OpenAIBackend
     price: Price | None
@@ -65,7 +65,7 @@ class PoolMember:
 
 
 class PoolBackend:
-    """A back end like any other; `members` tells how much each endpoint answered."""
+    """The back end of a pool. `members` counts the replies of each endpoint."""
 
     def __init__(self, settings: PoolSettings) -> None:
         self.alias = settings.alias or ""

@@ -1,15 +1,15 @@
-"""Questions into files, answers out of files: OpenAI's Batch API, `vllm run-batch`, another system, or a person.
+"""Back end that writes requests to files and reads replies from files: OpenAI's Batch API, `vllm run-batch`, another system, or a person.
 
-A batch is half the price at providers and needs no connection from here. In the folder:
+A batch is half the price at providers and needs no connection. In the folder:
 
-    requests-0001.jsonl   questions, a line each, as /v1/batches and `vllm run-batch` take them; never written to again
+    requests-0001.jsonl   questions, a line each, in the form of /v1/batches and `vllm run-batch`; never written to again
     results/*.jsonl       answers, with any file names, put there by the user
 
-The first session of a run writes its questions down and stops; a later one finds the answers, judges them, and writes down what
-is still missing. A row that failed is asked again in the next file. An answer names its question by `custom_id`, which is the reply's
-key, so it fits wherever it comes from and however often it is read. A person may answer {"custom_id", "text"}.
+The first session of a run writes its questions and stops; a later one finds the answers, decides about them, and writes the questions
+that are still open. A row that failed is asked again in the next file. An answer names its question by `custom_id`, which is the reply's
+key, so it may come from anywhere and be read repeatedly. A person may answer {"custom_id", "text"}.
 
-A line is handed to the system as it is written and forced onto the disk with its file: what a power cut takes is asked again.
+Each line is flushed as it is written and synced to disk with its file: questions lost in a power cut are asked again.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from typing import IO, Any, Literal
 import orjson
 from pydantic import Field
 
-from simia.config import OPERATIONAL, Config
+from simia.config import Config, Operational
 from simia.errors import Code, UserError
-from simia.llm.openai import OpenAIBackend, read_body
+from simia.llm.openai_backend import OpenAIBackend, read_body
 from simia.llm.openai_settings import DEFAULT_KEY_ENV, OpenAISettings
 from simia.llm.prices import Price, look_up_price
 from simia.llm.types import LLMFault, Reply, Request, make_reply_key
@@ -41,9 +41,8 @@ class BatchSettings(Config):
     kind: Literal["batch"] = "batch"
     """Files for a batch API, answered in another session."""
     model: str = Field(description="The model's name as the batch's endpoint knows it.")
-    folder: Path = Field(
-        description="Where questions are written, and answers looked for in its `results/`.",
-        json_schema_extra=OPERATIONAL,
+    folder: Operational[Path] = Field(
+        description="Where questions are written, and answers looked for in its `results/`."
     )
     alias: str = Field("batch", description="The endpoint's name in the replies' keys.")
     structured: Literal["auto"] | bool = Field(
@@ -56,37 +55,26 @@ class BatchSettings(Config):
         "auto", description="Leave out sampling fields that reasoning models refuse; auto decides by the model's name."
     )
     extra_body: dict[str, Any] = Field(default_factory=dict, description="Fields added to every request's body.")
-    url: str = Field(
-        "/v1/chat/completions", description="The path that each line names.", json_schema_extra=OPERATIONAL
+    url: Operational[str] = Field("/v1/chat/completions", description="The path that each line names.")
+    per_file: Operational[int] = Field(50_000, ge=1, description="Questions in a file; OpenAI's limit.")
+    file_mb: Operational[int] = Field(190, ge=1, description="Megabytes of a file; OpenAI takes 200.")
+    discount: Operational[float] = Field(0.5, gt=0, le=1, description="What a batch costs of the usual price.")
+    reask: Operational[bool] = Field(
+        False, description="Write unanswered requests of earlier files again, because those files were lost."
     )
-    per_file: int = Field(
-        50_000, ge=1, description="Questions in a file; OpenAI's limit.", json_schema_extra=OPERATIONAL
-    )
-    file_mb: int = Field(190, ge=1, description="Megabytes of a file; OpenAI takes 200.", json_schema_extra=OPERATIONAL)
-    discount: float = Field(
-        0.5, gt=0, le=1, description="What a batch costs of the usual price.", json_schema_extra=OPERATIONAL
-    )
-    reask: bool = Field(
-        False,
-        description="Write unanswered requests of earlier files again, because those files were lost.",
-        json_schema_extra=OPERATIONAL,
-    )
-    price: Price | None = Field(
+    price: Operational[Price | None] = Field(
         None,
         description="Dollars for a million tokens without the discount, for models that configs/prices.yaml lacks.",
-        json_schema_extra=OPERATIONAL,
     )
 
     def batch_price(self) -> Price | None:
         whole = self.price or look_up_price(self.model)
-        if whole is None:
-            return None
-        return Price(**{name: value * self.discount for name, value in whole.model_dump().items()})
+        return whole and Price(**{name: value * self.discount for name, value in whole.model_dump().items()})
 
 
 @dataclass(slots=True)
 class BatchAnswers:
-    """Where each answer stands, not the answers: ninety thousand of them are more than memory should hold."""
+    """The places of the answers in their files; ninety thousand answers would need too much memory."""
 
     places: dict[str, tuple[Path, int, int]] = field(default_factory=dict)
     failed: Counter[str] = field(default_factory=Counter)
@@ -96,25 +84,21 @@ class BatchAnswers:
 
     def read(self, path: Path) -> None:
         self.files += 1
-        at = 0
+        end = 0
         with path.open("rb") as lines:
             for line in lines:
-                start, at = at, at + len(line)
+                end += len(line)
                 if not line.strip():
                     continue
-                try:
-                    row = orjson.loads(line)
-                    name = row["custom_id"]
-                except (orjson.JSONDecodeError, KeyError, TypeError):
-                    name = None
-                if not isinstance(name, str):
+                row, name = read_row(line)
+                if name is None:
                     self.unreadable += 1
                 elif read_reply(row) is None:
                     self.failed[name] += 1
                 elif name in self.places:
-                    self.repeated += 1  # the first answer stays the answer
+                    self.repeated += 1  # the first answer counts
                 else:
-                    self.places[name] = (path, start, len(line))
+                    self.places[name] = (path, end - len(line), len(line))
 
     def get(self, name: str) -> Reply | None:
         if name not in self.places:
@@ -125,20 +109,28 @@ class BatchAnswers:
             line = mask_bytes(lines.read(length))
         return Reply(text=line.decode(), finish="stop") if line == MASK else read_reply(orjson.loads(line))
 
+    def summarize(self, asked: Counter[str], results: Path) -> str:
+        """One line for the user. `asked`: how often each question was written."""
+        strange = sum(name not in asked for name in self.places)
+        again = sum(name not in self.places and asked[name] <= times for name, times in self.failed.items())
+        counts = {
+            "failed and are asked again": again,
+            "were there already": self.repeated,
+            "answer no question of this folder": strange,
+            "lines cannot be read": self.unreadable,
+        }
+        found = [f"{len(self.places):,} answers in {self.files} files of {results}"]
+        return "; ".join(found + [f"{count:,} {what}" for what, count in counts.items() if count])
+
 
 class BatchBackend:
-    """Answers what `results/` holds; writes every other question down, once, and says that it is pending."""
+    """Return the replies in `results/`; write every other question once and raise `Code.PENDING`."""
 
     def __init__(self, settings: BatchSettings, *, say: Say | None = None) -> None:
         self.settings = settings
         self.alias, self.model = settings.alias, settings.model
-        endpoint = OpenAISettings(
-            model=settings.model,
-            structured=settings.structured,
-            token_parameter=settings.token_parameter,
-            reasoning_model=settings.reasoning_model,
-            extra_body=settings.extra_body,
-        )
+        shared = ("model", "structured", "token_parameter", "reasoning_model", "extra_body")
+        endpoint = OpenAISettings(**settings.model_dump(include=set(shared)))
         self.structured = endpoint.takes_schema
         self.pending = 0
         self._body = OpenAIBackend(endpoint).body
@@ -152,50 +144,39 @@ class BatchBackend:
 
     @property
     def place(self) -> str:
-        """What a person does next."""
+        """Where the requests wait and what to do."""
         files = ", ".join(path.name for path in self._written) or "the files written before"
         return f"{files} in {self._folder}: put the answers into {self._folder / 'results'} and resume"
 
     async def start(self) -> None:
-        hide(os.environ.get(DEFAULT_KEY_ENV, ""))  # whoever sends the files uses it, and an answer may repeat it
+        hide(os.environ.get(DEFAULT_KEY_ENV, ""))  # used to send the files, and an answer may repeat it
         results = self._folder / "results"
         try:
             results.mkdir(parents=True, exist_ok=True)
             for path in sorted(results.glob("*.jsonl")):
                 self._answers.read(path)
             for path in list_question_files(self._folder):
-                self._known(path)
+                self._read_questions(path)
         except OSError as error:
             raise UserError(f"cannot use the batch's folder {self._folder}: {error.strerror}") from None
-        answers = self._answers
-        if answers.files:
-            known = self._asked
-            strange = sum(name not in known for name in answers.places)
-            again = sum(name not in answers.places and known[name] <= times for name, times in answers.failed.items())
-            told = [f"{len(answers.places):,} answers in {answers.files} files of {results}"]
-            told += [f"{again:,} failed and are asked again"] if again else []
-            told += [f"{answers.repeated:,} were there already"] if answers.repeated else []
-            told += [f"{strange:,} answer no question of this folder"] if strange else []
-            told += [f"{answers.unreadable:,} lines cannot be read"] if answers.unreadable else []
-            self._say("; ".join(told))
+        if self._answers.files:
+            self._say(self._answers.summarize(self._asked, results))
         if self.settings.reask:
             self._asked.clear()
-            answers.failed.clear()
+            self._answers.failed.clear()
 
-    def _known(self, path: Path) -> None:
-        """The questions of an earlier file. A kill may have left half a line: that question is then asked again."""
+    def _read_questions(self, path: Path) -> None:
+        """Count the questions of an earlier file. A kill may have left half a line: that question is then asked again."""
         whole = 0
         with path.open("rb") as lines:
             for line in lines:
                 if not line.endswith(b"\n"):
                     break
                 whole += len(line)
-                try:
-                    self._asked[orjson.loads(line)["custom_id"]] += 1
-                except (orjson.JSONDecodeError, KeyError, TypeError):
-                    raise UserError(
-                        f"{path} holds a line that is no question: restore it, or delete the file"
-                    ) from None
+                _, name = read_row(line)
+                if name is None:
+                    raise UserError(f"{path} holds a line that is no question: restore it, or delete the file")
+                self._asked[name] += 1
         if whole < path.stat().st_size:
             os.truncate(path, whole)
 
@@ -251,12 +232,22 @@ class BatchBackend:
 
 
 def list_question_files(folder: Path) -> list[Path]:
-    """Ours, in their order; a file that a person laid beside them is none."""
+    """The files that this back end has written, in their order."""
     return sorted(path for path in folder.glob("requests-*.jsonl") if path.stem.rpartition("-")[2].isdecimal())
 
 
+def read_row(line: bytes) -> tuple[dict[str, Any], str | None]:
+    """A line of a file and the name of its question; None where the line is no such row."""
+    try:
+        row = orjson.loads(line)
+        name = row["custom_id"]
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        return {}, None
+    return row, name if isinstance(name, str) else None
+
+
 def read_reply(row: dict[str, Any]) -> Reply | None:
-    """The reply in a line of results; None if the line says that there is none."""
+    """The reply in a line of results; None for a failed request."""
     if isinstance(row.get("text"), str):
         return Reply(text=row["text"], finish="stop")
     response = row.get("response")

@@ -1,8 +1,8 @@
-"""Any endpoint that speaks OpenAI's chat completions: OpenAI, Azure, vLLM, SGLang, llama.cpp, routers.
+"""Back ends for endpoints that speak OpenAI's chat completions: OpenAI, Azure, vLLM, SGLang, llama.cpp, routers.
 
-One call of `complete` is one HTTP request. Whatever goes wrong becomes an `LLMFault` whose code says whose fault it is and whether to
-try again; the engine does the trying. The key is read from the environment at `start`, lives in the session's headers only, and is
-masked in every body that an endpoint sends back, before it is read: some repeat it. A body has a largest size, unpacked.
+One call of `complete` is one HTTP request. Every failure becomes an `LLMFault` whose code names the cause and tells the engine whether to
+retry. The key is read from the environment at `start`, is kept in the session's headers only, and is masked in every body that an endpoint
+sends back, before it is read: some repeat it. A decompressed body has a largest size.
 """
 
 from __future__ import annotations
@@ -13,24 +13,23 @@ import os
 import re
 from collections.abc import Mapping
 from string import Template
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 import orjson
 from yarl import URL
 
+from simia.config_secrets import has_secret_name, is_secret
 from simia.errors import Code, UserError
-from simia.llm.http_body import BodyRefused, receive_body
-from simia.llm.http_faults import read_fault, read_json
-from simia.llm.http_usage import read_usage
+from simia.llm.http_response import RateLimits, read_fault, read_json, read_usage, receive_body, refuse_large_body
 from simia.llm.openai_settings import DEFAULT_KEY_ENV, OpenAISettings
-from simia.llm.rate_limits import RateLimits
 from simia.llm.types import LLMFault, Reply, Request
 from simia.masking import hide, mask, mask_bytes
 from simia.terminal import one_line
 
-__all__ = ["OpenAIBackend", "OpenAISettings"]
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI
 
 log = logging.getLogger(__name__)
 
@@ -39,18 +38,17 @@ QUICK = 1 << 16  # bytes that are masked at once; more are masked in a thread
 
 
 class OpenAIBackend:
-    """One shared session to one endpoint. `key` is for a server that we started ourselves; users export theirs."""
+    """One shared session to one endpoint. `key`: for a server that simia started; otherwise the key is read from the environment."""
 
     def __init__(self, settings: OpenAISettings, *, key: str | None = None) -> None:
         self.settings = settings
         self.alias = settings.alias or settings.host
         self.model = settings.model
         self.structured = settings.takes_schema
-        self._reasoning, self._limit_field = settings.is_reasoning, settings.limit_field
-        self._url = settings.url
+        self.url = settings.url
         self._key = key
         self._session: aiohttp.ClientSession | None = None
-        self._told: set[str] = set()
+        self._warned: set[str] = set()
         self.rates = RateLimits()
 
     def __repr__(self) -> str:
@@ -66,7 +64,9 @@ class OpenAIBackend:
                 hide(value.rpartition(" ")[2])  # "Bearer …" may come back without its first word
         key = self._key or ""
         if not key and not (self.settings.loopback and self.settings.key_env == DEFAULT_KEY_ENV):
-            key = os.environ.get(self.settings.key_env, "").strip()  # a local server never sees a key not meant for it
+            key = os.environ.get(
+                self.settings.key_env, ""
+            ).strip()  # a local server is never sent a hosted endpoint's key
             refuse_unprintable(key, f"the variable {self.settings.key_env}")
         given = {name.lower() for name in headers} & {"authorization", "api-key", "x-api-key"}
         if key and not given:
@@ -76,7 +76,7 @@ class OpenAIBackend:
             raise UserError(
                 f"no key for {self.settings.host}: export {self.settings.key_env}=… (or name another in key_env)"
             )
-        proxy = _find_proxy(self._url)
+        proxy = _find_proxy(self.url)
         hide((URL(proxy).password or "") if proxy else "")
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0),  # how many at once is the engine's decision
@@ -96,33 +96,29 @@ class OpenAIBackend:
     async def complete(self, request: Request, *, draw: str) -> Reply:
         if self._session is None:
             raise RuntimeError("OpenAIBackend.start() was not awaited")
-        fault: LLMFault
         # Copied, because what orjson returns occupies ten times its length until it is freed.
         body = bytes(memoryview(orjson.dumps(self.body(request))))
         try:
             async with (
                 asyncio.timeout(self.settings.timeout),
-                self._session.post(self._url, data=body, allow_redirects=False) as response,
+                self._session.post(self.url, data=body, allow_redirects=False) as response,
             ):
                 status, headers = response.status, response.headers
                 raw = await receive_body(response, self.settings.max_reply_bytes)
         # The faults are raised below, outside of these blocks, because aiohttp's exceptions carry the request's headers.
         except TimeoutError:
-            fault = LLMFault(Code.TIMEOUT, f"no answer within {self.settings.timeout:g} s", retry=True)
-        except aiohttp.ClientConnectorCertificateError as error:
-            fault = LLMFault(Code.CONNECTION, clean_text(f"certificate refused: {error}"), retry=False)
-        except (aiohttp.ClientError, OSError) as error:
-            fault = LLMFault(Code.CONNECTION, clean_text(_explain_error(error)), retry=True)
-        except BodyRefused as error:
-            fault = LLMFault(
-                error.code, f"HTTP {status}: {error}", retry=error.code is not Code.TOO_LARGE, status=status
+            found: Reply | LLMFault = LLMFault(
+                Code.TIMEOUT, f"no answer within {self.settings.timeout:g} s", retry=True
             )
+        except aiohttp.ClientConnectorCertificateError as error:
+            found = LLMFault(Code.CONNECTION, clean_text(f"certificate refused: {error}"), retry=False)
+        except (aiohttp.ClientError, OSError) as error:
+            found = LLMFault(Code.CONNECTION, clean_text(_explain_error(error)), retry=True)
         else:
             found = await self.read_reply(status, headers, raw)
-            if isinstance(found, Reply):
-                return found
-            fault = found
-        raise fault
+        if isinstance(found, LLMFault):
+            raise found
+        return found
 
     async def read_reply(self, status: int, headers: Mapping[str, str], raw: bytes) -> Reply | LLMFault:
         """The reply, or the fault, that a response stands for. Keys in the body are masked before it is read."""
@@ -132,7 +128,7 @@ class OpenAIBackend:
         if reply is None:
             return read_fault(status, headers, raw, clean_text)
         if reply.body.get("usage") and not (reply.usage.prompt or reply.usage.completion):
-            self._tell_once("usage", f"{self.alias} reports token usage that is no count: counted as unknown")
+            self._warn_once("usage", f"{self.alias} reports token usage that is no count: counted as unknown")
         return reply
 
     def body(self, request: Request) -> dict[str, Any]:
@@ -142,27 +138,95 @@ class OpenAIBackend:
             value = getattr(request, name)
             if value is None:
                 continue
-            if self._reasoning and (name == "stop" or (name in ("temperature", "top_p") and value != 1)):
-                self._tell_once(
-                    name,
-                    f"{self.model} is a reasoning model and takes no {name}: left out (reasoning_model: false sends it)",
-                )
+            if self.settings.is_reasoning and (name == "stop" or (name in ("temperature", "top_p") and value != 1)):
+                left_out = f"{self.model} is a reasoning model and takes no {name}: left out"
+                self._warn_once(name, f"{left_out} (reasoning_model: false sends it)")
                 continue
             body[name] = value
         if request.max_tokens is not None:
-            body[self._limit_field] = request.max_tokens
+            body[self.settings.limit_field] = request.max_tokens
         body.update(self.settings.extra_body)
         body.update(request.extra_body)
         return body
 
-    def _tell_once(self, name: str, message: str) -> None:
-        if name not in self._told:
-            self._told.add(name)
+    def _warn_once(self, name: str, message: str) -> None:
+        if name not in self._warned:
+            self._warned.add(name)
             log.warning("%s", message)
 
 
+class OpenAIClientBackend(OpenAIBackend):
+    """One endpoint, asked through an `openai.AsyncOpenAI` client of the caller: its transport, key, headers and timeout are used as they are.
+
+    No config holds the client, and no store or log its key. The engine retries, so the client's own retries are off. `close` leaves the
+    client open: it belongs to the caller.
+    """
+
+    def __init__(self, settings: OpenAISettings, client: AsyncOpenAI) -> None:
+        super().__init__(settings)
+        self._client = client.with_options(max_retries=0)
+
+    async def start(self) -> None:
+        self._hide_key()
+        for name, value in self._client.default_headers.items():
+            if isinstance(value, str) and (has_secret_name(name) or is_secret(value, hexadecimal=True)):
+                hide(value.rpartition(" ")[2])
+
+    async def close(self) -> None:
+        return
+
+    async def complete(self, request: Request, *, draw: str) -> Reply:
+        import openai
+
+        body = self.body(request)
+        required = {name: body.pop(name) for name in ("model", "messages")}
+        create = self._client.chat.completions.with_streaming_response.create
+        try:
+            async with asyncio.timeout(self.settings.timeout), create(**required, extra_body=body) as response:
+                status, headers = response.status_code, response.headers
+                raw = await receive_client_body(response, self.settings.max_reply_bytes)
+            self._hide_key()
+            found = await self.read_reply(status, headers, raw)
+        # The faults are raised below, outside of these blocks, because the client's exceptions carry the request's headers.
+        except openai.APIStatusError as error:
+            self._hide_key()
+            found = await self.read_reply(error.status_code, error.response.headers, error.response.content)
+        except (TimeoutError, openai.APITimeoutError):
+            found = LLMFault(
+                Code.TIMEOUT, "no answer within the time limit of the client or of llm.timeout", retry=True
+            )
+        except openai.APIConnectionError as error:
+            self._hide_key()
+            found = LLMFault(Code.CONNECTION, clean_text(str(error.__cause__ or error)), retry=True)
+        except openai.OpenAIError as error:  # no key, or none to be had
+            found = LLMFault(Code.AUTH, clean_text(str(error)), retry=False)
+        if isinstance(found, LLMFault):
+            raise found
+        return found
+
+    def _hide_key(self) -> None:
+        """Mask the key. A client that calls a function for its key has one after the first request only, and may change it."""
+        hide(self._client.api_key or "")
+
+
+async def receive_client_body(response: Any, limit: int) -> bytes:
+    """Return the body, decompressed. Raises `LLMFault` for one that is larger than `limit` bytes or breaks off."""
+    raw = bytearray()
+    try:
+        async for chunk in response.iter_bytes():
+            raw += chunk
+            if len(raw) > limit:
+                raise refuse_large_body(limit)
+    except (LLMFault, TimeoutError):
+        raise
+    except Exception as error:  # the transport's own kinds, which depend on the client
+        detail = clean_text(f"the endpoint's body was cut off: {error}")
+        raise LLMFault(Code.CONNECTION, detail, retry=True) from None
+    return bytes(raw)
+
+
 def clean_text(text: str) -> str:
-    """An endpoint's words as one line without keys."""
+    """An endpoint's text as one line without keys."""
     return one_line(mask(text))
 
 
