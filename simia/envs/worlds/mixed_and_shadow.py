@@ -19,7 +19,7 @@ from typing import Any
 import orjson
 
 from simia.envs.worlds.arguments import make_failure
-from simia.envs.worlds.change_distance import change_distance, iterate_texts, pair_identifiers
+from simia.envs.worlds.compare_worlds import change_distance, iterate_texts, pair_identifiers
 from simia.envs.worlds.executable import ExecutableSettings
 from simia.envs.worlds.executable import make_executable_backend as executable
 from simia.envs.worlds.executable_world import ExecutableWorld
