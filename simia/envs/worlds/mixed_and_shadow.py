@@ -1,6 +1,6 @@
 """Two worlds for one episode: some tools executed and others simulated (`mixed`), or both on the same calls (`shadow`).
 
-`mixed`: each tool has its back end (`{"*": "simulated", "get_order": "executable"}`): safe tools run, dangerous or missing ones are
+`mixed`: each tool has its back end (`{"*": "simulated", "find_customer": "executable"}`): safe tools run, dangerous or missing ones are
 simulated. The simulator sees the results of executed tools; executed tools do not see simulated changes. So a simulated tool that writes
 a table which an executed one reads is refused: bookings would be simulated, and the real list of them would stay empty.
 
