@@ -77,7 +77,10 @@ def read_tagged_assistant(body: str) -> dict[str, Any]:
         call, closed, rest = each.partition("</tool_call>")
         if not closed or "<" in call or rest.strip():
             raise NotWellFormed
-        message["calls"].append(refuse_repeated_keys(orjson.loads(call), call))
+        value = orjson.loads(call)
+        if orjson.dumps(value) != call.encode():  # equal texts need no closer look
+            refuse_repeated_keys(value, call)
+        message["calls"].append(value)
     return message
 
 
