@@ -159,23 +159,28 @@ def record(
     variable: VARIABLES = None,
     grant_read: GRANT_READ = None,
 ) -> None:
-    """Play the scripts of the tasks marked as seeds in the pack's executable world, and rewrite its seed trajectories."""
+    """Play the solutions of the tasks in the pack's executable world: all are written to the file that `references` names, those of
+    the tasks marked as seeds also to the file that `seeds` names."""
     from simia.envs.opening import open_environment
-    from simia.envs.play.record import record_seeds as play
+    from simia.envs.play.record import RecordedPack, record_pack, write_recorded_pack
 
     loaded = Pack.load(pack)
-    path = loaded.path_of("seeds")
-    if path is None:
-        raise UserError(f"{loaded.name}: name the file in pack.yaml first, as seeds: seeds.jsonl (it must exist)")
 
-    async def work() -> list[bytes]:
+    async def work() -> RecordedPack:
         grants = collect_grants(unsafe, network, variable, grant_read)
-        async with await open_environment(loaded, user="scripted", **grants) as environment:
-            return await play(environment)
+        limits = {"turns": 200, "errors": 200}
+        async with await open_environment(loaded, user="scripted", episode=limits, **grants) as environment:
+            return await record_pack(environment)
 
-    rows = event_loop.run_command(work())
-    path.write_bytes(b"".join(row + b"\n" for row in rows))
-    out.print(f"{len(rows)} seeds written to {path}", markup=False, highlight=False, soft_wrap=True)
+    recorded = event_loop.run_command(work())
+    for path in write_recorded_pack(loaded, recorded):
+        rows = recorded.seeds if path == loaded.path_of("seeds") else recorded.references
+        kind = "seeds" if rows is recorded.seeds else "references"
+        print_plain(f"{len(rows)} {kind} written to {path}")
+    for line in recorded.skipped:
+        print_plain(f"not recorded: {line}")
+    if unsolved := sum(not task.solved for task in loaded.tasks):
+        print_plain(f"{unsolved} tasks have no solution")
 
 
 @app.command()
