@@ -6,6 +6,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Annotated, Any
 
+import orjson
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
@@ -53,9 +54,14 @@ def gate(
     network: NETWORK = False,
     variable: VARIABLES = None,
     grant_read: GRANT_READ = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the verdicts as JSON.")] = False,
+    write: Annotated[
+        Path | None, typer.Option(help="Copy the pack with the passing tasks only to this new folder.")
+    ] = None,
 ) -> None:
-    """Verify every task: the reference scores 1, doing nothing 0, episodes are reproducible. Exit code 1 for a failure."""
-    from simia.authoring.verification_gate import TaskVerdict
+    """Verify every task: the solution scores 1, agents that do not read the task 0, episodes are reproducible. Exit code 1 for a
+    failure."""
+    from simia.authoring.gate_report import GateReport, write_passing_tasks
     from simia.authoring.verification_gate import verify_tasks as judge
     from simia.envs.opening import open_environment
 
@@ -64,21 +70,28 @@ def gate(
     if not chosen:
         raise UserError(f"pack {loaded.name} has no tasks to verify")
 
-    async def work(show: Progress) -> list[TaskVerdict]:
+    async def work(show: Progress) -> GateReport:
         grants = collect_grants(unsafe, network, variable, grant_read)
         async with await open_environment(loaded, user="none", **grants) as environment:
             bar = show.add_task("tasks", total=len(chosen))
-            return await judge(environment, chosen, on_verdict=lambda _: show.advance(bar))
+            return await judge(environment, chosen, on_task=lambda: show.advance(bar))
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as show:
-        verdicts = event_loop.run_command(work(show))
-    passed = sum(verdict.passed for verdict in verdicts)
-    floor = sum(verdict.floor for verdict in verdicts) / len(verdicts)
-    out.print(f"{passed} of {len(verdicts)} tasks pass; doing nothing earns {floor:.3f} on average", highlight=False)
-    print_findings(
-        [finding for verdict in verdicts for finding in verdict.findings], f"{loaded.name}: every task passes"
-    )
+        report = event_loop.run_command(work(show))
+    written = write_passing_tasks(loaded, report.verdicts, write) if write is not None else 0
+    if as_json:
+        say_json(orjson.dumps(report.to_json(loaded.name), option=orjson.OPT_INDENT_2).decode())
+        raise typer.Exit(0 if report.passed else 1)
+    passed = sum(verdict.passed for verdict in report.verdicts)
+    idle = sum(verdict.floor for verdict in report.verdicts) / len(report.verdicts)
+    floors = f"doing nothing earns {idle:.3f} on average"
+    for name, words in (("random", "random calls"), ("all_calls", "all calls")):
+        floors += f", {words} {report.floors[name]:.3f}" if name in report.floors else ""
+    out.print(f"{passed} of {len(report.verdicts)} tasks pass; {floors}", highlight=False)
+    if written:
+        print_plain(f"{written} tasks written to {write}")
+    print_findings(report.list_findings(), f"{loaded.name}: every task passes")
 
 
 def collect_grants(unsafe: bool, network: bool, variables: list[str] | None, read: list[Path] | None) -> dict[str, Any]:
