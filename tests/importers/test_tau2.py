@@ -15,7 +15,8 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from simia.authoring.verification_gate import find_writes, play_task, remove_action, reward_or_zero
+from simia.authoring.gate_agents import play_task
+from simia.authoring.reference_checks import find_writes, remove_action, value_or_zero
 from simia.envs.opening import open_environment
 from simia.envs.play.baseline_agents import ReferenceAgent
 from simia.envs.users import ScriptedUser
@@ -242,12 +243,12 @@ async def test_references_score_and_less_does_not(packs: dict[str, Path], domain
         short = 0
         for task in tasks:
             full = await play_task(environment, task, ReferenceAgent(task), ScriptedUser(task))
-            assert reward_or_zero(full) == 1, (task.id, full.reward)
+            assert value_or_zero(full.reward) == 1, (task.id, full.reward)
             last = next(iter(find_writes(environment, task, full)), None)
             if last is not None and (full.evidence or {})["changes"]:
                 less = remove_action(task, last)
                 assert (
-                    reward_or_zero(await play_task(environment, task, ReferenceAgent(less), ScriptedUser(less))) == 0
+                    value_or_zero((await play_task(environment, task, ReferenceAgent(less), ScriptedUser(less))).reward) == 0
                 ), task.id
                 short += 1
         assert short >= 3
