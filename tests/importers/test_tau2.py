@@ -248,7 +248,8 @@ async def test_references_score_and_less_does_not(packs: dict[str, Path], domain
             if last is not None and (full.evidence or {})["changes"]:
                 less = remove_action(task, last)
                 assert (
-                    value_or_zero((await play_task(environment, task, ReferenceAgent(less), ScriptedUser(less))).reward) == 0
+                    value_or_zero((await play_task(environment, task, ReferenceAgent(less), ScriptedUser(less))).reward)
+                    == 0
                 ), task.id
                 short += 1
         assert short >= 3
