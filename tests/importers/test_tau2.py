@@ -102,7 +102,12 @@ def test_a_reward_is_what_the_basis_names() -> None:
         {"kind": "trace", "mask": {"note": ["text"]}}
     ]
     empty = {**criteria, "communicate_info": [], "reward_basis": ["DB", "COMMUNICATE"]}
-    assert tau2.convert_reward(empty) == {"parts": [{"kind": "state"}], "combine": "product"}
+    anything = {
+        "kind": "answer",
+        "match": "regex",
+        "expect": ["."],
+    }  # a state alone would earn nothing where none changes
+    assert tau2.convert_reward(empty) == {"parts": [{"kind": "state"}, anything], "combine": "product"}
     nothing = {**criteria, "actions": None, "env_assertions": None, "reward_basis": ["DB"]}
     assert tau2.convert_reward(nothing)["parts"] == []
 
@@ -151,7 +156,9 @@ def test_the_pack_is_whole(packs: dict[str, Path], domain: str) -> None:
         )
         assert "<tech_support_policy>" in str(pack.policy)
     else:
-        assert kinds == {"state": SIZES[domain][0], "answer": {"retail": 38, "airline": 6}[domain]}
+        assert kinds == {"state": SIZES[domain][0], "answer": SIZES[domain][0]}
+        told = [part for task in pack.tasks for part in task.reward.parts if getattr(part, "expect", ["."]) != ["."]]
+        assert len(told) == {"retail": 38, "airline": 6}[domain]
     assert all(task.tags[-1] == "no_change" for task in pack.tasks if not task.actions)
     assert {task.split for task in pack.tasks} >= {"train", "test"}
     assert all(task.instruction.startswith(("Instructions:\n\tDomain: ", "Persona:\n")) for task in pack.tasks)
