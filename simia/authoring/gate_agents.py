@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Awaitable, Callable, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -41,12 +42,21 @@ class AllCallsAgent:
 
 
 def list_all_calls(tasks: Sequence[Task], ends: Sequence[str], most: int = MOST_CALLS) -> list[Action]:
-    """The agent's calls of the tasks' solutions, each once, `most` at most; a call that ends the episode comes last."""
+    """The agent's calls of the tasks' solutions in their order, each once, `most` at most. Of the calls that end an episode the most
+    frequent one comes last."""
     found: dict[str, Action] = {}
+    count: Counter[str] = Counter()
     for action in (action for task in tasks for action in task.actions if action.by == "agent"):
-        found.setdefault(f"{action.name} {write_compact_json(action.arguments)}", action)
-    last = [action for action in found.values() if action.name in ends][:1]
+        key = describe_call(action)
+        found.setdefault(key, action)
+        count[key] += action.name in ends
+    last = [found[key] for key, times in count.most_common(1) if times]
     return [*[action for action in found.values() if action.name not in ends][: most - len(last)], *last]
+
+
+def describe_call(action: Action) -> str:
+    """A call as text, equal for equal calls."""
+    return f"{action.name} {write_compact_json(action.arguments)}"
 
 
 async def play_task(environment: Environment, task: Task, agent: Agent, user: User) -> Trajectory:
@@ -63,7 +73,6 @@ class CommonStart:
 
     tasks: list[Task]
     made: dict[str, asyncio.Future[Any]] = field(default_factory=dict)
-    parts: list[list[Task]] = field(default_factory=list)
 
     async def once(self, name: str, make: Callable[[], Awaitable[Any]]) -> Any:
         """The result of `make`, which is awaited once for a name."""
@@ -83,15 +92,17 @@ class CommonStart:
 
         return await self.once("initial", read)
 
-    async def play_unread(self, environment: Environment, task: Task, *, calls: bool) -> dict[str, list[Trajectory]]:
-        """Agent → its episodes: `nothing` and, with `calls`, `random` and `all_calls`."""
+    async def play_unread(
+        self, environment: Environment, task: Task, parts: Mapping[str, tuple[int, list[Task]]] | None
+    ) -> dict[str, list[Trajectory]]:
+        """Agent → its episodes: `nothing` and, with `parts` of the pack, `random` and `all_calls`."""
         first, pack = self.tasks[0], environment.pack
         found: dict[str, list[Trajectory]] = {
             "nothing": [
                 await self.once("nothing", lambda: play_task(environment, first, NothingAgent(first), NoUser(first)))
             ]
         }
-        if not calls:
+        if parts is None:
             return found
         found["random"] = [
             await self.once(
@@ -99,11 +110,8 @@ class CommonStart:
             )
             for n in range(RANDOM_EPISODES)
         ]
-        if not self.parts:
-            self.parts = split_by_calls(self.tasks, pack.ends)
-        number = next(n for n, part in enumerate(self.parts) if task in part)
-        own = {each.id for each in self.parts[number]}
-        wanted = list_all_calls(sorted(pack.tasks, key=lambda each: each.id not in own), pack.ends)
+        number, part = parts[task.id]
+        wanted = list_all_calls(part, pack.ends)
         found["all_calls"] = [
             await self.once(
                 f"all {number}", lambda: play_task(environment, first, AllCallsAgent(wanted), NoUser(first))
@@ -112,14 +120,18 @@ class CommonStart:
         return found
 
 
-def split_by_calls(tasks: Sequence[Task], ends: Sequence[str]) -> list[list[Task]]:
-    """Split tasks into parts for whose calls one episode has room."""
+def split_by_calls(tasks: Sequence[Task]) -> dict[str, tuple[int, list[Task]]]:
+    """Split a pack's tasks into parts for whose calls one episode has room: task id → number of its part, and the part."""
     parts: list[list[Task]] = [[]]
+    known: set[str] = set()
     for task in tasks:
-        if parts[-1] and len(list_all_calls([*parts[-1], task], ends, MOST_CALLS + 1)) > MOST_CALLS:
+        own = {describe_call(action) for action in task.actions if action.by == "agent"}
+        if parts[-1] and len(known | own) > MOST_CALLS:
             parts.append([])
+            known = set()
         parts[-1].append(task)
-    return parts
+        known |= own
+    return {task.id: (number, part) for number, part in enumerate(parts) for task in part}
 
 
 def group_by_start(tasks: Sequence[Task]) -> dict[str, CommonStart]:

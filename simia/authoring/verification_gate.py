@@ -13,7 +13,7 @@ from typing import Any
 
 from simia.authoring.code_lint import lint_code
 from simia.authoring.findings import Fault, Finding
-from simia.authoring.gate_agents import group_by_start, play_task
+from simia.authoring.gate_agents import group_by_start, play_task, split_by_calls
 from simia.authoring.gate_report import GateReport, TaskVerdict, describe_reward
 from simia.authoring.pack_coverage import check_coverage, find_unseen_state
 from simia.authoring.reference_checks import (
@@ -97,6 +97,7 @@ class VerificationGate:
         self._environment, self._backend, self._tasks = environment, backend, tasks
         self._room = asyncio.Semaphore(concurrency)
         self._starts = group_by_start(tasks)
+        self._parts = split_by_calls(environment.pack.tasks)
         self._verdicts = {task.id: TaskVerdict(task.id) for task in tasks}
 
     async def run(self, on_task: Callable[[], None]) -> GateReport:
@@ -212,7 +213,7 @@ class VerificationGate:
     async def _verify_floors(self, task: Task, verdict: TaskVerdict) -> None:
         """Score agents that do not read the task, and the solutions of other tasks."""
         environment, backend, start = self._environment, self._backend, self._starts[task.id]
-        played = await start.play_unread(environment, task, calls=backend.repeatable)
+        played = await start.play_unread(environment, task, self._parts if backend.repeatable else None)
         idle = played.pop("nothing")[0]
         for name, (fault, agent) in IDLE.items():
             if task.goals:
