@@ -188,8 +188,9 @@ class VerificationGate:
 
     async def _check_mutations(self, task: Task, reference: Trajectory, initial: Any) -> list[Finding]:
         """Mutated final states score nothing where the reward judges the state; side effects that it does not see are named."""
-        kinds = list_part_kinds(task)
-        if not kinds & {"state", "checklist", "answer"} or not isinstance(initial, dict):
+        kinds = {part.kind for part in task.goals[-1].parts} if task.goals else list_part_kinds(task)
+        needed = {"state"} if task.goals else {"state", "checklist", "answer"}  # a goal's checks are not run again
+        if not kinds & needed or not isinstance(initial, dict):
             return []
         judged = "state" in kinds
         scoring: list[StateMutation] = []

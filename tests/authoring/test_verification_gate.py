@@ -176,6 +176,25 @@ async def test_a_single_task_is_solved_by_all_calls(tmp_path: Path) -> None:
     assert report.floors["all_calls"] == 1.0
 
 
+GOALS = {
+    "id": "goals", "instruction": "Two things.",
+    "goals": [
+        {"query": "I have watered the plants.", "calls": [{"name": "finish_todo", "arguments": {"todo_id": "T-1001"}}]},
+        {"query": "Add bread.", "calls": [{"name": "add_todo", "arguments": {"text": "Buy bread"}}]},
+    ],
+}  # fmt: skip
+
+
+async def test_tasks_with_goals_pass_turn_by_turn(tmp_path: Path) -> None:
+    lax = {**copy.deepcopy(GOALS), "id": "lax"}
+    lax["goals"][1]["parts"] = [{"kind": "answer", "expect": ["Done"]}]
+    pack = small(tmp_path / "p", tasks_jsonl=[GOOD, GOALS, lax])
+    report = await gate(pack)
+    found = {verdict.task: {finding.fault for finding in verdict.findings} for verdict in report.verdicts}
+    assert found == {"todo-1": set(), "goals": set(), "lax": {Fault.INCOMPLETE_SCORES}}
+    assert {verdict.floor for verdict in report.verdicts} == {0.0}
+
+
 SCHEMA = """
 format: 2
 schema:
