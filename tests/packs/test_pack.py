@@ -17,7 +17,7 @@ TASK = {"id": "t", "instruction": "x"}
 @pytest.mark.parametrize(
     ("files", "words"),
     [
-        ({"pack_yaml": "format: 2\nname: x\n"}, "pack.yaml: format"),
+        ({"pack_yaml": "format: 3\nname: x\n"}, "pack.yaml: format"),
         ({"pack_yaml": "format: 1\nname: x\ntaks: t.jsonl\n"}, "pack.yaml: taks"),
         ({"pack_yaml": "format: 1\nname: [\n"}, "pack.yaml: while parsing"),
         ({"pack_yaml": "format: 1\nname: x\ntools: gone.json\n"}, "names 'gone.json', which is not beside it"),
