@@ -6,14 +6,13 @@ column, words of the same meaning) is none: `find_mutations` leaves it out.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from simia.envs.rewards.compare_values import find_policy
 from simia.envs.rewards.state_match import judge_state
-from simia.state import Change, apply_changes, diff_states
+from simia.state import Change, diff_states
 from simia.task import Match, StateSpec
 from simia.trajectory import Trajectory
 
@@ -48,7 +47,10 @@ def find_mutations(
         described: Whether the description of a binary file may be changed, which a check that reads the file cannot see.
     """
     changes: list[Change] = (reference.evidence or {}).get("changes") or []
-    final = apply_changes(initial, changes)
+    final = initial
+    for change in changes:
+        path = tuple(change["path"])
+        final = replace_value(final, path, change["new"]) if "new" in change else remove_row(final, path)
     found = []
     for kind, path, mutated in mutate_state(initial, final, changes, policies, described):
         after = diff_states(initial, mutated)
@@ -139,28 +141,34 @@ def alter_value(value: Any) -> Any:
 
 
 def replace_value(state: Any, path: Path, value: Any) -> Any:
-    copied = copy.deepcopy(state)
-    place = read_place(copied, path[:-1])
-    place[int(path[-1]) if isinstance(place, list) else path[-1]] = value
+    """The state with another value at a path. Like the next two it shares what it does not touch: a state may be large."""
+    if not path:
+        return value
+    copied, key = copy_place(state, path[0])
+    copied[key] = replace_value(copied[key] if len(path) > 1 else None, path[1:], value)
     return copied
 
 
 def remove_row(state: Any, path: Path) -> Any:
-    copied = copy.deepcopy(state)
-    table = read_place(copied, path[:-1])
-    del table[int(path[-1]) if isinstance(table, list) else path[-1]]
+    copied, key = copy_place(state, path[0])
+    if len(path) == 1:
+        del copied[key]
+    else:
+        copied[key] = remove_row(copied[key], path[1:])
     return copied
 
 
 def add_row(state: Any, table: Path, key: str) -> Any:
     """The state with a copy of a row."""
-    copied = copy.deepcopy(state)
-    rows = read_place(copied, table)
-    if isinstance(rows, list):
-        rows.append(copy.deepcopy(rows[int(key)]))
-    else:
-        rows[f"{key}-copy"] = copy.deepcopy(rows[key])
-    return copied
+    rows = read_place(state, table)
+    return replace_value(
+        state, table, [*rows, rows[int(key)]] if isinstance(rows, list) else {**rows, f"{key}-copy": rows[key]}
+    )
+
+
+def copy_place(place: Any, step: str) -> tuple[Any, Any]:
+    """A copy of an object or a list, and the step as its key."""
+    return (list(place), int(step)) if isinstance(place, list) else (dict(place), step)
 
 
 def read_place(state: Any, path: Path) -> Any:
