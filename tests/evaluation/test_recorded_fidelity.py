@@ -48,7 +48,7 @@ async def test_what_a_strong_model_simulates(knowledge: str, ledger: bool, agree
     async with Engine(
         ReplayBackend(ReplaySettings(path=recording)), MemoryJournal(), EngineLimits(retries=0)
     ) as engine:
-        settings = {"engine": engine, "knowledge": knowledge, "ledger": ledger, "again": 0}
+        settings = {"engine": engine, "knowledge": knowledge, "ledger": ledger, "again": 0, "observations": False}
         environment = await open_environment("customer_service", backend="shadow", user=ScriptedUser, **settings)
         async with environment:
             specs = {tool.name: tool for tool in environment.pack.tools}

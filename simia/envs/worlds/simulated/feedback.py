@@ -13,6 +13,7 @@ from typing import Any
 
 import orjson
 
+from simia.envs.reference_solution import describe_observations, describe_reference
 from simia.envs.worlds.simulated.settings import SimulatedSettings
 from simia.formats.reply.reply_json import RepairError, load_json, strip_reasoning
 from simia.pack import Pack
@@ -88,7 +89,7 @@ class Feedback:
     """The prompts of one pack. Made once, shared by all episodes."""
 
     def __init__(self, pack: Pack, settings: SimulatedSettings) -> None:
-        self.settings = settings
+        self.pack, self.settings = pack, settings
         system, one = load_template("simulated/system.j2")
         self._request, two = load_template("simulated/request.j2")
         self.hashes = {"simulated/system.j2": one, "simulated/request.j2": two}
@@ -108,9 +109,7 @@ class Feedback:
         knows = self.settings.knowledge != "schema"
         head = {
             "task": describe_task(task) if knows else "",
-            "reference": "\n".join(f"- {each.name} {write_compact_json(each.arguments)}" for each in task.actions)
-            if knows
-            else "",
+            "reference": describe_reference(self.pack, task, observations=self.settings.observations) if knows else "",
             "state": state,
         }
         now = [format_call(n, by, call.name, call.arguments or {}) for n, (by, call) in enumerate(calls, start=1)]
@@ -119,6 +118,11 @@ class Feedback:
         room = int(self.settings.context * CHARS_A_TOKEN) - (self.settings.max_tokens or 4096) * 4 - fixed
         text = self._request.render(**head, history=fit_history(lines, history, room), ledger=ledger, calls=now).strip()
         return [{"role": "system", "content": self.system}, {"role": "user", "content": text}]
+
+    def observations(self, task: Task) -> list[str]:
+        """The recorded results that the prompts of a task show."""
+        shown = self.settings.observations and self.settings.knowledge != "schema"
+        return describe_observations(self.pack, task) if shown else []
 
 
 def describe_task(task: Task) -> str:
