@@ -40,7 +40,7 @@ def describe_observations(pack: Pack, task: Task) -> list[str]:
 
 def find_observations(pack: Pack, task: Task) -> list[Message]:
     """The recorded results of the solution's calls. None where the record is of other calls: the task was changed since."""
-    recorded = pack.references.get(task.id)
+    recorded = pack.references.get(task.id.removeprefix(f"{pack.name}/"))  # qualified among several packs
     if recorded is None:
         return []
     calls = [(call.name, call.arguments) for _, _, call in recorded.calls()]

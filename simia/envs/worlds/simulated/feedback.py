@@ -24,6 +24,7 @@ from simia.tool import ToolSpec
 from simia.trajectory import ToolCall, Trajectory, write_compact_json
 
 CHARS_A_TOKEN = 3.6  # of JSON and English; a prompt that is cut a little early is better than one that is refused
+MOST_REFERENCES = 4_096  # solutions whose text is kept
 LONGEST_EXAMPLE, SHORTENED = 900, 160
 FORM = {
     "type": "object",
@@ -90,12 +91,24 @@ class Feedback:
 
     def __init__(self, pack: Pack, settings: SimulatedSettings) -> None:
         self.pack, self.settings = pack, settings
+        self._references: dict[str, tuple[Task, str, list[str]]] = {}
         system, one = load_template("simulated/system.j2")
         self._request, two = load_template("simulated/request.j2")
         self.hashes = {"simulated/system.j2": one, "simulated/request.j2": two}
         examples = collect_results(pack.seeds, settings.examples)
         tools = [describe_tool(tool, examples.get(tool.name, [])) for tool in (*pack.tools, *pack.user_tools)]
         self.system = system.render(tools=tools, policy=pack.policy, helpful=settings.helpful).strip()
+
+    def _describe_reference(self, task: Task) -> tuple[str, list[str]]:
+        """The task's solution, and the recorded results in it; written once for all requests about it."""
+        held = self._references.get(task.id)
+        if held is None or held[0] is not task:
+            if len(self._references) >= MOST_REFERENCES:
+                self._references.clear()
+            shown = self.settings.observations
+            text = describe_reference(self.pack, task, observations=shown)
+            held = self._references[task.id] = (task, text, describe_observations(self.pack, task) if shown else [])
+        return held[1:]
 
     def messages(
         self,
@@ -109,7 +122,7 @@ class Feedback:
         knows = self.settings.knowledge != "schema"
         head = {
             "task": describe_task(task) if knows else "",
-            "reference": describe_reference(self.pack, task, observations=self.settings.observations) if knows else "",
+            "reference": self._describe_reference(task)[0] if knows else "",
             "state": state,
         }
         now = [format_call(n, by, call.name, call.arguments or {}) for n, (by, call) in enumerate(calls, start=1)]
@@ -121,8 +134,7 @@ class Feedback:
 
     def observations(self, task: Task) -> list[str]:
         """The recorded results that the prompts of a task show."""
-        shown = self.settings.observations and self.settings.knowledge != "schema"
-        return describe_observations(self.pack, task) if shown else []
+        return self._describe_reference(task)[1] if self.settings.knowledge != "schema" else []
 
 
 def describe_task(task: Task) -> str:
