@@ -123,7 +123,7 @@ def test_recording_adds_the_key_and_raises_the_format(tmp_path: Path) -> None:
     assert "tasks: tasks.jsonl\nreferences: references.jsonl\n" in text
     assert "# made by the tool's clock" in text, "comments stay"
     reference = pack.references["todo-2"]
-    assert reference.tools == pack.tools
+    assert reference.tools == [tool.public for tool in pack.tools]
     assert reference.system == pack.policy
     assert [m.role for m in reference.messages] == ["user", "assistant", "tool", "assistant"]
     before = (tmp_path / "p" / "references.jsonl").read_bytes()
@@ -168,7 +168,7 @@ def test_a_file_that_the_pack_does_not_name_is_not_replaced(tmp_path: Path) -> N
 async def test_code_does_not_see_the_references(tmp_path: Path) -> None:
     folder = tmp_path / "p"
     small(folder, references_jsonl="")
-    head = (folder / "pack.yaml").read_text().replace("format: 1", "format: 2\nreferences: references.jsonl")
+    head = (folder / "pack.yaml").read_text().replace("format: 2", "format: 2\nreferences: references.jsonl")
     (folder / "pack.yaml").write_text(head)
     code = (folder / "tools.py").read_text().replace("class State", "open('/pack/references.jsonl')\n\n\nclass State")
     (folder / "tools.py").write_text(code)
