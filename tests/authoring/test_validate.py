@@ -107,7 +107,8 @@ async def test_a_tool_without_a_test_is_a_remark(tmp_path: Path) -> None:
 
 
 def head(**changes: Any) -> str:
-    return yaml.safe_dump({**yaml.safe_load(PACK.format(name="p")), "format": 2, **changes})
+    found = {**yaml.safe_load(PACK.format(name="p")), **changes}
+    return yaml.safe_dump({name: value for name, value in found.items() if value is not None})
 
 
 def row(**changes: Any) -> list[dict[str, Any]]:
@@ -145,7 +146,10 @@ NAMES: dict[str, tuple[dict[str, Any], str]] = {
         "state: integrity: todos.owner: row T-1001 lacks it",
     ),
     "user": (
-        {"tasks_jsonl": row(script=[*TASKS[0]["script"], {"user": "Thanks."}, {"agent": "Bye."}])},
+        {
+            "pack_yaml": head(user=None),
+            "tasks_jsonl": row(script=[*TASKS[0]["script"], {"user": "Thanks."}, {"agent": "Bye."}]),
+        },
         "pack.yaml: no_user: pack.yaml names no user, so the user's turns in the scripts of 1 tasks (todo-1, …) are not played: "
         "write user: scripted, or user: llm",
     ),

@@ -280,7 +280,7 @@ class Memory:
 async def test_a_state_that_rewards_cannot_see_is_one_finding(tmp_path: Path) -> None:
     head = yaml.safe_load(PACK.format(name="p"))
     head["executable"] = {"code": "tools.py", "object": "Memory", "isolation": "process"}
-    del head["state"], head["tests"]
+    del head["state"], head["tests"], head["schema"]
     checked = task(
         ADD, reward={"parts": [{"kind": "checklist", "code": {"free": "def check(f, i):\n    return True"}}]}
     )
