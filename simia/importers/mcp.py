@@ -246,9 +246,9 @@ def write_mcp_pack(
 ) -> None:
     """Write the whole pack from the server's listing."""
     reset = (how.get("reset") or {}).get("tool")
-    names = [get_name(row) for row in found["tools"]]
-    if reset is not None and reset not in names:
-        raise UserError(f"the server has no tool {reset!r} to reset it with; it has: {', '.join(names)}")
+    listed = [get_name(row) for row in found["tools"]]
+    if reset is not None and reset not in listed:
+        raise UserError(f"the server has no tool {reset!r} to reset it with; it has: {', '.join(listed)}")
     own = {reset, *(name for key, name in how.get("state", {}).items() if key in ("load", "save"))}
     tools, writes = convert_tools([row for row in found["tools"] if get_name(row) not in own], say)
     if not tools:
