@@ -40,7 +40,7 @@ def script(environments: Callable[[str], Path], tmp_path_factory: pytest.TempPat
 
 
 @pytest.fixture(scope="session")
-def shop(script: Path, tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
+def state_shop(script: Path, tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
     """The server as a pack, and the lines of its import."""
     lines: list[str] = []
     out = import_server(
@@ -55,8 +55,8 @@ async def use(episode: Episode, name: str, /, **arguments: Any) -> Message:
     return step.messages[0]
 
 
-def opened(shop: SimpleNamespace, out: Path | None = None) -> Any:
-    return open_environment(str(out or shop.out), read=[str(shop.script.parent)])
+def opened(state_shop: SimpleNamespace, out: Path | None = None) -> Any:
+    return open_environment(str(out or state_shop.out), read=[str(state_shop.script.parent)])
 
 
 async def begun(environment: Environment, **task: Any) -> Episode:
@@ -66,22 +66,22 @@ async def begun(environment: Environment, **task: Any) -> Episode:
 CANCEL = [{"name": "cancel", "arguments": {"order_id": "O-1"}}]
 
 
-def test_state_tools_are_hidden_and_the_start_is_in_the_pack(shop: SimpleNamespace) -> None:
-    pack = Pack.load(shop.out)
+def test_state_tools_are_hidden_and_the_start_is_in_the_pack(state_shop: SimpleNamespace) -> None:
+    pack = Pack.load(state_shop.out)
     names = [tool.name for tool in pack.tools]
     assert names[:4] == ["orders", "cancel", "end", "look"]
     assert not set(names) & set(STATE_TOOLS)
-    how = json.loads((shop.out / "mcp.json").read_bytes())
+    how = json.loads((state_shop.out / "mcp.json").read_bytes())
     assert how["state"] == {"load": "load_scenario", "save": "save_scenario", "argument": "scenario", "text": False}
     assert not how["tools"].keys() & set(STATE_TOOLS)
-    state = json.loads((shop.out / "state.json").read_bytes())
+    state = json.loads((state_shop.out / "state.json").read_bytes())
     assert state == {"orders": {"O-1": {"status": "pending", "total": 5}}, "log": []}
     assert [part.kind for part in pack.task("example-orders").reward.parts] == ["trace", "state"]
-    assert shop.lines[-3].endswith(": 12 tools, 2 example tasks")
+    assert state_shop.lines[-3].endswith(": 12 tools, 2 example tasks")
 
 
-def test_invalid_schemas_are_repaired_with_a_line_each(shop: SimpleNamespace) -> None:
-    lines = [line for line in shop.lines if line.startswith(("repaired", "left out"))]
+def test_invalid_schemas_are_repaired_with_a_line_each(state_shop: SimpleNamespace) -> None:
+    lines = [line for line in state_shop.lines if line.startswith(("repaired", "left out"))]
     assert lines == [
         "repaired: the tool orders: properties: {} added",
         "repaired: the tool required_flag: value: required: true moved to the object's required",
@@ -97,8 +97,8 @@ def test_invalid_schemas_are_repaired_with_a_line_each(shop: SimpleNamespace) ->
     ]
 
 
-async def test_repaired_tools_are_called(shop: SimpleNamespace) -> None:
-    async with await opened(shop) as environment:
+async def test_repaired_tools_are_called(state_shop: SimpleNamespace) -> None:
+    async with await opened(state_shop) as environment:
         episode = await begun(environment)
         assert json.loads((await use(episode, "draft_4", value=1)).text) == {"value": 1}
         refused = await use(episode, "draft_4", value=0)
@@ -107,11 +107,11 @@ async def test_repaired_tools_are_called(shop: SimpleNamespace) -> None:
         await episode.close()
 
 
-async def test_a_task_gives_the_start_and_the_state_is_seen(shop: SimpleNamespace) -> None:
+async def test_a_task_gives_the_start_and_the_state_is_seen(state_shop: SimpleNamespace) -> None:
     reward = {"parts": [{"kind": "state"}]}
     patch = {"patch": {"orders": {"O-2": {"status": "pending", "total": 7}}}}
     whole = {"state": {"orders": {"O-1": {"status": "shipped"}}}}
-    async with await opened(shop) as environment:
+    async with await opened(state_shop) as environment:
         one = await begun(environment, initial=patch, reference=CANCEL, reward=reward)
         other = await begun(environment, initial=whole, reference=CANCEL, reward=reward)
         assert set(json.loads((await use(one, "orders")).text)) == {"O-1", "O-2"}
@@ -123,14 +123,12 @@ async def test_a_task_gives_the_start_and_the_state_is_seen(shop: SimpleNamespac
             assert step.reward is not None
             assert step.reward.value == value
         assert one.evidence is not None
-        assert [(change["path"], change["new"]) for change in one.evidence["changes"]] == [
-            (["log", 0], "O-1") if one.evidence["changes"][0]["path"] == ["log", 0] else (["log"], ["O-1"]),
-            (["orders", "O-1", "status"], "cancelled"),
-        ]
+        changes = {tuple(change["path"]): change["new"] for change in one.evidence["changes"]}
+        assert changes == {("log",): ["O-1"], ("orders", "O-1", "status"): "cancelled"}
 
 
-async def test_state_tools_are_refused_if_called(shop: SimpleNamespace) -> None:
-    async with await opened(shop) as environment:
+async def test_state_tools_are_refused_if_called(state_shop: SimpleNamespace) -> None:
+    async with await opened(state_shop) as environment:
         episode = await begun(environment, reference=CANCEL)
         for name in STATE_TOOLS:
             refused = await use(episode, name, scenario={"orders": {}})
@@ -146,18 +144,18 @@ async def test_state_tools_are_refused_if_called(shop: SimpleNamespace) -> None:
         await world.close()
 
 
-async def test_clock_environment_and_arguments_of_a_task(shop: SimpleNamespace, tmp_path: Path) -> None:
-    async def look(environment: Environment, **initial: Any) -> dict[str, Any]:
+async def test_clock_environment_and_arguments_of_a_task(state_shop: SimpleNamespace, tmp_path: Path) -> None:
+    async def look(environment: Environment, initial: dict[str, Any]) -> dict[str, Any]:
         episode = await begun(environment, initial=initial)
         seen: dict[str, Any] = json.loads((await use(episode, "look")).text)
         await episode.close()
         return seen
 
-    async with await opened(shop) as environment:
-        assert await look(environment) == {"now": "2025-01-01T00:00:00", "region": "north", "words": []}
+    async with await opened(state_shop) as environment:
+        assert await look(environment, {}) == {"now": "2025-01-01T00:00:00", "region": "north", "words": []}
         own = {"clock": "2030-05-05T10:00:00", "environment": {"REGION": "south"}, "arguments": ["--day", "${CLOCK}"]}
         words = ["--day", "2030-05-05T10:00:00"]
-        assert await look(environment, **own) == {"now": "2030-05-05T10:00:00", "region": "south", "words": words}
+        assert await look(environment, own) == {"now": "2030-05-05T10:00:00", "region": "south", "words": words}
         for initial, why in (
             (
                 {"orders": {}},
@@ -168,18 +166,18 @@ async def test_clock_environment_and_arguments_of_a_task(shop: SimpleNamespace, 
             ({"state": {"orders": 3}}, "its tool load_scenario refused: orders must be an object"),
         ):
             with pytest.raises(UserError, match=why):
-                await look(environment, **initial)
+                await look(environment, initial)
     folder = tmp_path / "shop"
-    shutil.copytree(shop.out, folder)
+    shutil.copytree(state_shop.out, folder)
     text = (folder / "pack.yaml").read_text()
     (folder / "pack.yaml").write_text(text.replace("2025-01-01T00:00:00", "2026-02-03T04:05:06"))
-    async with await opened(shop, folder) as environment:
-        assert (await look(environment))["now"] == "2026-02-03T04:05:06"
+    async with await opened(state_shop, folder) as environment:
+        assert (await look(environment, {}))["now"] == "2026-02-03T04:05:06"
 
 
-async def test_the_gate_sees_the_state(shop: SimpleNamespace, tmp_path: Path) -> None:
+async def test_the_gate_sees_the_state(state_shop: SimpleNamespace, tmp_path: Path) -> None:
     folder = tmp_path / "shop"
-    shutil.copytree(shop.out, folder)
+    shutil.copytree(state_shop.out, folder)
     rows = [
         {"id": "cancel", "instruction": "Cancel O-1.", "reference": CANCEL, "reward": {"parts": [{"kind": "state"}]}},
         {
@@ -191,15 +189,15 @@ async def test_the_gate_sees_the_state(shop: SimpleNamespace, tmp_path: Path) ->
     ]
     (folder / "tasks.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     pack = Pack.load(folder)
-    async with await opened(shop, folder) as environment:
+    async with await opened(state_shop, folder) as environment:
         cancel, nothing = await verify_tasks(environment, pack.tasks)
     assert cancel.passed, cancel.findings
     assert cancel.floor == 0.0
     assert not nothing.passed  # a state that the solution leaves as it is verifies nothing
 
 
-async def test_a_server_that_ended_has_no_state_to_judge(shop: SimpleNamespace) -> None:
-    async with await opened(shop) as environment:
+async def test_a_server_that_ended_has_no_state_to_judge(state_shop: SimpleNamespace) -> None:
+    async with await opened(state_shop) as environment:
         episode = await begun(environment, reference=CANCEL, reward={"parts": [{"kind": "state"}]})
         await use(episode, "end")
         step = await episode.step(Message(role="assistant", content="Done."))
@@ -218,11 +216,11 @@ def test_a_given_state_as_text(script: Path, tmp_path: Path) -> None:
     assert "the server loads another state than it was given: log differ" in lines
 
 
-def test_the_licence_is_the_sources(shop: SimpleNamespace, tmp_path: Path) -> None:
-    assert Pack.load(shop.out).licence == "unknown"  # not that of the SDK, which --pip names
-    source = shop.script.parent / "licensed"
+def test_the_licence_is_the_sources(state_shop: SimpleNamespace, tmp_path: Path) -> None:
+    assert Pack.load(state_shop.out).licence == "unknown"  # not that of the SDK, which --pip names
+    source = state_shop.script.parent / "licensed"
     source.mkdir(mode=0o755)
-    (source / "server.py").write_bytes(shop.script.read_bytes())
+    (source / "server.py").write_bytes(state_shop.script.read_bytes())
     (source / "LICENSE").write_text(MIT)
     out = import_server(["python", str(source / "server.py")], pip=SDK, out=tmp_path / "licensed")
     assert Pack.load(out).licence == "MIT"
