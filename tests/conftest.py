@@ -25,7 +25,7 @@ settings.load_profile(properties.REPEATABLE)  # --hypothesis-profile=thorough re
 
 pytest_plugins = ["tests.fake_endpoint", "tests.attack_table"]
 
-SHARED = ("trl", "trainer", "notes", "packs", "small_pack", "whole_pack")
+SHARED = ("trl", "trainer", "notes", "state_shop", "packs", "small_pack", "whole_pack")
 """Fixtures of a session that are costly: the tests that request one run in one worker, in this order of preference."""
 ENDPOINT = "_fake_endpoint_process"
 

@@ -115,7 +115,24 @@ def mcp(
         list[str] | None, typer.Option("--header", help="With --url: 'NAME: VALUE'; ${VARIABLE} is a granted variable.")
     ] = None,
     reset: Annotated[
-        str | None, typer.Option("--reset", help="A tool, with JSON arguments after a space, that starts an episode.")
+        str | None,
+        typer.Option(
+            "--reset", help="A tool, with JSON arguments after a space, that is called when an episode starts."
+        ),
+    ] = None,
+    state_tools: Annotated[
+        str | None,
+        typer.Option(
+            "--state-tools", help="LOAD,SAVE: the tools that load and return the state of a server in memory."
+        ),
+    ] = None,
+    state: Annotated[
+        Path | None,
+        typer.Option("--state", help="With --state-tools: a JSON file with the state that episodes start from."),
+    ] = None,
+    clock_variable: Annotated[
+        str | None,
+        typer.Option("--clock-variable", help="The server's variable for the time; ${CLOCK} elsewhere is the same."),
     ] = None,
     needs: Annotated[
         list[Path] | None, typer.Option("--needs", help="One more folder that the server can read; may be repeated.")
@@ -133,7 +150,7 @@ def mcp(
     import_server(
         shlex.split(command or ""), out=out, url=url, pip=pip or [], npm=npm, folder=files,
         environment=parse_pairs(env, "=", "--env"), variables=variables or [], headers=parse_pairs(header, ":", "--header"),
-        reset=parse_reset(reset), needs=needs or [], network=network, unsafe=unsafe, say=say,
+        reset=parse_reset(reset), state_tools=parse_state_tools(state_tools), state=state, clock_variable=clock_variable, needs=needs or [], network=network, unsafe=unsafe, say=say,
     )  # fmt: skip
 
 
@@ -187,3 +204,13 @@ def parse_reset(text: str | None) -> tuple[str, dict[str, Any]] | None:
     """Parse a tool and its arguments: `clear {"all": true}`."""
     name, _, arguments = (text or "").strip().partition(" ")
     return (name, parse_json_object(arguments.strip() or "{}", f"--reset {name}")) if name else None
+
+
+def parse_state_tools(text: str | None) -> tuple[str, str] | None:
+    """Parse `LOAD,SAVE`. Raises `UserError` for anything but two names."""
+    if text is None:
+        return None
+    names = [name.strip() for name in text.split(",")]
+    if len(names) != 2 or not all(names) or names[0] == names[1]:
+        raise UserError(f"--state-tools takes two tools as LOAD,SAVE, not {text!r}")
+    return names[0], names[1]

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from simia.authoring.pack_draft import draft_pack
 from simia.errors import UserError
+from simia.importers.source_licence import UNKNOWN, find_source_licence
 from simia.sandbox.grants import explain_broad, is_shown
 from simia.search_path import cache_root
 from simia.venvs import Say, ensure_packages, lock_file, normalize_name
@@ -28,6 +29,7 @@ REQUIREMENT = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)(\[[^\]]*\])?\s*(.*)")
 NPM = re.compile(r"((?:@[a-z0-9._~-]+/)?[a-z0-9._~-]+)(?:@([A-Za-z0-9._^~*<>=| -]+))?", re.IGNORECASE)
 SERVER = "${SERVER}"
 PATIENCE = 600.0
+SOURCES = (".py", ".js", ".mjs", ".cjs", ".ts")
 
 
 @dataclass
@@ -38,7 +40,7 @@ class ServerProgram:
     within: str | None = None
     needs: list[str] = field(default_factory=list)
     packages: list[str] = field(default_factory=list)
-    licence: str = "unknown"
+    licence: str = UNKNOWN
 
 
 def install_from_pip(requirements: list[str], words: list[str], say: Say) -> ServerProgram:
@@ -59,6 +61,11 @@ def install_from_pip(requirements: list[str], words: list[str], say: Say) -> Ser
         raise UserError(f"{name} is not in its own environment {home}: remove that folder and import again")
     scripts, licence = read_distribution(info)
     program, *arguments = words or [choose_program(name, scripts, f"--pip {name}")]
+    if program not in scripts and arguments[:2] != ["-m", normalize_name(name).replace("-", "_")]:
+        licence = next(
+            (own for each in installed.values() for names, own in [read_distribution(each)] if program in names),
+            UNKNOWN,
+        )
     if not (home / "bin" / program).exists():
         raise UserError(f"{name} has no program {program!r}; it has: {', '.join(scripts) or 'none'}")
     packages = sorted("==".join(each.name.removesuffix(".dist-info").split("-")[:2]) for each in installed.values())
@@ -88,7 +95,7 @@ def read_distribution(info: Path) -> tuple[list[str], str]:
         licences = [str(text) for text in stated if text and "\n" not in text and len(text) < 80]
         classifiers = package.metadata.get_all("Classifier") or []
         licences += [text.rpartition("::")[2].strip() for text in classifiers if text.startswith("License ::")]
-    return scripts, licences[0] if licences else "unknown"
+    return scripts, licences[0] if licences else UNKNOWN
 
 
 def choose_program(package: str, programs: list[str], option: str) -> str:
@@ -131,7 +138,7 @@ def install_from_npm(package: str, words: list[str], say: Say) -> ServerProgram:
     locked = json.loads((home / "node_modules" / ".package-lock.json").read_bytes()).get("packages", {})
     packages = sorted({f"{key.rpartition('node_modules/')[2]}@{each.get('version')}" for key, each in locked.items()})
     licence = manifest.get("license")
-    return ServerProgram(command, home.name, needs, packages, licence if isinstance(licence, str) else "unknown")
+    return ServerProgram(command, home.name, needs, packages, licence if isinstance(licence, str) else UNKNOWN)
 
 
 def ensure_npm(npm: str, name: str, version: str, say: Say) -> Path:
@@ -170,25 +177,33 @@ def run_command(command: list[str], fails: str, cwd: Path | None = None) -> str:
 
 
 def find_local_program(words: list[str]) -> ServerProgram:
-    """Make the command of a local program. The folders of the program and of the files that it names become readable."""
+    """Make the command of a local program. The folders of the program become readable."""
     program = shutil.which(words[0])
     if program is None:
         raise UserError(f"there is no program {words[0]!r}: give its path, or install the server with --pip or --npm")
     path = Path(os.path.abspath(program))
-    needs = list_program_folders(path)
-    command = [str(path)]
-    for word in words[1:]:
+    licence = UNKNOWN if is_shown(str(path)) else find_source_licence(path)
+    return ServerProgram([str(path), *words[1:]], None, list_program_folders(path), [], licence)
+
+
+def add_named_files(program: ServerProgram) -> ServerProgram:
+    """Make the files and folders of this machine that the command names readable. A source file among them is the server's own, so
+    that its licence is the server's, whatever package runs it.
+    """
+    needs = list(program.needs)
+    for index, word in enumerate(program.command[1:], start=1):
         file = Path(word).expanduser()
-        if ("/" in word or file.suffix in (".py", ".js", ".mjs", ".cjs")) and file.exists():
+        if ("/" in word or file.suffix in SOURCES) and file.exists():
             file = Path(os.path.abspath(file))
             needs.append(str(file if file.is_dir() else file.parent))
-            word = str(file)
-        command.append(word)
-    folders = [each for each in dict.fromkeys(needs) if not is_shown(each)]
-    for each in folders:
+            program.command[index] = str(file)
+            if file.suffix in SOURCES:
+                program.licence = find_source_licence(file)
+    program.needs = [each for each in dict.fromkeys(needs) if not is_shown(each)]
+    for each in program.needs:
         if explain_broad(os.path.realpath(each)):
             raise UserError(f"the server could read all of {each}: put its files into a folder of their own")
-    return ServerProgram(command, None, folders)
+    return program
 
 
 def list_program_folders(path: Path) -> list[str]:
@@ -204,7 +219,12 @@ def list_program_folders(path: Path) -> list[str]:
 
 
 def find_program(words: list[str], pip: list[str], npm: str | None, say: Say) -> ServerProgram:
-    """Find the server's program, and install it if it comes from a registry, as `npx …` and `uvx …` do."""
+    """Find the server's program with the folders that it reads, and install it if it comes from a registry, as `npx …` and
+    `uvx …` do."""
+    return add_named_files(find_command(words, pip, npm, say))
+
+
+def find_command(words: list[str], pip: list[str], npm: str | None, say: Say) -> ServerProgram:
     if pip:
         return install_from_pip(pip, words, say)
     if npm:

@@ -285,9 +285,13 @@ def test_a_server_that_cannot_be_used_is_one_line(script: Path, tmp_path: Path, 
 def test_hostile_tools_are_left_out_with_a_line_each(script: Path, tmp_path: Path) -> None:
     lines: list[str] = []
     out = import_server([PYTHON, str(script), "hostile"], out=tmp_path / "out", say=lines.append)
-    assert [(tool.name, tool.description) for tool in Pack.load(out).tools] == [("fine", "red  [31m text")]
+    assert [(tool.name, tool.description) for tool in Pack.load(out).tools] == [
+        ("list", ""),
+        ("fine", "red  [31m text"),
+    ]
     left = [line for line in lines if line.startswith("left out")]
-    assert len(left) == 8
+    assert len(left) == 7
+    assert 'repaired: the tool list: a: pattern: "(" removed' in lines
     assert "left out: the tool remote: the schema refers to 'http://example.com/s.json'" in left[0]
     assert "left out: the tool 'fine' is listed twice" in left
     assert not [line for line in lines if "\x1b" in line]

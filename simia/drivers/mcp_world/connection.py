@@ -10,6 +10,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from mcp.client.session import ClientSession
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
+from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 
 JSON = Any
 START = 18.0  # seconds; the sandbox waits a little longer
@@ -37,16 +39,37 @@ class ServerFailed(Exception):  # noqa: N818 - a state of the server
     """The server cannot be used; the message is one line."""
 
 
-class ServerConnection:
-    """A connection to one server, held by a thread with its own event loop."""
+class RawListing(JSONRPCDispatcher[Any]):
+    """Keep the listed tools as they came: the SDK refuses a whole listing for one tool with a malformed schema."""
 
-    def __init__(self, how: dict[str, Any], root: Path) -> None:
-        self._settings, self._root = how, root
+    tools: list[JSON]
+    """The last page."""
+
+    async def send_raw_request(self, method: str, *words: Any, **options: Any) -> dict[str, Any]:
+        found = await super().send_raw_request(method, *words, **options)
+        if method == "tools/list" and isinstance(found.get("tools"), list):
+            self.tools = found["tools"]
+            found = {**found, "tools": []}
+        return found
+
+
+class ServerConnection:
+    """A connection to one server, held by a thread with its own event loop.
+
+    how: `mcp.json`, with what the episode adds to it.
+    places: name → value, for `${NAME}` in the command, the address, the headers and the variables of the server.
+    """
+
+    def __init__(self, how: dict[str, Any], root: Path, places: dict[str, str]) -> None:
+        self._settings, self._root, self._places = how, root, places
+        if how.get("within"):  # a cached environment in the same folder as the one that runs this
+            places["SERVER"] = str(Path(sys.prefix).parent / how["within"])
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._errors = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115 - as long as the server lives
         self._secrets = [value for name in how.get("variables") or [] if (value := os.environ.get(name))]
         self._session: ClientSession | None = None
+        self.listing: RawListing | None = None
         self._ready = threading.Event()
         self._leave = asyncio.Event()
         self._failure: BaseException | None = None
@@ -72,8 +95,11 @@ class ServerConnection:
         try:
             async with (
                 self._open_transport() as (read, write),
-                ClientSession(read, write, message_handler=self._note_junk) as session,
+                ClientSession(
+                    dispatcher=(listing := RawListing(read, write)), message_handler=self._note_junk
+                ) as session,
             ):
+                self.listing = listing
                 await shake_hands(session)
                 self._session = session
                 self._ready.set()
@@ -88,22 +114,19 @@ class ServerConnection:
     async def _open_transport(self) -> AsyncIterator[Any]:
         how = self._settings
         if how["transport"] == "http":
-            headers = {name: fill_variables(value, {}) for name, value in (how.get("headers") or {}).items()}
+            headers = {name: fill_variables(value, self._places) for name, value in (how.get("headers") or {}).items()}
             timeout = httpx2.Timeout(START, read=300.0)
             async with (
                 httpx2.AsyncClient(
                     headers=headers, timeout=timeout, event_hooks={"response": [self._note_status]}
                 ) as client,
-                streamable_http_client(fill_variables(how["url"], {}), http_client=client) as streams,
+                streamable_http_client(fill_variables(how["url"], self._places), http_client=client) as streams,
             ):
                 yield streams
             return
-        places = {"ROOT": str(self._root)}
-        if how.get("within"):  # a cached environment in the same folder as the one that runs this
-            places["SERVER"] = str(Path(sys.prefix).parent / how["within"])
-        self._program, *words = [fill_variables(word, places) for word in how["command"]]
+        self._program, *words = [fill_variables(word, self._places) for word in how["command"]]
         given = {name: os.environ[name] for name in how.get("variables") or [] if name in os.environ}
-        own = {name: fill_variables(value, places) for name, value in (how.get("environment") or {}).items()}
+        own = {name: fill_variables(value, self._places) for name, value in (how.get("environment") or {}).items()}
         # Caches are not part of the state.
         quiet = {"XDG_CACHE_HOME": "/tmp/cache", "npm_config_cache": "/tmp/npm", "PYTHONDONTWRITEBYTECODE": "1"}
         parameters = StdioServerParameters(
@@ -205,15 +228,15 @@ async def shake_hands(session: ClientSession) -> None:
         await session.discover()
 
 
-async def list_server(session: ClientSession) -> JSON:
-    """List the server's tools, resources and prompts."""
+async def list_server(session: ClientSession, listing: RawListing | None) -> JSON:
+    """List the server's tools as they came, its resources and its prompts."""
     can = session.server_capabilities
     info = session.server_info
     found: dict[str, Any] = {
         "server": info.model_dump(mode="json", exclude_none=True, exclude={"icons"}) if info else {},
         "protocol": session.protocol_version,
         "instructions": session.instructions,
-        "tools": await list_pages(session.list_tools, "tools"),
+        "tools": await list_pages(session.list_tools, lambda _: listing.tools if listing else []),
     }
     for name, ask, has in (
         ("resources", session.list_resources, can and can.resources),
@@ -223,16 +246,20 @@ async def list_server(session: ClientSession) -> JSON:
         found[name] = []
         if has:
             with contextlib.suppress(MCPError):  # it declares the capability and cannot list
-                found[name] = await list_pages(ask, name)
+                found[name] = await list_pages(ask, partial(dump_rows, name=name))
     return found
 
 
-async def list_pages(ask: Callable[..., Awaitable[Any]], name: str) -> list[JSON]:
+def dump_rows(page: Any, name: str) -> list[JSON]:
+    return [each.model_dump(mode="json", by_alias=True, exclude_none=True) for each in getattr(page, name)]
+
+
+async def list_pages(ask: Callable[..., Awaitable[Any]], read: Callable[[Any], list[JSON]]) -> list[JSON]:
     rows: list[JSON] = []
     cursor = None
     for _ in range(MOST_PAGES):
         page = await ask(params=wire.PaginatedRequestParams(cursor=cursor) if cursor else None)
-        rows += [each.model_dump(mode="json", by_alias=True, exclude_none=True) for each in getattr(page, name)]
+        rows += read(page)
         cursor = page.next_cursor
         if not cursor:
             break
@@ -251,7 +278,8 @@ def flatten_line(text: str) -> str:
 
 
 def fill_variables(text: str, places: Mapping[str, str]) -> str:
-    """Replace `${ROOT}` by the private folder, `${SERVER}` by the server's environment, and other names by granted variables.
+    """Replace `${ROOT}` by the private folder, `${SERVER}` by the server's environment, `${CLOCK}` by the time at which the
+    episode starts, and other names by granted variables.
 
     Raises `ServerFailed` for a variable that was not granted.
     """

@@ -57,3 +57,21 @@ def describe_file(name: str, data: bytes) -> JSON:
             }
         return found
     return None
+
+
+def parse_state(found: wire.CallToolResult) -> JSON:
+    """Return the JSON object that a tool returned, as text or as structured content; None for anything else.
+
+    A text may hold it as JSON within JSON, and servers wrap results that are no objects as `{"result": …}`.
+    """
+    text = "\n".join(part.text for part in found.content if isinstance(part, wire.TextContent))
+    for value in (text, found.structured_content):
+        if isinstance(value, dict) and value.keys() == {"result"}:
+            value = value["result"]
+        for _ in range(2):
+            if isinstance(value, str):
+                with contextlib.suppress(ValueError):
+                    value = json.loads(value)
+        if isinstance(value, dict):
+            return value
+    return None

@@ -40,6 +40,8 @@ class LoadedPack:
             self.pristine = self.template.model_dump(mode="json")
         elif not self.by_convention:
             self.template = self.object(folder) if self.root is None else self.object(folder, self.root)
+            if getattr(self.template, "clock", self) is None:
+                self.template.clock = spec.get("clock")
             self.pristine = self.template.dump() if self.root is None else None
         self.tools: dict[str, dict[str, bool]] = (
             find_marked_tools(self.object) if self.by_convention else dict(self.template.tools())
