@@ -190,7 +190,7 @@ async def test_the_gate_sees_the_state(state_shop: SimpleNamespace, tmp_path: Pa
     (folder / "tasks.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     pack = Pack.load(folder)
     async with await opened(state_shop, folder) as environment:
-        cancel, nothing = await verify_tasks(environment, pack.tasks)
+        cancel, nothing = (await verify_tasks(environment, pack.tasks)).verdicts
     assert cancel.passed, cancel.findings
     assert cancel.floor == 0.0
     assert not nothing.passed  # a state that the solution leaves as it is verifies nothing
