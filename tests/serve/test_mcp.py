@@ -185,7 +185,7 @@ async def test_several_packs_and_tasks_with_a_user_are_refused(tmp_path: Path) -
     shares = [{"pack": name, "limit": 1} for name in ("customer_service", "office")]
     async with await open_environment({"packs": shares, "user": "none"}) as environment:
         with pytest.raises(
-            UserError, match="MCP lists the tools of one pack, and these are several: serve one of them$"
+            UserError, match=r"MCP lists the tools of one pack, and these are several: serve one of them$"
         ):
             Service(environment, TrajectoryFile(tmp_path / "t.jsonl"), environment.tasks[0])
     async with await open_environment("customer_service", user="none") as environment:
