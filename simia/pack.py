@@ -283,9 +283,9 @@ class Pack(BaseModel):
         if seed.system is None:
             changes["system"] = self.policy
         if not seed.tools:
-            changes["tools"] = self.tools
+            changes["tools"] = [tool.public for tool in self.tools]
         if not seed.user_tools:
-            changes["user_tools"] = self.user_tools
+            changes["user_tools"] = [tool.public for tool in self.user_tools]
         changes["provenance"] = seed.provenance.model_copy(update={"licence": seed.provenance.licence or self.licence})
         return seed.model_copy(update=changes)
 

@@ -85,6 +85,14 @@ class ToolSpec(BaseModel):
         )
 
     @property
+    def public(self) -> ToolSpec:
+        """The tool without its contract: what agents see and trajectories store."""
+        if not (self.requires or self.ensures or self.raises or self.reads is not None or self.writes is not None):
+            return self
+        contract: dict[str, Any] = {"requires": [], "ensures": [], "raises": {}, "reads": None, "writes": None}
+        return self.model_copy(update=contract)
+
+    @property
     def identity(self) -> dict[str, Any]:
         """The tool as JSON for hashes: what agents see of it. `returns` is left out where it is not declared, as in format 1."""
         return self.model_dump(exclude={"returns"} if self.returns is None else None)

@@ -191,7 +191,7 @@ def diff(
 ) -> None:
     """Compare two runs: settings, prompts, figures, common trajectories, items with different verdicts."""
     from simia.jobs.diff import compare_runs
-    from simia.report.runs_tables import list_diversity_figures, print_difference
+    from simia.report.run_comparison import list_diversity_figures, print_difference
 
     with contextlib.ExitStack() as stack:
         one, two = (stack.enter_context(contextlib.closing(Run.read_only(runs, name))) for name in (left, right))
@@ -219,7 +219,7 @@ def gc(
 ) -> None:
     """Show how much disk space runs take and free what can be derived again; --replies: also replies of rejected items."""
     from simia.jobs import cleanup
-    from simia.report.runs_tables import print_cleanup
+    from simia.report.run_comparison import print_cleanup
 
     found = list(cleanup.survey(runs)) if run is None else [cleanup.look(find_run(runs, run))]
     print_cleanup(found, Terminal(), replies=replies)

@@ -34,7 +34,7 @@ from simia.envs.several_packs import (
 )
 from simia.envs.users import USERS, LLMUser, UserMaker
 from simia.envs.worlds import executable, simulated
-from simia.envs.worlds.pair import PairBackend, make_mixed_backend, make_shadow_backend
+from simia.envs.worlds.mixed_and_shadow import PairBackend, make_mixed_backend, make_shadow_backend
 from simia.envs.worlds.world import Backend
 from simia.errors import UserError, require_type
 from simia.jobs import Store

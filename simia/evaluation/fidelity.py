@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from simia.envs.worlds.change_distance import rename_identifiers
+from simia.envs.worlds.compare_worlds import rename_identifiers
 from simia.statistics import Estimate
 from simia.tool import CompiledSchema, SchemaError, ToolSpec, compile_schema
 from simia.trajectory import write_compact_json

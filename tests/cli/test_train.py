@@ -173,7 +173,7 @@ def test_names_that_nothing_has(cache: Path, tmp_path: Path) -> None:
         dry("llamafactory", "simia-joint", "--model", "gpt")
     with pytest.raises(UserError, match=r"simia-tau is run with several models: add --model, one of qwen2.5-1.5b"):
         dry("llamafactory", "simia-tau")
-    with pytest.raises(UserError, match=r"--set: segment: Input should be 'whole' or 'turns'"):
+    with pytest.raises(UserError, match=r"--set: segment: expected 'whole' or 'turns', got 'turn'"):
         dry("llamafactory", "simia-joint", "--model", "qwen3-8b", "--set", "segment=turn")
     with pytest.raises(UserError, match=r"--set: reasoning: Input should be a valid boolean"):
         dry("llamafactory", "simia-joint", "--model", "qwen3-8b", "--set", "reasoning=perhaps")
@@ -299,8 +299,8 @@ def test_trl_from_one_yaml(install: Install, cache: Path, tmp_path: Path, monkey
     words = shlex.split(line)
     assert words[words.index("-m") + 1] == "simia.trainers.trl.train"
     assert words[-6:] == ["--set", "grpo.max_steps=3", "--set", "stage.user=null", "--set", 'model="M"']
-    with pytest.raises(UserError, match=r"unknown key 'stage.packs': did you mean 'pack'\?"):
-        dry("trl", "trl/grpo", "--set", "stage.packs=x")
+    with pytest.raises(UserError, match=r"unknown key 'stage.pakc': did you mean 'pack'\?"):
+        dry("trl", "trl/grpo", "--set", "stage.pakc=x")
     with pytest.raises(UserError, match=r"no pack named 'nowhere'"):
         dry("trl", "trl/grpo", "--set", "stage.pack=nowhere")
     with pytest.raises(UserError, match=r"grpo.use_vllm=false, or through=environment_factory"):

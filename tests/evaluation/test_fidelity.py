@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from simia.cli import build_app
 from simia.cli.fidelity import print_fidelity
-from simia.envs.worlds.change_distance import change_distance
+from simia.envs.worlds.compare_worlds import change_distance
 from simia.errors import UserError
 from simia.evaluation.chained_tasks import chain_tasks, make_chained_pack
 from simia.evaluation.fidelity import estimate_gain, infer_shape, measure_fidelity

@@ -12,7 +12,7 @@ from simia.envs.config import EnvironmentConfig
 from simia.envs.environment import Environment, EpisodeLimits
 from simia.envs.opening import open_environment, read_llm
 from simia.envs.users import ScriptedUser
-from simia.envs.worlds.pair import PairBackend
+from simia.envs.worlds.mixed_and_shadow import PairBackend
 from simia.errors import Code, UserError
 from simia.jobs import Store
 from simia.llm.openai_settings import OpenAISettings

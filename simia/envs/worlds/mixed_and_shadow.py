@@ -1,6 +1,6 @@
 """Two worlds for one episode: some tools executed and others simulated (`mixed`), or both on the same calls (`shadow`).
 
-`mixed`: each tool has its back end (`{"*": "simulated", "get_order": "executable"}`): safe tools run, dangerous or missing ones are
+`mixed`: each tool has its back end (`{"*": "simulated", "find_customer": "executable"}`): safe tools run, dangerous or missing ones are
 simulated. The simulator sees the results of executed tools; executed tools do not see simulated changes. So a simulated tool that writes
 a table which an executed one reads is refused: bookings would be simulated, and the real list of them would stay empty.
 
@@ -19,7 +19,7 @@ from typing import Any
 import orjson
 
 from simia.envs.worlds.arguments import make_failure
-from simia.envs.worlds.change_distance import change_distance, iterate_texts, pair_identifiers
+from simia.envs.worlds.compare_worlds import change_distance, iterate_texts, pair_identifiers
 from simia.envs.worlds.executable import ExecutableSettings
 from simia.envs.worlds.executable import make_executable_backend as executable
 from simia.envs.worlds.executable_world import ExecutableWorld
