@@ -175,7 +175,7 @@ def test_names_that_nothing_has(cache: Path, tmp_path: Path) -> None:
         dry("llamafactory", "simia-tau")
     with pytest.raises(UserError, match=r"--set: segment: expected 'whole' or 'turns', got 'turn'"):
         dry("llamafactory", "simia-joint", "--model", "qwen3-8b", "--set", "segment=turn")
-    with pytest.raises(UserError, match=r"--set: reasoning: Input should be a valid boolean"):
+    with pytest.raises(UserError, match=r"--set: reasoning: expected true or false, got 'perhaps'"):
         dry("llamafactory", "simia-joint", "--model", "qwen3-8b", "--set", "reasoning=perhaps")
     (tmp_path / "other.yaml").write_text("a: 1")
     with pytest.raises(UserError, match=r"is not the train.yaml of an exported folder"):
