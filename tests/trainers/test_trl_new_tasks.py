@@ -33,6 +33,7 @@ REPLIES = [
     ("Something new", "What should I add?"),
     ("What is open?", write_call("list_todos", open_only=True)),
     ("plants are watered", write_call("finish_todo", todo_id="T-1001")),
+    ("'Buy milk' on my list", "\n".join([write_call("list_todos"), write_call("add_todo", text="Buy milk")])),
     ("milk", write_call("add_todo", text="Buy milk")),
     *((f"the {lamp} lamp on", write_call("switch", lamp=lamp, on=True)) for lamp in lamps.LAMPS),
 ]
@@ -98,7 +99,8 @@ async def test_all_tasks_of_both_packs_earn_their_environments_rewards(
         assert (episode["pack"], episode["task_id"]) == (pack, told["rolled"][step]["task_id"][place])
         assert told["rolled"][step]["reward"][place] == episode["reward"]["value"]
         if place % 2 == 0:
-            assert episode["reward"]["value"] == 1.0, (episode["task_id"], episode["reward"], episode["messages"])
+            earned = 0.9 if episode["task_id"] == "todo/penalty" else 1.0  # one call more than is free
+            assert episode["reward"]["value"] == earned, (episode["reward"], episode["messages"])
     assert all(math.isfinite(loss) for loss in told["losses"])
     assert all(any(value != 0 for value in batch["advantages"]) for batch in told["batches"]), "groups differ"
     if stage["backend"] == "executable":
@@ -150,7 +152,7 @@ def test_prompts_list_the_tools_of_their_pack_and_a_revealed_one_is_in_the_users
             assert listed == {"list_todos", "finish_todo"}
             if place % 2 == 0:
                 answers = [message for message in episode["messages"] if message["role"] == "tool"]
-                assert [message["error"] for message in answers] == ["unknown_tool", None]
+                assert [message["error"] for message in answers] == [None, "unknown_tool", None]
                 [_, turn] = between.split("Further tools are now available:")
                 assert '"name":"add_todo"' in turn.split("<|im_end|>")[0]
                 revealed += 1
