@@ -3,7 +3,7 @@
     python eval/bench/post.py [--profile]
 
 Selection is apart: the figure with the signature that finds near-duplicates stands beside it (its own bench is near.py).
-Prints trajectories a second and core for JSON and tagged replies of 10 to 16 KB, beside the bound of 1,000; the floor beside it is
+Prints trajectories a second and core for JSON and tagged replies of 10 to 16 KB, beside the bound of 2,000; the floor beside it is
 orjson reading the same text and pydantic building the same trajectory. The last line is one JSON object; exit 1 below the bound.
 """
 
@@ -28,7 +28,7 @@ from simia.garbage_collection import collect_rarely
 from simia.llm.types import Reply
 from simia.trajectory import Trajectory
 
-BOUND = 1000
+BOUND = 2000
 PACK = "office"
 
 

@@ -23,7 +23,8 @@ import time
 from pathlib import Path
 
 from simia import event_loop
-from simia.authoring.verification_gate import find_writes, play_task, remove_action, reward_or_zero
+from simia.authoring.gate_agents import play_task
+from simia.authoring.reference_checks import find_writes, remove_action, value_or_zero
 from simia.envs.environment import Environment
 from simia.envs.opening import open_environment
 from simia.envs.play.baseline_agents import NothingAgent, ReferenceAgent
@@ -46,13 +47,13 @@ LOOK_UPS = {
 async def judge(environment: Environment, task: Task) -> tuple[float, float | None, float]:
     """Rewards of the reference, of the reference without its last write (None where it has none), of doing nothing."""
     reference = await play_task(environment, task, ReferenceAgent(task), ScriptedUser(task))
-    full, last = reward_or_zero(reference), next(iter(find_writes(environment, task, reference)), None)
+    full, last = value_or_zero(reference.reward), next(iter(find_writes(environment, task, reference)), None)
     short = None
     if last is not None and (reference.evidence or {}).get("changes"):
         less = remove_action(task, last)
         # The task judges; only what is played is shorter.
-        short = reward_or_zero(await play_task(environment, task, ReferenceAgent(less), ScriptedUser(less)))
-    return full, short, reward_or_zero(await play_task(environment, task, NothingAgent(task), NoUser(task)))
+        short = value_or_zero((await play_task(environment, task, ReferenceAgent(less), ScriptedUser(less))).reward)
+    return full, short, value_or_zero((await play_task(environment, task, NothingAgent(task), NoUser(task))).reward)
 
 
 async def steps(backend: ExecutableBackend, task: Task, domain: str) -> float:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from simia.authoring.code_lint import lint_code
 from simia.authoring.findings import Fault, Finding
+from simia.authoring.name_checks import check_pack_names
 from simia.authoring.tool_tests import run_tests
 from simia.envs.worlds.executable import ExecutableBackend
 from simia.pack import Pack, find_pack_file
@@ -23,7 +24,7 @@ async def validate_pack(
         f"{len(pack.tools)} tools, {len(pack.user_tools)} of the user's, {len(pack.tasks)} tasks, "
         f"{len(pack.tests)} tests, {len(pack.seeds)} seeds"
     ]
-    findings = check_seeds_and_tasks(pack)
+    findings = [*check_seeds_and_tasks(pack), *check_pack_names(pack)]
     if pack.executable is None or pack.root is None:
         return findings, [*facts, "no executable world: it can be simulated only"]
     if pack.executable.python is None:  # an imported world runs the code of others, whose habits are theirs

@@ -1,51 +1,72 @@
-"""The verification gate: a task passes if its reward is 1 for the reference and 0 for doing nothing.
+"""The verification gate: a task passes if its reward is 1 for the solution, and 0 for agents that do not read the task.
 
-Of the five papers none has it, and their released verifiers show why: a do-nothing agent scores 0.17 on one set, an
-untouched database passes on another (facts in docs/packs.md). Each task is played by the reference, by agents that do
-nothing in four ways, by the reference without its last write, and (sampled) by another task's solution; resets and replays
-must give the same bytes; checks must be pure, and those that hold at reset are named.
+Of the five papers none has it, and their released verifiers show why: a do-nothing agent scores 0.17 on one set, an untouched
+database passes on another (facts in docs/packs.md). Effects are compared, not calls: an agent whose final state equals the solution's
+has solved the task, whatever it read. Episodes that do not depend on the task are played once for each start and scored by every task.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
+from simia.authoring.code_lint import lint_code
 from simia.authoring.findings import Fault, Finding
+from simia.authoring.gate_agents import group_by_start, play_task, split_by_calls
+from simia.authoring.gate_report import GateReport, TaskVerdict, describe_reward
+from simia.authoring.pack_coverage import check_coverage, find_unseen_state
+from simia.authoring.reference_checks import (
+    FULL,
+    check_checklist,
+    check_contracts,
+    check_incomplete_solution,
+    check_integrity,
+    check_record,
+    check_repeatable,
+    list_changes,
+    value_or_zero,
+)
+from simia.authoring.state_mutations import StateMutation, find_mutations
 from simia.authoring.tool_tests import BROKEN
-from simia.envs.environment import Environment, EpisodeLimits
-from simia.envs.play.agent import Agent
-from simia.envs.play.baseline_agents import CannedAgent, EchoAgent, NothingAgent, PolicyAgent, ReferenceAgent
-from simia.envs.play.player import play
-from simia.envs.users import NoUser, ScriptedUser, User
+from simia.envs.environment import Environment
+from simia.envs.play.baseline_agents import (
+    CannedAgent,
+    EchoAgent,
+    NothingAgent,
+    PolicyAgent,
+    ReferenceAgent,
+    make_text_message,
+)
+from simia.envs.rewards import score_trajectory
+from simia.envs.rewards.environment_value import list_value_paths, pick_values
+from simia.envs.rewards.state_match import judge_state
+from simia.envs.rewards.trace import judge_trace
+from simia.envs.users import EpisodeView, NoUser, ScriptedUser
 from simia.envs.worlds.executable import ExecutableBackend
-from simia.errors import Code, UserError
-from simia.task import Action, Task
-from simia.trajectory import Trajectory, digest
+from simia.errors import UserError
+from simia.pack import find_pack_file
+from simia.reward import Reward
+from simia.state import Change, apply_changes
+from simia.task import AnswerSpec, Match, StateSpec, Task, TraceSpec, ValueSpec
+from simia.trajectory import Message, Trajectory
 
 IDLE = {
-    Fault.NOTHING_SCORES: NothingAgent,
-    Fault.CANNED_SCORES: CannedAgent,
-    Fault.ECHO_SCORES: EchoAgent,
-    Fault.POLICY_SCORES: PolicyAgent,
+    "nothing": (Fault.NOTHING_SCORES, NothingAgent),
+    "canned": (Fault.CANNED_SCORES, CannedAgent),
+    "echo": (Fault.ECHO_SCORES, EchoAgent),
+    "policy": (Fault.POLICY_SCORES, PolicyAgent),
 }
-FULL = 1.0 - 1e-9
-LIMITS = EpisodeLimits(turns=200, errors=200)
-
-
-@dataclass(slots=True)
-class TaskVerdict:
-    """One task at the gate. `reference`: its trajectory; `floor`: the best reward of doing nothing."""
-
-    task: str
-    findings: list[Finding] = field(default_factory=list)
-    reference: Trajectory | None = None
-    floor: float = 0.0
-
-    @property
-    def passed(self) -> bool:
-        return not any(finding.refuses for finding in self.findings)
+UNREAD = {"random": Fault.RANDOM_SCORES, "all_calls": Fault.ALL_CALLS_SCORE}
+MOST_OTHERS = 200  # solutions of other tasks that start alike: they are not played again
+PLAYED_OTHERS = 2  # solutions of other tasks that start elsewhere
+MOST_CHECKED = 3  # of them, and of mutations, for which checks are run
+EXPLAINED = {
+    Fault.REFERENCE_FAILS, Fault.NOTHING_TO_VERIFY, Fault.NOTHING_SCORES, Fault.CANNED_SCORES, Fault.ECHO_SCORES,
+    Fault.POLICY_SCORES, Fault.RANDOM_SCORES, Fault.ALL_CALLS_SCORE, Fault.OTHER_SCORES, Fault.INCOMPLETE_SCORES,
+    Fault.MUTATED_SCORES, Fault.SIDE_EFFECT_SCORES, Fault.TRUE_AT_RESET,
+}  # fmt: skip
+"""What a reward that cannot see the state brings about."""
 
 
 async def verify_tasks(
@@ -53,155 +74,284 @@ async def verify_tasks(
     tasks: Sequence[Task],
     *,
     concurrency: int = 16,
-    on_verdict: Callable[[TaskVerdict], None] | None = None,
-) -> list[TaskVerdict]:
-    """A verdict for each task, in their order."""
+    on_task: Callable[[], None] = lambda: None,
+) -> GateReport:
+    """Verify tasks of a pack with an executable world. `on_task` is called when a task's own episodes have been played.
+
+    Raises `UserError` for a pack that cannot be opened.
+    """
+    if not isinstance(environment.backend, ExecutableBackend):
+        raise UserError(
+            f"pack {environment.pack.name}: the gate needs the executable world: open it with that back end"
+        )
     await environment.backend.start()  # a problem of all tasks is reported once
-    room = asyncio.Semaphore(concurrency)
-
-    async def one(index: int, task: Task) -> TaskVerdict:
-        async with room:
-            try:
-                verdict = await verify_task(environment, task, tasks[index - 1] if len(tasks) > 1 else None)
-            except UserError as error:  # it cannot be set up: the others can be judged all the same
-                verdict = TaskVerdict(task.id)
-                verdict.findings.append(Finding(Fault.NO_START, task.id, str(error).split(": ", 1)[-1]))
-        if on_verdict:
-            on_verdict(verdict)
-        return verdict
-
-    return list(await asyncio.gather(*(one(i, task) for i, task in enumerate(tasks))))
+    return await VerificationGate(environment, environment.backend, tasks, concurrency).run(on_task)
 
 
-async def verify_task(environment: Environment, task: Task, other: Task | None) -> TaskVerdict:
-    verdict = TaskVerdict(task.id)
-    found = verdict.findings
-    backend = environment.backend
-    unknown = sorted({a.name for a in task.actions} - list_tool_names(environment))
-    if unknown:
-        found.append(Finding(Fault.UNKNOWN_TOOL, task.id, ", ".join(unknown)))
-        return verdict
-    if isinstance(backend, ExecutableBackend):
-        found += await check_repeatable(backend, task)
-    reference = verdict.reference = await play_task(environment, task, ReferenceAgent(task), ScriptedUser(task))
-    again = await play_task(environment, task, ReferenceAgent(task), ScriptedUser(task))
-    if reference.id != again.id or reference.evidence != again.evidence:
-        found.append(Finding(Fault.NOT_REPEATABLE, task.id, "the reference played twice gives two episodes"))
-    failed = [m for m in reference.messages if m.error in BROKEN]
-    if failed:
-        found.append(Finding(Fault.TOOL_FAILED, task.id, f"{failed[0].name}: {failed[0].text[:200]}"))
-    if reward_or_zero(reference) < FULL:
-        found.append(Finding(Fault.REFERENCE_FAILS, task.id, describe_reward(reference)))
-    for fault, agent in IDLE.items():
-        idle = await play_task(environment, task, agent(task), NoUser(task))
-        verdict.floor = max(verdict.floor, reward_or_zero(idle))
-        if reward_or_zero(idle) > 0:
-            found.append(Finding(fault, task.id, describe_reward(idle)))
-    found += await check_incomplete_solution(environment, task, reference)
-    if other is not None and other.actions != task.actions:
-        mixed = task.model_copy(update={"script": other.script, "reference": other.reference})
-        strange = await play_task(environment, task, ReferenceAgent(mixed), ScriptedUser(mixed))
-        if reward_or_zero(strange) >= FULL:
-            found.append(
-                Finding(Fault.OTHER_SCORES, task.id, f"the solution of {other.id} scores {reward_or_zero(strange):g}")
+class VerificationGate:
+    """One run of the gate over tasks of a pack."""
+
+    def __init__(
+        self, environment: Environment, backend: ExecutableBackend, tasks: Sequence[Task], concurrency: int
+    ) -> None:
+        self._environment, self._backend, self._tasks = environment, backend, tasks
+        self._room = asyncio.Semaphore(concurrency)
+        self._starts = group_by_start(tasks)
+        self._parts = split_by_calls(environment.pack.tasks)
+        self._verdicts = {task.id: TaskVerdict(task.id) for task in tasks}
+
+    async def run(self, on_task: Callable[[], None]) -> GateReport:
+        async def own(task: Task) -> None:
+            async with self._room:
+                await self._guard(task, self._verify_solution)
+            on_task()
+
+        async def others(task: Task) -> None:
+            async with self._room:
+                await self._guard(task, self._verify_floors)
+
+        await asyncio.gather(*map(own, self._tasks))
+        await asyncio.gather(*map(others, self._tasks))
+        report = GateReport(list(self._verdicts.values()))
+        pack = self._environment.pack
+        played = {task.id: verdict.reference for task in self._tasks if (verdict := self._verdicts[task.id]).reference}
+        unseen = find_unseen_state(pack, self._tasks, played, self._backend.writes)
+        for task in unseen:
+            verdict = self._verdicts[task.id]
+            verdict.findings = [finding for finding in verdict.findings if finding.fault not in EXPLAINED]
+            verdict.findings.append(Finding(Fault.STATE_UNSEEN, task.id, "see the pack's finding"))
+        if unseen:
+            words = (
+                f"in {len(unseen)} tasks tools that write were called and the state never changed, so these rewards cannot see what was "
+                "done: give the world's state to `dump`, or judge by trace or answer parts"
             )
-    found += check_checklist(task, reference, again)
-    if task.reward.unjudged:
-        found.append(Finding(Fault.UNJUDGED, task.id, ", ".join(task.reward.unjudged)[:200]))
-    return verdict
+            report.findings.append(Finding(Fault.STATE_UNSEEN, pack.name, words))
+        how = pack.executable
+        if how is not None and pack.root is not None and how.python is None:
+            code = lint_code(find_pack_file(pack.root / "pack.yaml", how.code), isolation=how.isolation)
+            report.findings += [finding for finding in code if finding.fault in (Fault.NETWORK, Fault.CLOCK)]
+        if len(self._tasks) == len(pack.tasks):
+            initial = await self._starts[self._tasks[0].id].initial(self._backend) if played else {}
+            report.findings += check_coverage(pack, initial, list(played.values()))
+        return report
 
-
-async def check_repeatable(backend: ExecutableBackend, task: Task) -> list[Finding]:
-    """Two resets give the same state, and a state written out and read again is the same state."""
-    worlds = [await backend.open(task, seed=0) for _ in range(2)]
-    try:
-        states = [await world.state() for world in worlds]
-    finally:
-        for world in worlds:
-            await world.close()
-    found = []
-    if digest(states[0]) != digest(states[1]):
-        found.append(Finding(Fault.NOT_REPEATABLE, task.id, "two resets give two states"))
-    if backend.by_convention:
-        copy = await backend.open(task.model_copy(update={"initial": {"state": states[0]}}), seed=0)
+    async def _guard(self, task: Task, verify: Callable[[Task, TaskVerdict], Any]) -> None:
+        verdict = self._verdicts[task.id]
+        if any(finding.fault in (Fault.NO_START, Fault.UNKNOWN_TOOL) for finding in verdict.findings):
+            return
         try:
-            if digest(await copy.state()) != digest(states[0]):
-                found.append(Finding(Fault.STATE_NOT_ROUND, task.id, "dumped and validated again it is another state"))
-        finally:
-            await copy.close()
-    return found
+            await verify(task, verdict)
+        except UserError as error:  # it cannot be set up: the others can be judged all the same
+            verdict.findings.append(Finding(Fault.NO_START, task.id, str(error).split(": ", 1)[-1]))
 
+    # -- the solution ---------------------------------------------------------------------------------------------
 
-async def check_incomplete_solution(environment: Environment, task: Task, reference: Trajectory) -> list[Finding]:
-    """The reference without its last write must not score in full, where it changes anything. A last call that only says that
-    the work is done is no loss either; then it is the write before it."""
-    changes = (reference.evidence or {}).get("changes")
-    written = find_writes(environment, task, reference)
-    if not written or not changes:
-        return []
-    for last in written[: 2 if reference.end.code is Code.FINISHED else 1]:
-        short = remove_action(task, last)
-        almost = await play_task(environment, task, ReferenceAgent(short), ScriptedUser(short))
-        same = (almost.evidence or {}).get("changes") == changes  # that write changed nothing: it is no loss
-        if reward_or_zero(almost) < FULL or same:
+    async def _verify_solution(self, task: Task, verdict: TaskVerdict) -> None:
+        """Play the solution twice, and again without its last write; score mutations of its final state."""
+        found, environment, backend = verdict.findings, self._environment, self._backend
+        pack, start = environment.pack, self._starts[task.id]
+        known = {tool.name for tool in (*pack.tools, *pack.user_tools)}
+        if unknown := sorted({action.name for action in task.actions} - known):
+            found.append(Finding(Fault.UNKNOWN_TOOL, task.id, ", ".join(unknown)))
+            return
+        first = start.tasks[0]
+        alike = await start.once("repeatable", lambda: check_repeatable(backend, first))
+        found += [Finding(finding.fault, task.id, finding.detail) for finding in alike]
+        if task.reward.unjudged:
+            found.append(Finding(Fault.UNJUDGED, task.id, ", ".join(task.reward.unjudged)[:200]))
+        initial = await start.initial(backend)
+        if task is first:
+            found += await check_integrity(backend, task, initial, [], "at the start")
+        if not task.solved:
+            found.append(Finding(Fault.NO_SOLUTION, task.id, "it has no reference, script or goals to verify it with"))
+            return
+        reference = verdict.reference = await play_task(environment, task, ReferenceAgent(task), ScriptedUser(task))
+        again = await play_task(environment, task, ReferenceAgent(task), ScriptedUser(task))
+        if reference.id != again.id or reference.evidence != again.evidence:
+            found.append(Finding(Fault.NOT_REPEATABLE, task.id, "the reference played twice gives two episodes"))
+        if failed := [m for m in reference.messages if m.error in BROKEN]:
+            found.append(Finding(Fault.TOOL_FAILED, task.id, f"{failed[0].name}: {failed[0].text[:200]}"))
+        if value_or_zero(reference.reward) < FULL:
+            if verifies_nothing(task, reference):
+                words = "the solution changes nothing, and no answer or trace part says what else it must do"
+                found.append(Finding(Fault.NOTHING_TO_VERIFY, task.id, words))
+            else:
+                found.append(Finding(Fault.REFERENCE_FAILS, task.id, describe_reward(reference.reward)))
+        found += await check_incomplete_solution(environment, task, reference)
+        found += check_checklist(task, reference, again)
+        found += check_record(pack, task, reference)
+        if changes := list_changes(reference):
+            found += await check_integrity(backend, task, initial, changes, "after the solution")
+        found += await check_contracts(backend, task)
+        if value_or_zero(reference.reward) >= FULL:
+            found += await self._check_mutations(task, reference, initial)
+
+    async def _check_mutations(self, task: Task, reference: Trajectory, initial: Any) -> list[Finding]:
+        """Mutated final states score nothing where the reward judges the state; side effects that it does not see are named."""
+        kinds = {part.kind for part in task.goals[-1].parts} if task.goals else list_part_kinds(task)
+        needed = {"state"} if task.goals else {"state", "checklist", "answer"}  # a goal's checks are not run again
+        if not kinds & needed or not isinstance(initial, dict):
             return []
-    return [Finding(Fault.INCOMPLETE_SCORES, task.id, f"without {last.name} it scores {reward_or_zero(almost):g}")]
+        judged = "state" in kinds
+        scoring: list[StateMutation] = []
+        checked = own = 0
+        for mutation in find_mutations(
+            initial, reference, list_policies(task, self._environment.pack.match), described=judged
+        ):
+            scored = await self._score(task, reference, mutation.changes, initial, checks=checked < 2 * MOST_CHECKED)
+            own += mutation.own and scored is not None
+            checked += "checklist" in kinds
+            if scored is not None and value_or_zero(scored) >= threshold(task):
+                scoring.append(mutation)
+        missed = [mutation for mutation in scoring if mutation.own]
+        words = f"{'; '.join(map(str, scoring[:3]))}: the reward is the same"
+        if scoring and (judged or (own and len(missed) == own and "checklist" in kinds)):
+            return [Finding(Fault.MUTATED_SCORES, task.id, words)]
+        return [Finding(Fault.SIDE_EFFECT_SCORES, task.id, f"{words}; a state part would see it")] if scoring else []
+
+    # -- agents that do not read the task ---------------------------------------------------------------------------
+
+    async def _verify_floors(self, task: Task, verdict: TaskVerdict) -> None:
+        """Score agents that do not read the task, and the solutions of other tasks."""
+        environment, backend, start = self._environment, self._backend, self._starts[task.id]
+        played = await start.play_unread(environment, task, self._parts if backend.repeatable else None)
+        idle = played.pop("nothing")[0]
+        for name, (fault, agent) in IDLE.items():
+            if task.goals:
+                reward = (await play_task(environment, task, agent(task), NoUser(task))).reward
+            else:
+                reward = await self._score(task, await say_instead(idle, task, agent(task)), list_changes(idle), None)
+            verdict.floors[name] = value_or_zero(reward)
+            if value_or_zero(reward) > 0:
+                verdict.findings.append(Finding(fault, task.id, describe_reward(reward)))
+        for name, trajectories in played.items():
+            for trajectory in trajectories:
+                reward = trajectory.reward if task.goals else await self._score_other(task, trajectory)
+                value = value_or_zero(reward)
+                verdict.floors[name] = max(verdict.floors.get(name, 0.0), value)
+                if value >= threshold(task) and not self._reaches_goal(task, verdict, trajectory):
+                    verdict.findings.append(Finding(UNREAD[name], task.id, describe_reward(reward)))
+                    break
+        if verdict.reference is not None:
+            await self._verify_other_solutions(task, verdict)
+
+    async def _verify_other_solutions(self, task: Task, verdict: TaskVerdict) -> None:
+        start = self._starts[task.id]
+        alike = [] if task.goals else [each for each in start.tasks if each.actions != task.actions][:MOST_OTHERS]
+        found: list[str] = []
+        for other in alike:
+            trajectory = self._verdicts[other.id].reference
+            if trajectory is None or self._reaches_goal(task, verdict, trajectory, other):
+                continue
+            reward = await self._score_other(task, trajectory)
+            if value_or_zero(reward) >= threshold(task):
+                found.append(f"{other.id} scores {value_or_zero(reward):g}")
+        for other in self._list_neighbours(task, max(0, PLAYED_OTHERS - len(alike))):
+            trajectory = await play_task(self._environment, task, ReferenceAgent(other), ScriptedUser(other))
+            reward = trajectory.reward
+            if value_or_zero(reward) >= threshold(task) and not self._reaches_goal(task, verdict, trajectory, other):
+                found.append(f"{other.id} scores {value_or_zero(reward):g}")
+        if found:
+            more = f" and {len(found) - 3} more" if len(found) > 3 else ""
+            verdict.findings.append(
+                Finding(Fault.OTHER_SCORES, task.id, f"the solution of {', '.join(found[:3])}{more}")
+            )
+
+    def _list_neighbours(self, task: Task, most: int) -> list[Task]:
+        """At most so many tasks that start elsewhere, those that come before this one first."""
+        at, start = list(self._verdicts).index(task.id), self._starts[task.id]
+        before = [self._tasks[at - n] for n in range(1, len(self._tasks))]
+        others = [each for each in before if each.solved and (self._starts[each.id] is not start or each.goals)]
+        return [each for each in others if each.actions != task.actions][:most]
+
+    def _reaches_goal(
+        self, task: Task, verdict: TaskVerdict, trajectory: Trajectory, other: Task | None = None
+    ) -> bool:
+        """Whether an episode leaves the state that the solution leaves; where that is the state at the start, whether it makes
+        all of the solution's calls, or is the solution of a task with the same answers."""
+        if verdict.reference is None:
+            return False
+        evidence = {"changes": list_changes(trajectory), "expected": list_changes(verdict.reference)}
+        compared = trajectory.model_copy(update={"evidence": evidence})
+        judged = judge_state(compared, StateSpec(), list_policies(task, self._environment.pack.match))
+        if judged.value != 1.0:
+            return False
+        if not judged.vacuous:
+            return True
+        if task.actions and judge_trace(compared, TraceSpec(), task.actions).value == 1.0:
+            return True
+        return other is not None and bool(list_answers(task)) and list_answers(task) <= list_answers(other)
+
+    async def _score_other(self, task: Task, trajectory: Trajectory) -> Reward | None:
+        return await self._score(task, trajectory, list_changes(trajectory), None)
+
+    async def _score(
+        self, task: Task, trajectory: Trajectory, changes: list[Change], initial: Any, *, checks: bool = True
+    ) -> Reward | None:
+        """Score an episode that another task's episode, or a mutation, stands for. Checks are run only where the reward depends on
+        them, and not without `checks`: the reward is None then."""
+        backend, pack = self._backend, self._environment.pack
+        evidence = {**(trajectory.evidence or {}), "changes": changes}
+        parts = list_part_kinds(task)
+        if "state" in parts and backend.repeatable:
+            evidence["expected"] = await backend.expected(task, 0)
+        evidence["writes"] = sorted(name for name, writes in backend.writes.get("agent", {}).items() if writes)
+        if any(isinstance(part, ValueSpec) for part in task.reward.parts):
+            start = initial if initial is not None else await self._starts[task.id].initial(backend)
+            evidence["values"] = pick_values(apply_changes(start, changes), list_value_paths(task.reward.parts))
+        if task.goals:
+            turns = [dict(turn) for turn in evidence.get("turns", [])]
+            evidence["turns"] = [*turns[:-1], {**turns[-1], "changes": changes}] if turns else turns
+
+        def score() -> Reward:
+            whole = trajectory.model_copy(update={"evidence": evidence})
+            return score_trajectory(whole, task.reward, reference=task.actions, policies=pack.match, goals=task.goals)
+
+        if "checklist" not in {part.kind for part in task.reward.parts}:
+            return score()
+        evidence["at_reset"] = await backend.at_reset(task, 0)
+        evidence["checks"] = dict.fromkeys(evidence["at_reset"], True)
+        if not value_or_zero(score()):
+            return score()
+        if not checks:
+            return None
+        evidence["checks"] = await backend.checks(task, 0, changes)
+        return score()
 
 
-def find_writes(environment: Environment, task: Task, reference: Trajectory) -> list[Action]:
-    """The actions of the solution that may change the state and were not refused when they were played, the last first."""
-    backend = environment.backend
-    writes = backend.writes if isinstance(backend, ExecutableBackend) else {}
-    results = [message for message in reference.messages if message.role == "tool"]
-    return [
-        action
-        for action, result in reversed(list(zip(task.actions, results, strict=False)))
-        if result.error is None and writes.get(action.by, {}).get(action.name, True)
-    ]
+async def say_instead(idle: Trajectory, task: Task, agent: Any) -> Trajectory:
+    """An episode without calls, with this task's first message and this agent's words in it."""
+    asked = await NoUser(task).reply(EpisodeView(None, (), []))
+    opening = asked if isinstance(asked, Message) else make_text_message("")
+    said, _ = await agent.act(EpisodeView(idle.system, (opening,), []))
+    return idle.model_copy(update={"messages": [opening, said]})
 
 
-def remove_action(task: Task, action: Action) -> Task:
-    """The task with one action taken out of its solution (that very one, not one that equals it)."""
-    script = []
-    for turn in task.script:
-        left = None if turn.calls is None else [a for a in turn.calls if a is not action]
-        if left != []:
-            script.append(turn if left is None else turn.model_copy(update={"calls": left}))
-    reference = [a for a in task.reference if a is not action]
-    return task.model_copy(update={"script": script, "reference": reference})
+def verifies_nothing(task: Task, reference: Trajectory) -> bool:
+    """Whether the solution changes nothing and no part judges anything but the state."""
+    return not list_changes(reference) and list_part_kinds(task) <= {"state", "goals"}
 
 
-def check_checklist(task: Task, first: Trajectory, second: Trajectory) -> list[Finding]:
-    evidence = first.evidence or {}
-    found = []
-    if evidence.get("checks") != (second.evidence or {}).get("checks"):
-        found.append(Finding(Fault.IMPURE_CHECK, task.id, "two runs on the same state differ"))
-    held = [item for item, result in (evidence.get("at_reset") or {}).items() if result is True]
-    if held:
-        found.append(Finding(Fault.TRUE_AT_RESET, task.id, f"{len(held)}: {', '.join(held)[:200]}"))
-    return found
+def list_part_kinds(task: Task) -> set[str]:
+    """The kinds of a reward's parts, those of goals among them."""
+    return {part.kind for part in task.reward.parts} | {part.kind for goal in task.goals for part in goal.parts}
 
 
-async def play_task(environment: Environment, task: Task, agent: Agent, user: User) -> Trajectory:
-    """One episode of this task with this user."""
-    arena = Environment(
-        environment.pack, environment.backend, backend_name=environment.backend_name, user=lambda _: user, limits=LIMITS
-    )
-    return await play(await arena.reset(task), agent)
+def list_policies(task: Task, policies: Mapping[str, Match]) -> dict[str, Match]:
+    """The pack's match policies with those of the task's state parts."""
+    parts = [*task.reward.parts, *(part for goal in task.goals for part in goal.parts)]
+    own = {path: policy for part in parts if isinstance(part, StateSpec) for path, policy in part.policies.items()}
+    return {**policies, **own}
 
 
-def list_tool_names(environment: Environment) -> set[str]:
-    return {tool.name for tool in (*environment.pack.tools, *environment.pack.user_tools)}
+def list_answers(task: Task) -> set[tuple[str, str]]:
+    """What a task's answer parts ask for."""
+    parts = [*task.reward.parts, *(part for goal in task.goals for part in goal.parts)]
+    return {(part.match, text) for part in parts if isinstance(part, AnswerSpec) for text in part.expect}
 
 
-def reward_or_zero(trajectory: Trajectory) -> float:
-    return trajectory.reward.value or 0.0 if trajectory.reward else 0.0
-
-
-def describe_reward(trajectory: Trajectory) -> str:
-    reward = trajectory.reward
-    if reward is None:
-        return "no reward"
-    if reward.error and reward.error is not Code.UNSCORED:
-        return f"{reward.error}: {reward.rationale[:200]}"
-    return f"{reward.value}: {' '.join(reward.rationale.split())[:300]}"
+def threshold(task: Task) -> float:
+    """The reward from which on an agent that did something has solved the task: 1 where a part of the work is rewarded too."""
+    parts = [*task.reward.parts, *(part for goal in task.goals for part in goal.parts)]
+    graded = any(isinstance(part, ValueSpec) or part.partial for part in parts) or task.reward.combine == "mean"
+    return FULL if graded else 1e-9

@@ -6,6 +6,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Annotated
 
+import orjson
 import typer
 from rich.progress import Progress
 from rich.table import Table
@@ -49,9 +50,15 @@ def gate(
     network: NETWORK = False,
     variable: VARIABLES = None,
     grant_read: GRANT_READ = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the verdicts as JSON.")] = False,
+    write: Annotated[
+        Path | None, typer.Option(help="Copy the pack with the passing tasks only to this new folder.")
+    ] = None,
 ) -> None:
-    """Verify every task: the reference scores 1, doing nothing 0, episodes are reproducible. Exit code 1 for a failure."""
-    from simia.authoring.verification_gate import TaskVerdict, verify_tasks
+    """Verify every task: the solution scores 1, agents that do not read the task 0, episodes are reproducible. Exit code 1 for a
+    failure."""
+    from simia.authoring.gate_report import GateReport, write_passing_tasks
+    from simia.authoring.verification_gate import verify_tasks
     from simia.envs.opening import open_environment
 
     loaded = Pack.load(pack)
@@ -59,19 +66,27 @@ def gate(
     if not chosen:
         raise UserError(f"pack {loaded.name} has no tasks to verify")
 
-    async def work(show: Progress) -> list[TaskVerdict]:
+    async def work(show: Progress) -> GateReport:
         grants = collect_grants(unsafe, network, variable, grant_read)
         async with await open_environment(loaded, user="none", **grants) as environment:
             bar = show.add_task("tasks", total=len(chosen))
-            return await verify_tasks(environment, chosen, on_verdict=lambda _: show.advance(bar))
+            return await verify_tasks(environment, chosen, on_task=lambda: show.advance(bar))
 
     with make_progress_bar() as show:
-        verdicts = event_loop.run_command(work(show))
-    passed = sum(verdict.passed for verdict in verdicts)
-    floor = sum(verdict.floor for verdict in verdicts) / len(verdicts)
-    say(f"{passed} of {len(verdicts)} tasks pass; doing nothing earns {floor:.3f} on average")
-    findings = [finding for verdict in verdicts for finding in verdict.findings]
-    print_findings(findings, f"{loaded.name}: every task passes")
+        report = event_loop.run_command(work(show))
+    written = write_passing_tasks(loaded, report.verdicts, write) if write is not None else 0
+    if as_json:
+        say_json(orjson.dumps(report.to_json(loaded.name), option=orjson.OPT_INDENT_2).decode())
+        raise typer.Exit(0 if report.passed else 1)
+    passed = sum(verdict.passed for verdict in report.verdicts)
+    idle = sum(verdict.floor for verdict in report.verdicts) / len(report.verdicts)
+    floors = f"doing nothing earns {idle:.3f} on average"
+    for name, words in (("random", "random calls"), ("all_calls", "all calls")):
+        floors += f", {words} {report.floors[name]:.3f}" if name in report.floors else ""
+    say(f"{passed} of {len(report.verdicts)} tasks pass; {floors}")
+    if written:
+        say(f"{written} tasks written to {write}")
+    print_findings(report.list_findings(), f"{loaded.name}: every task passes")
 
 
 def print_requests(pack: Pack) -> None:
@@ -137,23 +152,28 @@ def record(
     variable: VARIABLES = None,
     grant_read: GRANT_READ = None,
 ) -> None:
-    """Play the scripts of the tasks marked as seeds in the pack's executable world, and rewrite its seed trajectories."""
+    """Play the solutions of the tasks in the pack's executable world: all are written to the file that `references` names, those of
+    the tasks marked as seeds also to the file that `seeds` names."""
     from simia.envs.opening import open_environment
-    from simia.envs.play.record import record_seeds
+    from simia.envs.play.record import RecordedPack, record_pack, write_recorded_pack
 
     loaded = Pack.load(pack)
-    path = loaded.path_of("seeds")
-    if path is None:
-        raise UserError(f"{loaded.name}: name the file in pack.yaml first, as seeds: seeds.jsonl (it must exist)")
 
-    async def work() -> list[bytes]:
+    async def work() -> RecordedPack:
         grants = collect_grants(unsafe, network, variable, grant_read)
-        async with await open_environment(loaded, user="scripted", **grants) as environment:
-            return await record_seeds(environment)
+        limits = {"turns": 200, "errors": 200}
+        async with await open_environment(loaded, user="scripted", episode=limits, **grants) as environment:
+            return await record_pack(environment)
 
-    rows = event_loop.run_command(work())
-    path.write_bytes(b"".join(row + b"\n" for row in rows))
-    say(f"{len(rows)} seeds written to {path}")
+    recorded = event_loop.run_command(work())
+    for path in write_recorded_pack(loaded, recorded):
+        rows = recorded.seeds if path == loaded.path_of("seeds") else recorded.references
+        kind = "seeds" if rows is recorded.seeds else "references"
+        say(f"{len(rows)} {kind} written to {path}")
+    for line in recorded.skipped:
+        say(f"not recorded: {line}")
+    if unsolved := sum(not task.solved for task in loaded.tasks):
+        say(f"{unsolved} tasks have no solution")
 
 
 @app.command()

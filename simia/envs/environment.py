@@ -43,6 +43,8 @@ class Environment:
         """`scorer`: judges in place of the tasks' rules. `tasks`: those to play; None: all of the pack's. `close`: closes the back end
         and all that was opened for it; None: the back end alone is closed."""
         self.pack, self.backend, self.backend_name = pack, backend, backend_name
+        self.public_tools = {tool.name: tool.public for tool in pack.tools}
+        self.public_user_tools = [tool.public for tool in pack.user_tools]
         self.limits = limits or EpisodeLimits()
         self.user = user
         self.scorer = scorer

@@ -48,6 +48,8 @@ class EpisodeContext(Protocol):
     """What an episode reads of its environment, which is shared by all episodes."""
 
     pack: Pack
+    public_tools: dict[str, ToolSpec]
+    public_user_tools: list[ToolSpec]
     backend: Backend
     backend_name: str
     limits: EpisodeLimits
@@ -262,8 +264,8 @@ class Episode:
             task_id=self.task.id,
             split=self.task.split,
             system=pack.policy,
-            tools=[tool.public for tool in self._list_tools(1)],
-            user_tools=[tool.public for tool in pack.user_tools],
+            tools=[environment.public_tools.get(tool.name, tool) for tool in self._list_tools(1)],
+            user_tools=environment.public_user_tools,
             messages=list(self.messages),
             end=self.end or End(kind="truncated"),
             reward=self.reward,

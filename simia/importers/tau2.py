@@ -17,7 +17,8 @@ the reference's calls. Differences from tau2:
 - The worker refuses an unknown tool with its own message.
 - Assertions in natural language need a model as judge; tau2 omits them from `reward_basis`, and they are stored in `extra`.
 - A reference may contain calls that tau2 refuses (18 in retail): they have no effect, and the rest of the reference runs.
-- An empty reference (tag `no_change`) means that nothing may change, as in tau2.
+- An empty reference (tag `no_change`) means that nothing may change, as in tau2. A task that compares only states also asks that the
+  agent says anything at all, so that its reward is tau2's where the reference changes nothing.
 """
 
 from __future__ import annotations
@@ -182,6 +183,9 @@ def convert_reward(criteria: dict[str, Any]) -> dict[str, Any]:
         mask, odd = find_argument_masks(actions)
         parts.append({"kind": "trace", **({"mask": mask} if mask else {})})
         unjudged += odd
+    if [part["kind"] for part in parts] == ["state"]:
+        # tau2 gives 1 where nothing was to be changed and nothing was; a state part alone earns nothing then.
+        parts.append({"kind": "answer", "match": "regex", "expect": ["."]})
     if "NL_ASSERTION" in basis:
         unjudged += criteria.get("nl_assertions") or []
     return {"parts": parts, "combine": "product", **({"unjudged": unjudged} if unjudged else {})}

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import copy
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from simia.authoring.code_lint import lint_code
 from simia.authoring.findings import Fault, Finding
-from simia.authoring.scaffold import CODE, TESTS, TOOLS
+from simia.authoring.scaffold import CODE, PACK, TASKS, TESTS, TOOLS
 from simia.authoring.validate import validate_pack
 from tests.packs.small import small
 
@@ -98,3 +101,74 @@ async def test_a_tool_without_a_test_is_a_remark(tmp_path: Path) -> None:
     findings = await found(tmp_path / "p", tests_jsonl=TESTS[:1])
     assert {(f.fault, f.where) for f in findings} == {(Fault.UNTESTED_TOOL, t["name"]) for t in TOOLS[1:]}
     assert not any(finding.refuses for finding in findings)
+
+
+# -- names and settings ------------------------------------------------------------------------------------------------
+
+
+def head(**changes: Any) -> str:
+    return yaml.safe_dump({**yaml.safe_load(PACK.format(name="p")), "format": 2, **changes})
+
+
+def row(**changes: Any) -> list[dict[str, Any]]:
+    return [{**copy.deepcopy(TASKS[0]), **changes}]
+
+
+NAMES: dict[str, tuple[dict[str, Any], str]] = {
+    "tools": ({"tasks_jsonl": row(tools=["list_todos", "burn"])}, "task todo-1: unknown_name: tools: burn"),
+    "reveals": ({"tasks_jsonl": row(reveals=[{"turn": 2, "tools": ["burn"]}])}, "task todo-1: unknown_name: reveals: burn"),
+    "penalties": (
+        {"tasks_jsonl": row(reward={"parts": [{"kind": "state"}], "penalties": [{"tools": ["burn"]}]})},
+        "task todo-1: unknown_name: penalties: burn",
+    ),
+    "trace": (
+        {"tasks_jsonl": row(reward={"parts": [{"kind": "trace", "mask": {"burn": ["x"]}}]})}, "task todo-1: unknown_name: trace: burn",
+    ),
+    "checklist": (
+        {"tasks_jsonl": row(reward={"parts": [{"kind": "checklist", "functions": ["gone"]}]})},
+        "task todo-1: unknown_name: checklist: gone",
+    ),
+    "limits": ({"tasks_jsonl": row(limits={"calls": 1})}, "task todo-1: too_few_calls: the solution makes 2 calls, and the limit is 1"),
+    "graph": (
+        {"pack_yaml": head(graph="graph.jsonl"), "graph_jsonl": [{"source": "list_todos", "target": "finish_todo", "argument": "id"}]},
+        "graph list_todos → finish_todo: unknown_name: finish_todo.id",
+    ),
+    "edge": (
+        {"pack_yaml": head(graph="graph.jsonl"), "graph_jsonl": [{"source": "burn", "target": "finish_todo"}]},
+        "graph burn → finish_todo: unknown_name: burn",
+    ),
+    "contract": ({"tools_json": json.dumps([{**TOOLS[0], "reads": ["ashes"]}, *TOOLS[1:]])}, "tool list_todos: unknown_name: tables: ashes"),
+    "schema": ({"pack_yaml": head(schema={"tables": {"ashes": {}}})}, "schema: unknown_name: tables: ashes"),
+    "constraint": ({"pack_yaml": head(schema={"tables": {"todos": {}}, "constraints": ["gone"]})}, "schema: unknown_name: constraints: gone"),
+    "state": (
+        {"pack_yaml": head(schema={"tables": {"todos": {"columns": {"owner": {"required": True}}}}})},
+        "state: integrity: todos.owner: row T-1001 lacks it",
+    ),
+    "user": (
+        {"tasks_jsonl": row(script=[*TASKS[0]["script"], {"user": "Thanks."}, {"agent": "Bye."}])},
+        "pack.yaml: no_user: pack.yaml names no user, so the user's turns in the scripts of 1 tasks (todo-1, …) are not played: "
+        "write user: scripted, or user: llm",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_a_name_that_does_not_exist_is_found(tmp_path: Path, name: str) -> None:
+    files, words = NAMES[name]
+    assert words in [str(finding) for finding in await found(tmp_path / "p", **files)]
+
+
+async def test_names_that_exist_are_no_finding(tmp_path: Path) -> None:
+    """The same keys with the right names, and a user for a script of two turns."""
+    files: dict[str, Any] = {
+        "pack_yaml": head(graph="graph.jsonl", checks="checks.py", user="scripted", schema={"tables": {"todos": {}}, "constraints": ["ok"]}),
+        "checks_py": "def ok(final, initial):\n    return True\n",
+        "graph_jsonl": [{"source": "list_todos", "target": "finish_todo", "argument": "todo_id"}],
+        "tools_json": json.dumps([{**TOOLS[0], "reads": ["todos"]}, *TOOLS[1:]]),
+        "tasks_jsonl": row(
+            tools=["list_todos", "finish_todo"], reveals=[{"turn": 2, "tools": ["add_todo"]}], limits={"calls": 2},
+            reward={"parts": [{"kind": "state"}, {"kind": "checklist", "functions": ["ok"]}, {"kind": "trace", "mask": {"list_todos": ["open_only"]}}], "penalties": [{"tools": ["add_todo"]}]},
+            script=[*TASKS[0]["script"], {"user": "Thanks."}, {"agent": "Bye."}],
+        ),
+    }  # fmt: skip
+    assert await found(tmp_path / "p", **files) == []

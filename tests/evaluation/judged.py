@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from simia.envs.rewards.judge import RewardJudgeSettings
 from simia.evaluation.calibration import Calibration, calibrate_judge
 from simia.llm.engine import Engine, EngineLimits, MemoryJournal
 from simia.llm.replay import RecordedReply, ReplayBackend, ReplaySettings, append_recording, read_recording
@@ -18,6 +19,7 @@ from tests.evaluation.unquoted import UnquotedRewardJudge
 
 RECORDINGS = Path(__file__).parents[1] / "recordings"
 MODEL = "strong"
+CALLS_ONLY = RewardJudgeSettings(observations=False)  # solutions were shown so when the verdicts were recorded
 
 
 async def judged(cases: Sequence[Case], pack: Pack, name: str, folder: Path) -> Calibration:
@@ -30,7 +32,7 @@ async def judged(cases: Sequence[Case], pack: Pack, name: str, folder: Path) -> 
         path.unlink(missing_ok=True)
         append_recording(joined(cases, pack, rows), path)
     async with Engine(ReplayBackend(ReplaySettings(path=path)), MemoryJournal(), EngineLimits(retries=0)) as engine:
-        oracle = UnquotedRewardJudge(engine, pack)
+        oracle = UnquotedRewardJudge(engine, pack, CALLS_ONLY)
         return calibrate_judge(
             [(kind, value(episode), await oracle.score(episode, task)) for kind, task, episode in cases]
         )
@@ -49,7 +51,7 @@ def joined(cases: Sequence[Case], pack: Pack, rows: Sequence[RecordedReply]) -> 
 
 def requests(pack: Pack) -> UnquotedRewardJudge:
     """An oracle that is only asked for its prompts, as a back end that takes a form of reply would get them."""
-    return UnquotedRewardJudge(Engine(Structured(), MemoryJournal(), EngineLimits(retries=0)), pack)
+    return UnquotedRewardJudge(Engine(Structured(), MemoryJournal(), EngineLimits(retries=0)), pack, CALLS_ONLY)
 
 
 class Structured:

@@ -15,7 +15,8 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from simia.authoring.verification_gate import find_writes, play_task, remove_action, reward_or_zero
+from simia.authoring.gate_agents import play_task
+from simia.authoring.reference_checks import find_writes, remove_action, value_or_zero
 from simia.envs.opening import open_environment
 from simia.envs.play.baseline_agents import ReferenceAgent
 from simia.envs.users import ScriptedUser
@@ -101,7 +102,12 @@ def test_a_reward_is_what_the_basis_names() -> None:
         {"kind": "trace", "mask": {"note": ["text"]}}
     ]
     empty = {**criteria, "communicate_info": [], "reward_basis": ["DB", "COMMUNICATE"]}
-    assert tau2.convert_reward(empty) == {"parts": [{"kind": "state"}], "combine": "product"}
+    anything = {
+        "kind": "answer",
+        "match": "regex",
+        "expect": ["."],
+    }  # a state alone would earn nothing where none changes
+    assert tau2.convert_reward(empty) == {"parts": [{"kind": "state"}, anything], "combine": "product"}
     nothing = {**criteria, "actions": None, "env_assertions": None, "reward_basis": ["DB"]}
     assert tau2.convert_reward(nothing)["parts"] == []
 
@@ -150,7 +156,9 @@ def test_the_pack_is_whole(packs: dict[str, Path], domain: str) -> None:
         )
         assert "<tech_support_policy>" in str(pack.policy)
     else:
-        assert kinds == {"state": SIZES[domain][0], "answer": {"retail": 38, "airline": 6}[domain]}
+        assert kinds == {"state": SIZES[domain][0], "answer": SIZES[domain][0]}
+        told = [part for task in pack.tasks for part in task.reward.parts if getattr(part, "expect", ["."]) != ["."]]
+        assert len(told) == {"retail": 38, "airline": 6}[domain]
     assert all(task.tags[-1] == "no_change" for task in pack.tasks if not task.actions)
     assert {task.split for task in pack.tasks} >= {"train", "test"}
     assert all(task.instruction.startswith(("Instructions:\n\tDomain: ", "Persona:\n")) for task in pack.tasks)
@@ -242,12 +250,13 @@ async def test_references_score_and_less_does_not(packs: dict[str, Path], domain
         short = 0
         for task in tasks:
             full = await play_task(environment, task, ReferenceAgent(task), ScriptedUser(task))
-            assert reward_or_zero(full) == 1, (task.id, full.reward)
+            assert value_or_zero(full.reward) == 1, (task.id, full.reward)
             last = next(iter(find_writes(environment, task, full)), None)
             if last is not None and (full.evidence or {})["changes"]:
                 less = remove_action(task, last)
                 assert (
-                    reward_or_zero(await play_task(environment, task, ReferenceAgent(less), ScriptedUser(less))) == 0
+                    value_or_zero((await play_task(environment, task, ReferenceAgent(less), ScriptedUser(less))).reward)
+                    == 0
                 ), task.id
                 short += 1
         assert short >= 3

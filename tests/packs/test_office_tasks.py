@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from simia.authoring.verification_gate import TaskVerdict, verify_tasks
+from simia.authoring.gate_report import TaskVerdict
+from simia.authoring.verification_gate import verify_tasks
 from simia.envs.opening import open_environment
 from simia.task import Action, AnswerSpec, StateSpec, Task
 from simia.tool import compile_schema
@@ -176,7 +177,7 @@ def test_the_expressions_run_in_linear_time() -> None:
 
 async def judged(tasks: Sequence[Task]) -> list[TaskVerdict]:
     async with await open_environment(PACK, user="none") as environment:
-        return await verify_tasks(environment, tasks, concurrency=2)
+        return (await verify_tasks(environment, tasks, concurrency=2)).verdicts
 
 
 @pytest.mark.usefixtures("environments")

@@ -51,10 +51,14 @@ RUNS = ("tau_simulated", "tau_executable", "officebench_simulated", "officebench
         ("es_manager.val.env_configs.tags", None, "es_manager.val.env_configs.tags is None: name one or more"),
         ("es_manager.train.env_configs.n_groups", [1, 2], "has 1 tags and 2 n_groups: give each tag its number"),
         ("custom_envs.Lamps.env_config", 5, "custom_envs.Lamps.env_config is 5: write a section"),
-        ("custom_envs.Lamps.env_config.at_once", 0, "env_config: at_once: Input should be greater than or equal to 1"),
-        ("custom_envs.Lamps.env_config.at_once", "all", "env_config: at_once: Input should be a valid integer"),
-        ("custom_envs.Lamps.env_config.world_seconds", 0, "env_config: world_seconds: Input should be greater than 0"),
-        ("custom_envs.Lamps.env_config.stage", 7, "env_config: stage: Input should be a valid dictionary"),
+        ("custom_envs.Lamps.env_config.at_once", 0, "env_config: at_once: expected a number of at least 1, got 0"),
+        ("custom_envs.Lamps.env_config.at_once", "all", "env_config: at_once: expected an integer, got 'all'"),
+        (
+            "custom_envs.Lamps.env_config.world_seconds",
+            0,
+            "env_config: world_seconds: expected a number above 0.0, got 0",
+        ),
+        ("custom_envs.Lamps.env_config.stage", 7, "env_config: stage: expected a mapping of names to values, got 7"),
         ("actor_rollout_ref.rollout.response_length", None, "response_length is None: set the most tokens of a turn"),
     ],
 )

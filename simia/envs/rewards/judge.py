@@ -15,6 +15,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from simia.config import Config
+from simia.envs.reference_solution import describe_reference
 from simia.envs.rewards.compose import subtract_penalties
 from simia.envs.rewards.transcript import Transcript, write_transcript
 from simia.envs.rewards.wording import describe_answer_part
@@ -26,7 +27,7 @@ from simia.pack import Pack
 from simia.prompts import load_template
 from simia.reward import Reward
 from simia.task import AnswerSpec, Task
-from simia.trajectory import Message, Trajectory, Usage, write_compact_json
+from simia.trajectory import Message, Trajectory, Usage
 
 CHARS_A_TOKEN = 3.6
 AGAIN, SHOWN = "That does not count: {why}. Judge once more, with one JSON object in the form described.", 2_000
@@ -51,6 +52,10 @@ class RewardJudgeSettings(Config):
     votes: int = Field(1, ge=1, description="Replies of which the majority decides; a tie is no success.")
     steps: bool = Field(False, description="Judge each turn too; the share of good ones is the part `steps`.")
     reference: bool = Field(True, description="Show the reference solution.")
+    observations: bool = Field(
+        True,
+        description="With the reference solution, show the recorded results of its calls, where the pack has them.",
+    )
     temperature: float | None = Field(0.0, ge=0, description="Sampling temperature; None leaves it to the endpoint.")
     max_tokens: int | None = Field(
         2048, ge=64, description="Longest verdict; what a reasoning model thinks before it counts too."
@@ -99,12 +104,13 @@ class RewardJudge:
         parts = [*task.reward.parts, *(part for goal in task.goals for part in goal.parts)]
         answers = [text for part in parts if isinstance(part, AnswerSpec) for text in describe_answer_part(part)]
         room = int(settings.context * CHARS_A_TOKEN) - len(self._system) - (settings.max_tokens or 2048) * 4 - 4_000
-        transcript = self.transcript(trajectory.messages, room)
+        reference = plain = describe_reference(self.pack, task, observations=False) if settings.reference else ""
+        if reference and settings.observations:
+            reference = describe_reference(self.pack, task)
+        transcript = self.transcript(trajectory.messages, room - len(reference) + len(plain))
         text = self._request.render(
             task=task.instruction or task.opening or "\n".join(goal.query for goal in task.goals),
-            reference="\n".join(f"- {a.name} {write_compact_json(a.arguments)}" for a in task.actions)
-            if settings.reference
-            else "",
+            reference=reference,
             known=settings.reference and task.solved,
             answers=answers if settings.reference else [],
             turns=transcript.lines,

@@ -19,6 +19,7 @@ from simia.formats.reply.dialect_plain import read_plain_reply
 from simia.formats.reply.dialect_tagged import read_tagged_reply
 from simia.formats.reply.json_scanner import Unreadable
 from simia.formats.reply.message_assembly import Reading, assemble_messages
+from simia.formats.reply.well_formed import read_well_formed
 from simia.trajectory import Message
 
 Form = Literal["json", "tagged", "auto"]
@@ -52,7 +53,13 @@ def parse_reply(text: str, reasoning: str | None = None, *, form: Form = "auto")
     if not body:
         detail = "everything went into the reasoning channel" if reasoning and reasoning.strip() else ""
         return ParsedReply(issues=[Issue(code=Code.EMPTY_REPLY, detail=detail)])
-    repairs: list[str] = []
+    if form == "auto":
+        inner = strip_fence(body)
+        if found := read_well_formed(inner):
+            rows, mended = found
+            repairs = mended if inner is body else ["code_fence", *mended]
+            return ParsedReply(MESSAGES.validate_python(rows), repairs=repairs, rows=rows)
+    repairs = []
     try:
         content = strip_own_reasoning(text, repairs)
         reading = read_form(content, form, repairs)

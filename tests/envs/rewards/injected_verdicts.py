@@ -24,7 +24,7 @@ from simia.llm.types import Request
 from simia.pack import Pack
 from simia.trajectory import digest
 from tests.envs.rewards.injected import PACK, load_episodes
-from tests.evaluation.judged import Structured
+from tests.evaluation.judged import CALLS_ONLY, Structured
 from tests.evaluation.spoiling import value
 from tests.evaluation.unquoted import UnquotedRewardJudge
 
@@ -55,7 +55,7 @@ class Prompt:
 def render_prompts(batch: str) -> list[Prompt]:
     """The prompt of every episode, in the order of the file."""
     pack = Pack.load(PACK)
-    oracle = BATCHES[batch](Engine(Structured(), MemoryJournal(), EngineLimits(retries=0)), pack)
+    oracle = BATCHES[batch](Engine(Structured(), MemoryJournal(), EngineLimits(retries=0)), pack, CALLS_ONLY)
     return [
         Prompt(name, oracle.request(episode, task), value(episode) == 1.0)
         for name, task, episode in load_episodes(pack)

@@ -52,7 +52,15 @@ class SimulatedBackend:
             describe_initial_state(
                 pack, Task(id="-"), self._tables, self.settings
             )  # raises where the tables do not fit a prompt
-        self.identity = digest([self.settings.model_dump(), self.feedback.system, self.feedback.hashes, self._tables])
+        self.identity = digest(
+            # The observations that are shown are part of a world's digest, so that replies to prompts without them are found.
+            [
+                self.settings.model_dump(exclude={"observations"}),
+                self.feedback.system,
+                self.feedback.hashes,
+                self._tables,
+            ]
+        )
         self._shared: OrderedDict[str, asyncio.Future[SharedAnswers]] = OrderedDict()
         self._engine = engine
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import orjson
 
+from simia.envs.reference_solution import describe_observations, describe_reference
 from simia.envs.worlds.simulated.settings import SimulatedSettings
 from simia.formats.reply.reply_json import RepairError, load_json, strip_reasoning
 from simia.pack import Pack
@@ -23,6 +24,7 @@ from simia.tool import ToolSpec
 from simia.trajectory import ToolCall, Trajectory, write_compact_json
 
 CHARS_A_TOKEN = 3.6  # of JSON and English; a prompt that is cut a little early is better than one that is refused
+MOST_REFERENCES = 4_096  # solutions whose text is kept
 LONGEST_EXAMPLE, SHORTENED = 900, 160
 FORM = {
     "type": "object",
@@ -88,13 +90,25 @@ class Feedback:
     """The prompts of one pack. Made once, shared by all episodes."""
 
     def __init__(self, pack: Pack, settings: SimulatedSettings) -> None:
-        self.settings = settings
+        self.pack, self.settings = pack, settings
+        self._references: dict[str, tuple[Task, str, list[str]]] = {}
         system, one = load_template("simulated/system.j2")
         self._request, two = load_template("simulated/request.j2")
         self.hashes = {"simulated/system.j2": one, "simulated/request.j2": two}
         examples = collect_results(pack.seeds, settings.examples)
         tools = [describe_tool(tool, examples.get(tool.name, [])) for tool in (*pack.tools, *pack.user_tools)]
         self.system = system.render(tools=tools, policy=pack.policy, helpful=settings.helpful).strip()
+
+    def _describe_reference(self, task: Task) -> tuple[str, list[str]]:
+        """The task's solution, and the recorded results in it; written once for all requests about it."""
+        held = self._references.get(task.id)
+        if held is None or held[0] is not task:
+            if len(self._references) >= MOST_REFERENCES:
+                self._references.clear()
+            shown = self.settings.observations
+            text = describe_reference(self.pack, task, observations=shown)
+            held = self._references[task.id] = (task, text, describe_observations(self.pack, task) if shown else [])
+        return held[1:]
 
     def messages(
         self,
@@ -108,9 +122,7 @@ class Feedback:
         knows = self.settings.knowledge != "schema"
         head = {
             "task": describe_task(task) if knows else "",
-            "reference": "\n".join(f"- {each.name} {write_compact_json(each.arguments)}" for each in task.actions)
-            if knows
-            else "",
+            "reference": self._describe_reference(task)[0] if knows else "",
             "state": state,
         }
         now = [format_call(n, by, call.name, call.arguments or {}) for n, (by, call) in enumerate(calls, start=1)]
@@ -119,6 +131,10 @@ class Feedback:
         room = int(self.settings.context * CHARS_A_TOKEN) - (self.settings.max_tokens or 4096) * 4 - fixed
         text = self._request.render(**head, history=fit_history(lines, history, room), ledger=ledger, calls=now).strip()
         return [{"role": "system", "content": self.system}, {"role": "user", "content": text}]
+
+    def observations(self, task: Task) -> list[str]:
+        """The recorded results that the prompts of a task show."""
+        return self._describe_reference(task)[1] if self.settings.knowledge != "schema" else []
 
 
 def describe_task(task: Task) -> str:

@@ -18,6 +18,9 @@ class SimulatedSettings(Config):
         "reference",
         description="schema: tools and policy only; reference: the task and its solution too (the paper's); state: the pack's tables too.",
     )
+    observations: bool = Field(
+        True, description="With the solution, show the recorded results of its calls, where the pack has them."
+    )
     ledger: bool = Field(True, description="Keep the values of each entity, and refuse answers that contradict them.")
     again: int = Field(1, ge=0, description="Further attempts after an answer that contradicts or cannot be parsed.")
     helpful: bool = Field(False, description="Errors explain what would work, more than a real system's do (Fig. 8).")

@@ -76,7 +76,8 @@ class SimulatedWorld:
         self.history: list[AnsweredCall] = []
         # All that a first prompt is made of: a store of replies outlives an edit of the task.
         known = [task.instruction, task.opening, [(each.name, each.arguments) for each in task.actions], state]
-        self._digest = digest([task.id, seed, *known])
+        results = backend.feedback.observations(task)
+        self._digest = digest([task.id, seed, *known, *([results] if results else [])])
         self._first = ledger.copy()
         self._guard = asyncio.Lock()
         self.tools: Mapping[By, Sequence[ToolSpec]] = {"agent": backend.pack.tools, "user": backend.pack.user_tools}

@@ -1,7 +1,8 @@
-"""The rows that a parsed reply is stored as agree with its messages, whatever the reply."""
+"""The quick reader of well-formed replies agrees with the dialects, and stored rows with messages, whatever the reply."""
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -11,35 +12,47 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simia.amplification.prompt import render_exemplar
-from simia.formats.reply.reply_parser import parse_reply
+from simia.formats.reply import reply_parser
+from simia.formats.reply.reply_parser import parse_reply, strip_fence
+from simia.formats.reply.well_formed import read_well_formed
 from simia.pack import Pack
+from simia.trajectory import Message, Trajectory
 from tests.properties import examples
 
 RECORDINGS = Path(__file__).parents[2] / "recordings"
 
 
-def check(text: str) -> int:
-    """The rows that are stored are those of the messages; returns how many there are. No text makes the parser raise."""
+def check(text: str) -> bool:
+    """Check the rows, and that both readers agree; return whether the quick one took the reply. No text makes them raise."""
     parsed = parse_reply(text)
     stored = [message.model_dump(mode="json", exclude_defaults=True) for message in parsed.messages]
     assert orjson.loads(orjson.dumps(parsed.rows or [])) == orjson.loads(orjson.dumps(stored))
-    return 0 if parsed.issues else len(stored)
+    if read_well_formed(strip_fence(text.strip("\ufeff \t\n"))) is None:
+        return False
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reply_parser, "read_well_formed", lambda _: None)
+        slow = parse_reply(text)
+    assert not slow.issues
+    assert parsed.messages == slow.messages
+    assert orjson.dumps(parsed.rows) == orjson.dumps(slow.rows)
+    assert set(parsed.repairs) == set(slow.repairs)
+    return True
 
 
 @pytest.mark.parametrize("form", ["json", "tagged"])
 @pytest.mark.parametrize("pack", ["customer_service", "office"])
-def test_rows_of_every_seed(pack: str, form: Any) -> None:
+def test_every_seed_is_well_formed(pack: str, form: Any) -> None:
     for seed in Pack.load(pack).seeds:
         assert check(render_exemplar(seed, form)), seed.task_id
 
 
-def test_rows_of_recorded_replies() -> None:
+def test_recorded_replies() -> None:
     taken = []
     for path in RECORDINGS.glob("*.jsonl"):
         for line in path.read_bytes().splitlines():
             reply = orjson.loads(line).get("reply") or {}
             text = reply if isinstance(reply, str) else reply.get("text")
-            taken.append(bool(check(text or "")))
+            taken.append(check(text or ""))
     assert sum(taken) >= 20
 
 
@@ -161,7 +174,42 @@ def test_well_formed_tags_with_odd_bodies(bodies: list[tuple[str, list[str]]]) -
 def test_text_parts_of_a_result_are_joined() -> None:
     call = {"role": "assistant", "calls": [{"name": "f", "arguments": {}}]}
     rows = [{"role": "user", "content": "hi"}, call, {"role": "tool", "content": [{"type": "text", "text": "42"}]}]
-    assert parse_reply(orjson.dumps({"messages": rows}).decode()).messages[-1].content == "42"
+    text = orjson.dumps({"messages": rows}).decode()
+    assert read_well_formed(text) is None
+    assert parse_reply(text).messages[-1].content == "42"
+
+
+def test_rows_of_one_message() -> None:
+    seed = Trajectory(messages=[Message(role="user", content="hi")])
+    assert read_well_formed(render_exemplar(seed, "json")) == ([{"role": "user", "content": "hi"}], [])
+
+
+CALL_BODIES = [
+    '{"name":"f","arguments":{"a":1}}',
+    '\n{"name":"f","arguments":{}}\n',
+    '{"name":"f","arguments":{"a":1,"a":2}}',
+    '{"name":"f","arguments":{"a":"<think>x</think>"}}',
+    '{"name":"f","arguments":{"a":"</tool_call>"}}',
+    '{"name":"f","arguments":{"a":123456789012345678901234567890}}',
+]
+
+
+BEFORE = ["", "Two lines,\n\n  one indented.\n", "<think>x</think>", "<think>\nx\n</think>\n\nSo:"]
+AFTER = ["</tool_call>" + rest for rest in ("", "\n", " \n\n", " then", "\n<tool_call>", "</think>")] + ["", "\n"]
+RESULTS = ['{"a": 1}', '{"a":1,"a":2}', "text", "\n [1]\n", "[1]\n", '[{"text":"a"}]']
+
+
+@pytest.mark.parametrize("call", CALL_BODIES)
+def test_tagged_calls(call: str) -> None:
+    for before, after, result in product(BEFORE, AFTER, RESULTS):
+        body = f"{before}<tool_call>{call}{after}"
+        check(f"<user>\nhi\n</user>\n<assistant>\n{body}\n</assistant>\n<tool>\n{result}\n</tool>\n\nA remark.")
+
+
+def test_several_calls_on_lines_of_their_own_are_well_formed() -> None:
+    call = '<tool_call>\n{"name":"f","arguments":{}}\n</tool_call>'
+    results = "".join(f"\n<tool>\n[{i}]\n</tool>" for i in range(2))
+    assert check(f"<user>\nhi\n</user>\n<assistant>\n<think>x</think>\nSo:\n{call}\n{call}\n</assistant>{results}")
 
 
 SLIPS = st.lists(

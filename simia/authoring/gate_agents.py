@@ -1,0 +1,147 @@
+"""Agents of the verification gate that do not read the task, and the episodes in which they play.
+
+What such an agent does depends on the state at the start alone. Tasks that start alike share one episode of each of them, which is
+then scored by every task's reward: the gate's price grows with the number of starts, not with that of agents times tasks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from simia.envs.environment import Environment, EpisodeLimits
+from simia.envs.play.agent import Agent
+from simia.envs.play.baseline_agents import CANNED, Act, NothingAgent, RandomAgent, make_text_message
+from simia.envs.play.player import play
+from simia.envs.users import EpisodeView, NoUser, User
+from simia.envs.worlds.executable import ExecutableBackend
+from simia.task import Action, Task
+from simia.trajectory import Message, ToolCall, Trajectory, digest, write_compact_json
+
+LIMITS = EpisodeLimits(turns=200, errors=1_000)
+MOST_CALLS = 250  # of the agent that makes all calls
+RANDOM_EPISODES = 2
+
+
+class AllCallsAgent:
+    """Makes every call of the solutions of a pack, and says that all is done."""
+
+    def __init__(self, calls: Sequence[Action]) -> None:
+        self._calls: list[Action] | None = list(calls)
+
+    async def act(self, view: EpisodeView) -> Act:
+        calls, self._calls = self._calls, None
+        if not calls:
+            return make_text_message(CANNED), None
+        made = [ToolCall(id=f"call_{n}", name=each.name, arguments=each.arguments) for n, each in enumerate(calls, 1)]
+        return Message(role="assistant", calls=made), None
+
+
+def list_all_calls(tasks: Sequence[Task], ends: Sequence[str], most: int = MOST_CALLS) -> list[Action]:
+    """The agent's calls of the tasks' solutions in their order, each once, `most` at most. Of the calls that end an episode the most
+    frequent one comes last."""
+    found: dict[str, Action] = {}
+    count: Counter[str] = Counter()
+    for action in (action for task in tasks for action in task.actions if action.by == "agent"):
+        key = describe_call(action)
+        found.setdefault(key, action)
+        count[key] += action.name in ends
+    last = [found[key] for key, times in count.most_common(1) if times]
+    return [*[action for action in found.values() if action.name not in ends][: most - len(last)], *last]
+
+
+def describe_call(action: Action) -> str:
+    """A call as text, equal for equal calls."""
+    return f"{action.name} {write_compact_json(action.arguments)}"
+
+
+async def play_task(environment: Environment, task: Task, agent: Agent, user: User) -> Trajectory:
+    """One episode of this task with this user."""
+    arena = Environment(
+        environment.pack, environment.backend, backend_name=environment.backend_name, user=lambda _: user, limits=LIMITS
+    )
+    return await play(await arena.reset(task), agent)
+
+
+@dataclass(slots=True)
+class CommonStart:
+    """Tasks that start in the same state and show the same tools."""
+
+    tasks: list[Task]
+    made: dict[str, asyncio.Future[Any]] = field(default_factory=dict)
+
+    async def once(self, name: str, make: Callable[[], Awaitable[Any]]) -> Any:
+        """The result of `make`, which is awaited once for a name."""
+        if name not in self.made:
+            self.made[name] = asyncio.ensure_future(make())
+        return await asyncio.shield(self.made[name])
+
+    async def initial(self, backend: ExecutableBackend) -> Any:
+        """The state at the start."""
+
+        async def read() -> Any:
+            world = await backend.open(self.tasks[0], seed=0)
+            try:
+                return await world.initial()
+            finally:
+                await world.close()
+
+        return await self.once("initial", read)
+
+    async def play_unread(
+        self, environment: Environment, task: Task, parts: Mapping[str, tuple[int, list[Task]]] | None
+    ) -> dict[str, list[Trajectory]]:
+        """Agent → its episodes: `nothing` and, with `parts` of the pack, `random` and `all_calls`."""
+        first, pack = self.tasks[0], environment.pack
+        found: dict[str, list[Trajectory]] = {
+            "nothing": [
+                await self.once("nothing", lambda: play_task(environment, first, NothingAgent(first), NoUser(first)))
+            ]
+        }
+        if parts is None:
+            return found
+        found["random"] = [
+            await self.once(
+                f"random {n}", functools.partial(play_task, environment, first, RandomAgent(first, n), NoUser(first))
+            )
+            for n in range(RANDOM_EPISODES)
+        ]
+        number, part = parts[task.id]
+        wanted = list_all_calls(part, pack.ends)
+        found["all_calls"] = [
+            await self.once(
+                f"all {number}", lambda: play_task(environment, first, AllCallsAgent(wanted), NoUser(first))
+            )
+        ]
+        return found
+
+
+def split_by_calls(tasks: Sequence[Task]) -> dict[str, tuple[int, list[Task]]]:
+    """Split a pack's tasks into parts for whose calls one episode has room: task id → number of its part, and the part."""
+    parts: list[list[Task]] = [[]]
+    known: set[str] = set()
+    for task in tasks:
+        own = {describe_call(action) for action in task.actions if action.by == "agent"}
+        if parts[-1] and len(known | own) > MOST_CALLS:
+            parts.append([])
+            known = set()
+        parts[-1].append(task)
+        known |= own
+    return {task.id: (number, part) for number, part in enumerate(parts) for task in part}
+
+
+def group_by_start(tasks: Sequence[Task]) -> dict[str, CommonStart]:
+    """Task id → its start. Tasks with goals are judged turn by turn, so each has a start of its own."""
+    found: dict[str, CommonStart] = {}
+    starts: dict[str, CommonStart] = {}
+    for task in tasks:
+        shown = [task.initial, task.tools, [reveal.model_dump() for reveal in task.reveals], task.limits.model_dump()]
+        key = digest([*shown, task.id if task.goals else ""])
+        start = starts.setdefault(key, CommonStart([]))
+        start.tasks.append(task)
+        found[task.id] = start
+    return found

@@ -1,0 +1,126 @@
+"""Names that a pack uses and that do not exist: tools, arguments, tables, check functions; and settings that tasks do not fit."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from simia.authoring.code_lint import MOST_CODE
+from simia.authoring.findings import Fault, Finding
+from simia.pack import Pack
+from simia.pack_files import read_bytes
+from simia.state_schema import read_path
+from simia.task import ChecklistSpec, Task, TraceSpec
+
+
+def check_pack_names(pack: Pack) -> list[Finding]:
+    """Findings on the pack's own names, then on those of its tasks."""
+    own = {tool.name for tool in pack.tools}
+    every = own | {tool.name for tool in pack.user_tools}
+    functions = list_check_functions(pack)
+    found = [*check_graph(pack, every), *check_tables(pack, functions)]
+    for task in pack.tasks:
+        for key, names, known in list_task_names(task, own, every, functions):
+            if strange := sorted(set(names) - known):
+                found.append(Finding(Fault.UNKNOWN_NAME, f"task {task.id}", f"{key}: {', '.join(strange)}"))
+        calls = sum(action.by == "agent" for action in task.actions)
+        most = min((n for n in (task.limits.calls, pack.limits.calls) if n is not None), default=calls)
+        if calls > most:
+            detail = f"the solution makes {calls} calls, and the limit is {most}"
+            found.append(Finding(Fault.TOO_FEW_CALLS, f"task {task.id}", detail))
+    return [*found, *check_user(pack)]
+
+
+def list_task_names(
+    task: Task, own: set[str], every: set[str], functions: set[str] | None
+) -> Iterator[tuple[str, list[str], set[str]]]:
+    """(key, names, names that exist) of each key of a task that names something."""
+    yield "tools", task.tools or [], own
+    yield "reveals", [name for reveal in task.reveals for name in reveal.tools], own
+    for penalty in task.reward.penalties:
+        yield "penalties", penalty.tools or [], own
+    for part in [*task.reward.parts, *(part for goal in task.goals for part in goal.parts)]:
+        if isinstance(part, TraceSpec):
+            yield "trace", [*part.mask, *(part.only or [])], every
+        if isinstance(part, ChecklistSpec) and functions is not None:
+            yield "checklist", part.functions, functions
+
+
+def check_user(pack: Pack) -> list[Finding]:
+    """A pack without `user` plays no user: scripts of several turns, and openings beside instructions, are then not played."""
+    if pack.user != "none":
+        return []
+    ignored = [
+        task.id for task in pack.tasks if sum(turn.user is not None for turn in task.script) > 1 and not task.goals
+    ]
+    if not ignored:
+        return []
+    detail = f"pack.yaml names no user, so the user's turns in the scripts of {len(ignored)} tasks ({ignored[0]}, …) are not played: "
+    return [Finding(Fault.NO_USER, "pack.yaml", f"{detail}write user: scripted, or user: llm")]
+
+
+def check_graph(pack: Pack, tools: set[str]) -> list[Finding]:
+    """The edges of the tool graph are between tools, and concern arguments of the target."""
+    found = []
+    arguments = {tool.name: set(tool.parameters.get("properties", {})) for tool in (*pack.tools, *pack.user_tools)}
+    for edge in pack.graph:
+        strange = [name for name in (edge.source, edge.target) if name not in tools]
+        if not strange and edge.argument is not None and edge.argument not in arguments[edge.target]:
+            strange = [f"{edge.target}.{edge.argument}"]
+        if strange:
+            found.append(Finding(Fault.UNKNOWN_NAME, f"graph {edge.source} → {edge.target}", ", ".join(strange)))
+    return found
+
+
+def check_tables(pack: Pack, functions: set[str] | None) -> list[Finding]:
+    """Contracts name tables of the schema, or else of the state; tables and constraints of the schema exist, and the state satisfies
+    it."""
+    found, schema, state = [], pack.state_schema, read_initial_state(pack)
+    tables = set(schema.tables) if schema else set(state) if isinstance(state, dict) else None
+    for tool in (*pack.tools, *pack.user_tools):
+        named = {*(tool.reads or ()), *(tool.writes or ())}
+        if tables is not None and (strange := sorted(named - tables)):
+            found.append(Finding(Fault.UNKNOWN_NAME, f"tool {tool.name}", f"tables: {', '.join(strange)}"))
+    if schema is not None:
+        if strange := sorted(set(schema.constraints) - (functions or set())):
+            found.append(Finding(Fault.UNKNOWN_NAME, "schema", f"constraints: {', '.join(strange)}"))
+        if state is not None:
+            missing = [name for name, spec in schema.tables.items() if read_path(state, spec.path or name) is None]
+            if missing:
+                found.append(Finding(Fault.UNKNOWN_NAME, "schema", f"tables: {', '.join(missing)}"))
+            else:
+                found += [Finding(Fault.INTEGRITY, "state", line) for line in schema.find_violations(state)]
+    return found
+
+
+def read_initial_state(pack: Pack) -> Any:
+    """The tables of the pack's state file; None where it has none."""
+    path = pack.path_of("state") if pack.file and pack.file.state and pack.file.state.endswith(".json") else None
+    try:
+        return orjson.loads(path.read_bytes()) if path else None
+    except (OSError, orjson.JSONDecodeError):  # the world says so when it is opened
+        return None
+
+
+def list_check_functions(pack: Pack) -> set[str] | None:
+    """Functions that the checks file defines or imports; empty without one, None where it cannot be read."""
+    path: Path | None = pack.path_of("checks")
+    if path is None:
+        return set()
+    try:
+        tree = ast.parse(read_bytes(path, MOST_CODE).decode("utf-8"))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    found: set[str] = set()
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef):
+            found.add(node.name)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            found |= {alias.asname or alias.name for alias in node.names}
+        elif isinstance(node, ast.Assign):
+            found |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+    return found
