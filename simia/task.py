@@ -83,10 +83,7 @@ class ChecklistSpec(StrictModel):
 
 
 class TraceSpec(StrictModel):
-    """Every reference call is matched by a call of its own, in any order or in theirs (EnvFactory §3.4).
-
-    `mask`: tool → arguments that are not compared. `extra`: what a call that matches nothing takes off (at most 0.5).
-    """
+    """Every reference call is matched by a call of its own, in any order or in theirs (EnvFactory §3.4)."""
 
     kind: Literal["trace"] = "trace"
     """Match the reference calls."""
@@ -337,6 +334,11 @@ class Task(StrictModel):
             if name in reveal.tools:
                 return reveal.turn <= turn
         return self.tools is None or name in self.tools
+
+    @property
+    def needs_user(self) -> bool:
+        """Whether the user must answer before it can be done: several goals, tools that are revealed later, withheld facts."""
+        return len(self.goals) > 1 or bool(self.reveals or self.withheld)
 
     @property
     def solved(self) -> bool:

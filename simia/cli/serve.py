@@ -72,6 +72,8 @@ def serve(
         needed = "openenv" if openenv else "'simia[mcp]'"
         raise UserError(f"serving by {'OpenEnv' if openenv else 'MCP'} needs a package: pip install {needed}")
     grants = collect_grants(unsafe, network, variables, grant_read)
+    if mcp and settings:
+        raise UserError("--set is for --openenv: MCP serves one pack, played by its own code")
     if openenv:
         from simia.config import load_config
         from simia.envs.config import EnvironmentConfig

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -85,6 +85,13 @@ class EnvironmentConfig(Config):
             named = [{"pack": each} if isinstance(each, str) else each for each in data["packs"]]
             data = {**data, "packs": named}
         return data
+
+    def with_split(self, split: str | None) -> Self:
+        """Return the config with only the tasks of a split, of every pack; None: as it is."""
+        if split is None:
+            return self
+        packs = self.packs and [share.model_copy(update={"split": None}) for share in self.packs]
+        return self.model_copy(update={"split": split, "packs": packs})
 
     @property
     def agent_kind(self) -> str | None:

@@ -65,7 +65,7 @@ class Environment:
         try:
             world = await self.backend.open(task, seed=seed, group=group)
         except Aborted as error:
-            return Episode.aborted(self, task, seed, error)
+            return self.abort(task, seed, error)
         episode: Episode | None = None
         try:
             user = self.user(task)
@@ -77,6 +77,10 @@ class Environment:
             await asyncio.shield(world.close() if episode is None else episode.close())
             raise
         return episode
+
+    def abort(self, task: Task, seed: int, error: Aborted) -> Episode:
+        """Make the episode of a world that could not be opened: it has ended, without a reward."""
+        return Episode.aborted(self, task, seed, error)
 
     async def close(self) -> None:
         """Close the back end and all that was opened for the environment. Closing twice is harmless."""

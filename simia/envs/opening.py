@@ -201,7 +201,9 @@ class PreparedEnvironment:
 
         members = {each.pack.name: self._connect_pack(each, scorer, user, None) for each in self.members}
         name = self.config.backend if isinstance(self.config.backend, str) else "mixed"
-        return MultiPackEnvironment(self.pack, members, backend_name=name, close=close or close_members)
+        return MultiPackEnvironment(
+            self.pack, members, tasks=self.tasks, backend_name=name, close=close or close_members
+        )
 
     def _connect_pack(
         self,
@@ -245,13 +247,15 @@ async def prepare_environment(
 
     `needs_tasks`: refuse a pack without tasks. `engine` and `without`: see `RoleModels`. Raises `UserError`.
     """
-    if config.packs:
-        pack, tasks, members = prepare_packs(config)
+    if config.packs or needs_tasks:
+        pack, tasks = load_tasks(config, pack)
     else:
         pack = pack or Pack.load(config.pack)
         filtered = bool(config.tasks) or config.split is not None
-        tasks = select_tasks(pack, config) if needs_tasks or pack.tasks or filtered else []
-        members = [PreparedPack(config, pack, make_backend(pack, config))]
+        tasks = select_tasks(pack, config) if pack.tasks or filtered else []
+    members = [
+        PreparedPack(settings, each, make_backend(each, settings)) for settings, each in list_packs(config, pack)
+    ]
     models = RoleModels(config, pack, engine=engine, without=without)
     for member in members:
         stack.push_async_callback(member.backend.close)
@@ -261,20 +265,31 @@ async def prepare_environment(
     return PreparedEnvironment(config, pack, tasks, members, models)
 
 
-def prepare_packs(config: EnvironmentConfig) -> tuple[Pack, list[Task], list[PreparedPack]]:
-    """Load several packs: the combined one, its tasks in order, and each pack with its back end, not started. Raises `UserError`."""
+def load_tasks(config: EnvironmentConfig, pack: Pack | None = None) -> tuple[Pack, list[Task]]:
+    """Load the pack of a config, or the combined one of several, and the tasks to play. `pack`: the one pack, already loaded.
+
+    Raises `UserError`.
+    """
+    if not config.packs:
+        pack = pack or Pack.load(config.pack)
+        return pack, select_tasks(pack, config)
     if config.pack != EnvironmentConfig.model_fields["pack"].default:
         raise UserError("the settings name both pack and packs: remove one of them")
     if config.tasks:
         raise UserError("tasks: with several packs, name the tasks within packs, as packs: [{pack: …, tasks: […]}]")
-    sources, members = [], []
-    for number, share in enumerate(config.packs or []):
-        settings = member_config(config, number)
+    sources = []
+    for number, share in enumerate(config.packs):
         loaded = Pack.load(share.pack)
-        sources.append(PackTasks(loaded, select_tasks(loaded, settings), share.weight))
-        members.append(PreparedPack(settings, loaded, make_backend(loaded, settings)))
+        sources.append(PackTasks(loaded, select_tasks(loaded, member_config(config, number)), share.weight))
     tasks = mix_tasks(sources, limit=config.limit)
-    return combine_packs({member.pack.name: member.pack for member in members}, tasks), tasks, members
+    return combine_packs({source.pack.name: source.pack for source in sources}), tasks
+
+
+def list_packs(config: EnvironmentConfig, pack: Pack) -> list[tuple[EnvironmentConfig, Pack]]:
+    """Return each pack of a loaded one with its own settings: itself, or the members of a combined one."""
+    if not isinstance(pack, CombinedPack):
+        return [(config, pack)]
+    return [(member_config(config, number), each) for number, each in enumerate(pack.members.values())]
 
 
 def make_backend(pack: Pack, config: EnvironmentConfig) -> Backend:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from pydantic import PrivateAttr
 
 from simia.envs.config import EnvironmentConfig
 from simia.envs.environment import Environment
 from simia.envs.episode import Episode
-from simia.errors import UserError
+from simia.errors import Aborted, UserError
 from simia.pack import Pack
 from simia.quality.selection.mixing import compute_quotas
 from simia.task import Task
@@ -24,17 +25,16 @@ class CombinedPack(Pack):
     """What several packs have in common: a name, and their tasks under qualified ids. It has no tools and no policy of its own."""
 
     _members: dict[str, Pack] = PrivateAttr(default_factory=dict)
-    _chosen: list[Task] = PrivateAttr(default_factory=list)
 
     @property
     def members(self) -> Mapping[str, Pack]:
         """The packs by name."""
         return self._members
 
-    @property
+    @cached_property
     def tasks(self) -> list[Task]:
-        """The tasks that are played, under qualified ids."""
-        return self._chosen
+        """All tasks of the packs, under qualified ids."""
+        return [qualify_task(task, name) for name, pack in self._members.items() for task in pack.tasks]
 
     def task(self, task_id: str) -> Task:
         """Return the task of that qualified id. Raises `UserError` for an unknown one."""
@@ -45,15 +45,15 @@ class CombinedPack(Pack):
         return qualify_task(self._members[name].task(rest), name)
 
 
-def combine_packs(packs: Mapping[str, Pack], tasks: list[Task]) -> CombinedPack:
-    """Make the combined pack of several. `tasks`: those to play, qualified."""
+def combine_packs(packs: Mapping[str, Pack]) -> CombinedPack:
+    """Make the combined pack of several."""
     names = list(packs)
     combined = CombinedPack(
         name="+".join(names) if len(names) <= 3 else f"{names[0]}+{len(names) - 1}_packs",
         user="llm" if any(pack.user == "llm" for pack in packs.values()) else "none",
         evaluation=any(pack.evaluation for pack in packs.values()),
     )
-    combined._members, combined._chosen = dict(packs), tasks
+    combined._members = dict(packs)
     return combined
 
 
@@ -70,12 +70,19 @@ class MultiPackEnvironment(Environment):
         pack: CombinedPack,
         members: Mapping[str, Environment],
         *,
+        tasks: Sequence[Task],
         backend_name: str,
         close: Callable[[], Awaitable[object]],
     ) -> None:
         first = next(iter(members.values()))
         super().__init__(
-            pack, first.backend, backend_name=backend_name, user=first.user, limits=first.limits, close=close
+            pack,
+            first.backend,
+            backend_name=backend_name,
+            user=first.user,
+            limits=first.limits,
+            tasks=tasks,
+            close=close,
         )
         self.members = dict(members)
 
@@ -84,8 +91,14 @@ class MultiPackEnvironment(Environment):
     ) -> Episode:
         """Start an episode of a task by its qualified id; see `Environment.reset`."""
         task = self.pack.task(task) if isinstance(task, str) else task
-        member = self.members[task.id.partition("/")[0]]
-        return await member.reset(task, seed=seed, group=group, name=name)
+        return await self._find_member(task).reset(task, seed=seed, group=group, name=name)
+
+    def abort(self, task: Task, seed: int, error: Aborted) -> Episode:
+        """Make the episode of a world that could not be opened; see `Environment.abort`."""
+        return self._find_member(task).abort(task, seed, error)
+
+    def _find_member(self, task: Task) -> Environment:
+        return self.members[task.id.partition("/")[0]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from starlette.responses import Response
 
 from simia.envs.environment import Environment
+from simia.envs.several_packs import CombinedPack
 from simia.errors import UserError
 from simia.serve.http_server import Asgi, Deadlines, Receive, Scope, Send, listen, run_until_signal, serve_until_signal
 from simia.serve.served_episode import ServedEpisode, TrajectoryFile
@@ -48,8 +49,11 @@ class Service:
     seats: dict[str, ServedEpisode] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Raises `UserError` for a pack with a tool of the name that is ours."""
+        """Raises `UserError` for several packs, for a task that cannot be served, and for a tool of the name that is ours."""
         pack = self.environment.pack
+        if isinstance(pack, CombinedPack):
+            raise UserError(f"{pack.name}: MCP lists the tools of one pack, and these are several: serve one of them")
+        check_task(self.task)
         if any(tool.name == FINISH for tool in pack.tools):
             raise UserError(
                 f"pack {pack.name} has a tool {FINISH}, which is the name of the one that ends an episode here"
@@ -62,6 +66,7 @@ class Service:
             key = request.headers.get("mcp-session-id", "")
             if name := request.query_params.get("task"):
                 task = self.environment.pack.task(name)
+                check_task(task)
         if key not in self.seats:
             self.seats[key] = ServedEpisode(self.environment, task, self.seed, self.record.add)
         return self.seats[key]
@@ -78,6 +83,8 @@ class Service:
 
     async def list_tools(self, context: Context, params: wire.PaginatedRequestParams | None) -> wire.ListToolsResult:
         writes = getattr(self.environment.backend, "writes", {}).get("agent", {})
+        with raise_as_protocol_error():
+            task = self.seat(context).task
         tools = [
             wire.Tool(
                 name=tool.name,
@@ -86,6 +93,7 @@ class Service:
                 annotations=wire.ToolAnnotations(read_only_hint=not writes[tool.name]) if tool.name in writes else None,
             )
             for tool in self.environment.pack.tools
+            if task.shows_tool(tool.name, 1)
         ]
         return wire.ListToolsResult(tools=[*tools, make_finish_tool()])
 
@@ -148,6 +156,12 @@ class Service:
         seat = self.seat(context)
         await seat.begin()
         return seat.task.instruction or seat.task.opening or ""
+
+
+def check_task(task: Task) -> None:
+    """Raise `UserError` for a task that cannot be done here, without a user who answers."""
+    if task.needs_user:
+        raise UserError(f"task {task.id} needs a user who answers, and MCP has none: play it by a rollout or OpenEnv")
 
 
 @contextlib.contextmanager

@@ -13,7 +13,7 @@ from typing import Any
 
 from simia.config import CommandLineValue, assign_setting, parse_scalar
 from simia.envs.config import EnvironmentConfig
-from simia.envs.opening import make_backend
+from simia.envs.opening import list_packs, make_backend
 from simia.envs.role_models import judges_by_model, simulates_tools, user_kind
 from simia.errors import UserError
 from simia.llm.backends import open_backend
@@ -148,10 +148,11 @@ def check_stage(stage: EnvironmentConfig, pack: Pack) -> None:
     needed += [stage.judge or simulator] if judges_by_model(stage) else []
 
     async def begin() -> None:
-        await make_backend(pack, stage).close()
-        for settings in needed:
-            if isinstance(settings, OpenAISettings | PoolSettings):  # which read keys when they start
-                model = open_backend(settings)
+        for settings, member in list_packs(stage, pack):
+            await make_backend(member, settings).close()
+        for llm in needed:
+            if isinstance(llm, OpenAISettings | PoolSettings):  # which read keys when they start
+                model = open_backend(llm)
                 try:
                     await model.start()
                 finally:

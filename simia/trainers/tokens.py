@@ -99,7 +99,7 @@ class ChatText:
         A reply that was cut ends the episode, which is scored. `heard` shortens the answer for the policy.
         """
         row.take(ids, list(logprobs) if logprobs is not None else [0.0] * len(ids))
-        message = self.read(ids, row.turns, row.episode.view.tools)
+        message = self.read(ids, row.turns, row.episode.view.all_tools)
         if not ids or ids[-1] not in self.end_ids:
             await row.episode.stop(Code.MAX_TOKENS, message=message)
             return ()

@@ -66,6 +66,30 @@ async def test_each_kind_is_played_in_a_simulated_world(todo: Path, kind: str) -
     assert task.actions[-1].name in judged
 
 
+async def test_a_judge_reads_the_goals_and_penalties_lower_its_reward(todo: Path) -> None:
+    model = Scripted(tools_and_judge)
+    penalty = {"parts": [{"kind": "goals"}], "penalties": [{"free": 1, "each": 0.25}]}
+    goals = [dict(goal) for goal in THREE_GOALS]
+    goals[1] = {
+        **goals[1],
+        "parts": [{"kind": "answer", "expect": ["two entries"]}],
+        "answer": "There are two entries.",
+    }
+    task = make_task(goals=goals, reward=penalty)
+    async with (
+        Engine(model, MemoryJournal(), EngineLimits(retries=0)) as engine,
+        await open_environment(Pack.load(todo), backend="simulated", user="none", engine=engine) as opened,
+    ):
+        trajectory = await play(await opened.reset(task), ReferenceAgent(task))
+    assert value_of(trajectory) == 0.5
+    assert trajectory.reward is not None
+    assert trajectory.reward.rationale.endswith("penalties: 0.5 off")
+    judged = str(model.asked[-1].messages[1]["content"])
+    wanted = judged.split("# What happened")[0]
+    assert all(goal["query"] in wanted for goal in goals)
+    assert "two entries" in wanted.split("# What the user must have been told")[1]
+
+
 def read_task(request: Request) -> str:
     """An agent that does what the user's last message says; in text, as a small model writes it."""
     turns = [row for row in request.messages if row["role"] == "user"]

@@ -18,11 +18,14 @@ pytest.importorskip("mcp")
 from mcp import Client, ClientSession, MCPError, StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
+from simia.authoring.scaffold import scaffold_pack
 from simia.envs.episode import Episode
 from simia.envs.opening import open_environment
-from simia.errors import Aborted, Code
+from simia.errors import Aborted, Code, UserError
 from simia.pack import Pack
-from simia.serve.served_episode import explain_end, summarize_end
+from simia.serve.mcp import Service
+from simia.serve.served_episode import TrajectoryFile, explain_end, summarize_end
+from simia.task import Task
 from simia.trajectory import Trajectory
 from tests.command import run_simia
 
@@ -176,6 +179,31 @@ async def test_what_a_client_is_shown(tmp_path: Path) -> None:
         assert prompt == f"{pack.policy}\n\n{task}"
         with pytest.raises(MCPError, match="there is no resource 'simia://secret'"):
             await client.read_resource("simia://secret")
+
+
+async def test_several_packs_and_tasks_with_a_user_are_refused(tmp_path: Path) -> None:
+    shares = [{"pack": name, "limit": 1} for name in ("customer_service", "office")]
+    async with await open_environment({"packs": shares, "user": "none"}) as environment:
+        with pytest.raises(
+            UserError, match=r"MCP lists the tools of one pack, and these are several: serve one of them$"
+        ):
+            Service(environment, TrajectoryFile(tmp_path / "t.jsonl"), environment.tasks[0])
+    async with await open_environment("customer_service", user="none") as environment:
+        task = Task.model_validate(
+            {"id": "new", "instruction": "Go.", "withheld": [{"fact": "One.", "asked": "which"}]}
+        )
+        with pytest.raises(UserError, match="task new needs a user who answers, and MCP has none"):
+            Service(environment, TrajectoryFile(tmp_path / "t.jsonl"), task)
+
+
+async def test_tools_that_a_task_hides_are_not_listed(tmp_path: Path) -> None:
+    scaffold_pack(tmp_path / "todo")
+    add = {"name": "add_todo", "arguments": {"text": "Buy milk."}}
+    row = {"id": "few", "instruction": "Buy milk.", "tools": ["add_todo"], "reference": [add]}
+    (tmp_path / "todo" / "tasks.jsonl").write_text(json.dumps(row) + "\n")
+    command = ["-m", "simia", "serve", str(tmp_path / "todo"), "--mcp", "--out", str(tmp_path / "t.jsonl")]
+    async with session(StdioServerParameters(command=sys.executable, args=command)) as client:
+        assert [tool.name for tool in (await client.list_tools()).tools] == ["add_todo", "finish_episode"]
 
 
 async def test_the_state_is_not_shown_unless_asked_for(tmp_path: Path) -> None:
@@ -347,6 +375,7 @@ def test_ctrl_c_over_stdio_ends_cleanly(tmp_path: Path) -> None:
         (["customer_service", "--mcp", "--task", "cs-1"], "has no task 'cs-1'"),
         (["customer_service", "--mcp", "--out", "/proc/none/t.jsonl"], "give another file with --out"),
         (["no_such_pack", "--mcp"], "no_such_pack"),
+        (["customer_service", "--mcp", "--set", "packs=[office]"], "--set is for --openenv: MCP serves one pack"),
     ],
 )
 def test_mistakes_are_one_line(words: list[str], said: str) -> None:

@@ -144,7 +144,7 @@ def test_a_split_of_each_mode() -> None:
     finally:
         env.close()
     with pytest.raises(UserError, match=r"env_config: unknown key 'stage.pakc': did you mean 'pack'"):
-        SimiaEnv(parse_env_config(stage={"packs": "customer_service"}))
+        SimiaEnv(parse_env_config(stage={"pakc": "customer_service"}))
 
 
 # -- ids ----------------------------------------------------------------------------------------------------------------

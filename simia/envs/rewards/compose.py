@@ -76,12 +76,18 @@ def score_trajectory(
     value = None if error else combine_values(weighted, spec.combine) if weighted else 0.0
     if value is not None and not weighted:
         reasons.append("nothing was to be changed, and no other part verifies anything: add an answer or a trace part")
-    if value:
-        off = sum(count_penalty(penalty, trajectory) for penalty in spec.penalties)
-        value = round(max(0.0, value - off), 9)
-        if off:
-            reasons.append(f"penalties: {off:g} off")
-    return Reward(value=value, parts=parts, rationale="\n".join(reasons), error=error)
+    value = round(value, 9) if value else value
+    reward = Reward(value=value, parts=parts, rationale="\n".join(reasons), error=error)
+    return subtract_penalties(reward, spec, trajectory)
+
+
+def subtract_penalties(reward: Reward, spec: RewardSpec, trajectory: Trajectory) -> Reward:
+    """The reward less the penalties, at least 0. One that is 0 or unknown stays as it is."""
+    off = sum(count_penalty(penalty, trajectory) for penalty in spec.penalties)
+    if not reward.value or not off:
+        return reward
+    value = round(max(0.0, reward.value - off), 9)
+    return reward.model_copy(update={"value": value, "rationale": f"{reward.rationale}\npenalties: {off:g} off"})
 
 
 def judge_part(

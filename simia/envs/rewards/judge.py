@@ -16,6 +16,7 @@ from pydantic import Field
 
 from simia.config import Config
 from simia.envs.reference_solution import describe_reference
+from simia.envs.rewards.compose import subtract_penalties
 from simia.envs.rewards.transcript import Transcript, write_transcript
 from simia.envs.rewards.wording import describe_answer_part
 from simia.errors import Code
@@ -95,20 +96,20 @@ class RewardJudge:
             return Reward(error=trajectory.end.code or Code.INTERNAL, rationale="the episode was aborted")
         request = self.request(trajectory, task)
         asks = [self._vote(request, f"{task.id}/{trajectory.id}/{n}") for n in range(self.settings.votes)]
-        return combine_votes(list(await asyncio.gather(*asks)))
+        reward = combine_votes(list(await asyncio.gather(*asks)))
+        return subtract_penalties(reward, task.reward, trajectory)
 
     def request(self, trajectory: Trajectory, task: Task) -> Request:
         settings = self.settings
-        answers = [
-            text for part in task.reward.parts if isinstance(part, AnswerSpec) for text in describe_answer_part(part)
-        ]
+        parts = [*task.reward.parts, *(part for goal in task.goals for part in goal.parts)]
+        answers = [text for part in parts if isinstance(part, AnswerSpec) for text in describe_answer_part(part)]
         room = int(settings.context * CHARS_A_TOKEN) - len(self._system) - (settings.max_tokens or 2048) * 4 - 4_000
         reference = plain = describe_reference(self.pack, task, observations=False) if settings.reference else ""
         if reference and settings.observations:
             reference = describe_reference(self.pack, task)
         transcript = self.transcript(trajectory.messages, room - len(reference) + len(plain))
         text = self._request.render(
-            task=task.instruction or task.opening,
+            task=task.instruction or task.opening or "\n".join(goal.query for goal in task.goals),
             reference=reference,
             known=settings.reference and task.solved,
             answers=answers if settings.reference else [],

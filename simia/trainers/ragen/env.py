@@ -277,7 +277,7 @@ class SimiaEnv:
             episode.reward = Reward(error=episode.reward.error or episode.end.code, rationale=why)
 
     def _abort_unstarted(self, task: Task, code: Code, detail: str) -> None:
-        self.episode = Episode.aborted(self.lease.environment, task, self.lease.seed, Aborted(code, detail))
+        self.episode = self.lease.environment.abort(task, self.lease.seed, Aborted(code, detail))
 
     async def _take_next(self) -> tuple[Task, str]:
         """Return what `reset` chose, and close the episode before it."""

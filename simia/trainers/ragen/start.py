@@ -20,9 +20,8 @@ from typing import Any
 import yaml
 
 from simia.config import merge_sections, read_config_file
-from simia.envs.opening import select_tasks
+from simia.envs.opening import load_tasks
 from simia.errors import UserError
-from simia.pack import Pack
 from simia.search_path import cache_root
 from simia.terminal import say_error
 from simia.trainers.launch import (
@@ -125,12 +124,12 @@ def check_stages(whole: dict[str, Any]) -> list[str]:
         for tag, groups in zip(section["env_configs"]["tags"], section["env_configs"]["n_groups"], strict=True):
             place = f"custom_envs.{tag}.env_config"
             env = parse_env_config(place, **(look_up(whole, place) or {}))
-            pack = Pack.load(env.stage.pack)
+            pack, of_stage = load_tasks(env.stage)
             check_stage(env.stage, pack)
             if env.store is not None:
                 check_writable(Path(env.store), f"{place}.store")
             split = env.train if part == "train" else env.val
-            tasks = select_split(pack, select_tasks(pack, env.stage), split, f" for {part}")
+            tasks = select_split(pack, of_stage, split, f" for {part}")
             notes.append(
                 f"{part}: {groups} groups of {section['group_size']} a step on {len(tasks)} tasks of {pack.name} ({env.stage.backend})"
             )

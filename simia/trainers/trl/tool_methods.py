@@ -25,7 +25,10 @@ from typing import Any, Literal, Union
 
 from simia import event_loop
 from simia.envs.environment import Environment, Episode
+from simia.envs.several_packs import CombinedPack
 from simia.errors import Code, UserError
+from simia.pack import Pack
+from simia.task import Task
 from simia.tool import ToolSpec
 from simia.trainers.ranks import log_aborted, run_on_all_ranks
 from simia.trainers.trl.rollout import name_step, task_rows
@@ -75,8 +78,9 @@ def environment_factory(
     Episodes of one task in one batch are a group. `trainer` gives the GRPOTrainer once it is made: groups are then named by its
     step, so that a run that goes on from a checkpoint finds what was paid for. Without it batches are counted from 1, and a restart
     over kept replies needs another `name`, which goes before the groups' names, or it would be told again what the first batches
-    were told. Raises `UserError` for a tool that no Python method can stand for.
+    were told. Raises `UserError` for a tool that no Python method can stand for, and as `check_tool_methods` does.
     """
+    check_tool_methods(environment.pack, environment.tasks)
     made: list[TrlTools] = []
     batches = Counter[str]()
     batch = ""
@@ -105,6 +109,18 @@ def environment_factory(
         return made[-1]
 
     return factory
+
+
+def check_tool_methods(pack: Pack, tasks: Sequence[Task]) -> None:
+    """Raise `UserError` for what TRL's own loop cannot play: several packs, and tasks with only some tools or a user who answers."""
+    otherwise = "; train with rollout_func"
+    if isinstance(pack, CombinedPack):
+        raise UserError(f"TRL's environment_factory lists the tools of one pack, and these are several{otherwise}")
+    for task in tasks:
+        if task.needs_user:
+            raise UserError(f"task {task.id}: TRL's environment_factory has no user who answers{otherwise}")
+        if task.tools is not None:
+            raise UserError(f"task {task.id}: TRL's environment_factory lists all tools of the pack{otherwise}")
 
 
 class TrlTools:

@@ -30,9 +30,8 @@ from simia import event_loop, terminal
 from simia.config import Config, find_config, load_config, parse_config, read_config_file
 from simia.envs.config import EnvironmentConfig
 from simia.envs.environment import Environment
-from simia.envs.opening import open_environment, select_tasks
+from simia.envs.opening import load_tasks, open_environment
 from simia.errors import UserError
-from simia.pack import Pack
 from simia.trainers import ranks
 from simia.trainers.launch import (
     Launch,
@@ -44,7 +43,7 @@ from simia.trainers.launch import (
     select_split,
 )
 from simia.trainers.trl.rollout import environment_reward, rollout_func, task_rows
-from simia.trainers.trl.tool_methods import environment_factory, tool_rows, tools_reward
+from simia.trainers.trl.tool_methods import check_tool_methods, environment_factory, tool_rows, tools_reward
 from simia.trainers.versions import interpreter
 from simia.venvs import make_python_path
 
@@ -78,15 +77,17 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None)
     data = read_config_file(config)
     assign_settings(data, changes)
     settings = parse_config(TrlConfig, data, where=str(config))
-    pack = Pack.load(settings.stage.pack)
-    tasks = select_tasks(pack, settings.stage)
-    if settings.through == "rollout_func" and settings.grpo.get("use_vllm"):
+    pack, tasks = load_tasks(settings.stage)
+    judged = []
+    if settings.evaluate is not None:
+        judged = select_split(pack, pack.tasks, settings.evaluate, " to evaluate on")
+    if settings.through == "environment_factory":
+        check_tool_methods(pack, [*tasks, *judged])
+    elif settings.grpo.get("use_vllm"):
         raise UserError(
             "rollout_func samples with the trainer's own model: set grpo.use_vllm=false, or through=environment_factory"
         )
     check_folder(settings.model, "model")
-    if settings.evaluate is not None:
-        select_split(pack, pack.tasks, settings.evaluate, " to evaluate on")
     check_stage(settings.stage, pack)
     if isinstance(out := settings.grpo.get("output_dir"), str):
         check_writable(Path(out), "grpo.output_dir")

@@ -124,7 +124,7 @@ class PlayedEpisode:
             episode = await self._world(environment.reset(task, seed=seed, group=group, name=name))
         except TimeoutError:
             late = Aborted(Code.TIMEOUT, "the environment took too long to begin")
-            episode = Episode.aborted(environment, environment.pack.task(task), seed, late)
+            episode = environment.abort(environment.pack.task(task), seed, late)
         try:
             self.row = self.player.text.begin(episode)
             length = len(self.row.prompt_ids)

@@ -19,10 +19,10 @@ import yaml
 
 from simia.config import assign_setting, parse_config, read_config_file
 from simia.envs.config import EnvironmentConfig
-from simia.envs.opening import select_tasks
+from simia.envs.opening import load_tasks
+from simia.envs.several_packs import CombinedPack
 from simia.errors import UserError
 from simia.exporting.parquet_table import import_arrow
-from simia.pack import Pack
 from simia.search_path import find_named_resource
 from simia.trainers.launch import (
     Launch,
@@ -63,15 +63,17 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None)
     data = check_settings(data, read_verl_config(python), "verl", free=HYDRAS)
     assign_settings(data, changes, added=True)
     check_engine(data, python)
-    if find_named_resource("seeds", ours.stage.pack) is None and Path(ours.stage.pack).is_dir():
-        ours.stage.pack = str(Path(ours.stage.pack).absolute())  # workers may run in another folder
+    for named in (ours.stage, *(ours.stage.packs or ())):
+        if find_named_resource("seeds", named.pack) is None and Path(named.pack).is_dir():
+            named.pack = str(Path(named.pack).absolute())  # workers may run in another folder
     check_folder(look_up(data, "actor_rollout_ref.model.path", ""), "actor_rollout_ref.model.path")
     folder = find_output_folder(data, config)
     check_writable(folder, "trainer.default_local_dir")
     batch = look_up(data, "data.train_batch_size", 1024)
     if not isinstance(batch, int) or batch < 1:
         raise UserError(f"data.train_batch_size is {batch!r}: it is the number of groups of a step, 1 or more")
-    check_stage(ours.stage, Pack.load(ours.stage.pack))
+    pack, _ = load_tasks(ours.stage)
+    check_stage(ours.stage, pack)
     learns = make_stage_rows(ours.stage, ours.data.train, at_least=batch)
     judged = make_stage_rows(ours.stage, ours.data.val or ours.data.train, validates=True)
     store = Path(ours.store) if ours.store else folder / "replies"
@@ -98,7 +100,7 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None)
             (folder / f"{name}.yaml").write_text(text, encoding="utf-8")
 
     command = [str(python), "-m", "verl.trainer.main_ppo", "--config-dir", str(folder), "--config-name", "verl"]
-    notes = [f"{len(learns)} rows of {ours.stage.pack}; what verl reads, and the replies that are paid for: {folder}"]
+    notes = [f"{len(learns)} rows of {pack.name}; what verl reads, and the replies that are paid for: {folder}"]
     return Launch(command, env={"PYTHONPATH": make_python_path(python)}, notes=notes, prepare=prepare)
 
 
@@ -145,14 +147,13 @@ def make_stage_rows(
     are others than those trained on in the same step. Raises `UserError` for an unknown split, or without pyarrow.
     """
     import_arrow()
-    pack = Pack.load(stage.pack)
-    tasks = select_tasks(pack, stage if split is None else stage.model_copy(update={"split": split}))
+    pack, tasks = load_tasks(stage.with_split(split))
     mark = {"validates": True} if validates else {}
     return [
         {
             "prompt": [{"role": "user", "content": task.opening or task.instruction or task.id}],
             "agent_name": AGENT,
-            "data_source": pack.name,
+            "data_source": task.id.partition("/")[0] if isinstance(pack, CombinedPack) else pack.name,
             "reward_model": {"style": "simia", "ground_truth": ""},
             "extra_info": {"index": number, "task": task.id, "split": task.split, **mark},
         }
