@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from simia.errors import UserError
+from simia.errors import UserError, require_type
 from simia.exporting.export_records import ExportReport, Format, Segment, Template
 from simia.exporting.exporter import export as write
 from simia.exporting.llamafactory_rows import ModelEntry
@@ -62,7 +62,10 @@ def export(
         print(report.rows, report.refused)
         ```
     """
+    require_type("out", out, str, Path)
     names = [source] if isinstance(source, str | Path) else list(source)
+    if not names:
+        raise UserError("source is empty: give a run, a file, a pack or trajectories")
     given = [each for each in names if isinstance(each, Trajectory)]
     if given and len(given) < len(names):
         raise UserError("source: give names or trajectories, not both")

@@ -19,7 +19,7 @@ from typing import Any, BinaryIO
 
 from simia.errors import Code, UserError
 from simia.formats.dialect import Dialect, RefusedRow, RowError, RowLimits, find_fault
-from simia.trajectory import Trajectory
+from simia.trajectory import VERSION, Trajectory
 
 SAMPLE = 50
 SHOWN = 200
@@ -49,14 +49,18 @@ def read_file(
 ) -> Iterator[Trajectory | RefusedRow]:
     """The rows of a file. Without a chosen dialect, the one that most of the first readable rows look like."""
     rows = open_rows(path, limits)
+    others: Sequence[Dialect] = dialects
     if chosen is None:
         first = list(islice(rows, SAMPLE))
         chosen = vote_dialect(path, [row.value for row in first if row.error is None], dialects)
-        rows = chain(first, rows)
-    return convert_rows(path, rows, chosen)
+        rows, others = chain(first, rows), ()
+    return convert_rows(path, rows, chosen, others)
 
 
-def convert_rows(path: Path, rows: Iterator[FileRow], dialect: Dialect | None) -> Iterator[Trajectory | RefusedRow]:
+def convert_rows(
+    path: Path, rows: Iterator[FileRow], dialect: Dialect | None, others: Sequence[Dialect] = ()
+) -> Iterator[Trajectory | RefusedRow]:
+    """The rows as trajectories. `others`: dialects that a row may have instead of the one that the caller chose."""
     for row in rows:
         if row.error is not None or dialect is None:
             yield row.refused(row.error or RowError(Code.BAD_ROW, "the row is not a JSON object"))
@@ -65,12 +69,32 @@ def convert_rows(path: Path, rows: Iterator[FileRow], dialect: Dialect | None) -
             if not isinstance(row.value, dict):
                 raise RowError(Code.BAD_ROW, f"the row is a JSON {type(row.value).__name__}, not an object")
             trajectory = dialect.read(row.value)
+            refuse_lost_calls(row.value, trajectory, dialect, others)
         except RowError as error:
             yield row.refused(error)
             continue
         if trajectory.provenance.source is None and dialect.name != "simia":
             trajectory.provenance.source = f"{path.name}:{row.line}"
         yield trajectory
+
+
+def refuse_lost_calls(row: dict[str, Any], found: Trajectory, chosen: Dialect, others: Sequence[Dialect]) -> None:
+    """Raise `RowError` for a row of another dialect whose calls the chosen one does not read: it would lose them silently.
+
+    A row that looks like the chosen dialect keeps it, except a row of simia, whose messages also look like others'.
+    """
+    suspects = [other for other in others if other is not chosen and (other.name == "simia" or not chosen.sniff(row))]
+    for other in suspects:
+        if not other.sniff({"version": VERSION, **row}):
+            continue
+        try:
+            calls = len(list(other.read(row).calls()))
+        except RowError:
+            continue
+        read = len(list(found.calls()))
+        if calls > read:
+            detail = f"this row is in the {other.name} format, not {chosen.name}: {calls - read} of its {calls} calls would be lost"
+            raise RowError(Code.BAD_ROW, detail)
 
 
 def vote_dialect(path: Path, values: list[Any], dialects: Sequence[Dialect]) -> Dialect | None:
