@@ -17,7 +17,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from simia.errors import Code, UserError
+from simia.errors import Code, UserError, explain_json_error
 from simia.formats.dialect import Dialect, RefusedRow, RowError, RowLimits, find_fault
 from simia.trajectory import VERSION, Trajectory
 
@@ -105,8 +105,8 @@ def vote_dialect(path: Path, values: list[Any], dialects: Sequence[Dialect]) -> 
     votes = Counter({d.name: sum(d.sniff(row) for row in objects) for d in dialects})
     best = max(dialects, key=lambda d: votes[d.name])
     if not votes[best.name]:
-        names = ", ".join(d.name for d in dialects)
-        raise UserError(f"{path}: its rows look like none of the dialects {names}; name one if it is")
+        names, keys = ", ".join(d.name for d in dialects), ", ".join(list(objects[0])[:8]) or "no keys"
+        raise UserError(f"{path}: unknown format: the first row has {keys:.200}; known formats: {names}")
     return best
 
 
@@ -149,7 +149,7 @@ def read_json_lines(path: Path, limits: RowLimits) -> Iterator[FileRow]:
                 continue
             try:
                 text = chunk.decode("utf-8")
-                value = json.loads(text)
+                value = json.loads(text.strip())
             except UnicodeDecodeError as error:
                 yield FileRow(line, index, shown, error=RowError(Code.BAD_JSON, f"not UTF-8 at byte {error.start + 1}"))
             except (ValueError, RecursionError) as error:
@@ -219,7 +219,7 @@ def explain_broken_row(error: ValueError | RecursionError) -> RowError:
     if isinstance(error, RecursionError):
         return RowError(Code.TOO_LARGE, "the row nests too deep to be read")
     if isinstance(error, json.JSONDecodeError):
-        return RowError(Code.BAD_JSON, f"{error.msg} (column {error.colno})")
+        return RowError(Code.BAD_JSON, explain_json_error(error))
     return RowError(Code.BAD_JSON, str(error))
 
 
