@@ -117,7 +117,7 @@ def test_a_value_that_no_field_takes_is_named_as_it_is_read() -> None:
         ("reply: x", "reply: expected a mapping of names to values, got 'x'"),
         ("seeds: {packs: office}", "seeds.packs: expected a list, got 'office'"),
         ("seeds: {packs: []}", "seeds.packs: expected at least 1 values, got a list of 0"),
-        ("llm: {kind: opnai}", "llm: expected a kind among 'openai', 'pool'"),
+        ("llm: {kind: opnai}", "llm.kind: expected 'openai', 'pool'"),
         ("llm: {kind: replay}", "llm.path: a value is required; set it"),
         ("n: " + "y" * 200, f"n: expected an integer, got '{'y' * 59}…"),
     ],
