@@ -173,7 +173,7 @@ class VerificationGate:
         if failed := [m for m in reference.messages if m.error in BROKEN]:
             found.append(Finding(Fault.TOOL_FAILED, task.id, f"{failed[0].name}: {failed[0].text[:200]}"))
         if value_or_zero(reference.reward) < FULL:
-            if verifies_nothing(task, reference):
+            if not failed and verifies_nothing(task, reference):
                 words = "the solution changes nothing, and no answer or trace part says what else it must do"
                 found.append(Finding(Fault.NOTHING_TO_VERIFY, task.id, words))
             else:
