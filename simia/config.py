@@ -169,7 +169,9 @@ def parse_config(cls: type[C], data: dict[str, Any], *, where: str, given: Colle
         return validate_config(cls, values, texts)
     except ValidationError as error:
         place, problem = explain_validation_error(cls, error, values)
-        raise UserError(f"{name_source(place)} {problem}") from None
+        source = name_source(place)
+        colon = ":" if source == "--set" and problem.startswith("unknown key") else ""
+        raise UserError(f"{source}{colon} {problem}") from None
 
 
 def validate_config(cls: type[C], values: dict[str, Any], texts: Mapping[tuple[str, ...], str]) -> C:
@@ -270,6 +272,8 @@ def assign_setting(data: dict[str, Any], path: list[str], value: Any) -> None:
 
 def apply_settings(data: dict[str, Any], settings: Mapping[str, Any] | None) -> dict[str, Any]:
     """Set values by their dotted names in `data`, and return it."""
+    if settings is not None and not isinstance(settings, Mapping):
+        raise UserError(f"settings: expected a mapping such as {{'limits.max_cost': 2}}, got {settings!r:.60}")
     for name, value in (settings or {}).items():
         assign_setting(data, name.split("."), value)
     return data

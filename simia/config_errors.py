@@ -20,7 +20,6 @@ EXPECTED = {
     "list_type": "a list",
     "none_required": "null",
     "literal_error": "{expected}",
-    "union_tag_invalid": "a kind among {expected_tags}",
     "greater_than": "a number above {gt}",
     "greater_than_equal": "a number of at least {ge}",
     "less_than": "a number below {lt}",
@@ -42,13 +41,28 @@ def explain_validation_error(cls: type[BaseModel], error: ValidationError, value
     place = ".".join(locate_error(values, first))
     kind, value, context = first["type"], first["input"], first.get("ctx", {})
     if kind == "extra_forbidden":
-        known = {name for model in find_models_at(cls, first["loc"][:-1]) for name in model.model_fields}
+        known = {
+            field.alias or name
+            for model in find_models_at(cls, first["loc"][:-1])
+            for name, field in model.model_fields.items()
+        }
         close = difflib.get_close_matches(str(first["loc"][-1]), known, n=1, cutoff=0.7)
-        hint = f"did you mean {close[0]!r}?" if close else f"known here: {', '.join(sorted(known))}"
+        section = place.rpartition(".")[0]
+        hint = (
+            f"did you mean {'.'.join([section, *close]).lstrip('.')!r}?"
+            if close
+            else f"known here: {', '.join(sorted(known))}"
+        )
         return place, f"unknown key {place!r}: {hint}"
     if kind == "union_tag_not_found":
         kinds = [each for model in find_models_at(cls, first["loc"]) for each in list_kinds(model)]
         return place, f"{place} needs a kind, as {place}.kind={kinds[0]}; there are: {', '.join(kinds)}"
+    if kind == "union_tag_invalid":
+        place = f"{place}.kind".lstrip(".")
+        expected = str(context["expected_tags"])
+        close = difflib.get_close_matches(str(context["tag"]), [each.strip("' ") for each in expected.split(",")], n=1)
+        hint = f": did you mean {close[0]!r}?" if close else ""
+        return place, f"{place}: expected {expected}, got {describe_value(context['tag'])}{hint}"
     if kind == "missing":
         problem = "a value is required; set it"
     elif kind in EXPECTED:

@@ -7,6 +7,7 @@ a file, a key) raises, as `UserError`, with one line that says what to do.
 
 from __future__ import annotations
 
+import json
 from enum import StrEnum
 from typing import Any, Self
 
@@ -125,6 +126,13 @@ class Issue(BaseModel):
 
 class UserError(Exception):
     """Something the user must change. The message is one line: what is wrong, and what to do about it."""
+
+
+def explain_json_error(error: json.JSONDecodeError) -> str:
+    """What is wrong with a JSON text, and where; a text that stops too early is named so. Also for errors of orjson."""
+    place = f"column {error.colno}" if error.lineno == 1 else f"line {error.lineno}, column {error.colno}"
+    problem = "it ends too early" if error.pos >= len(error.doc.rstrip()) else error.msg
+    return f"not JSON: {problem} ({place})"
 
 
 def require_type(name: str, value: object, *types: type) -> None:

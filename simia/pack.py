@@ -20,10 +20,12 @@ import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from simia import search_path
-from simia.errors import UserError
+from simia.config_errors import explain_validation_error
+from simia.errors import UserError, explain_json_error, require_type
 from simia.pack_files import (
     MOST_TOOL_COUNT,
     MOST_TOOLS,
+    MOST_WORDS,
     check_name,
     parse_yaml,
     read_bytes,
@@ -35,7 +37,7 @@ from simia.task import CallLimits, Match, Task, ToolTest
 from simia.tool import SchemaError, ToolSpec, compile_schema
 from simia.trajectory import Trajectory
 
-T = TypeVar("T")
+T = TypeVar("T", bound=BaseModel)
 FORMAT_2_KEYS = ("state_schema", "graph", "references", "provenance", "limits")
 
 
@@ -241,13 +243,17 @@ class Pack(BaseModel):
         Raises:
             UserError: There is no such pack, or one of its files is malformed.
         """
+        require_type("name", name, str, Path)
         root = name if isinstance(name, Path) and name.exists() else search_path.find_resource("seeds", name)
         path = root / "pack.yaml" if root.is_dir() else root
         if not path.is_file():
             raise UserError(f"{root} is no pack: it has no pack.yaml")
         try:
-            head = PackFile.model_validate(parse_yaml(path))
-        except (ValidationError, yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
+            data = parse_yaml(path)
+            head = PackFile.model_validate(data)
+        except ValidationError as error:
+            raise UserError(f"{path}: {explain_validation_error(PackFile, error, data)[1][:MOST_WORDS]}") from None
+        except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
             raise UserError(f"{path}: {summarize_error(error)}") from None
         check_names(path.parent, head)
         pack = cls(
@@ -293,7 +299,7 @@ class Pack(BaseModel):
     def tasks(self) -> list[Task]:
         """The tasks of `tasks.jsonl`. Raises `UserError` for a malformed row or a duplicate id."""
         path = self.path_of("tasks")
-        tasks = read_rows(path, Task.model_validate) if path else []
+        tasks = read_rows(path, Task) if path else []
         seen: set[str] = set()
         for task in tasks:
             if task.id in seen:
@@ -305,20 +311,20 @@ class Pack(BaseModel):
     def tests(self) -> list[ToolTest]:
         """The tool tests of `tests.jsonl`. Raises `UserError` for a malformed row."""
         path = self.path_of("tests")
-        return read_rows(path, ToolTest.model_validate) if path else []
+        return read_rows(path, ToolTest) if path else []
 
     @cached_property
     def references(self) -> dict[str, Trajectory]:
         """Task id → its reference trajectory, as `simia pack record` wrote it. Raises `UserError` for a malformed row."""
         path = self.path_of("references")
-        rows = read_rows(path, Trajectory.from_row) if path else []
+        rows = read_rows(path, Trajectory, Trajectory.from_row) if path else []
         return {row.task_id: self.adopt(row) for row in rows if row.task_id is not None}
 
     @cached_property
     def graph(self) -> list[ToolEdge]:
         """The edges of the tool graph. Raises `UserError` for a malformed row."""
         path = self.path_of("graph")
-        return read_rows(path, ToolEdge.model_validate) if path else []
+        return read_rows(path, ToolEdge) if path else []
 
     @cached_property
     def _by_id(self) -> dict[str, Task]:
@@ -353,7 +359,7 @@ def find_pack_file(pack_yaml: Path, name: str) -> Path:
     """A file of the pack. One that lies elsewhere, also by a link, is refused: a foreign pack must not bring our files into prompts."""
     path = pack_yaml.parent / name
     if "\0" in name or not path.is_file() or not path.resolve().is_relative_to(pack_yaml.parent.resolve()):
-        raise UserError(f"{pack_yaml} names {name!r}, which is not beside it")
+        raise UserError(f"{pack_yaml} names {name!r}, which is not a file in the pack's folder")
     return path
 
 
@@ -373,7 +379,10 @@ def read_tools(path: Path) -> list[ToolSpec]:
             raise SchemaError(f"{len(rows):,} tools; at most {MOST_TOOL_COUNT:,} are read")
         tools = [ToolSpec.model_validate(row) for row in rows]
         for tool in tools:
-            compile_schema(tool.parameters)
+            try:
+                compile_schema(tool.parameters)
+            except SchemaError as error:
+                raise SchemaError(f"tool {tool.name}: {find_bad_parameter(tool)}{error}") from None
     except (orjson.JSONDecodeError, ValidationError, SchemaError) as error:
         raise UserError(f"{path}: {summarize_error(error)}") from None
     counts = Counter(tool.name for tool in tools)
@@ -383,17 +392,36 @@ def read_tools(path: Path) -> list[ToolSpec]:
     return tools
 
 
-def read_rows(path: Path, make: Callable[[Any], T]) -> list[T]:
+def find_bad_parameter(tool: ToolSpec) -> str:
+    """Name the parameter whose own schema is wrong; empty where it is none alone."""
+    properties = tool.parameters.get("properties")
+    for name, schema in properties.items() if isinstance(properties, dict) else ():
+        try:
+            compile_schema(schema)
+        except SchemaError:
+            return f"parameter {name}: "
+        except (TypeError, ValueError):
+            return ""
+    return ""
+
+
+def read_rows(path: Path, cls: type[T], make: Callable[[Any], T] | None = None) -> list[T]:
     """A JSONL file of the pack's author. A bad line is a mistake and raises, with its number."""
     rows = []
     for number, line in read_lines(path):
+        row = None
         try:
-            rows.append(make(orjson.loads(line)))
-        except (orjson.JSONDecodeError, ValidationError) as error:
-            raise UserError(f"{path}, line {number}: {summarize_error(error)}") from None
+            row = orjson.loads(line.strip())
+            rows.append(make(row) if make else cls.model_validate(row))
+        except orjson.JSONDecodeError as error:
+            raise UserError(f"{path}, line {number}: {explain_json_error(error)}") from None
+        except ValidationError as error:
+            raise UserError(
+                f"{path}, line {number}: {explain_validation_error(cls, error, row)[1][:MOST_WORDS]}"
+            ) from None
     return rows
 
 
 def read_seeds(path: Path) -> list[Trajectory]:
     """Our own packs' seeds, in simia's own row form."""
-    return read_rows(path, Trajectory.from_row)
+    return read_rows(path, Trajectory, Trajectory.from_row)

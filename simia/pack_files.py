@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +11,8 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from simia.errors import UserError
+from simia.config import explain_yaml_error
+from simia.errors import UserError, explain_json_error
 
 MOST_YAML, MOST_TOOLS, MOST_LINE, MOST_ROWS = 256 << 10, 16 << 20, 16 << 20, 1 << 30  # bytes
 MOST_TOOL_COUNT, MOST_DEPTH, MOST_ALIASES = 5_000, 50, 100
@@ -103,7 +105,11 @@ def is_leftover(name: str) -> bool:
 
 def summarize_error(error: Exception) -> str:
     """What an error says, in one line of bounded length."""
-    if isinstance(error, ValidationError):
+    if isinstance(error, json.JSONDecodeError):
+        text = explain_json_error(error)
+    elif isinstance(error, yaml.YAMLError):
+        text = f"not YAML: {explain_yaml_error(error)}"
+    elif isinstance(error, ValidationError):
         first = error.errors(include_url=False, include_input=False)[0]
         text = f"{'.'.join(str(p) for p in first['loc'])}: {first['msg']}"
     else:

@@ -77,6 +77,9 @@ def suggest_config(given: Path) -> str:
     known = [name.removesuffix(".yaml") for name in list_names("configs") if name.endswith(".yaml")]
     alike = difflib.get_close_matches(given.stem, {Path(name).name for name in known}, n=1)
     near = [name for name in known if Path(name).name in alike and given.parent.name in ("", Path(name).parent.name)]
+    near = near or [
+        name for name in known if difflib.get_close_matches(given.name, [Path(name).parent.name], cutoff=0.8)
+    ]
     return (f"; did you mean {' or '.join(near)}?" if near else "") + " (simia config lists all; or give a path)"
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import simia
 from simia.amplification.settings import AmplifyConfig
 from simia.cli.amplify import resolve_amplify_config
 from simia.config import LARGEST_YAML, find_config, list_differences, load_config, load_yaml, select_identity
@@ -17,20 +19,22 @@ from simia.search_path import data_root, find_resource
 
 def test_unknown_keys_are_refused_with_a_suggestion(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text("sampling: {temprature: 1}\n")
-    with pytest.raises(UserError, match=r"mine.yaml: unknown key 'sampling.temprature': did you mean 'temperature'"):
+    with pytest.raises(
+        UserError, match=r"mine.yaml: unknown key 'sampling.temprature': did you mean 'sampling.temperature'"
+    ):
         load_config(AmplifyConfig, tmp_path / "mine.yaml")
-    with pytest.raises(UserError, match="did you mean 'base_url'"):
+    with pytest.raises(UserError, match=r"did you mean 'llm\.base_url'"):
         load_config(AmplifyConfig, "amplify/default", ["llm.base_urll=http://127.0.0.1:1/v1"])
 
 
 def test_a_place_is_named_as_it_is_written() -> None:
-    with pytest.raises(UserError, match=r"^--set unknown key 'llm.temprature': known here: .*base_url"):
+    with pytest.raises(UserError, match=r"^--set: unknown key 'llm.temprature': known here: .*base_url"):
         load_config(AmplifyConfig, "amplify/default", ["llm.temprature=1"])
     with pytest.raises(UserError, match=r"^--set llm.timeout: expected a number, got 'soon'$"):
         load_config(AmplifyConfig, "amplify/default", ["llm.timeout=soon"])
     with pytest.raises(UserError, match=r"judge needs a kind, as judge.kind=openai; there are: openai, pool, embedded"):
         load_config(RolloutConfig, None, ["judge.modl=x"])
-    with pytest.raises(UserError, match=r"unknown key 'judge.modl': did you mean 'model'"):
+    with pytest.raises(UserError, match=r"unknown key 'judge.modl': did you mean 'judge.model'"):
         load_config(RolloutConfig, None, ["judge.kind=openai", "judge.modl=x"])
 
 
@@ -113,7 +117,7 @@ def test_a_value_that_no_field_takes_is_named_as_it_is_read() -> None:
         ("reply: x", "reply: expected a mapping of names to values, got 'x'"),
         ("seeds: {packs: office}", "seeds.packs: expected a list, got 'office'"),
         ("seeds: {packs: []}", "seeds.packs: expected at least 1 values, got a list of 0"),
-        ("llm: {kind: opnai}", "llm: expected a kind among 'openai', 'pool'"),
+        ("llm: {kind: opnai}", "llm.kind: expected 'openai', 'pool'"),
         ("llm: {kind: replay}", "llm.path: a value is required; set it"),
         ("n: " + "y" * 200, f"n: expected an integer, got '{'y' * 59}…"),
     ],
@@ -275,3 +279,38 @@ def test_broken_yaml_is_named_by_its_line(text: str, problem: str, tmp_path: Pat
 def test_an_unknown_config_names_the_nearest(name: str, message: str) -> None:
     with pytest.raises(UserError, match=f"^{re.escape(message)}"):
         find_config(name)
+
+
+def test_an_unknown_kind_is_named_with_the_nearest() -> None:
+    with pytest.raises(
+        UserError, match=r"^--set llm\.kind: expected 'openai', .*, got 'opnai': did you mean 'openai'\?$"
+    ):
+        load_config(AmplifyConfig, "amplify/default", ["llm.kind=opnai"])
+    with pytest.raises(UserError, match=r"base_url: expected an address such as .*, got '127\.0\.0\.1:9'"):
+        load_config(AmplifyConfig, "amplify/default", ["llm.base_url=127.0.0.1:9"])
+
+
+async def test_wrong_arguments_of_the_public_functions_are_one_line(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"^'customer_service' is a pack, not a config: rollout\(\{'pack': "):
+        await simia.rollout("customer_service")
+    with pytest.raises(UserError, match="seeds is empty: give a pack"):
+        await simia.amplify([])
+    wrong: Any = ["limits.max_cost=2"]
+    with pytest.raises(UserError, match="settings: expected a mapping"):
+        await simia.amplify("office", settings=wrong)
+    options: list[tuple[dict[str, Any], str]] = [
+        ({"to": "trll"}, "^to: expected .*, got 'trll': did you mean 'trl'"),
+        ({"segment": "turn"}, "^segment: expected .* did you mean 'turns'"),
+        ({"cutoff": 0}, "^cutoff: expected a number of at least 1, got 0"),
+        ({"take": 2}, "^take needs a mix"),
+    ]
+    for given, words in options:
+        with pytest.raises(UserError, match=words):
+            simia.export("office", tmp_path / "d", **given)
+    with pytest.raises(UserError, match=r"^nope\.jsonl does not exist: give a file"):
+        simia.export("nope.jsonl", tmp_path / "d")
+    nothing: Any = None
+    with pytest.raises(TypeError, match="out: expected str or Path, got None"):
+        simia.export("office", nothing)
+    with pytest.raises(TypeError, match="path: expected str or Path, got None"):
+        simia.load_trajectories(nothing)

@@ -13,7 +13,7 @@ from itertools import zip_longest
 
 from simia import formats, search_path
 from simia.amplification.settings import AmplifyConfig, SeedSettings
-from simia.errors import Issue, UserError
+from simia.errors import Code, Issue, UserError
 from simia.jobs import Run
 from simia.llm.backends import find_price, open_backend
 from simia.llm.engine import BudgetReached, Engine
@@ -88,10 +88,26 @@ def arrange_seeds(
     turns = zip_longest(*seeds.groups.values())
     seeds.order = [seed for turn in turns for seed in turn if seed is not None]
     if not seeds.order:
-        first = next(iter(seeds.refused), None)
-        why = f"; the first was refused: {first.name}: {first.issues[0]}" if first else ""
-        raise UserError(f"no seed is left of {seeds.read} read from {', '.join(groups) or 'nothing'}{why}")
+        raise UserError(explain_no_seeds(seeds, groups, settings))
     return seeds
+
+
+def explain_no_seeds(seeds: Seeds, groups: Mapping[str, list[Trajectory]], settings: SeedSettings) -> str:
+    """Say why no seed is left: each reason with the first seed that has it, and the remedy for missing tools."""
+    names = ", ".join(groups) or ", ".join(settings.packs)
+    if not seeds.read:
+        return f"{names}: no seeds: the files are empty"
+    by_reason: dict[str, list[RefusedSeed]] = defaultdict(list)
+    for each in seeds.refused:
+        by_reason[each.issues[0].code].append(each)
+    reasons = [
+        f"{found[0].name}{f' and {len(found) - 1} more' if len(found) > 1 else ''}: {found[0].issues[0]}"
+        for found in list(by_reason.values())[:3]
+    ] or [f"all have more than {settings.max_messages} messages (seeds.max_messages)"]
+    hint = ""
+    if Code.UNKNOWN_TOOL in by_reason and not any(seed.tools for group in groups.values() for seed in group):
+        hint = '; the rows list no tools: add "tools" to each row, or make a pack of them (simia pack new PACK --from FILE)'
+    return f"{names}: none of {seeds.read} seeds can be used: {'; '.join(reasons)}{hint}"
 
 
 def remove_seeds(seeds: Seeds, refused: dict[str, list[Issue]]) -> Seeds:

@@ -16,7 +16,7 @@ from simia.amplification.seeds import Seeds, judge_seeds, load_seed_packs, take_
 from simia.amplification.settings import AmplifyConfig
 from simia.amplification.simulate import Simulator, choose_suite
 from simia.config import apply_settings, assign_setting, merge_sections, parse_config, read_config_file
-from simia.errors import require_type
+from simia.errors import UserError, require_type
 from simia.garbage_collection import collect_rarely
 from simia.jobs import Run
 from simia.jobs.coordinator import Coordinator
@@ -90,6 +90,8 @@ async def amplify(
     """
     if seeds is not None:
         require_type("seeds", seeds, str, Path, Sequence)
+        if not isinstance(seeds, str | Path) and not seeds:
+            raise UserError("seeds is empty: give a pack, a file or trajectories")
     section = read_llm(llm)
     base = config or ("amplify/default" if section.get("kind", "embedded") != "embedded" else "amplify/quickstart")
     data = read_config_file(base)

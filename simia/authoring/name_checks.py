@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import difflib
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,12 @@ from simia.state_schema import read_path
 from simia.task import ChecklistSpec, Task, TraceSpec
 
 
+def suggest_names(unknown: Collection[str], known: Collection[str]) -> str:
+    """List unknown names, each with the known one that was probably meant."""
+    near = {name: difflib.get_close_matches(name, known, n=1, cutoff=0.7) for name in unknown}
+    return ", ".join(f"{name} (did you mean {found[0]}?)" if found else name for name, found in near.items())
+
+
 def check_pack_names(pack: Pack) -> list[Finding]:
     """Findings on the pack's own names, then on those of its tasks."""
     own = {tool.name for tool in pack.tools}
@@ -26,7 +33,7 @@ def check_pack_names(pack: Pack) -> list[Finding]:
     for task in pack.tasks:
         for key, names, known in list_task_names(task, own, every, functions):
             if strange := sorted(set(names) - known):
-                found.append(Finding(Fault.UNKNOWN_NAME, f"task {task.id}", f"{key}: {', '.join(strange)}"))
+                found.append(Finding(Fault.UNKNOWN_NAME, f"task {task.id}", f"{key}: {suggest_names(strange, known)}"))
         calls = sum(action.by == "agent" for action in task.actions)
         most = min((n for n in (task.limits.calls, pack.limits.calls) if n is not None), default=calls)
         if calls > most:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from simia.authoring.code_lint import lint_code
 from simia.authoring.findings import Fault, Finding
-from simia.authoring.name_checks import check_pack_names
+from simia.authoring.name_checks import check_pack_names, suggest_names
 from simia.authoring.tool_tests import run_tests
 from simia.envs.worlds.executable import ExecutableBackend
 from simia.pack import Pack, find_pack_file
@@ -51,11 +51,11 @@ def check_seeds_and_tasks(pack: Pack) -> list[Finding]:
         own = {tool.name for tool in seed.tools} or known
         strange = sorted({call.name for _, _, call in seed.calls()} - own - known)
         if strange:
-            found.append(Finding(Fault.UNKNOWN_TOOL, f"seed {seed.task_id}", ", ".join(strange)))
+            found.append(Finding(Fault.UNKNOWN_TOOL, f"seed {seed.task_id}", suggest_names(strange, own | known)))
     for task in pack.tasks:
         strange = sorted({action.name for action in task.actions} - known)
         if strange:
-            found.append(Finding(Fault.UNKNOWN_TOOL, f"task {task.id}", ", ".join(strange)))
+            found.append(Finding(Fault.UNKNOWN_TOOL, f"task {task.id}", suggest_names(strange, known)))
     return found
 
 

@@ -15,6 +15,7 @@ from simia.authoring.code_lint import lint_code
 from simia.authoring.findings import Fault, Finding
 from simia.authoring.gate_agents import group_by_start, play_task, split_by_calls
 from simia.authoring.gate_report import GateReport, TaskVerdict, describe_reward
+from simia.authoring.name_checks import suggest_names
 from simia.authoring.pack_coverage import check_coverage, find_unseen_state
 from simia.authoring.reference_checks import (
     FULL,
@@ -152,7 +153,7 @@ class VerificationGate:
         pack, start = environment.pack, self._starts[task.id]
         known = {tool.name for tool in (*pack.tools, *pack.user_tools)}
         if unknown := sorted({action.name for action in task.actions} - known):
-            found.append(Finding(Fault.UNKNOWN_TOOL, task.id, ", ".join(unknown)))
+            found.append(Finding(Fault.UNKNOWN_TOOL, task.id, suggest_names(unknown, known)))
             return
         first = start.tasks[0]
         alike = await start.once("repeatable", lambda: check_repeatable(backend, first))
@@ -172,11 +173,14 @@ class VerificationGate:
         if failed := [m for m in reference.messages if m.error in BROKEN]:
             found.append(Finding(Fault.TOOL_FAILED, task.id, f"{failed[0].name}: {failed[0].text[:200]}"))
         if value_or_zero(reference.reward) < FULL:
-            if verifies_nothing(task, reference):
+            if not failed and verifies_nothing(task, reference):
                 words = "the solution changes nothing, and no answer or trace part says what else it must do"
                 found.append(Finding(Fault.NOTHING_TO_VERIFY, task.id, words))
             else:
-                found.append(Finding(Fault.REFERENCE_FAILS, task.id, describe_reward(reference.reward)))
+                cause = f"{failed[0].name} failed, see tool_failed; " if failed else ""
+                found.append(
+                    Finding(Fault.REFERENCE_FAILS, task.id, f"{cause}reward {describe_reward(reference.reward)}")
+                )
         found += await check_incomplete_solution(environment, task, reference)
         found += check_checklist(task, reference, again)
         found += check_record(pack, task, reference)

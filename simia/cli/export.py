@@ -31,7 +31,7 @@ def export(
     reasoning: Annotated[bool, typer.Option("--reasoning/--no-reasoning", help="Train on reasoning.")] = False,
     template: Annotated[Template, typer.Option("--template", help="LLaMA-Factory's template of your model.")] = "qwen",
     cutoff: Annotated[
-        int, typer.Option("--cutoff", help="Longest example in tokens; longer ones are refused, never cut.")
+        int, typer.Option("--cutoff", min=1, help="Longest example in tokens; longer ones are refused, never cut.")
     ] = 12000,
     model: Annotated[
         str | None,
@@ -63,6 +63,8 @@ def export(
     chosen = ModelEntry.named(model) if model else None
     shares = parse_shares(mix) if mix else None
     selection = select(names, runs, mix=shares, take=take, system=system, judged=judged, partial=partial)
+    if not sources:
+        say(f"run {selection.folders[0].name}, the latest in {runs}")
     for note in selection.notes:
         say_error(f"note: {note}")
     target = folder or Path(*selection.folders[:1], f"export-{to}")
@@ -102,5 +104,5 @@ def explain_empty_export(report: ExportReport, runs: list[Path]) -> str:
         see = f": see simia report {runs[0].name}" if runs else ""
         return f"no row was written: the sources hold no trajectory that can be exported{see}"
     reason, count = max(report.refused.items(), key=lambda pair: pair[1])
-    found = f"{report.trajectories:,} trajectories were read and none can be expressed, mostly {reason} ({count:,})"
+    found = f"{report.trajectories:,} trajectories were read and none can be exported, mostly {reason} ({count:,})"
     return f"no row was written: {found}; the output above has an example of each reason"

@@ -45,7 +45,7 @@ def validate(pack: PACK, unsafe: UNSAFE = False, grant_read: GRANT_READ = None) 
 def gate(
     pack: PACK,
     tasks: TASKS = None,
-    limit: Annotated[int | None, typer.Option(help="Verify only the first N tasks.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Verify only the first N tasks.")] = None,
     unsafe: UNSAFE = False,
     network: NETWORK = False,
     variable: VARIABLES = None,
@@ -97,7 +97,7 @@ def print_requests(pack: Pack) -> None:
     for kind, what in rows:
         say(f"asks for {kind}: {what}")
     if not rows:
-        say("asks for nothing of this machine")
+        say("needs no network, no environment variables and no files of this machine")
 
 
 def print_findings(findings: list[Finding], passed: str) -> None:

@@ -13,6 +13,7 @@ from simia.cli.terminal_output import watch_rollout
 from simia.config import load_config
 from simia.jobs.run import check_name
 from simia.rollouts.settings import RolloutConfig
+from simia.terminal import say_error
 
 
 def rollout(
@@ -50,6 +51,8 @@ def rollout(
         pack=pack, agent=agent, backend=backend, group=group, limit=limit, split=split, tasks=tasks or None,
         **{f"backend_settings__{grant}": value for grant, value in grants.items()},
     )  # fmt: skip
+    if pack is None and resolved.packs is None and not resolved.model_fields_set & {"pack"}:
+        say_error(f"no pack is given: playing {resolved.pack}")
     from simia.rollouts.session import start_rollout
 
     watch_rollout(partial(start_rollout, resolved, runs=runs, name=name), runs)

@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from simia.envs.episode import Episode, EpisodeLimits, Sample, Step
 from simia.envs.users import LLMUser, UserMaker
 from simia.envs.worlds.world import Backend
-from simia.errors import Aborted, require_type
+from simia.errors import Aborted, UserError, require_type
 from simia.pack import Pack
 from simia.scorer import Scorer
 from simia.task import Task
@@ -50,6 +50,7 @@ class Environment:
         self.scorer = scorer
         self.tasks = pack.tasks if tasks is None else list(tasks)
         self._close = close or backend.close
+        self._closed = False
 
     async def reset(
         self, task: Task | str, *, seed: int = 0, group: str | None = None, name: str | None = None
@@ -60,7 +61,7 @@ class Environment:
         from those of other episodes. Raises `UserError` for a task that does not exist or cannot be set up; lost infrastructure
         gives an aborted episode.
         """
-        require_type("task", task, Task, str)
+        self.check_reset(task, seed)
         task = self.pack.task(task) if isinstance(task, str) else task
         try:
             world = await self.backend.open(task, seed=seed, group=group)
@@ -82,8 +83,16 @@ class Environment:
         """Make the episode of a world that could not be opened: it has ended, without a reward."""
         return Episode.aborted(self, task, seed, error)
 
+    def check_reset(self, task: Task | str, seed: int) -> None:
+        """Raise `UserError` if the environment is closed, and `TypeError` for arguments of `reset` of another type."""
+        require_type("task", task, Task, str)
+        require_type("seed", seed, int)
+        if self._closed:
+            raise UserError("the environment is closed: open a new one with open_environment")
+
     async def close(self) -> None:
         """Close the back end and all that was opened for the environment. Closing twice is harmless."""
+        self._closed = True
         await self._close()
 
     async def __aenter__(self) -> Environment:

@@ -98,6 +98,7 @@ class Episode:
     _user_turns: int = 0
     _turn_changes: list[list[dict[str, Any]] | None] = field(default_factory=list)
     """Changes of the state at the end of each turn of the user, for tasks with goals."""
+    _stepping: bool = False
     _own_loss: str = ""
     """Why its state cannot be read, where its own calls caused that."""
 
@@ -166,14 +167,23 @@ class Episode:
     async def step(self, action: Message, sample: Sample | None = None) -> Step:
         """Take one message of the agent: text, or any number of calls, run in order. The user does not see text next to calls.
 
-        Raises `ValueError` for a message that is not the assistant's or an episode that has ended.
+        A message with neither text nor calls is allowed, since models send such replies. Raises `ValueError` for a message that is
+        not the assistant's, an episode that has ended, or a step while another one is in progress.
         """
         require_type("action", action, Message)
+        if self._stepping:
+            raise ValueError("a step of this episode is still in progress: await it first")
         if self.end is not None:
             raise ValueError(f"the episode has ended ({self.end.kind}): reset a new one")
         if action.role != "assistant":
             raise ValueError(f"an action is a message of the assistant, not of the {action.role}")
-        action = make_recordable(action)
+        self._stepping = True
+        try:
+            return await self._take(make_recordable(action), sample)
+        finally:
+            self._stepping = False
+
+    async def _take(self, action: Message, sample: Sample | None) -> Step:
         start = len(self.messages) + 1
         self.messages.append(action)
         self.samples.append(sample)

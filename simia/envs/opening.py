@@ -78,8 +78,9 @@ async def open_environment(
 
     Arguments:
         source: a pack, its name or its path; or a config, whose `pack` names one and which must leave at least one task to play.
-        llm: the model of every role that has none of its own: settings, the name of a model of an OpenAI-compatible endpoint, or an
-            `openai.AsyncOpenAI`, with the model's name in `llm.model` of the config.
+        llm: the model of every role that has none of its own: settings, the name of a model of an OpenAI-compatible endpoint, an
+            `openai.AsyncOpenAI`, with the model's name in `llm.model` of the config, or `"embedded"`, a small local model (491 MB).
+            Required where a model plays the tools or the user, unless `source` is an `EnvironmentConfig`.
         store: folder that keeps every reply before it is used, as a run does, and recalls it for the next process that asks the
             same. Several processes may share a folder; a cap in `limits` then holds for all of them together, also after a restart.
             Without it replies are not kept, and a cap holds for this process alone.
@@ -103,6 +104,9 @@ async def open_environment(
     if scorer is not None:
         without.append("judge")
     config = read_config(source, settings)
+    names_llm = (
+        isinstance(source, EnvironmentConfig) or "llm" in settings or (isinstance(source, Mapping) and "llm" in source)
+    )
     attach_client(config.llm, llm)
     stack = contextlib.AsyncExitStack()
     try:
@@ -113,6 +117,7 @@ async def open_environment(
             needs_tasks=isinstance(source, EnvironmentConfig | Mapping),
             engine=engine,
             without=without,
+            may_use_default_llm=names_llm,
             say=say,
         )
         models = prepared.models
@@ -241,11 +246,13 @@ async def prepare_environment(
     needs_tasks: bool = True,
     engine: Engine | None = None,
     without: Collection[Role] = (),
+    may_use_default_llm: bool = True,
     say: Callable[[str], None] = terminal.say,
 ) -> PreparedEnvironment:
     """Start the back end and the models; `stack` closes them. For `open_environment` and for rollouts, whose run begins in between.
 
-    `needs_tasks`: refuse a pack without tasks. `engine` and `without`: see `RoleModels`. Raises `UserError`.
+    `needs_tasks`: refuse a pack without tasks. `engine` and `without`: see `RoleModels`. `may_use_default_llm`: start the local model
+    for roles without a model of their own; otherwise they are refused. Raises `UserError`.
     """
     if config.packs or needs_tasks:
         pack, tasks = load_tasks(config, pack)
@@ -257,6 +264,8 @@ async def prepare_environment(
         PreparedPack(settings, each, make_backend(each, settings)) for settings, each in list_packs(config, pack)
     ]
     models = RoleModels(config, pack, engine=engine, without=without)
+    if not may_use_default_llm:
+        models.refuse_default_llm()
     for member in members:
         stack.push_async_callback(member.backend.close)
     if not config.packs:

@@ -48,6 +48,15 @@ class RoleModels:
         self._models: dict[str, ModelBackend] = {}
         self._engines: dict[str, Engine] = {}
 
+    def refuse_default_llm(self) -> None:
+        """Raise `UserError` if a role would start the local model of `llm`, which is large and was not asked for."""
+        roles = [role for role, settings in self._roles.items() if settings is self.config.llm]
+        if roles and self._shared_engine is None:
+            raise UserError(
+                f"{', '.join(roles)}: no model is chosen: pass llm=, as {{'kind': 'openai', 'model': 'gpt-5-mini'}}; "
+                "llm='embedded' starts a small local one (491 MB)"
+            )
+
     async def open(self, say: Callable[[str], None], stack: contextlib.AsyncExitStack) -> None:
         """Start each model once. Raises `UserError` for what the user must change first."""
         if self._shared_engine is not None:

@@ -90,6 +90,7 @@ class MultiPackEnvironment(Environment):
         self, task: Task | str, *, seed: int = 0, group: str | None = None, name: str | None = None
     ) -> Episode:
         """Start an episode of a task by its qualified id; see `Environment.reset`."""
+        self.check_reset(task, seed)
         task = self.pack.task(task) if isinstance(task, str) else task
         return await self._find_member(task).reset(task, seed=seed, group=group, name=name)
 

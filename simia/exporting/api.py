@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
-from simia.errors import UserError
+from simia.errors import UserError, require_type
 from simia.exporting.export_records import ExportReport, Format, Segment, Template
 from simia.exporting.exporter import export as write
 from simia.exporting.llamafactory_rows import ModelEntry
@@ -62,7 +63,19 @@ def export(
         print(report.rows, report.refused)
         ```
     """
+    require_type("source", source, str, Path, Iterable)
+    require_type("out", out, str, Path)
+    require_type("cutoff", cutoff, int)
+    for option, value, kinds in (("to", to, Format), ("segment", segment, Segment), ("template", template, Template)):
+        if value not in (known := get_args(kinds)):
+            near = difflib.get_close_matches(str(value), known, n=1)
+            hint = f": did you mean {near[0]!r}?" if near else ""
+            raise UserError(f"{option}: expected {', '.join(map(repr, known))}, got {value!r:.60}{hint}")
+    if cutoff < 1:
+        raise UserError(f"cutoff: expected a number of at least 1, got {cutoff}")
     names = [source] if isinstance(source, str | Path) else list(source)
+    if not names:
+        raise UserError("source is empty: give a run, a file, a pack or trajectories")
     given = [each for each in names if isinstance(each, Trajectory)]
     if given and len(given) < len(names):
         raise UserError("source: give names or trajectories, not both")

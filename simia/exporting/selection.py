@@ -52,7 +52,11 @@ def select(
 ) -> Selection:
     """Select trajectories of runs, files and packs. Raises `UserError`, also for a run that is not complete, unless `partial`."""
     if take is not None and not mix:
-        raise UserError("--take says how many of a mix: name the packs' shares with --mix")
+        raise UserError("take needs a mix: give the packs' shares with --mix retail=0.7, in Python mix={'retail': 0.7}")
+    for name in names:
+        path = Path(name)
+        if path.suffix in (".jsonl", ".json", ".parquet") and not path.exists() and not (runs / name).exists():
+            raise UserError(f"{name} does not exist: give a file, a pack's folder or a run in {runs}")
     folders = [find_run(runs, name) for name in names if not is_file_or_pack(name)]
     selection = Selection((), folders=folders)
     all_facts = []
@@ -224,4 +228,5 @@ def read_system(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"cannot read the system text {path}: {error}") from None
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise UserError(f"cannot read the system text {path}: {why}") from None

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from simia.errors import UserError
+from simia.errors import UserError, require_type
 from simia.formats.agentinstruct import AgentInstructDialect
 from simia.formats.apigen import ApigenDialect
 from simia.formats.dialect import Dialect, RefusedRow, RowError, RowLimits
@@ -74,6 +74,7 @@ def load_trajectories(path: str | Path, *, format: str | None = None) -> list[Tr
         UserError: The file cannot be read, the format is unknown, or a row is not of it. `simia.formats.read` yields such a
             row as a `RefusedRow` instead and goes on.
     """
+    require_type("path", path, str, Path)
     found: list[Trajectory] = []
     for row in read(path, format):
         if isinstance(row, RefusedRow):

@@ -17,9 +17,9 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from simia.errors import Code, UserError
+from simia.errors import Code, UserError, explain_json_error
 from simia.formats.dialect import Dialect, RefusedRow, RowError, RowLimits, find_fault
-from simia.trajectory import Trajectory
+from simia.trajectory import VERSION, Trajectory
 
 SAMPLE = 50
 SHOWN = 200
@@ -49,14 +49,18 @@ def read_file(
 ) -> Iterator[Trajectory | RefusedRow]:
     """The rows of a file. Without a chosen dialect, the one that most of the first readable rows look like."""
     rows = open_rows(path, limits)
+    others: Sequence[Dialect] = dialects
     if chosen is None:
         first = list(islice(rows, SAMPLE))
         chosen = vote_dialect(path, [row.value for row in first if row.error is None], dialects)
-        rows = chain(first, rows)
-    return convert_rows(path, rows, chosen)
+        rows, others = chain(first, rows), ()
+    return convert_rows(path, rows, chosen, others)
 
 
-def convert_rows(path: Path, rows: Iterator[FileRow], dialect: Dialect | None) -> Iterator[Trajectory | RefusedRow]:
+def convert_rows(
+    path: Path, rows: Iterator[FileRow], dialect: Dialect | None, others: Sequence[Dialect] = ()
+) -> Iterator[Trajectory | RefusedRow]:
+    """The rows as trajectories. `others`: dialects that a row may have instead of the one that the caller chose."""
     for row in rows:
         if row.error is not None or dialect is None:
             yield row.refused(row.error or RowError(Code.BAD_ROW, "the row is not a JSON object"))
@@ -65,12 +69,32 @@ def convert_rows(path: Path, rows: Iterator[FileRow], dialect: Dialect | None) -
             if not isinstance(row.value, dict):
                 raise RowError(Code.BAD_ROW, f"the row is a JSON {type(row.value).__name__}, not an object")
             trajectory = dialect.read(row.value)
+            refuse_lost_calls(row.value, trajectory, dialect, others)
         except RowError as error:
             yield row.refused(error)
             continue
         if trajectory.provenance.source is None and dialect.name != "simia":
             trajectory.provenance.source = f"{path.name}:{row.line}"
         yield trajectory
+
+
+def refuse_lost_calls(row: dict[str, Any], found: Trajectory, chosen: Dialect, others: Sequence[Dialect]) -> None:
+    """Raise `RowError` for a row of another dialect whose calls the chosen one does not read: it would lose them silently.
+
+    A row that looks like the chosen dialect keeps it, except a row of simia, whose messages also look like others'.
+    """
+    suspects = [other for other in others if other is not chosen and (other.name == "simia" or not chosen.sniff(row))]
+    for other in suspects:
+        if not other.sniff({"version": VERSION, **row}):
+            continue
+        try:
+            calls = len(list(other.read(row).calls()))
+        except RowError:
+            continue
+        read = len(list(found.calls()))
+        if calls > read:
+            detail = f"this row is in the {other.name} format, not {chosen.name}: {calls - read} of its {calls} calls would be lost"
+            raise RowError(Code.BAD_ROW, detail)
 
 
 def vote_dialect(path: Path, values: list[Any], dialects: Sequence[Dialect]) -> Dialect | None:
@@ -81,8 +105,8 @@ def vote_dialect(path: Path, values: list[Any], dialects: Sequence[Dialect]) -> 
     votes = Counter({d.name: sum(d.sniff(row) for row in objects) for d in dialects})
     best = max(dialects, key=lambda d: votes[d.name])
     if not votes[best.name]:
-        names = ", ".join(d.name for d in dialects)
-        raise UserError(f"{path}: its rows look like none of the dialects {names}; name one if it is")
+        names, keys = ", ".join(d.name for d in dialects), ", ".join(list(objects[0])[:8]) or "no keys"
+        raise UserError(f"{path}: unknown format: the first row has {keys:.200}; known formats: {names}")
     return best
 
 
@@ -125,7 +149,7 @@ def read_json_lines(path: Path, limits: RowLimits) -> Iterator[FileRow]:
                 continue
             try:
                 text = chunk.decode("utf-8")
-                value = json.loads(text)
+                value = json.loads(text.strip())
             except UnicodeDecodeError as error:
                 yield FileRow(line, index, shown, error=RowError(Code.BAD_JSON, f"not UTF-8 at byte {error.start + 1}"))
             except (ValueError, RecursionError) as error:
@@ -195,7 +219,7 @@ def explain_broken_row(error: ValueError | RecursionError) -> RowError:
     if isinstance(error, RecursionError):
         return RowError(Code.TOO_LARGE, "the row nests too deep to be read")
     if isinstance(error, json.JSONDecodeError):
-        return RowError(Code.BAD_JSON, f"{error.msg} (column {error.colno})")
+        return RowError(Code.BAD_JSON, explain_json_error(error))
     return RowError(Code.BAD_JSON, str(error))
 
 

@@ -88,9 +88,16 @@ def import_problems(
             try:
                 tasks[name] = problem_to_task(name, row, scripts, "train" if train else "test")
             except (KeyError, TypeError, ValueError, AttributeError) as error:
-                refused[name] = str(error) if type(error) is ValueError else "it does not have a problem's form"
+                lacks = (
+                    f"it has no {error}" if isinstance(error, KeyError) else "it does not have the form of a problem"
+                )
+                refused[name] = str(error) if type(error) is ValueError else lacks
     if not tasks:
-        raise UserError(f"no problem can be imported: {next(iter(refused.values()), 'the files are empty')}")
+        files = ", ".join(map(str, problems[:3]))
+        first = next(
+            (f"{name} is not an AgentBench problem: {why}" for name, why in refused.items()), "the files are empty"
+        )
+        raise UserError(f"{files}: none of the {len(refused)} entries can be imported; {first}")
     with draft_pack(out) as draft:
         write_agentbench_pack(draft, out.name, list(tasks.values()), train, licence)
     say(f"{out}: {len(tasks)} tasks" + ("" if train else ", for evaluation only (--train: they are your own)"))

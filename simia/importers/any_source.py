@@ -144,7 +144,7 @@ def read_seed_file(path: Path, dialect: str | None) -> PackMaterial:
     found = PackMaterial()
     rows = list(formats.read(path, dialect))
     refused = [row for row in rows if not isinstance(row, Trajectory)]
-    found.lines += [f"line {bad.line} is left out: {bad.detail}" for bad in refused[:SHOWN]]
+    found.lines += [f"{path.name}, line {bad.line} is left out: {bad.detail}" for bad in refused[:SHOWN]]
     if len(refused) > SHOWN:
         found.lines.append(f"and {len(refused) - SHOWN} more rows are left out")
     read, unkept = filter_storable([row for row in rows if isinstance(row, Trajectory)])

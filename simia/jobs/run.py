@@ -152,7 +152,7 @@ class Run:
         changed = [line for line in changed if not line.startswith(retired)]
         if changed:
             raise UserError(
-                f"run {self.id} was made with another {changed[0]}: start a new run for that, or change it back"
+                f"run {self.id} was made with another {changed[0]}: a resume cannot change it; leave it out, or start a new run"
             )
 
     def close(self) -> None:
@@ -239,7 +239,10 @@ def find_run(root: Path, run_id: str) -> Path:
     matches = [folder for folder in runs if folder.name == run_id] or [f for f in runs if f.name.startswith(run_id)]
     if len(matches) == 1:
         return matches[0]
-    known = ", ".join(folder.name for folder in runs[-5:]) or "none yet"
+    if not runs:
+        missing = "" if run_id == "last" else f"there is no run {run_id!r}: "
+        raise UserError(f"{missing}no runs in {root}; begin with simia amplify or simia rollout")
+    known = ", ".join(folder.name for folder in runs[-5:])
     problem = "several runs begin with" if matches else "there is no run"
     raise UserError(f"{problem} {run_id!r} in {root} (latest: {known})")
 

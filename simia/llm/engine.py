@@ -253,7 +253,12 @@ class Engine:
         self._warned_at = self.stats.answered
         endpoint = getattr(self.backend, "url", self.backend.alias)
         plan = f"retry 2 of {self.limits.retries} in {delay:.0f} s"
-        log.warning("%s: %s; %s: check that the endpoint runs, or stop with Ctrl-C", endpoint, fault, plan)
+        log.warning(
+            "%s: %s; %s: check that the endpoint runs and that base_url is right, or stop with Ctrl-C",
+            endpoint,
+            fault,
+            plan,
+        )
 
     async def _enter(self, *, first: bool) -> None:
         """Wait for a place at the gate and for budget; the call counts as sent from here on. `_leave` gives the place back."""

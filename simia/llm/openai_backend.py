@@ -11,6 +11,7 @@ import asyncio
 import logging
 import os
 import re
+import socket
 from collections.abc import Mapping
 from string import Template
 from typing import TYPE_CHECKING, Any
@@ -261,6 +262,10 @@ def _explain_error(error: BaseException) -> str:
     if isinstance(error, aiohttp.ClientResponseError):
         # Without the quoted bytes: the HTTP library cuts them, and a part of a key is not found.
         return f"the endpoint does not speak HTTP: {re.split(QUOTED, error.message.strip())[0].strip()}"
+    if isinstance(error, aiohttp.ClientConnectorError):
+        cause = error.os_error
+        why = cause.strerror if isinstance(cause, socket.gaierror) or not cause.errno else os.strerror(cause.errno)
+        return f"Cannot connect to host {error.host}:{error.port} ({why})"
     return str(error) or type(error).__name__
 
 

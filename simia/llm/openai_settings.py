@@ -111,7 +111,8 @@ class OpenAISettings(Config):
         except ValueError:
             url = URL()
         if url.scheme not in ("http", "https") or not url.host:
-            raise UserError("base_url must be an address such as https://api.openai.com/v1")
+            shown = value if url.host is None or not url.user else "an address with a user"
+            raise UserError(f"base_url: expected an address such as https://api.openai.com/v1, got {shown!r:.80}")
         if url.user or url.password or url.query_string:
             raise UserError("base_url must not hold a user, a password or a query: use key_env, headers or api_version")
         return value.rstrip("/").removesuffix("/chat/completions")

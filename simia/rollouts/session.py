@@ -9,11 +9,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Unpack
 
-from simia import terminal
+from simia import search_path, terminal
 from simia.config import apply_settings, merge_sections, parse_config, read_config_file
 from simia.envs.opening import PreparedEnvironment, prepare_environment
 from simia.envs.several_packs import CombinedPack
-from simia.errors import require_type
+from simia.errors import UserError, require_type
 from simia.jobs import Run
 from simia.jobs.coordinator import Coordinator, StopSettings
 from simia.jobs.run_session import OpenRun, SessionOptions, SessionResult, continue_run, coordinate, reopen_run
@@ -82,8 +82,19 @@ def resolve_config(
     elif isinstance(config, Mapping):
         data = merge_sections(read_config_file("rollout/default"), dict(config))
     else:
-        data, where = read_config_file(config), str(config)
+        data, where = read_rollout_config(config), str(config)
     return parse_config(RolloutConfig, apply_settings(data, settings), where=where)
+
+
+def read_rollout_config(name: str | Path) -> dict[str, Any]:
+    """Read a config by name or path. Raises `UserError`, which says how to play a pack where `name` is one."""
+    try:
+        return read_config_file(name)
+    except UserError:
+        is_pack = (Path(name) / "pack.yaml").is_file() or str(name) in search_path.list_names("seeds")
+        if is_pack:
+            raise UserError(f"{str(name)!r} is a pack, not a config: rollout({{'pack': {str(name)!r}}})") from None
+        raise
 
 
 async def start_rollout(

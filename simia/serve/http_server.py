@@ -44,7 +44,7 @@ def listen(host: str, port: int) -> socket.socket:
     except OSError as error:
         listening.close()
         where = f"port {port}" if is_loopback(host) else f"port {port} of {host}"
-        raise UserError(f"{where} cannot be had ({error.strerror}): give another with --port, 0 for any") from None
+        raise UserError(f"{where} is not available ({error.strerror}): give another with --port, 0 for any") from None
     return listening
 
 

@@ -11,6 +11,7 @@ import asyncio
 import fcntl
 import os
 import stat
+import tempfile
 from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
@@ -32,11 +33,14 @@ class TrajectoryFile:
     """
 
     def __init__(self, path: Path) -> None:
-        """Raises `UserError` for a file that cannot be written: better now than with an episode in hand."""
+        """Check that the file can be written; it is made with the first trajectory. Raises `UserError`."""
         self.path = path.absolute()
         self.count = 0
         try:
-            self._write(b"")
+            if self.path.exists():
+                self._write(b"")
+            else:
+                check_folder_writable(self.path.parent)
         except OSError as error:
             raise UserError(f"{path} cannot be written ({error.strerror}): give another file with --out") from None
 
@@ -51,6 +55,12 @@ class TrajectoryFile:
                 line = line[file.write(line) :]
             if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 os.fsync(file.fileno())
+
+
+def check_folder_writable(folder: Path) -> None:
+    """Raise `OSError` unless a file can be made in a folder; none is left there."""
+    with tempfile.TemporaryFile(dir=folder):
+        pass
 
 
 def open_private(path: str, flags: int) -> int:

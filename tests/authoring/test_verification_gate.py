@@ -92,6 +92,16 @@ async def test_a_bad_task_is_refused_by_name(tmp_path: Path, fault: Fault) -> No
     assert found["todo-1"] == set()
 
 
+async def test_a_solution_whose_tool_fails_names_the_tool(tmp_path: Path) -> None:
+    small(tmp_path / "p")
+    old = "if any(todo.text == text for todo in self.state.todos.values()):"
+    code = (tmp_path / "p/tools.py").read_text().replace(old, "if {}['x']:")
+    pack = small(tmp_path / "q", tasks_jsonl=[ADD], tools_py=code)
+    (verdict,) = (await gate(pack)).verdicts
+    [detail] = [finding.detail for finding in verdict.findings if finding.fault is Fault.REFERENCE_FAILS]
+    assert detail.startswith("add_todo failed, see tool_failed; reward 0")
+
+
 async def test_a_check_that_tosses_a_coin_is_found_out(tmp_path: Path) -> None:
     """Ten coins: that all fall alike twice is one in a thousand."""
     coins = {f"odd{i}": CASES[Fault.IMPURE_CHECK]["reward"]["parts"][0]["code"]["odd"] for i in range(10)}

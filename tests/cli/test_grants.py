@@ -69,7 +69,7 @@ def test_a_granted_pack_is_played(pack: Path, tmp_path: Path, monkeypatch: pytes
 def test_show_and_validate_say_what_a_pack_asks_for(pack: Path, tmp_path: Path) -> None:
     (tmp_path / "maps").mkdir()
     nothing = simia("pack", "show", str(pack)).output
-    assert "asks for nothing of this machine\n" in nothing
+    assert "needs no network, no environment variables and no files of this machine\n" in nothing
     ask_for(
         pack, needs=[str(tmp_path / "maps"), "maps-0123456789ab", "/home", "/etc/fonts"], network=True, variables=["KEY"],
         python="office",

@@ -49,7 +49,7 @@ async def test_an_environment_says_which_local_model_simulates(monkeypatch: pyte
     monkeypatch.setattr(EmbeddedBackend, "start", stop)
     lines: list[str] = []
     with pytest.raises(UserError, match="stopped here"):
-        await open_environment("customer_service", backend="simulated", user="none", say=lines.append)
+        await open_environment("customer_service", backend="simulated", user="none", llm="embedded", say=lines.append)
     assert lines == [
         "simulator, judge: local model qwen2.5-coder-0.5b; for another: --set llm.base_url=URL, in Python llm=…"
     ]

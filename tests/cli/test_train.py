@@ -299,7 +299,7 @@ def test_trl_from_one_yaml(install: Install, cache: Path, tmp_path: Path, monkey
     words = shlex.split(line)
     assert words[words.index("-m") + 1] == "simia.trainers.trl.train"
     assert words[-6:] == ["--set", "grpo.max_steps=3", "--set", "stage.user=null", "--set", 'model="M"']
-    with pytest.raises(UserError, match=r"unknown key 'stage.pakc': did you mean 'pack'\?"):
+    with pytest.raises(UserError, match=r"unknown key 'stage.pakc': did you mean 'stage.pack'\?"):
         dry("trl", "trl/grpo", "--set", "stage.pakc=x")
     with pytest.raises(UserError, match=r"no pack named 'nowhere'"):
         dry("trl", "trl/grpo", "--set", "stage.pack=nowhere")

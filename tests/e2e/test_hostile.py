@@ -164,10 +164,10 @@ GOOD = b"\n".join(dumped(seed(n)) for n in (1, 2))
 FILES: dict[str, tuple[bytes, str]] = {
     "little.jsonl": (b"\xff\xfe" + GOOD.decode().encode("utf-16-le"), "UTF-16: save it as UTF-8"),
     "big.json": (b"\xfe\xff" + GOOD.decode().encode("utf-16-be"), "UTF-16: save it as UTF-8"),
-    "unmarked.jsonl": (GOOD.decode().encode("utf-16-le"), "no seed is left of 2 read"),
+    "unmarked.jsonl": (GOOD.decode().encode("utf-16-le"), "none of 2 seeds can be used"),
     "zipped.jsonl": (gzip.compress(GOOD), "bad_json: not UTF-8"),
-    "empty.jsonl": (b"", "no seed is left of 0 read"),
-    "blank.json": (b" \n\n", "no seed is left of 0 read"),
+    "empty.jsonl": (b"", "no seeds: the files are empty"),
+    "blank.json": (b" \n\n", "no seeds: the files are empty"),
     "open.json": (b"[", "the file ends before its list does"),
     "seeds.csv": (GOOD, "trajectories are read from .jsonl and .json files"),
 }

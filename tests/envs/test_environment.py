@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from simia.envs.opening import open_environment
 from simia.envs.users import EpisodeView, UserStop
 from simia.envs.worlds.world import ToolResult
 from simia.errors import Aborted, Code, UserError
+from simia.llm.embedded import EmbeddedBackend
 from simia.task import By, Task
 from simia.trajectory import Message, ToolCall, Trajectory
 from tests.packs.small import small
@@ -236,3 +238,42 @@ def test_plain_functions_step_through_one_loop(tmp_path: Path) -> None:
     event_loop.run(episode.step(calls(("list_todos", {}))))
     assert event_loop.run(episode.step(says("Water the plants."))).reward.value == 1  # type: ignore[union-attr]
     event_loop.run(environment.close())
+
+
+async def test_overlapping_steps_are_refused_and_the_first_one_counts(tmp_path: Path) -> None:
+    async with await open_environment(small(tmp_path / "p"), user="scripted") as environment:
+        episode = await environment.reset("todo-1")
+        looking = calls(("list_todos", {}))
+        first, second = await asyncio.gather(episode.step(looking), episode.step(looking), return_exceptions=True)
+        assert isinstance(second, ValueError)
+        assert str(second) == "a step of this episode is still in progress: await it first"
+        assert [m.role for m in episode.messages] == ["user", "assistant", "tool"]
+        assert not isinstance(first, BaseException)
+        assert (await episode.step(looking)).end is None
+
+
+async def test_a_closed_environment_starts_no_episode(tmp_path: Path) -> None:
+    environment = await open_environment(small(tmp_path / "p"), user="scripted")
+    await environment.close()
+    with pytest.raises(UserError, match="the environment is closed: open a new one"):
+        await environment.reset("todo-1")
+    with pytest.raises(TypeError, match="seed: expected int"):
+        await environment.reset("todo-1", seed="x")  # type: ignore[arg-type]
+
+
+async def test_no_local_model_is_started_that_nobody_chose(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = str(small(tmp_path / "p").root)
+    sources: list[Any] = [folder, {"pack": folder}]
+    for source in sources:
+        with pytest.raises(UserError, match=r"^simulator, judge: no model is chosen: pass llm=.*llm='embedded'"):
+            await open_environment(source, backend="simulated", user="scripted")
+    started: list[str] = []
+
+    async def start(backend: EmbeddedBackend) -> None:
+        started.append(backend.alias)
+
+    monkeypatch.setattr(EmbeddedBackend, "start", start)
+    for llm in ("embedded", {"kind": "embedded"}):
+        async with await open_environment(folder, backend="simulated", user="scripted", llm=llm):
+            pass
+    assert len(started) == 2

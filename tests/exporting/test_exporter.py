@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+import simia
 from simia.errors import Code, UserError
 from simia.exporting import CardFacts, ExportReport, export
 from simia.exporting.llamafactory_rows import set_recipe_values
@@ -212,3 +213,9 @@ def test_a_folder_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     with pytest.raises(UserError, match=r"cannot write to .*file: File exists; choose another folder"):
         export([], tmp_path / "file", to="openai", facts=CardFacts())
+
+
+def test_an_empty_source_writes_nothing(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="source is empty: give a run, a file, a pack or trajectories"):
+        simia.export([], tmp_path / "d")
+    assert not (tmp_path / "d").exists()

@@ -200,3 +200,32 @@ def test_lines_are_streamed(tmp_path: Path) -> None:
     with path.open("a", encoding="utf-8") as file:
         file.write(GOOD_TEXT + "\n")
     assert isinstance(next(rows), Trajectory)
+
+
+CALL = {"id": "c", "name": "look", "arguments": {}}
+OWN_ROW = {
+    "version": 1,
+    "messages": [{"role": "user", "content": "x"}, {"role": "assistant", "calls": [CALL], "content": "y"}],
+}
+
+
+@pytest.mark.parametrize("version", [{"version": 1}, {}])
+def test_a_row_of_another_dialect_loses_no_calls_silently(tmp_path: Path, version: dict[str, int]) -> None:
+    row = {"messages": OWN_ROW["messages"], **version}
+    path = tmp_path / "own.jsonl"
+    path.write_text(json.dumps(row) + "\n")
+    with pytest.raises(
+        UserError, match=r"own\.jsonl:1: bad_row: this row is in the simia format, not openai: 1 of its 1"
+    ):
+        formats.load_trajectories(path, format="openai")
+    assert len(list(formats.load_trajectories(path, format="simia")[0].calls())) == 1
+
+
+def test_tagged_calls_are_not_read_as_text_by_a_wrong_choice(tmp_path: Path) -> None:
+    tagged = '<tool_call>\n{"name": "look", "arguments": {}}\n</tool_call>'
+    path = tmp_path / "tagged.jsonl"
+    path.write_text(
+        json.dumps({"messages": [{"role": "user", "content": "x"}, {"role": "assistant", "content": tagged}]})
+    )
+    with pytest.raises(UserError, match="in the hermes format, not openai"):
+        formats.load_trajectories(path, format="openai")

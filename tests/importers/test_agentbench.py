@@ -208,7 +208,7 @@ def test_what_has_no_form_here_is_named(tmp_path: Path) -> None:
         "give their folder with --scripts",
         "in c++ cannot be run here",
         "there is none",
-        "does not have a problem's form",
+        "does not have the form of a problem",
     ):
         assert words in said
     assert Pack.load(tmp_path / "pack").evaluation

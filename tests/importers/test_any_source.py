@@ -195,19 +195,19 @@ def test_bad_rows_are_named_and_the_others_used(tmp_path: Path) -> None:
     path.write_text(path.read_text() + '{"messages": 7}\n{broken\n')
     lines: list[str] = []
     start_pack(tmp_path / "pack", str(path), say=lines.append)
-    assert [line.split(" is left out")[0] for line in lines[:2]] == ["line 2", "line 3"]
+    assert [line.split(" is left out")[0] for line in lines[:2]] == [f"{path.name}, line 2", f"{path.name}, line 3"]
     assert len(Pack.load(tmp_path / "pack").seeds) == 1
 
 
 @pytest.mark.parametrize(
     ("name", "text", "words"),
     [
-        ("a.json", "[]", "looks? like none|none of its|no list"),
+        ("a.json", "[]", "unknown format|none of its|no list"),
         ("a.json", "{broken", "none of its 1 rows"),
         ("a.jsonl", "", "none of its 0 rows"),
         ("a.txt", "hello", "are read from .jsonl and .json files"),
         ("a.json", '[{"name": "x", "parameters": {"type": "object", "$ref": "file:///etc/passwd"}}]', "none of its 1 tools"),
-        ("a.jsonl", '{"some": "thing"}', "look like none of the dialects"),
+        ("a.jsonl", '{"some": "thing"}', "unknown format: the first row has some; known formats: simia, "),
     ],
 )  # fmt: skip
 def test_what_nothing_can_be_made_of_is_one_line_and_no_folder(

@@ -90,6 +90,8 @@ def test_runs_are_found_by_beginning_path_and_last(run: Run, tmp_path: Path) -> 
         found.close()
     with pytest.raises(UserError, match="there is no run 'zz'"):
         Run.read_only(tmp_path, "zz")
+    with pytest.raises(UserError, match=r"^no runs in .*nowhere; begin with simia amplify"):
+        Run.read_only(tmp_path / "nowhere", "last")
 
 
 def test_acceptance_is_kept_once_per_content(run: Run) -> None:

@@ -168,7 +168,9 @@ async def test_an_outage_is_reported_once_until_the_next_reply(
         outcomes = await ask_all(engine, 5)
     assert {outcome.code for outcome in outcomes if isinstance(outcome, LLMFault)} == {Code.CONNECTION}
     (line,) = (record.getMessage() for record in caplog.records)
-    assert line.startswith(f"{url}/chat/completions: connection: Cannot connect to host 127.0.0.1:{unused_tcp_port}")
+    assert line.startswith(
+        f"{url}/chat/completions: connection: Cannot connect to host 127.0.0.1:{unused_tcp_port} (Connection refused); "
+    )
     assert "retry 2 of 3 in" in line
     assert "\n" not in line
 

@@ -35,7 +35,7 @@ MERGES = "a0: &a0 {x: 1}\n" + "".join(f"a{n}: &a{n}\n  <<: [{', '.join([f'*a{n -
         (HEAD + "#" * pack_files.MOST_YAML, "larger than"),
         (HEAD + "? [a]\n: 1\n", "pack.yaml: "),
         (HEAD + "executable: {code: tools.py, object: W, needs: ['/srv/a\\u200b']}\n".replace("'", '"'), "printed"),
-        (HEAD + 'policy: "a\\0b"\n', "not beside it"),
+        (HEAD + 'policy: "a\\0b"\n', "not a file in the pack's folder"),
     ],
 )
 def test_a_costly_pack_yaml_is_refused_in_one_line(tmp_path: Path, text: str, words: str) -> None:

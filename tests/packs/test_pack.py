@@ -17,16 +17,30 @@ TASK = {"id": "t", "instruction": "x"}
 @pytest.mark.parametrize(
     ("files", "words"),
     [
-        ({"pack_yaml": "format: 3\nname: x\n"}, "pack.yaml: format"),
-        ({"pack_yaml": "format: 1\nname: x\ntaks: t.jsonl\n"}, "pack.yaml: taks"),
-        ({"pack_yaml": "format: 1\nname: [\n"}, "pack.yaml: while parsing"),
-        ({"pack_yaml": "format: 1\nname: x\ntools: gone.json\n"}, "names 'gone.json', which is not beside it"),
-        ({"pack_yaml": "format: 1\nname: x\npolicy: /etc/hostname\n"}, "names '/etc/hostname', which is not beside it"),
-        ({"pack_yaml": "format: 1\nname: x\npolicy: ../../../../../../etc/hostname\n"}, "which is not beside it"),
+        ({"pack_yaml": "format: 3\nname: x\n"}, "pack.yaml: format: expected 1 or 2, got 3"),
+        ({"pack_yaml": "format: 1\nname: x\ntaks: t.jsonl\n"}, "pack.yaml: unknown key 'taks': did you mean 'tasks'?"),
+        ({"pack_yaml": "format: 1\nname: [\n"}, "pack.yaml: not YAML: line 3, column 1: "),
+        (
+            {"pack_yaml": "format: 1\nname: x\ntools: gone.json\n"},
+            "names 'gone.json', which is not a file in the pack's folder",
+        ),
+        (
+            {"pack_yaml": "format: 1\nname: x\npolicy: /etc/hostname\n"},
+            "names '/etc/hostname', which is not a file in the pack's folder",
+        ),
+        (
+            {"pack_yaml": "format: 1\nname: x\npolicy: ../../../../../../etc/hostname\n"},
+            "which is not a file in the pack's folder",
+        ),
         ({"pack_yaml": "format: 1\nname: x\nmatch: {a: fuzzy}\n"}, "match"),
         ({"tools_json": "{}"}, "a list of tools is expected"),
         ({"tools_json": '[{"name": "a"}, {"name": "a"}]'}, "duplicate tool name 'a'; names must be unique"),
         ({"tools_json": '[{"name": "a", "parameters": {"$ref": "http://x/y"}}]'}, "only references within the schema"),
+        (
+            {"tools_json": '[{"name": "a", "parameters": {"type": "object", "properties": {"b": {"type": "bool"}}}}]'},
+            "tools.json: tool a: parameter b: not a usable JSON Schema",
+        ),
+        ({"tools_json": '[{"name": '}, "tools.json: not JSON: it ends too early (column 11)"),
         ({"policy_md": b"\xff\xfe"}, "not UTF-8"),
     ],
 )
@@ -41,7 +55,7 @@ def test_a_malformed_pack_is_one_line(tmp_path: Path, files: dict[str, Any], wor
     ("rows", "words"),
     [
         ([TASK, TASK], "duplicate task id 't'; ids must be unique"),
-        ([{**TASK, "rewards": {}}], "line 1: rewards"),
+        ([{**TASK, "rewards": {}}], "line 1: unknown key 'rewards': did you mean 'reward'?"),
         ([TASK, {**TASK, "id": "u", "script": [{"user": "a", "agent": "b"}]}], "line 2: script.0"),
         ([{**TASK, "reward": {"parts": [{"kind": "guess"}]}}], "line 1: reward.parts.0"),
         ([{**TASK, "reward": {"parts": []}}], "line 1: reward.parts"),
@@ -52,6 +66,19 @@ def test_a_malformed_task_is_named_by_its_line(tmp_path: Path, rows: list[Any], 
     with pytest.raises(UserError) as caught:
         _ = pack.tasks
     assert words in str(caught.value)
+
+
+def test_a_cut_line_is_named_once_with_its_number(tmp_path: Path) -> None:
+    pack = small(tmp_path / "p")
+    (tmp_path / "p/tasks.jsonl").write_text('{"id": "t"\n')
+    with pytest.raises(UserError, match=r"tasks\.jsonl, line 1: not JSON: it ends too early \(column 11\)$"):
+        _ = Pack.load(tmp_path / "p").tasks
+    assert pack.name == "p"
+
+
+def test_what_is_no_name_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"^name: expected str or Path, got 3$"):
+        Pack.load(3)  # type: ignore[arg-type]
 
 
 def test_a_task_that_is_not_there_is_answered_with_the_nearest(tmp_path: Path) -> None:
@@ -66,7 +93,7 @@ def test_a_link_out_of_the_pack_is_refused(tmp_path: Path) -> None:
     (tmp_path / "secret.md").write_text("secret")
     (tmp_path / "p" / "policy.md").unlink()
     (tmp_path / "p" / "policy.md").symlink_to(tmp_path / "secret.md")
-    with pytest.raises(UserError, match="not beside it"):
+    with pytest.raises(UserError, match="not a file in the pack's folder"):
         Pack.load(tmp_path / "p")
 
 

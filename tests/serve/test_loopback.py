@@ -59,10 +59,10 @@ async def test_a_door_opens_and_stays_shut(kind: str) -> None:
 def test_a_port_that_is_taken() -> None:
     first = listen("127.0.0.1", 0)
     port = first.getsockname()[1]
-    with pytest.raises(UserError, match=f"^port {port} cannot be had .*--port"):
+    with pytest.raises(UserError, match=f"^port {port} is not available .*--port"):
         listen("127.0.0.1", port)
     first.close()
-    with pytest.raises(UserError, match=r"^port 1 of 192\.0\.2\.1 cannot be had"):
+    with pytest.raises(UserError, match=r"^port 1 of 192\.0\.2\.1 is not available"):
         listen("192.0.2.1", 1)
     assert not is_loopback("0.0.0.0")
     assert not is_loopback(None)

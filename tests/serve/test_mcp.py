@@ -386,12 +386,13 @@ def test_mistakes_are_one_line(words: list[str], said: str) -> None:
     assert said in done.stderr
 
 
-def test_a_port_that_is_taken_is_one_line(http: Any) -> None:
+def test_a_port_that_is_taken_is_one_line_and_leaves_no_file(http: Any, tmp_path: Path) -> None:
     port = http[0].split(":")[2].split("/")[0]
-    command = [sys.executable, *SERVE, "--http", "--port", port, "--out", os.devnull]
+    command = [sys.executable, *SERVE, "--http", "--port", port, "--out", str(tmp_path / "t.jsonl")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert done.stderr.startswith(f"simia: port {port} cannot be had")
+    assert done.stderr.startswith(f"simia: port {port} is not available")
+    assert not list(tmp_path.iterdir())
 
 
 def test_simia_itself_does_without_the_sdk() -> None:

@@ -143,7 +143,7 @@ def test_a_split_of_each_mode() -> None:
             env.reset(seed=1, mode="val")
     finally:
         env.close()
-    with pytest.raises(UserError, match=r"env_config: unknown key 'stage.pakc': did you mean 'pack'"):
+    with pytest.raises(UserError, match=r"env_config: unknown key 'stage.pakc': did you mean 'stage.pack'"):
         SimiaEnv(parse_env_config(stage={"pakc": "customer_service"}))
 
 

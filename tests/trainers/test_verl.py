@@ -538,7 +538,9 @@ def test_an_engine_that_is_not_there_is_said(config: Path, monkeypatch: pytest.M
 
 
 def test_mistakes_in_our_section_are_said_in_a_line(config: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"mine\.yaml: simia: unknown key 'play\.resmple': did you mean 'resample'\?"):
+    with pytest.raises(
+        UserError, match=r"mine\.yaml: simia: unknown key 'play\.resmple': did you mean 'play.resample'\?"
+    ):
         launch(config, {"simia.play.resmple": 2})
     (tmp_path / "bare.yaml").write_text("trainer: {}\n")
     with pytest.raises(UserError, match="simia: stage: a value is required"):

@@ -28,7 +28,7 @@ def compute_quotas(shares: Mapping[str, float], total: int, available: Mapping[s
         raise UserError("mixing: name at least one domain with a share above 0")
     if unknown := sorted(domain for domain, share in shares.items() if share and domain not in available):
         known = ", ".join(sorted(available)) or "none"
-        raise UserError(f"mixing: nothing is at hand of {', '.join(unknown)}; there are: {known}")
+        raise UserError(f"mix: the sources contain no pack {', '.join(unknown)}; they contain: {known}")
     exact = {domain: total * share / weight for domain, share in shares.items()}
     counts = {domain: math.floor(value) for domain, value in exact.items()}
     # Of equal remainders the domain that is named first, so that the config decides.

@@ -46,7 +46,7 @@ def test_a_domain_that_falls_short_is_named_with_the_numbers() -> None:
         ({"retail": -1.0}, 1, "from 0 up"),
         ({"retail": float("nan")}, 1, "from 0 up"),
         ({"retail": 0.0}, 1, "at least one"),
-        ({"retial": 1.0}, 1, "nothing is at hand of retial; there are: airline, office, retail"),
+        ({"retial": 1.0}, 1, "the sources contain no pack retial; they contain: airline, office, retail"),
         ({"retail": 1.0}, -1, "negative"),
     ],
 )
