@@ -9,7 +9,6 @@ their scripts, in an environment where the system's programs come before those t
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import signal
@@ -19,7 +18,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from simia.kit import FileTools, ToolError, system_program, write
+from simia.kit import FileTools, ToolError, kill_processes, list_processes, system_program, write
 
 MOST, SHOWN = 800, 780  # largest output in characters, and the part of a larger one that is shown
 LIMIT = 8.0  # seconds that a command may run in the foreground
@@ -31,7 +30,7 @@ GROUP = "root:x:0:\nadm:x:4:\nsudo:x:27:\nusers:x:100:\nnogroup:x:65534:\n"
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]|\x1b\][^\x07]*\x07|\x07")
 # Bash saves what a command defines, without what was defined before: the next shell has that as well.
 SHELL = r"""
-export -n __kept __command __cwd
+export -n __kept __command __cwd __shell
 __had=" $(compgen -v | tr '\n' ' ') "
 [ -s "$__kept" ] && . "$__kept" 2> /dev/null
 cd "$__cwd" 2> /dev/null || cd /
@@ -157,10 +156,17 @@ class Shell(FileTools):
         kept, command, out = (folder / f"shell.{os.getpid()}.{name}" for name in ("kept", "command", "out"))
         kept.write_text(self.memory["kept"])
         command.write_text(script + "\n")
-        given = {"__kept": str(kept), "__command": str(command), "__cwd": str(self.memory["cwd"])}
+        given = {"__kept": str(kept), "__command": str(command), "__cwd": str(self.memory["cwd"]), "__shell": SHELL}
         try:
             with out.open("wb") as stream:
-                line = ["/bin/bash", "--norc", "--noprofile", "-c", SHELL, "bash"]
+                line = [
+                    "/bin/bash",
+                    "--norc",
+                    "--noprofile",
+                    "-c",
+                    'eval "$__shell"',
+                    "bash",
+                ]  # short, since `ps` shows it
                 code = run_to_end(line, "/", {**self._environment(), **given}, stream.fileno(), stream.fileno())
             with out.open("rb") as stream:
                 text = stream.read(4 * MOST * 4).decode(errors="replace").replace("\r\n", "\n")
@@ -177,17 +183,6 @@ class Shell(FileTools):
     def _environment(self) -> dict[str, str]:
         home = "/root" if self.root == Path("/") else str(self.root)
         return {"PATH": PATH, "HOME": home, "LANG": "C.UTF-8", "TZ": "UTC", "TERM": "dumb", "USER": "root"}
-
-
-def list_processes() -> set[int]:
-    """List the processes of the sandbox; empty without /proc."""
-    return {int(path.name) for path in Path("/proc").glob("[0-9]*")}
-
-
-def kill_processes(pids: set[int]) -> None:
-    for pid in pids - {os.getpid()}:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, signal.SIGKILL)
 
 
 def run_to_end(command: list[str], where: str, environment: dict[str, str], out: int, err: int) -> int | None:

@@ -14,6 +14,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from simia.kit import kill_processes, list_processes
 from simia.sandbox.inside import files
 from simia.sandbox.inside.loading import LoadedPack, renew_class
 from simia.state import merge_patch
@@ -127,7 +128,7 @@ class FileDriver(KitDriver):
 
     def call(self, by: str, name: str, arguments: dict[str, Any], index: int) -> JSON:
         # Outside of a sandbox the processes are the whole machine's.
-        self._running = files.list_processes() if self.loaded.spec.get("sealed") else None
+        self._running = list_processes() if self.loaded.spec.get("sealed") else None
         return super().call(by, name, arguments, index)
 
     def dump(self) -> JSON:
@@ -172,7 +173,7 @@ class FileDriver(KitDriver):
 
     def _set(self, wanted: files.Files, memory: dict[str, Any]) -> None:
         if self._running is not None:  # programs that a refused call left running would continue to write
-            files.kill_processes(files.list_processes() - self._running)
+            kill_processes(list_processes() - self._running)
         files.remove_files(self.root, wanted, self._parents)
         files.write_files(self.root, wanted)
         self.tools.memory = copy_memory(memory)
