@@ -165,9 +165,14 @@ class FileTools(Moments):
     def __init__(self, root: Path) -> None:
         self.root = Path(root)
         self.memory: dict[str, Any] = {}
-        self.before: Path = self.root
-        """While a check runs: a folder with the initial files."""
+        self._before: Callable[[], Path] = lambda: self.root
         super().__init__()
+
+    @property
+    def before(self) -> Path:
+        """While a check runs: a folder with the initial files. It is made at the first use, so that checks which do not need it
+        find no second copy of the files."""
+        return self._before()
 
     def start(self, given: dict[str, Any]) -> None:
         """Start an episode: called once, after its files were written, with the other keys of the task's `initial`."""

@@ -6,6 +6,8 @@ in its folder, and its `memory`.
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import hashlib
 import json
 import marshal
@@ -164,8 +166,9 @@ class FileDriver(KitDriver):
                 files.remove_link(self.root / name)
 
     def check(self, name: str, by: str, arguments: dict[str, Any]) -> Any:
-        with files.write_temporary_files(self._start[0]) as folder:
-            self.tools.before = folder
+        with contextlib.ExitStack() as stack:
+            folder = files.write_temporary_files(self._start[0])
+            self.tools._before = functools.cache(lambda: stack.enter_context(folder))
             return bool(getattr(self.tools, f"check_{name}")(**arguments))
 
     def _files(self) -> files.Files:
