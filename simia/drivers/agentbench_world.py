@@ -9,14 +9,12 @@ their scripts, in an environment where the system's programs come before those t
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +66,7 @@ FILES = {
 }  # fmt: skip
 PRIVATE = ("etc/shadow", "etc/gshadow")
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]|\x1b\][^\x07]*\x07|\x07")
+RUN = 'eval "$__shell"'  # the script below is not on a command line, which `ps` shows
 # Bash saves what a command defines, without what was defined before: the next shell has that as well.
 SHELL = r"""
 export -n __kept __command __cwd __shell
@@ -155,10 +154,6 @@ class Shell(FileTools):
         """
         if "answer" not in self.memory and not self.memory.get("finished"):
             return False
-        with self._idle_shell():
-            return self._run_checks(scripts, example)
-
-    def _run_checks(self, scripts: list[dict[str, str] | None], example: dict[str, str] | None) -> bool:
         given = [str(self.memory.get("answer"))]
         before = list_processes()
         for each in scripts:
@@ -172,18 +167,6 @@ class Shell(FileTools):
                 return False
             given.append(done.stdout.decode(errors="replace"))
         return True
-
-    @contextlib.contextmanager
-    def _idle_shell(self) -> Iterator[None]:
-        """Have the machine's shell among the processes, as it is when the agent lists them."""
-        command, environment = shell_command(system_program("bash")), {**self.system_environment(), "__shell": "read"}
-        with subprocess.Popen(
-            command, cwd="/", env=environment, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL
-        ) as shell:
-            try:
-                yield
-            finally:
-                shell.kill()
 
     def _seed_random(self, script: dict[str, str]) -> dict[str, str]:
         """Seed bash's `$RANDOM` from the episode's seed, so that each episode starts from the same machine."""
@@ -221,7 +204,8 @@ class Shell(FileTools):
         try:
             with out.open("wb") as stream:
                 environment = {**self._environment(), **given}
-                code = run_to_end(shell_command("/bin/bash"), "/", environment, stream.fileno(), stream.fileno())
+                line = ["/bin/bash", "--norc", "--noprofile", "-c", RUN, "bash"]
+                code = run_to_end(line, "/", environment, stream.fileno(), stream.fileno())
             with out.open("rb") as stream:
                 text = stream.read(4 * MOST * 4).decode(errors="replace").replace("\r\n", "\n")
             if code is None:
@@ -237,11 +221,6 @@ class Shell(FileTools):
     def _environment(self) -> dict[str, str]:
         home = "/root" if self.root == Path("/") else str(self.root)
         return {"PATH": PATH, "HOME": home, "LANG": "C.UTF-8", "TZ": "UTC", "TERM": "dumb", "USER": "root"}
-
-
-def shell_command(program: str) -> list[str]:
-    """Return the command of a shell that runs the text in `$__shell`: short, since `ps` shows it."""
-    return [program, "--norc", "--noprofile", "-c", 'eval "$__shell"', "bash"]
 
 
 def run_to_end(command: list[str], where: str, environment: dict[str, str], out: int, err: int) -> int | None:

@@ -38,6 +38,7 @@ POLICY = """You operate a Linux machine through a shell, to do what the user ask
 - When you know the answer, give it with answer_action: the bare value, such as one number or one word, no sentence.
 - When the work is done, or cannot be done, end with finish_action. Nobody answers questions.
 """
+STOPPED = re.compile(r"\[stopped: it did not end within [\d.]+ seconds\]$")
 READS_ANSWER = re.compile(r"\bargv\b|\$[1@*{]")  # in a check script
 FINISH: dict[str, Any] = {"name": "finish_action", "arguments": {}}
 
@@ -244,4 +245,5 @@ async def record_first_output(environment: Environment, task: Task) -> str | Non
     finally:
         await world.close()
     head = "The output of the OS:\n\n"
-    return None if result.error or not result.content.startswith(head) else result.content[len(head) :].strip()
+    printed = result.content.removeprefix(head).strip()
+    return None if result.error or printed == result.content or STOPPED.search(printed) else printed
