@@ -222,7 +222,7 @@ async def find_answers(folder: Path, say: Say = lambda line: None) -> int:
                 if not printed and None not in row["reward"]["parts"][0]["calls"][0]["arguments"]["scripts"]:
                     row["reference"].append(FINISH)
                 elif printed is None:
-                    say(f"{row['id']}: its example does not run here, so it has no reference solution")
+                    say(f"{row['id']}: its example prints no answer here, so it has no reference solution")
                     row["reference"] = []
                 else:
                     found += 1
