@@ -29,9 +29,11 @@ This module also runs inside the sandbox, with the pack's code, so it uses the s
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import random
+import signal
 from collections.abc import Callable, Container
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -70,6 +72,7 @@ SYSTEM_ENVIRONMENT = {
     **{f"GIT_CONFIG_KEY_{n}": key for n, key in enumerate(GIT_SETTINGS)},
     **{f"GIT_CONFIG_VALUE_{n}": value for n, value in enumerate(GIT_SETTINGS.values())},
 }
+PROCESSES: str | int = "/proc"  # a descriptor where /proc hides processes: see `show_processes`
 EMPTY = str(Path(__file__).resolve().parents[1] / "empty")  # inside a sandbox: a read-only folder
 
 
@@ -162,9 +165,14 @@ class FileTools(Moments):
     def __init__(self, root: Path) -> None:
         self.root = Path(root)
         self.memory: dict[str, Any] = {}
-        self.before: Path = self.root
-        """While a check runs: a folder with the initial files."""
+        self._before: Callable[[], Path] = lambda: self.root
         super().__init__()
+
+    @property
+    def before(self) -> Path:
+        """While a check runs: a folder with the initial files. It is made at the first use, so that checks which do not need it
+        find no second copy of the files."""
+        return self._before()
 
     def start(self, given: dict[str, Any]) -> None:
         """Start an episode: called once, after its files were written, with the other keys of the task's `initial`."""
@@ -221,3 +229,24 @@ def is_system_file(path: str) -> bool:
 def read_only(path: str) -> bool:
     """Check whether a path is on a file system that is read-only in the sandbox."""
     return bool(os.statvfs(path).f_flag & os.ST_RDONLY)
+
+
+def list_processes() -> set[int]:
+    """List all processes of the sandbox, also those that /proc hides from programs; empty where it has no /proc."""
+    with contextlib.suppress(FileNotFoundError):
+        return {int(name) for name in os.listdir(PROCESSES) if name.isdigit()}
+    return set()
+
+
+def kill_processes(pids: set[int]) -> None:
+    """Kill processes of the sandbox, other than this one."""
+    for pid in pids - {os.getpid()}:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def show_processes(descriptor: int) -> None:
+    """List processes from a descriptor of a /proc that hides none. Programs do not inherit it."""
+    global PROCESSES
+    os.set_inheritable(descriptor, False)
+    PROCESSES = descriptor

@@ -9,7 +9,6 @@ their scripts, in an environment where the system's programs come before those t
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import signal
@@ -19,19 +18,58 @@ import time
 from pathlib import Path
 from typing import Any
 
-from simia.kit import FileTools, ToolError, system_program, write
+from simia.kit import FileTools, ToolError, kill_processes, list_processes, system_program, write
 
 MOST, SHOWN = 800, 780  # largest output in characters, and the part of a larger one that is shown
 LIMIT = 8.0  # seconds that a command may run in the foreground
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 LANGUAGES = {"bash": ["bash", "-c"], "sh": ["sh", "-c"], "python": ["python3", "-I", "-c"]}
-FOLDERS = ("root", "home", "etc", "var/log", "var/tmp", "opt", "srv", "mnt", "run")
-PASSWD = "root:x:0:0:root:/root:/bin/bash\nnobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n"
-GROUP = "root:x:0:\nadm:x:4:\nsudo:x:27:\nusers:x:100:\nnogroup:x:65534:\n"
+# What a fresh container of Debian or Ubuntu has, as far as its programs read or list it.
+FOLDERS = (
+    "root", "home", "opt", "srv", "mnt", "media", "run/lock", "var/tmp", "var/backups", "var/cache/apt", "var/lib/dpkg", "var/local",
+    "var/log/apt", "var/mail", "var/spool/cron/crontabs", "etc/cron.d", "etc/cron.daily", "etc/cron.hourly", "etc/cron.weekly",
+    "etc/default", "etc/init.d", "etc/skel", "etc/profile.d", "etc/systemd/system",
+)  # fmt: skip
+USERS = (
+    "root:0:0:/root daemon:1:1:/usr/sbin bin:2:2:/bin sys:3:3:/dev sync:4:65534:/bin games:5:60:/usr/games man:6:12:/var/cache/man "
+    "lp:7:7:/var/spool/lpd mail:8:8:/var/mail news:9:9:/var/spool/news uucp:10:10:/var/spool/uucp proxy:13:13:/bin "
+    "www-data:33:33:/var/www backup:34:34:/var/backups list:38:38:/var/list irc:39:39:/run/ircd _apt:100:65534:/nonexistent "
+    "nobody:65534:65534:/nonexistent"
+)
+GROUPS = (
+    "root:0 daemon:1 bin:2 sys:3 adm:4 tty:5 disk:6 lp:7 mail:8 news:9 uucp:10 man:12 proxy:13 kmem:15 dialout:20 fax:21 voice:22 "
+    "cdrom:24 floppy:25 tape:26 sudo:27 audio:29 dip:30 www-data:33 backup:34 operator:37 list:38 irc:39 src:40 shadow:42 utmp:43 "
+    "video:44 sasl:45 plugdev:46 staff:50 games:60 users:100 nogroup:65534"
+)
+SHELLS = {"root": "/bin/bash", "sync": "/bin/sync"}  # of users who may log in
+BASHRC = (
+    "# ~/.bashrc: read by interactive shells.\n[ -z \"$PS1\" ] && return\nHISTCONTROL=ignoreboth\nalias ll='ls -l'\n"
+)
+PROFILE = "# ~/.profile: read by login shells.\nif [ -f ~/.bashrc ]; then . ~/.bashrc; fi\n"
+FILES = {
+    "root/.bashrc": BASHRC, "root/.profile": PROFILE, "etc/hostname": "sandbox\n", "etc/hosts": "127.0.0.1\tlocalhost\n127.0.1.1\tsandbox\n", "etc/resolv.conf": "",
+    "etc/shells": "/bin/sh\n/bin/bash\n/usr/bin/sh\n/usr/bin/bash\n", "etc/issue": "Linux \\n \\l\n", "etc/fstab": "",
+    "etc/nsswitch.conf": "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\n", "etc/timezone": "Etc/UTC\n",
+    "etc/environment": 'PATH="/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"\n', "etc/debian_version": "12.0\n",
+    "etc/login.defs": "UID_MIN 1000\nUID_MAX 60000\nGID_MIN 1000\nGID_MAX 60000\nUMASK 022\nUSERGROUPS_ENAB yes\nENCRYPT_METHOD SHA512\n",
+    "etc/crontab": "SHELL=/bin/sh\n17 *\t* * *\troot\tcd / && run-parts --report /etc/cron.hourly\n",
+    "etc/default/useradd": "SHELL=/bin/sh\n", "etc/profile": "# /etc/profile: read by login shells.\n", "etc/bash.bashrc": "",
+    "var/log/dpkg.log": "2025-01-01 00:00:00 startup archives install\n", "var/log/alternatives.log": "", "var/log/wtmp": "",
+    "var/log/btmp": "", "var/log/lastlog": "", "var/log/faillog": "", "var/log/apt/history.log": "", "var/lib/dpkg/status": "",
+    "etc/passwd": "".join(
+        f"{name}:x:{uid}:{gid}:{name}:{home}:{SHELLS.get(name, '/usr/sbin/nologin')}\n"
+        for name, uid, gid, home in (row.split(":") for row in USERS.split())
+    ),
+    "etc/shadow": "".join(f"{row.split(':')[0]}:*:19000:0:99999:7:::\n" for row in USERS.split()),
+    "etc/group": "".join(f"{name}:x:{gid}:\n" for name, gid in (row.split(":") for row in GROUPS.split())),
+    "etc/gshadow": "".join(f"{row.split(':')[0]}:*::\n" for row in GROUPS.split()),
+}  # fmt: skip
+PRIVATE = ("etc/shadow", "etc/gshadow")
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]|\x1b\][^\x07]*\x07|\x07")
+RUN = 'eval "$__shell"'  # the script below is not on a command line, which `ps` shows
 # Bash saves what a command defines, without what was defined before: the next shell has that as well.
 SHELL = r"""
-export -n __kept __command __cwd
+export -n __kept __command __cwd __shell
 __had=" $(compgen -v | tr '\n' ' ') "
 [ -s "$__kept" ] && . "$__kept" 2> /dev/null
 cd "$__cwd" 2> /dev/null || cd /
@@ -62,9 +100,14 @@ class Shell(FileTools):
         """
         for name in FOLDERS:
             (self.root / name).mkdir(parents=True, exist_ok=True)
-        for name, text in (("passwd", PASSWD), ("group", GROUP)):
-            if not (path := self.root / "etc" / name).exists():
+        for name, text in FILES.items():
+            path = self.root / name
+            if not path.exists():
+                path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(text)
+                path.chmod(0o640 if name in PRIVATE else 0o644)
+        if not os.path.lexists(release := self.root / "etc/os-release"):
+            release.symlink_to("/usr/lib/os-release")
         self.memory.update(cwd=str(self.root), kept="")
         for number, script in enumerate(given.get("init", []), start=1):
             done = self._run_script(self._seed_random(script))
@@ -157,11 +200,12 @@ class Shell(FileTools):
         kept, command, out = (folder / f"shell.{os.getpid()}.{name}" for name in ("kept", "command", "out"))
         kept.write_text(self.memory["kept"])
         command.write_text(script + "\n")
-        given = {"__kept": str(kept), "__command": str(command), "__cwd": str(self.memory["cwd"])}
+        given = {"__kept": str(kept), "__command": str(command), "__cwd": str(self.memory["cwd"]), "__shell": SHELL}
         try:
             with out.open("wb") as stream:
-                line = ["/bin/bash", "--norc", "--noprofile", "-c", SHELL, "bash"]
-                code = run_to_end(line, "/", {**self._environment(), **given}, stream.fileno(), stream.fileno())
+                environment = {**self._environment(), **given}
+                line = ["/bin/bash", "--norc", "--noprofile", "-c", RUN, "bash"]
+                code = run_to_end(line, "/", environment, stream.fileno(), stream.fileno())
             with out.open("rb") as stream:
                 text = stream.read(4 * MOST * 4).decode(errors="replace").replace("\r\n", "\n")
             if code is None:
@@ -177,17 +221,6 @@ class Shell(FileTools):
     def _environment(self) -> dict[str, str]:
         home = "/root" if self.root == Path("/") else str(self.root)
         return {"PATH": PATH, "HOME": home, "LANG": "C.UTF-8", "TZ": "UTC", "TERM": "dumb", "USER": "root"}
-
-
-def list_processes() -> set[int]:
-    """List the processes of the sandbox; empty without /proc."""
-    return {int(path.name) for path in Path("/proc").glob("[0-9]*")}
-
-
-def kill_processes(pids: set[int]) -> None:
-    for pid in pids - {os.getpid()}:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, signal.SIGKILL)
 
 
 def run_to_end(command: list[str], where: str, environment: dict[str, str], out: int, err: int) -> int | None:

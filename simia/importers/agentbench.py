@@ -14,6 +14,7 @@ the previous scripts; a script that is null is replaced by the example. Differen
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -37,6 +38,9 @@ POLICY = """You operate a Linux machine through a shell, to do what the user ask
 - When you know the answer, give it with answer_action: the bare value, such as one number or one word, no sentence.
 - When the work is done, or cannot be done, end with finish_action. Nobody answers questions.
 """
+STOPPED = re.compile(r"\[stopped: it did not end within [\d.]+ seconds\]$")
+READS_ANSWER = re.compile(r"\bargv\b|\$[1@*{]")  # in a check script
+FINISH: dict[str, Any] = {"name": "finish_action", "arguments": {}}
 
 
 def describe_tool(name: str, description: str, argument: str, meaning: str, *, required: bool = True) -> dict[str, Any]:
@@ -143,7 +147,9 @@ def problem_to_task(name: str, row: dict[str, Any], scripts: Path | None, split:
         if None in checks and example is None:
             raise ValueError("its check compares with an example, and there is none")
         check = {"name": "scripts", "arguments": {"scripts": checks, **({"example": example} if example else {})}}
-        finish = [{"name": "finish_action", "arguments": {}}] if example and None not in checks else []
+        # A check that reads its arguments may need the answer, which `find_answers` takes from the example's output.
+        reads = any(READS_ANSWER.search(each["code"]) for each in checks if each)
+        finish = [FINISH] if example and None not in checks and not reads else []
         reference = play + finish
     else:
         raise ValueError("its evaluation has neither match nor check")
@@ -209,7 +215,8 @@ def write_agentbench_pack(folder: Path, name: str, tasks: list[dict[str, Any]], 
 
 
 async def find_answers(folder: Path, say: Say = lambda line: None) -> int:
-    """Complete reference solutions: if a check compares the answer with the example's output, run the example and answer that.
+    """Complete reference solutions: if a check compares the answer with the example's output, or may read it, run the example
+    and answer that.
 
     Rewrites tasks.jsonl and returns the number of completed solutions.
     """
@@ -219,8 +226,10 @@ async def find_answers(folder: Path, say: Say = lambda line: None) -> int:
         for row in rows:
             if [action["name"] for action in row["reference"]] == ["bash_action"]:
                 printed = await record_first_output(environment, Task.model_validate(row))
-                if printed is None:
-                    say(f"{row['id']}: its example does not run here, so it has no reference solution")
+                if not printed and None not in row["reward"]["parts"][0]["calls"][0]["arguments"]["scripts"]:
+                    row["reference"].append(FINISH)
+                elif printed is None:
+                    say(f"{row['id']}: its example prints no answer here, so it has no reference solution")
                     row["reference"] = []
                 else:
                     found += 1
@@ -243,4 +252,5 @@ async def record_first_output(environment: Environment, task: Task) -> str | Non
     finally:
         await world.close()
     head = "The output of the OS:\n\n"
-    return None if result.error or not result.content.startswith(head) else result.content[len(head) :].strip()
+    printed = result.content.removeprefix(head).strip()
+    return None if result.error or printed == result.content or STOPPED.search(printed) else printed

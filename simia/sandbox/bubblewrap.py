@@ -3,13 +3,16 @@
 Read-only are the system's programs and libraries, the interpreter with its packages, simia's files that run inside, and the pack.
 There is no home, no host /proc, no network, nothing writable (/tmp is empty and read-only), of /etc only the linker's cache, and an
 empty environment. An episode that needs files gets its own sandbox with a `PrivateFolder`: one writable folder of limited size (or
-the whole root), a /tmp, and a /proc of its own processes.
+the whole root), a /tmp, and a /proc that lists only processes which the reader may look into.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
+import shlex
+import subprocess
 import sys
 import sysconfig
 from collections.abc import Iterable, Sequence
@@ -19,6 +22,8 @@ from pathlib import Path
 Bind = tuple[str, str]  # (path outside, path inside)
 NOBODY = "65534"
 DROP_ROOT = ("setpriv", "--reuid", NOBODY, "--regid", NOBODY, "--clear-groups", "--no-new-privs")
+# An ordinary user's outer bubblewrap is root in a namespace of its own, which may mount a /proc there.
+OWN_ROOT = ("--unshare-user", "--uid", "0", "--gid", "0", "--cap-add", "ALL")
 APART = ("--disable-userns", "--die-with-parent", "--new-session", "--clearenv", "--hostname", "sandbox")
 SYSTEM = (
     "/usr", "/lib", "/lib64", "/lib32", "/bin", "/sbin", "/etc/ld.so.cache", "/etc/localtime", "/etc/alternatives",
@@ -55,13 +60,16 @@ class Isolation:
     why: str = ""
     proc: bool = True
     """Whether the sandbox of one episode can have a /proc (some containers refuse that to ordinary users)."""
+    hides: bool = False
+    """Whether that /proc can leave out processes which its reader may not look into (the mount option `hidepid`)."""
 
     def lines(self) -> list[Bind]:
         """Return the rows of `simia doctor`: (what, its state)."""
         if not self.works:
             return [("sandbox", f"no: {self.why}"), ("remedy", REMEDY)]
         who = "workers run as nobody, not as root" if self.outer else "workers run as you, in a namespace of their own"
-        told = "" if self.proc else "; programs in it see no /proc (the container forbids it)"
+        told = "" if self.hides else "; searches of its /proc meet entries that are denied (hidepid does not work)"
+        told = told if self.proc else "; programs in it see no /proc (the container forbids it)"
         return [("sandbox", f"yes: {self.version} at {self.bwrap}; {who}{told}")]
 
 
@@ -84,20 +92,28 @@ class BubblewrapSandbox:
     environment: dict[str, str] = field(default_factory=lambda: dict(ENVIRONMENT))
     room: PrivateFolder | None = None
 
-    def command(self, inner: Sequence[str], program: int | None = None) -> list[str]:
+    @property
+    def layered(self) -> bool:
+        """Whether an outer bubblewrap lays out the files and /proc, and an inner one makes the namespaces of the programs."""
+        return self.isolation.outer or (self.room is not None and self.isolation.hides)
+
+    def command(self, inner: Sequence[str], program: int | None = None, processes: int = 9) -> list[str]:
         """Return the command that runs `inner` inside. It inherits its descriptors, the only way out. `program`: a descriptor of the
-        system call filter for `inner` and for process 1 of the sandbox, which is bubblewrap's own."""
+        system call filter for `inner` and for process 1 of a sandbox that is not layered. `processes`: a number below 10 at which
+        `inner` finds a /proc with all processes, where that of the programs hides some."""
         bwrap, room = self.isolation.bwrap or "bwrap", self.room
         files, options, close = self._build_private_options(room) if room else self._build_shared_options()
         variables = [word for name, value in self.environment.items() for word in ("--setenv", name, value)]
         seccomp = [] if program is None else ["--seccomp", str(program)]
         command = [bwrap, *files, "--dev", "/dev", *options, *variables, *close, *seccomp, "--", *inner]
-        if not self.isolation.outer:
+        if not self.layered:
             return command
-        # As root: the outer one sees every file and lays them out; what it runs is nobody, in a pid namespace already.
+        # The outer one sees every file and lays them out; what it runs is nobody (or the user), in a pid namespace already.
         layout = [*self.build_layout(), "--proc", "/proc", "--dev", "/dev"]
         layout += ["--perms", "0755", "--dir", room.root] if room and room.root != "/" else []
-        return [bwrap, *layout, "--unshare-pid", "--die-with-parent", "--", *DROP_ROOT, *command]
+        layout += ["--unshare-pid", "--die-with-parent", *(() if self.isolation.outer else OWN_ROOT)]
+        hide = ["/bin/sh", "-c", hide_processes(processes), "sh"] if room and self.isolation.hides else []
+        return [bwrap, *layout, "--", *hide, *(DROP_ROOT if self.isolation.outer else ()), *command]
 
     def _build_shared_options(self) -> tuple[list[str], list[str], list[str]]:
         """Return the options that lay out files, that isolate, and that end the writing, for episodes without files."""
@@ -107,8 +123,8 @@ class BubblewrapSandbox:
 
     def _build_private_options(self, room: PrivateFolder) -> tuple[list[str], list[str], list[str]]:
         """Return the same for one episode with a private folder."""
-        outer, size = self.isolation.outer, ["--size", str(room.size)]
-        # A /proc shows only the processes of the episode: as root it is that of the outer one, which has its own pids.
+        layered, size = self.layered, ["--size", str(room.size)]
+        # A /proc shows only the processes of the episode: in layers it is that of the outer one, which has its own pids.
         options = [
             "--unshare-user",
             "--unshare-ipc",
@@ -119,16 +135,17 @@ class BubblewrapSandbox:
             room.root,
         ]
         options += [] if room.network else ["--unshare-net"]
-        options += [] if outer else ["--unshare-pid"]
+        options += [] if layered else ["--unshare-pid"]
         close = [*size, "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]
         if room.root == "/":
             options += ["--uid", "0", "--gid", "0", "--cap-drop", "ALL"]
             options += [word for power in POWERS for word in ("--cap-add", f"CAP_{power}")]
             files = [*size, "--perms", "0755", "--tmpfs", "/", "--perms", "1777", "--dir", "/tmp", *self._whole(size)]
-            files += ["--ro-bind", "/proc", "/proc"] if outer else []
+            files += ["--ro-bind", "/proc", "/proc"] if layered else []
         else:
+            options += ["--uid", NOBODY, "--gid", NOBODY, "--cap-drop", "ALL"] if layered else []
             tmp = ["--perms", "1777", *size, "--tmpfs", "/tmp"]
-            if outer:  # the binds below /tmp are covered by its new file system, so they are repeated
+            if layered:  # the binds below /tmp are covered by its new file system, so they are repeated
                 files = ["--ro-bind", "/", "/", *tmp]
                 for path in self.list_inside():
                     files += ["--ro-bind", path, path] if path.startswith("/tmp/") else []
@@ -136,7 +153,7 @@ class BubblewrapSandbox:
                 files = self.build_layout(tmp=tmp)
             files += ["--perms", "0755", *size, "--tmpfs", room.root]
             close += ["--remount-ro", "/"]
-        if not outer:
+        if not layered:
             # Process 1 has the user of the programs and no limits of its own, so its memory must not be theirs to write.
             first = ["--proc", "/proc", "--tmpfs", "/proc/1", "--remount-ro", "/proc/1"]
             files += first if self.isolation.proc else ["--tmpfs", "/proc"]
@@ -154,12 +171,13 @@ class BubblewrapSandbox:
                 words += ["--ro-bind", target, inside]
             else:
                 words += ["--symlink", os.readlink(outside), inside]
-        for folder in (each for each in LIBRARIES if not os.path.isdir(each)):
-            words += ["--tmpfs", folder, "--remount-ro", folder]
+        closed = list_closed_folders(tuple(outside for outside, _ in self.binds if outside in SYSTEM))
+        for folder in (*(each for each in LIBRARIES if not os.path.isdir(each)), *closed):
+            words += ["--perms", "0755", "--tmpfs", folder, "--remount-ro", folder]
         return words
 
     def _spread_binds(self) -> list[Bind]:
-        binds = [(path, path) for path in self.list_inside()] if self.isolation.outer else self.binds
+        binds = [(path, path) for path in self.list_inside()] if self.layered else self.binds
         return sorted((pair for bind in binds for pair in spread_usr(*bind)), key=lambda pair: pair[1])
 
     def parents(self) -> list[str]:
@@ -188,6 +206,25 @@ class BubblewrapSandbox:
                 words += ["--ro-bind", outside, inside]
             made.add(inside)
         return words
+
+
+def hide_processes(number: int) -> str:
+    """Return a script that mounts a /proc without the processes that its reader may not look into, then runs its arguments. The
+    former /proc stays open as a descriptor. Folders of the kernel that only root may read become empty ones."""
+    folders = [path for path in os.listdir("/proc") if not path.isdigit()]
+    closed = list_closed_folders(tuple(f"/proc/{name}" for name in sorted(folders)))
+    covers = "".join(
+        f"mount -t tmpfs -o ro,mode=555,size=4k tmpfs {shlex.quote(each)} 2> /dev/null; " for each in closed
+    )
+    return f'exec {number}< /proc; mount -t proc -o nosuid,nodev,noexec,hidepid=2 proc /proc || exit; {covers}exec "$@"'
+
+
+@functools.cache
+def list_closed_folders(folders: tuple[str, ...]) -> list[str]:
+    """List folders that not all users may read, at most four levels below these."""
+    command = ["find", *folders, "-maxdepth", "4", "-type", "d", "!", "-perm", "-005", "-prune", "-print0"]
+    found = subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, check=False).stdout
+    return sorted(map(os.fsdecode, filter(None, found.split(b"\0"))))
 
 
 def spread_usr(outside: str, inside: str) -> list[Bind]:

@@ -14,9 +14,13 @@ import os
 import platform
 import shutil
 import subprocess
+from dataclasses import replace
 
 from simia.errors import UserError
 from simia.sandbox.bubblewrap import REMEDY, BubblewrapSandbox, Isolation, PrivateFolder, list_system_binds
+
+# Process 1 is not in the programs' /proc, but in the one that stays open (before Linux 5.8 both would hide it).
+HIDDEN = "[ ! -e /proc/1 ] && [ -e /proc/self/fd/9/1 ]"
 
 
 def find_bubblewrap() -> str | None:
@@ -44,13 +48,15 @@ def probe_isolation() -> Isolation:
     binds = list_system_binds(path)
     if why := try_sandbox(BubblewrapSandbox(isolation, binds)):
         return Isolation(False, path, version, outer, why)
-    private = BubblewrapSandbox(isolation, binds, room=PrivateFolder("/scratch", 1 << 20))
-    return Isolation(True, path, version, outer, proc=outer or not try_sandbox(private))
+    room, hiding = PrivateFolder("/scratch", 1 << 20), replace(isolation, hides=True)
+    if not try_sandbox(BubblewrapSandbox(hiding, binds, room=room), HIDDEN):
+        return hiding
+    return replace(isolation, proc=outer or not try_sandbox(BubblewrapSandbox(isolation, binds, room=room)))
 
 
-def try_sandbox(sandbox: BubblewrapSandbox) -> str:
-    """Return why a sandbox does not work; empty when it does."""
-    output, why = run_program(sandbox.command(["/bin/sh", "-c", "echo inside"]))
+def try_sandbox(sandbox: BubblewrapSandbox, condition: str = "true") -> str:
+    """Return why a sandbox does not work, or a shell's condition does not hold in it; empty when it does."""
+    output, why = run_program(sandbox.command(["/bin/sh", "-c", f"{condition} && echo inside"]))
     return "" if output == "inside" else why
 
 

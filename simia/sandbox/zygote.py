@@ -219,6 +219,7 @@ class ForkServer:
         environment = {**ENVIRONMENT, **({"PYTHONPATH": packages} if packages else {})}
         # Not -I, which would ignore PYTHONHASHSEED; nothing else sets the environment, so -s -P isolate as much.
         inner = [python, "-s", "-P", "-B", f"{lib if self.unsafe else LIB}/{MAIN}", str(channel)]
+        processes = min({*range(3, 10)} - {channel, program})
         if self.unsafe:
             return inner, environment
         isolation = capabilities.require_isolation()
@@ -230,9 +231,10 @@ class ForkServer:
         binds += [(self._make_readable_pack(self.unveiled), PACK), (lib, LIB)]
         if room:
             environment |= {"HOME": "/root" if room.root == "/" else room.root}
+            inner += [str(processes)] if isolation.hides else []
         sandbox = BubblewrapSandbox(isolation, tuple(binds), environment, room)
         self._parents = sandbox.parents()
-        return sandbox.command(inner, program), {}
+        return sandbox.command(inner, program, processes), {}
 
     def _make_readable_pack(self, checks: bool) -> str:
         """Return the pack's folder as the sandbox sees it: itself, or a copy where parts are hidden or not all can be shown.

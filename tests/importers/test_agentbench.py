@@ -184,6 +184,56 @@ async def test_checks_see_the_agents_files_and_not_the_agents_machine(tmp_path: 
         assert step.reward.value == 1.0
 
 
+async def test_administration_works_as_by_root_in_a_container(tmp_path: Path) -> None:
+    async with await open_environment(str(machine(tmp_path)), user="none") as environment:
+        search, listed, added = await said(
+            environment,
+            "find / -path /usr -prune -o -name nothing -print && ls -R /proc > /dev/null; echo $?",
+            "ps -eo args; ls /proc | grep -c '^[0-9]'",
+            "useradd -m -G sudo,daemon jack && id -Gn jack; ls -d /var/log/dpkg.log /etc/crontab ~/.bashrc /var/spool/cron/crontabs",
+        )
+        assert search == "0\n"
+        commands = listed.splitlines()[1:-1]
+        assert all(each.startswith(("/bin/bash --norc", "ps -eo")) for each in commands), listed
+        assert len(commands) == 2
+        assert added.splitlines()[0] == "jack daemon sudo"
+        assert len(added.splitlines()) == 5
+
+
+async def test_a_check_that_searches_finds_no_second_copy_of_the_first_files(tmp_path: Path) -> None:
+    check = '[ "$(find / -path /usr -prune -o -name only_here -print)" = /srv/only_here ]'
+    problem = {"description": "x", "create": {"init": "> /srv/only_here"}, "evaluation": {"check": check}}
+    async with await open_environment(str(machine(tmp_path, problem)), user="none") as environment:
+        episode = await environment.reset(environment.tasks[0])
+        step = await episode.step(answer("-"))
+        assert step.reward is not None
+        assert (step.reward.value, step.reward.error) == (1.0, None)
+
+
+async def test_reference_solutions_answer_what_their_checks_read(tmp_path: Path) -> None:
+    reads = {"code": '[ "$1" = done ]'}
+    problems = [
+        {"description": "x", "evaluation": {"check": reads, "example": "> /srv/a; echo done"}},
+        {
+            "description": "x",
+            "evaluation": {"check": {"code": "[ -f /srv/a ] && ls / | awk '{print $1}'"}, "example": "> /srv/a"},
+        },
+        {"description": "x", "evaluation": {"check": [None, reads], "example": "echo part; sleep 9"}},
+    ]
+    folder = machine(tmp_path, *problems)
+    tools = folder / "tools.py"
+    tools.write_text(tools.read_text().replace("LIMIT = 8.0", "LIMIT = 2.0"))
+    lines: list[str] = []
+    await find_answers(folder, lines.append)
+    async with await open_environment(str(folder), user="none") as environment:
+        ends = [[action.name for action in task.actions] for task in environment.tasks]
+        assert ends == [["bash_action", "answer_action"], ["bash_action", "finish_action"], []]
+        assert environment.tasks[0].actions[1].arguments == {"answer": "done"}
+        assert lines == ["problems-2: its example prints no answer here, so it has no reference solution"]
+        for task in environment.tasks[:2]:
+            assert value(await play(await environment.reset(task), ReferenceAgent(task))) == 1.0
+
+
 def test_what_has_no_form_here_is_named(tmp_path: Path) -> None:
     fine = {"description": "x", "evaluation": {"match": "1"}}
     rows = [

@@ -18,9 +18,10 @@ from simia.sandbox.zygote import open_syscall_filter
 
 # Memory of processes that can be opened for writing, threads included; the shell's own shows that this would tell.
 OPEN_MEMORY = """
-for memory in /proc/[0-9]*/task/[0-9]*/mem; do (: 3<>$memory) 2>/dev/null && echo $memory; done
+for memory in /proc/[0-9]*/task/[0-9]*/mem /proc/self/fd/9/[0-9]*/task/[0-9]*/mem; do (: 3<>$memory) 2>/dev/null && echo $memory; done
 echo self $$
 (: > /proc/1/file) 2>/dev/null && echo written
+echo searched: $(find /proc -name nothing 2>&1 | grep -c denied)
 echo first: $(ls /proc/1 | wc -l)
 exec sleep 60
 """
@@ -34,16 +35,17 @@ def ordinary_user() -> list[str]:
 
 
 @pytest.mark.attack("write code into process 1 of the sandbox", where="sandbox")
-def test_process_1_is_confined_and_out_of_reach(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("hides", [False, True])
+def test_process_1_is_confined_and_out_of_reach(monkeypatch: pytest.MonkeyPatch, hides: bool) -> None:
+    """It has the programs' system call filter, or belongs to a user namespace above theirs and is not in their /proc."""
     bwrap = find_bubblewrap()
     assert bwrap is not None
-    jail = BubblewrapSandbox(
-        Isolation(True, bwrap, "", outer=False), list_system_binds(bwrap), room=PrivateFolder("/scratch", 1 << 20)
-    )
+    isolation = Isolation(True, bwrap, "", outer=False, hides=hides)
+    jail = BubblewrapSandbox(isolation, list_system_binds(bwrap), room=PrivateFolder("/scratch", 1 << 20))
     plain = BubblewrapSandbox.command
     monkeypatch.setattr(BubblewrapSandbox, "command", lambda *given: [*ordinary_user(), *plain(*given)])
     if try_sandbox(jail):
-        pytest.skip("an ordinary user gets no /proc in a sandbox on this machine")
+        pytest.skip("an ordinary user gets no such /proc in a sandbox on this machine")
     program = open_syscall_filter(alone=True, unix=False)
     process = subprocess.Popen(
         jail.command(["/bin/sh", "-c", OPEN_MEMORY], program),
@@ -58,18 +60,30 @@ def test_process_1_is_confined_and_out_of_reach(monkeypatch: pytest.MonkeyPatch)
         own = next(line.split()[1] for line in lines if line.startswith("self"))
         assert lines[-1] == "first: 0"
         assert "written" not in lines
-        opened = [line.split("/")[2] for line in lines if line.startswith("/proc/")]
+        opened = [line.split("/task/")[0].rpartition("/")[2] for line in lines if line.startswith("/proc/")]
         assert own in opened
         assert "1" not in opened
         inside = [
             status for pid in list_descendants(process.pid) if len((status := status_of(pid))["NSpid"].split()) > 1
         ]
         assert "1" in {status["NSpid"].split()[-1] for status in inside}
-        assert {status["Seccomp"] for status in inside} == {str(FILTER)}
+        filtered = {status["Pid"] for status in inside if status["Seccomp"] == str(FILTER)}
+        programs = [pid for pid in map(int, filtered) if namespace_of(pid) == namespace_of(max(map(int, filtered)))]
+        if hides:
+            assert "searched: 0" in lines
+            assert own in {status["NSpid"].split()[-1] for status in inside if int(status["Pid"]) in programs}
+            unfiltered = [int(status["Pid"]) for status in inside if status["Pid"] not in filtered]
+            assert not {namespace_of(pid) for pid in unfiltered} & {namespace_of(pid) for pid in programs}
+        else:
+            assert len(filtered) == len(inside)
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
+
+
+def namespace_of(pid: int) -> str:
+    return os.readlink(f"/proc/{pid}/ns/user")
 
 
 def status_of(pid: int) -> dict[str, str]:

@@ -27,7 +27,7 @@ from tests.sandbox.making import ANY, TASK, ask, gone, make_pack, opened
 
 CODE = '''
 import os, subprocess
-from simia.kit import FileTools, write
+from simia.kit import FileTools, ToolError, write
 
 class Room(FileTools):
     @write
@@ -41,6 +41,14 @@ class Room(FileTools):
         line = {"bash": ["/bin/bash", "-c", code], "python": ["/usr/bin/python3", "-c", code]}[language]
         done = subprocess.run(line, cwd=self.root, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         return done.stdout.decode(errors="replace")[-4000:]
+
+    @write
+    def refused(self, code):
+        """A call that starts a program, waits for it to be ready, and fails."""
+        subprocess.Popen(["/usr/bin/python3", "-c", code])
+        while not os.path.exists("/dev/shm/ready"):
+            pass
+        raise ToolError("no")
 
     @write
     def inside(self, code):
@@ -68,7 +76,11 @@ async def rooms(
     monkeypatch.setenv("SIMIA_TEST_SECRET", SECRET)
     (tmp_path / "secret").write_text(SECRET)
     pack = make_pack(
-        tmp_path / "room", CODE, dict.fromkeys(("note", "program", "inside"), ANY), object="Room", isolation="sandbox"
+        tmp_path / "room",
+        CODE,
+        dict.fromkeys(("note", "program", "inside", "refused"), ANY),
+        object="Room",
+        isolation="sandbox",
     )
     assert pack.executable is not None
     pack.executable.root = request.param
@@ -241,6 +253,34 @@ async def test_what_is_left_running_ends_with_the_episode(rooms: Rooms) -> None:
         if now <= count - 4:
             break
     assert now < count
+
+
+HIDING = """
+import ctypes, time
+ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)  # no other process may look into this one
+while True:
+    open("/dev/shm/ticks", "a").write(".")
+    open("/dev/shm/ready", "w").close()
+    time.sleep(0.02)
+"""
+
+
+@pytest.mark.attack("hide a process from /proc to outlive a refused call", where="sandbox")
+async def test_a_process_that_hides_is_ended_with_its_refused_call(rooms: Rooms) -> None:
+    world = await rooms.attacker()
+    assert (await ask(world, "refused", code=HIDING)).error is not None
+    first, second = (await ran(world, "wc -c < /dev/shm/ticks; sleep 0.5; wc -c < /dev/shm/ticks")).split()
+    assert first == second
+    await world.close()
+
+
+async def test_searches_of_proc_meet_nothing_that_is_denied(rooms: Rooms) -> None:
+    world = await rooms.attacker()
+    found = await ran(world, "find /proc -name nothing 2>&1 | grep -v 'No such file'; ps -eo pid,args")
+    assert "denied" not in found
+    assert "main.py" not in found
+    assert "bwrap" not in found
+    await world.close()
 
 
 @pytest.mark.attack("look into the worker from a program", where="sandbox")

@@ -128,7 +128,7 @@ async def test_a_failed_start_leaves_no_copy_in_a_process_that_goes_on(
     with pytest.raises(UserError, match="ValueError"):
         await backend.start()
     (folder / "tools.py").write_text(NOTES)
-    monkeypatch.setattr(zygote.BubblewrapSandbox, "command", lambda self, inner, program: ["/nowhere/bwrap"])
+    monkeypatch.setattr(zygote.BubblewrapSandbox, "command", lambda self, inner, program, processes: ["/nowhere/bwrap"])
     with pytest.raises(Aborted, match="cannot be started"):
         await backend.start()
     monkeypatch.setattr(copies.shutil, "copytree", failing)

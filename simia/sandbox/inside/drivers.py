@@ -6,6 +6,8 @@ in its folder, and its `memory`.
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import hashlib
 import json
 import marshal
@@ -14,6 +16,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from simia.kit import kill_processes, list_processes
 from simia.sandbox.inside import files
 from simia.sandbox.inside.loading import LoadedPack, renew_class
 from simia.state import merge_patch
@@ -127,7 +130,7 @@ class FileDriver(KitDriver):
 
     def call(self, by: str, name: str, arguments: dict[str, Any], index: int) -> JSON:
         # Outside of a sandbox the processes are the whole machine's.
-        self._running = files.list_processes() if self.loaded.spec.get("sealed") else None
+        self._running = list_processes() if self.loaded.spec.get("sealed") else None
         return super().call(by, name, arguments, index)
 
     def dump(self) -> JSON:
@@ -163,8 +166,9 @@ class FileDriver(KitDriver):
                 files.remove_link(self.root / name)
 
     def check(self, name: str, by: str, arguments: dict[str, Any]) -> Any:
-        with files.write_temporary_files(self._start[0]) as folder:
-            self.tools.before = folder
+        with contextlib.ExitStack() as stack:
+            folder = files.write_temporary_files(self._start[0])
+            self.tools._before = functools.cache(lambda: stack.enter_context(folder))
             return bool(getattr(self.tools, f"check_{name}")(**arguments))
 
     def _files(self) -> files.Files:
@@ -172,7 +176,7 @@ class FileDriver(KitDriver):
 
     def _set(self, wanted: files.Files, memory: dict[str, Any]) -> None:
         if self._running is not None:  # programs that a refused call left running would continue to write
-            files.kill_processes(files.list_processes() - self._running)
+            kill_processes(list_processes() - self._running)
         files.remove_files(self.root, wanted, self._parents)
         files.write_files(self.root, wanted)
         self.tools.memory = copy_memory(memory)

@@ -11,7 +11,6 @@ import base64
 import contextlib
 import os
 import shutil
-import signal
 import stat
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -254,7 +253,7 @@ def write_temporary_files(files: Files) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-# -- links and processes that an episode left ---------------------------------------------------------------------
+# -- links that an episode left -----------------------------------------------------------------------------------
 
 
 def leads_to(link: Path, hidden: Sequence[str]) -> bool:
@@ -288,14 +287,3 @@ def remove_link(link: Path) -> None:
         link.unlink()
     finally:
         link.parent.chmod(mode)
-
-
-def list_processes() -> set[int]:
-    """List the processes of the sandbox; empty where it has no /proc."""
-    return {int(path.name) for path in Path("/proc").glob("[0-9]*")}
-
-
-def kill_processes(pids: set[int]) -> None:
-    for pid in pids - {os.getpid()}:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, signal.SIGKILL)

@@ -25,6 +25,7 @@ LIB = str(Path(__file__).resolve().parents[3])
 if LIB not in sys.path:
     sys.path.insert(0, LIB)
 
+from simia import kit
 from simia.sandbox.inside import confine
 from simia.sandbox.inside.frames import ChannelClosed, FrameReader, check_bounds, join_answers, make_frame, pack_json
 from simia.sandbox.inside.loading import LoadedPack
@@ -33,7 +34,10 @@ from simia.sandbox.inside.sessions import WORDS, OutOfMemory, WorkerSessions, de
 MEMORY_EXIT = 77
 
 
-def main(descriptor: int) -> None:
+def main(descriptor: int, *processes: int) -> None:
+    """Load the pack, then obey orders. `processes`: a descriptor of a /proc that hides none, where the programs' does."""
+    for each in processes:
+        kit.show_processes(each)
     os.set_inheritable(descriptor, False)  # bubblewrap passed it on; what the pack's code starts must not have it
     control = socket.socket(fileno=descriptor)
     reader = FrameReader(control)
@@ -109,8 +113,7 @@ def serve_worker(descriptor: int, loaded: LoadedPack, order: dict[str, Any], pro
     """Confine this worker process, then answer its requests, frame by frame. Never returns."""
     code = 1
     try:
-        os.closerange(3, descriptor)
-        os.closerange(descriptor + 1, 4096)
+        close_descriptors({descriptor} | ({kit.PROCESSES} if isinstance(kit.PROCESSES, int) else set()))
         signal.signal(signal.SIGPIPE, signal.SIG_IGN)
         keep_from_children(descriptor)
         channel = socket.socket(fileno=descriptor)
@@ -125,6 +128,15 @@ def serve_worker(descriptor: int, loaded: LoadedPack, order: dict[str, Any], pro
         code = 0
     finally:
         os._exit(code)
+
+
+def close_descriptors(keep: set[int]) -> None:
+    """Close all descriptors except for the standard ones and these."""
+    first = 3
+    for each in sorted(keep):
+        os.closerange(first, each)
+        first = each + 1
+    os.closerange(first, 4096)
 
 
 def keep_from_children(descriptor: int) -> None:
@@ -238,4 +250,4 @@ def find_error_place(error: BaseException) -> str:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(*map(int, sys.argv[1:]))
