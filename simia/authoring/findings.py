@@ -31,6 +31,8 @@ class Fault(StrEnum):
     UNKNOWN_NAME = "unknown_name"
     NO_USER = "no_user"
     TOO_FEW_CALLS = "too_few_calls"
+    BAD_CALL = "bad_call"
+    NEVER_ASKED = "never_asked"
     INTEGRITY = "integrity"
     CONTRACT = "contract"
     # the tasks

@@ -12,8 +12,10 @@ import orjson
 
 from simia.authoring.code_lint import MOST_CODE
 from simia.authoring.findings import Fault, Finding
+from simia.envs.users.scripted import matches_question
 from simia.pack import Pack
 from simia.pack_files import read_bytes
+from simia.state import merge_patch
 from simia.state_schema import read_path
 from simia.task import ChecklistSpec, Task, TraceSpec
 
@@ -39,7 +41,51 @@ def check_pack_names(pack: Pack) -> list[Finding]:
         if calls > most:
             detail = f"the solution makes {calls} calls, and the limit is {most}"
             found.append(Finding(Fault.TOO_FEW_CALLS, f"task {task.id}", detail))
-    return [*found, *check_user(pack)]
+        found += check_solution_calls(pack, task)
+        if task.withheld and task.script:
+            found += check_withheld(task)
+    return [*found, *check_starts(pack), *check_user(pack)]
+
+
+def check_solution_calls(pack: Pack, task: Task) -> list[Finding]:
+    """The arguments of a solution's calls satisfy the tools' schemas."""
+    specs = {"agent": {tool.name: tool for tool in pack.tools}, "user": {tool.name: tool for tool in pack.user_tools}}
+    found = []
+    for number, action in enumerate(task.actions, start=1):
+        spec = specs[action.by].get(action.name)
+        for where, what in spec.argument_errors(action.arguments)[:1] if spec else ():
+            detail = f"call {number} of the solution, {action.name}: {where or 'arguments'}: {what}"[:300]
+            found.append(Finding(Fault.BAD_CALL, f"task {task.id}", detail))
+    return found
+
+
+def check_withheld(task: Task) -> list[Finding]:
+    """The agent of the script asks for each withheld fact before the user says it."""
+    found, words = [], ""
+    facts = {each.fact: each for each in task.withheld}
+    for turn in task.script:
+        words = turn.agent if turn.agent is not None else words
+        fact = facts.get(turn.user or "")
+        if fact is not None and not matches_question(fact.asked, words):
+            detail = (
+                f"the user says {fact.fact[:60]!r} after {words[:60]!r}, which does not match asked: {fact.asked!r}"
+            )
+            found.append(Finding(Fault.NEVER_ASKED, f"task {task.id}", detail))
+    return found
+
+
+def check_starts(pack: Pack) -> list[Finding]:
+    """The tasks' starts satisfy the schema of the state."""
+    state = read_initial_state(pack)
+    if pack.state_schema is None or not isinstance(state, dict):
+        return []
+    found = []
+    for task in pack.tasks:
+        if task.initial:
+            start = task.initial.get("state") or merge_patch(state, task.initial.get("patch", {}))
+            lines = pack.state_schema.find_violations(start)
+            found += [Finding(Fault.INTEGRITY, f"task {task.id}", f"initial: {line}") for line in lines[:3]]
+    return found
 
 
 def list_task_names(

@@ -123,7 +123,7 @@ def show(pack: PACK, task: Annotated[str | None, typer.Argument(help="One task o
     """Show a pack's tools, tasks, seeds and requests to this machine; or one task in full."""
     loaded = Pack.load(pack)
     if task is not None:
-        say_json(loaded.task(task).model_dump_json(indent=2, exclude_defaults=True))
+        say_json(loaded.task(task).model_dump_json(indent=2, exclude_unset=True))
         return
     print_requests(loaded)
     say(f"{one_line(loaded.name)}: {one_line(loaded.description)}".rstrip())

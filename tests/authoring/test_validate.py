@@ -153,6 +153,23 @@ NAMES: dict[str, tuple[dict[str, Any], str]] = {
         "pack.yaml: no_user: pack.yaml names no user, so the user's turns in the scripts of 1 tasks (todo-1, …) are not played: "
         "write user: scripted, or user: llm",
     ),
+    "call": (
+        {"tasks_jsonl": row(script=[{"user": "Done!"}, {"calls": [{"name": "finish_todo", "arguments": {"todo_id": "1"}}]}])},
+        "task todo-1: bad_call: call 1 of the solution, finish_todo: todo_id: \"1\" does not match \"^T-[0-9]{4}$\"",
+    ),
+    "withheld": (
+        {
+            "tasks_jsonl": row(
+                withheld=[{"fact": "Milk.", "asked": "what"}],
+                script=[{"user": "Add it."}, {"agent": "Fine."}, {"user": "Milk."}, {"calls": [{"name": "add_todo", "arguments": {"text": "Milk"}}]}],
+            )
+        },
+        "task todo-1: never_asked: the user says 'Milk.' after 'Fine.', which does not match asked: 'what'",
+    ),
+    "initial": (
+        {"tasks_jsonl": row(initial={"patch": {"todos": {"T-1003": {"text": ""}}}})},
+        "task todo-1: integrity: initial: todos.text: row T-1003: \"\" is shorter than 1 character",
+    ),
 }  # fmt: skip
 
 

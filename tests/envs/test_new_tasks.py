@@ -190,3 +190,20 @@ async def test_an_unneeded_change_makes_the_trace_nothing(todo: Path) -> None:
     assert value_of(found) == 0.0
     assert found.reward is not None
     assert "finish_todo" in found.reward.rationale
+
+
+@pytest.mark.parametrize("user", ["scripted", "none"])
+async def test_a_withheld_fact_is_not_told_unasked(todo: Path, user: str) -> None:
+    fact = "Buy milk, please."
+    task = make_task(
+        instruction="Something new belongs on my list.",
+        withheld=[{"fact": fact, "asked": "what"}],
+        script=[{"user": "Something new belongs on my list."}, {"agent": "What is it?"}, {"user": fact}, {"calls": [ADD]}, {"agent": "Done."}],
+    )  # fmt: skip
+    for words, told in (("Fine, bye.", 0), ("What is it?", 1)):
+        found = await play_with(
+            todo, task, Steps(say(words), call("add_todo", text="Buy milk"), say("Done.")), user=user
+        )
+        assert [m.text for m in found.messages if m.role == "user"].count(fact) == told, (user, words)
+    solved = await play_with(todo, task, ReferenceAgent(task), user=user)
+    assert value_of(solved) == 1.0

@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 import yaml
+from typer.testing import CliRunner
 
+from simia.authoring.scaffold import TASKS
+from simia.cli import build_app
 from simia.envs.opening import open_environment
 from simia.envs.reference_solution import LONGEST_RESULTS, MOST_RESULTS, describe_reference, find_observations
 from simia.envs.rewards.judge import RewardJudge, RewardJudgeSettings
@@ -174,3 +177,13 @@ async def test_code_does_not_see_the_references(tmp_path: Path) -> None:
     (folder / "tools.py").write_text(code)
     with pytest.raises(UserError, match="references"):
         await open_environment(Pack.load(folder), user="none")
+
+
+def test_recording_seeds_names_their_file(tmp_path: Path) -> None:
+    folder = tmp_path / "p"
+    rows = [{**task, "seed": True} for task in TASKS]
+    small(folder, tasks_jsonl="\n".join(json.dumps(each) for each in rows))
+    done = CliRunner().invoke(build_app(), ["pack", "record", str(folder)], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    pack = Pack.load(folder)
+    assert len(pack.seeds) == len(rows) == len(pack.references)

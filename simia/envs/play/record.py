@@ -24,7 +24,6 @@ from simia.reward import Reward
 from simia.task import Task
 from simia.trajectory import Trajectory
 
-REFERENCES = "references.jsonl"
 AT_ONCE = 8
 
 
@@ -88,39 +87,36 @@ def make_reference_row(trajectory: Trajectory, task: Task) -> dict[str, Any]:
 def write_recorded_pack(pack: Pack, recorded: RecordedPack) -> list[Path]:
     """Write the references, and the seeds where pack.yaml names a file of them; return the files that were written.
 
-    A pack without `references` gets a `references.jsonl`, and becomes one of format 2. Raises `UserError` where seeds have no file.
+    A pack without `references` gets a `references.jsonl`, and becomes one of format 2. One without `seeds` gets a `seeds.jsonl`.
     """
     assert pack.root is not None
     seeds, references = pack.path_of("seeds"), pack.path_of("references")
-    if recorded.seeds and seeds is None:
-        raise UserError(f"{pack.name}: name the file in pack.yaml first, as seeds: seeds.jsonl (it must exist)")
-    new = references is None
-    references = references or pack.root / REFERENCES
-    if new and references.exists():
-        raise UserError(
-            f"{references} exists, and pack.yaml does not name it: add `references: {REFERENCES}` or remove it"
-        )
-    written = [(references, recorded.references)]
-    if seeds is not None and recorded.seeds:
-        written.append((seeds, recorded.seeds))
+    new: dict[str, str] = {}
+    written = []
+    for key, path, rows in (("references", references, recorded.references), ("seeds", seeds, recorded.seeds)):
+        if path is None and (rows or key == "references"):
+            new[key], path = f"{key}.jsonl", pack.root / f"{key}.jsonl"
+            if path.exists():
+                raise UserError(f"{path} exists, and pack.yaml does not name it: add `{key}: {path.name}` or remove it")
+        if path is not None and (rows or key == "references"):
+            written.append((path, rows))
     try:
         for path, rows in written:
             path.write_bytes(b"".join(row + b"\n" for row in rows))
         if new:
-            name_references(pack.root / "pack.yaml")
+            name_files(pack.root / "pack.yaml", new)
     except OSError as error:
         raise UserError(f"{pack.root} cannot be written: {error.strerror or error}") from None
     return [path for path, _ in written]
 
 
-def name_references(path: Path) -> None:
-    """Add `references` to a pack.yaml and raise its format to 2. Comments and the order of keys are kept."""
+def name_files(path: Path, files: dict[str, str]) -> None:
+    """Add keys that name files to a pack.yaml and raise its format to 2. Comments and the order of keys are kept."""
     text = path.read_text(encoding="utf-8")
-    wanted = {**parse_yaml(path), "format": 2, "references": REFERENCES}
+    wanted = {**parse_yaml(path), "format": 2, **files}
+    lines = "".join(f"{key}: {name}\n" for key, name in files.items())
     edited = re.sub(r"^format:[ \t]*1\b", "format: 2", text, count=1, flags=re.MULTILINE)
-    edited = re.sub(
-        r"^tasks:.*\n", lambda found: f"{found[0]}references: {REFERENCES}\n", edited, count=1, flags=re.MULTILINE
-    )
+    edited = re.sub(r"^tasks:.*\n", lambda found: f"{found[0]}{lines}", edited, count=1, flags=re.MULTILINE)
     try:
         same = yaml.safe_load(edited) == wanted
     except yaml.YAMLError:

@@ -6,7 +6,7 @@ import copy
 
 from simia.envs.users.user import EpisodeView, UserStop
 from simia.errors import Code
-from simia.task import Task
+from simia.task import Task, WithheldFact
 from simia.tool import SchemaError, compile_schema
 from simia.trajectory import Message, ToolCall
 
@@ -25,22 +25,24 @@ class NoUser:
         self._next = 0
 
     async def reply(self, view: EpisodeView) -> Message | UserStop:
-        if self._next and (facts := self._disclose(view)):
-            return Message(role="user", content=" ".join(facts))
+        if self._next and self._withheld:
+            asked, self._withheld = split_asked(self._withheld, view)
+            if asked:
+                return Message(role="user", content=" ".join(each.fact for each in asked))
         if self._next == len(self._words):
             return UserStop(Code.ANSWERED)
         self._next += 1
         return Message(role="user", content=self._words[self._next - 1])
 
-    def _disclose(self, view: EpisodeView) -> list[str]:
-        """Return the withheld facts that the agent's last answer asks for; each is disclosed once."""
-        last = next((m.text for m in reversed(view.messages) if m.role == "assistant"), "")
-        asked = [each for each in self._withheld if matches_question(each.asked, last)]
-        self._withheld = [each for each in self._withheld if each not in asked]
-        return [each.fact for each in asked]
-
     def fork(self) -> NoUser:
         return copy.copy(self)
+
+
+def split_asked(withheld: list[WithheldFact], view: EpisodeView) -> tuple[list[WithheldFact], list[WithheldFact]]:
+    """The facts that the agent's last answer asks for, and the others."""
+    last = next((m.text for m in reversed(view.messages) if m.role == "assistant" and m.text), "")
+    asked = [each for each in withheld if matches_question(each.asked, last)]
+    return asked, [each for each in withheld if each not in asked]
 
 
 def matches_question(expression: str, text: str) -> bool:
@@ -52,9 +54,15 @@ def matches_question(expression: str, text: str) -> bool:
 
 
 class ScriptedUser:
-    """Follows the user's turns and calls of the task's script, or of the script of its reference, whatever the agent says."""
+    """Follows the user's turns and calls of the task's script, or of the script of its reference, whatever the agent says.
+
+    A withheld fact is said only when the agent's last message asks for it: a turn of the script that is the fact is then its place,
+    and is left out otherwise.
+    """
 
     def __init__(self, task: Task) -> None:
+        self._withheld = list(task.withheld)
+        self._facts = {each.fact for each in task.withheld}
         self._turns: list[Message] = []
         for turn in task.make_script():
             if turn.user is not None:
@@ -69,6 +77,11 @@ class ScriptedUser:
         self._next = 0
 
     async def reply(self, view: EpisodeView) -> Message | UserStop:
+        asked, self._withheld = split_asked(self._withheld, view)
+        if asked:
+            return Message(role="user", content=" ".join(each.fact for each in asked))
+        while self._next < len(self._turns) and self._turns[self._next].text in self._facts:
+            self._next += 1
         if self._next == len(self._turns):
             return UserStop(Code.USER_STOP)
         self._next += 1
