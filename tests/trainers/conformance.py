@@ -355,7 +355,8 @@ def stage(body: dict[str, Any]) -> str | dict[str, Any]:
     if not system.startswith("You judge"):
         return replies.stage(body)
     wanted, _, happened = last.partition("# A solution that is right")[2].partition("# What happened")
-    calls = [line[2:] for line in wanted.partition("\n\n")[0].strip().splitlines()]
+    lines = wanted.partition("\n\n")[0].strip().splitlines()
+    calls = [line[2:] for line in lines if line.startswith("- ")]  # results of calls stand below them
     turns = [json.loads(line) for line in happened.splitlines() if line.startswith('{"turn": ')]
     made = [
         f"{call['name']} {write_compact_json(call.get('arguments'))}"
