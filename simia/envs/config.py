@@ -7,7 +7,7 @@ from typing import Any, Literal, Self
 from pydantic import Field, model_validator
 
 from simia.config import OPERATIONAL, Config
-from simia.envs.episode import EpisodeLimits
+from simia.envs.episode_limits import EpisodeLimits
 from simia.envs.rewards.judge import RewardJudgeSettings
 from simia.envs.users import UserSettings
 from simia.llm.backends import LLMSettings

@@ -14,7 +14,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
-from simia.envs.episode import Episode, EpisodeLimits, Sample, Step
+from simia.envs.episode import Episode, Sample, Step
+from simia.envs.episode_limits import EpisodeLimits
 from simia.envs.users import LLMUser, UserMaker
 from simia.envs.worlds.world import Backend
 from simia.errors import Aborted, UserError, require_type

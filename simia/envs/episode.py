@@ -13,9 +13,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import orjson
-from pydantic import Field
 
-from simia.config import Config
+from simia.envs.episode_limits import EpisodeLimits, combine_limits
 from simia.envs.rewards import score_trajectory
 from simia.envs.users import EpisodeView, NoUser, User, UserStop
 from simia.envs.worlds.arguments import make_failure, make_recordable, refuse_call
@@ -24,24 +23,12 @@ from simia.errors import Aborted, Code, Issue, require_type
 from simia.pack import Pack
 from simia.reward import Reward
 from simia.scorer import Scorer
-from simia.task import CallLimits, Task
+from simia.task import Task
 from simia.tool import ToolSpec
 from simia.trajectory import End, Message, Provenance, ToolCall, Trajectory
 from simia.version import __version__
 
-NO_LIMITS = CallLimits()
 MOST_USER_STEPS = 40  # times that a user may call before saying something
-
-
-class EpisodeLimits(Config):
-    """Limits at which an episode is truncated. A truncated episode is scored."""
-
-    turns: int = Field(30, ge=1, description="Messages of the agent.")
-    errors: int = Field(8, ge=1, description="Calls of the agent that fail one after the other.")
-    calls: int | None = Field(None, ge=1, description="Calls of the agent; unset: no limit.")
-    calls_per_turn: int | None = Field(
-        None, ge=1, description="Calls of the agent between two messages of the user; further ones are refused."
-    )
 
 
 class EpisodeContext(Protocol):
@@ -127,14 +114,7 @@ class Episode:
     @property
     def limits(self) -> EpisodeLimits:
         """The limits of this episode: the lowest of the environment's, the pack's and the task's."""
-        sources = (self.environment.limits, self.environment.pack.limits, self.task.limits)
-        if sources[1] == sources[2] == NO_LIMITS:
-            return self.environment.limits
-        lowest = {
-            name: min((v for s in sources if (v := getattr(s, name)) is not None), default=None)
-            for name in ("turns", "calls", "calls_per_turn")
-        }
-        return self.environment.limits.model_copy(update=lowest)
+        return combine_limits(self.environment.limits, self.environment.pack.limits, self.task.limits)
 
     @property
     def view(self) -> EpisodeView:

@@ -1,0 +1,33 @@
+"""Limits at which an episode is truncated, or its calls are refused: the environment's, the pack's and the task's."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from simia.config import Config
+from simia.task import CallLimits
+
+NO_LIMITS = CallLimits()
+
+
+class EpisodeLimits(Config):
+    """Limits at which an episode is truncated. A truncated episode is scored."""
+
+    turns: int = Field(30, ge=1, description="Messages of the agent.")
+    errors: int = Field(8, ge=1, description="Calls of the agent that fail one after the other.")
+    calls: int | None = Field(None, ge=1, description="Calls of the agent; unset: no limit.")
+    calls_per_turn: int | None = Field(
+        None, ge=1, description="Calls of the agent between two messages of the user; further ones are refused."
+    )
+
+
+def combine_limits(limits: EpisodeLimits, *others: CallLimits) -> EpisodeLimits:
+    """The lowest of the environment's limits and of those of a pack and a task."""
+    if all(other == NO_LIMITS for other in others):
+        return limits
+    names = ("turns", "calls", "calls_per_turn")
+    lowest = {
+        name: min((value for source in (limits, *others) if (value := getattr(source, name)) is not None), default=None)
+        for name in names
+    }
+    return limits.model_copy(update=lowest)
