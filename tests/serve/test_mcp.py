@@ -62,8 +62,13 @@ def text(result: Any) -> str:
     return "".join(part.text for part in result.content)
 
 
+def read_lines(out: Path) -> list[bytes]:
+    """The lines of a server's file, which it makes with its first trajectory."""
+    return out.read_bytes().splitlines() if out.exists() else []
+
+
 def rows(out: Path) -> list[Trajectory]:
-    return [Trajectory.from_row(json.loads(line)) for line in out.read_bytes().splitlines()]
+    return [Trajectory.from_row(json.loads(line)) for line in read_lines(out)]
 
 
 async def solve(client: ClientSession, task: str = TASK) -> dict[str, Any]:
@@ -283,7 +288,7 @@ def test_a_killed_client_leaves_the_trajectory_and_no_process(tmp_path: Path) ->
     finally:
         process.kill()
         process.wait()
-    assert wait_for(lambda: len(out.read_bytes().splitlines()) == 1)
+    assert wait_for(lambda: len(read_lines(out)) == 1)
     [row] = rows(out)
     assert row.end.kind == "truncated"
     assert row.reward is not None

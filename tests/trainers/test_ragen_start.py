@@ -45,7 +45,7 @@ RUNS = ("tau_simulated", "tau_executable", "officebench_simulated", "officebench
             {},
             "custom_envs.Lamps.env_config: unknown key 'stages': did you mean 'stage'",
         ),
-        ("custom_envs.Lamps.env_config.stage.backnd", "x", "did you mean 'backend'"),
+        ("custom_envs.Lamps.env_config.stage.backnd", "x", "did you mean 'stage.backend'"),
         ("custom_envs.Lamps.env_config.stage.limits", {"max_cost": 1.0}, "a cap, which holds for one start"),
         ("es_manager.val.env_configs.tags", ["Lamp"], "there is no custom_envs.Lamp, and es_manager names it"),
         ("es_manager.val.env_configs.tags", None, "es_manager.val.env_configs.tags is None: name one or more"),
