@@ -185,7 +185,7 @@ def convert_reward(criteria: dict[str, Any]) -> dict[str, Any]:
         unjudged += odd
     if [part["kind"] for part in parts] == ["state"]:
         # tau2 gives 1 where nothing was to be changed and nothing was; a state part alone earns nothing then.
-        parts.append({"kind": "answer", "match": "regex", "expect": ["."]})
+        parts.append({"kind": "answer", "match": "regex", "expect": [r"\S"]})
     if "NL_ASSERTION" in basis:
         unjudged += criteria.get("nl_assertions") or []
     return {"parts": parts, "combine": "product", **({"unjudged": unjudged} if unjudged else {})}

@@ -249,15 +249,17 @@ async def test_an_imported_server_is_served_on(notes: Path, tmp_path: Path) -> N
 
     words = ["-m", "simia", "serve", str(notes), "--mcp", "--out", str(tmp_path / "played.jsonl"), *granted(notes)]
     server = StdioServerParameters(command=sys.executable, args=words)
-    async with stdio_client(server) as streams, ClientSession(*streams, read_timeout_seconds=120) as client:
-        await client.initialize()
-        refused = await client.call_tool("refuse", {})
-        assert (refused.is_error, refused.content[0].text) == (True, "No:  not\ttoday.")
-        await client.call_tool("notes", {})
-        verdict = json.loads((await client.call_tool("finish_episode", {})).content[0].text)
-    assert verdict["reward"] == 1.0
-    [row] = (tmp_path / "played.jsonl").read_bytes().splitlines()
-    assert Trajectory.from_row(json.loads(row)).task_id == "example-notes"
+    for refusal, reward in ((True, 0.0), (False, 1.0)):  # the tool that refuses has written a file before
+        async with stdio_client(server) as streams, ClientSession(*streams, read_timeout_seconds=120) as client:
+            await client.initialize()
+            if refusal:
+                refused = await client.call_tool("refuse", {})
+                assert (refused.is_error, refused.content[0].text) == (True, "No:  not\ttoday.")
+            await client.call_tool("notes", {})
+            verdict = json.loads((await client.call_tool("finish_episode", {})).content[0].text)
+        assert verdict["reward"] == reward
+    rows = (tmp_path / "played.jsonl").read_bytes().splitlines()
+    assert [Trajectory.from_row(json.loads(row)).task_id for row in rows] == ["example-notes"] * 2
 
 
 # -- what goes wrong, in a line -----------------------------------------------------------------------------------

@@ -105,7 +105,7 @@ def test_a_reward_is_what_the_basis_names() -> None:
     anything = {
         "kind": "answer",
         "match": "regex",
-        "expect": ["."],
+        "expect": ["\\S"],
     }  # a state alone would earn nothing where none changes
     assert tau2.convert_reward(empty) == {"parts": [{"kind": "state"}, anything], "combine": "product"}
     nothing = {**criteria, "actions": None, "env_assertions": None, "reward_basis": ["DB"]}
@@ -157,7 +157,9 @@ def test_the_pack_is_whole(packs: dict[str, Path], domain: str) -> None:
         assert "<tech_support_policy>" in str(pack.policy)
     else:
         assert kinds == {"state": SIZES[domain][0], "answer": SIZES[domain][0]}
-        told = [part for task in pack.tasks for part in task.reward.parts if getattr(part, "expect", ["."]) != ["."]]
+        told = [
+            part for task in pack.tasks for part in task.reward.parts if getattr(part, "expect", ["\\S"]) != ["\\S"]
+        ]
         assert len(told) == {"retail": 38, "airline": 6}[domain]
     assert all(task.tags[-1] == "no_change" for task in pack.tasks if not task.actions)
     assert {task.split for task in pack.tasks} >= {"train", "test"}

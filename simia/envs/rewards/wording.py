@@ -27,10 +27,13 @@ BOUNDS = {
     "t": " ",
 }
 REPEAT = re.compile(r"\{(\d+)(,\d*)?\}|[?*+]")
+ANY_WORDS = r"\S"  # an expression that any words satisfy
 
 
 def describe_answer_part(spec: AnswerSpec) -> list[str]:
-    """Lines that say what one answer part asks for."""
+    """Lines that say what one answer part asks for; none for a part that any words satisfy."""
+    if spec.match == "regex" and set(spec.expect) == {ANY_WORDS}:
+        return []
     quoted = [f'"{each}"' for each in spec.expect]
     if spec.match == "exact":
         return [f"as the last words, exactly {' or '.join(quoted)}"]
