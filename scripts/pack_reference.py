@@ -10,7 +10,7 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from scripts.api_reference import annotation_of, code, describe_field, write_docstring, write_table
-from simia import pack, state_schema, task
+from simia import pack, pack_provenance, state_schema, task
 from simia.tool import ToolSpec
 
 PAGE = Path(__file__).parent.parent / "docs" / "reference" / "packs.md"
@@ -28,11 +28,11 @@ FILES: dict[str, list[type[BaseModel]]] = {
         state_schema.TableSpec,
         state_schema.ColumnSpec,
         task.CallLimits,
-        pack.PackProvenance,
-        pack.SourceQuote,
+        pack_provenance.PackProvenance,
+        pack_provenance.SourceQuote,
     ],
     "tools.json": [ToolSpec],
-    "graph.jsonl": [pack.ToolEdge],
+    "graph.jsonl": [pack_provenance.ToolEdge],
     "tasks.jsonl": [
         task.Task,
         task.Action,

@@ -32,6 +32,7 @@ from simia.pack_files import (
     read_lines,
     summarize_error,
 )
+from simia.pack_provenance import PackProvenance, ToolEdge
 from simia.state_schema import StateSchema
 from simia.task import CallLimits, Match, Task, ToolTest
 from simia.tool import SchemaError, ToolSpec, compile_schema
@@ -69,12 +70,12 @@ class ExecutableSpec(BaseModel):
     """Name of the environment whose interpreter runs it (simia.venvs), or an interpreter's absolute path, which is a request
     like those in `needs`; None: simia's own."""
     needs: list[Printable] = Field(default_factory=list)
-    """More that the code reads: names of environments in simia's cache, or absolute paths of the host, which are requests: whoever
-    opens the pack grants them, or does not open it."""
+    """More that the code reads: names of environments in simia's cache, or absolute paths of the host, which are requests: the
+    person who opens the pack grants them, or does not open it."""
     network: bool = False
-    """Whether it asks for the machine's network, which whoever opens the pack grants."""
+    """Whether it asks for the machine's network, which the person who opens the pack grants."""
     variables: list[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]] = Field(default_factory=list)
-    """Environment variables that it asks for, which whoever opens the pack grants."""
+    """Environment variables that it asks for, which the person who opens the pack grants."""
     hidden: list[str] = Field(default_factory=list)
     """Files and folders of the pack that only checks may read, as the checks file is: expected results, for example. Tasks, tests
     and seeds are in no sandbox."""
@@ -82,49 +83,6 @@ class ExecutableSpec(BaseModel):
     """False: calls reach something outside. They are never repeated; an episode whose process is lost is aborted."""
     clock: datetime | None = None
     """What time it is when an episode starts."""
-
-
-class SourceQuote(BaseModel):
-    """A source that a pack was made from."""
-
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
-
-    name: str
-    """Title, file or address."""
-    quotes: list[str] = Field(default_factory=list)
-    """Passages that the pack relies on."""
-    licence: str = "unknown"
-    """Licence of the source, as an SPDX expression."""
-
-
-class PackProvenance(BaseModel):
-    """How a pack was made."""
-
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
-
-    recipe: str = ""
-    """Name of the importer or of the synthesis recipe; empty: written by hand."""
-    sources: list[SourceQuote] = Field(default_factory=list)
-    """What it was made from."""
-    model: str | None = None
-    """The model that wrote it."""
-    prompts: dict[str, str] = Field(default_factory=dict)
-    """Prompt file → hash of its content."""
-
-
-class ToolEdge(BaseModel):
-    """One edge of the tool graph (ScaleEnv §3.2, EnvFactory §3.3)."""
-
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
-
-    source: str
-    """A tool."""
-    target: str
-    """The tool that depends on it."""
-    kind: str = "provides"
-    """Type of the edge: `provides` (a result is an argument), `requires` (a precondition), or a type of the recipe's own."""
-    argument: str | None = None
-    """Argument of the target that the edge concerns."""
 
 
 class PackFile(BaseModel):

@@ -1,4 +1,4 @@
-"""`simia pack difficulty` and `simia pack upgrade`: commands that rewrite files of a pack."""
+"""`simia pack difficulty`: play agents, and store how often each solved each task."""
 
 from __future__ import annotations
 
@@ -72,17 +72,6 @@ def difficulty(
         bands = Counter(describe_rate(each.rate) for each in measured.values())
         shares = ", ".join(f"{count} {band}" for band, count in bands.most_common())
         out.print(f"{name}: {len(measured)} tasks measured in {path}: {shares}", highlight=False, soft_wrap=True)
-
-
-def upgrade(pack: Annotated[str, typer.Argument(help="A pack's folder; its pack.yaml is rewritten.")]) -> None:
-    """Rewrite a pack of format 1 as format 2, with a schema inferred from its state."""
-    from simia.authoring.upgrade import upgrade_pack
-
-    loaded = Pack.load(pack)
-    done = upgrade_pack(loaded)
-    for line in done:
-        out.print(line, markup=False, highlight=False, soft_wrap=True)
-    out.print(f"next: simia pack validate {pack}" if done else "already format 2", highlight=False, soft_wrap=True)
 
 
 def describe_rate(rate: float) -> str:

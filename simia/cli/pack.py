@@ -13,7 +13,7 @@ from rich.table import Table
 
 from simia import event_loop
 from simia.authoring.findings import Finding
-from simia.cli.difficulty import difficulty, upgrade
+from simia.cli.difficulty import difficulty
 from simia.cli.options import GRANT_READ, NETWORK, PACK, TASKS, UNSAFE, VARIABLES, collect_grants, make_granted_paths
 from simia.cli.terminal_output import make_progress_bar
 from simia.envs.worlds.pack_requests import describe_requests
@@ -24,7 +24,6 @@ from simia.terminal import one_line, say, say_json
 
 app = typer.Typer(help="Packs: validate, show, new, gate, record, difficulty, upgrade.", no_args_is_help=True)
 app.command()(difficulty)
-app.command()(upgrade)
 SHOWN = 30
 
 
@@ -174,6 +173,18 @@ def record(
         say(f"not recorded: {line}")
     if unsolved := sum(not task.solved for task in loaded.tasks):
         say(f"{unsolved} tasks have no solution")
+
+
+@app.command()
+def upgrade(pack: Annotated[str, typer.Argument(help="A pack's folder; its pack.yaml is rewritten.")]) -> None:
+    """Rewrite a pack of format 1 as format 2, with a schema inferred from its state."""
+    from simia.authoring.upgrade import upgrade_pack
+
+    loaded = Pack.load(pack)
+    done = upgrade_pack(loaded)
+    for line in done:
+        say(line)
+    say(f"next: simia pack validate {pack}" if done else "already format 2")
 
 
 @app.command()

@@ -112,7 +112,7 @@ class LLMUser:
 
 
 def describe_task(task: Task) -> str:
-    """What the user's model is told of a task: its instruction, or its goals in order, and what it may disclose."""
+    """Describe a task for the user's model: its instruction, or its goals in order, and what it may disclose."""
     lines = [task.instruction or task.opening or ""]
     if task.goals:
         lines.append("Ask for these things one after the other, the next one when the one before is done:")
