@@ -6,6 +6,7 @@ placeholder for the policy's turn, and have mask 0. Imports no trainer: the call
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -67,6 +68,7 @@ class ChatText:
         self._ends = [tokenizer.decode([i]) for i in self.end_ids]
         self._thinks: bool | None = None
         self._checked: set[tuple[str, ...]] = set()
+        self._one_at_a_time = threading.Lock()
 
     def begin(self, episode: Episode) -> TokenRow:
         """Make the row of a new episode, with its opening as the prompt. Raises `UserError` as `opening` does."""
@@ -165,7 +167,8 @@ class ChatText:
         return str(template(rows, tools=tools, add_generation_prompt=True, tokenize=False, **self._kwargs))
 
     def _ids(self, text: str) -> list[int]:
-        return list(self._tokenizer(text, add_special_tokens=False)["input_ids"])
+        with self._one_at_a_time:  # a fast tokenizer refuses a second thread
+            return list(self._tokenizer(text, add_special_tokens=False)["input_ids"])
 
 
 def cut_after_end(ids: Sequence[int], ends: Sequence[int]) -> list[int]:

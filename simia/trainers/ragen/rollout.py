@@ -1,9 +1,9 @@
 """RAGEN's manager of environments and its proxy, with all episodes of a step at once.
 
 RAGEN's manager steps one environment after another: 128 episodes whose simulator takes a second would take two minutes a round. Here
-a batch runs concurrently in the portal's loop, before RAGEN's own bookkeeping reads the results one by one. Of a tag with `at_once`
-only that many episodes run; the next begins when one ends. RAGEN's proxy plays a fixed number of rounds; this one plays until all
-episodes have ended, and an unfinished one is judged instead of scored 0.
+they run concurrently in the portal's loop, each on its own schedule, and RAGEN's own bookkeeping reads the results of those that are
+ready. Of a tag with `at_once` only that many episodes run; the next begins when one ends. RAGEN's proxy plays a fixed number of
+rounds; this one plays until all episodes have ended, and an unfinished one is judged instead of scored 0.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from simia.errors import Code
 from simia.trainers.ragen.env import SeedLane, SimiaEnv
 from simia.trainers.ragen.settings import check_ragen_config, count_done_steps
 from simia.trainers.ranks import log_aborted
+from simia.trainers.turn_schedule import TurnSchedule
 
 CARRIED = "simia_env"  # key of the environment in an entry of RAGEN's cache, for the context manager
 
@@ -29,6 +30,9 @@ class EnvManager(EnvStateManager):  # type: ignore[misc,unused-ignore]
     def __init__(self, config: Any, mode: str = "train") -> None:
         check_ragen_config(config)
         super().__init__(config, mode)
+        self._schedule = TurnSchedule[int]()
+        self._begun: set[int] = set()  # by number: those that were begun
+        self._said: dict[int, dict[str, Any]] = {}  # the policy's turns that are under way
         self.steps = count_done_steps(config) if mode == "train" else 0
         """Rollouts so far, those before the checkpoint included: RAGEN's trainer makes one a step."""
         if self.base_seed is not None:
@@ -52,28 +56,79 @@ class EnvManager(EnvStateManager):  # type: ignore[misc,unused-ignore]
 
     def reset(self, seed: int | None = None) -> list[dict[str, Any]]:
         """Reset with RAGEN's seeds and begin the first episodes. Returns those that run, which alone go to the policy."""
+        self._prepare(seed)
+        return self._collect_all()
+
+    def step(self, all_env_inputs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Take a turn in each of these episodes. Returns those that continue, and those that begin in place of ended ones."""
+        self._start_turns(all_env_inputs)
+        return self._collect_all()
+
+    def begin(self) -> list[dict[str, Any]]:
+        """Reset as `reset` does, and return the first episodes that are ready for the policy."""
+        self._prepare(None)
+        return self._collect()
+
+    def advance(self, all_env_inputs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Start a turn in each of these episodes, and return those that are ready for the next, which may be others; none where all
+        have ended."""
+        self._start_turns(all_env_inputs)
+        return self._collect()
+
+    def _prepare(self, seed: int | None) -> None:
+        self._schedule.close()  # of a rollout that was given up
         rows = super().reset(seed)
         for entry, row in zip(self.envs, rows, strict=True):
             row[CARRIED] = entry["env"]
         self.steps += 1
-        return self._begin()
+        self._begun, self._said = set(), {}
 
-    def step(self, all_env_inputs: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Take a turn in each of these episodes. Returns those that continue, and those that begin in place of ended ones."""
-        envs: list[SimiaEnv] = [self.envs[each["env_id"]]["env"] for each in all_env_inputs]
-        event_loop.run_together(
-            env.answer(each["llm_raw_response"], each.get("ids"))
-            for env, each in zip(envs, all_env_inputs, strict=True)
-        )
-        for env, each in zip(envs, all_env_inputs, strict=True):
-            said = next((m for m in reversed(env.playing.messages) if m.role == "assistant"), None)
-            if said is not None and any(call.arguments is None for call in said.calls):
-                self.rollout_cache[each["env_id"]]["penalty"] += self.sys_config.es_manager.format_penalty
-        running: list[dict[str, Any]] = super().step(all_env_inputs)
-        return running + self._begin()
+    def _start_turns(self, all_env_inputs: list[dict[str, Any]]) -> None:
+        for each in all_env_inputs:
+            env_id = each["env_id"]
+            self._said[env_id] = each
+            env: SimiaEnv = self.envs[env_id]["env"]
+            self._schedule.start(env_id, env.answer(each["llm_raw_response"], each.get("ids")))
+
+    def _collect_all(self) -> list[dict[str, Any]]:
+        found = self._collect()
+        while self._schedule:
+            found += self._collect()
+        return sorted(found, key=lambda row: int(row["env_id"]))
+
+    def _collect(self) -> list[dict[str, Any]]:
+        """Wait until episodes are ready for the policy, beginning others in place of ended ones."""
+        found: list[dict[str, Any]] = []
+        while not found:
+            for env_id in self._list_startable():
+                self._begun.add(env_id)
+                self._schedule.start(env_id, self.envs[env_id]["env"].start())
+            ready = self._schedule.collect()
+            if not ready:
+                break
+            answered = [self._said.pop(env_id) for env_id in sorted(ready) if env_id in self._said]
+            began = sorted(ready.keys() - {each["env_id"] for each in answered})
+            for each in answered:
+                self._punish_malformed_calls(each["env_id"])
+            if answered:
+                found += super().step(answered)
+            for env_id in began:
+                row = self.rollout_cache[env_id]
+                row["history"][-1]["state"] = self.envs[env_id]["env"].render()
+                if not self.envs[env_id]["env"].done:
+                    found.append(row)
+        return found
+
+    def _punish_malformed_calls(self, env_id: int) -> None:
+        """Charge RAGEN's `format_penalty` for a turn with a call whose arguments cannot be read."""
+        said = next((m for m in reversed(self.envs[env_id]["env"].playing.messages) if m.role == "assistant"), None)
+        if said is not None and any(call.arguments is None for call in said.calls):
+            self.rollout_cache[env_id]["penalty"] += self.sys_config.es_manager.format_penalty
 
     def get_rollout_states(self) -> list[dict[str, Any]]:
         """Return all episodes, ended and judged. `metrics` are facts of each ending in place of RAGEN's averages over turns."""
+        while self._schedule:
+            self._schedule.collect()
         event_loop.run_together(entry["env"].abort_unstarted() for entry in self.envs if entry["env"].waiting)
         event_loop.run_together(entry["env"].cut(Code.MAX_TURNS) for entry in self.envs if not entry["env"].done)
         for entry in self.envs:
@@ -84,27 +139,24 @@ class EnvManager(EnvStateManager):  # type: ignore[misc,unused-ignore]
             state["metrics"].update({f"{entry['tag']}/{name}": value for name, value in entry["env"].info.items()})
         return states
 
-    def _begin(self) -> list[dict[str, Any]]:
-        """Begin as many episodes as `at_once` allows, more where some end at their beginning. Returns those that run."""
-        found: list[dict[str, Any]] = []
-        while fresh := self._list_startable():
-            event_loop.run_together(entry["env"].start() for entry in fresh)
-            for entry in fresh:
-                row = self.rollout_cache[entry["env_id"]]
-                row["history"][-1]["state"] = entry["env"].render()
-                if not entry["env"].done:
-                    found.append(row)
-        return found
+    def close(self) -> None:
+        self._schedule.close()
+        super().close()
 
-    def _list_startable(self) -> list[dict[str, Any]]:
-        """Return the waiting episodes that their tags' `at_once` allows to begin."""
-        under_way = Counter(e["tag"] for e in self.envs if not e["env"].waiting and not e["env"].done)
+    def _list_startable(self) -> list[int]:
+        """Return the waiting episodes that their tags' `at_once` allows to begin, by number."""
+        under_way = Counter(
+            self.envs[env_id]["tag"]
+            for env_id in self._begun
+            if env_id in self._schedule or not self.envs[env_id]["env"].done
+        )
         found = []
         for entry in self.envs:
             most = entry["config"].at_once
-            if entry["env"].waiting and (most is None or under_way[entry["tag"]] < most):
+            waits = entry["env_id"] not in self._begun and entry["env"].waiting
+            if waits and (most is None or under_way[entry["tag"]] < most):
                 under_way[entry["tag"]] += 1
-                found.append(entry)
+                found.append(entry["env_id"])
         return found
 
 
@@ -119,14 +171,14 @@ class Proxy(LLMAgentProxy):  # type: ignore[misc,unused-ignore]
         """
         manager = self.val_es_manager if val else self.train_es_manager
         context = self.val_ctx_manager if val else self.train_ctx_manager
-        running = manager.reset()
+        running = manager.begin()
         while running:
             said: list[dict[str, Any]] = []
             if speaking := context.opened(running):
                 asked = context.get_lm_inputs(speaking, prepare_for_update=False)
                 asked.meta_info = dataproto.meta_info
                 said = context.get_env_inputs(self.generate_sequences(asked))
-            running = manager.step(said)
+            running = manager.advance(said)
         states = manager.get_rollout_states()
         log_aborted([entry["env"].playing for entry in manager.envs], manager.steps, learns=not val)
         return context.formulate_rollouts(states)

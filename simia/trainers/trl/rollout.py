@@ -8,10 +8,10 @@
 
 TRL's function sees nothing of a row but its prompt, so the prompt is the task's id, and the conversation is rendered here.
 Sampled ids are trained as they are and never tokenised again; the environment's messages between them are rendered alone, behind a
-placeholder for the policy's turn, and have `env_mask` 0. Episodes go in rounds: one batch through the model for all that run, then all
-their steps at once. Ranks differ in their rounds, so a model whose parameters
-are split over ranks (ZeRO-3, FSDP) needs a `sample` of its own; so does vLLM. A group may be split over ranks: its name is the same
-on all of them, and so are the simulated answers, if they name one store of replies.
+placeholder for the policy's turn, and have `env_mask` 0. Each episode goes on its own schedule: a batch through the model holds those
+whose answers are there. Ranks differ in their batches, so a model whose parameters are split over ranks (ZeRO-3, FSDP) needs a
+`sample` of its own; so does vLLM. A group may be split over ranks: its name is the same on all of them, and so are the simulated
+answers, if they name one store of replies.
 
 torch and TRL are imported by the functions that need them, since they are in the trainer's environment, not in simia's.
 """
@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import copy
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from simia import event_loop
@@ -29,6 +29,7 @@ from simia.errors import Code, UserError
 from simia.trainers.launch import select_split
 from simia.trainers.ranks import log_aborted, run_on_all_ranks
 from simia.trainers.tokens import ChatText, TokenRow, cut_after_end
+from simia.trainers.turn_schedule import TurnSchedule
 from simia.trajectory import Trajectory
 
 Sampled = tuple[list[int], list[float]]
@@ -118,20 +119,28 @@ class Rollout:
         self.text = ChatText(tokenizer, trainer.eos_token_ids, getattr(trainer, "chat_template_kwargs", None))
 
     def run(self, prompts: list[str], at_once: int) -> list[TokenRow]:
+        """Play an episode for each prompt, at most `at_once` under way, each on its own schedule. Returns the rows in the prompts' order."""
         tasks = [self._environment.pack.task(prompt) for prompt in prompts]  # an unknown one before anything is opened
         waiting = deque((number, task.id) for number, task in enumerate(tasks))
-        live, rows = list[TokenRow](), list[TokenRow]()
+        rows: dict[int, TokenRow] = {}
+        live = 0
+        schedule = TurnSchedule[int]()
         episodes: list[Episode] = []
         try:
             while waiting or live:
-                fresh = [waiting.popleft() for _ in range(min(len(waiting), at_once - len(live)))]
-                started = event_loop.run_together(self._open(number, task, episodes) for number, task in fresh)
-                opened = [self.text.begin(episode) for episode in started]
-                rows += opened
-                live = self._play_round([row for row in live + opened if row.episode.end is None])
+                for _ in range(min(len(waiting), at_once - live)):
+                    number, task = waiting.popleft()
+                    schedule.start(number, self._open(number, task, episodes))
+                    live += 1
+                ready = schedule.collect()
+                rows |= {number: self.text.begin(ready[number]) for number in ready.keys() - rows.keys()}
+                running = {number: rows[number] for number in sorted(ready) if rows[number].episode.end is None}
+                live -= len(ready) - len(running)
+                self._take_turns(running, schedule)
         finally:
+            schedule.close()
             event_loop.run_together(episode.close() for episode in episodes)
-        return rows
+        return [rows[number] for number in range(len(prompts))]
 
     async def _open(self, number: int, task: str, episodes: list[Episode]) -> Episode:
         """Open an episode. Those of one task in one step of the trainer are a group: they share simulated answers."""
@@ -141,20 +150,18 @@ class Rollout:
         episodes.append(episode)
         return episode
 
-    def _play_round(self, live: list[TokenRow]) -> list[TokenRow]:
-        """Take one turn in each episode. Returns those that continue."""
-        rooms = [self._most - len(row.completion_ids) - len(row.pending) for row in live]
-        speaking = [(row, room) for row, room in zip(live, rooms, strict=True) if room > 0]
-        steps: list[Coroutine[Any, Any, Any]] = [
-            row.episode.stop(Code.MAX_TOKENS) for row, room in zip(live, rooms, strict=True) if room <= 0
-        ]
+    def _take_turns(self, running: dict[int, TokenRow], schedule: TurnSchedule[int]) -> None:
+        """Sample one batch for the episodes that are ready, and start their steps."""
+        rooms = {number: self._most - len(row.completion_ids) - len(row.pending) for number, row in running.items()}
+        speaking = [number for number, room in rooms.items() if room > 0]
+        for number in running.keys() - speaking:
+            schedule.start(number, running[number].episode.stop(Code.MAX_TOKENS))
         if speaking:
-            most = min(self._most_a_turn, max(rooms))
-            replies = self._sample(self._trainer, [row.context for row, _ in speaking], most)
-            for (row, room), (ids, logprobs) in zip(speaking, replies, strict=True):
-                steps.append(self.text.act(row, ids[:room], logprobs[:room]))
-        event_loop.run_together(steps)
-        return [row for row, _ in speaking if row.episode.end is None]
+            most = min(self._most_a_turn, max(rooms[number] for number in speaking))
+            replies = self._sample(self._trainer, [running[number].context for number in speaking], most)
+            for number, (ids, logprobs) in zip(speaking, replies, strict=True):
+                room = rooms[number]
+                schedule.start(number, self.text.act(running[number], ids[:room], logprobs[:room]))
 
 
 def name_step(trainer: Any) -> str:

@@ -1,0 +1,77 @@
+"""Step many episodes at once without waiting for the slowest: each speaks again as soon as its own answer is there.
+
+A trainer that samples in batches would otherwise wait in every round for the slowest reply of a simulator: with one reply in twenty
+ten times as slow as the others, a step takes about three times as long (`eval/bench/schedule.py`). Here the steps run in the
+portal's loop, and `collect` returns the episodes that are ready. It waits a moment for more of them, so that batches stay full and
+a world that answers at once gives the same batches in every run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import time
+from collections.abc import Coroutine, Hashable
+from concurrent.futures import Future
+from typing import Any, Generic, TypeVar
+
+from simia import event_loop
+
+K = TypeVar("K", bound=Hashable)
+LINGER = 0.05  # seconds without a further answer after which those that are there go on
+LONGEST_LINGER = 0.2
+
+
+class TurnSchedule(Generic[K]):
+    """Coroutines by key, each of which is one step of one episode. Its methods belong to one thread, not the portal's."""
+
+    def __init__(self) -> None:
+        self._under_way: dict[K, Future[Any]] = {}
+        self._ended: queue.SimpleQueue[K] = queue.SimpleQueue()
+
+    def __len__(self) -> int:
+        """Return the number of steps that were started and not collected."""
+        return len(self._under_way)
+
+    def __contains__(self, key: K) -> bool:
+        return key in self._under_way
+
+    def start(self, key: K, work: Coroutine[Any, Any, Any]) -> None:
+        """Start a step in the portal's loop. A key has one step at a time."""
+        if key in self._under_way:
+            work.close()
+            raise ValueError(f"{key!r} has a step under way")
+        future = asyncio.run_coroutine_threadsafe(work, event_loop.start_portal())
+        self._under_way[key] = future
+        future.add_done_callback(lambda _: self._ended.put(key))
+
+    def collect(self) -> dict[K, Any]:
+        """Wait for at least one step, then shortly for more, and return their results by key, in the order in which they were started.
+
+        Empty if none is under way. Where a step raised, its exception is raised after all others have ended.
+        """
+        if not self._under_way:
+            return {}
+        ended = {self._ended.get()}
+        last = time.monotonic() + LONGEST_LINGER
+        while len(ended) < len(self._under_way):
+            try:
+                ended.add(self._ended.get(timeout=max(0.0, min(LINGER, last - time.monotonic()))))
+            except queue.Empty:
+                break
+        failed = [error for key in ended if (error := self._under_way[key].exception()) is not None]
+        if failed:
+            while len(ended) < len(self._under_way):
+                ended.add(self._ended.get())
+            self._under_way.clear()
+            raise failed[0]
+        ready = [key for key in self._under_way if key in ended]
+        return {key: self._under_way.pop(key).result() for key in ready}
+
+    def close(self) -> None:
+        """Cancel what is under way, and wait until it has ended."""
+        for future in self._under_way.values():
+            future.cancel()
+        for _ in range(len(self._under_way)):
+            self._ended.get()
+        self._under_way.clear()
