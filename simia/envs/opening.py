@@ -32,7 +32,7 @@ from simia.envs.several_packs import (
     member_config,
     mix_tasks,
 )
-from simia.envs.users import USERS, LLMUser, UserMaker
+from simia.envs.users import USERS, LLMUser, NoUser, UserMaker
 from simia.envs.worlds import executable, simulated
 from simia.envs.worlds.mixed_and_shadow import PairBackend, make_mixed_backend, make_shadow_backend
 from simia.envs.worlds.world import Backend
@@ -175,6 +175,12 @@ class PreparedPack:
     pack: Pack
     backend: Backend
 
+    def check_references(self, tasks: list[Task]) -> None:
+        """Raise `UserError` where the simulator is to see the tasks' references and no task has one."""
+        simulator = getattr(self.backend, "simulated", self.backend)
+        if isinstance(simulator, simulated.SimulatedBackend):
+            simulator.check_references(tasks)
+
 
 @dataclass(slots=True)
 class PreparedEnvironment:
@@ -223,14 +229,15 @@ class PreparedEnvironment:
             member.backend.use(simulator)
         if judge is not None:
             scorer = RewardJudge(judge, pack, config.oracle)
-        kind = user_kind(config, pack)
-        if kind == "llm" and player is not None:
+        if user is None:
+            user = USERS.get(user_kind(config, pack))
+        if user is None and player is not None:
             user = lambda task: LLMUser(player, pack, task, config.user_settings)  # noqa: E731
         return Environment(
             pack,
             member.backend,
             backend_name=config.backend if isinstance(config.backend, str) else "mixed",
-            user=user or USERS[kind],
+            user=user or NoUser,
             limits=config.episode,
             scorer=scorer or getattr(member.backend, "scorer", None),
             tasks=self.tasks if member.pack is self.pack else [],
@@ -263,6 +270,8 @@ async def prepare_environment(
     members = [
         PreparedPack(settings, each, make_backend(each, settings)) for settings, each in list_packs(config, pack)
     ]
+    for member in members:
+        member.check_references(tasks if member.pack is pack else member.pack.tasks)
     models = RoleModels(config, pack, engine=engine, without=without)
     if not may_use_default_llm:
         models.refuse_default_llm()

@@ -128,10 +128,8 @@ def settings_key(settings: LLMSettings) -> str:
 
 
 def user_kind(config: EnvironmentConfig, pack: Pack) -> str:
-    """Which user plays: none, scripted or llm. Raises `UserError` for another name.
-
-    A pack that asks for a model gets one where one is configured; otherwise the task's text is the first message.
-    """
+    """Return which user plays: none, scripted or llm. Raises `UserError` for another name, and for a pack whose user is a model where
+    an agent plays and none was chosen."""
     if config.user is not None:
         if config.user not in (*USERS, "llm"):
             raise UserError(f"no user named {config.user!r}; there are: {', '.join(USERS)}, llm")
@@ -139,6 +137,11 @@ def user_kind(config: EnvironmentConfig, pack: Pack) -> str:
     if config.agent_kind == "reference":
         return "scripted"
     if pack.user == "llm" and config.player is None and not simulates_tools(config):
+        if config.agent_kind in (None, "llm"):
+            raise UserError(
+                f"pack {pack.name}: a model plays its user, and none is chosen: set player, as player.kind=openai with "
+                "player.model=NAME; or user=none, with which the task's text is the only message"
+            )
         return "none"
     return pack.user
 

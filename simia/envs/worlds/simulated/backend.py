@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import logging
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any
 
 import orjson
@@ -27,6 +28,7 @@ from simia.task import By, Task
 from simia.tool import SchemaError, ToolSpec, compile_schema
 from simia.trajectory import digest
 
+log = logging.getLogger(__name__)
 KEPT = 65_536  # answers that a group may share, the latest
 
 
@@ -67,6 +69,24 @@ class SimulatedBackend:
     def use(self, engine: Engine) -> None:
         """Ask this engine from now on; its owner closes it."""
         self._engine = engine
+
+    def check_references(self, tasks: Sequence[Task]) -> None:
+        """Raise `UserError` where the prompts are to show the tasks' references and none of these tasks has one."""
+        if self.settings.knowledge != "reference" or not tasks:
+            return
+        without = [task for task in tasks if not task.solved and task.id not in self.pack.references]
+        if len(without) == len(tasks):
+            raise UserError(
+                f"pack {self.pack.name}: knowledge=reference, and none of {len(tasks)} tasks has a reference: set "
+                "backend_settings.knowledge=schema, or give the tasks a script or a reference"
+            )
+        if without:
+            log.warning(
+                "pack %s: %d of %d tasks have no reference: their simulator knows the schema only",
+                self.pack.name,
+                len(without),
+                len(tasks),
+            )
 
     @property
     def engine(self) -> Engine:

@@ -1,0 +1,41 @@
+"""A user or a reference that the settings promise and the pack does not have is refused before the first episode."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from simia.envs.opening import open_environment
+from simia.errors import UserError
+from tests.packs.small import small
+
+MODEL = {"kind": "openai", "model": "m", "base_url": "http://127.0.0.1:9/v1"}
+
+
+def make_pack(folder: Path, **head: Any) -> Path:
+    small(folder)
+    path = folder / "pack.yaml"
+    path.write_text(yaml.safe_dump({**yaml.safe_load(path.read_text()), **head}))
+    return folder
+
+
+async def test_a_pack_whose_user_is_a_model_needs_one(tmp_path: Path) -> None:
+    pack = make_pack(tmp_path / "p", user="llm")
+    with pytest.raises(UserError, match="a model plays its user, and none is chosen: set player"):
+        await open_environment(pack)
+    for chosen in ({"user": "none"}, {"player": MODEL}):
+        await (await open_environment(pack, **chosen)).close()
+
+
+async def test_knowledge_of_a_reference_needs_a_reference(tmp_path: Path) -> None:
+    pack = make_pack(tmp_path / "p")
+    (pack / "tasks.jsonl").write_text(
+        '{"id": "t1", "instruction": "Do it.", "reward": {"parts": [{"kind": "answer", "expect": ["1"]}]}}\n'
+    )
+    settings: dict[str, Any] = {"pack": str(pack), "backend": "simulated", "llm": MODEL}
+    with pytest.raises(UserError, match=r"none of 1 tasks has a reference: set backend_settings\.knowledge=schema"):
+        await open_environment(settings)
+    await (await open_environment(settings, knowledge="schema")).close()
