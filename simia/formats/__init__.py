@@ -54,7 +54,7 @@ def get(name: str) -> Dialect:
 def read(
     path: str | Path, dialect: str | None = None, *, limits: RowLimits | None = None
 ) -> Iterator[Trajectory | RefusedRow]:
-    """Every row of a `.jsonl` or `.json` file, in order. Without a dialect it is made out from the first rows.
+    """Every row of a `.jsonl`, `.json` or `.parquet` file, in order. Without a dialect it is made out from the first rows.
 
     Raises `UserError` at once for a file that cannot be read, an unknown dialect, or rows that fit none.
     """
@@ -96,7 +96,7 @@ def load_trajectories(path: str | Path, *, format: str | None = None) -> list[Tr
     """Read every trajectory of a file.
 
     Args:
-        path: A `.jsonl` or `.json` file.
+        path: A `.jsonl`, `.json` or `.parquet` file.
         format: `simia`, `apigen`, `openai`, `hermes`, `agentinstruct` or `officebench`. None: recognised from the first rows.
 
     Returns:

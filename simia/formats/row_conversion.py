@@ -22,7 +22,7 @@ TURN_COLUMNS = ("messages", "conversations")  # columns of turns, which some dat
 
 @dataclass(frozen=True, slots=True)
 class FileRow:
-    """A row as found in a file: its value, or why there is none."""
+    """A row as found in a file: its value, or why there is none. `shown`: how it begins; empty: as its value does."""
 
     line: int
     index: int
@@ -31,7 +31,8 @@ class FileRow:
     error: RowError | None = None
 
     def refused(self, error: RowError) -> RefusedRow:
-        shown = self.shown.encode("utf-8", "replace").decode("utf-8")
+        shown = self.shown if self.value is None or self.shown else dump_json(self.value)[:SHOWN]
+        shown = shown.encode("utf-8", "replace").decode("utf-8")
         return RefusedRow(line=self.line, index=self.index, code=error.code, detail=error.detail, row=shown)
 
 
@@ -148,7 +149,7 @@ def number_rows(rows: Iterable[Any], limits: RowLimits, *, from_columns: bool) -
         except RowError as error:
             yield FileRow(number, number, repr(row)[:SHOWN], error=error)
             continue
-        yield FileRow(number, number, dump_json(value)[:SHOWN], value, find_fault(value, limits.depth))
+        yield FileRow(number, number, "", value, find_fault(value, limits.depth))
 
 
 def make_json(value: Any, *, drop_null: bool) -> Any:

@@ -16,9 +16,11 @@ from typing import BinaryIO
 
 from simia.errors import Code, UserError, explain_json_error
 from simia.formats.dialect import RowError, RowLimits, find_fault
+from simia.formats.parquet_rows import open_parquet
 from simia.formats.row_conversion import SHOWN, FileRow
 
-SUFFIXES = (".jsonl", ".json")
+SUFFIXES = (".jsonl", ".json", ".parquet")
+KNOWN = ".jsonl, .json and .parquet"
 TOKEN = re.compile(r'"(?:[^"\\]++|\\.)*+"|["\[\]{}]', re.DOTALL)
 BLANK = re.compile(r"\s*")
 FOREIGN_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
@@ -27,11 +29,13 @@ FOREIGN_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 def open_rows(path: Path, limits: RowLimits) -> Iterator[FileRow]:
     """Opens at once, so that a wrong path is the user's error here and not at the first row."""
     if path.suffix.lower() not in SUFFIXES:
-        raise UserError(f"{path}: trajectories are read from {' and '.join(SUFFIXES)} files")
+        raise UserError(f"{path}: trajectories are read from {KNOWN} files")
     if path.exists() and not path.is_file():  # a device or a pipe may never end, and is not there a second time
-        raise UserError(f"{path} is no regular file: trajectories are read from {' and '.join(SUFFIXES)} files")
+        raise UserError(f"{path} is no regular file: trajectories are read from {KNOWN} files")
     with open_binary(path) as file:
         mark = file.read(2)
+    if path.suffix.lower() == ".parquet":
+        return open_parquet(path, limits)
     if mark in FOREIGN_MARKS:
         raise UserError(f"{path} is UTF-16: save it as UTF-8")
     return read_json_lines(path, limits) if path.suffix.lower() == ".jsonl" else read_json_values(path, limits)
