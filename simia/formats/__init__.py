@@ -16,6 +16,7 @@ from simia.formats.agentinstruct import AgentInstructDialect
 from simia.formats.apigen import ApigenDialect
 from simia.formats.dialect import Dialect, RefusedRow, RowError, RowLimits
 from simia.formats.hermes import HermesDialect
+from simia.formats.llamafactory_v1 import LlamaFactoryV1Dialect
 from simia.formats.officebench import OfficeBenchDialect
 from simia.formats.openai import OpenAIDialect
 from simia.formats.row_conversion import convert_source, number_rows
@@ -38,7 +39,8 @@ __all__ = [
 ]
 
 # In order of preference where a row fits several: text without a single call is as good as any.
-DIALECTS: dict[str, Dialect] = {d.name: d for d in (NativeDialect(), ApigenDialect(), OpenAIDialect(), HermesDialect())}
+GENERAL = (NativeDialect(), ApigenDialect(), OpenAIDialect(), HermesDialect(), LlamaFactoryV1Dialect())
+DIALECTS: dict[str, Dialect] = {d.name: d for d in GENERAL}
 SUITE_DIALECTS: dict[str, Dialect] = {d.name: d for d in (AgentInstructDialect(), OfficeBenchDialect())}
 # Where a row fits several, a suite's dialect wins over the general ones: to those its actions are mere text.
 ALL = {"simia": DIALECTS["simia"], **SUITE_DIALECTS, **DIALECTS}
@@ -97,7 +99,7 @@ def load_trajectories(path: str | Path, *, format: str | None = None) -> list[Tr
 
     Args:
         path: A `.jsonl`, `.json` or `.parquet` file.
-        format: `simia`, `apigen`, `openai`, `hermes`, `agentinstruct` or `officebench`. None: recognised from the first rows.
+        format: `simia`, `apigen`, `openai`, `hermes`, `llamafactory-v1`, `agentinstruct` or `officebench`. None: recognised from the first rows.
 
     Returns:
         The trajectories in the order of the file.
