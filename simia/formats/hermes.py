@@ -125,7 +125,7 @@ class HermesContainer(TurnDialect):
         if role != "assistant" or not isinstance(value, str):
             return [Message(role=role, content=value, extra=extra)]
         reasoning, rest = tagged_calls.split_think(value)
-        text, found = tagged_calls.read_tagged(rest) if rest is not None else (None, [])
+        text, found = tagged_calls.read_tagged(rest, python=True) if rest is not None else (None, [])
         return [Message(role=role, content=text, reasoning=reasoning, calls=found, extra=extra)]
 
     def span(self, messages: list[Message], at: int) -> int:

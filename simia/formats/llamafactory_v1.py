@@ -69,7 +69,9 @@ class LlamaFactoryV1Dialect(TurnDialect):
         for part in parts:
             kind, value = (part.get("type"), part.get("value")) if isinstance(part, dict) else (None, None)
             if kind == "tool_call" and role == "assistant":
-                message.calls += tagged_calls.read_calls(value if isinstance(value, str) else dump_json(value))
+                message.calls += tagged_calls.read_calls(
+                    value if isinstance(value, str) else dump_json(value), python=True
+                )
             elif kind == "text" and isinstance(value, str):
                 message.content = value if message.content is None else f"{message.content}{value}"
             elif kind == "reasoning" and role == "assistant" and isinstance(value, str):
@@ -114,7 +116,8 @@ def split_listed_results(content: Any) -> list[str] | None:
         rows = parse_json(content)
     except ValueError:
         return None
+    rows = rows if isinstance(rows, list) and rows else [None]
     named = [isinstance(row, dict) and {"name", "content"} <= row.keys() <= RESULT_FIELDS for row in rows]
-    if len(rows) < 2 or not all(named):
+    if not all(named) or not (len(rows) > 1 or "tool_call_id" in rows[0]):
         return None
     return [row["content"] if isinstance(row["content"], str) else dump_json(row["content"]) for row in rows]

@@ -98,7 +98,7 @@ def read_openai_call(item: Any) -> ToolCall:
     if not isinstance(inner.get("name"), str):
         return make_unreadable_call(dump_json(item))
     given = item.get("id")
-    arguments, raw = read_arguments(inner.get("arguments", ""))
+    arguments, raw = read_arguments(inner.get("arguments", ""), python=True)
     return ToolCall(
         id=given if isinstance(given, str) else "",
         name=inner["name"],
