@@ -18,6 +18,7 @@ SUFFIXES = (".jsonl", ".json", ".parquet")
 KNOWN = ".jsonl, .json and .parquet"
 FOREIGN_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 LINES_SEARCHED = 1000
+NEXT_LINES = 5
 PROBE = 1 << 20  # bytes of the first line that are read to recognise JSON lines
 
 
@@ -49,7 +50,8 @@ def open_binary(path: Path) -> BinaryIO:
 def holds_lines(file: BinaryIO, *, named_so: bool) -> bool:
     """Whether a file is JSON lines, by its first line that is not blank, and not by its suffix alone.
 
-    A line `{` or an open `[` begins JSON that is printed on several lines; a list alone on its line is the whole file's list.
+    An open `[`, or an object that goes on in lines that are none, is JSON that is printed on several lines; a list alone on its
+    line is the whole file's list.
     """
     for _ in range(LINES_SEARCHED):
         if not (line := file.readline(PROBE)):
@@ -58,14 +60,26 @@ def holds_lines(file: BinaryIO, *, named_so: bool) -> bool:
             break
     else:
         return named_so
-    if text[:1] not in b"[{":
+    if text[:1] not in b"[{" or (text[:1] == b"{" and not line.endswith(b"\n") and len(line) == PROBE):
         return named_so
     try:
         value = json.loads(text)
-    except (ValueError, RecursionError):
+    except json.JSONDecodeError as error:
         if text[:1] == b"[":
             return False
-        return named_so and text != b"{"
+        return named_so and (
+            error.pos < len(error.doc) or any(is_object(file.readline(PROBE)) for _ in range(NEXT_LINES))
+        )
+    except (ValueError, RecursionError):
+        return named_so and text[:1] != b"["
     if isinstance(value, list):
         return any(file.readline(PROBE).strip() for _ in range(LINES_SEARCHED)) and named_so
     return True
+
+
+def is_object(line: bytes) -> bool:
+    """Whether a line is a JSON object of its own."""
+    try:
+        return isinstance(json.loads(line), dict)
+    except (ValueError, RecursionError):
+        return False
