@@ -1,38 +1,26 @@
 """Parquet: whole trajectories as columns, for `datasets`, a warehouse, or a later simia.
 
 Tools, arguments and fields without a column of their own are JSON text: Arrow would fill each absent argument with null, and
-a tool call with nulls is another call. A written trajectory is read back unchanged.
+a tool call with nulls is another call. `simia.formats` reads a written trajectory back unchanged.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from importlib import import_module
-from pathlib import Path
 from typing import Any, BinaryIO
 
-from simia.errors import UserError
+from simia.formats.parquet_rows import TABLE_MESSAGE, TABLE_TEXTS, import_arrow
 from simia.trajectory import Trajectory
 
 ROWS = 1000  # of a row group: what is held at once
-TEXTS = ("pack", "task_id", "split", "system")
-MESSAGE = ("role", "content", "reasoning", "call_id", "name", "error")
-
-
-def import_arrow() -> tuple[Any, Any]:
-    try:
-        return import_module("pyarrow"), import_module("pyarrow.parquet")
-    except ImportError:
-        raise UserError("parquet needs the package pyarrow: pip install 'simia[datasets]'") from None
 
 
 def build_arrow_schema(metadata: dict[str, str]) -> Any:
     pa, _ = import_arrow()
     text = pa.string()
     call = pa.struct([("id", text), ("name", text), ("arguments", text), ("more", text)])
-    message = pa.struct([*((name, text) for name in MESSAGE), ("calls", pa.list_(call)), ("more", text)])
-    columns = [("version", pa.int32()), ("id", text), *((name, text) for name in TEXTS), ("tools", text)]
+    message = pa.struct([*((name, text) for name in TABLE_MESSAGE), ("calls", pa.list_(call)), ("more", text)])
+    columns = [("version", pa.int32()), ("id", text), *((name, text) for name in TABLE_TEXTS), ("tools", text)]
     columns += [("messages", pa.list_(message)), ("end", text), ("more", text)]
     return pa.schema(columns, metadata={f"simia.{key}": value for key, value in metadata.items()})
 
@@ -63,7 +51,7 @@ class TableWriter:
 
 def to_table_row(t: Trajectory) -> dict[str, Any]:
     row = t.model_dump(mode="json", exclude_defaults=True)
-    made: dict[str, Any] = {"version": t.version, "id": t.id, **{name: row.pop(name, None) for name in TEXTS}}
+    made: dict[str, Any] = {"version": t.version, "id": t.id, **{name: row.pop(name, None) for name in TABLE_TEXTS}}
     row.pop("version", None)
     made["tools"] = to_json(row.pop("tools", []))
     made["messages"] = [to_message_row(message) for message in row.pop("messages", [])]
@@ -73,7 +61,7 @@ def to_table_row(t: Trajectory) -> dict[str, Any]:
 
 
 def to_message_row(message: dict[str, Any]) -> dict[str, Any]:
-    made = {name: message.pop(name, None) for name in MESSAGE}
+    made = {name: message.pop(name, None) for name in TABLE_MESSAGE}
     if not isinstance(made["content"], str | None):  # a list of parts
         message["content"], made["content"] = made["content"], None
     made["calls"] = [
@@ -87,32 +75,6 @@ def to_message_row(message: dict[str, Any]) -> dict[str, Any]:
     ]
     made["more"] = to_json(message) if message else None
     return made
-
-
-def read_parquet(path: Path) -> Iterator[Trajectory]:
-    """Read the trajectories of a file that `simia export --to parquet` wrote."""
-    _, parquet = import_arrow()
-    for batch in parquet.ParquetFile(path).iter_batches(batch_size=ROWS):
-        for row in batch.to_pylist():
-            yield from_table_row(row)
-
-
-def from_table_row(row: dict[str, Any]) -> Trajectory:
-    made = {name: row[name] for name in ("version", *TEXTS) if row[name] is not None}
-    made["tools"] = json.loads(row["tools"])
-    made |= json.loads(row["more"]) if row["more"] else {}
-    made["messages"] = []
-    for told in row["messages"]:
-        message = {name: told[name] for name in MESSAGE if told[name] is not None}
-        message |= json.loads(told["more"]) if told["more"] else {}
-        message["calls"] = [
-            {"id": call["id"], "name": call["name"]}
-            | ({"arguments": json.loads(call["arguments"])} if call["arguments"] is not None else {})
-            | (json.loads(call["more"]) if call["more"] else {})
-            for call in told["calls"] or []
-        ]
-        made["messages"].append(message)
-    return Trajectory.from_row(made)
 
 
 def to_json(value: Any) -> str:

@@ -13,7 +13,6 @@ import yaml
 from simia import formats
 from simia.errors import UserError
 from simia.exporting.data_card import CardFacts
-from simia.exporting.parquet_table import read_parquet
 from simia.jobs import Run, find_run, refuse_partial
 from simia.pack import Pack
 from simia.quality.exact_duplicates import hash_content
@@ -145,9 +144,7 @@ def iterate_trajectories(names: Iterable[str], runs: Path) -> Iterator[Trajector
     """Read all sources in the order named, without rows that cannot be read: see `list_unread_rows`."""
     for name in names:
         path = Path(name)
-        if path.suffix == ".parquet":
-            yield from read_parquet(path)
-        elif path.is_file():
+        if path.is_file():
             yield from (row for row in formats.read(path) if isinstance(row, Trajectory))
         elif (path / "pack.yaml").is_file():
             yield from Pack.load(path).seeds
@@ -159,7 +156,7 @@ def iterate_trajectories(names: Iterable[str], runs: Path) -> Iterator[Trajector
 
 def list_unread_rows(names: Iterable[str]) -> list[str]:
     """List the rows of these files that no dialect reads, each with its line and reason."""
-    files = [Path(name) for name in names if Path(name).is_file() and Path(name).suffix != ".parquet"]
+    files = [Path(name) for name in names if Path(name).is_file()]
     return [
         f"{path.name}, line {row.line}: {row.code}: {row.detail}"
         for path in files

@@ -7,7 +7,7 @@ What a dialect read it writes back unchanged. What any dialect read, each of `DI
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,11 @@ from simia.formats.agentinstruct import AgentInstructDialect
 from simia.formats.apigen import ApigenDialect
 from simia.formats.dialect import Dialect, RefusedRow, RowError, RowLimits
 from simia.formats.hermes import HermesDialect
+from simia.formats.llamafactory_v1 import LlamaFactoryV1Dialect
 from simia.formats.officebench import OfficeBenchDialect
 from simia.formats.openai import OpenAIDialect
-from simia.formats.row_files import read_file
+from simia.formats.row_conversion import convert_source, number_rows
+from simia.formats.row_files import open_rows
 from simia.formats.simia_rows import NativeDialect
 from simia.trajectory import Trajectory
 
@@ -32,11 +34,13 @@ __all__ = [
     "get",
     "load_trajectories",
     "read",
+    "read_rows",
     "write",
 ]
 
 # In order of preference where a row fits several: text without a single call is as good as any.
-DIALECTS: dict[str, Dialect] = {d.name: d for d in (NativeDialect(), ApigenDialect(), OpenAIDialect(), HermesDialect())}
+GENERAL = (NativeDialect(), ApigenDialect(), OpenAIDialect(), HermesDialect(), LlamaFactoryV1Dialect())
+DIALECTS: dict[str, Dialect] = {d.name: d for d in GENERAL}
 SUITE_DIALECTS: dict[str, Dialect] = {d.name: d for d in (AgentInstructDialect(), OfficeBenchDialect())}
 # Where a row fits several, a suite's dialect wins over the general ones: to those its actions are mere text.
 ALL = {"simia": DIALECTS["simia"], **SUITE_DIALECTS, **DIALECTS}
@@ -52,20 +56,50 @@ def get(name: str) -> Dialect:
 def read(
     path: str | Path, dialect: str | None = None, *, limits: RowLimits | None = None
 ) -> Iterator[Trajectory | RefusedRow]:
-    """Every row of a `.jsonl` or `.json` file, in order. Without a dialect it is made out from the first rows.
+    """Every row of a `.jsonl`, `.json` or `.parquet` file, in order. Without a dialect it is made out from the first rows.
 
     Raises `UserError` at once for a file that cannot be read, an unknown dialect, or rows that fit none.
     """
     chosen = None if dialect is None else get(dialect)
-    return read_file(Path(path), list(ALL.values()), chosen, limits or RowLimits())
+    path = Path(path)
+    return convert_source(open_rows(path, limits or RowLimits()), str(path), path.name, list(ALL.values()), chosen)
+
+
+def read_rows(
+    rows: Iterable[Mapping[str, Any]],
+    dialect: str | None = None,
+    source: str = "rows",
+    *,
+    from_columns: bool = False,
+    limits: RowLimits | None = None,
+) -> Iterator[Trajectory | RefusedRow]:
+    """Read rows that are already in memory or that another library streams, such as those of a Hugging Face data set.
+
+    It streams: at most the first 50 rows are held, to recognise the dialect. Columns `messages` and `conversations` may be lists
+    or JSON text; dates and arrays become JSON.
+
+    Args:
+        rows: The rows, each a mapping of column to value.
+        dialect: The name of a dialect; None: recognised from the first rows.
+        source: Name of the source for messages and provenance (`SOURCE:NUMBER`, numbers from 1).
+        from_columns: The rows come from Arrow columns (Parquet, `datasets`), where every object has all members that any row
+            has: null members are taken as absent.
+        limits: What is accepted of one row.
+
+    Raises:
+        UserError: The dialect is unknown, or the first rows fit none or several.
+    """
+    chosen = None if dialect is None else get(dialect)
+    numbered = number_rows(rows, limits or RowLimits(), from_columns=from_columns)
+    return convert_source(numbered, source, source, list(ALL.values()), chosen)
 
 
 def load_trajectories(path: str | Path, *, format: str | None = None) -> list[Trajectory]:
     """Read every trajectory of a file.
 
     Args:
-        path: A `.jsonl` or `.json` file.
-        format: `simia`, `apigen`, `openai`, `hermes`, `agentinstruct` or `officebench`. None: recognised from the first rows.
+        path: A `.jsonl`, `.json` or `.parquet` file.
+        format: `simia`, `apigen`, `openai`, `hermes`, `llamafactory-v1`, `agentinstruct` or `officebench`. None: recognised from the first rows.
 
     Returns:
         The trajectories in the order of the file.

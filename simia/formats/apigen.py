@@ -126,16 +126,16 @@ def split_joined_results(text: str) -> list[str] | None:
 def read_call_turn(value: Any) -> tuple[str | None, str | None, list[ToolCall]]:
     """(reasoning, text, calls) of a function_call turn."""
     if isinstance(value, dict | list):
-        return None, None, tagged_calls.read_calls(dump_json(value))
+        return None, None, tagged_calls.read_calls(dump_json(value), python=True)
     if not isinstance(value, str):
         raise RowError(Code.BAD_ROW, "the turn has no call in 'value'")
     reasoning, rest = tagged_calls.split_think(value)
     if rest is not None and "<tool_call>" in rest:
-        found = tagged_calls.read_calls(rest)
+        found = tagged_calls.read_calls(rest, python=True)
         if found[0].raw == rest:
-            text, found = tagged_calls.read_tagged(rest)
+            text, found = tagged_calls.read_tagged(rest, python=True)
             return reasoning, text, found
-    return reasoning, None, tagged_calls.read_calls(rest or "")
+    return reasoning, None, tagged_calls.read_calls(rest or "", python=True)
 
 
 def join_texts(a: str | None, b: str | None) -> str | None:

@@ -7,11 +7,15 @@ Our own annotation (`ToolSpec.identifiers`) is never written: a model or an endp
 from __future__ import annotations
 
 import json
+from functools import lru_cache
 from typing import Any
+
+import orjson
 
 from simia.errors import Code
 from simia.formats.dialect import RowError, dump_json, parse_json, take_carried, take_unknown
-from simia.tool import ToolSpec
+from simia.schema_repair import is_foreign, repair_schema
+from simia.tool import SchemaError, ToolSpec
 
 FIELDS = ("name", "description", "parameters")
 OUTER = ("type", "function")
@@ -55,7 +59,41 @@ def read_tool(item: Any) -> ToolSpec:
         raise RowError(Code.BAD_TOOLS, f"the parameters of tool {name!r} are not a JSON Schema object")
     own = take_unknown(inner, (*FIELDS, "type") if inner.get("type") == "function" else FIELDS)
     spec = ToolSpec(name=name, description=description or "", extra={**outer, **own})
-    return spec if parameters is None else spec.model_copy(update={"parameters": parameters})
+    if parameters is None:
+        return spec
+    required = own.get("required")
+    if (
+        is_foreign(parameters) and isinstance(required, list) and "required" not in parameters
+    ):  # beside them, as some files have it
+        parameters = {**parameters, "required": required}
+    return spec.model_copy(update={"parameters": convert_parameters(parameters)})
+
+
+def convert_parameters(parameters: dict[str, Any]) -> dict[str, Any]:
+    """Return a schema with types of Python or BFCL (`dict`, `float`, `List[int]`) as JSON Schema; any other one as it is.
+
+    A schema that cannot be converted is returned as it is: the checks refuse its calls. The file's schema stays in the row's memory.
+    """
+    try:
+        key = orjson.dumps(parameters)
+    except TypeError:  # an integer beyond 64 bits
+        return convert_schema(parameters) or parameters
+    made = convert_schema_text(key)
+    return parameters if made is None else dict(orjson.loads(made))
+
+
+@lru_cache(maxsize=4096)
+def convert_schema_text(text: bytes) -> bytes | None:
+    made = convert_schema(orjson.loads(text))
+    return None if made is None else orjson.dumps(made)
+
+
+def convert_schema(parameters: dict[str, Any]) -> dict[str, Any] | None:
+    """The converted schema; None for one that needs no conversion or cannot be converted."""
+    try:
+        return repair_schema(parameters)[0] if is_foreign(parameters) else None
+    except (SchemaError, TypeError, ValueError, RecursionError):
+        return None
 
 
 def write_tool(spec: ToolSpec, *, nested: bool) -> dict[str, Any]:

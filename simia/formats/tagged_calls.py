@@ -1,6 +1,6 @@
 """Calls and reasoning inside text: what `apigen` and `hermes` share.
 
-A call stands as JSON `{"name", "arguments"}`, alone, in a list, or between `<tool_call>` tags; reasoning as a leading
+A call stands as JSON `{"name", "arguments"}`, or as Python, alone, in a list, or between `<tool_call>` tags; reasoning as a leading
 `<think>` block. A call that cannot be read is still a call: its text goes to `raw` and the checks judge it later.
 The separators are those of Qwen's chat template, taken apart to the character, so that text comes back as it was.
 """
@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from itertools import pairwise
 from typing import Any
 
 from simia.formats.dialect import dump_json, parse_json, take_carried, take_unknown
+from simia.formats.python_calls import parse_python, parse_python_calls
 from simia.trajectory import Message, ToolCall
 
 THINK = re.compile(r"\A\s*<think>\n?(.*?)\n?</think>(\n{0,2})(.*)\Z", re.DOTALL)
@@ -26,8 +28,11 @@ CALL_FIELDS = ("name", "arguments")
 Schemas = Mapping[str, Mapping[str, Any]]
 
 
-def read_arguments(value: Any) -> tuple[dict[str, Any] | None, str | None]:
-    """(arguments, raw): an object, also where it stands in a JSON text or in the JSON text of a JSON text."""
+def read_arguments(value: Any, *, python: bool = False) -> tuple[dict[str, Any] | None, str | None]:
+    """(arguments, raw): an object, also where it stands in a JSON text or in the JSON text of a JSON text.
+
+    `python`: also where the text is a Python literal. Files are read so; what a policy writes is not.
+    """
     text = value if isinstance(value, str) else dump_json(value)
     for _ in range(2):
         if not isinstance(value, str):
@@ -35,11 +40,14 @@ def read_arguments(value: Any) -> tuple[dict[str, Any] | None, str | None]:
         try:
             value = parse_json(value)
         except ValueError:
+            if python and value.lstrip().startswith("{"):
+                with suppress(ValueError):
+                    value = parse_python(value)
             break
     return (value, None) if isinstance(value, dict) else (None, text)
 
 
-def read_call(item: Any) -> ToolCall | None:
+def read_call(item: Any, *, python: bool = False) -> ToolCall | None:
     """The call in a JSON object; None when it names no tool."""
     if not isinstance(item, dict):
         return None
@@ -50,19 +58,29 @@ def read_call(item: Any) -> ToolCall | None:
     if not isinstance(name, str):
         return None
     key = "parameters" if "arguments" not in inner and isinstance(inner.get("parameters"), dict) else "arguments"
-    arguments, raw = read_arguments(inner.get(key, ""))
+    arguments, raw = read_arguments(inner.get(key, ""), python=python)
     extra = {**outer, **take_unknown(inner, ("name", key))}
     return ToolCall(id="", name=name, arguments=arguments, raw=raw, extra=extra)
 
 
-def read_calls(text: str) -> list[ToolCall]:
-    """The calls in a JSON text, one object or a list; at least one, unreadable where it must be."""
+def read_calls(text: str, *, python: bool = False) -> list[ToolCall]:
+    """The calls in a JSON text, one object or a list; at least one, unreadable where it must be. `python`: see `read_arguments`."""
     try:
         value = parse_json(text)
     except ValueError:
-        return [make_unreadable_call(text)]
+        if not python:
+            return [make_unreadable_call(text)]
+        try:
+            value = parse_python(text)
+        except ValueError:
+            found = parse_python_calls(text) or []
+            calls = [ToolCall(id="", name=name, arguments=arguments) for name, arguments in found]
+            return calls or [make_unreadable_call(text)]
     items = value if isinstance(value, list) and value else [value]
-    return [read_call(item) or make_unreadable_call(text if items == [value] else dump_json(item)) for item in items]
+    return [
+        read_call(item, python=python) or make_unreadable_call(text if items == [value] else dump_json(item))
+        for item in items
+    ]
 
 
 def make_unreadable_call(text: str) -> ToolCall:
@@ -106,7 +124,7 @@ def convert_argument(value: str, schema: Any) -> Any:
     return value if "string" in kinds and isinstance(read, int | float) else read
 
 
-def read_tagged(text: str, tools: Schemas | None = None) -> tuple[str | None, list[ToolCall]]:
+def read_tagged(text: str, tools: Schemas | None = None, *, python: bool = False) -> tuple[str | None, list[ToolCall]]:
     """(content, calls) of assistant text with `<tool_call>` blocks. With `tools` (name → JSON Schema of its arguments) calls whose
     arguments stand in tags are read too."""
     blocks = list(TAGGED.finditer(text))
@@ -115,7 +133,7 @@ def read_tagged(text: str, tools: Schemas | None = None) -> tuple[str | None, li
     calls = []
     for block in blocks:
         function = None if tools is None else read_function(block[1].strip(), tools)
-        calls += read_calls(block[1].strip()) if function is None else [function]
+        calls += read_calls(block[1].strip(), python=python) if function is None else [function]
     before = text[: blocks[0].start()]
     between = [text[a.end() : b.start()] for a, b in pairwise(blocks)]
     after = [piece.strip() for piece in (*between, text[blocks[-1].end() :]) if piece.strip()]

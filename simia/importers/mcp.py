@@ -21,10 +21,10 @@ from simia.envs.worlds.pack_requests import option_words
 from simia.errors import Aborted, UserError
 from simia.importers.mcp_packages import ServerProgram, find_program
 from simia.importers.mcp_state import STATE_FILE, describe_state_tools, read_given_state, settle_state
-from simia.importers.schema_repair import repair_schema
 from simia.pack import Pack
 from simia.sandbox.grants import is_shown
 from simia.sandbox.limits import MB, WorkerLimits
+from simia.schema_repair import repair_schema
 from simia.task import Task
 from simia.tool import SchemaError, compile_schema
 from simia.trajectory import ToolCall

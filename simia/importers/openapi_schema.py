@@ -13,6 +13,7 @@ from urllib.parse import unquote
 
 import orjson
 
+from simia.schema_repair import INNER, LISTS, PLACES
 from simia.tool import SchemaError, compile_schema
 
 JSON = Any
@@ -22,11 +23,6 @@ NODES = 50_000
 DROPPED = {
     "xml", "discriminator", "externalDocs", "example", "examples", "deprecated", "$schema", "$id", "$comment", "$anchor",
 }  # fmt: skip
-PLACES = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")  # name → schema
-LISTS = ("allOf", "anyOf", "oneOf", "prefixItems")
-INNER = (
-    "items", "not", "additionalProperties", "contains", "propertyNames", "if", "then", "else", "unevaluatedProperties",
-)  # fmt: skip
 
 
 class SchemaTooLarge(Exception):  # noqa: N818 - a state

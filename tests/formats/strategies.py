@@ -103,6 +103,20 @@ def apigen_row(draw: Draw) -> dict[str, Any]:
     return row
 
 
+PARTS = st.lists(
+    st.one_of(
+        st.builds(
+            lambda kind, text: {"type": kind, "text": text},
+            st.sampled_from(["text", "input_text", "output_text"]),
+            TEXT,
+        ),
+        st.builds(lambda text, unknown: {"type": "refusal", "refusal": text, **unknown}, TEXT, UNKNOWN),
+    ),
+    min_size=1,
+    max_size=3,
+)
+
+
 @st.composite
 def openai_row(draw: Draw) -> dict[str, Any]:
     messages = []
@@ -111,8 +125,7 @@ def openai_row(draw: Draw) -> dict[str, Any]:
     ):
         turn: dict[str, Any] = {"role": role, **draw(UNKNOWN)}
         if role != "assistant" or draw(st.booleans()):
-            parts = st.just([{"type": "text", "text": "a", "x": 1}, {"type": "image_url", "image_url": {"url": "u"}}])
-            turn["content"] = draw(st.one_of(TEXT, st.none(), parts))
+            turn["content"] = draw(st.one_of(TEXT, st.none(), PARTS))
         if role == "assistant":
             if draw(st.booleans()):
                 turn["tool_calls"] = draw(st.lists(openai_call(), max_size=3))
@@ -182,4 +195,20 @@ def hermes_row(draw: Draw) -> dict[str, Any]:
     return row
 
 
-ROWS = {"apigen": apigen_row(), "openai": openai_row(), "hermes": hermes_row()}
+@st.composite
+def v1_row(draw: Draw) -> dict[str, Any]:
+    messages = []
+    for role in draw(st.lists(st.sampled_from(["system", "user", "assistant", "tool"]), max_size=6)):
+        text = st.builds(lambda value: {"type": "text", "value": value}, RESULTS if role == "tool" else TEXT)
+        calls = st.builds(lambda value: {"type": "tool_call", "value": value}, CALL_TEXTS)
+        thoughts = st.builds(lambda value: {"type": "reasoning", "value": value}, TEXT)
+        kinds = st.one_of(text, calls, thoughts) if role == "assistant" else text
+        weight = draw(st.sampled_from([{}, {"loss_weight": 0.0}, {"loss_weight": 1}, {"loss_weight": 0.5}]))
+        messages.append({"role": role, "content": draw(st.lists(kinds, max_size=3)), **draw(UNKNOWN), **weight})
+    row: dict[str, Any] = {"messages": messages, **draw(UNKNOWN)}
+    if draw(st.booleans()):
+        row["tools"] = draw(TOOLS)
+    return row
+
+
+ROWS = {"apigen": apigen_row(), "openai": openai_row(), "hermes": hermes_row(), "llamafactory-v1": v1_row()}

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from simia import formats
+from simia.errors import Code
 from simia.formats import RowError
 from simia.formats.dialect import MEMO
 from simia.trajectory import Trajectory
@@ -93,17 +94,47 @@ def test_the_old_form_of_calls() -> None:
 
 
 def test_parts_and_odd_results() -> None:
-    parts = [{"type": "text", "text": "look"}, {"type": "image_url", "image_url": {"url": "data:"}}]
+    parts = [{"type": "input_text", "text": "look"}, {"type": "text", "text": " here"}]
     t = read(
         {"role": "system", "content": parts[:1]},
         {"role": "user", "content": parts},
+        {
+            "role": "assistant",
+            "content": [{"type": "output_text", "text": "I "}, {"type": "refusal", "refusal": "cannot."}],
+        },
         {"role": "tool", "content": {"a": 1.0}},
+        {"role": "tool", "content": [{"type": "text", "text": "b"}]},
+        {"role": "tool", "content": [{"type": "hotel", "name": "Rex"}]},
     )
     assert t.system == "look"
-    assert t.messages[0].content == parts
-    assert t.messages[1].content == '{"a": 1.0}'
-    for name in ("apigen", "hermes"):
-        assert formats.get(name).read(formats.get(name).write(t)).messages[0].content == parts
+    assert [m.content for m in t.messages] == [
+        "look here",
+        "I cannot.",
+        '{"a": 1.0}',
+        "b",
+        '[{"type": "hotel", "name": "Rex"}]',
+    ]
+    for name in formats.DIALECTS:
+        assert formats.get(name).read(formats.get(name).write(t)).id == t.id
+
+
+@pytest.mark.parametrize("kind", ["image_url", "input_audio", "file", "hologram"])
+def test_a_part_that_is_no_text_is_a_reason(kind: str) -> None:
+    with pytest.raises(RowError) as error:
+        read({"role": "user", "content": [{"type": "text", "text": "look"}, {"type": kind, kind: {"url": "data:"}}]})
+    assert error.value.code is Code.UNKNOWN_PART
+    assert f"messages[0]: the content has parts of type {kind}" in error.value.detail
+
+
+def test_an_image_in_a_result_is_a_reason() -> None:
+    with pytest.raises(RowError, match="type image"):
+        read({"role": "tool", "content": [{"type": "text", "text": "a"}, {"type": "image", "data": "x"}]})
+
+
+def test_arguments_written_as_python_are_read() -> None:
+    call = {"id": "1", "function": {"name": "f", "arguments": "{'a': None, 'b': True, 'c': (1, -2.5)}"}}
+    t = read({"role": "assistant", "tool_calls": [call]})
+    assert t.messages[0].calls[0].arguments == {"a": None, "b": True, "c": [1, -2.5]}
 
 
 @pytest.mark.parametrize(

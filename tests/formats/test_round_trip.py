@@ -17,7 +17,7 @@ from simia.trajectory import Message, ToolCall, Trajectory
 from tests.formats.strategies import JSON, OBJECTS, ROWS, TEXT
 from tests.properties import examples
 
-FOREIGN = ["apigen", "openai", "hermes"]
+FOREIGN = ["apigen", "openai", "hermes", "llamafactory-v1"]
 THEN = Path(__file__).parents[1] / "recordings/seeds/office"  # some of its turns hold reasoning
 SEEDS = [seed for name in ("office", THEN, "customer_service") for seed in Pack.load(name).seeds]
 slow = examples(150, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
@@ -199,6 +199,22 @@ EDITS = {
             {"role": "assistant", "content": '<tool_call>{"name":"f","arguments":{"a":1}}</tool_call>', "loss": True},
             {"role": "tool", "content": "<tool_response>\nok\n</tool_response>\n"},
         ],
+    },
+    "llamafactory-v1": {
+        "messages": [
+            {"role": "system", "content": [{"type": "text", "value": "old"}], "loss_weight": 0.0},
+            {"role": "user", "content": [{"type": "text", "value": "h"}, {"type": "text", "value": "i"}]},
+            {
+                "role": "assistant",
+                "content": [{"type": "tool_call", "value": '{"name":"f","arguments":{"a":1}}'}],
+                "loss": True,
+            },
+            {
+                "role": "tool",
+                "content": [{"type": "text", "value": '[{"name": "f", "content": 1}, {"name": "f", "content": "b"}]'}],
+            },
+        ],
+        "tools": '[{"type": "function", "function": {"name":"f"}}]',
     },
 }
 

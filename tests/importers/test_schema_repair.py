@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simia.importers.schema_repair import repair_schema
+from simia.schema_repair import repair_schema
 from simia.tool import SchemaError, compile_schema
 
 

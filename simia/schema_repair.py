@@ -13,22 +13,16 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from simia.importers.openapi_schema import INNER, LISTS, PLACES
 from simia.tool import SchemaError, compile_schema, refuse_hostile_schema
+from simia.type_hints import ANY, TYPE_NAMES, read_type_hint
 
 JSON = Any
+PLACES = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")  # name → schema
+LISTS = ("allOf", "anyOf", "oneOf", "prefixItems")
+INNER = (
+    "items", "not", "additionalProperties", "contains", "propertyNames", "if", "then", "else", "unevaluatedProperties",
+)  # fmt: skip
 TYPES = ("string", "integer", "number", "boolean", "object", "array", "null")
-ALIASES = {
-    "string": ("str", "text", "date", "datetime", "date-time", "uuid", "url", "uri", "file"),
-    "integer": ("int", "int32", "int64", "long"),
-    "number": ("float", "double", "decimal"),
-    "boolean": ("bool",),
-    "object": ("dict", "map", "json"),
-    "array": ("list", "tuple", "set"),
-    "null": ("none", "nil"),
-}
-TYPE_NAMES = {alias: kind for kind, aliases in ALIASES.items() for alias in (kind, *aliases)}
-ANY = ("any", "*", "mixed", "")
 NUMBERS = ("minimum", "maximum", "multipleOf", "exclusiveMinimum", "exclusiveMaximum")
 COUNTS = (
     "minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties", "minContains", "maxContains",
@@ -37,6 +31,27 @@ FLAGS = ("uniqueItems", "deprecated", "readOnly", "writeOnly")
 TEXTS = ("title", "description", "$comment", "format", "$schema", "$id", "$anchor", "contentEncoding")
 DEFINITIONS = ("$defs", "definitions")
 WORDS = {"true": True, "false": False}
+
+
+def is_foreign(schema: JSON) -> bool:
+    """Whether a schema names a type that JSON Schema does not have, or lists arguments where `properties` should be."""
+    if not isinstance(schema, dict):
+        return False
+    nodes: list[JSON] = [schema]
+    for node in nodes:
+        if not isinstance(node, dict):
+            continue
+        kind = node.get("type")
+        if isinstance(kind, str) and kind not in TYPES:
+            return True
+        for key, value in node.items():
+            if key in PLACES and isinstance(value, dict):
+                nodes += value.values()
+            elif key in LISTS and isinstance(value, list):
+                nodes += value
+            elif key in INNER:
+                nodes.append(value)
+    return move_bare_properties(schema, []) is not schema
 
 
 def repair_schema(schema: JSON) -> tuple[dict[str, JSON], list[str]]:
@@ -142,9 +157,12 @@ class SchemaRepair:
         elif kind is None or (isinstance(kind, str) and kind.lower() in ANY):
             self._remove(node, "type", place)
         elif isinstance(kind, str) and kind not in TYPES:
-            names = [TYPE_NAMES.get(word.strip().lower()) for word in kind.split("|")]
-            if None not in names:
-                self._set(node, "type", names if len(names) > 1 else names[0], place)
+            if (made := read_type_hint(kind)) is not None:
+                self._note(
+                    place, f"type: {show(kind)} became {show(made['type'] if made.keys() == {'type'} else made)}"
+                )
+                del node["type"]
+                node.update({key: value for key, value in made.items() if key not in node})
         elif isinstance(kind, list):
             known = ["null" if each is None else TYPE_NAMES.get(str(each).lower(), str(each)) for each in kind]
             known = list(dict.fromkeys(known))
